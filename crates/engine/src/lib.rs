@@ -1,0 +1,1 @@
+//! The pure decisions: judge one ask, apply one batch.

@@ -1,0 +1,1 @@
+//! The log as mathematics: entry, chain, verification.

@@ -1,0 +1,229 @@
+//! Agents and their tokens. Every change is a method that returns the changed agent.
+
+use crate::bucket::Bucket;
+use crate::id::{AgentId, TenantId, TokenId};
+use crate::name::{Name, SlashFreeName};
+use crate::people::Attributes;
+use crate::standing::{RevokedForGood, Standing};
+use crate::time::Timestamp;
+use canon::Digest;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// How much harm an agent could do, as a person judged it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RiskTier {
+    /// Little.
+    #[default]
+    Low,
+    /// Some.
+    Medium,
+    /// A lot.
+    High,
+}
+
+impl RiskTier {
+    /// The word of API and policies.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+/// Which tools an agent may use. No grants means none: taking the last one away does not open the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolAccess {
+    /// Every registered tool.
+    All,
+    /// These.
+    Granted(BTreeSet<SlashFreeName>),
+}
+
+impl Default for ToolAccess {
+    fn default() -> Self {
+        Self::Granted(BTreeSet::new())
+    }
+}
+
+impl ToolAccess {
+    /// Whether this tool is among them.
+    pub fn includes(&self, tool: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Granted(tools) => tools.contains(tool),
+        }
+    }
+}
+
+/// An agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Agent {
+    /// Its id: the principal of policies.
+    pub id: AgentId,
+    /// The tenant it belongs to.
+    pub tenant: TenantId,
+    /// What people call it; unique in its tenant.
+    pub name: Name,
+    /// Where it runs, such as `production`.
+    pub environment: Option<Name>,
+    /// The team it belongs to.
+    pub team: Option<Name>,
+    /// The person or group that answers for it.
+    pub owner: Option<Name>,
+    /// How much harm it could do.
+    pub risk_tier: RiskTier,
+    /// Which tools it may use.
+    pub tools: ToolAccess,
+    /// Facts about it.
+    pub attributes: Attributes,
+    /// Whether it may act.
+    #[serde(flatten)]
+    pub standing: Standing,
+    /// The bucket that its asks take from.
+    pub bucket: Option<Bucket>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+impl Agent {
+    /// The agent, frozen.
+    pub fn freeze(&self, reason: &str, now: Timestamp) -> Result<Self, RevokedForGood> {
+        Ok(self.with_standing(self.standing.freeze(reason, now)?))
+    }
+
+    /// The agent, active again.
+    pub fn unfreeze(&self) -> Result<Self, RevokedForGood> {
+        Ok(self.with_standing(self.standing.unfreeze()?))
+    }
+
+    /// The agent, revoked for good.
+    #[must_use]
+    pub fn revoke(&self, reason: &str, now: Timestamp) -> Self {
+        self.with_standing(self.standing.revoke(reason, now))
+    }
+
+    /// The agent with this tool granted. One that has all tools has this one too.
+    #[must_use]
+    pub fn grant(&self, tool: SlashFreeName) -> Self {
+        let mut agent = self.clone();
+        if let ToolAccess::Granted(tools) = &mut agent.tools {
+            tools.insert(tool);
+        }
+        agent
+    }
+
+    /// The agent without a grant for this tool; `None` if it has all tools, of which one cannot be taken away.
+    pub fn withdraw(&self, tool: &str) -> Option<Self> {
+        let mut agent = self.clone();
+        match &mut agent.tools {
+            ToolAccess::All => None,
+            ToolAccess::Granted(tools) => {
+                tools.remove(tool);
+                Some(agent)
+            }
+        }
+    }
+
+    fn with_standing(&self, standing: Standing) -> Self {
+        Self {
+            standing,
+            ..self.clone()
+        }
+    }
+}
+
+/// A token of an agent, without its secret. An agent may have several, so that they can be rotated without a gap.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentToken {
+    /// Its id.
+    pub id: TokenId,
+    /// Whose it is.
+    pub agent: AgentId,
+    /// SHA-256 of the secret.
+    pub digest: Digest,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it stops working.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl AgentToken {
+    /// Whether it has stopped working.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|end| end <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(tools: ToolAccess) -> Agent {
+        Agent {
+            id: AgentId::from_bytes([1; 16]),
+            tenant: TenantId::from_bytes([2; 16]),
+            name: Name::new("builder").unwrap(),
+            environment: None,
+            team: None,
+            owner: None,
+            risk_tier: RiskTier::Low,
+            tools,
+            attributes: Attributes::default(),
+            standing: Standing::Active,
+            bucket: None,
+            created_at: Timestamp::from_millis(0),
+        }
+    }
+
+    fn tool(name: &str) -> SlashFreeName {
+        SlashFreeName::new(name).unwrap()
+    }
+
+    #[test]
+    fn taking_the_last_grant_away_leaves_no_tools() {
+        let agent = agent(ToolAccess::default()).grant(tool("github"));
+        assert!(agent.tools.includes("github"));
+        let agent = agent.withdraw("github").unwrap();
+        assert!(!agent.tools.includes("github") && !agent.tools.includes("slack"));
+    }
+
+    #[test]
+    fn one_tool_cannot_be_taken_from_an_agent_that_has_all() {
+        assert_eq!(agent(ToolAccess::All).withdraw("github"), None);
+        assert_eq!(agent(ToolAccess::All).grant(tool("github")).tools, ToolAccess::All);
+    }
+
+    #[test]
+    fn a_revoked_agent_cannot_be_unfrozen() {
+        let revoked = agent(ToolAccess::All).revoke("stolen", Timestamp::from_millis(5));
+        assert_eq!(revoked.unfreeze(), Err(RevokedForGood));
+    }
+
+    #[test]
+    fn an_agent_is_the_same_after_storage() {
+        let frozen = agent(ToolAccess::default())
+            .grant(tool("github"))
+            .freeze("odd", Timestamp::from_millis(5))
+            .unwrap();
+        let json = serde_json::to_string(&frozen).unwrap();
+        assert_eq!(serde_json::from_str::<Agent>(&json).unwrap(), frozen);
+    }
+
+    #[test]
+    fn a_token_works_until_the_millisecond_of_its_end() {
+        let token = AgentToken {
+            id: TokenId::from_bytes([0; 16]),
+            agent: AgentId::from_bytes([0; 16]),
+            digest: Digest::of(b""),
+            created_at: Timestamp::from_millis(0),
+            expires_at: Some(Timestamp::from_millis(1_000)),
+        };
+        assert!(!token.has_expired(Timestamp::from_millis(999)));
+        assert!(token.has_expired(Timestamp::from_millis(1_000)));
+    }
+}

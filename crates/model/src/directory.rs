@@ -1,0 +1,311 @@
+//! The directory of one tenant: all its nouns as one immutable value, and the writes that lead from one to the next.
+//!
+//! A [`Write`] is what storage keeps and what memory applies, so the two cannot disagree. Whether a write is allowed is
+//! decided before it is made, by whoever makes it.
+
+use crate::agent::{Agent, AgentToken};
+use crate::id::{AgentId, KeyId, TokenId};
+use crate::key::ApiKey;
+use crate::name::{Name, SlashFreeName};
+use crate::people::{Team, User};
+use crate::tenant::Tenant;
+use crate::tool::Tool;
+use imbl::OrdMap;
+use std::sync::Arc;
+
+/// Everything a tenant has registered. Cloning shares all of it.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    /// The tenant itself.
+    pub tenant: Arc<Tenant>,
+    /// Its API keys.
+    pub keys: OrdMap<KeyId, Arc<ApiKey>>,
+    /// Its agents.
+    pub agents: OrdMap<AgentId, Arc<Agent>>,
+    /// The ids of its agents by name.
+    pub agent_names: OrdMap<Name, AgentId>,
+    /// Its agents' tokens.
+    pub tokens: OrdMap<TokenId, Arc<AgentToken>>,
+    /// Its tools.
+    pub tools: OrdMap<SlashFreeName, Arc<Tool>>,
+    /// Its teams.
+    pub teams: OrdMap<Name, Arc<Team>>,
+    /// Its users.
+    pub users: OrdMap<Name, Arc<User>>,
+}
+
+/// The kinds of noun that a directory holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NounKind {
+    /// The tenant itself.
+    Tenant,
+    /// An API key.
+    Key,
+    /// An agent.
+    Agent,
+    /// A token of an agent.
+    Token,
+    /// A tool.
+    Tool,
+    /// A team.
+    Team,
+    /// A user.
+    User,
+}
+
+impl NounKind {
+    /// Every kind.
+    pub const ALL: [Self; 7] = [
+        Self::Tenant,
+        Self::Key,
+        Self::Agent,
+        Self::Token,
+        Self::Tool,
+        Self::Team,
+        Self::User,
+    ];
+
+    /// The word that storage keeps.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Key => "key",
+            Self::Agent => "agent",
+            Self::Token => "token",
+            Self::Tool => "tool",
+            Self::Team => "team",
+            Self::User => "user",
+        }
+    }
+
+    /// The kind that storage keeps under this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// One noun of any kind.
+#[derive(Debug, Clone)]
+pub enum Noun {
+    /// The tenant itself.
+    Tenant(Arc<Tenant>),
+    /// An API key.
+    Key(Arc<ApiKey>),
+    /// An agent.
+    Agent(Arc<Agent>),
+    /// A token of an agent.
+    Token(Arc<AgentToken>),
+    /// A tool.
+    Tool(Arc<Tool>),
+    /// A team.
+    Team(Arc<Team>),
+    /// A user.
+    User(Arc<User>),
+}
+
+impl Noun {
+    /// Its kind.
+    pub const fn kind(&self) -> NounKind {
+        match self {
+            Self::Tenant(_) => NounKind::Tenant,
+            Self::Key(_) => NounKind::Key,
+            Self::Agent(_) => NounKind::Agent,
+            Self::Token(_) => NounKind::Token,
+            Self::Tool(_) => NounKind::Tool,
+            Self::Team(_) => NounKind::Team,
+            Self::User(_) => NounKind::User,
+        }
+    }
+
+    /// Its id among the nouns of its kind and tenant.
+    pub fn id(&self) -> String {
+        match self {
+            Self::Tenant(tenant) => tenant.id.to_string(),
+            Self::Key(key) => key.id.to_string(),
+            Self::Agent(agent) => agent.id.to_string(),
+            Self::Token(token) => token.id.to_string(),
+            Self::Tool(tool) => tool.name.to_string(),
+            Self::Team(team) => team.name.to_string(),
+            Self::User(user) => user.name.to_string(),
+        }
+    }
+
+    /// The name that no other noun of its kind and tenant may have, beside its id.
+    pub fn unique_name(&self) -> Option<&str> {
+        match self {
+            Self::Agent(agent) => Some(agent.name.as_str()),
+            _ => None,
+        }
+    }
+
+    /// The noun as storage keeps it.
+    pub fn to_json(&self) -> String {
+        let json = match self {
+            Self::Tenant(tenant) => serde_json::to_string(tenant),
+            Self::Key(key) => serde_json::to_string(key),
+            Self::Agent(agent) => serde_json::to_string(agent),
+            Self::Token(token) => serde_json::to_string(token),
+            Self::Tool(tool) => serde_json::to_string(tool),
+            Self::Team(team) => serde_json::to_string(team),
+            Self::User(user) => serde_json::to_string(user),
+        };
+        json.expect("nouns have string keys and no fallible serializers")
+    }
+
+    /// The noun that storage kept as this text.
+    pub fn from_json(kind: NounKind, json: &str) -> Result<Self, serde_json::Error> {
+        Ok(match kind {
+            NounKind::Tenant => Self::Tenant(serde_json::from_str(json)?),
+            NounKind::Key => Self::Key(serde_json::from_str(json)?),
+            NounKind::Agent => Self::Agent(serde_json::from_str(json)?),
+            NounKind::Token => Self::Token(serde_json::from_str(json)?),
+            NounKind::Tool => Self::Tool(serde_json::from_str(json)?),
+            NounKind::Team => Self::Team(serde_json::from_str(json)?),
+            NounKind::User => Self::User(serde_json::from_str(json)?),
+        })
+    }
+}
+
+/// One step from a directory to the next.
+#[derive(Debug, Clone)]
+pub enum Write {
+    /// The noun is there from now on, in place of one with its id.
+    Put(Noun),
+    /// The noun is gone.
+    Delete(Noun),
+}
+
+impl Directory {
+    /// A directory that holds only its tenant.
+    pub fn new(tenant: Arc<Tenant>) -> Self {
+        Self {
+            tenant,
+            keys: OrdMap::new(),
+            agents: OrdMap::new(),
+            agent_names: OrdMap::new(),
+            tokens: OrdMap::new(),
+            tools: OrdMap::new(),
+            teams: OrdMap::new(),
+            users: OrdMap::new(),
+        }
+    }
+
+    /// Takes one step.
+    pub fn apply(&mut self, write: &Write) {
+        match write {
+            Write::Put(noun) => self.put(noun.clone()),
+            Write::Delete(noun) => self.delete(noun),
+        }
+    }
+
+    /// The agent with this name.
+    pub fn agent_named(&self, name: &str) -> Option<&Arc<Agent>> {
+        self.agent_names.get(name).and_then(|id| self.agents.get(id))
+    }
+
+    /// The tokens of one agent.
+    pub fn tokens_of(&self, agent: AgentId) -> impl Iterator<Item = &Arc<AgentToken>> {
+        self.tokens.values().filter(move |token| token.agent == agent)
+    }
+
+    fn put(&mut self, noun: Noun) {
+        match noun {
+            Noun::Tenant(tenant) => self.tenant = tenant,
+            Noun::Key(key) => {
+                self.keys.insert(key.id, key);
+            }
+            Noun::Agent(agent) => {
+                if let Some(before) = self.agents.get(&agent.id) {
+                    self.agent_names.remove(&before.name);
+                }
+                self.agent_names.insert(agent.name.clone(), agent.id);
+                self.agents.insert(agent.id, agent);
+            }
+            Noun::Token(token) => {
+                self.tokens.insert(token.id, token);
+            }
+            Noun::Tool(tool) => {
+                self.tools.insert(tool.name.clone(), tool);
+            }
+            Noun::Team(team) => {
+                self.teams.insert(team.name.clone(), team);
+            }
+            Noun::User(user) => {
+                self.users.insert(user.name.clone(), user);
+            }
+        }
+    }
+
+    fn delete(&mut self, noun: &Noun) {
+        match noun {
+            // A tenant is never taken out of its own directory: it is revoked.
+            Noun::Tenant(_) => {}
+            Noun::Key(key) => {
+                self.keys.remove(&key.id);
+            }
+            Noun::Agent(agent) => {
+                self.agent_names.remove(&agent.name);
+                self.agents.remove(&agent.id);
+            }
+            Noun::Token(token) => {
+                self.tokens.remove(&token.id);
+            }
+            Noun::Tool(tool) => {
+                self.tools.remove(&tool.name);
+            }
+            Noun::Team(team) => {
+                self.teams.remove(&team.name);
+            }
+            Noun::User(user) => {
+                self.users.remove(&user.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::TenantId;
+    use crate::people::Attributes;
+    use crate::standing::Standing;
+    use crate::tenant::Settings;
+    use crate::time::Timestamp;
+
+    fn directory() -> Directory {
+        Directory::new(Arc::new(Tenant {
+            id: TenantId::from_bytes([1; 16]),
+            name: Name::new("acme").unwrap(),
+            settings: Settings::default(),
+            standing: Standing::Active,
+            bucket: None,
+            created_at: Timestamp::from_millis(0),
+        }))
+    }
+
+    fn team(name: &str) -> Noun {
+        Noun::Team(Arc::new(Team {
+            name: Name::new(name).unwrap(),
+            attributes: Attributes::default(),
+        }))
+    }
+
+    #[test]
+    fn a_write_changes_the_copy_and_not_the_original() {
+        let before = directory();
+        let mut after = before.clone();
+        after.apply(&Write::Put(team("platform")));
+        assert!(before.teams.is_empty());
+        assert!(after.teams.contains_key("platform"));
+        after.apply(&Write::Delete(team("platform")));
+        assert!(after.teams.is_empty());
+    }
+
+    #[test]
+    fn a_noun_is_the_same_after_storage() {
+        let noun = Noun::Tenant(directory().tenant);
+        let again = Noun::from_json(noun.kind(), &noun.to_json()).unwrap();
+        assert_eq!(again.to_json(), noun.to_json());
+        assert_eq!(NounKind::from_word(noun.kind().as_str()), Some(noun.kind()));
+    }
+}

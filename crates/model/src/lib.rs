@@ -1,0 +1,40 @@
+//! The nouns of Countersign: ids, names, times, agents, tools, keys, and the directory that holds a tenant's.
+//!
+//! A map of the crate:
+//! - [`id`], [`name`], [`time`], [`secret`]: the small values that everything else is made of;
+//! - [`trust`], [`verdict`]: the words of a decision;
+//! - [`tenant`], [`agent`], [`key`], [`people`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
+//! - [`directory`]: all nouns of one tenant, as one immutable value.
+//!
+//! It does no I/O, reads no clock and takes no randomness of its own ([`time::Clock`] and [`secret::Entropy`] are
+//! arguments). It does not know Cedar, SQL or HTTP.
+
+pub mod agent;
+pub mod bucket;
+pub mod directory;
+pub mod id;
+pub mod key;
+pub mod name;
+pub mod people;
+pub mod secret;
+pub mod standing;
+pub mod tenant;
+pub mod time;
+pub mod tool;
+pub mod trust;
+pub mod verdict;
+
+pub use agent::{Agent, AgentToken, RiskTier, ToolAccess};
+pub use bucket::Bucket;
+pub use directory::{Directory, Noun, NounKind, Write};
+pub use id::{AgentId, ApprovalId, DecisionId, KeyId, TenantId, TokenId};
+pub use key::{ApiKey, Role};
+pub use name::{Name, SlashFreeName};
+pub use people::{Attributes, Team, User};
+pub use secret::{Entropy, Secret, SecretKind, SystemEntropy};
+pub use standing::Standing;
+pub use tenant::{AttributeType, Settings, Tenant};
+pub use time::{Clock, SystemClock, Timestamp};
+pub use tool::{HeldDefinition, Risk, Tool, ToolAction};
+pub use trust::{EffectiveTrust, Trust};
+pub use verdict::{ReasonCode, Verdict};

@@ -1,0 +1,56 @@
+//! Tenants: one organisation's agents, tools, policies and ledger, apart from everybody else's.
+
+use crate::bucket::Bucket;
+use crate::id::TenantId;
+use crate::name::Name;
+use crate::standing::Standing;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The type of a context attribute that callers may send and policies may read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttributeType {
+    /// A string.
+    #[serde(alias = "string")]
+    String,
+    /// A 64-bit integer.
+    #[serde(alias = "long", alias = "integer")]
+    Long,
+    /// True or false.
+    #[serde(alias = "boolean", alias = "Bool")]
+    Boolean,
+    /// A number with at most four decimal places.
+    #[serde(rename = "decimal", alias = "Decimal", alias = "number")]
+    Decimal,
+    /// Any number of strings.
+    #[serde(rename = "Set<String>")]
+    Strings,
+}
+
+/// What a tenant can set for itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The members of `context.attributes` that policies see, and their types.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub context_attributes: BTreeMap<Name, AttributeType>,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tenant {
+    /// Its id.
+    pub id: TenantId,
+    /// What people call it.
+    pub name: Name,
+    /// What it has set.
+    pub settings: Settings,
+    /// Whether its agents may act.
+    #[serde(flatten)]
+    pub standing: Standing,
+    /// The bucket that all its agents' asks take from.
+    pub bucket: Option<Bucket>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}

@@ -1,0 +1,103 @@
+//! The words of a decision: verdicts, and the reason codes that go with them.
+
+use serde::{Deserialize, Serialize};
+
+/// What the gateway says to an ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Go on.
+    Allow,
+    /// Do not.
+    Deny,
+    /// Not before a person has approved exactly this.
+    RequireApproval,
+}
+
+impl Verdict {
+    /// The word of the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::RequireApproval => "require_approval",
+        }
+    }
+}
+
+macro_rules! reason_codes {
+    ($($(#[$doc:meta])* $name:ident = $word:literal => $verdict:ident,)*) => {
+        /// Why the verdict is what it is: stable words that programs may match on.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum ReasonCode {
+            $($(#[$doc])* #[serde(rename = $word)] $name,)*
+        }
+
+        impl ReasonCode {
+            /// Every code.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The word of the API.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+
+            /// The verdict that this code goes with.
+            pub const fn verdict(self) -> Verdict {
+                match self { $(Self::$name => Verdict::$verdict,)* }
+            }
+        }
+    };
+}
+
+reason_codes! {
+    /// A policy permits it.
+    PolicyPermits = "policy_permits" => Allow,
+    /// A policy wants a person's approval first.
+    PolicyRequiresApproval = "policy_requires_approval" => RequireApproval,
+    /// The agent is frozen.
+    AgentFrozen = "agent_frozen" => Deny,
+    /// The agent is revoked, for good.
+    AgentRevoked = "agent_revoked" => Deny,
+    /// The tenant is frozen or revoked.
+    TenantFrozen = "tenant_frozen" => Deny,
+    /// No such tool, or no such action of it, is registered.
+    UnknownTool = "unknown_tool" => Deny,
+    /// The agent has no grant for the tool.
+    ToolNotGranted = "tool_not_granted" => Deny,
+    /// The tool is frozen or revoked.
+    ToolQuarantined = "tool_quarantined" => Deny,
+    /// The tool's definition differs from the pinned one and nobody has accepted it.
+    ToolDefinitionChanged = "tool_definition_changed" => Deny,
+    /// The parameters do not fit the action's JSON Schema.
+    InvalidParameters = "invalid_parameters" => Deny,
+    /// A policy forbids it.
+    PolicyForbids = "policy_forbids" => Deny,
+    /// No policy permits it.
+    NoPolicyPermits = "no_policy_permits" => Deny,
+    /// A policy that might have forbidden it could not be evaluated.
+    PolicyError = "policy_error" => Deny,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_one_word_in_json_and_in_code() {
+        for code in ReasonCode::ALL {
+            let json = serde_json::to_string(code).unwrap();
+            assert_eq!(json, format!("\"{}\"", code.as_str()));
+            assert_eq!(serde_json::from_str::<ReasonCode>(&json).unwrap(), *code);
+        }
+    }
+
+    #[test]
+    fn only_a_permit_allows() {
+        let allowing: Vec<_> = ReasonCode::ALL
+            .iter()
+            .filter(|code| code.verdict() == Verdict::Allow)
+            .collect();
+        assert_eq!(allowing, [&ReasonCode::PolicyPermits]);
+    }
+}

@@ -1,0 +1,1 @@
+//! What storage promises, and the suite that every backend must pass.
