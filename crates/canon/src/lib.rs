@@ -1,1 +1,27 @@
-//! Canonical bytes of a JSON text (RFC 8785) and their SHA-256 digest.
+//! Canonical bytes of a JSON text (RFC 8785, JCS) and their SHA-256 digest.
+//!
+//! Two texts that mean the same have the same canonical bytes, so a digest of those bytes names the meaning. Input
+//! is I-JSON (RFC 7493): a text whose meaning could be read in two ways (duplicate keys, lone surrogates, numbers
+//! that no double can hold) is refused. No clock, no I/O, and no word of the domain: what is hashed, and why, is the
+//! caller's business.
+//!
+//! - [`canonicalize`]: bytes of a request to canonical text, without a tree between them
+//! - [`of`]: the same for a value that serde can serialize
+//! - [`ObjectWriter`]: an object whose keys are known when the program is written, built in canonical order
+//! - [`Digest`]: SHA-256, printed as `sha256:<64 hex>`
+
+mod canonical;
+mod digest;
+mod error;
+mod number;
+mod order;
+mod scan;
+mod text;
+mod writer;
+
+pub use crate::canonical::{Canonical, of};
+pub use crate::digest::{Digest, DigestError};
+pub use crate::error::{Error, ErrorKind};
+pub use crate::scan::{Limits, canonicalize};
+pub use crate::text::write_string;
+pub use crate::writer::ObjectWriter;

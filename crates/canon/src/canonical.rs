@@ -1,0 +1,129 @@
+//! A text known to be canonical, and how a serde value becomes one. How bytes become one is `scan`'s work.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::scan::DEPTH_CEILING;
+use crate::{Digest, Error, ErrorKind, Limits, canonicalize};
+
+/// A JSON text in canonical form. Only this crate makes one, so holding it is proof.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Canonical(String);
+
+impl Canonical {
+    /// INVARIANT: `text` is canonical; callers are the scanner and the writer.
+    pub(crate) fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The bytes a digest or signature covers.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// The text, owned.
+    pub fn into_string(self) -> String {
+        self.0
+    }
+
+    /// SHA-256 of the bytes. Computed on every call.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.as_bytes())
+    }
+}
+
+impl fmt::Display for Canonical {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Canonical {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl AsRef<str> for Canonical {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The canonical form of a value of our own.
+///
+/// The order in which the value names its members does not matter. NaN and the infinities arrive here as `null`, because
+/// that is how `serde_json` writes them; a type with such members has to refuse them itself. Integers beyond 2^53 are
+/// rounded to the nearest double, as RFC 8785 asks.
+///
+/// # Errors
+/// The value has no JSON form, or names a key twice (`#[serde(flatten)]` can), or is nested deeper than 256.
+pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Canonical, Error> {
+    let json = serde_json::to_vec(value).map_err(|error| Error {
+        kind: ErrorKind::Unserializable(error.to_string()),
+        offset: 0,
+        pointer: String::new(),
+    })?;
+    canonicalize(
+        &json,
+        Limits {
+            bytes_max: usize::MAX,
+            depth_max: DEPTH_CEILING,
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Serialize;
+
+    use super::of;
+    use crate::{Digest, ErrorKind};
+
+    #[derive(Serialize)]
+    struct Inner {
+        b: u8,
+        a: f64,
+    }
+
+    #[derive(Serialize)]
+    struct Outer {
+        z: &'static str,
+        b: u8,
+        #[serde(flatten)]
+        inner: Inner,
+    }
+
+    #[test]
+    fn members_of_a_struct_are_sorted_whatever_their_order() {
+        let canonical = of(&Inner { b: 1, a: 2.0 }).unwrap();
+        assert_eq!(canonical.as_str(), r#"{"a":2,"b":1}"#);
+        assert_eq!(canonical.digest(), Digest::of(br#"{"a":2,"b":1}"#));
+        assert_eq!(canonical.to_string(), canonical.clone().into_string());
+    }
+
+    #[test]
+    fn a_key_that_flatten_doubles_is_refused() {
+        let error = of(&Outer {
+            z: "",
+            b: 0,
+            inner: Inner { b: 1, a: 0.5 },
+        })
+        .unwrap_err();
+        assert_eq!(error.kind, ErrorKind::DuplicateKey("b".into()));
+    }
+
+    #[test]
+    fn a_value_without_json_form_is_an_error_not_an_empty_text() {
+        let error = of(&BTreeMap::from([(vec![1], 2)])).unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Unserializable(_)), "{error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Numbers as ECMAScript's `Number.prototype.toString` writes them (RFC 8785 section 3.2.2.3). A library finds the
+//! shortest digits; where the point and the exponent go is decided here.
+
+use std::ops::Range;
+
+/// Longest run of digits copied as it stands: every integer of 15 digits is a double and prints as itself.
+const COPIED_DIGITS_MAX: usize = 15;
+
+/// Longest text the library prints for a double; it says 24 itself.
+const TEXT_LEN_MAX: usize = 32;
+
+/// Appends a number given as JSON wrote it. `token` follows the grammar of RFC 8259. `false`: no double holds it.
+#[must_use]
+pub(crate) fn write_token(out: &mut Vec<u8>, token: &str) -> bool {
+    let digits = token.strip_prefix('-').unwrap_or(token);
+    let small = digits.len() <= COPIED_DIGITS_MAX && digits.bytes().all(|b| b.is_ascii_digit());
+    if small && token != "-0" {
+        out.extend_from_slice(token.as_bytes());
+        return true;
+    }
+    let value: f64 = token
+        .parse()
+        .expect("the grammar of JSON numbers is within that of Rust floats");
+    if value.is_finite() {
+        write_double(out, value);
+    }
+    value.is_finite()
+}
+
+/// Appends a finite double.
+pub(crate) fn write_double(out: &mut Vec<u8>, value: f64) {
+    if value == 0.0 {
+        out.push(b'0'); // minus zero too
+        return;
+    }
+    if value < 0.0 {
+        out.push(b'-');
+    }
+    let shortest = Shortest::of(value.abs());
+    layout(out, shortest.digits(), shortest.point);
+}
+
+/// The shortest digits of a double, and where its decimal point is: the value is `0.DIGITS × 10^point`.
+struct Shortest {
+    text: [u8; TEXT_LEN_MAX],
+    digits: Range<usize>,
+    point: i32,
+}
+
+impl Shortest {
+    /// Takes apart what the library prints, whichever of `12.0`, `0.0012` and `1.2e-7` it chose.
+    fn of(value: f64) -> Self {
+        let mut buffer = zmij::Buffer::new();
+        let printed = buffer.format_finite(value);
+        let (mantissa, exponent) = printed.split_once('e').unwrap_or((printed, "0"));
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+
+        let mut text = [0; TEXT_LEN_MAX];
+        let len = whole.len() + fraction.len();
+        text[..whole.len()].copy_from_slice(whole.as_bytes());
+        text[whole.len()..len].copy_from_slice(fraction.as_bytes());
+        let is_significant = |byte: &u8| *byte != b'0';
+        let start = text[..len]
+            .iter()
+            .position(is_significant)
+            .expect("the value is not zero");
+        let end = 1 + text[..len]
+            .iter()
+            .rposition(is_significant)
+            .expect("the value is not zero");
+
+        let exponent: i32 = exponent
+            .parse()
+            .expect("the exponent of a double has at most three digits");
+        let shift = i32::try_from(whole.len()).and_then(|whole| Ok(whole - i32::try_from(start)?));
+        Self {
+            text,
+            digits: start..end,
+            point: exponent + shift.expect("both are at most the text's length"),
+        }
+    }
+
+    fn digits(&self) -> &[u8] {
+        &self.text[self.digits.clone()]
+    }
+}
+
+/// ECMA-262 `Number::toString`, steps 6 to 10, with n = `point` and k = the number of digits.
+fn layout(out: &mut Vec<u8>, digits: &[u8], point: i32) {
+    let zeros = |out: &mut Vec<u8>, count: i32| out.extend((0..count).map(|_| b'0'));
+    let count = i32::try_from(digits.len()).expect("a double has at most 17 digits");
+    match point {
+        _ if count <= point && point <= 21 => {
+            out.extend_from_slice(digits);
+            zeros(out, point - count);
+        }
+        1..=21 => {
+            let (whole, fraction) = digits.split_at(usize::try_from(point).expect("between 1 and 21"));
+            out.extend_from_slice(whole);
+            out.push(b'.');
+            out.extend_from_slice(fraction);
+        }
+        -5..=0 => {
+            out.extend_from_slice(b"0.");
+            zeros(out, -point);
+            out.extend_from_slice(digits);
+        }
+        _ => scientific(out, digits, point - 1),
+    }
+}
+
+fn scientific(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
+    out.push(digits[0]);
+    if digits.len() > 1 {
+        out.push(b'.');
+        out.extend_from_slice(&digits[1..]);
+    }
+    out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
+    out.extend_from_slice(exponent.unsigned_abs().to_string().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{write_double, write_token};
+
+    fn double(value: f64) -> String {
+        let mut out = Vec::new();
+        write_double(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn token(text: &str) -> Option<String> {
+        let mut out = Vec::new();
+        write_token(&mut out, text).then(|| String::from_utf8(out).unwrap())
+    }
+
+    /// RFC 8785, appendix B.
+    #[test]
+    fn the_samples_of_the_rfc_are_printed_as_it_prints_them() {
+        for (bits, expected) in [
+            (0x0000_0000_0000_0000, "0"),
+            (0x8000_0000_0000_0000, "0"),
+            (0x0000_0000_0000_0001, "5e-324"),
+            (0x8000_0000_0000_0001, "-5e-324"),
+            (0x7fef_ffff_ffff_ffff, "1.7976931348623157e+308"),
+            (0x4340_0000_0000_0000, "9007199254740992"),
+            (0xc340_0000_0000_0000, "-9007199254740992"),
+            (0x4430_0000_0000_0000, "295147905179352830000"),
+            (0x44b5_2d02_c7e1_4af5, "9.999999999999997e+22"),
+            (0x44b5_2d02_c7e1_4af6, "1e+23"),
+            (0x444b_1ae4_d6e2_ef4e, "999999999999999700000"),
+            (0x444b_1ae4_d6e2_ef4f, "999999999999999900000"),
+            (0x444b_1ae4_d6e2_ef50, "1e+21"),
+            (0x3eb0_c6f7_a0b5_ed8c, "9.999999999999997e-7"),
+            (0x3eb0_c6f7_a0b5_ed8d, "0.000001"),
+            (0x41b3_de43_5555_5553, "333333333.3333332"),
+            (0xbecb_f647_612f_3696, "-0.0000033333333333333333"),
+            (0x4314_3ff3_c1cb_0959, "1424953923781206.2"),
+        ] {
+            assert_eq!(double(f64::from_bits(bits)), expected, "{bits:016x}");
+        }
+    }
+
+    #[test]
+    fn a_token_becomes_the_nearest_double() {
+        for (text, expected) in [
+            ("0", "0"),
+            ("-0", "0"),
+            ("-0.0", "0"),
+            ("-0e5", "0"),
+            ("-7", "-7"),
+            ("999999999999999", "999999999999999"),
+            ("9007199254740993", "9007199254740992"),
+            ("1.0", "1"),
+            ("10.50", "10.5"),
+            ("1E2", "100"),
+            ("1e-400", "0"),
+            ("100000000000000000000", "100000000000000000000"),
+            ("1000000000000000000000", "1e+21"),
+        ] {
+            assert_eq!(token(text).as_deref(), Some(expected), "{text}");
+        }
+        assert_eq!(token("1e400"), None);
+        assert_eq!(token("-1e309"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_double_is_read_back_bit_for_bit(bits: u64) {
+            let value = f64::from_bits(bits);
+            prop_assume!(value.is_finite() && value != 0.0);
+            prop_assert_eq!(double(value).parse::<f64>().unwrap().to_bits(), bits);
+        }
+
+        #[test]
+        fn short_decimals_are_read_back(whole in -100_000i32..100_000, cents in 0u8..100) {
+            let text = format!("{whole}.{cents:02}");
+            let written: f64 = token(&text).unwrap().parse().unwrap();
+            let read: f64 = text.parse().unwrap();
+            prop_assert_eq!(written.abs().to_bits(), read.abs().to_bits());
+        }
+    }
+}

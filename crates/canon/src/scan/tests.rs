@@ -1,0 +1,237 @@
+//! What is accepted, what it becomes, and where the rest is refused.
+
+use super::{Limits, canonicalize};
+use crate::ErrorKind;
+
+const LIMITS: Limits = Limits {
+    bytes_max: 1 << 20,
+    depth_max: 64,
+};
+
+fn canonical(json: &str) -> String {
+    canonicalize(json.as_bytes(), LIMITS)
+        .unwrap_or_else(|error| panic!("{json}: {error}"))
+        .into_string()
+}
+
+/// The refusal of `json` as its sender reads it.
+fn refusal(json: &[u8]) -> String {
+    canonicalize(json, LIMITS)
+        .expect_err("has no canonical form")
+        .to_string()
+}
+
+#[test]
+fn members_are_sorted_and_white_space_goes() {
+    for (json, expected) in [
+        ("{}", "{}"),
+        (" [ ] \n", "[]"),
+        ("\t\r\n null ", "null"),
+        (r#"{"b":1,"a":2}"#, r#"{"a":2,"b":1}"#),
+        (r#"{"a":2, "b" : 1}"#, r#"{"a":2,"b":1}"#),
+        (
+            r#"{"b":{"d":1,"c":[{"f":1,"e":2}]},"a":[3,1,2]}"#,
+            r#"{"a":[3,1,2],"b":{"c":[{"e":2,"f":1}],"d":1}}"#,
+        ),
+        (r#"{"":1,"A":2,"a":3,"aa":4}"#, r#"{"":1,"A":2,"a":3,"aa":4}"#),
+        (r#"{"10":1,"9":2,"1":3}"#, r#"{"1":3,"10":1,"9":2}"#),
+        (
+            r#"{"c":1,"a":{"z":1,"y":2},"b":1}"#,
+            r#"{"a":{"y":2,"z":1},"b":1,"c":1}"#,
+        ),
+    ] {
+        assert_eq!(canonical(json), expected);
+    }
+}
+
+#[test]
+fn keys_are_sorted_by_utf16_code_units_of_what_they_mean() {
+    // U+1F602 begins with the code unit D83D and so comes before U+FB33, although its code point is larger.
+    assert_eq!(
+        canonical(r#"{"\ufb33":1,"\ud83d\ude02":2}"#),
+        "{\"😂\":2,\"\u{fb33}\":1}"
+    );
+    // Escaped, `\u0041` is A; `\n` sorts as U+000A and not as a backslash.
+    assert_eq!(
+        canonical(r#"{"a":1,"\u0041":2,"!":3,"\n":4}"#),
+        r#"{"\n":4,"!":3,"A":2,"a":1}"#
+    );
+}
+
+#[test]
+fn strings_keep_their_meaning_and_lose_their_spelling() {
+    assert_eq!(canonical(r#""\/\u0061\u00e9\u20AC\ud83d\ude02""#), "\"/aé€😂\"");
+    assert_eq!(
+        canonical(r#""\u0008\u0009\u000a\u000c\u000d\u0022\u005c\u001F""#),
+        r#""\b\t\n\f\r\"\\\u001f""#
+    );
+    assert_eq!(
+        canonical("\"\u{7f}\u{2028}\u{fffe}\""),
+        "\"\u{7f}\u{2028}\u{fffe}\""
+    );
+    // Unicode forms are different texts: nothing is normalized.
+    assert_eq!(canonical("\"A\u{30a}\""), "\"A\u{30a}\"");
+}
+
+#[test]
+fn a_refusal_says_what_and_where() {
+    for (json, expected) in [
+        ("", "unexpected end at the top level (byte 0)"),
+        ("[1", "unexpected end at the top level (byte 2)"),
+        (r#"{"a":"#, "unexpected end at `/a` (byte 5)"),
+        (
+            r#"{"a":{"b":[1,x]}}"#,
+            "unexpected 'x', expected a value at `/a/b/1` (byte 13)",
+        ),
+        (
+            r#"{"a" 1}"#,
+            "unexpected '1', expected `:` at the top level (byte 5)",
+        ),
+        (
+            r#"{"a":1,}"#,
+            "unexpected '}', expected a key in double quotes at the top level (byte 7)",
+        ),
+        (
+            "[1 2]",
+            "unexpected '2', expected `,` or `]` at the top level (byte 3)",
+        ),
+        ("[1,]", "unexpected ']', expected a value at `/1` (byte 3)"),
+        ("[nulé]", "unexpected 'é', expected null at `/0` (byte 4)"),
+        (
+            "1 1",
+            "trailing characters after the value at the top level (byte 2)",
+        ),
+        (
+            "\u{feff}1",
+            "unexpected '\\u{feff}', expected a value at the top level (byte 0)",
+        ),
+        ("[01]", "invalid number at `/0` (byte 1)"),
+        ("[1.]", "invalid number at `/0` (byte 1)"),
+        ("[-a]", "invalid number at `/0` (byte 1)"),
+        ("[1e+]", "invalid number at `/0` (byte 1)"),
+        ("-", "unexpected end at the top level (byte 1)"),
+        (
+            "NaN",
+            "unexpected 'N', expected a value at the top level (byte 0)",
+        ),
+        ("-Infinity", "invalid number at the top level (byte 0)"),
+        (
+            r#"{"n":1e400}"#,
+            "number out of range of a double at `/n` (byte 5)",
+        ),
+        (
+            "\"a\nb\"",
+            "unescaped control character in a string at the top level (byte 2)",
+        ),
+        (r#""\x""#, "invalid escape in a string at the top level (byte 1)"),
+        (
+            r#""\u00g0""#,
+            "invalid escape in a string at the top level (byte 1)",
+        ),
+        (r#""\u00"#, "unexpected end at the top level (byte 5)"),
+        (r#"{"a":"\ud83d"}"#, "lone surrogate in a string at `/a` (byte 6)"),
+        (
+            r#"["\ud83d\u0041"]"#,
+            "lone surrogate in a string at `/0` (byte 2)",
+        ),
+        (
+            r#"["\ude02\ud83d"]"#,
+            "lone surrogate in a string at `/0` (byte 2)",
+        ),
+    ] {
+        assert_eq!(refusal(json.as_bytes()), expected, "{json}");
+    }
+}
+
+#[test]
+fn a_key_may_stand_once_however_it_is_spelt() {
+    for (json, expected) in [
+        (r#"{"a":1,"a":1}"#, "duplicate key `a` at the top level (byte 7)"),
+        (
+            r#"{"a":1,"\u0061":2}"#,
+            "duplicate key `a` at the top level (byte 7)",
+        ),
+        (
+            r#"{"a":1,"b":2,"a":3}"#,
+            "duplicate key `a` at the top level (byte 13)",
+        ),
+        (
+            r#"{"c":1,"b":2,"c":3,"a":4,"c":5}"#,
+            "duplicate key `c` at the top level (byte 13)",
+        ),
+        (
+            r#"{"t":{"p":{"é":1,"\u00e9":2}}}"#,
+            "duplicate key `é` at `/t/p` (byte 18)",
+        ),
+        (
+            r#"{"a/b":[{"\"":1,"\u0022":2}]}"#,
+            "duplicate key `\"` at `/a~1b/0` (byte 16)",
+        ),
+    ] {
+        assert_eq!(refusal(json.as_bytes()), expected, "{json}");
+    }
+    assert_eq!(
+        canonical(r#"[{"a":1},{"a":{"a":2}}]"#),
+        r#"[{"a":1},{"a":{"a":2}}]"#
+    );
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_refused_where_they_stand() {
+    assert_eq!(refusal(b"{\"a\":[\"\xff\"]}"), "invalid UTF-8 at `/a/0` (byte 7)");
+    assert_eq!(
+        refusal(b"\"\xed\xa0\x80\""),
+        "invalid UTF-8 at the top level (byte 1)"
+    );
+    assert_eq!(refusal(b"1 \xff"), "invalid UTF-8 at the top level (byte 2)");
+    assert_eq!(
+        refusal(b"[x\xff"),
+        "unexpected 'x', expected a value at `/0` (byte 1)"
+    );
+}
+
+#[test]
+fn limits_hold_exactly() {
+    let limits = Limits {
+        bytes_max: 6,
+        depth_max: 2,
+    };
+    assert!(canonicalize(b"[[1]] ", limits).is_ok());
+    let error = canonicalize(b"[[1]]  ", limits).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::TooLarge { bytes_max: 6 });
+    let error = canonicalize(b"[[[]]]", limits).unwrap_err();
+    assert_eq!(error.to_string(), "nesting deeper than 2 at `/0/0` (byte 2)");
+    assert!(
+        canonicalize(
+            b"7",
+            Limits {
+                bytes_max: 1,
+                depth_max: 0
+            }
+        )
+        .is_ok()
+    );
+    // Depth is what is open at once, not how many there are.
+    assert!(
+        canonicalize(
+            b"[[],{}]",
+            Limits {
+                bytes_max: 9,
+                depth_max: 2
+            }
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn nesting_stops_before_the_stack_does() {
+    let limits = Limits {
+        bytes_max: usize::MAX,
+        depth_max: usize::MAX,
+    };
+    for open in ["[", r#"{"":"#] {
+        let error = canonicalize(open.repeat(100_000).as_bytes(), limits).unwrap_err();
+        assert_eq!(error.kind, ErrorKind::TooDeep { depth_max: 256 });
+    }
+}
