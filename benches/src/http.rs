@@ -1,0 +1,399 @@
+//! A small HTTP/1.1 client: one keep-alive connection, one request at a time, no allocation per request.
+//!
+//! The load generator shares two cores with the server it measures, so every microsecond spent here is missing
+//! there. It speaks to a gateway on the loopback interface and to nothing else: no TLS, no redirects, no name
+//! look-up, no pipelining and no reconnecting. Answers carry `Content-Length` or are chunked.
+
+use std::io::{Error, ErrorKind, Result, Write as _};
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Our gateway's heads are below one kibibyte; a longer one is not from it.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// The longest answer read here is a list page or an export of a test ledger.
+const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// One authorization answer with its head fits, so that one read usually takes it all.
+const BUFFER_BYTES: usize = 8 * 1024;
+
+/// What to ask for. The body is JSON; an empty one is not sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The method, in capitals.
+    pub method: &'a str,
+    /// The path and query, percent-encoded.
+    pub path: &'a str,
+    /// Further headers, each a name and a value; `Host` and those of the body are added.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// What came back, borrowed from the connection until the next request.
+#[derive(Debug)]
+pub struct Response<'a> {
+    /// The status code.
+    pub status: u16,
+    /// The whole body, with any chunking taken off.
+    pub body: &'a [u8],
+    head: &'a [u8],
+}
+
+impl Response<'_> {
+    /// The value of the first header of that name, whatever its case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        headers(self.head)
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+}
+
+/// A connection to one gateway. After an error it is of no further use: open another one.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    host: String,
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+}
+
+impl Connection {
+    /// Connects, with Nagle's algorithm off: a request is one write and must leave at once.
+    pub async fn open(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            host: address.to_string(),
+            outgoing: Vec::with_capacity(BUFFER_BYTES),
+            incoming: Vec::with_capacity(BUFFER_BYTES),
+        })
+    }
+
+    /// Sends one request and reads its whole answer.
+    pub async fn send(&mut self, request: Request<'_>) -> Result<Response<'_>> {
+        self.outgoing.clear();
+        write_request(&mut self.outgoing, &self.host, request)?;
+        self.stream.write_all(&self.outgoing).await?;
+
+        self.incoming.clear();
+        let head_end = self.read_head().await?;
+        let head = Head::parse(&self.incoming[..head_end])?;
+        let body = match head.framing {
+            Framing::Length(length) => self.read_length(head_end, length).await?,
+            Framing::Chunked => self.read_chunks(head_end).await?,
+        };
+        Ok(Response {
+            status: head.status,
+            body: &self.incoming[body],
+            head: &self.incoming[..head_end],
+        })
+    }
+
+    /// Reads until the head is complete; the index after its blank line.
+    async fn read_head(&mut self) -> Result<usize> {
+        let mut seen = 0;
+        loop {
+            if let Some(end) = find(&self.incoming, seen, b"\r\n\r\n") {
+                return Ok(end + 4);
+            }
+            // The blank line may have been cut in the middle by the end of the last read.
+            seen = self.incoming.len().saturating_sub(3);
+            if self.incoming.len() > HEAD_BYTES_MAX {
+                return Err(broken("the head of the answer is too long"));
+            }
+            self.read_more().await?;
+        }
+    }
+
+    async fn read_length(&mut self, start: usize, length: usize) -> Result<Range<usize>> {
+        if length > BODY_BYTES_MAX {
+            return Err(broken("the body of the answer is too long"));
+        }
+        while self.incoming.len() < start + length {
+            self.read_more().await?;
+        }
+        Ok(start..start + length)
+    }
+
+    /// Reads chunks up to the last one and closes the gaps between them in place.
+    async fn read_chunks(&mut self, start: usize) -> Result<Range<usize>> {
+        let (mut body_end, mut next) = (start, start);
+        loop {
+            let line_end = self.line_end(next).await?;
+            let size = chunk_size(&self.incoming[next..line_end])?;
+            if size > BODY_BYTES_MAX - (body_end - start) {
+                return Err(broken("the body of the answer is too long"));
+            }
+            let data = line_end + 2;
+            if size == 0 {
+                self.skip_trailers(data).await?;
+                return Ok(start..body_end);
+            }
+            while self.incoming.len() < data + size + 2 {
+                self.read_more().await?;
+            }
+            self.incoming.copy_within(data..data + size, body_end);
+            body_end += size;
+            next = data + size + 2;
+        }
+    }
+
+    async fn skip_trailers(&mut self, mut next: usize) -> Result<()> {
+        loop {
+            let end = self.line_end(next).await?;
+            if end == next {
+                return Ok(());
+            }
+            next = end + 2;
+        }
+    }
+
+    /// The index of the line break that ends the line beginning at `from`.
+    async fn line_end(&mut self, from: usize) -> Result<usize> {
+        loop {
+            if let Some(end) = find(&self.incoming, from, b"\r\n") {
+                return Ok(end);
+            }
+            if self.incoming.len() - from > HEAD_BYTES_MAX {
+                return Err(broken("a line of the answer is too long"));
+            }
+            self.read_more().await?;
+        }
+    }
+
+    async fn read_more(&mut self) -> Result<()> {
+        if self.stream.read_buf(&mut self.incoming).await? == 0 {
+            return Err(Error::new(
+                ErrorKind::UnexpectedEof,
+                "the gateway closed the connection",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn write_request(out: &mut Vec<u8>, host: &str, request: Request<'_>) -> Result<()> {
+    write!(
+        out,
+        "{} {} HTTP/1.1\r\nHost: {host}\r\n",
+        request.method, request.path
+    )?;
+    for (name, value) in request.headers {
+        for part in [name, ": ", value, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+    if !request.body.is_empty() {
+        write!(
+            out,
+            "Content-Type: application/json\r\nContent-Length: {}\r\n",
+            request.body.len()
+        )?;
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(request.body);
+    Ok(())
+}
+
+/// How the end of a body is told.
+#[derive(Debug, PartialEq)]
+enum Framing {
+    Length(usize),
+    Chunked,
+}
+
+/// The part of an answer's head that says how to go on.
+#[derive(Debug, PartialEq)]
+struct Head {
+    status: u16,
+    framing: Framing,
+}
+
+impl Head {
+    fn parse(head: &[u8]) -> Result<Self> {
+        let status = head
+            .strip_prefix(b"HTTP/1.1 ")
+            .and_then(|rest| rest.get(..3))
+            .and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok())
+            .ok_or_else(|| broken("the answer does not begin with an HTTP/1.1 status line"))?;
+        // 204 and 304 have no body and need not say so.
+        let mut framing = matches!(status, 204 | 304).then_some(Framing::Length(0));
+        for (name, value) in headers(head) {
+            if name.eq_ignore_ascii_case("content-length") {
+                let length = value
+                    .parse()
+                    .map_err(|_| broken("`Content-Length` is not a number"))?;
+                framing = framing.or(Some(Framing::Length(length)));
+            } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                framing = framing.or(value.eq_ignore_ascii_case("chunked").then_some(Framing::Chunked));
+            }
+        }
+        let framing = framing.ok_or_else(|| broken("the answer does not say where it ends"))?;
+        Ok(Self { status, framing })
+    }
+}
+
+/// The header lines of a head, as names and trimmed values; lines that are not text are passed over.
+fn headers(head: &[u8]) -> impl Iterator<Item = (&str, &str)> {
+    head.split(|byte| *byte == b'\n').skip(1).filter_map(|line| {
+        let (name, value) = std::str::from_utf8(line).ok()?.split_once(':')?;
+        Some((name, value.trim()))
+    })
+}
+
+/// The number in front of a chunk; what follows a `;` is an extension nobody here uses.
+fn chunk_size(line: &[u8]) -> Result<usize> {
+    let digits = line.split(|byte| *byte == b';').next().unwrap_or(line);
+    std::str::from_utf8(digits)
+        .ok()
+        .and_then(|digits| usize::from_str_radix(digits.trim(), 16).ok())
+        .ok_or_else(|| broken("a chunk does not begin with its size"))
+}
+
+fn find(bytes: &[u8], from: usize, wanted: &[u8]) -> Option<usize> {
+    bytes[from..]
+        .windows(wanted.len())
+        .position(|window| window == wanted)
+        .map(|at| from + at)
+}
+
+fn broken(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    /// Answers one request with these bytes, in these pieces, and gives back what was asked.
+    async fn exchange(pieces: &[&str], request: Request<'_>) -> (Result<(u16, String)>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let pieces: Vec<String> = pieces.iter().map(ToString::to_string).collect();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let mut asked = vec![0; 4096];
+            let length = stream.read(&mut asked).await.unwrap();
+            for piece in pieces {
+                stream.write_all(piece.as_bytes()).await.unwrap();
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            String::from_utf8(asked[..length].to_vec()).unwrap()
+        });
+        let mut connection = Connection::open(address).await.unwrap();
+        let answer = connection
+            .send(request)
+            .await
+            .map(|answer| (answer.status, String::from_utf8(answer.body.to_vec()).unwrap()));
+        (answer, server.await.unwrap())
+    }
+
+    const GET: Request<'_> = Request {
+        method: "GET",
+        path: "/",
+        headers: &[],
+        body: b"",
+    };
+
+    async fn answer(pieces: &[&str]) -> Result<(u16, String)> {
+        exchange(pieces, GET).await.0
+    }
+
+    #[tokio::test]
+    async fn a_request_carries_its_headers_and_the_length_of_its_body() {
+        let request = Request {
+            method: "POST",
+            path: "/v1/x?y=1",
+            headers: &[("Authorization", "Bearer t")],
+            body: b"{}",
+        };
+        let (_, asked) = exchange(&["HTTP/1.1 204 No Content\r\n\r\n"], request).await;
+        let (head, body) = asked.split_once("\r\n\r\n").unwrap();
+        assert!(
+            head.starts_with("POST /v1/x?y=1 HTTP/1.1\r\nHost: 127.0.0.1:"),
+            "{head}"
+        );
+        assert!(
+            head.ends_with("Authorization: Bearer t\r\nContent-Type: application/json\r\nContent-Length: 2"),
+            "{head}"
+        );
+        assert_eq!(body, "{}");
+    }
+
+    #[tokio::test]
+    async fn a_body_of_known_length_is_read_whole_however_it_is_cut() {
+        let whole = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+        for cut in 1..whole.len() {
+            let (front, back) = whole.split_at(cut);
+            assert_eq!(
+                answer(&[front, back]).await.unwrap(),
+                (200, "hello".to_owned()),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn chunks_are_joined_however_they_are_cut() {
+        let whole = "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n0A;x=y\r\nlo, \r\nworl\r\n1\r\nd\r\n0\r\nT: v\r\n\r\n";
+        for cut in (1..whole.len()).step_by(3) {
+            let (front, back) = whole.split_at(cut);
+            assert_eq!(
+                answer(&[front, back]).await.unwrap(),
+                (201, "hello, \r\nworld".to_owned()),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_or_is_not_http_is_an_error() {
+        for bad in [
+            "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nthree\r\nhel\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: five\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\n\r\nhello",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n",
+            "SSH-2.0-OpenSSH_9.9\r\n\r\n",
+            "",
+        ] {
+            assert!(answer(&[bad]).await.is_err(), "`{bad}` was taken for an answer");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_used_again_and_forgets_the_last_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            for answer in [
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nRetry-After: 1\r\n\r\nfirst",
+                "HTTP/1.1 503 No\r\nContent-Length: 1\r\n\r\n2",
+            ] {
+                assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let mut connection = Connection::open(address).await.unwrap();
+        let first = connection.send(GET).await.unwrap();
+        assert_eq!(
+            (first.status, first.body, first.header("retry-after")),
+            (200, &b"first"[..], Some("1"))
+        );
+        let second = connection.send(GET).await.unwrap();
+        assert_eq!(
+            (second.status, second.body, second.header("retry-after")),
+            (503, &b"2"[..], None)
+        );
+        server.await.unwrap();
+    }
+}
