@@ -1,7 +1,13 @@
 //! What the load harness and the benchmark player are made of.
 //!
 //! - [`http`]: a keep-alive HTTP/1.1 client that costs next to nothing;
+//! - [`process`]: a real gateway as a child process;
+//! - [`target`]: that one, or one that already runs;
+//! - [`client`]: the calls of the public API that set a tenant up and look at its ledger;
 //!
 //! The criterion benches beside this crate time pieces in process and use none of it.
 
+pub mod client;
 pub mod http;
+pub mod process;
+pub mod target;

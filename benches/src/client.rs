@@ -1,0 +1,193 @@
+//! The few calls of the public API that a tool here needs, as one caller makes them.
+//!
+//! It is for setting a tenant up and looking at its ledger afterwards; the asks that are timed go through
+//! [`crate::http`] directly. Whatever is not a success is an error that carries the gateway's own words.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::http::{Connection, Request};
+
+/// One caller: a credential and, for an operator, the tenant it acts in.
+#[derive(Debug)]
+pub struct Client {
+    connection: Connection,
+    authorization: String,
+    tenant: String,
+}
+
+/// Answer of `POST /v1/ledger/verify`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Verification {
+    /// Whether every entry looked at is linked and unchanged.
+    pub verified: bool,
+    /// How many entries were looked at.
+    pub checked: u64,
+    /// The newest entry.
+    pub head: Head,
+    /// The first thing wrong, as the gateway tells it.
+    pub first_fault: Option<Value>,
+}
+
+/// The newest entry of a ledger.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Head {
+    /// Its number; entries are numbered from 1 without gaps.
+    pub seq: u64,
+    /// Its hash.
+    pub hash: String,
+}
+
+/// The part of an authorization answer that is counted.
+#[derive(Debug, Deserialize)]
+pub struct Decision {
+    /// The verdict.
+    pub decision: model::Verdict,
+    /// Why.
+    pub reason_code: String,
+}
+
+impl Client {
+    /// Connects as the holder of this credential.
+    pub async fn open(address: SocketAddr, credential: &str) -> Result<Self> {
+        let connection = Connection::open(address)
+            .await
+            .with_context(|| format!("connecting to `{address}`"))?;
+        Ok(Self {
+            connection,
+            authorization: format!("Bearer {credential}"),
+            tenant: String::new(),
+        })
+    }
+
+    /// Sends one request and reads its answer, which has to be a success.
+    pub async fn call<T: DeserializeOwned>(&mut self, method: &str, path: &str, body: &[u8]) -> Result<T> {
+        let headers = [
+            ("Authorization", &*self.authorization),
+            ("Countersign-Tenant", &*self.tenant),
+        ];
+        let headers = if self.tenant.is_empty() {
+            &headers[..1]
+        } else {
+            &headers[..]
+        };
+        let answer = self
+            .connection
+            .send(Request {
+                method,
+                path,
+                headers,
+                body,
+            })
+            .await
+            .with_context(|| format!("{method} {path}"))?;
+        if !(200..300).contains(&answer.status) {
+            bail!(
+                "{method} {path} was answered {}: {}",
+                answer.status,
+                String::from_utf8_lossy(answer.body)
+            );
+        }
+        // An answer without a body reads as `null`, which is what a caller that expects none asks for.
+        let body = if answer.body.is_empty() {
+            b"null"
+        } else {
+            answer.body
+        };
+        serde_json::from_slice(body).with_context(|| format!("reading the answer of {method} {path}"))
+    }
+
+    async fn send<T: DeserializeOwned>(&mut self, method: &str, path: &str, body: &Value) -> Result<T> {
+        self.call(method, path, body.to_string().as_bytes()).await
+    }
+
+    /// Makes a tenant and acts in it from now on (operator).
+    pub async fn create_tenant(&mut self, name: &str) -> Result<()> {
+        let Created { id } = self.send("POST", "/v1/tenants", &json!({ "name": name })).await?;
+        self.tenant = id;
+        Ok(())
+    }
+
+    /// Makes an agent that may use the tool; its first token.
+    pub async fn create_agent(&mut self, name: &str, tool: &str) -> Result<String> {
+        let Created { id } = self.send("POST", "/v1/agents", &json!({ "name": name })).await?;
+        let _: Value = self
+            .call("PUT", &format!("/v1/agents/{id}/tools/{tool}"), b"")
+            .await?;
+        let Token { token } = self
+            .send("POST", &format!("/v1/agents/{id}/tokens"), &json!({}))
+            .await?;
+        Ok(token)
+    }
+
+    /// Registers a tool with these actions.
+    pub async fn put_tool(&mut self, tool: &str, actions: &Value) -> Result<()> {
+        let _: Value = self
+            .send(
+                "PUT",
+                &format!("/v1/tools/{tool}"),
+                &json!({ "actions": actions }),
+            )
+            .await?;
+        Ok(())
+    }
+
+    /// Registers a tool from an MCP `tools/list` result.
+    pub async fn import_tool(&mut self, tool: &str, listing: &str) -> Result<()> {
+        let _: Value = self
+            .call("POST", &format!("/v1/tools/{tool}/import"), listing.as_bytes())
+            .await?;
+        Ok(())
+    }
+
+    /// The names of the tool's actions that the registry says mutate state.
+    pub async fn mutating_actions(&mut self, tool: &str) -> Result<Vec<String>> {
+        let Tool { actions } = self.call("GET", &format!("/v1/tools/{tool}"), b"").await?;
+        Ok(actions
+            .into_iter()
+            .filter(|action| action.mutates_state)
+            .map(|action| action.name)
+            .collect())
+    }
+
+    /// Asks whether an action may be done (agent).
+    pub async fn authorize(&mut self, ask: &RawValue) -> Result<Decision> {
+        self.call("POST", "/v1/authorize", ask.get().as_bytes()).await
+    }
+
+    /// The newest entry of the tenant's ledger.
+    pub async fn head(&mut self) -> Result<Head> {
+        self.call("GET", "/v1/ledger/head", b"").await
+    }
+
+    /// Has the gateway check the tenant's whole ledger.
+    pub async fn verify(&mut self) -> Result<Verification> {
+        self.send("POST", "/v1/ledger/verify", &json!({})).await
+    }
+}
+
+#[derive(Deserialize)]
+struct Created {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    token: String,
+}
+
+#[derive(Deserialize)]
+struct Tool {
+    actions: Vec<ToolAction>,
+}
+
+#[derive(Deserialize)]
+struct ToolAction {
+    name: String,
+    mutates_state: bool,
+}

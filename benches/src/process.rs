@@ -1,0 +1,185 @@
+//! A real gateway as a child process: on a free port of the loopback interface, with a database in a temporary folder.
+//!
+//! It is stopped by killing it. That is deliberate: whatever the gateway answered has to be on disk by then, so
+//! nothing here may depend on a polite end. It does not build the binary and does not talk to the API.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use model::{Secret, SecretKind, SystemEntropy};
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::http::{Connection, Request};
+
+/// Migrating an empty database and compiling the base policies takes far less, in a debug build too.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_POLL: Duration = Duration::from_millis(10);
+
+/// How much of the end of the gateway's log goes into an error.
+const LOG_TAIL_BYTES: usize = 2_000;
+
+/// A running gateway whose operator key we know. Dropping it kills the process and removes its folder.
+#[derive(Debug)]
+pub struct GatewayProcess {
+    child: Child,
+    folder: TempDir,
+    address: SocketAddr,
+    operator_key: String,
+}
+
+impl GatewayProcess {
+    /// Starts the binary, by default the one built beside this program, and waits until it is ready.
+    pub async fn start(binary: Option<&Path>) -> Result<Self> {
+        let binary = binary.map_or_else(binary_beside_us, |binary| Ok(binary.to_owned()))?;
+        ensure!(
+            binary.is_file(),
+            "there is no gateway at `{}`: build it first, in the same profile (`cargo build --release -p gateway`)",
+            binary.display()
+        );
+        let folder = tempfile::tempdir()?;
+        let address = free_address()?;
+        let operator_key = Secret::mint(SecretKind::ApiKey, &SystemEntropy)
+            .reveal()
+            .to_owned();
+        let log = File::create(log_path(folder.path()))?;
+        let child = Command::new(&binary)
+            .arg("serve")
+            .args(["--listen", &address.to_string()])
+            .args([
+                "--database-url",
+                &format!("sqlite:{}", folder.path().join("countersign.db").display()),
+            ])
+            .env("COUNTERSIGN_OPERATOR_KEY", &operator_key)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting `{}`", binary.display()))?;
+        let mut gateway = Self {
+            child,
+            folder,
+            address,
+            operator_key,
+        };
+        gateway.wait_until_ready().await?;
+        Ok(gateway)
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The operator key it was started with.
+    pub fn operator_key(&self) -> &str {
+        &self.operator_key
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        while !is_ready(self.address).await {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the gateway ended with {status}: {}", self.log_tail());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the gateway is not ready: {}",
+                self.log_tail()
+            );
+            sleep(READY_POLL).await;
+        }
+        Ok(())
+    }
+
+    fn log_tail(&self) -> String {
+        let mut log = Vec::new();
+        // Only makes an error more telling; the error itself stands without it.
+        if let Ok(mut file) = File::open(log_path(self.folder.path())) {
+            file.read_to_end(&mut log).ok();
+        }
+        String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned()
+    }
+}
+
+impl Drop for GatewayProcess {
+    fn drop(&mut self) {
+        // Both fail only where the process has already ended.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+async fn is_ready(address: SocketAddr) -> bool {
+    let request = Request {
+        method: "GET",
+        path: "/readyz",
+        headers: &[],
+        body: b"",
+    };
+    let Ok(mut connection) = Connection::open(address).await else {
+        return false;
+    };
+    connection
+        .send(request)
+        .await
+        .is_ok_and(|answer| answer.status == 200)
+}
+
+/// A port that was free a moment ago. Another process can take it before the gateway does; then the start fails.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+fn log_path(folder: &Path) -> PathBuf {
+    folder.join("gateway.log")
+}
+
+/// `countersign` of the build that this program or test belongs to.
+fn binary_beside_us() -> Result<PathBuf> {
+    let ours = std::env::current_exe()?;
+    let folder = ours.parent().context("this program is not in a folder")?;
+    let folder = if folder.ends_with("deps") {
+        folder.parent().unwrap_or(folder)
+    } else {
+        folder
+    };
+    Ok(folder.join("countersign"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_binary_that_is_not_there_is_named() {
+        let error = GatewayProcess::start(Some(Path::new("no/such/gateway")))
+            .await
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("there is no gateway at `no/such/gateway`"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_ends_at_once_is_not_waited_for() {
+        let error = GatewayProcess::start(Some(Path::new("/bin/false")))
+            .await
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("the gateway ended with exit status: 1"),
+            "{error}"
+        );
+    }
+}
