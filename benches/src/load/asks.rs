@@ -1,0 +1,180 @@
+//! The mix of asks: reads and mutations, from sources of all kinds, so that every verdict occurs.
+//!
+//! Each ask knows the verdict that the base policies give it. An answer that differs is a fault of the run: a load
+//! test that times denials and calls them allows measures nothing.
+
+use model::{Trust, Verdict};
+use serde_json::{Value, json};
+
+/// The tool that is registered for the run.
+pub(super) const TOOL: &str = "github";
+
+/// One ask, ready to be sent under any request id.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    /// What the base policies say to it.
+    pub(super) expected: Verdict,
+    /// The JSON text of the ask after its `request_id`: from the comma to the closing brace.
+    rest: String,
+}
+
+impl Ask {
+    /// Writes the whole body, replacing what is in the buffer.
+    pub(super) fn write(&self, connection: usize, turn: usize, body: &mut Vec<u8>) {
+        use std::io::Write as _;
+        body.clear();
+        write!(body, "{{\"request_id\":\"load-{connection}-{turn}\"{}", self.rest).expect("a vector grows");
+    }
+}
+
+/// A kind of ask, in the proportion of its lines.
+struct Kind {
+    action: &'static str,
+    base_branch: &'static str,
+    source: Trust,
+    expected: Verdict,
+}
+
+const fn kind(action: &'static str, base_branch: &'static str, source: Trust, expected: Verdict) -> Kind {
+    Kind {
+        action,
+        base_branch,
+        source,
+        expected,
+    }
+}
+
+const KINDS: [Kind; 10] = [
+    kind(
+        "get_pull_request",
+        "main",
+        Trust::TrustedInternalSigned,
+        Verdict::Allow,
+    ),
+    kind(
+        "get_pull_request",
+        "main",
+        Trust::TrustedInternalUnsigned,
+        Verdict::Allow,
+    ),
+    kind(
+        "get_pull_request",
+        "main",
+        Trust::SemiTrustedCustomer,
+        Verdict::Allow,
+    ),
+    kind(
+        "get_pull_request",
+        "main",
+        Trust::UntrustedExternal,
+        Verdict::Allow,
+    ),
+    kind(
+        "merge_pull_request",
+        "feature",
+        Trust::TrustedInternalUnsigned,
+        Verdict::Allow,
+    ),
+    kind(
+        "merge_pull_request",
+        "main",
+        Trust::TrustedInternalUnsigned,
+        Verdict::RequireApproval,
+    ),
+    kind(
+        "merge_pull_request",
+        "feature",
+        Trust::SemiTrustedCustomer,
+        Verdict::RequireApproval,
+    ),
+    kind(
+        "merge_pull_request",
+        "feature",
+        Trust::UntrustedExternal,
+        Verdict::Deny,
+    ),
+    kind(
+        "merge_pull_request",
+        "feature",
+        Trust::MaliciousSuspected,
+        Verdict::Deny,
+    ),
+    kind("merge_pull_request", "feature", Trust::Unknown, Verdict::Deny),
+];
+
+/// The actions of [`TOOL`], as they are registered.
+pub(super) fn actions() -> Value {
+    let input_schema = json!({
+        "type": "object",
+        "properties": {
+            "base_branch": { "type": "string" },
+            "number": { "type": "integer" },
+            "comment": { "type": "string" },
+        },
+        "required": ["base_branch", "number"],
+    });
+    json!([
+        { "name": "get_pull_request", "mutates_state": false, "risk": "low", "input_schema": input_schema },
+        { "name": "merge_pull_request", "mutates_state": true, "risk": "high", "input_schema": input_schema },
+    ])
+}
+
+/// This many asks with different parameters, all kinds in turn.
+pub(super) fn asks(distinct: usize) -> Vec<Ask> {
+    KINDS
+        .iter()
+        .cycle()
+        .take(distinct)
+        .enumerate()
+        .map(|(number, kind)| ask(kind, number))
+        .collect()
+}
+
+fn ask(kind: &Kind, number: usize) -> Ask {
+    let fields = json!({
+        "tool_call": {
+            "tool": TOOL,
+            "action": kind.action,
+            "resource": format!("repo:acme/widgets#{number}"),
+            "parameters": {
+                "base_branch": kind.base_branch,
+                "number": number,
+                "comment": format!("asked for by the release plan, step {number}"),
+            },
+        },
+        "context": { "source_trust": kind.source.as_str() },
+        "trace": { "run_id": format!("run-{}", number % 100) },
+    });
+    Ask {
+        expected: kind.expected,
+        rest: fields.to_string().replacen('{', ",", 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_verdict_is_expected_of_some_ask() {
+        let expected: HashSet<_> = asks(KINDS.len()).iter().map(|ask| ask.expected).collect();
+        assert_eq!(
+            expected,
+            HashSet::from([Verdict::Allow, Verdict::Deny, Verdict::RequireApproval])
+        );
+    }
+
+    #[test]
+    fn asks_differ_in_their_parameters_and_are_json_under_any_request_id() {
+        let mut seen = HashSet::new();
+        let mut body = Vec::new();
+        for ask in asks(250) {
+            ask.write(3, 14, &mut body);
+            let read: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(read["request_id"], "load-3-14");
+            assert!(seen.insert(read["tool_call"]["parameters"].to_string()));
+        }
+        assert_eq!(seen.len(), 250);
+    }
+}
