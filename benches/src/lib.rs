@@ -5,11 +5,13 @@
 //! - [`target`]: that one, or one that already runs;
 //! - [`client`]: the calls of the public API that set a tenant up and look at its ledger;
 //! - [`load`]: asks as fast as the gateway answers, and what came of it (`--bin load`);
+//! - [`play`]: the tool calls of a public agent benchmark, played as their agents would (`--bin play`).
 //!
 //! The criterion benches beside this crate time pieces in process and use none of it.
 
 pub mod client;
 pub mod http;
 pub mod load;
+pub mod play;
 pub mod process;
 pub mod target;
