@@ -1,0 +1,308 @@
+//! What the annotations of a policy ask for, read once and checked, so that a misspelt one is an error and not a rule
+//! that silently does something else.
+
+use crate::ruling::{ApprovalTerms, Obligation};
+use cedar_policy::Effect;
+use model::Name;
+
+/// What a policy does when it is satisfied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// `forbid`: deny.
+    Forbid,
+    /// `permit`: allow.
+    Permit,
+    /// `permit` with `@decision("require_approval")`: not before somebody has approved.
+    Approval(ApprovalTerms),
+    /// `permit` with `@decision("advise")`: add obligations; it permits nothing.
+    Advice,
+}
+
+/// Everything that the annotations of one policy say, beside its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Notes {
+    pub(crate) role: Role,
+    pub(crate) reason: Option<String>,
+    pub(crate) agent_message: Option<String>,
+    pub(crate) obligations: Vec<Obligation>,
+}
+
+/// What is wrong with an annotation, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) message: String,
+    pub(crate) help: &'static str,
+}
+
+const KEYS: &str = "the annotations are `@id`, `@decision`, `@approvers`, `@quorum`, `@reason`, `@agent_message`, \
+                    `@obligation` and `@description`";
+const DECISIONS: &str = "the decisions are `require_approval` and `advise`; without one, a permit allows";
+
+fn fault<T>(message: impl Into<String>, help: &'static str) -> Result<T, Fault> {
+    Err(Fault {
+        message: message.into(),
+        help,
+    })
+}
+
+/// The raw texts of the annotations, by name.
+#[derive(Default)]
+struct Texts<'a> {
+    id: Option<&'a str>,
+    decision: Option<&'a str>,
+    approvers: Option<&'a str>,
+    quorum: Option<&'a str>,
+    reason: Option<&'a str>,
+    agent_message: Option<&'a str>,
+    obligation: Option<&'a str>,
+}
+
+impl<'a> Texts<'a> {
+    fn read(annotations: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self, Fault> {
+        let mut texts = Self::default();
+        for (key, text) in annotations {
+            let place = match key {
+                "id" => &mut texts.id,
+                "decision" => &mut texts.decision,
+                "approvers" => &mut texts.approvers,
+                "quorum" => &mut texts.quorum,
+                "reason" => &mut texts.reason,
+                "agent_message" => &mut texts.agent_message,
+                "obligation" => &mut texts.obligation,
+                "description" => continue,
+                _ => return fault(format!("there is no annotation `@{key}`"), KEYS),
+            };
+            if text.trim().is_empty() {
+                return fault(
+                    format!("the annotation `@{key}` is empty"),
+                    "write `@name(\"text\")`",
+                );
+            }
+            *place = Some(text);
+        }
+        Ok(texts)
+    }
+
+    fn id(&self) -> Result<&'a str, Fault> {
+        let Some(id) = self.id else {
+            return fault(
+                "the policy has no `@id`",
+                "write `@id(\"a-name-that-stays\")` before it, so that records of its decisions keep their meaning",
+            );
+        };
+        match Name::new(id) {
+            Ok(_) => Ok(id),
+            Err(error) => fault(format!("`{id}` is not an id: {error}"), "an id is a short name"),
+        }
+    }
+
+    fn role(&self, effect: Effect) -> Result<Role, Fault> {
+        let role = match (self.decision, effect) {
+            (None, Effect::Forbid) => Role::Forbid,
+            (None, Effect::Permit) => Role::Permit,
+            (Some("require_approval"), Effect::Permit) => Role::Approval(self.terms()?),
+            (Some("advise"), Effect::Permit) => Role::Advice,
+            (Some("require_approval" | "advise"), Effect::Forbid) => {
+                return fault("a forbid denies and can have no `@decision`", "make it a permit");
+            }
+            (Some(other), _) => return fault(format!("there is no decision `{other}`"), DECISIONS),
+        };
+        let terms = self.approvers.is_some() || self.quorum.is_some();
+        if terms && !matches!(role, Role::Approval(_)) {
+            return fault(
+                "`@approvers` and `@quorum` say who approves, and this policy asks for no approval",
+                "add `@decision(\"require_approval\")` to a permit, or take them away",
+            );
+        }
+        Ok(role)
+    }
+
+    fn terms(&self) -> Result<ApprovalTerms, Fault> {
+        let quorum = self.quorum.map_or(Some(1), |text| text.parse().ok());
+        match quorum {
+            Some(quorum @ 1..) => Ok(ApprovalTerms {
+                group: self.approvers.map(str::to_owned),
+                quorum,
+            }),
+            _ => fault(
+                format!("`{}` is not a quorum", self.quorum.unwrap_or_default()),
+                "a quorum is the number of different people who have to approve, at least 1",
+            ),
+        }
+    }
+
+    fn obligations(&self, role: &Role) -> Result<Vec<Obligation>, Fault> {
+        let texts = self.obligation.into_iter().flat_map(|list| list.split(','));
+        let mut obligations = texts
+            .map(|text| obligation(text.trim(), role))
+            .collect::<Result<Vec<_>, _>>()?;
+        if obligations.is_empty() && *role == Role::Advice {
+            return fault(
+                "a policy that advises has no `@obligation`",
+                "say what it advises, or delete it",
+            );
+        }
+        obligations.sort();
+        obligations.dedup();
+        Ok(obligations)
+    }
+}
+
+fn obligation(text: &str, role: &Role) -> Result<Obligation, Fault> {
+    let obligation = Obligation::parse(text);
+    match &obligation {
+        Obligation::QuarantineAgent if *role != Role::Forbid => fault(
+            "only a forbid can quarantine the agent",
+            "an agent that was allowed something stays in service",
+        ),
+        Obligation::Redact(path)
+            if !path
+                .strip_prefix("parameters.")
+                .is_some_and(|name| !name.is_empty()) =>
+        {
+            fault(
+                format!("`{text}` does not say which parameter"),
+                "write `redact:parameters.<name>`",
+            )
+        }
+        Obligation::Other(text) if text.is_empty() => fault(
+            "an obligation is empty",
+            "obligations are separated by single commas",
+        ),
+        _ => Ok(obligation),
+    }
+}
+
+/// What the annotations of a policy with this effect say, and its id.
+pub(crate) fn read<'a>(
+    effect: Effect,
+    annotations: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<(&'a str, Notes), Fault> {
+    let texts = Texts::read(annotations)?;
+    let id = texts.id()?;
+    let role = texts.role(effect)?;
+    let obligations = texts.obligations(&role)?;
+    let notes = Notes {
+        role,
+        reason: texts.reason.map(str::to_owned),
+        agent_message: texts.agent_message.map(str::to_owned),
+        obligations,
+    };
+    Ok((id, notes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notes(effect: Effect, annotations: &[(&'static str, &'static str)]) -> Result<Notes, String> {
+        read(effect, annotations.iter().copied())
+            .map(|(_, notes)| notes)
+            .map_err(|fault| fault.message)
+    }
+
+    const ID: (&str, &str) = ("id", "a");
+
+    #[test]
+    fn without_a_decision_the_effect_decides() {
+        assert_eq!(notes(Effect::Permit, &[ID]).unwrap().role, Role::Permit);
+        assert_eq!(notes(Effect::Forbid, &[ID]).unwrap().role, Role::Forbid);
+    }
+
+    #[test]
+    fn an_approval_says_who_approves() {
+        let terms = |annotations: &[(&'static str, &'static str)]| {
+            let all = [&[ID, ("decision", "require_approval")], annotations].concat();
+            notes(Effect::Permit, &all).map(|notes| notes.role)
+        };
+        let approval = |group: Option<&str>, quorum| {
+            Ok(Role::Approval(ApprovalTerms {
+                group: group.map(str::to_owned),
+                quorum,
+            }))
+        };
+        assert_eq!(terms(&[]), approval(None, 1));
+        assert_eq!(
+            terms(&[("approvers", "leads"), ("quorum", "2")]),
+            approval(Some("leads"), 2)
+        );
+        for quorum in ["0", "-1", "two", "1.5", "4294967296"] {
+            assert_eq!(
+                terms(&[("quorum", quorum)]),
+                Err(format!("`{quorum}` is not a quorum"))
+            );
+        }
+    }
+
+    #[test]
+    fn obligations_are_separated_by_commas_and_sorted() {
+        let list = "redact:parameters.b, notify:security,redact:parameters.a,redact:parameters.a";
+        let notes = notes(
+            Effect::Permit,
+            &[ID, ("decision", "advise"), ("obligation", list)],
+        )
+        .unwrap();
+        let texts: Vec<_> = notes.obligations.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            texts,
+            ["redact:parameters.a", "redact:parameters.b", "notify:security"]
+        );
+    }
+
+    #[test]
+    fn every_slip_is_an_error_that_names_it() {
+        use Effect::{Forbid, Permit};
+        type Case = (Effect, &'static [(&'static str, &'static str)], &'static str);
+        let cases: &[Case] = &[
+            (Permit, &[], "the policy has no `@id`"),
+            (Permit, &[("id", "")], "the annotation `@id` is empty"),
+            (
+                Permit,
+                &[ID, ("desicion", "require_approval")],
+                "there is no annotation `@desicion`",
+            ),
+            (
+                Permit,
+                &[ID, ("decision", "require_aproval")],
+                "there is no decision `require_aproval`",
+            ),
+            (
+                Forbid,
+                &[ID, ("decision", "require_approval")],
+                "a forbid denies and can have no `@decision`",
+            ),
+            (
+                Permit,
+                &[ID, ("decision", "advise")],
+                "a policy that advises has no `@obligation`",
+            ),
+            (
+                Permit,
+                &[ID, ("obligation", "quarantine:agent")],
+                "only a forbid can quarantine the agent",
+            ),
+            (
+                Permit,
+                &[ID, ("obligation", "redact:api_key")],
+                "`redact:api_key` does not say which parameter",
+            ),
+            (
+                Permit,
+                &[ID, ("obligation", "notify:a,,notify:b")],
+                "an obligation is empty",
+            ),
+        ];
+        for (effect, annotations, message) in cases {
+            assert_eq!(notes(*effect, annotations), Err((*message).to_owned()));
+        }
+        for (key, text) in [("approvers", "leads"), ("quorum", "2")] {
+            let message = notes(Permit, &[ID, (key, text)]).unwrap_err();
+            assert!(message.ends_with("asks for no approval"), "{message}");
+        }
+        assert!(
+            notes(Permit, &[("id", "a\nb")])
+                .unwrap_err()
+                .contains("is not an id")
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! What is wrong with a policy, in words and with its place in the text, so that an editor can underline it.
+
+use serde::Serialize;
+use std::fmt;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// The policies cannot be activated.
+    Error,
+    /// They can, but somebody should look.
+    Warning,
+}
+
+/// A place in the text of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// The line, from 1.
+    pub line: usize,
+    /// The character in the line, from 1.
+    pub column: usize,
+    /// Bytes of UTF-8 before it.
+    pub offset: usize,
+    /// Its length in bytes.
+    pub length: usize,
+}
+
+impl Place {
+    /// The place of these bytes in this text.
+    pub(crate) fn of(text: &str, offset: usize, length: usize) -> Self {
+        let offset = (0..=offset.min(text.len()))
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
+        let before = &text[..offset];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            offset,
+            length: length.min(text.len() - offset),
+        }
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnostic {
+    /// The policy: `name/id` where the statement is known, `name` where only its text is; absent where the finding is
+    /// about the registry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is.
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
+    /// Where in the policy's text it is.
+    #[serde(flatten)]
+    pub place: Option<Place>,
+}
+
+impl Diagnostic {
+    /// An error that is not about a place in a policy.
+    pub(crate) fn error(message: impl Into<String>) -> Self {
+        Self {
+            policy: None,
+            severity: Severity::Error,
+            message: message.into(),
+            help: None,
+            place: None,
+        }
+    }
+
+    /// What Cedar found in a text.
+    pub(crate) fn from_cedar(text: &str, severity: Severity, found: &dyn miette::Diagnostic) -> Self {
+        let label = found.labels().and_then(|mut labels| labels.next());
+        Self {
+            policy: None,
+            severity,
+            message: found.to_string(),
+            help: found.help().map(|help| help.to_string()),
+            place: label.map(|label| Place::of(text, label.offset(), label.len())),
+        }
+    }
+
+    /// The same finding, about this policy.
+    #[must_use]
+    pub(crate) fn about(self, policy: impl fmt::Display) -> Self {
+        Self {
+            policy: Some(policy.to_string()),
+            ..self
+        }
+    }
+
+    /// The same finding, with advice.
+    #[must_use]
+    pub(crate) fn with_help(self, help: impl Into<String>) -> Self {
+        Self {
+            help: Some(help.into()),
+            ..self
+        }
+    }
+
+    /// The same finding, at this place.
+    #[must_use]
+    pub(crate) fn at(self, place: Option<Place>) -> Self {
+        Self { place, ..self }
+    }
+}
+
+/// `policy:line:column: message`.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(policy) = &self.policy {
+            write!(f, "{policy}")?;
+            if let Some(place) = self.place {
+                write!(f, ":{}:{}", place.line, place.column)?;
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Why policies cannot be activated. At least one finding is an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Self(vec![diagnostic])
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, diagnostic) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("; ")?;
+            }
+            write!(f, "{diagnostic}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_counts_lines_and_characters_from_one_and_bytes_from_zero() {
+        let text = "first\nzoë x\n";
+        let place = Place::of(text, "first\nzoë ".len(), 1);
+        assert_eq!(
+            (place.line, place.column, place.offset, place.length),
+            (2, 5, 11, 1)
+        );
+        assert_eq!(Place::of(text, 0, 5).column, 1);
+    }
+
+    #[test]
+    fn a_place_beyond_the_text_or_inside_a_character_is_brought_into_it() {
+        assert_eq!(
+            Place::of("ab", 9, 9),
+            Place {
+                line: 1,
+                column: 3,
+                offset: 2,
+                length: 0
+            }
+        );
+        assert_eq!(Place::of("ë", 1, 1).offset, 0);
+    }
+
+    #[test]
+    fn json_has_the_members_of_the_contract_and_no_nulls() {
+        let finding = Diagnostic::error("it is wrong")
+            .about("mine/a")
+            .with_help("mend it")
+            .at(Some(Place::of("x\ny", 2, 1)));
+        assert_eq!(
+            serde_json::to_string(&finding).unwrap(),
+            r#"{"policy":"mine/a","severity":"error","message":"it is wrong","help":"mend it","line":2,"column":1,"offset":2,"length":1}"#
+        );
+        assert_eq!(
+            serde_json::to_string(&Diagnostic::error("so")).unwrap(),
+            r#"{"severity":"error","message":"so"}"#
+        );
+        assert_eq!(Diagnostics(vec![finding]).to_string(), "mine/a:2:1: it is wrong");
+    }
+}

@@ -1,0 +1,233 @@
+//! The part of JSON Schema that Cedar's types can say.
+//!
+//! A schema that allows one kind of value gives one type; whatever allows several kinds, or objects whose members
+//! nobody lists, gives none, and a policy cannot see such a value. Validation against the whole schema is not done here.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How deep types may nest: deeper than schemas that people write, and far from what recursion could not bear.
+const DEPTH_MAX: usize = 16;
+/// How many types one schema may give. References may multiply what they point to, so the text's length is no bound.
+const TYPES_MAX: usize = 2_000;
+
+/// The Cedar type of a JSON value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// A string.
+    String,
+    /// An integer of 64 bits.
+    Long,
+    /// True or false.
+    Bool,
+    /// A number with at most four decimal places.
+    Decimal,
+    /// An array, without order and repetition.
+    Set(Box<Shape>),
+    /// An object.
+    Record(Record),
+}
+
+/// The members of an object that have a type.
+pub(crate) type Record = BTreeMap<String, Member>;
+
+/// A member of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// The type of its value.
+    pub(crate) shape: Shape,
+    /// Whether it is always there. One that may be null counts as absent when it is.
+    pub(crate) required: bool,
+}
+
+/// The members that the parameters of an action with this schema have.
+pub(crate) fn record_of(schema: &Value) -> Record {
+    let mut reading = Reading {
+        root: schema,
+        types_left: TYPES_MAX,
+        open: BTreeSet::new(),
+    };
+    // Parameters are an object whatever the schema says, so a missing `type` leaves nothing open here.
+    match reading.object(schema, 0) {
+        Some(Shape::Record(members)) => members,
+        _ => match reading.typed(schema, 0) {
+            Some(Typed {
+                shape: Shape::Record(members),
+                ..
+            }) => members,
+            _ => Record::new(),
+        },
+    }
+}
+
+struct Typed {
+    shape: Shape,
+    nullable: bool,
+}
+
+impl Typed {
+    fn plain(shape: Shape) -> Self {
+        Self {
+            shape,
+            nullable: false,
+        }
+    }
+}
+
+/// The values that a schema's own keywords leave over.
+enum Kind<'s> {
+    /// Only null.
+    Null,
+    /// One kind, and perhaps null.
+    One { word: &'s str, nullable: bool },
+    /// Several, or the keywords do not say.
+    Open,
+}
+
+struct Reading<'s> {
+    root: &'s Value,
+    types_left: usize,
+    /// The references that are being followed: one that comes again is a cycle.
+    open: BTreeSet<&'s str>,
+}
+
+impl<'s> Reading<'s> {
+    fn typed(&mut self, schema: &'s Value, depth: usize) -> Option<Typed> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        self.types_left = self.types_left.checked_sub(1)?;
+        match kind_of(schema) {
+            Kind::One { word, nullable } => {
+                let shape = self.shape(word, schema, depth)?;
+                Some(Typed { shape, nullable })
+            }
+            Kind::Null => None,
+            Kind::Open => self.composed(schema, depth),
+        }
+    }
+
+    fn shape(&mut self, word: &str, schema: &'s Value, depth: usize) -> Option<Shape> {
+        match word {
+            "string" => Some(Shape::String),
+            "integer" => Some(Shape::Long),
+            "boolean" => Some(Shape::Bool),
+            "number" => Some(Shape::Decimal),
+            "array" => self.array(schema, depth),
+            "object" => self.object(schema, depth),
+            _ => None,
+        }
+    }
+
+    fn array(&mut self, schema: &'s Value, depth: usize) -> Option<Shape> {
+        if schema.get("prefixItems").is_some() {
+            return None;
+        }
+        let items = self.typed(schema.get("items")?, depth + 1)?;
+        (!items.nullable).then(|| Shape::Set(Box::new(items.shape)))
+    }
+
+    fn object(&mut self, schema: &'s Value, depth: usize) -> Option<Shape> {
+        let properties = schema.get("properties")?.as_object()?;
+        let required: BTreeSet<&str> = schema
+            .get("required")
+            .and_then(Value::as_array)
+            .map(|names| names.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default();
+        // In the order of their names, so that two spellings of one schema give one type.
+        let properties: BTreeMap<&'s String, &'s Value> = properties.iter().collect();
+        let mut members = Record::new();
+        for (name, property) in properties {
+            if let Some(Typed { shape, nullable }) = self.typed(property, depth + 1) {
+                let required = required.contains(name.as_str()) && !nullable;
+                members.insert(name.clone(), Member { shape, required });
+            }
+        }
+        (!members.is_empty()).then_some(Shape::Record(members))
+    }
+
+    fn composed(&mut self, schema: &'s Value, depth: usize) -> Option<Typed> {
+        if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+            return self.referenced(reference, depth);
+        }
+        for keyword in ["anyOf", "oneOf"] {
+            if let Some(alternatives) = schema.get(keyword).and_then(Value::as_array) {
+                return self.common(alternatives, depth);
+            }
+        }
+        match schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice) {
+            Some([only]) => self.typed(only, depth + 1),
+            _ => None,
+        }
+    }
+
+    fn referenced(&mut self, reference: &'s str, depth: usize) -> Option<Typed> {
+        let target = self.root.pointer(reference.strip_prefix('#')?)?;
+        if !self.open.insert(reference) {
+            return None;
+        }
+        let typed = self.typed(target, depth + 1);
+        self.open.remove(reference);
+        typed
+    }
+
+    /// The type that all alternatives share, null aside.
+    fn common(&mut self, alternatives: &'s [Value], depth: usize) -> Option<Typed> {
+        let mut common: Option<Typed> = None;
+        let mut nullable = false;
+        for alternative in alternatives {
+            if matches!(kind_of(alternative), Kind::Null) {
+                nullable = true;
+                continue;
+            }
+            let typed = self.typed(alternative, depth + 1)?;
+            nullable |= typed.nullable;
+            match &common {
+                Some(first) if first.shape != typed.shape => return None,
+                Some(_) => {}
+                None => common = Some(Typed::plain(typed.shape)),
+            }
+        }
+        common.map(|Typed { shape, .. }| Typed { shape, nullable })
+    }
+}
+
+fn kind_of(schema: &Value) -> Kind<'_> {
+    match schema.get("type") {
+        Some(Value::String(word)) => kind_of_words(std::iter::once(word.as_str())),
+        Some(Value::Array(words)) => kind_of_words(words.iter().filter_map(Value::as_str)),
+        _ => match (schema.get("const"), schema.get("enum").and_then(Value::as_array)) {
+            (Some(value), _) => kind_of_words(std::iter::once(word_of(value))),
+            (None, Some(values)) => kind_of_words(values.iter().map(word_of)),
+            (None, None) => Kind::Open,
+        },
+    }
+}
+
+fn kind_of_words<'s>(words: impl Iterator<Item = &'s str>) -> Kind<'s> {
+    let mut words: BTreeSet<&str> = words.collect();
+    let nullable = words.remove("null");
+    if words.contains("number") {
+        words.remove("integer");
+    }
+    match (words.pop_first(), words.is_empty()) {
+        (None, _) if nullable => Kind::Null,
+        (Some(word), true) => Kind::One { word, nullable },
+        _ => Kind::Open,
+    }
+}
+
+fn word_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_i64() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! What a schema's type is, keyword by keyword.
+
+use super::*;
+use serde_json::json;
+
+fn of(property: &Value) -> Option<Member> {
+    let schema = json!({"type": "object", "properties": {"x": property}, "required": ["x"]});
+    record_of(&schema).remove("x")
+}
+
+fn required(shape: Shape) -> Option<Member> {
+    Some(Member {
+        shape,
+        required: true,
+    })
+}
+
+fn optional(shape: Shape) -> Option<Member> {
+    Some(Member {
+        shape,
+        required: false,
+    })
+}
+
+#[test]
+fn every_plain_type_has_a_cedar_type() {
+    let cases = [
+        (json!({"type": "string", "format": "date"}), Shape::String),
+        (json!({"type": "integer", "minimum": 0}), Shape::Long),
+        (json!({"type": "boolean"}), Shape::Bool),
+        (json!({"type": "number"}), Shape::Decimal),
+        (json!({"type": ["integer", "number"]}), Shape::Decimal),
+        (json!({"enum": ["a", "b"]}), Shape::String),
+        (json!({"enum": [1, 2]}), Shape::Long),
+        (json!({"const": true}), Shape::Bool),
+        (
+            json!({"type": "array", "items": {"type": "string"}}),
+            Shape::Set(Box::new(Shape::String)),
+        ),
+    ];
+    for (schema, shape) in cases {
+        assert_eq!(of(&schema), required(shape), "{schema}");
+    }
+}
+
+#[test]
+fn null_beside_one_type_makes_the_member_optional() {
+    for schema in [
+        json!({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        json!({"oneOf": [{"type": "null"}, {"type": "string"}]}),
+        json!({"type": ["string", "null"]}),
+        json!({"enum": ["a", null]}),
+    ] {
+        assert_eq!(of(&schema), optional(Shape::String), "{schema}");
+    }
+}
+
+#[test]
+fn what_allows_several_kinds_or_anything_has_no_type() {
+    for schema in [
+        json!({}),
+        json!(true),
+        json!(false),
+        json!({"type": "null"}),
+        json!({"type": ["string", "integer"]}),
+        json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+        json!({"anyOf": [{"type": "string"}, {}]}),
+        json!({"enum": ["a", 1]}),
+        json!({"type": "object"}),
+        json!({"type": "object", "additionalProperties": {"type": "string"}}),
+        json!({"type": "object", "properties": {"any": {}}}),
+        json!({"properties": {"y": {"type": "string"}}}),
+        json!({"type": "array"}),
+        json!({"type": "array", "items": {}}),
+        json!({"type": "array", "items": {"type": ["string", "null"]}}),
+        json!({"type": "array", "prefixItems": [{"type": "string"}], "items": {"type": "string"}}),
+        json!({"allOf": [{"type": "string"}, {"minLength": 1}]}),
+        json!({"type": "text"}),
+    ] {
+        assert_eq!(of(&schema), None, "{schema}");
+    }
+}
+
+#[test]
+fn alternatives_that_agree_are_one_type() {
+    let schema = json!({"anyOf": [{"type": "string", "format": "uri"}, {"enum": ["none"]}]});
+    assert_eq!(of(&schema), required(Shape::String));
+    assert_eq!(
+        of(&json!({"allOf": [{"type": "integer"}]})),
+        required(Shape::Long)
+    );
+}
+
+#[test]
+fn objects_nest_and_know_what_is_required() {
+    let schema = json!({
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "zip": {"type": "string"}, "extra": {}},
+        "required": ["city", "extra"],
+    });
+    let members = Record::from([
+        ("city".to_owned(), required(Shape::String).unwrap()),
+        ("zip".to_owned(), optional(Shape::String).unwrap()),
+    ]);
+    assert_eq!(of(&schema), required(Shape::Record(members)));
+}
+
+#[test]
+fn references_are_followed_and_cycles_have_no_type() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "one": {"$ref": "#/$defs/name"},
+            "two": {"$ref": "#/definitions/alias"},
+            "node": {"$ref": "#/$defs/node"},
+            "self": {"$ref": "#"},
+            "loop": {"$ref": "#/$defs/loop"},
+            "gone": {"$ref": "#/$defs/gone"},
+            "away": {"$ref": "https://example.com/schema.json"},
+        },
+        "$defs": {
+            "name": {"type": "string"},
+            "loop": {"$ref": "#/$defs/loop"},
+            "node": {"type": "object", "properties": {"value": {"type": "integer"}, "next": {"$ref": "#/$defs/node"}}},
+        },
+        "definitions": {"alias": {"$ref": "#/$defs/name"}},
+    });
+    let members = record_of(&schema);
+    assert_eq!(members["one"].shape, Shape::String);
+    assert_eq!(members["two"].shape, Shape::String);
+    let node = Record::from([("value".to_owned(), optional(Shape::Long).unwrap())]);
+    assert_eq!(members["node"].shape, Shape::Record(node));
+    for absent in ["loop", "gone", "away"] {
+        assert!(!members.contains_key(absent), "{absent}");
+    }
+}
+
+#[test]
+fn parameters_are_an_object_even_where_the_schema_does_not_say_so() {
+    let members = record_of(&json!({"properties": {"x": {"type": "string"}}}));
+    assert_eq!(members["x"].shape, Shape::String);
+    let referenced = json!({"$ref": "#/$defs/all", "$defs": {"all": {
+        "type": "object", "properties": {"x": {"type": "string"}}}}});
+    assert_eq!(record_of(&referenced)["x"].shape, Shape::String);
+    assert_eq!(record_of(&json!(true)), Record::new());
+}
+
+#[test]
+fn references_that_multiply_end_at_the_bound() {
+    let mut definitions = serde_json::Map::new();
+    for level in 0..14 {
+        let next = json!({"$ref": format!("#/$defs/l{}", level + 1)});
+        let properties = json!({"a": next, "b": next, "c": next, "d": next});
+        definitions.insert(
+            format!("l{level}"),
+            json!({"type": "object", "properties": properties}),
+        );
+    }
+    definitions.insert("l14".into(), json!({"type": "string"}));
+    let schema = json!({"$ref": "#/$defs/l0", "$defs": definitions});
+    fn types(record: &Record) -> usize {
+        let inner = record.values().map(|member| match &member.shape {
+            Shape::Record(record) => 1 + types(record),
+            _ => 1,
+        });
+        inner.sum()
+    }
+    assert!(types(&record_of(&schema)) <= TYPES_MAX);
+}
+
+#[test]
+fn the_order_of_properties_does_not_matter() {
+    let one: Value =
+        serde_json::from_str(r#"{"properties":{"a":{"type":"string"},"b":{"type":"integer"}}}"#).unwrap();
+    let two: Value =
+        serde_json::from_str(r#"{"properties":{"b":{"type":"integer"},"a":{"type":"string"}}}"#).unwrap();
+    assert_eq!(record_of(&one), record_of(&two));
+}

@@ -1,0 +1,171 @@
+//! The parameters of one action: what its JSON Schema allows, and what policies see of them.
+//!
+//! Formats are not asserted (the draft leaves that to the application), and no reference is ever fetched.
+
+use crate::diagnostics::Diagnostic;
+use crate::input;
+use crate::json_schema::Record;
+use crate::question::Unanswerable;
+use crate::schema;
+use cedar_policy::RestrictedExpression;
+use jsonschema::{PatternOptions, Validator};
+use model::ToolAction;
+use serde_json::{Map, Value};
+
+/// The largest program that one pattern of a schema may become, in bytes: schemas come from tool servers, too.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// The names of parameters that say into what a merge goes.
+pub(crate) const TARGETS: [&str; 8] = [
+    "base",
+    "baseBranch",
+    "base_branch",
+    "base_ref",
+    "targetBranch",
+    "target_branch",
+    "target_ref",
+    "into",
+];
+
+/// What is known about the parameters of one action.
+pub(crate) struct Rules {
+    validator: Option<Validator>,
+    record: Record,
+    /// The members of `TARGETS` that the schema declares: all of them where there is no schema.
+    targets: Vec<&'static str>,
+}
+
+impl Rules {
+    /// The rules of this action.
+    pub(crate) fn of(action: &ToolAction) -> Result<Self, Diagnostic> {
+        let schema = action.input_schema.as_deref();
+        let declares = |name: &&str| schema.is_none_or(|schema| schema["properties"].get(name).is_some());
+        Ok(Self {
+            validator: schema.map(validator).transpose()?,
+            record: schema::input(action),
+            targets: TARGETS.into_iter().filter(declares).collect(),
+        })
+    }
+
+    /// The parameters in this text, if they are valid.
+    pub(crate) fn read(&self, text: &str) -> Result<Parameters<'_>, Unanswerable> {
+        let invalid = |pointer: &str, detail: String| Unanswerable::InvalidParameters {
+            pointer: pointer.to_owned(),
+            detail,
+        };
+        let value: Value = serde_json::from_str(text).map_err(|_| invalid("", "is not JSON".into()))?;
+        if let Some(error) = self
+            .validator
+            .as_ref()
+            .and_then(|validator| validator.validate(&value).err())
+        {
+            return Err(invalid(error.instance_path().as_str(), said(&error)));
+        }
+        let Value::Object(object) = value else {
+            return Err(invalid("", "is not an object".into()));
+        };
+        let input = input::record(&self.record, &object)
+            .map_err(|mismatch| invalid(&mismatch.pointer, mismatch.detail.into()))?;
+        Ok(Parameters {
+            rules: self,
+            object,
+            input,
+        })
+    }
+}
+
+fn validator(schema: &Value) -> Result<Validator, Diagnostic> {
+    // Only the engine with linear time: a pattern is the tool server's, the text it meets is the agent's.
+    let patterns = PatternOptions::regex()
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX);
+    let built = jsonschema::options()
+        .offline()
+        .should_validate_formats(false)
+        .with_pattern_options(patterns)
+        .build(schema);
+    built.map_err(|error| Diagnostic::error(format!("is no JSON Schema: {error}")))
+}
+
+/// What a validation error says, without the value that it is about.
+fn said(error: &jsonschema::ValidationError<'_>) -> String {
+    use jsonschema::error::ValidationErrorKind as Kind;
+    match error.kind() {
+        Kind::Required { property } => format!("lacks `{}`", property.as_str().unwrap_or_default()),
+        Kind::Type { .. } | Kind::Enum { .. } | Kind::Pattern { .. } => {
+            let sentence = error.masked_with("it").to_string();
+            sentence
+                .strip_prefix("it ")
+                .map_or_else(|| unsatisfied(error), str::to_owned)
+        }
+        _ => unsatisfied(error),
+    }
+}
+
+fn unsatisfied(error: &jsonschema::ValidationError<'_>) -> String {
+    format!(
+        "does not satisfy `{}` of the action's schema",
+        error.schema_path().as_str()
+    )
+}
+
+/// Valid parameters.
+pub(crate) struct Parameters<'r> {
+    rules: &'r Rules,
+    object: Map<String, Value>,
+    input: RestrictedExpression,
+}
+
+impl Parameters<'_> {
+    /// `context.input`: the parameters that have a type.
+    pub(crate) fn input(&self) -> RestrictedExpression {
+        self.input.clone()
+    }
+
+    /// `context.parameters`: the names of all parameters.
+    pub(crate) fn names(&self) -> RestrictedExpression {
+        RestrictedExpression::new_set(self.object.keys().cloned().map(RestrictedExpression::new_string))
+    }
+
+    /// `context.targets`: every text under a name that says into what a merge goes, declared or not.
+    pub(crate) fn targets(&self) -> RestrictedExpression {
+        let mut texts = Vec::new();
+        for value in TARGETS.iter().filter_map(|name| self.object.get(*name)) {
+            collect_texts(value, &mut texts);
+        }
+        RestrictedExpression::new_set(texts)
+    }
+
+    /// `context.target_stated`: whether the target is a text under a name that the action itself declares. A name that it
+    /// does not declare, it may ignore.
+    pub(crate) fn target_stated(&self) -> bool {
+        self.rules
+            .targets
+            .iter()
+            .any(|name| self.object.get(*name).is_some_and(Value::is_string))
+    }
+
+    /// Whether there is a parameter at this path, `parameters.auth.password`.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        path.strip_prefix("parameters.")
+            .is_some_and(|path| has(&self.object, path))
+    }
+}
+
+fn has(object: &Map<String, Value>, path: &str) -> bool {
+    object.contains_key(path)
+        || path.match_indices('.').any(|(dot, _)| {
+            let inner = object.get(&path[..dot]).and_then(Value::as_object);
+            inner.is_some_and(|inner| has(inner, &path[dot + 1..]))
+        })
+}
+
+/// The depth is bounded by that of the request's body.
+fn collect_texts(value: &Value, texts: &mut Vec<RestrictedExpression>) {
+    match value {
+        Value::String(text) => texts.push(RestrictedExpression::new_string(text.clone())),
+        Value::Array(values) => values.iter().for_each(|value| collect_texts(value, texts)),
+        Value::Object(members) => members.values().for_each(|value| collect_texts(value, texts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}

@@ -1,0 +1,64 @@
+//! What policies are asked: one ask, with every fact that a policy may look at. Nothing is looked up later.
+
+use model::{Agent, EffectiveTrust, Team, Timestamp, Tool, ToolAction, User};
+
+/// The person on whose behalf the agent acts.
+#[derive(Debug, Clone, Copy)]
+pub struct UserFacts<'a> {
+    /// The id that the caller gave.
+    pub id: &'a str,
+    /// What is registered under it. A user whom nobody registered is in no team and has no attributes.
+    pub registered: Option<&'a User>,
+}
+
+/// One ask, with every fact that a policy may look at.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// Who asks.
+    pub agent: &'a Agent,
+    /// The agent's team, if it is registered. The agent is in the team that it names either way.
+    pub team: Option<&'a Team>,
+    /// For whom.
+    pub user: Option<UserFacts<'a>>,
+    /// The tool, as it is registered.
+    pub tool: &'a Tool,
+    /// The action of that tool, as it is registered.
+    pub action: &'a ToolAction,
+    /// Whether it counts as changing something: the registry says so, or the caller claims so.
+    pub mutates: bool,
+    /// On what, in the caller's words. None is the same as the empty text.
+    pub resource: Option<&'a str>,
+    /// A canonical JSON object.
+    pub parameters: &'a str,
+    /// How far the source is trusted.
+    pub trust: EffectiveTrust,
+    /// Whether the caller says that sensitive data is involved.
+    pub contains_sensitive_data: bool,
+    /// Further facts of the caller's: a canonical JSON object.
+    pub attributes: Option<&'a str>,
+    /// The run that the ask belongs to.
+    pub run: Option<&'a str>,
+    /// When it is asked.
+    pub now: Timestamp,
+}
+
+/// Why no policy can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswerable {
+    /// The parameters do not fit the action's JSON Schema, or a policy could not judge them. It is a denial.
+    #[error("the parameter at `{pointer}` {detail}")]
+    InvalidParameters {
+        /// An RFC 6901 pointer into the parameters; empty for the whole object.
+        pointer: String,
+        /// What is wrong with it. It never repeats the value, which could be a secret.
+        detail: String,
+    },
+    /// An attribute does not have the type that the tenant has declared. It is a bad request.
+    #[error("the attribute `{name}` {detail}")]
+    MistypedAttribute {
+        /// Which.
+        name: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+}

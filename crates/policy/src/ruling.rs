@@ -1,0 +1,159 @@
+//! The answer to a question: a reason code, which is the verdict, and everything that goes with it.
+
+use model::{ReasonCode, Verdict};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::sync::Arc;
+
+/// The id of a policy: `base/<id>` or `<policy>/<id>`. It is written in the policy and does not depend on positions.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyId(Arc<str>);
+
+impl PolicyId {
+    /// The name of the operator's own policies, which no tenant's policy may have.
+    pub const BASE: &str = "base";
+
+    pub(crate) fn new(policy: &str, id: &str) -> Self {
+        Self(Arc::from(format!("{policy}/{id}")))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PolicyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for PolicyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl std::borrow::Borrow<str> for PolicyId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for PolicyId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+/// Something that whoever carries the verdict out has to do. An obligation never changes the verdict.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Obligation {
+    /// Keep this out of records and logs: `parameters.api_key`. Only reported where the ask has such a parameter.
+    Redact(String),
+    /// Freeze the agent together with recording the denial.
+    QuarantineAgent,
+    /// One that the gateway hands on without knowing it.
+    Other(String),
+}
+
+impl Obligation {
+    const REDACT: &str = "redact:";
+    const QUARANTINE_AGENT: &str = "quarantine:agent";
+
+    /// The obligation with this text.
+    pub(crate) fn parse(text: &str) -> Self {
+        if text == Self::QUARANTINE_AGENT {
+            return Self::QuarantineAgent;
+        }
+        match text.strip_prefix(Self::REDACT) {
+            Some(path) => Self::Redact(path.to_owned()),
+            None => Self::Other(text.to_owned()),
+        }
+    }
+}
+
+/// The text of the API, which is the one in the policy.
+impl fmt::Display for Obligation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Redact(path) => write!(f, "{}{path}", Self::REDACT),
+            Self::QuarantineAgent => f.write_str(Self::QUARANTINE_AGENT),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Serialize for Obligation {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Who has to approve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ApprovalTerms {
+    /// The group that approvers are in; anybody who may approve if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// How many different people have to.
+    pub quorum: u32,
+}
+
+/// A policy that could not be evaluated.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct PolicyFault {
+    /// Which.
+    pub policy: PolicyId,
+    /// Why. It never repeats a value of the question, which could be a secret.
+    pub message: String,
+}
+
+/// The answer to a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruling {
+    /// Why. Its verdict is the verdict.
+    pub reason: ReasonCode,
+    /// The same in words, for people.
+    pub explanation: String,
+    /// What the policy's author wants the agent to be told.
+    pub agent_message: Option<String>,
+    /// The policies that made the ruling what it is, sorted.
+    pub matched: Vec<PolicyId>,
+    /// What has to be done, sorted and without repetition.
+    pub obligations: Vec<Obligation>,
+    /// Who has to approve; present if and only if the verdict is to require approval.
+    pub approval: Option<ApprovalTerms>,
+    /// The policies that could not be evaluated, sorted.
+    pub errors: Vec<PolicyFault>,
+}
+
+impl Ruling {
+    /// What is answered.
+    pub const fn verdict(&self) -> Verdict {
+        self.reason.verdict()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_obligation_prints_as_it_was_written() {
+        for text in [
+            "redact:parameters.api_key",
+            "quarantine:agent",
+            "notify:security",
+            "redact:",
+        ] {
+            assert_eq!(Obligation::parse(text).to_string(), text);
+        }
+        assert_eq!(Obligation::parse("quarantine:agent"), Obligation::QuarantineAgent);
+        assert_eq!(
+            Obligation::parse("quarantine:team"),
+            Obligation::Other("quarantine:team".into())
+        );
+    }
+}

@@ -1,0 +1,189 @@
+//! The Cedar schema of a registry: what policies may speak of, so that a misspelt word is an error when it is written.
+//!
+//! It is built as JSON, where every name is a string: no name that a tenant gives is ever glued into Cedar text.
+
+use crate::compile::Registry;
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::facts::{self, AGENT, RESOURCE, TEAM, USER};
+use crate::json_schema::{Member, Record, Shape, record_of};
+use cedar_policy::{Schema, SchemaFragment};
+use model::{AttributeType, Risk, Tool, ToolAction};
+use serde_json::{Map, Value, json};
+
+/// A schema, and the text of it for people.
+pub(crate) struct Compiled {
+    pub(crate) schema: Schema,
+    pub(crate) text: String,
+}
+
+/// The schema of this registry.
+pub(crate) fn compile(registry: Registry<'_>) -> Result<Compiled, Diagnostics> {
+    let json = json!({"": {
+        "commonTypes": common_types(registry),
+        "entityTypes": entity_types(),
+        "actions": actions(registry),
+    }});
+    let wrong = |error: &dyn std::fmt::Display| {
+        Diagnostic::error(format!("the registry's tools do not make a schema: {error}"))
+    };
+    let fragment = SchemaFragment::from_json_value(json).map_err(|error| wrong(&error))?;
+    let text = fragment.to_cedarschema().map_err(|error| wrong(&error))?;
+    let schema = Schema::from_schema_fragments([fragment]).map_err(|error| wrong(&error))?;
+    Ok(Compiled { schema, text })
+}
+
+/// The members of `context.attributes` that this registry declares.
+pub(crate) fn attributes(registry: Registry<'_>) -> Record {
+    let declared = registry.attributes.iter();
+    declared
+        .map(|(name, kind)| {
+            let shape = match kind {
+                AttributeType::String => Shape::String,
+                AttributeType::Long => Shape::Long,
+                AttributeType::Boolean => Shape::Bool,
+                AttributeType::Decimal => Shape::Decimal,
+                AttributeType::Strings => Shape::Set(Box::new(Shape::String)),
+            };
+            (
+                name.to_string(),
+                Member {
+                    shape,
+                    required: false,
+                },
+            )
+        })
+        .collect()
+}
+
+/// The members of `context.input` of this action.
+pub(crate) fn input(action: &ToolAction) -> Record {
+    action.input_schema.as_deref().map(record_of).unwrap_or_default()
+}
+
+fn entity_types() -> Value {
+    let tags = json!({"type": "String"});
+    json!({
+        AGENT: {
+            "memberOfTypes": [TEAM],
+            "shape": record(&[
+                ("name", string()), ("environment", optional(string())), ("owner", optional(string())),
+                ("risk_tier", string()),
+            ]),
+            "tags": tags,
+        },
+        TEAM: {"tags": tags},
+        USER: {"memberOfTypes": [TEAM], "tags": tags},
+        RESOURCE: {},
+    })
+}
+
+fn common_types(registry: Registry<'_>) -> Value {
+    json!({
+        "AgentFacts": record(&[
+            ("name", string()), ("environment", optional(string())), ("owner", optional(string())),
+            ("team", optional(string())), ("risk_tier", string()),
+        ]),
+        "Attributes": shape(&Shape::Record(attributes(registry))),
+        "Run": record(&[("id", string())]),
+        "ToolFacts": record(&[
+            ("name", string()), ("action", string()), ("risk", string()), ("mutates", boolean()), ("canary", boolean()),
+        ]),
+        "TrustFacts": record(&[
+            ("claimed", string()), ("level", string()), ("rank", json!({"type": "Long"})), ("signed", boolean()),
+        ]),
+    })
+}
+
+fn actions(registry: Registry<'_>) -> Value {
+    let mut actions = Map::new();
+    // Groups are declared also where nothing is in them, so that a policy about them is valid in any registry.
+    for group in [facts::READ.to_owned(), facts::MUTATE.to_owned()] {
+        actions.insert(group, json!({}));
+    }
+    for risk in Risk::ALL {
+        actions.insert(facts::risk_group(risk), json!({}));
+    }
+    for (name, tool) in registry.tools {
+        actions.insert(facts::tool_group(name.as_str()), json!({}));
+        for action in tool.actions.values() {
+            actions.insert(
+                facts::action_id(name.as_str(), action.name.as_str()),
+                declaration(tool, action),
+            );
+        }
+    }
+    Value::Object(actions)
+}
+
+fn declaration(tool: &Tool, action: &ToolAction) -> Value {
+    let groups = [
+        facts::effect_group(action.mutates_state).to_owned(),
+        facts::risk_group(action.risk),
+        facts::tool_group(tool.name.as_str()),
+    ];
+    json!({
+        "memberOf": groups.map(|group| json!({"id": group})),
+        "appliesTo": {
+            "principalTypes": [AGENT],
+            "resourceTypes": [RESOURCE],
+            "context": record(&[
+                ("input", shape(&Shape::Record(input(action)))),
+                ("parameters", set(string())),
+                ("targets", set(string())),
+                ("target_stated", boolean()),
+                ("trust", named("TrustFacts")),
+                ("tool", named("ToolFacts")),
+                ("agent", named("AgentFacts")),
+                ("environment", optional(string())),
+                ("user", optional(json!({"type": "Entity", "name": USER}))),
+                ("sensitive", boolean()),
+                ("attributes", named("Attributes")),
+                ("run", optional(named("Run"))),
+                ("now", json!({"type": "Extension", "name": "datetime"})),
+            ]),
+        },
+    })
+}
+
+fn shape(of: &Shape) -> Value {
+    match of {
+        Shape::String => string(),
+        Shape::Long => json!({"type": "Long"}),
+        Shape::Bool => boolean(),
+        Shape::Decimal => json!({"type": "Extension", "name": "decimal"}),
+        Shape::Set(items) => set(shape(items)),
+        Shape::Record(members) => {
+            let attributes = members.iter().map(|(name, member)| {
+                let of = shape(&member.shape);
+                (name.clone(), if member.required { of } else { optional(of) })
+            });
+            json!({"type": "Record", "attributes": attributes.collect::<Map<_, _>>()})
+        }
+    }
+}
+
+fn record(members: &[(&str, Value)]) -> Value {
+    let attributes = members.iter().map(|(name, of)| ((*name).to_owned(), of.clone()));
+    json!({"type": "Record", "attributes": attributes.collect::<Map<_, _>>()})
+}
+
+fn optional(mut of: Value) -> Value {
+    of["required"] = Value::Bool(false);
+    of
+}
+
+fn string() -> Value {
+    json!({"type": "String"})
+}
+
+fn boolean() -> Value {
+    json!({"type": "Boolean"})
+}
+
+fn set(items: Value) -> Value {
+    json!({"type": "Set", "element": items})
+}
+
+fn named(common: &str) -> Value {
+    json!({"type": "EntityOrCommon", "name": common})
+}
