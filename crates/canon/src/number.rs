@@ -6,6 +6,9 @@ use std::ops::Range;
 /// Longest run of digits copied as it stands: every integer of 15 digits is a double and prints as itself.
 const COPIED_DIGITS_MAX: usize = 15;
 
+/// Where the library and ECMAScript write the same, but for a `.0` behind an integer.
+const SAME_LAYOUT: Range<f64> = 1e-4..1e15;
+
 /// Longest text the library prints for a double; it says 24 itself.
 const TEXT_LEN_MAX: usize = 32;
 
@@ -36,7 +39,13 @@ pub(crate) fn write_double(out: &mut Vec<u8>, value: f64) {
     if value < 0.0 {
         out.push(b'-');
     }
-    let shortest = Shortest::of(value.abs());
+    let mut buffer = zmij::Buffer::new();
+    let printed = buffer.format_finite(value.abs());
+    if SAME_LAYOUT.contains(&value.abs()) {
+        out.extend_from_slice(printed.strip_suffix(".0").unwrap_or(printed).as_bytes());
+        return;
+    }
+    let shortest = Shortest::read(printed);
     layout(out, shortest.digits(), shortest.point);
 }
 
@@ -49,9 +58,7 @@ struct Shortest {
 
 impl Shortest {
     /// Takes apart what the library prints, whichever of `12.0`, `0.0012` and `1.2e-7` it chose.
-    fn of(value: f64) -> Self {
-        let mut buffer = zmij::Buffer::new();
-        let printed = buffer.format_finite(value);
+    fn read(printed: &str) -> Self {
         let (mantissa, exponent) = printed.split_once('e').unwrap_or((printed, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
 

@@ -8,15 +8,25 @@ pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     weights(a).cmp(weights(b))
 }
 
-/// Compares two keys as `compare` does. `plain` says that neither has an escape or a byte beyond ASCII, and then bytes
-/// are code units.
-pub(crate) fn compare_hinted(a: &[u8], b: &[u8], plain: bool) -> Ordering {
-    if plain { a.cmp(b) } else { compare(a, b) }
+/// The first eight bytes of a key as a number, or `None` if bytes of the key are not its UTF-16 code units (it has
+/// an escape or a character beyond ASCII). Numbers that differ order their keys; a key has no zero byte, so the
+/// padding of a short one comes first.
+pub(crate) fn prefix(key: &[u8], escaped: bool) -> Option<u64> {
+    if escaped || !key.is_ascii() {
+        return None;
+    }
+    let mut first = [0; 8];
+    let len = key.len().min(8);
+    first[..len].copy_from_slice(&key[..len]);
+    Some(u64::from_be_bytes(first))
 }
 
-/// Whether bytes of this key are its UTF-16 code units.
-pub(crate) fn is_plain(key: &[u8]) -> bool {
-    key.iter().all(|&byte| byte.is_ascii() && byte != b'\\')
+/// Compares two keys as `compare` does, by their prefixes if that is enough.
+pub(crate) fn compare_prefixed(a: (Option<u64>, &[u8]), b: (Option<u64>, &[u8])) -> Ordering {
+    match (a.0, b.0) {
+        (Some(first), Some(second)) => first.cmp(&second).then_with(|| a.1.cmp(b.1)),
+        _ => compare(a.1, b.1),
+    }
 }
 
 /// One weight per UTF-8 byte of the unescaped key, such that comparing weights compares UTF-16 code units.
@@ -69,7 +79,7 @@ fn nibble(digit: u8) -> u8 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{compare, compare_hinted, is_plain};
+    use super::{compare, compare_prefixed, prefix};
     use crate::write_string;
 
     fn escaped(key: &str) -> Vec<u8> {
@@ -87,7 +97,14 @@ mod tests {
             let expected = a.encode_utf16().cmp(b.encode_utf16());
             let (a, b) = (escaped(&a), escaped(&b));
             prop_assert_eq!(compare(&a, &b), expected);
-            prop_assert_eq!(compare_hinted(&a, &b, is_plain(&a) && is_plain(&b)), expected);
+            let prefixed = |key: &[u8]| prefix(key, key.contains(&b'\\'));
+            prop_assert_eq!(compare_prefixed((prefixed(&a), &a), (prefixed(&b), &b)), expected);
+        }
+
+        #[test]
+        fn long_plain_keys_are_ordered_beyond_their_prefix(a in "a{6,9}[ab~]{0,2}", b in "a{6,9}[ab~]{0,2}") {
+            let (a, b) = (a.as_bytes(), b.as_bytes());
+            prop_assert_eq!(compare_prefixed((prefix(a, false), a), (prefix(b, false), b)), a.cmp(b));
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{Scanner, Step};
 use crate::ErrorKind;
 use crate::error::Fault;
-use crate::order::{compare_hinted, is_plain};
+use crate::order::{compare_prefixed, prefix};
 
 /// A member of an object that is still open.
 pub(super) struct Member {
@@ -17,8 +17,8 @@ pub(super) struct Member {
     end: usize,
     /// Where the key begins in the input.
     at: usize,
-    /// Whether bytes of the key are its UTF-16 code units.
-    plain: bool,
+    /// The start of the key, if that can be compared as a number.
+    prefix: Option<u64>,
 }
 
 impl Member {
@@ -27,12 +27,9 @@ impl Member {
         self.key.start - 1..self.end
     }
 
-    fn compare_key(&self, other: &Self, out: &[u8]) -> Ordering {
-        compare_hinted(
-            &out[self.key.clone()],
-            &out[other.key.clone()],
-            self.plain && other.plain,
-        )
+    fn compare_key<'o>(&'o self, other: &'o Self, out: &'o [u8]) -> Ordering {
+        let key = |member: &'o Self| (member.prefix, &out[member.key.clone()]);
+        compare_prefixed(key(self), key(other))
     }
 }
 
@@ -66,7 +63,7 @@ impl Scanner<'_> {
         if self.peek() != Some(b'"') {
             return Err(self.unexpected("a key in double quotes"));
         }
-        self.string()?;
+        let escaped = self.string()?;
         let key = start..self.out.len() - 1;
         self.skip_whitespace();
         if self.peek() != Some(b':') {
@@ -75,12 +72,12 @@ impl Scanner<'_> {
         self.copy_byte();
         self.skip_whitespace();
 
-        let plain = is_plain(&self.out[key.clone()]);
+        let prefix = prefix(&self.out[key.clone()], escaped);
         let member = Member {
             key,
             end: 0,
             at,
-            plain,
+            prefix,
         };
         let order = self.members[first..]
             .last()
@@ -109,6 +106,7 @@ impl Scanner<'_> {
             .position(|pair| pair[0].compare_key(&pair[1], out).is_eq());
 
         spare.clear();
+        spare.reserve(out.len() - start);
         for member in &*members {
             spare.extend_from_slice(&out[member.range()]);
             spare.push(b',');
