@@ -17,6 +17,16 @@ impl Canonical {
         Self(text)
     }
 
+    /// One of the values inside this text, as a text of its own; `None` if `value` is not a slice of this very text.
+    ///
+    /// A value inside a canonical text is canonical. That the slice holds one whole value, as a `RawValue` that was read
+    /// from this text does, is for the caller to see to.
+    pub fn value_within(&self, value: &str) -> Option<Self> {
+        let (all, part) = (self.0.as_bytes().as_ptr_range(), value.as_bytes().as_ptr_range());
+        let is_inside = all.start <= part.start && part.end <= all.end;
+        is_inside.then(|| Self(value.to_owned()))
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -124,9 +124,9 @@ impl<'j> Scanner<'j> {
         self.copy_byte();
         self.skip_whitespace();
         if open == b'{' {
-            self.object()?
+            self.object()?;
         } else {
-            self.array()?
+            self.array()?;
         }
         self.depth_left += 1;
         Ok(())

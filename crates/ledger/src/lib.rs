@@ -1,1 +1,21 @@
 //! The log as mathematics: entry, chain, verification.
+//!
+//! A tenant's ledger is a chain of entries with `seq` 1, 2, 3… Each has a header that names the tenant, the place, the
+//! kind, the time, the hash of the entry before and the digest of the body; its hash is the SHA-256 of that header. The
+//! body stands apart from the header, so that a body can be erased and the chain still verifies.
+//!
+//! This crate computes and checks; it does not read files, clocks or databases, and does not know what bodies say.
+//!
+//! - [`link`]: the head after one more entry
+//! - [`Entry`]: a stored entry, written as and read from one line of an export
+//! - [`Verifier`]: whether entries form a chain, one at a time in constant memory
+
+mod entry;
+mod fault;
+mod line;
+mod verifier;
+
+pub use crate::entry::{EntryHeader, Head, link};
+pub use crate::fault::{Broken, Fault, Unverified};
+pub use crate::line::{Entry, Malformed};
+pub use crate::verifier::{Anchor, Report, Verifier};
