@@ -96,17 +96,6 @@ impl Agent {
         Ok(self.with_standing(self.standing.freeze(reason, now)?))
     }
 
-    /// The agent, active again.
-    pub fn unfreeze(&self) -> Result<Self, RevokedForGood> {
-        Ok(self.with_standing(self.standing.unfreeze()?))
-    }
-
-    /// The agent, revoked for good.
-    #[must_use]
-    pub fn revoke(&self, reason: &str, now: Timestamp) -> Self {
-        self.with_standing(self.standing.revoke(reason, now))
-    }
-
     /// The agent with this tool granted. One that has all tools has this one too.
     #[must_use]
     pub fn grant(&self, tool: SlashFreeName) -> Self {
@@ -129,7 +118,9 @@ impl Agent {
         }
     }
 
-    fn with_standing(&self, standing: Standing) -> Self {
+    /// The agent with another standing.
+    #[must_use]
+    pub fn with_standing(&self, standing: Standing) -> Self {
         Self {
             standing,
             ..self.clone()
@@ -195,13 +186,20 @@ mod tests {
     #[test]
     fn one_tool_cannot_be_taken_from_an_agent_that_has_all() {
         assert_eq!(agent(ToolAccess::All).withdraw("github"), None);
-        assert_eq!(agent(ToolAccess::All).grant(tool("github")).tools, ToolAccess::All);
+        assert_eq!(
+            agent(ToolAccess::All).grant(tool("github")).tools,
+            ToolAccess::All
+        );
     }
 
     #[test]
-    fn a_revoked_agent_cannot_be_unfrozen() {
-        let revoked = agent(ToolAccess::All).revoke("stolen", Timestamp::from_millis(5));
-        assert_eq!(revoked.unfreeze(), Err(RevokedForGood));
+    fn a_revoked_agent_cannot_be_frozen_instead() {
+        let agent = agent(ToolAccess::All);
+        let revoked = agent.with_standing(agent.standing.revoke("stolen", Timestamp::from_millis(5)));
+        assert_eq!(
+            revoked.freeze("odd", Timestamp::from_millis(6)),
+            Err(RevokedForGood)
+        );
     }
 
     #[test]

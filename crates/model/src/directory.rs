@@ -280,6 +280,7 @@ mod tests {
             standing: Standing::Active,
             bucket: None,
             created_at: Timestamp::from_millis(0),
+            deleted_at: None,
         }))
     }
 

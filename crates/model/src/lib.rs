@@ -32,7 +32,7 @@ pub use key::{ApiKey, Role};
 pub use name::{Name, SlashFreeName};
 pub use people::{Attributes, Team, User};
 pub use secret::{Entropy, Secret, SecretKind, SystemEntropy};
-pub use standing::Standing;
+pub use standing::{Standing, StandingChange};
 pub use tenant::{AttributeType, Settings, Tenant};
 pub use time::{Clock, SystemClock, Timestamp};
 pub use tool::{HeldDefinition, Risk, Tool, ToolAction};

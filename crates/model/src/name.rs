@@ -120,13 +120,28 @@ name!(
     }
 );
 
+/// Every name without a slash is a name.
+impl From<SlashFreeName> for Name {
+    fn from(name: SlashFreeName) -> Self {
+        Self(name.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_name_is_kept_byte_for_byte() {
-        for text in ["a", "A", "platform leads", "Zoë", "a/b", "\u{1F600}", &"x".repeat(256)] {
+        for text in [
+            "a",
+            "A",
+            "platform leads",
+            "Zoë",
+            "a/b",
+            "\u{1F600}",
+            &"x".repeat(256),
+        ] {
             assert_eq!(Name::new(text).unwrap().as_str(), text);
         }
     }

@@ -12,7 +12,10 @@ const VALUE_BYTES_MAX: usize = 1_024;
 /// Named facts about an agent, a team or a user. Policies see them as Cedar tags, which are strings: numbers and
 /// booleans are written as JSON writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "BTreeMap<Name, serde_json::Value>", into = "BTreeMap<Name, serde_json::Value>")]
+#[serde(
+    try_from = "BTreeMap<Name, serde_json::Value>",
+    into = "BTreeMap<Name, serde_json::Value>"
+)]
 pub struct Attributes(BTreeMap<Name, serde_json::Value>);
 
 /// Why values are not attributes.
@@ -22,7 +25,9 @@ pub enum InvalidAttributes {
     #[error("there are at most {ATTRIBUTES_MAX} attributes, these are {0}")]
     TooMany(usize),
     /// Not a string, an integer or a boolean.
-    #[error("the attribute `{0}` is not a string of at most {VALUE_BYTES_MAX} bytes, an integer or a boolean")]
+    #[error(
+        "the attribute `{0}` is not a string of at most {VALUE_BYTES_MAX} bytes, an integer or a boolean"
+    )]
     NotAScalar(Name),
 }
 
@@ -93,7 +98,10 @@ mod tests {
     #[test]
     fn scalars_become_tags() {
         let attributes: Attributes = serde_json::from_str(r#"{"tier":"gold","level":3,"vip":true}"#).unwrap();
-        let tags: Vec<_> = attributes.tags().map(|(name, tag)| format!("{name}={tag}")).collect();
+        let tags: Vec<_> = attributes
+            .tags()
+            .map(|(name, tag)| format!("{name}={tag}"))
+            .collect();
         assert_eq!(tags, ["level=3", "tier=gold", "vip=true"]);
     }
 
@@ -101,7 +109,10 @@ mod tests {
     fn what_a_tag_cannot_hold_is_refused_by_name() {
         for value in ["null", "1.5", "[1]", "{}", "18446744073709551615"] {
             let error = serde_json::from_str::<Attributes>(&format!("{{\"x\":{value}}}")).unwrap_err();
-            assert!(error.to_string().contains("the attribute `x`"), "{value}: {error}");
+            assert!(
+                error.to_string().contains("the attribute `x`"),
+                "{value}: {error}"
+            );
         }
     }
 }

@@ -67,7 +67,9 @@ pub struct Secret {
 
 /// The text is not a secret: wrong prefix, length, alphabet or checksum. The text itself is not repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a credential: it should be `csa_` (agent token) or `csk_` (API key), 58 characters, with a valid checksum")]
+#[error(
+    "not a credential: it should be `csa_` (agent token) or `csk_` (API key), 58 characters, with a valid checksum"
+)]
 pub struct InvalidSecret;
 
 impl Secret {

@@ -34,7 +34,32 @@ pub enum Standing {
 #[error("it is revoked, and a revocation is for good")]
 pub struct RevokedForGood;
 
+/// What can be done to a standing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StandingChange {
+    /// Freeze it.
+    Freeze,
+    /// Make it active again.
+    Unfreeze,
+    /// Revoke it for good.
+    Revoke,
+}
+
 impl Standing {
+    /// The standing after a change. What is so already stays as it is, with its first reason and time.
+    pub fn after(
+        &self,
+        change: StandingChange,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<Self, RevokedForGood> {
+        match change {
+            StandingChange::Freeze => self.freeze(reason, now),
+            StandingChange::Unfreeze => self.unfreeze(),
+            StandingChange::Revoke => Ok(self.revoke(reason, now)),
+        }
+    }
+
     /// The word of the API.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -100,6 +125,23 @@ mod tests {
         assert_eq!(revoked.unfreeze(), Err(RevokedForGood));
         assert_eq!(revoked.freeze("again", LATER), Err(RevokedForGood));
         assert_eq!(revoked.revoke("another reason", LATER), revoked);
+    }
+
+    #[test]
+    fn a_change_by_name_is_the_change_itself() {
+        let frozen = Standing::Active
+            .after(StandingChange::Freeze, "odd", NOW)
+            .unwrap();
+        assert_eq!(Ok(frozen.clone()), Standing::Active.freeze("odd", NOW));
+        assert_eq!(
+            frozen.after(StandingChange::Unfreeze, "fine", LATER),
+            Ok(Standing::Active)
+        );
+        let revoked = frozen.after(StandingChange::Revoke, "stolen", LATER).unwrap();
+        assert_eq!(revoked, frozen.revoke("stolen", LATER));
+        for change in [StandingChange::Freeze, StandingChange::Unfreeze] {
+            assert_eq!(revoked.after(change, "please", LATER), Err(RevokedForGood));
+        }
     }
 
     #[test]

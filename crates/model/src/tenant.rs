@@ -53,4 +53,18 @@ pub struct Tenant {
     pub bucket: Option<Bucket>,
     /// When it was made.
     pub created_at: Timestamp,
+    /// When it was deleted: nobody can sign in any more, and its ledger stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Timestamp>,
+}
+
+impl Tenant {
+    /// The tenant with another standing.
+    #[must_use]
+    pub fn with_standing(&self, standing: Standing) -> Self {
+        Self {
+            standing,
+            ..self.clone()
+        }
+    }
 }

@@ -50,7 +50,11 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
@@ -83,7 +87,11 @@ impl std::str::FromStr for Timestamp {
         let invalid = || InvalidTime(text.chars().take(64).collect());
         let parsed = chrono::DateTime::parse_from_rfc3339(text).map_err(|_| invalid())?;
         let millis = parsed.timestamp_millis();
-        if Self::from_millis(millis).0 == millis { Ok(Self(millis)) } else { Err(invalid()) }
+        if Self::from_millis(millis).0 == millis {
+            Ok(Self(millis))
+        } else {
+            Err(invalid())
+        }
     }
 }
 
@@ -112,7 +120,10 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is the one place that reads the clock"
+        )]
         let now = std::time::SystemTime::now();
         let since_epoch = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
@@ -177,7 +188,11 @@ mod tests {
     #[test]
     fn a_text_that_is_no_time_is_named_in_the_error() {
         let error = "tomorrow".parse::<Timestamp>().unwrap_err();
-        assert!(error.to_string().starts_with("`tomorrow` is not an RFC 3339 time"));
+        assert!(
+            error
+                .to_string()
+                .starts_with("`tomorrow` is not an RFC 3339 time")
+        );
     }
 
     #[test]

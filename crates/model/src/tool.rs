@@ -76,6 +76,8 @@ impl ToolAction {
     #[must_use]
     pub fn imported_again(&self, incoming: &Self, now: Timestamp) -> Self {
         match incoming.pinned {
+            // What waits already keeps the time when it was seen first.
+            Some(digest) if self.held.as_ref().is_some_and(|held| held.digest == digest) => self.clone(),
             Some(digest) if self.pinned != Some(digest) => Self {
                 held: Some(HeldDefinition {
                     digest,
@@ -123,6 +125,25 @@ pub struct Tool {
     pub created_at: Timestamp,
 }
 
+/// Tools whose name begins with this are traps even if nobody said so when they were registered.
+const CANARY_PREFIX: &str = "canary";
+
+impl Tool {
+    /// Whether it is a trap, by its flag or by its name.
+    pub fn is_canary(&self) -> bool {
+        self.canary || self.name.as_str().starts_with(CANARY_PREFIX)
+    }
+
+    /// The tool with another standing.
+    #[must_use]
+    pub fn with_standing(&self, standing: Standing) -> Self {
+        Self {
+            standing,
+            ..self.clone()
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +173,18 @@ mod tests {
         let action = imported("sends", true, Risk::High);
         let held = action.imported_again(&imported("sends to everyone", false, Risk::Low), NOW);
         assert_eq!(held.description.as_deref(), Some("sends"));
-        assert_eq!(held.held.as_ref().unwrap().digest, Digest::of(b"sends to everyone"));
+        assert_eq!(
+            held.held.as_ref().unwrap().digest,
+            Digest::of(b"sends to everyone")
+        );
+    }
+
+    #[test]
+    fn a_held_definition_that_comes_again_keeps_the_time_when_it_was_seen_first() {
+        let held =
+            imported("sends", true, Risk::High).imported_again(&imported("other", true, Risk::High), NOW);
+        let again = held.imported_again(&imported("other", true, Risk::High), NOW.plus_millis(1));
+        assert_eq!(again, held);
     }
 
     #[test]
@@ -171,7 +203,10 @@ mod tests {
             .unwrap();
         assert_eq!(accepted.description.as_deref(), Some("sends more"));
         assert_eq!((accepted.mutates_state, accepted.risk), (true, Risk::High));
-        assert_eq!((accepted.pinned, accepted.held), (Some(Digest::of(b"sends more")), None));
+        assert_eq!(
+            (accepted.pinned, accepted.held),
+            (Some(Digest::of(b"sends more")), None)
+        );
     }
 
     #[test]

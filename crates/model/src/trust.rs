@@ -102,7 +102,10 @@ mod tests {
     #[test]
     fn signed_without_a_signature_counts_as_unsigned() {
         let trust = EffectiveTrust::without_signature(Trust::TrustedInternalSigned, None);
-        assert_eq!((trust.level, trust.signed), (Trust::TrustedInternalUnsigned, false));
+        assert_eq!(
+            (trust.level, trust.signed),
+            (Trust::TrustedInternalUnsigned, false)
+        );
     }
 
     #[test]
