@@ -1,1 +1,26 @@
-//! The pure decisions: judge one ask, apply one batch.
+//! The decisions, pure and synchronous: same inputs, same bytes.
+//!
+//! - [`ask`]: what a caller sends, read from its canonical text, with the action in it frozen;
+//! - [`snapshot`]: everything a decision may look at, immutable, with a revision;
+//! - [`judge`]: one ask against a snapshot;
+//! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
+//! - [`proposal`]: what somebody wants recorded;
+//! - [`apply`]: one batch of proposals onto the books.
+//!
+//! There is no I/O here, no clock and no randomness: time and ids are arguments.
+
+pub mod apply;
+pub mod ask;
+pub mod decision;
+pub mod entry_kind;
+pub mod judge;
+pub mod proposal;
+pub mod snapshot;
+
+pub use apply::{Applied, Books, Conflict, Found, Settled, apply};
+pub use ask::{Ask, AskError, FrozenAction, Mode};
+pub use decision::Decided;
+pub use entry_kind::EntryKind;
+pub use judge::{Judgement, Refusal, judge};
+pub use proposal::{Proposal, ProposedDecision, ProposedEntry, Replay};
+pub use snapshot::{Credential, Snapshot, TenantSnapshot};

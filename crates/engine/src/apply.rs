@@ -1,0 +1,309 @@
+//! Applying one batch of proposals onto the books: the only place where entries get their place in a chain.
+//!
+//! It is pure. The sequencer owns the books, looks up what the batch needs to know from storage beforehand, and
+//! commits what comes out. If the commit fails, the books from before are still there, untouched.
+
+use crate::entry_kind::EntryKind;
+use crate::proposal::{Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
+use crate::snapshot::{Snapshot, TenantSnapshot};
+use bytes::Bytes;
+use canon::{Digest, ObjectWriter};
+use ledger::Head;
+use model::{AgentId, DecisionId, Directory, Noun, TenantId, Timestamp, Write};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use store::{Advance, Batch, DecisionRow, EntryRow, FoundRequest, OutcomeRow, RequestKey};
+
+/// Where every chain ends, and the directory as it is there.
+#[derive(Clone, Default)]
+pub struct Books {
+    heads: imbl::OrdMap<TenantId, (Head, Timestamp)>,
+    snapshot: Snapshot,
+}
+
+/// What storage knew about a batch before it was applied.
+#[derive(Default)]
+pub struct Found {
+    /// Requests that were recorded before.
+    pub requests: HashMap<RequestKey, FoundRequest>,
+    /// Decisions whose outcome is known.
+    pub outcomes: HashSet<DecisionId>,
+}
+
+/// What became of a proposal.
+#[derive(Debug)]
+pub enum Settled {
+    /// It is in the batch.
+    Recorded {
+        /// The last of its entries.
+        head: Head,
+        /// When it was recorded.
+        at: Timestamp,
+        /// The sealed answer, if it was a decision; empty otherwise.
+        answer: Bytes,
+    },
+    /// The same ask was recorded before; this was the answer.
+    Replayed(Bytes),
+    /// It is not in the batch.
+    Conflict(Conflict),
+}
+
+/// Why a proposal was not recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// The directory has moved on since the proposal was made: make it again.
+    DirectoryMoved,
+    /// The request id was used for another ask.
+    RequestReused,
+    /// The decision has an outcome already.
+    OutcomeReported,
+}
+
+/// A batch that is ready to be committed.
+pub struct Applied {
+    /// The books once the batch is durable.
+    pub books: Books,
+    /// What to write.
+    pub batch: Batch,
+    /// What became of each proposal, in order.
+    pub settled: Vec<Settled>,
+    /// Whether the directory of any tenant changes.
+    pub directory_changes: bool,
+}
+
+impl Books {
+    /// The books of a store that was just loaded.
+    pub fn new(snapshot: Snapshot, heads: impl IntoIterator<Item = (TenantId, Head)>) -> Self {
+        let start = Timestamp::from_millis(i64::MIN);
+        Self {
+            heads: heads
+                .into_iter()
+                .map(|(tenant, head)| (tenant, (head, start)))
+                .collect(),
+            snapshot,
+        }
+    }
+
+    /// The directory as it is at the heads.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Where a tenant's chain ends.
+    pub fn head(&self, tenant: TenantId) -> Head {
+        self.heads.get(&tenant).map_or(Head::GENESIS, |(head, _)| *head)
+    }
+}
+
+/// Applies a batch. `now` is the time of all its entries, unless the one before in a chain is later: time in a chain
+/// never runs backwards.
+pub fn apply(books: &Books, found: Found, proposals: Vec<Proposal>, now: Timestamp) -> Applied {
+    let mut pass = Pass {
+        books: books.clone(),
+        found,
+        batch: Batch::default(),
+        now,
+        scratch: String::new(),
+        directory_changes: false,
+    };
+    let settled = proposals
+        .into_iter()
+        .map(|proposal| pass.settle(proposal))
+        .collect();
+    pass.note_advances(books);
+    Applied {
+        books: pass.books,
+        batch: pass.batch,
+        settled,
+        directory_changes: pass.directory_changes,
+    }
+}
+
+struct Pass {
+    books: Books,
+    found: Found,
+    batch: Batch,
+    now: Timestamp,
+    /// Where headers are written before they are hashed.
+    scratch: String,
+    directory_changes: bool,
+}
+
+impl Pass {
+    fn settle(&mut self, proposal: Proposal) -> Settled {
+        let Proposal {
+            tenant,
+            revision,
+            what,
+        } = proposal;
+        if self
+            .books
+            .snapshot
+            .tenant(tenant)
+            .map_or(0, |tenant| tenant.revision)
+            != revision
+        {
+            return Settled::Conflict(Conflict::DirectoryMoved);
+        }
+        match what {
+            Happening::Decision(decision) => self.decide(tenant, *decision),
+            Happening::Change(change) => self.change(tenant, change),
+            Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, decision),
+        }
+    }
+
+    fn decide(&mut self, tenant: TenantId, decision: ProposedDecision) -> Settled {
+        let mut request = None;
+        if let Some((key, ask, replay)) = decision.request {
+            match self.found.requests.get(&key) {
+                Some(found) if found.ask != ask => return Settled::Conflict(Conflict::RequestReused),
+                Some(found) if replay == Replay::Always || found.reason.verdict() == model::Verdict::Deny => {
+                    return Settled::Replayed(found.receipt.clone());
+                }
+                // The id keeps standing for the first decision; this one is recorded without it.
+                Some(_) => {}
+                None => request = Some((key, ask)),
+            }
+        }
+        let (head, prev, at) = self.link(tenant, decision.entry);
+        let answer = decision.answer.seal(tenant, &head, &prev, at);
+        if let Some((key, ask)) = &request {
+            let found = FoundRequest {
+                key: key.clone(),
+                ask: *ask,
+                reason: decision.reason,
+                receipt: answer.clone(),
+            };
+            self.found.requests.insert(key.clone(), found);
+        }
+        self.batch.decisions.push(DecisionRow {
+            tenant,
+            seq: head.seq,
+            id: decision.id,
+            agent: decision.agent,
+            tool: decision.tool,
+            action: decision.action,
+            reason: decision.reason,
+            run_id: decision.run_id,
+            request: request.map(|(key, ask)| (key.request_id, ask)),
+            receipt: answer.clone(),
+        });
+        if let Some(reason) = decision.quarantine {
+            self.quarantine(tenant, decision.agent, decision.id, &reason);
+        }
+        Settled::Recorded { head, at, answer }
+    }
+
+    /// Freezes an agent in the commit of the decision that caught it.
+    fn quarantine(&mut self, tenant: TenantId, agent: AgentId, decision: DecisionId, reason: &str) {
+        let found = self
+            .books
+            .snapshot
+            .tenant(tenant)
+            .and_then(|tenant| tenant.directory.agents.get(&agent));
+        let Some(Ok(frozen)) = found.map(|agent| agent.freeze(reason, self.now)) else {
+            return;
+        };
+        let mut body = ObjectWriter::new();
+        body.object("by", |by| {
+            by.string("decision", &decision.to_string());
+        });
+        body.string("id", &agent.to_string());
+        body.string("reason", reason);
+        self.link(tenant, ProposedEntry::new(EntryKind::AgentFrozen, body.finish()));
+        self.write(tenant, vec![Write::Put(Noun::Agent(Arc::new(frozen)))], None);
+    }
+
+    fn change(&mut self, tenant: TenantId, change: Change) -> Settled {
+        let (head, _, at) = self.link(tenant, change.entry);
+        self.write(tenant, change.writes, change.policies);
+        Settled::Recorded {
+            head,
+            at,
+            answer: Bytes::new(),
+        }
+    }
+
+    fn write(&mut self, tenant: TenantId, writes: Vec<Write>, policies: Option<Arc<policy::PolicySet>>) {
+        if self.books.snapshot.tenant(tenant).is_none()
+            && let (Some(Write::Put(Noun::Tenant(new))), Some(policies)) = (writes.first(), &policies)
+        {
+            self.books.snapshot.insert(TenantSnapshot {
+                directory: Directory::new(Arc::clone(new)),
+                policies: Arc::clone(policies),
+                revision: 0,
+            });
+        }
+        self.books.snapshot.advance(tenant, &writes, policies);
+        self.batch
+            .writes
+            .extend(writes.into_iter().map(|write| (tenant, write)));
+        self.directory_changes = true;
+    }
+
+    fn report_outcome(&mut self, tenant: TenantId, entry: ProposedEntry, decision: DecisionId) -> Settled {
+        if !self.found.outcomes.insert(decision) {
+            return Settled::Conflict(Conflict::OutcomeReported);
+        }
+        let (head, _, at) = self.link(tenant, entry);
+        self.batch.outcomes.push(OutcomeRow {
+            tenant,
+            decision,
+            seq: head.seq,
+        });
+        Settled::Recorded {
+            head,
+            at,
+            answer: Bytes::new(),
+        }
+    }
+
+    /// Gives an entry its place. Returns the new head, the hash of the entry before, and the time.
+    fn link(&mut self, tenant: TenantId, entry: ProposedEntry) -> (Head, Digest, Timestamp) {
+        let (before, last) = self
+            .books
+            .heads
+            .get(&tenant)
+            .copied()
+            .unwrap_or((Head::GENESIS, self.now));
+        let at = self.now.max(last);
+        let head = ledger::link(
+            &before,
+            &tenant.to_string(),
+            entry.kind.as_str(),
+            &at.to_string(),
+            &entry.body_digest,
+            &mut self.scratch,
+        );
+        self.books.heads.insert(tenant, (head, at));
+        self.batch.entries.push(EntryRow {
+            tenant,
+            seq: head.seq,
+            kind: entry.kind.as_str(),
+            at,
+            prev: before.hash,
+            hash: head.hash,
+            body: entry.body,
+        });
+        (head, before.hash, at)
+    }
+
+    /// Notes how far each tenant has moved since the books from before.
+    fn note_advances(&mut self, before: &Books) {
+        let moved: std::collections::BTreeSet<_> =
+            self.batch.entries.iter().map(|entry| entry.tenant).collect();
+        self.batch.advances = moved
+            .into_iter()
+            .map(|tenant| Advance {
+                tenant,
+                from: before.head(tenant),
+                to: self.books.head(tenant),
+                revision: self
+                    .books
+                    .snapshot
+                    .tenant(tenant)
+                    .map_or(0, |tenant| tenant.revision),
+            })
+            .collect();
+    }
+}

@@ -1,0 +1,355 @@
+//! An ask: what a caller sends to have one action authorized.
+//!
+//! The body is canonicalized once, whole, and everything else is read from that text: the parameters inside it are
+//! canonical already, so freezing the action needs no second pass. Whether the ask is granted is not decided here.
+
+use canon::{Canonical, Digest, ObjectWriter};
+use model::{AgentId, Name, SlashFreeName, Trust};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// The longest resource, in bytes.
+const RESOURCE_BYTES_MAX: usize = 2_048;
+/// The most parameters whose source may be named.
+const SOURCES_MAX: usize = 256;
+/// The longest unit of an estimate, in bytes.
+const UNIT_BYTES_MAX: usize = 64;
+/// The shortest and longest life of what an ask holds, in milliseconds: one second to one day.
+const TTL_MS: std::ops::RangeInclusive<u64> = 1_000..=86_400_000;
+/// What is hashed names its own format, so that no other text can be taken for an action.
+const ACTION_TYPE: &str = "countersign.action/1";
+
+/// Why a body is not an ask.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// A member that the contract does not know: it could be a misspelt one that was meant to make the ask stricter.
+    #[error("unknown field at `{pointer}`: {detail}")]
+    UnknownField {
+        /// Where, as a JSON Pointer (RFC 6901).
+        pointer: String,
+        /// What was found, and what could stand there.
+        detail: String,
+    },
+    /// A member is missing or has the wrong type or value.
+    #[error("`{pointer}`: {detail}")]
+    InvalidField {
+        /// Where, as a JSON Pointer (RFC 6901).
+        pointer: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+}
+
+impl AskError {
+    fn invalid(pointer: &str, detail: impl Into<String>) -> Self {
+        Self::InvalidField {
+            pointer: pointer.to_owned(),
+            detail: detail.into(),
+        }
+    }
+}
+
+/// An ask whose form is right.
+#[derive(Debug)]
+pub struct Ask {
+    /// The caller's own id for it.
+    pub request_id: Option<Name>,
+    /// SHA-256 of its canonical text: what makes it the same ask again.
+    pub digest: Digest,
+    /// What the agent wants to do.
+    pub action: FrozenAction,
+    /// Whether the caller says that it changes anything.
+    pub claims_mutation: bool,
+    /// How far the caller says the source is trusted.
+    pub claimed_trust: Trust,
+    /// The least trusted source that the caller named for a single parameter.
+    pub worst_source: Option<Trust>,
+    /// Whether a provenance token came along.
+    pub has_provenance: bool,
+    /// Whether the caller says that sensitive data are involved.
+    pub contains_sensitive_data: bool,
+    /// Further facts of the caller's: a canonical JSON object.
+    pub attributes: Option<String>,
+    /// Which agent the caller says it is.
+    pub claimed_agent: Option<AgentId>,
+    /// Where the caller says it runs.
+    pub claimed_environment: Option<Name>,
+    /// For whom it acts.
+    pub user: Option<Name>,
+    /// The run it is part of.
+    pub run_id: Option<Name>,
+    /// The run that started that run.
+    pub parent_run_id: Option<Name>,
+    /// The distributed trace it is part of.
+    pub trace_id: Option<Name>,
+    /// What it may cost.
+    pub estimate: Option<Estimate>,
+    /// The approval that it wants to use.
+    pub approval_id: Option<Name>,
+    /// What should come of it.
+    pub mode: Mode,
+}
+
+/// An action whose bytes and digest are fixed: what is decided is what was sent.
+#[derive(Debug)]
+pub struct FrozenAction {
+    /// The tool.
+    pub tool: SlashFreeName,
+    /// The action of it.
+    pub action: Name,
+    /// What it is done to.
+    pub resource: Option<String>,
+    /// With which parameters: a canonical JSON object.
+    pub parameters: String,
+    /// The action hash: SHA-256 of the canonical `{"action","parameters","resource","tool","type"}`.
+    pub digest: Digest,
+}
+
+/// What should come of an ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Decide, record, answer.
+    #[default]
+    Enforce,
+    /// Record what would have been said, and allow.
+    Observe,
+    /// Say what would be said; record and change nothing.
+    DryRun,
+}
+
+/// What an action may cost.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Estimate {
+    /// In which unit, such as `USD_MICROCENTS`.
+    pub unit: String,
+    /// How much of it.
+    pub amount: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body<'a> {
+    request_id: Option<Name>,
+    #[serde(borrow)]
+    tool_call: ToolCall<'a>,
+    #[serde(borrow)]
+    context: Context<'a>,
+    agent: Option<AgentClaim>,
+    user: Option<UserClaim>,
+    trace: Option<Trace>,
+    estimate: Option<Estimate>,
+    ttl_ms: Option<u64>,
+    approval_id: Option<Name>,
+    mode: Option<Mode>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolCall<'a> {
+    tool: SlashFreeName,
+    action: Name,
+    #[serde(borrow)]
+    resource: Option<Cow<'a, str>>,
+    mutates_state: Option<bool>,
+    #[serde(borrow)]
+    parameters: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Context<'a> {
+    source_trust: Trust,
+    contains_sensitive_data: Option<bool>,
+    sources: Option<BTreeMap<String, Trust>>,
+    #[serde(borrow)]
+    provenance: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    attributes: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AgentClaim {
+    id: Option<AgentId>,
+    environment: Option<Name>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserClaim {
+    id: Name,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Trace {
+    run_id: Option<Name>,
+    parent_run_id: Option<Name>,
+    trace_id: Option<Name>,
+}
+
+impl Ask {
+    /// Reads an ask from its canonical text.
+    pub fn parse(text: &Canonical) -> Result<Self, AskError> {
+        let body: Body<'_> = serde_json::from_str(text.as_str()).map_err(|_| locate(text.as_str()))?;
+        body.check()?;
+        let agent = body.agent.unwrap_or(AgentClaim {
+            id: None,
+            environment: None,
+        });
+        let trace = body.trace.unwrap_or_default();
+        Ok(Self {
+            request_id: body.request_id,
+            digest: text.digest(),
+            claims_mutation: body.tool_call.mutates_state.unwrap_or(false),
+            action: FrozenAction::freeze(body.tool_call),
+            claimed_trust: body.context.source_trust,
+            worst_source: body
+                .context
+                .sources
+                .and_then(|sources| sources.into_values().max()),
+            has_provenance: body.context.provenance.is_some(),
+            contains_sensitive_data: body.context.contains_sensitive_data.unwrap_or(false),
+            attributes: body
+                .context
+                .attributes
+                .map(|attributes| attributes.get().to_owned()),
+            claimed_agent: agent.id,
+            claimed_environment: agent.environment,
+            user: body.user.map(|user| user.id),
+            run_id: trace.run_id,
+            parent_run_id: trace.parent_run_id,
+            trace_id: trace.trace_id,
+            estimate: body.estimate,
+            approval_id: body.approval_id,
+            mode: body.mode.unwrap_or_default(),
+        })
+    }
+}
+
+impl Body<'_> {
+    /// What the types of the members do not say.
+    fn check(&self) -> Result<(), AskError> {
+        check_object("/tool_call/parameters", self.tool_call.parameters)?;
+        if let Some(resource) = &self.tool_call.resource {
+            check_resource(resource)?;
+        }
+        if let Some(attributes) = self.context.attributes {
+            check_object("/context/attributes", attributes)?;
+        }
+        if let Some(sources) = &self.context.sources {
+            check_sources(sources)?;
+        }
+        if let Some(estimate) = &self.estimate {
+            check_estimate(estimate)?;
+        }
+        match self.ttl_ms {
+            Some(ttl) if !TTL_MS.contains(&ttl) => {
+                let (least, most) = (TTL_MS.start(), TTL_MS.end());
+                Err(AskError::invalid(
+                    "/ttl_ms",
+                    format!("should be from {least} to {most} milliseconds"),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_object(pointer: &str, value: &RawValue) -> Result<(), AskError> {
+    if value.get().starts_with('{') {
+        Ok(())
+    } else {
+        Err(AskError::invalid(pointer, "should be an object"))
+    }
+}
+
+fn check_resource(resource: &str) -> Result<(), AskError> {
+    let fits = (1..=RESOURCE_BYTES_MAX).contains(&resource.len()) && !resource.chars().any(char::is_control);
+    if fits {
+        return Ok(());
+    }
+    let detail = format!("should have 1 to {RESOURCE_BYTES_MAX} bytes and no control characters");
+    Err(AskError::invalid("/tool_call/resource", detail))
+}
+
+fn check_sources(sources: &BTreeMap<String, Trust>) -> Result<(), AskError> {
+    if sources.len() > SOURCES_MAX {
+        return Err(AskError::invalid(
+            "/context/sources",
+            format!("should have at most {SOURCES_MAX} members"),
+        ));
+    }
+    match sources
+        .keys()
+        .find(|pointer| !pointer.is_empty() && !pointer.starts_with('/'))
+    {
+        Some(odd) => {
+            let detail = format!("`{odd}` is not a JSON Pointer into the parameters, such as `/base_branch`");
+            Err(AskError::invalid("/context/sources", detail))
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_estimate(estimate: &Estimate) -> Result<(), AskError> {
+    if !(1..=UNIT_BYTES_MAX).contains(&estimate.unit.len()) || estimate.unit.chars().any(char::is_control) {
+        let detail = format!("should have 1 to {UNIT_BYTES_MAX} bytes and no control characters");
+        return Err(AskError::invalid("/estimate/unit", detail));
+    }
+    if estimate.amount < 0 {
+        return Err(AskError::invalid("/estimate/amount", "should not be negative"));
+    }
+    Ok(())
+}
+
+/// Reads a body that is known to be wrong once more, to say where. Off the hot path on purpose: it costs twice.
+fn locate(text: &str) -> AskError {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let Err(error) = serde_path_to_error::deserialize::<_, Body<'_>>(&mut deserializer) else {
+        return AskError::invalid("", "the body is not an ask");
+    };
+    let pointer: String = error
+        .path()
+        .iter()
+        .map(|segment| format!("/{}", segment.to_string().replace('~', "~0").replace('/', "~1")))
+        .collect();
+    let message = error.into_inner().to_string();
+    // The position that serde names is one in the canonical text, which the caller never saw.
+    let detail = message
+        .rsplit_once(" at line ")
+        .map_or(message.as_str(), |(detail, _)| detail)
+        .to_owned();
+    if detail.starts_with("unknown field") {
+        AskError::UnknownField { pointer, detail }
+    } else {
+        AskError::InvalidField { pointer, detail }
+    }
+}
+
+impl FrozenAction {
+    fn freeze(call: ToolCall<'_>) -> Self {
+        let resource = call.resource.map(Cow::into_owned);
+        let parameters = call.parameters.get();
+        let mut preimage = ObjectWriter::new();
+        preimage.string("action", call.action.as_str());
+        preimage.canonical("parameters", parameters);
+        match &resource {
+            Some(resource) => preimage.string("resource", resource),
+            None => preimage.null("resource"),
+        };
+        preimage.string("tool", call.tool.as_str());
+        preimage.string("type", ACTION_TYPE);
+        Self {
+            digest: preimage.finish().digest(),
+            tool: call.tool,
+            action: call.action,
+            parameters: parameters.to_owned(),
+            resource,
+        }
+    }
+}

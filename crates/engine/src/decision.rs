@@ -1,0 +1,208 @@
+//! The bytes of a decision: the body of its ledger entry, and the answer to the caller.
+//!
+//! The answer is made in two steps. Everything but the receipt is written when the ask has been judged; the receipt is
+//! sealed on by `apply`, so that there is no answer without a place in the chain.
+
+use crate::ask::Ask;
+use crate::entry_kind::EntryKind;
+use crate::judge::Judgement;
+use crate::proposal::ProposedEntry;
+use canon::{Canonical, Digest, ObjectWriter};
+use ledger::Head;
+use model::{Agent, DecisionId, TenantId, Timestamp};
+use serde::Serialize;
+
+/// A decision with everything its records tell.
+pub struct Decided<'a> {
+    /// Its id.
+    pub id: DecisionId,
+    /// The ask.
+    pub ask: &'a Ask,
+    /// Who asked.
+    pub agent: &'a Agent,
+    /// What was found.
+    pub judgement: &'a Judgement,
+    /// The digest of the policies it was found by.
+    pub policy_digest: Digest,
+    /// The revision of the directory it was found in.
+    pub revision: u64,
+}
+
+/// An answer that lacks its receipt. It cannot be sent.
+pub struct UnsealedAnswer(String);
+
+#[derive(Serialize)]
+struct AnswerBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision_id: Option<DecisionId>,
+    decision: &'static str,
+    reason_code: &'static str,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_message: Option<&'a str>,
+    matched_policies: &'a [String],
+    obligations: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    risk_level: Option<&'static str>,
+    trust: TrustBody,
+    action_hash: Digest,
+    policy: PolicyBody,
+}
+
+#[derive(Serialize)]
+struct TrustBody {
+    claimed: &'static str,
+    effective: &'static str,
+}
+
+#[derive(Serialize)]
+struct PolicyBody {
+    revision: u64,
+    digest: Digest,
+}
+
+impl Decided<'_> {
+    /// The answer without its receipt.
+    pub fn answer(&self) -> UnsealedAnswer {
+        UnsealedAnswer(self.write_answer(Some(self.id)))
+    }
+
+    /// The answer to a dry run: no decision was made, so it has no id and no receipt.
+    pub fn dry_run_answer(&self) -> String {
+        self.write_answer(None)
+    }
+
+    fn write_answer(&self, decision_id: Option<DecisionId>) -> String {
+        let judgement = self.judgement;
+        let body = AnswerBody {
+            decision_id,
+            decision: judgement.verdict().as_str(),
+            reason_code: judgement.reason.as_str(),
+            reason: &judgement.explanation,
+            agent_message: judgement.agent_message.as_deref(),
+            matched_policies: &judgement.matched,
+            obligations: &judgement.obligations,
+            risk_level: judgement.risk.map(model::Risk::as_str),
+            trust: TrustBody {
+                claimed: judgement.trust.claimed.as_str(),
+                effective: judgement.trust.level.as_str(),
+            },
+            action_hash: self.ask.action.digest,
+            policy: PolicyBody {
+                revision: self.revision,
+                digest: self.policy_digest,
+            },
+        };
+        serde_json::to_string(&body).expect("strings and numbers always serialize")
+    }
+
+    /// The entry that tells the whole story. It names the answer by digest, so that a changed receipt is noticed.
+    pub fn entry(&self, answer: &UnsealedAnswer) -> ProposedEntry {
+        ProposedEntry::new(EntryKind::Decision, self.body(answer.digest()))
+    }
+
+    /// The members stand in canonical order, which is that of their names.
+    fn body(&self, answer: Digest) -> Canonical {
+        let (ask, judgement) = (self.ask, self.judgement);
+        let mut body = ObjectWriter::new();
+        body.string("action", ask.action.action.as_str());
+        body.digest("action_hash", &ask.action.digest);
+        body.string("agent", &self.agent.id.to_string());
+        body.digest("answer_hash", &answer);
+        if let Some(terms) = &judgement.approval {
+            body.object("approval", |approval| {
+                optional(approval, "group", terms.group.as_deref());
+                approval.unsigned("quorum", u64::from(terms.quorum));
+            });
+        }
+        body.string("decision", judgement.verdict().as_str());
+        body.string("decision_id", &self.id.to_string());
+        optional(
+            &mut body,
+            "environment",
+            self.agent.environment.as_ref().map(model::Name::as_str),
+        );
+        if let Some(estimate) = &ask.estimate {
+            body.object("estimate", |member| {
+                // As a string: an amount may be larger than a JSON number can hold exactly.
+                member.string("amount", &estimate.amount.to_string());
+                member.string("unit", &estimate.unit);
+            });
+        }
+        strings(&mut body, "matched_policies", &judgement.matched);
+        body.boolean("mutates_state", judgement.mutates);
+        strings(&mut body, "obligations", &judgement.obligations);
+        optional(
+            &mut body,
+            "parent_run_id",
+            ask.parent_run_id.as_ref().map(model::Name::as_str),
+        );
+        body.digest("policy_digest", &self.policy_digest);
+        strings(&mut body, "policy_errors", &judgement.errors);
+        body.string("reason", &judgement.explanation);
+        body.string("reason_code", judgement.reason.as_str());
+        optional(
+            &mut body,
+            "request_id",
+            ask.request_id.as_ref().map(model::Name::as_str),
+        );
+        optional(&mut body, "resource", ask.action.resource.as_deref());
+        body.unsigned("revision", self.revision);
+        optional(&mut body, "risk_level", judgement.risk.map(model::Risk::as_str));
+        optional(&mut body, "run_id", ask.run_id.as_ref().map(model::Name::as_str));
+        body.string("tool", ask.action.tool.as_str());
+        optional(
+            &mut body,
+            "trace_id",
+            ask.trace_id.as_ref().map(model::Name::as_str),
+        );
+        body.object("trust", |trust| {
+            trust.string("claimed", judgement.trust.claimed.as_str());
+            trust.string("effective", judgement.trust.level.as_str());
+        });
+        optional(&mut body, "user", ask.user.as_ref().map(model::Name::as_str));
+        body.finish()
+    }
+}
+
+fn optional(object: &mut ObjectWriter, key: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        object.string(key, value);
+    }
+}
+
+/// An empty list is left out: most are.
+fn strings(object: &mut ObjectWriter, key: &str, values: &[String]) {
+    if !values.is_empty() {
+        object.strings(key, values.iter().map(String::as_str));
+    }
+}
+
+impl UnsealedAnswer {
+    /// SHA-256 of the answer without its receipt.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.0.as_bytes())
+    }
+
+    /// The answer with its receipt: the exact bytes that are stored and sent.
+    pub fn seal(self, tenant: TenantId, head: &Head, prev: &Digest, at: Timestamp) -> bytes::Bytes {
+        use std::fmt::Write as _;
+        let mut text = self.0;
+        text.truncate(text.len() - 1);
+        write!(
+            text,
+            ",\"receipt\":{{\"tenant\":\"{tenant}\",\"seq\":{},\"at\":\"{at}\",\"hash\":\"{}\",\"prev_hash\":\"{prev}\"}}}}",
+            head.seq, head.hash
+        )
+        .expect("writing to a string does not fail");
+        text.into()
+    }
+
+    /// The bytes that [`Self::digest`] is taken of, cut out of a sealed answer again; `None` if it has no receipt at its
+    /// end. For verifiers.
+    pub fn unseal(sealed: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(sealed).ok()?;
+        let (unsealed, _) = text.rsplit_once(",\"receipt\":{")?;
+        Some(Self(format!("{unsealed}}}")))
+    }
+}

@@ -1,0 +1,97 @@
+//! The kinds of ledger entry: one word for each thing that can happen to authority.
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
+        /// What kind of thing an entry records.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum EntryKind { $($(#[$doc])* $name,)* }
+
+        impl EntryKind {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The word in the ledger.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// An ask was decided.
+    Decision = "decision",
+    /// An agent said what became of a decision.
+    OutcomeReported = "outcome_reported",
+    /// A tenant was made.
+    TenantCreated = "tenant_created",
+    /// A tenant's settings changed.
+    TenantUpdated = "tenant_updated",
+    /// A tenant was frozen.
+    TenantFrozen = "tenant_frozen",
+    /// A tenant was unfrozen.
+    TenantUnfrozen = "tenant_unfrozen",
+    /// A tenant was revoked for good.
+    TenantRevoked = "tenant_revoked",
+    /// A tenant was deleted; its ledger stays.
+    TenantDeleted = "tenant_deleted",
+    /// A tenant's limits changed.
+    TenantQuotaSet = "tenant_quota_set",
+    /// An API key was made.
+    KeyCreated = "key_created",
+    /// An API key was deleted.
+    KeyDeleted = "key_deleted",
+    /// A team was made or changed.
+    TeamPut = "team_put",
+    /// A team was deleted.
+    TeamDeleted = "team_deleted",
+    /// A user was made or changed.
+    UserPut = "user_put",
+    /// A user was deleted.
+    UserDeleted = "user_deleted",
+    /// An agent was registered.
+    AgentCreated = "agent_created",
+    /// An agent's facts changed.
+    AgentUpdated = "agent_updated",
+    /// An agent was frozen.
+    AgentFrozen = "agent_frozen",
+    /// An agent was unfrozen.
+    AgentUnfrozen = "agent_unfrozen",
+    /// An agent was revoked for good.
+    AgentRevoked = "agent_revoked",
+    /// An agent's limits changed.
+    AgentQuotaSet = "agent_quota_set",
+    /// A token of an agent was made.
+    TokenCreated = "token_created",
+    /// A token of an agent was deleted.
+    TokenDeleted = "token_deleted",
+    /// An agent was granted a tool.
+    ToolGranted = "tool_granted",
+    /// A tool was taken from an agent.
+    ToolWithdrawn = "tool_withdrawn",
+    /// A tool was registered or its actions replaced.
+    ToolPut = "tool_put",
+    /// A tool's actions were imported from an MCP server's list.
+    ToolImported = "tool_imported",
+    /// A changed definition of an action was accepted.
+    ActionAccepted = "action_accepted",
+    /// A tool was frozen.
+    ToolFrozen = "tool_frozen",
+    /// A tool was unfrozen.
+    ToolUnfrozen = "tool_unfrozen",
+    /// A tool was revoked for good.
+    ToolRevoked = "tool_revoked",
+    /// A tool was deleted.
+    ToolDeleted = "tool_deleted",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_kinds_share_a_word() {
+        let words: std::collections::BTreeSet<_> = EntryKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        assert_eq!(words.len(), EntryKind::ALL.len());
+    }
+}

@@ -1,0 +1,267 @@
+//! Judging one ask against one snapshot: standing, then the tool, then trust, then policy.
+//!
+//! What a caller claims can only make the outcome stricter. Nothing is recorded here, and no limit is counted.
+
+use crate::ask::{Ask, Mode};
+use crate::snapshot::TenantSnapshot;
+use model::{Agent, EffectiveTrust, ReasonCode, Risk, Standing, Timestamp, Tool, ToolAction, Verdict};
+use policy::{ApprovalTerms, Obligation, Question, Ruling, Unanswerable, UserFacts};
+
+/// What was found, and everything that led to it.
+#[derive(Debug, Clone)]
+pub struct Judgement {
+    /// The verdict and its reason in one word.
+    pub reason: ReasonCode,
+    /// The reason in a sentence, for people.
+    pub explanation: String,
+    /// What the agent is told to do next.
+    pub agent_message: Option<String>,
+    /// The policies that determined the verdict, sorted.
+    pub matched: Vec<String>,
+    /// What must be done when the action is carried out.
+    pub obligations: Vec<String>,
+    /// Who would have to approve.
+    pub approval: Option<ApprovalTerms>,
+    /// The policies that could not be evaluated.
+    pub errors: Vec<String>,
+    /// The registered risk of the action; absent if the action is not registered.
+    pub risk: Option<Risk>,
+    /// What the claimed trust counts as.
+    pub trust: EffectiveTrust,
+    /// Whether the action counts as one that changes something.
+    pub mutates: bool,
+    /// Why the agent is to be frozen, if it is.
+    pub quarantine: Option<String>,
+}
+
+impl Judgement {
+    /// Allow, deny or require approval.
+    pub const fn verdict(&self) -> Verdict {
+        self.reason.verdict()
+    }
+
+    fn denial(reason: ReasonCode, explanation: impl Into<String>, trust: EffectiveTrust) -> Self {
+        Self {
+            reason,
+            explanation: explanation.into(),
+            agent_message: None,
+            matched: Vec::new(),
+            obligations: Vec::new(),
+            approval: None,
+            errors: Vec::new(),
+            risk: None,
+            trust,
+            mutates: true,
+            quarantine: None,
+        }
+    }
+}
+
+/// Why an ask is not judged at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The ask names another agent than the credential.
+    #[error("`agent.id` is not the agent that this token belongs to; leave it out or send your own")]
+    AgentMismatch,
+    /// The ask names another environment than the agent is registered for.
+    #[error("this agent is registered for the environment `{registered}` and may not act in `{claimed}`")]
+    EnvironmentNotAllowed {
+        /// Where the agent may act.
+        registered: String,
+        /// Where it says it is.
+        claimed: String,
+    },
+    /// The tenant does not permit observing.
+    #[error("`mode` `observe` is not permitted in this tenant; use `enforce` or `dry_run`")]
+    ObserveNotPermitted,
+    /// There is no such approval for this agent.
+    #[error("there is no approval `{0}` that this agent could use; ask again without `approval_id`")]
+    ApprovalNotUsable(String),
+    /// The tenant has registered no issuer that could have signed a provenance token.
+    #[error(
+        "`context.provenance` cannot be verified, because this tenant has no issuer registered; leave it out"
+    )]
+    ProvenanceNotVerifiable,
+    /// A context attribute has another type than the tenant declared.
+    #[error("`context.attributes` member `{name}`: {detail}")]
+    MistypedAttribute {
+        /// Which.
+        name: String,
+        /// What it should be.
+        detail: String,
+    },
+}
+
+/// Judges one ask.
+pub fn judge(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    now: Timestamp,
+) -> Result<Judgement, Refusal> {
+    check_claims(agent, ask)?;
+    let trust = EffectiveTrust::without_signature(ask.claimed_trust, ask.worst_source);
+    if let Some(denial) = standing_denial(tenant, agent, trust) {
+        return Ok(denial);
+    }
+    let name = ask.action.tool.as_str();
+    let found = tenant.directory.tools.get(name);
+    let Some((tool, action)) = found.and_then(|tool| Some((tool, tool.actions.get(&ask.action.action)?)))
+    else {
+        let explanation = format!("`{name}` has no registered action `{}`", ask.action.action);
+        return Ok(Judgement::denial(ReasonCode::UnknownTool, explanation, trust));
+    };
+    let mut judgement = match tool_denial(agent, tool, action, trust) {
+        Some(denial) => denial,
+        None => rule(tenant, agent, ask, (tool, action), trust, now)?,
+    };
+    judgement.risk = Some(action.risk);
+    judgement.mutates = action.mutates_state || ask.claims_mutation;
+    Ok(judgement)
+}
+
+/// What the caller says about itself must agree with what its credential says.
+fn check_claims(agent: &Agent, ask: &Ask) -> Result<(), Refusal> {
+    if ask.claimed_agent.is_some_and(|claimed| claimed != agent.id) {
+        return Err(Refusal::AgentMismatch);
+    }
+    if let (Some(claimed), Some(registered)) = (&ask.claimed_environment, &agent.environment)
+        && claimed != registered
+    {
+        return Err(Refusal::EnvironmentNotAllowed {
+            registered: registered.to_string(),
+            claimed: claimed.to_string(),
+        });
+    }
+    if ask.mode == Mode::Observe {
+        return Err(Refusal::ObserveNotPermitted);
+    }
+    if let Some(approval) = &ask.approval_id {
+        return Err(Refusal::ApprovalNotUsable(approval.to_string()));
+    }
+    if ask.has_provenance {
+        return Err(Refusal::ProvenanceNotVerifiable);
+    }
+    Ok(())
+}
+
+/// Whether the agent and its tenant may act at all.
+pub fn may_act(tenant: &TenantSnapshot, agent: &Agent) -> bool {
+    tenant.directory.tenant.standing.is_active() && agent.standing.is_active()
+}
+
+fn standing_denial(tenant: &TenantSnapshot, agent: &Agent, trust: EffectiveTrust) -> Option<Judgement> {
+    if !tenant.directory.tenant.standing.is_active() {
+        let explanation = "the tenant may not act until an operator unfreezes it";
+        return Some(Judgement::denial(ReasonCode::TenantFrozen, explanation, trust));
+    }
+    let (reason, explanation) = match &agent.standing {
+        Standing::Active => return None,
+        Standing::Frozen { reason, .. } => {
+            (ReasonCode::AgentFrozen, format!("the agent is frozen: {reason}"))
+        }
+        Standing::Revoked { reason, .. } => (
+            ReasonCode::AgentRevoked,
+            format!("the agent is revoked: {reason}"),
+        ),
+    };
+    Some(Judgement::denial(reason, explanation, trust))
+}
+
+/// What is wrong with the tool before any policy is asked.
+fn tool_denial(agent: &Agent, tool: &Tool, action: &ToolAction, trust: EffectiveTrust) -> Option<Judgement> {
+    let (reason, explanation) = if tool.is_canary() {
+        // A trap is granted to nobody, and whoever touches it is to meet the policy about traps.
+        return None;
+    } else if !agent.tools.includes(tool.name.as_str()) {
+        let explanation = format!("the agent has no grant for `{}`", tool.name);
+        (ReasonCode::ToolNotGranted, explanation)
+    } else if !tool.standing.is_active() {
+        let explanation = format!("the tool `{}` is {}", tool.name, tool.standing.as_str());
+        (ReasonCode::ToolQuarantined, explanation)
+    } else if action.held.is_some() {
+        let explanation = format!(
+            "the definition of `{}/{}` has changed and waits for an admin to accept it",
+            tool.name, action.name
+        );
+        (ReasonCode::ToolDefinitionChanged, explanation)
+    } else {
+        return None;
+    };
+    Some(Judgement::denial(reason, explanation, trust))
+}
+
+fn rule(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    (tool, action): (&Tool, &ToolAction),
+    trust: EffectiveTrust,
+    now: Timestamp,
+) -> Result<Judgement, Refusal> {
+    let directory = &tenant.directory;
+    let question = Question {
+        agent,
+        team: agent
+            .team
+            .as_ref()
+            .and_then(|team| directory.teams.get(team))
+            .map(|team| &**team),
+        user: ask.user.as_ref().map(|name| UserFacts {
+            id: name.as_str(),
+            registered: directory.users.get(name).map(|user| &**user),
+        }),
+        tool,
+        action,
+        mutates: action.mutates_state || ask.claims_mutation,
+        resource: ask.action.resource.as_deref(),
+        parameters: &ask.action.parameters,
+        trust,
+        contains_sensitive_data: ask.contains_sensitive_data,
+        attributes: ask.attributes.as_deref(),
+        run: ask.run_id.as_ref().map(model::Name::as_str),
+        now,
+    };
+    match tenant.policies.rule(&question) {
+        Ok(ruling) => Ok(from_ruling(ruling, agent, tool, trust)),
+        Err(Unanswerable::InvalidParameters { pointer, detail }) => {
+            let explanation = format!("`parameters{pointer}`: {detail}");
+            Ok(Judgement::denial(
+                ReasonCode::InvalidParameters,
+                explanation,
+                trust,
+            ))
+        }
+        Err(Unanswerable::MistypedAttribute { name, detail }) => {
+            Err(Refusal::MistypedAttribute { name, detail })
+        }
+    }
+}
+
+fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust) -> Judgement {
+    if ruling.reason.verdict() != Verdict::Deny && !agent.tools.includes(tool.name.as_str()) {
+        let explanation = format!("the agent has no grant for `{}`", tool.name);
+        return Judgement::denial(ReasonCode::ToolNotGranted, explanation, trust);
+    }
+    let quarantine = ruling
+        .obligations
+        .contains(&Obligation::QuarantineAgent)
+        .then(|| format!("quarantined: {}", ruling.explanation));
+    Judgement {
+        reason: ruling.reason,
+        explanation: ruling.explanation,
+        agent_message: ruling.agent_message,
+        matched: ruling.matched.iter().map(ToString::to_string).collect(),
+        obligations: ruling.obligations.iter().map(ToString::to_string).collect(),
+        approval: ruling.approval,
+        errors: ruling
+            .errors
+            .iter()
+            .map(|fault| format!("{}: {}", fault.policy, fault.message))
+            .collect(),
+        risk: None,
+        trust,
+        mutates: true,
+        quarantine,
+    }
+}

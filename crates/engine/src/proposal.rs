@@ -1,0 +1,99 @@
+//! What somebody wants recorded: entries of one tenant's chain, what they change, and what must hold for them.
+
+use canon::{Canonical, Digest};
+use model::{AgentId, DecisionId, Name, ReasonCode, TenantId, Write};
+use policy::PolicySet;
+use std::sync::Arc;
+use store::RequestKey;
+
+use crate::entry_kind::EntryKind;
+
+/// Entries of one tenant that belong together: all are recorded or none.
+pub struct Proposal {
+    /// Whose chain.
+    pub tenant: TenantId,
+    /// The revision of the directory that it was made from. If the directory has moved on, it is not recorded.
+    pub revision: u64,
+    /// What happened.
+    pub what: Happening,
+}
+
+/// What happened.
+pub enum Happening {
+    /// An ask was judged.
+    Decision(Box<ProposedDecision>),
+    /// The directory changes.
+    Change(Change),
+    /// An agent said what became of a decision.
+    Outcome {
+        /// The entry.
+        entry: ProposedEntry,
+        /// The decision it is about.
+        decision: DecisionId,
+    },
+}
+
+/// An entry that waits for its place in the chain.
+pub struct ProposedEntry {
+    /// What kind of thing happened.
+    pub kind: EntryKind,
+    /// What happened.
+    pub body: Canonical,
+    /// SHA-256 of the body, taken off the sequencer.
+    pub body_digest: Digest,
+}
+
+impl ProposedEntry {
+    /// An entry with this body.
+    pub fn new(kind: EntryKind, body: Canonical) -> Self {
+        Self {
+            kind,
+            body_digest: body.digest(),
+            body,
+        }
+    }
+}
+
+/// A change of the directory.
+pub struct Change {
+    /// The entry that tells of it.
+    pub entry: ProposedEntry,
+    /// What is written.
+    pub writes: Vec<Write>,
+    /// The policies compiled against the directory after the change, where it makes a difference to them; for a new
+    /// tenant always.
+    pub policies: Option<Arc<PolicySet>>,
+}
+
+/// When an ask that was recorded before is answered with what was said then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replay {
+    /// Always.
+    Always,
+    /// Only if it was denied: an agent that may not act does not get yesterday's allow.
+    OnlyDenials,
+}
+
+/// A decision that waits for its place in the chain.
+pub struct ProposedDecision {
+    /// Its entry.
+    pub entry: ProposedEntry,
+    /// Its id.
+    pub id: DecisionId,
+    /// Who asked.
+    pub agent: AgentId,
+    /// For which tool.
+    pub tool: Name,
+    /// For which action.
+    pub action: Name,
+    /// What was decided, and why.
+    pub reason: ReasonCode,
+    /// The run it was part of.
+    pub run_id: Option<Name>,
+    /// What the agent calls the ask, its digest, and when an earlier answer will do.
+    pub request: Option<(RequestKey, Digest, Replay)>,
+    /// The answer up to its receipt, which only the sequencer can write.
+    pub answer: crate::decision::UnsealedAnswer,
+    /// Why the agent is to be frozen in the same commit, if it is.
+    pub quarantine: Option<String>,
+}

@@ -1,0 +1,123 @@
+//! The snapshot: everything a decision may look at, immutable, with a revision a tenant.
+//!
+//! It is replaced whole. Making the next one copies a few paths of persistent maps, not the maps.
+
+use canon::Digest;
+use model::{AgentId, Directory, KeyId, Noun, TenantId, TokenId, Write};
+use policy::PolicySet;
+use std::sync::Arc;
+
+/// One tenant in a snapshot.
+#[derive(Clone)]
+pub struct TenantSnapshot {
+    /// Everything it has registered.
+    pub directory: Directory,
+    /// Its policies with the base policies, compiled against its tools.
+    pub policies: Arc<PolicySet>,
+    /// How many changes its directory has seen.
+    pub revision: u64,
+}
+
+/// What a secret stands for. Whether it still works is asked of the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Credential {
+    /// An agent's token.
+    Agent {
+        /// Its tenant.
+        tenant: TenantId,
+        /// The agent.
+        agent: AgentId,
+        /// The token.
+        token: TokenId,
+    },
+    /// An API key.
+    Key {
+        /// Its tenant; the system tenant for an operator's.
+        tenant: TenantId,
+        /// The key.
+        key: KeyId,
+    },
+}
+
+/// All tenants, and whose each secret is. Cloning shares everything.
+#[derive(Clone, Default)]
+pub struct Snapshot {
+    tenants: imbl::OrdMap<TenantId, Arc<TenantSnapshot>>,
+    credentials: imbl::HashMap<Digest, Credential>,
+}
+
+impl Snapshot {
+    /// One tenant.
+    pub fn tenant(&self, id: TenantId) -> Option<&Arc<TenantSnapshot>> {
+        self.tenants.get(&id)
+    }
+
+    /// Every tenant, by id.
+    pub fn tenants(&self) -> impl Iterator<Item = (&TenantId, &Arc<TenantSnapshot>)> {
+        self.tenants.iter()
+    }
+
+    /// What the secret with this digest stands for.
+    pub fn credential(&self, digest: &Digest) -> Option<Credential> {
+        self.credentials.get(digest).copied()
+    }
+
+    /// Puts a tenant in place, with the credentials in its directory.
+    pub fn insert(&mut self, tenant: TenantSnapshot) {
+        let id = tenant.directory.tenant.id;
+        for token in tenant.directory.tokens.values() {
+            self.add_credential(id, &Noun::Token(Arc::clone(token)));
+        }
+        for key in tenant.directory.keys.values() {
+            self.add_credential(id, &Noun::Key(Arc::clone(key)));
+        }
+        self.tenants.insert(id, Arc::new(tenant));
+    }
+
+    /// Takes one step in one tenant, whose revision grows by one.
+    ///
+    /// `policies` are those compiled against the directory after the step, where the step makes a difference to them.
+    /// A step in a tenant that is not there changes nothing.
+    pub fn advance(&mut self, tenant: TenantId, writes: &[Write], policies: Option<Arc<PolicySet>>) {
+        let Some(before) = self.tenants.get(&tenant) else {
+            return;
+        };
+        let mut after = TenantSnapshot::clone(before);
+        for write in writes {
+            after.directory.apply(write);
+            match write {
+                Write::Put(noun) => self.add_credential(tenant, noun),
+                Write::Delete(noun) => self.remove_credential(noun),
+            }
+        }
+        after.revision += 1;
+        after.policies = policies.unwrap_or(after.policies);
+        self.tenants.insert(tenant, Arc::new(after));
+    }
+
+    fn add_credential(&mut self, tenant: TenantId, noun: &Noun) {
+        match noun {
+            Noun::Token(token) => {
+                let credential = Credential::Agent {
+                    tenant,
+                    agent: token.agent,
+                    token: token.id,
+                };
+                self.credentials.insert(token.digest, credential);
+            }
+            Noun::Key(key) => {
+                self.credentials
+                    .insert(key.digest, Credential::Key { tenant, key: key.id });
+            }
+            _ => {}
+        }
+    }
+
+    fn remove_credential(&mut self, noun: &Noun) {
+        match noun {
+            Noun::Token(token) => self.credentials.remove(&token.digest),
+            Noun::Key(key) => self.credentials.remove(&key.digest),
+            _ => None,
+        };
+    }
+}

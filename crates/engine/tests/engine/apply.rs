@@ -1,0 +1,262 @@
+//! One batch onto the books: places in the chain, replays, conflicts, and what a decision does to the directory.
+
+use crate::support::{AGENT, NOW, TENANT, agent, ask, books, proposal, tenant, tenant_with, tool};
+use canon::Digest;
+use engine::proposal::{Change, Happening};
+use engine::{
+    Applied, Ask, Books, Conflict, EntryKind, Found, Judgement, Proposal, ProposedEntry, Replay, Settled,
+};
+use engine::{apply, judge};
+use ledger::Head;
+use model::{DecisionId, Noun, ReasonCode, Timestamp, Write};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use store::FoundRequest;
+
+fn judged(books: &Books, ask: &Ask) -> Judgement {
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    judge(tenant, &tenant.directory.agents[&AGENT], ask, NOW).unwrap()
+}
+
+fn propose(books: &Books, ask: &Ask, id: u8) -> Proposal {
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    proposal(tenant, ask, &judged(books, ask), id, Replay::Always)
+}
+
+fn apply_all(books: &Books, proposals: Vec<Proposal>) -> Applied {
+    apply(books, Found::default(), proposals, NOW)
+}
+
+fn bytes(settled: &Settled) -> bytes::Bytes {
+    match settled {
+        Settled::Recorded { answer, .. } | Settled::Replayed(answer) => answer.clone(),
+        Settled::Conflict(conflict) => panic!("{conflict:?}"),
+    }
+}
+
+fn answer(settled: &Settled) -> Value {
+    serde_json::from_slice(&bytes(settled)).unwrap()
+}
+
+fn freeze(books: &Books) -> Proposal {
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    let frozen = tenant.directory.agents[&AGENT].freeze("odd", NOW).unwrap();
+    Proposal {
+        tenant: TENANT,
+        revision: tenant.revision,
+        what: Happening::Change(Change {
+            entry: ProposedEntry::new(EntryKind::AgentFrozen, canon::of(&json!({"id": AGENT})).unwrap()),
+            writes: vec![Write::Put(Noun::Agent(Arc::new(frozen)))],
+            policies: None,
+        }),
+    }
+}
+
+#[test]
+fn entries_follow_each_other_without_a_gap_and_the_receipt_names_them() {
+    let books = books(tenant());
+    let read = ask("read", json!({}));
+    let applied = apply_all(&books, vec![propose(&books, &read, 1), propose(&books, &read, 2)]);
+    let [first, second] = &applied.batch.entries[..] else {
+        panic!("two entries")
+    };
+    assert_eq!((first.seq, first.prev), (1, Digest::ZERO));
+    assert_eq!((second.seq, second.prev), (2, first.hash));
+    let receipt = &answer(&applied.settled[1])["receipt"];
+    assert_eq!(receipt["seq"], 2);
+    assert_eq!(receipt["hash"], json!(second.hash));
+    assert_eq!(receipt["prev_hash"], json!(first.hash));
+    assert_eq!(receipt["tenant"], json!(TENANT));
+    let advance = applied.batch.advances[0];
+    assert_eq!(
+        (advance.from, advance.to),
+        (Head::GENESIS, applied.books.head(TENANT))
+    );
+}
+
+#[test]
+fn the_body_names_the_answer_by_digest() {
+    let books = books(tenant());
+    let applied = apply_all(&books, vec![propose(&books, &ask("read", json!({})), 1)]);
+    let body: Value = serde_json::from_str(applied.batch.entries[0].body.as_str()).unwrap();
+    let sealed = bytes(&applied.settled[0]);
+    let unsealed = engine::decision::UnsealedAnswer::unseal(&sealed).unwrap();
+    assert_eq!(body["answer_hash"], json!(unsealed.digest()));
+    assert_eq!(body["decision"], answer(&applied.settled[0])["decision"]);
+}
+
+#[test]
+fn the_books_from_before_are_untouched_and_the_same_inputs_give_the_same_bytes() {
+    let books = books(tenant());
+    let read = ask("read", json!({}));
+    let once = apply_all(&books, vec![propose(&books, &read, 1)]);
+    let again = apply_all(&books, vec![propose(&books, &read, 1)]);
+    assert_eq!(books.head(TENANT), Head::GENESIS);
+    assert_eq!(bytes(&once.settled[0]), bytes(&again.settled[0]));
+    assert_eq!(once.books.head(TENANT), again.books.head(TENANT));
+}
+
+#[test]
+fn two_of_the_same_ask_in_one_batch_are_recorded_once() {
+    let books = books(tenant());
+    let read = ask("read", json!({"request_id": "call-1"}));
+    let applied = apply_all(&books, vec![propose(&books, &read, 1), propose(&books, &read, 2)]);
+    assert_eq!(applied.batch.entries.len(), 1);
+    assert!(matches!(applied.settled[1], Settled::Replayed(_)));
+    assert_eq!(bytes(&applied.settled[0]), bytes(&applied.settled[1]));
+}
+
+#[test]
+fn a_request_id_with_another_ask_is_a_conflict() {
+    let books = books(tenant());
+    let read = ask("read", json!({"request_id": "call-1"}));
+    let write = ask("write", json!({"request_id": "call-1"}));
+    let applied = apply_all(
+        &books,
+        vec![propose(&books, &read, 1), propose(&books, &write, 2)],
+    );
+    assert!(matches!(
+        applied.settled[1],
+        Settled::Conflict(Conflict::RequestReused)
+    ));
+    assert_eq!(applied.batch.decisions.len(), 1);
+}
+
+#[test]
+fn what_storage_recorded_before_is_replayed() {
+    let books = books(tenant());
+    let read = ask("read", json!({"request_id": "call-1"}));
+    let key = store::RequestKey {
+        tenant: TENANT,
+        agent: AGENT,
+        request_id: read.request_id.clone().unwrap(),
+    };
+    let found = |reason| Found {
+        requests: [(
+            key.clone(),
+            FoundRequest {
+                key: key.clone(),
+                ask: read.digest,
+                reason,
+                receipt: "earlier".into(),
+            },
+        )]
+        .into(),
+        ..Found::default()
+    };
+    let applied = apply(
+        &books,
+        found(ReasonCode::PolicyPermits),
+        vec![propose(&books, &read, 1)],
+        NOW,
+    );
+    assert!(applied.batch.entries.is_empty());
+    assert_eq!(bytes(&applied.settled[0]), "earlier");
+
+    // An agent that may not act does not get yesterday's allow, though it may get yesterday's denial.
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    let only_denials = || proposal(tenant, &read, &judged(&books, &read), 1, Replay::OnlyDenials);
+    let applied = apply(
+        &books,
+        found(ReasonCode::PolicyPermits),
+        vec![only_denials()],
+        NOW,
+    );
+    assert_eq!(applied.batch.entries.len(), 1);
+    assert_eq!(applied.batch.decisions[0].request, None);
+    let applied = apply(
+        &books,
+        found(ReasonCode::PolicyForbids),
+        vec![only_denials()],
+        NOW,
+    );
+    assert_eq!(bytes(&applied.settled[0]), "earlier");
+}
+
+#[test]
+fn what_was_judged_before_a_freeze_is_not_recorded_after_it() {
+    let books = books(tenant());
+    let applied = apply_all(
+        &books,
+        vec![freeze(&books), propose(&books, &ask("read", json!({})), 1)],
+    );
+    assert!(matches!(
+        applied.settled[1],
+        Settled::Conflict(Conflict::DirectoryMoved)
+    ));
+    assert_eq!(applied.batch.entries.len(), 1);
+    let after = &applied.books.snapshot().tenant(TENANT).unwrap();
+    assert_eq!(after.revision, 8);
+    assert_eq!(
+        judged(&applied.books, &ask("read", json!({}))).reason,
+        ReasonCode::AgentFrozen
+    );
+}
+
+#[test]
+fn two_changes_from_one_revision_cannot_both_be_made() {
+    let books = books(tenant());
+    let applied = apply_all(&books, vec![freeze(&books), freeze(&books)]);
+    assert!(matches!(
+        applied.settled[1],
+        Settled::Conflict(Conflict::DirectoryMoved)
+    ));
+    assert!(applied.directory_changes);
+}
+
+#[test]
+fn a_canary_freezes_its_caller_in_the_same_commit() {
+    let books = books(tenant_with(agent(), [tool("github"), tool("canary-vault")]));
+    let bait = ask("read", json!({"tool_call": {"tool": "canary-vault"}}));
+    let applied = apply_all(&books, vec![propose(&books, &bait, 1)]);
+    let kinds: Vec<_> = applied.batch.entries.iter().map(|entry| entry.kind).collect();
+    assert_eq!(kinds, ["decision", "agent_frozen"]);
+    assert_eq!(applied.batch.writes.len(), 1);
+    assert_eq!(answer(&applied.settled[0])["receipt"]["seq"], 1);
+    let after = applied.books.snapshot().tenant(TENANT).unwrap();
+    assert!(!after.directory.agents[&AGENT].standing.is_active());
+}
+
+#[test]
+fn an_outcome_is_recorded_once() {
+    let books = books(tenant());
+    let decision = DecisionId::from_bytes([1; 16]);
+    let report = || Proposal {
+        tenant: TENANT,
+        revision: 7,
+        what: Happening::Outcome {
+            entry: ProposedEntry::new(EntryKind::OutcomeReported, canon::of(&json!({})).unwrap()),
+            decision,
+        },
+    };
+    let applied = apply_all(&books, vec![report(), report()]);
+    assert_eq!(applied.batch.outcomes.len(), 1);
+    assert!(matches!(
+        applied.settled[1],
+        Settled::Conflict(Conflict::OutcomeReported)
+    ));
+    let known = Found {
+        outcomes: [decision].into(),
+        ..Found::default()
+    };
+    let applied = apply(&books, known, vec![report()], NOW);
+    assert!(matches!(
+        applied.settled[0],
+        Settled::Conflict(Conflict::OutcomeReported)
+    ));
+}
+
+#[test]
+fn time_in_a_chain_never_runs_backwards() {
+    let books = books(tenant());
+    let read = ask("read", json!({}));
+    let later = apply_all(&books, vec![propose(&books, &read, 1)]);
+    let earlier = Timestamp::from_millis(NOW.millis() - 60_000);
+    let applied = apply(
+        &later.books,
+        Found::default(),
+        vec![propose(&later.books, &read, 2)],
+        earlier,
+    );
+    assert_eq!(applied.batch.entries[0].at, NOW);
+}

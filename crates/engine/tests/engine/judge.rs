@@ -1,0 +1,152 @@
+//! What is found out about an ask, in which order, and what a caller cannot talk itself into.
+
+use crate::support::{AGENT, NOW, agent, ask, tenant, tenant_with, tool};
+use engine::{Refusal, judge};
+use model::{Agent, ReasonCode, Standing, Trust};
+use serde_json::{Value, json};
+
+fn reason(agent: &Agent, action: &str, members: Value) -> ReasonCode {
+    let tenant = tenant_with(
+        agent.clone(),
+        [tool("github"), tool("slack"), tool("canary-vault")],
+    );
+    judge(&tenant, agent, &ask(action, members), NOW).unwrap().reason
+}
+
+#[test]
+fn a_read_is_permitted_and_the_reason_says_so() {
+    let judgement = judge(&tenant(), &agent(), &ask("read", json!({})), NOW).unwrap();
+    assert_eq!(judgement.reason, ReasonCode::PolicyPermits);
+    assert!(
+        judgement.matched.iter().all(|id| id.starts_with("base/")),
+        "{:?}",
+        judgement.matched
+    );
+    assert_eq!(judgement.risk, Some(model::Risk::Low));
+    assert!(!judgement.mutates);
+}
+
+#[test]
+fn a_claim_that_nothing_mutates_does_not_loosen_what_the_registry_says() {
+    let untrusted =
+        json!({"tool_call": {"mutates_state": false}, "context": {"source_trust": "malicious_suspected"}});
+    assert_eq!(reason(&agent(), "write", untrusted), ReasonCode::PolicyForbids);
+}
+
+#[test]
+fn a_claim_that_a_read_mutates_tightens() {
+    let members =
+        json!({"tool_call": {"mutates_state": true}, "context": {"source_trust": "untrusted_external"}});
+    assert_eq!(reason(&agent(), "read", members), ReasonCode::PolicyForbids);
+}
+
+#[test]
+fn signed_without_a_signature_counts_as_unsigned() {
+    let members = json!({"context": {"source_trust": "trusted_internal_signed"}});
+    let judgement = judge(&tenant(), &agent(), &ask("write", members), NOW).unwrap();
+    assert_eq!(judgement.trust.claimed, Trust::TrustedInternalSigned);
+    assert_eq!(judgement.trust.level, Trust::TrustedInternalUnsigned);
+    assert_eq!(judgement.reason, ReasonCode::PolicyPermits);
+}
+
+#[test]
+fn one_untrusted_source_lowers_the_whole_ask() {
+    let members = json!({"context": {"sources": {"/body": "untrusted_external"}}});
+    assert_eq!(reason(&agent(), "write", members), ReasonCode::PolicyForbids);
+}
+
+#[test]
+fn standing_comes_before_everything_else() {
+    for (standing, code) in [
+        (
+            Standing::Active.freeze("odd", NOW).unwrap(),
+            ReasonCode::AgentFrozen,
+        ),
+        (Standing::Active.revoke("stolen", NOW), ReasonCode::AgentRevoked),
+    ] {
+        let agent = Agent { standing, ..agent() };
+        assert_eq!(reason(&agent, "no-such-action", json!({})), code);
+    }
+}
+
+#[test]
+fn a_frozen_tenant_denies() {
+    let mut tenant = tenant();
+    let frozen = tenant.directory.tenant.standing.freeze("unpaid", NOW).unwrap();
+    std::sync::Arc::make_mut(&mut tenant.directory.tenant).standing = frozen;
+    let judgement = judge(&tenant, &agent(), &ask("read", json!({})), NOW).unwrap();
+    assert_eq!(judgement.reason, ReasonCode::TenantFrozen);
+}
+
+#[test]
+fn what_is_not_registered_or_not_granted_is_denied() {
+    assert_eq!(
+        reason(&agent(), "no-such-action", json!({})),
+        ReasonCode::UnknownTool
+    );
+    let unknown = json!({"tool_call": {"tool": "unheard-of"}});
+    assert_eq!(reason(&agent(), "read", unknown), ReasonCode::UnknownTool);
+    let foreign = json!({"tool_call": {"tool": "slack"}});
+    assert_eq!(reason(&agent(), "read", foreign), ReasonCode::ToolNotGranted);
+}
+
+#[test]
+fn a_frozen_tool_is_quarantined() {
+    let mut frozen = tool("github");
+    frozen.standing = frozen.standing.freeze("odd", NOW).unwrap();
+    let tenant = tenant_with(agent(), [frozen]);
+    let judgement = judge(&tenant, &agent(), &ask("read", json!({})), NOW).unwrap();
+    assert_eq!(judgement.reason, ReasonCode::ToolQuarantined);
+}
+
+#[test]
+fn a_canary_catches_an_agent_that_was_never_granted_it() {
+    let members = json!({"tool_call": {"tool": "canary-vault"}});
+    let tenant = tenant_with(agent(), [tool("github"), tool("canary-vault")]);
+    let judgement = judge(&tenant, &agent(), &ask("read", members), NOW).unwrap();
+    assert_eq!(judgement.reason, ReasonCode::PolicyForbids);
+    assert!(judgement.quarantine.unwrap().starts_with("quarantined: "));
+}
+
+#[test]
+fn parameters_outside_the_schema_are_denied_without_repeating_them() {
+    let tenant = tenant();
+    let members = json!({"tool_call": {"parameters": {"n": "hunter2"}}});
+    let judgement = judge(&tenant, &agent(), &ask("count", members), NOW).unwrap();
+    assert_eq!(judgement.reason, ReasonCode::InvalidParameters);
+    assert!(
+        judgement.explanation.starts_with("`parameters/n`: "),
+        "{}",
+        judgement.explanation
+    );
+    assert!(!judgement.explanation.contains("hunter2"));
+}
+
+#[test]
+fn claims_that_contradict_the_credential_are_refused() {
+    let judge = |members| judge(&tenant(), &agent(), &ask("read", members), NOW).unwrap_err();
+    let other = model::AgentId::from_bytes([9; 16]);
+    assert_eq!(judge(json!({"agent": {"id": other}})), Refusal::AgentMismatch);
+    assert_eq!(
+        judge(json!({"agent": {"environment": "staging"}})),
+        Refusal::EnvironmentNotAllowed {
+            registered: "production".into(),
+            claimed: "staging".into()
+        }
+    );
+    assert_eq!(judge(json!({"mode": "observe"})), Refusal::ObserveNotPermitted);
+    assert_eq!(
+        judge(json!({"approval_id": "apr_1"})),
+        Refusal::ApprovalNotUsable("apr_1".into())
+    );
+    assert_eq!(
+        judge(json!({"context": {"provenance": "eyJ"}})),
+        Refusal::ProvenanceNotVerifiable
+    );
+}
+
+#[test]
+fn claims_that_agree_with_the_credential_change_nothing() {
+    let members = json!({"agent": {"id": AGENT, "environment": "production"}});
+    assert_eq!(reason(&agent(), "read", members), ReasonCode::PolicyPermits);
+}
