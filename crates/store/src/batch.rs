@@ -1,0 +1,201 @@
+//! A batch: all that one commit writes.
+
+use canon::{Canonical, Digest};
+use ledger::Head;
+use model::{AgentId, DecisionId, Name, ReasonCode, TenantId, Timestamp, Write};
+
+/// Everything that one commit writes, all or none.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Each tenant that moves, once.
+    pub advances: Vec<Advance>,
+    /// The new entries, in order; those of one tenant follow its head without a gap.
+    pub entries: Vec<EntryRow>,
+    /// What to search decisions by, and their receipts. Each has an entry above.
+    pub decisions: Vec<DecisionRow>,
+    /// Outcomes that were reported. Each has an entry above.
+    pub outcomes: Vec<OutcomeRow>,
+    /// Changes of directories, in order.
+    pub writes: Vec<(TenantId, Write)>,
+}
+
+/// How far one tenant moves.
+#[derive(Debug, Clone, Copy)]
+pub struct Advance {
+    /// Which tenant.
+    pub tenant: TenantId,
+    /// Where its chain must end now; [`Head::GENESIS`] if the tenant is new.
+    pub from: Head,
+    /// Where it ends afterwards.
+    pub to: Head,
+    /// The revision of its directory afterwards.
+    pub revision: u64,
+}
+
+/// One entry of a chain.
+#[derive(Debug)]
+pub struct EntryRow {
+    /// Whose chain.
+    pub tenant: TenantId,
+    /// Its place in the chain, from 1.
+    pub seq: u64,
+    /// What kind of thing happened.
+    pub kind: &'static str,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// The hash of the entry before.
+    pub prev: Digest,
+    /// The hash of this entry.
+    pub hash: Digest,
+    /// What happened.
+    pub body: Canonical,
+}
+
+/// A decision as it is searched for, and its receipt.
+#[derive(Debug)]
+pub struct DecisionRow {
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// The `seq` of its entry.
+    pub seq: u64,
+    /// Its id.
+    pub id: DecisionId,
+    /// Who asked.
+    pub agent: AgentId,
+    /// For which tool.
+    pub tool: Name,
+    /// For which action of it.
+    pub action: Name,
+    /// What was decided, and why.
+    pub reason: ReasonCode,
+    /// The run it was part of.
+    pub run_id: Option<Name>,
+    /// What makes the ask the same ask again; absent where the caller gave no request id.
+    pub request: Option<(Name, Digest)>,
+    /// The exact bytes of the answer.
+    pub receipt: bytes::Bytes,
+}
+
+/// What an agent said became of a decision.
+#[derive(Debug, Clone, Copy)]
+pub struct OutcomeRow {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The decision.
+    pub decision: DecisionId,
+    /// The `seq` of the entry that tells the outcome.
+    pub seq: u64,
+}
+
+/// What one agent calls one of its asks.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RequestKey {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The agent.
+    pub agent: AgentId,
+    /// The agent's own id for the ask.
+    pub request_id: Name,
+}
+
+/// A request that was recorded before.
+#[derive(Debug, Clone)]
+pub struct FoundRequest {
+    /// Which.
+    pub key: RequestKey,
+    /// The digest of the ask that was recorded under it.
+    pub ask: Digest,
+    /// What was decided.
+    pub reason: ReasonCode,
+    /// The exact bytes that were answered.
+    pub receipt: bytes::Bytes,
+}
+
+/// Why a batch does not hang together. No backend writes such a batch: it would be a fork, or a row without its entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MalformedBatch {
+    /// Two advances for one tenant.
+    #[error("{0} advances twice in one batch")]
+    AdvancesTwice(TenantId),
+    /// A row of a tenant that does not advance.
+    #[error("a row belongs to {0}, which the batch does not advance")]
+    DoesNotAdvance(TenantId),
+    /// An entry that is not the next one of its chain.
+    #[error("entry {seq} of {tenant} does not follow the one before")]
+    Gap {
+        /// Whose.
+        tenant: TenantId,
+        /// Which.
+        seq: u64,
+    },
+    /// The entries of a tenant do not end where its advance says.
+    #[error("the entries of {0} do not end at its new head")]
+    EndsElsewhere(TenantId),
+    /// More decisions than entries, so that two of them share one.
+    #[error("the batch has more decisions than entries")]
+    SharedEntry,
+    /// A decision or an outcome whose `seq` is not of this batch.
+    #[error("a row of {tenant} belongs to entry {seq}, which is not in the batch")]
+    WithoutEntry {
+        /// Whose.
+        tenant: TenantId,
+        /// Which entry.
+        seq: u64,
+    },
+}
+
+impl Batch {
+    /// Whether the batch hangs together: the entries of each tenant lead from the head it advances from to the one it
+    /// advances to, and every other row has its entry among them. Every backend checks before it writes.
+    pub fn check(&self) -> Result<(), MalformedBatch> {
+        let mut heads: Vec<(&Advance, Head)> = Vec::with_capacity(self.advances.len());
+        for advance in &self.advances {
+            if heads.iter().any(|(other, _)| other.tenant == advance.tenant) {
+                return Err(MalformedBatch::AdvancesTwice(advance.tenant));
+            }
+            heads.push((advance, advance.from));
+        }
+        for entry in &self.entries {
+            let found = heads
+                .iter_mut()
+                .find(|(advance, _)| advance.tenant == entry.tenant);
+            let (_, head) = found.ok_or(MalformedBatch::DoesNotAdvance(entry.tenant))?;
+            if head.seq.checked_add(1) != Some(entry.seq) || head.hash != entry.prev {
+                return Err(MalformedBatch::Gap {
+                    tenant: entry.tenant,
+                    seq: entry.seq,
+                });
+            }
+            *head = Head {
+                seq: entry.seq,
+                hash: entry.hash,
+            };
+        }
+        match heads.iter().find(|(advance, head)| advance.to != *head) {
+            Some((advance, _)) => Err(MalformedBatch::EndsElsewhere(advance.tenant)),
+            None => self.check_rows(),
+        }
+    }
+
+    fn check_rows(&self) -> Result<(), MalformedBatch> {
+        if self.decisions.len() > self.entries.len() {
+            return Err(MalformedBatch::SharedEntry);
+        }
+        let advance_of = |tenant| {
+            let found = self.advances.iter().find(|advance| advance.tenant == tenant);
+            found.ok_or(MalformedBatch::DoesNotAdvance(tenant))
+        };
+        let decisions = self.decisions.iter().map(|row| (row.tenant, row.seq));
+        let outcomes = self.outcomes.iter().map(|row| (row.tenant, row.seq));
+        for (tenant, seq) in decisions.chain(outcomes) {
+            let advance = advance_of(tenant)?;
+            if seq <= advance.from.seq || seq > advance.to.seq {
+                return Err(MalformedBatch::WithoutEntry { tenant, seq });
+            }
+        }
+        for (tenant, _) in &self.writes {
+            advance_of(*tenant)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! The promises of storage as tests: one function a promise, run against every backend.
+//!
+//! A backend says how a store of its own is opened and opened again ([`Fixture`]) and calls
+//! [`conformance_tests!`](crate::conformance_tests), so a promise that is added here is asked of all of them at once. A
+//! function returns if the promise is kept and panics if not.
+
+pub mod commits;
+pub mod directories;
+pub mod records;
+pub mod requests;
+pub mod sample;
+pub mod search;
+
+use crate::{Batch, CommitError, Store, StoredTenant};
+use async_trait::async_trait;
+use std::sync::Arc;
+
+/// An empty database, and how to open it.
+#[async_trait]
+pub trait Fixture: Send + Sync {
+    /// Opens the database. Called once, before anything else.
+    async fn open(&self) -> Arc<dyn Store>;
+
+    /// Closes it and opens it again, as the next process would.
+    async fn reopen(&self) -> Arc<dyn Store>;
+}
+
+/// Commits what must go through.
+pub async fn commit(store: &dyn Store, batch: &Batch) {
+    store
+        .commit(batch)
+        .await
+        .expect("a batch that hangs together is written");
+}
+
+/// Commits what must not go through, and returns why.
+pub async fn refused(store: &dyn Store, batch: &Batch) -> CommitError {
+    store
+        .commit(batch)
+        .await
+        .expect_err("the batch must not be written")
+}
+
+/// All tenants, by id.
+pub async fn load(store: &dyn Store) -> Vec<StoredTenant> {
+    let mut tenants = store.load().await.expect("the store can be loaded");
+    tenants.sort_by_key(|tenant| tenant.tenant);
+    tenants
+}
+
+/// Makes one `#[tokio::test]` of each promise. The argument is a function that makes a [`Fixture`].
+#[macro_export]
+macro_rules! conformance_tests {
+    ($fixture:path) => {
+        $crate::conformance_tests! { @each $fixture;
+            commits::a_new_store_is_empty,
+            commits::a_commit_moves_the_heads_of_its_tenants,
+            commits::a_commit_from_another_head_writes_nothing,
+            commits::of_two_commits_from_one_head_only_one_lands,
+            commits::a_batch_that_does_not_hang_together_is_not_written,
+            commits::a_batch_whose_last_row_cannot_be_written_leaves_nothing,
+            commits::batches_of_every_size_are_written_whole,
+            commits::a_thousand_decisions_fit_in_one_batch,
+            commits::what_was_committed_is_there_after_reopening,
+            commits::a_commit_whose_caller_goes_away_is_there_whole_or_not_at_all,
+            directories::nouns_of_every_kind_are_loaded_as_they_were_put,
+            directories::a_noun_is_replaced_and_taken_away,
+            directories::an_agents_name_is_unique_within_its_tenant,
+            directories::writes_of_one_batch_take_effect_in_order,
+            directories::a_tenant_stays_in_its_own_directory,
+            requests::a_recorded_request_is_found_with_its_answer,
+            requests::a_request_that_was_not_recorded_is_not_found,
+            requests::many_requests_are_found_in_one_call,
+            requests::a_request_id_is_recorded_once_an_agent,
+            requests::an_outcome_is_found_and_recorded_once,
+            records::entries_come_in_order_and_within_the_limit,
+            records::a_decision_and_its_receipt_are_found_by_id,
+            records::receipts_come_in_order_with_their_decisions,
+            records::what_one_tenant_recorded_is_not_seen_by_another,
+            records::an_unknown_tenant_has_recorded_nothing,
+            records::a_read_sees_every_commit_that_returned_before_it,
+            records::the_size_grows_with_what_is_recorded,
+            search::every_filter_finds_what_it_names_and_nothing_else,
+            search::filters_together_narrow_the_search,
+            search::a_text_is_found_whatever_its_case_and_taken_literally,
+            search::pages_do_not_shift_while_decisions_arrive,
+            search::a_rare_match_far_back_is_found,
+        }
+    };
+    (@each $fixture:path; $($module:ident::$promise:ident,)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                $crate::conformance::$module::$promise(&$fixture()).await;
+            }
+        )*
+    };
+}

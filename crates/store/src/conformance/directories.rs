@@ -1,0 +1,176 @@
+//! What the directory promises: nouns come back as they were put, under unique names.
+
+use super::sample::{Chain, agent, agent_id, name};
+use super::{Fixture, commit, load, refused};
+use crate::{Batch, CommitError, Store};
+use canon::Digest;
+use model::{
+    AgentToken, ApiKey, Attributes, KeyId, Noun, Role, SlashFreeName, Team, Timestamp, TokenId, Tool, User,
+    Write,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Names that trip over quoting, joining, case or encoding.
+const ODD_NAMES: [&str; 9] = [
+    "it's",
+    "\"quoted\"",
+    "a;b--c",
+    "%_\\",
+    "ACME",
+    "acme",
+    "Zoë",
+    "\u{1F600} \u{202E}",
+    "${jndi:x}'); DROP TABLE tenants;--",
+];
+
+/// What one tenant's directory holds, as JSON, sorted.
+async fn nouns(store: &dyn Store, chain: &Chain) -> Vec<String> {
+    let tenants = load(store).await;
+    let found = tenants.iter().find(|tenant| tenant.tenant == chain.tenant);
+    let mut nouns: Vec<_> = found
+        .map_or(&[][..], |tenant| &tenant.nouns)
+        .iter()
+        .map(Noun::to_json)
+        .collect();
+    nouns.sort();
+    nouns
+}
+
+fn json(nouns: &[Noun]) -> Vec<String> {
+    let mut json: Vec<_> = nouns.iter().map(Noun::to_json).collect();
+    json.sort();
+    json
+}
+
+/// One noun of every kind, and more with odd names.
+fn one_of_each(chain: &Chain) -> Vec<Noun> {
+    let at = Timestamp::from_millis(7);
+    let mut nouns = vec![
+        chain.noun(),
+        agent(chain.tenant, 1, "builder"),
+        Noun::Key(Arc::new(ApiKey {
+            id: KeyId::from_bytes([1; 16]),
+            tenant: chain.tenant,
+            name: name("console"),
+            role: Role::Auditor,
+            user: Some(name("u-17")),
+            digest: Digest::of(b"key"),
+            created_at: at,
+            expires_at: None,
+        })),
+        Noun::Token(Arc::new(AgentToken {
+            id: TokenId::from_bytes([1; 16]),
+            agent: agent_id(1),
+            digest: Digest::of(b"token"),
+            created_at: at,
+            expires_at: Some(at),
+        })),
+        Noun::User(Arc::new(User {
+            name: name("u-17"),
+            teams: BTreeSet::from([name("platform")]),
+            attributes: Attributes::default(),
+        })),
+        Noun::Tool(Arc::new(Tool {
+            name: SlashFreeName::new("github").expect("it has no slash"),
+            actions: BTreeMap::new(),
+            canary: true,
+            standing: model::Standing::Active,
+            created_at: at,
+        })),
+    ];
+    nouns.extend(ODD_NAMES.map(team));
+    nouns
+}
+
+fn team(called: &str) -> Noun {
+    Noun::Team(Arc::new(Team {
+        name: name(called),
+        attributes: Attributes::default(),
+    }))
+}
+
+/// Every kind of noun survives storage, whatever it is called.
+pub async fn nouns_of_every_kind_are_loaded_as_they_were_put(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let expected = one_of_each(&chain);
+    let mut batch = Batch::default();
+    for noun in &expected {
+        chain.write(&mut batch, Write::Put(noun.clone()));
+    }
+    commit(&*store, &batch).await;
+    assert_eq!(nouns(&*store, &chain).await, json(&expected));
+    assert_eq!(load(&*store).await[0].revision, chain.revision);
+}
+
+/// The last put counts, and a noun that was taken away is gone; also one that was never there.
+pub async fn a_noun_is_replaced_and_taken_away(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    chain.put_agent(&mut batch, 1, "builder");
+    chain.put_agent(&mut batch, 2, "tester");
+    commit(&*store, &batch).await;
+
+    let mut batch = Batch::default();
+    chain.put_agent(&mut batch, 1, "renamed");
+    chain.write(&mut batch, Write::Delete(agent(chain.tenant, 2, "tester")));
+    chain.write(&mut batch, Write::Delete(team("never there")));
+    commit(&*store, &batch).await;
+    assert_eq!(
+        nouns(&*store, &chain).await,
+        json(&[agent(chain.tenant, 1, "renamed")])
+    );
+}
+
+/// Two agents of one tenant cannot share a name, whichever way it comes about; agents of two tenants can.
+pub async fn an_agents_name_is_unique_within_its_tenant(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let mut batch = Batch::default();
+    one.put_agent(&mut batch, 1, "builder");
+    one.put_agent(&mut batch, 2, "tester");
+    two.put_agent(&mut batch, 3, "builder");
+    commit(&*store, &batch).await;
+
+    for number in [2, 4] {
+        let mut batch = Batch::default();
+        one.clone().put_agent(&mut batch, number, "builder");
+        let error = refused(&*store, &batch).await;
+        assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+    }
+    let mut batch = Batch::default();
+    one.put_agent(&mut batch, 4, "Builder");
+    commit(&*store, &batch).await;
+}
+
+/// A name that one write of a batch gives up, the next one can take.
+pub async fn writes_of_one_batch_take_effect_in_order(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    chain.put_agent(&mut batch, 1, "builder");
+    chain.put_agent(&mut batch, 1, "retired");
+    chain.put_agent(&mut batch, 2, "builder");
+    chain.write(&mut batch, Write::Delete(agent(chain.tenant, 2, "builder")));
+    chain.put_agent(&mut batch, 3, "builder");
+    commit(&*store, &batch).await;
+    let expected = [
+        agent(chain.tenant, 1, "retired"),
+        agent(chain.tenant, 3, "builder"),
+    ];
+    assert_eq!(nouns(&*store, &chain).await, json(&expected));
+}
+
+/// Deleting the tenant's own noun does nothing, as in memory.
+pub async fn a_tenant_stays_in_its_own_directory(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    let noun = chain.noun();
+    chain.write(&mut batch, Write::Put(noun.clone()));
+    chain.write(&mut batch, Write::Delete(noun.clone()));
+    commit(&*store, &batch).await;
+    assert_eq!(nouns(&*store, &chain).await, json(&[noun]));
+}

@@ -1,0 +1,201 @@
+//! What reading back promises: order, limits, exact bytes, and tenants apart.
+
+use super::sample::{Ask, Chain, decision_id, name, receipt};
+use super::{Fixture, commit};
+use crate::{Batch, DecisionFilter};
+use model::{ReasonCode, TenantId, Timestamp};
+use std::sync::Arc;
+
+/// From anywhere, never more than asked for, and nothing beyond the end.
+pub async fn entries_come_in_order_and_within_the_limit(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    // A neighbour on either side, whose entries must not come along.
+    commit(&*store, &Chain::new(2).decisions(5)).await;
+    commit(&*store, &chain.decisions(20)).await;
+    commit(&*store, &Chain::new(3).decisions(5)).await;
+    for (from, limit, expected) in [
+        (0, 100, 1..=20),
+        (1, 100, 1..=20),
+        (1, 7, 1..=7),
+        (8, 7, 8..=14),
+        (20, 7, 20..=20),
+    ] {
+        let entries = store.entries(chain.tenant, from, limit).await.unwrap();
+        let seqs: Vec<_> = entries.iter().map(|entry| entry.seq).collect();
+        assert_eq!(seqs, expected.collect::<Vec<u64>>(), "from {from}, limit {limit}");
+        assert!(entries.windows(2).all(|pair| pair[0].hash == pair[1].prev));
+    }
+    for from in [21, 1 << 40, u64::MAX] {
+        assert!(
+            store.entries(chain.tenant, from, 7).await.unwrap().is_empty(),
+            "from {from}"
+        );
+    }
+    assert!(store.entries(chain.tenant, 1, 0).await.unwrap().is_empty());
+}
+
+/// Everything that was recorded about a decision, and exactly the bytes that were answered.
+pub async fn a_decision_and_its_receipt_are_found_by_id(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = chain.decisions(1);
+    let ask = Ask {
+        tool: "git'hub",
+        action: "a/b",
+        reason: ReasonCode::PolicyRequiresApproval,
+        run_id: Some("run \u{1F680}"),
+        at: Timestamp::from_millis(1_234_567_890_123),
+        text: "Zoë".into(),
+        ..Ask::named("r-1")
+    };
+    let id = chain.decision(&mut batch, &ask);
+    chain.decision(&mut batch, &Ask::default());
+    commit(&*store, &batch).await;
+    let found = store.decision(chain.tenant, id).await.unwrap().unwrap();
+    assert_eq!((found.seq, found.id, found.at), (2, id, ask.at));
+    assert_eq!((found.agent, found.reason), (ask.agent, ask.reason));
+    assert_eq!((found.tool, found.action), (name("git'hub"), name("a/b")));
+    assert_eq!(found.run_id, ask.run_id.map(name));
+    assert_eq!(
+        (found.hash, &*found.body),
+        (batch.entries[1].hash, batch.entries[1].body.as_str())
+    );
+    assert_eq!(
+        store.receipt(chain.tenant, id).await.unwrap(),
+        Some(receipt(chain.tenant, 2))
+    );
+    let unknown = decision_id(chain.tenant, 4);
+    assert_eq!(store.decision(chain.tenant, unknown).await.unwrap(), None);
+    assert_eq!(store.receipt(chain.tenant, unknown).await.unwrap(), None);
+}
+
+/// Entries of other kinds are passed over.
+pub async fn receipts_come_in_order_with_their_decisions(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = chain.decisions(3);
+    chain.put_agent(&mut batch, 1, "builder");
+    chain.decision(&mut batch, &Ask::default());
+    commit(&*store, &batch).await;
+    commit(&*store, &Chain::new(2).decisions(2)).await;
+    for (from, limit, expected) in [
+        (0, 10, vec![1, 2, 3, 5]),
+        (2, 2, vec![2, 3]),
+        (4, 10, vec![5]),
+        (6, 10, vec![]),
+    ] {
+        let found = store.receipts(chain.tenant, from, limit).await.unwrap();
+        let seqs: Vec<_> = found.iter().map(|(decision, _)| decision.seq).collect();
+        assert_eq!(seqs, expected, "from {from}");
+        for (decision, bytes) in found {
+            assert_eq!(decision.id, decision_id(chain.tenant, decision.seq));
+            assert_eq!(bytes, receipt(chain.tenant, decision.seq));
+        }
+    }
+}
+
+/// Knowing another tenant's ids gives nothing.
+pub async fn what_one_tenant_recorded_is_not_seen_by_another(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let mut batch = Batch::default();
+    let mine = one.decision(&mut batch, &Ask::named("r-1"));
+    let theirs = two.decision(
+        &mut batch,
+        &Ask {
+            tool: "secret",
+            ..Ask::default()
+        },
+    );
+    commit(&*store, &batch).await;
+    assert!(store.decision(one.tenant, mine).await.unwrap().is_some());
+    assert_eq!(store.decision(one.tenant, theirs).await.unwrap(), None);
+    assert_eq!(store.receipt(one.tenant, theirs).await.unwrap(), None);
+    let all = store
+        .decisions(one.tenant, &DecisionFilter::default(), None, 10)
+        .await
+        .unwrap();
+    assert_eq!(all.iter().map(|found| found.id).collect::<Vec<_>>(), [mine]);
+    let secret = DecisionFilter {
+        tool: Some(name("secret")),
+        ..DecisionFilter::default()
+    };
+    assert!(
+        store
+            .decisions(one.tenant, &secret, None, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+/// A tenant that never committed is empty, not an error.
+pub async fn an_unknown_tenant_has_recorded_nothing(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    commit(&*store, &Chain::new(1).decisions(2)).await;
+    for tenant in [Chain::new(2).tenant, TenantId::SYSTEM] {
+        let id = decision_id(Chain::new(1).tenant, 1);
+        assert!(store.entries(tenant, 0, 10).await.unwrap().is_empty());
+        assert!(store.receipts(tenant, 0, 10).await.unwrap().is_empty());
+        assert!(
+            store
+                .decisions(tenant, &DecisionFilter::default(), None, 10)
+                .await
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(store.decision(tenant, id).await.unwrap(), None);
+        assert_eq!(store.receipt(tenant, id).await.unwrap(), None);
+    }
+}
+
+/// While others read without pause, whoever commits finds its own entry at once.
+pub async fn a_read_sees_every_commit_that_returned_before_it(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let tenant = chain.tenant;
+    let noise: Vec<_> = (0..3)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move {
+                loop {
+                    store.entries(tenant, 0, 50).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for _ in 0..100 {
+        commit(&*store, &chain.decisions(1)).await;
+        let last = store.entries(tenant, chain.head.seq, 2).await.unwrap();
+        assert_eq!(
+            last.iter().map(|entry| entry.hash).collect::<Vec<_>>(),
+            [chain.head.hash]
+        );
+    }
+    for task in noise {
+        task.abort();
+        let ended = task.await.expect_err("it reads for ever");
+        assert!(ended.is_cancelled(), "a reader failed: {ended}");
+    }
+}
+
+/// The size is of the right order and does not shrink.
+pub async fn the_size_grows_with_what_is_recorded(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let before = store.size_bytes().await.unwrap();
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    for _ in 0..100 {
+        chain.decision(
+            &mut batch,
+            &Ask {
+                text: "x".repeat(1_000),
+                ..Ask::default()
+            },
+        );
+    }
+    commit(&*store, &batch).await;
+    let after = store.size_bytes().await.unwrap();
+    assert!(after >= before + 100_000, "{before} to {after}");
+}

@@ -1,0 +1,250 @@
+//! Batches to try a store with: chains that grow, with everything in them that a real batch has.
+//!
+//! The hashes are hashes of something and the bodies are canonical JSON; neither is what the ledger would make, because
+//! a store looks into neither.
+
+use crate::{Advance, Batch, DecisionRow, EntryRow, OutcomeRow, RequestKey};
+use canon::{Canonical, Digest};
+use ledger::Head;
+use model::standing::Standing;
+use model::{
+    Agent, AgentId, DecisionId, Name, Noun, ReasonCode, RiskTier, Settings, Tenant, TenantId, Timestamp,
+    ToolAccess, Write,
+};
+use std::sync::Arc;
+
+/// A name.
+pub fn name(text: &str) -> Name {
+    Name::new(text).expect("samples have good names")
+}
+
+/// The agent with this number.
+pub fn agent_id(number: u8) -> AgentId {
+    AgentId::from_bytes([number; 16])
+}
+
+/// An agent as a noun.
+pub fn agent(tenant: TenantId, number: u8, called: &str) -> Noun {
+    Noun::Agent(Arc::new(Agent {
+        id: agent_id(number),
+        tenant,
+        name: name(called),
+        environment: None,
+        team: Some(name("platform")),
+        owner: None,
+        risk_tier: RiskTier::default(),
+        tools: ToolAccess::All,
+        attributes: model::Attributes::default(),
+        standing: Standing::Active,
+        bucket: None,
+        created_at: Timestamp::from_millis(1),
+    }))
+}
+
+/// One ask, as far as a store cares. [`Default`] is an allowed one without a request id.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// Who asks.
+    pub agent: AgentId,
+    /// For which tool.
+    pub tool: &'static str,
+    /// For which action.
+    pub action: &'static str,
+    /// What is answered.
+    pub reason: ReasonCode,
+    /// In which run.
+    pub run_id: Option<&'static str>,
+    /// Under which request id.
+    pub request_id: Option<String>,
+    /// When it is recorded.
+    pub at: Timestamp,
+    /// Something that the body holds.
+    pub text: String,
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        Self {
+            agent: agent_id(1),
+            tool: "github",
+            action: "merge_pull_request",
+            reason: ReasonCode::PolicyPermits,
+            run_id: None,
+            request_id: None,
+            at: Timestamp::from_millis(1_700_000_000_000),
+            text: String::new(),
+        }
+    }
+}
+
+impl Ask {
+    /// The default one under this request id.
+    pub fn named(request_id: &str) -> Self {
+        Self {
+            request_id: Some(request_id.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    /// The digest that stands for the ask.
+    pub fn digest(&self) -> Digest {
+        Digest::of(self.request_id.as_deref().unwrap_or("").as_bytes())
+    }
+}
+
+/// A tenant's chain as it is being written. Clone it before a commit that may fail.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Where it ends.
+    pub head: Head,
+    /// The revision of the directory.
+    pub revision: u64,
+}
+
+impl Chain {
+    /// A chain that has not begun.
+    pub const fn new(number: u8) -> Self {
+        Self {
+            tenant: TenantId::from_bytes([number; 16]),
+            head: Head::GENESIS,
+            revision: 0,
+        }
+    }
+
+    /// Adds an entry to a batch.
+    pub fn entry(&mut self, batch: &mut Batch, kind: &'static str, at: Timestamp, body: Canonical) {
+        let before = self.head;
+        let mut preimage = before.hash.as_bytes().to_vec();
+        preimage.extend(body.as_bytes());
+        self.head = Head {
+            seq: before.seq + 1,
+            hash: Digest::of(&preimage),
+        };
+        batch.entries.push(EntryRow {
+            tenant: self.tenant,
+            seq: self.head.seq,
+            kind,
+            at,
+            prev: before.hash,
+            hash: self.head.hash,
+            body,
+        });
+        self.advance(batch, before);
+    }
+
+    /// Adds a decision to a batch, with its entry and its receipt.
+    pub fn decision(&mut self, batch: &mut Batch, ask: &Ask) -> DecisionId {
+        let body = serde_json::json!({ "seq": self.head.seq + 1, "text": ask.text, "tool": ask.tool });
+        let body = canon::of(&body).expect("samples are JSON");
+        self.entry(batch, "decision", ask.at, body);
+        let row = self.decision_row(ask);
+        let id = row.id;
+        batch.decisions.push(row);
+        id
+    }
+
+    /// The row of a decision whose entry is the last one.
+    pub fn decision_row(&self, ask: &Ask) -> DecisionRow {
+        DecisionRow {
+            tenant: self.tenant,
+            seq: self.head.seq,
+            id: decision_id(self.tenant, self.head.seq),
+            agent: ask.agent,
+            tool: name(ask.tool),
+            action: name(ask.action),
+            reason: ask.reason,
+            run_id: ask.run_id.map(name),
+            request: ask.request_id.as_deref().map(|id| (name(id), ask.digest())),
+            receipt: receipt(self.tenant, self.head.seq).into(),
+        }
+    }
+
+    /// Adds an outcome to a batch, with its entry.
+    pub fn outcome(&mut self, batch: &mut Batch, decision: DecisionId) {
+        let body = canon::of(&serde_json::json!({ "decision": decision })).expect("samples are JSON");
+        self.entry(batch, "outcome", Timestamp::from_millis(2), body);
+        batch.outcomes.push(OutcomeRow {
+            tenant: self.tenant,
+            decision,
+            seq: self.head.seq,
+        });
+    }
+
+    /// Adds a change of the directory to a batch, with its entry.
+    pub fn write(&mut self, batch: &mut Batch, write: Write) {
+        self.revision += 1;
+        let body = canon::of(&serde_json::json!({ "revision": self.revision })).expect("samples are JSON");
+        self.entry(batch, "directory", Timestamp::from_millis(3), body);
+        batch.writes.push((self.tenant, write));
+    }
+
+    /// Adds to a batch that the agent with this number is there under this name.
+    pub fn put_agent(&mut self, batch: &mut Batch, number: u8, called: &str) {
+        self.write(batch, Write::Put(agent(self.tenant, number, called)));
+    }
+
+    /// The tenant as a noun.
+    pub fn noun(&self) -> Noun {
+        Noun::Tenant(Arc::new(Tenant {
+            id: self.tenant,
+            name: name("acme"),
+            settings: Settings::default(),
+            standing: Standing::Active,
+            bucket: None,
+            created_at: Timestamp::from_millis(0),
+            deleted_at: None,
+        }))
+    }
+
+    /// A batch of so many decisions, none with a request id.
+    pub fn decisions(&mut self, count: usize) -> Batch {
+        let mut batch = Batch::default();
+        for _ in 0..count {
+            self.decision(&mut batch, &Ask::default());
+        }
+        batch
+    }
+
+    /// What the default agent's request is looked up by.
+    pub fn key(&self, request_id: &str) -> RequestKey {
+        RequestKey {
+            tenant: self.tenant,
+            agent: Ask::default().agent,
+            request_id: name(request_id),
+        }
+    }
+
+    fn advance(&self, batch: &mut Batch, before: Head) {
+        let known = batch
+            .advances
+            .iter_mut()
+            .find(|advance| advance.tenant == self.tenant);
+        if let Some(advance) = known {
+            advance.to = self.head;
+            advance.revision = self.revision;
+        } else {
+            batch.advances.push(Advance {
+                tenant: self.tenant,
+                from: before,
+                to: self.head,
+                revision: self.revision,
+            });
+        }
+    }
+}
+
+/// The id of the decision at this place of a chain: like a UUIDv7, it grows with the chain.
+pub fn decision_id(tenant: TenantId, seq: u64) -> DecisionId {
+    let mut bytes = *tenant.as_bytes();
+    bytes[..8].copy_from_slice(&seq.to_be_bytes());
+    DecisionId::from_bytes(bytes)
+}
+
+/// The bytes of a receipt. They are not text: a store has to keep them as they are.
+pub fn receipt(tenant: TenantId, seq: u64) -> Vec<u8> {
+    let mut bytes = vec![0xff, 0x00, tenant.as_bytes()[0]];
+    bytes.extend(seq.to_be_bytes());
+    bytes
+}

@@ -1,0 +1,300 @@
+//! What searching decisions promises: filters, pages that do not shift, and text.
+
+use super::sample::{Ask, Chain, agent_id, name};
+use super::{Fixture, commit};
+use crate::{Batch, DecisionFilter, Store};
+use model::{ReasonCode, Timestamp, Verdict};
+
+/// The `seq` of what a filter finds.
+async fn found(store: &dyn Store, chain: &Chain, filter: &DecisionFilter) -> Vec<u64> {
+    let found = store.decisions(chain.tenant, filter, None, 100).await.unwrap();
+    found.iter().map(|decision| decision.seq).collect()
+}
+
+fn at(seq: i64) -> Timestamp {
+    Timestamp::from_millis(1_000 * seq)
+}
+
+/// Six decisions that differ in one thing each.
+async fn six(store: &dyn Store) -> Chain {
+    let mut chain = Chain::new(1);
+    let plain = |seq| Ask {
+        at: at(seq),
+        ..Ask::default()
+    };
+    let asks = [
+        plain(1),
+        Ask {
+            agent: agent_id(2),
+            ..plain(2)
+        },
+        Ask {
+            tool: "shell",
+            ..plain(3)
+        },
+        Ask {
+            action: "read",
+            ..plain(4)
+        },
+        Ask {
+            reason: ReasonCode::UnknownTool,
+            ..plain(5)
+        },
+        Ask {
+            run_id: Some("run-1"),
+            reason: ReasonCode::PolicyForbids,
+            ..plain(6)
+        },
+    ];
+    let mut batch = Batch::default();
+    for ask in &asks {
+        chain.decision(&mut batch, ask);
+    }
+    commit(store, &batch).await;
+    chain
+}
+
+/// Each filter alone.
+pub async fn every_filter_finds_what_it_names_and_nothing_else(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let chain = six(&*store).await;
+    let all = DecisionFilter::default;
+    let cases = [
+        (all(), vec![6, 5, 4, 3, 2, 1]),
+        (
+            DecisionFilter {
+                agent: Some(agent_id(2)),
+                ..all()
+            },
+            vec![2],
+        ),
+        (
+            DecisionFilter {
+                agent: Some(agent_id(3)),
+                ..all()
+            },
+            vec![],
+        ),
+        (
+            DecisionFilter {
+                tool: Some(name("shell")),
+                ..all()
+            },
+            vec![3],
+        ),
+        (
+            DecisionFilter {
+                tool: Some(name("Shell")),
+                ..all()
+            },
+            vec![],
+        ),
+        (
+            DecisionFilter {
+                action: Some(name("read")),
+                ..all()
+            },
+            vec![4],
+        ),
+        (
+            DecisionFilter {
+                verdict: Some(Verdict::Deny),
+                ..all()
+            },
+            vec![6, 5],
+        ),
+        (
+            DecisionFilter {
+                verdict: Some(Verdict::Allow),
+                ..all()
+            },
+            vec![4, 3, 2, 1],
+        ),
+        (
+            DecisionFilter {
+                verdict: Some(Verdict::RequireApproval),
+                ..all()
+            },
+            vec![],
+        ),
+        (
+            DecisionFilter {
+                reason: Some(ReasonCode::UnknownTool),
+                ..all()
+            },
+            vec![5],
+        ),
+        (
+            DecisionFilter {
+                run_id: Some(name("run-1")),
+                ..all()
+            },
+            vec![6],
+        ),
+        (
+            DecisionFilter {
+                from: Some(at(4)),
+                ..all()
+            },
+            vec![6, 5, 4],
+        ),
+        (
+            DecisionFilter {
+                to: Some(at(4)),
+                ..all()
+            },
+            vec![3, 2, 1],
+        ),
+        (
+            DecisionFilter {
+                text: Some("\"tool\":\"shell\"".into()),
+                ..all()
+            },
+            vec![3],
+        ),
+    ];
+    for (filter, expected) in cases {
+        assert_eq!(found(&*store, &chain, &filter).await, expected, "{filter:?}");
+    }
+}
+
+/// Each further filter takes something away.
+pub async fn filters_together_narrow_the_search(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let chain = six(&*store).await;
+    let mut filter = DecisionFilter {
+        from: Some(at(2)),
+        to: Some(at(6)),
+        ..DecisionFilter::default()
+    };
+    assert_eq!(found(&*store, &chain, &filter).await, [5, 4, 3, 2]);
+    filter.agent = Some(agent_id(1));
+    assert_eq!(found(&*store, &chain, &filter).await, [5, 4, 3]);
+    filter.tool = Some(name("github"));
+    assert_eq!(found(&*store, &chain, &filter).await, [5, 4]);
+    filter.verdict = Some(Verdict::Deny);
+    assert_eq!(found(&*store, &chain, &filter).await, [5]);
+    filter.reason = Some(ReasonCode::PolicyPermits);
+    assert!(found(&*store, &chain, &filter).await.is_empty());
+}
+
+/// Case is set aside in every script; wildcards and quotes are only characters.
+pub async fn a_text_is_found_whatever_its_case_and_taken_literally(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    for text in [
+        "Kundenärger",
+        "100 % sure",
+        "a_b",
+        "it's",
+        "КИРИЛЛИЦА",
+        "\u{212A}elvin",
+    ] {
+        chain.decision(
+            &mut batch,
+            &Ask {
+                text: text.into(),
+                ..Ask::default()
+            },
+        );
+    }
+    commit(&*store, &batch).await;
+    for (text, expected) in [
+        ("kundenÄRGER", vec![1]),
+        ("%", vec![2]),
+        ("0 % S", vec![2]),
+        ("a_b", vec![3]),
+        ("a%b", vec![]),
+        ("IT'S", vec![4]),
+        ("кириллица", vec![5]),
+        ("kelvin", vec![6]),
+        ("KELVIN", vec![6]),
+        ("\\", vec![]),
+    ] {
+        let filter = DecisionFilter {
+            text: Some(text.into()),
+            ..DecisionFilter::default()
+        };
+        assert_eq!(found(&*store, &chain, &filter).await, expected, "{text}");
+    }
+}
+
+/// Every decision that was there is seen once, in order, although new ones arrive between the pages.
+pub async fn pages_do_not_shift_while_decisions_arrive(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = chain.decisions(25);
+    chain.put_agent(&mut batch, 1, "builder");
+    commit(&*store, &batch).await;
+    let filter = DecisionFilter::default();
+    let mut before = None;
+    let mut seen = Vec::new();
+    loop {
+        let page = store.decisions(chain.tenant, &filter, before, 10).await.unwrap();
+        seen.extend(page.iter().map(|decision| decision.seq));
+        let Some(last) = page.last() else { break };
+        before = Some(last.seq);
+        commit(&*store, &chain.decisions(7)).await;
+    }
+    assert_eq!(seen, (1..=25).rev().collect::<Vec<_>>());
+    assert!(
+        store
+            .decisions(chain.tenant, &filter, Some(0), 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert!(
+        store
+            .decisions(chain.tenant, &filter, None, 0)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(
+        store
+            .decisions(chain.tenant, &filter, Some(u64::MAX), 1)
+            .await
+            .unwrap()[0]
+            .seq,
+        chain.head.seq
+    );
+}
+
+/// Further back than any backend looks in one go, and a page that is filled from several goes.
+pub async fn a_rare_match_far_back_is_found(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    for _ in 0..3 {
+        let mut batch = Batch::default();
+        let text = "Übung".to_owned();
+        chain.decision(
+            &mut batch,
+            &Ask {
+                tool: "rare",
+                text,
+                ..Ask::default()
+            },
+        );
+        commit(&*store, &batch).await;
+        for _ in 0..9 {
+            commit(&*store, &chain.decisions(1_000)).await;
+        }
+    }
+    let rare = DecisionFilter {
+        tool: Some(name("rare")),
+        ..DecisionFilter::default()
+    };
+    assert_eq!(found(&*store, &chain, &rare).await, [18_003, 9_002, 1]);
+    let first = store.decisions(chain.tenant, &rare, None, 2).await.unwrap();
+    assert_eq!(
+        first.iter().map(|decision| decision.seq).collect::<Vec<_>>(),
+        [18_003, 9_002]
+    );
+    let text = DecisionFilter {
+        text: Some("übung".into()),
+        ..DecisionFilter::default()
+    };
+    assert_eq!(found(&*store, &chain, &text).await, [18_003, 9_002, 1]);
+}

@@ -1,0 +1,36 @@
+//! What can go wrong in storage, by what the caller has to do about it.
+
+/// The source of an error in a backend, kept whole for the log.
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why something could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database did not answer: gone, locked, out of space, or too slow.
+    #[error("the database is not available")]
+    Unavailable(#[source] Source),
+    /// The database answered with something that this program never wrote.
+    #[error("the database holds something unreadable: {what}")]
+    Corrupt {
+        /// Which row, and what is wrong with it.
+        what: String,
+    },
+}
+
+/// Why a batch was not written, or may not have been.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// A tenant's head is not the one that the batch advances from: somebody else wrote in between. Nothing was
+    /// written.
+    #[error("another writer has advanced the ledger of {tenant}")]
+    HeadMoved {
+        /// Whose.
+        tenant: model::TenantId,
+    },
+    /// Nothing was written.
+    #[error("the batch was not written")]
+    NotWritten(#[source] Source),
+    /// The batch may have been written or not: only reading back tells.
+    #[error("whether the batch was written is not known")]
+    Unknown(#[source] Source),
+}

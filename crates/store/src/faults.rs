@@ -1,0 +1,172 @@
+//! A store that fails on command: for tests of what stands on a store.
+//!
+//! For every durable write there are two bad ends, that it did not happen and that it happened and nobody was told; and
+//! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
+
+use crate::{
+    Batch, CommitError, DecisionFilter, Directories, FoundRequest, Journal, Records, RequestKey, Store,
+    StoreError, StoredDecision, StoredEntry, StoredTenant,
+};
+use async_trait::async_trait;
+use model::{DecisionId, TenantId};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What becomes of one commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It goes through.
+    Pass,
+    /// It goes through after a while.
+    Delay(Duration),
+    /// It is not written, and says so.
+    Lose,
+    /// It is not written, and says that it does not know.
+    LoseUnknown,
+    /// It is written, and says that it does not know.
+    KeepButReportUnknown,
+    /// It is not written, because somebody else was faster.
+    HeadMoved,
+}
+
+/// The cause in the errors that it makes.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("a fault was planned")]
+pub struct Planned;
+
+/// A store, and what is to become of the next commits to it.
+#[derive(Debug)]
+pub struct FaultyStore<S: ?Sized> {
+    // INVARIANT: never locked across an await.
+    plan: Mutex<VecDeque<Fault>>,
+    reads_fail: AtomicBool,
+    inner: Arc<S>,
+}
+
+impl<S: Store + ?Sized> FaultyStore<S> {
+    /// A store that passes everything on until it is told otherwise.
+    pub fn new(inner: Arc<S>) -> Self {
+        Self {
+            plan: Mutex::new(VecDeque::new()),
+            reads_fail: AtomicBool::new(false),
+            inner,
+        }
+    }
+
+    /// Adds to what is to become of the next commits, one after the other. The ones after that pass.
+    pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.lock().extend(faults);
+    }
+
+    /// Makes every read fail from now on, or none.
+    pub fn fail_reads(&self, fail: bool) {
+        self.reads_fail.store(fail, Ordering::SeqCst);
+    }
+
+    /// The store behind it.
+    pub const fn inner(&self) -> &Arc<S> {
+        &self.inner
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Fault>> {
+        self.plan
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn read(&self) -> Result<&S, StoreError> {
+        if self.reads_fail.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable(Box::new(Planned)));
+        }
+        Ok(&self.inner)
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Directories for FaultyStore<S> {
+    async fn load(&self) -> Result<Vec<StoredTenant>, StoreError> {
+        self.read()?.load().await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Journal for FaultyStore<S> {
+    async fn commit(&self, batch: &Batch) -> Result<(), CommitError> {
+        let fault = self.lock().pop_front().unwrap_or(Fault::Pass);
+        match fault {
+            Fault::Pass => self.inner.commit(batch).await,
+            Fault::Delay(time) => {
+                tokio::time::sleep(time).await;
+                self.inner.commit(batch).await
+            }
+            Fault::Lose => Err(CommitError::NotWritten(Box::new(Planned))),
+            Fault::LoseUnknown => Err(CommitError::Unknown(Box::new(Planned))),
+            Fault::KeepButReportUnknown => {
+                self.inner.commit(batch).await?;
+                Err(CommitError::Unknown(Box::new(Planned)))
+            }
+            Fault::HeadMoved => Err(batch.advances.first().map_or_else(
+                || CommitError::NotWritten(Box::new(Planned)),
+                |advance| CommitError::HeadMoved {
+                    tenant: advance.tenant,
+                },
+            )),
+        }
+    }
+
+    async fn find_requests(&self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
+        self.read()?.find_requests(keys).await
+    }
+
+    async fn find_outcomes(
+        &self,
+        decisions: &[(TenantId, DecisionId)],
+    ) -> Result<Vec<DecisionId>, StoreError> {
+        self.read()?.find_outcomes(decisions).await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Records for FaultyStore<S> {
+    async fn entries(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        self.read()?.entries(tenant, from_seq, limit).await
+    }
+
+    async fn decision(&self, tenant: TenantId, id: DecisionId) -> Result<Option<StoredDecision>, StoreError> {
+        self.read()?.decision(tenant, id).await
+    }
+
+    async fn decisions(
+        &self,
+        tenant: TenantId,
+        filter: &DecisionFilter,
+        before_seq: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<StoredDecision>, StoreError> {
+        self.read()?.decisions(tenant, filter, before_seq, limit).await
+    }
+
+    async fn receipts(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
+        self.read()?.receipts(tenant, from_seq, limit).await
+    }
+
+    async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read()?.receipt(tenant, id).await
+    }
+
+    async fn size_bytes(&self) -> Result<u64, StoreError> {
+        self.read()?.size_bytes().await
+    }
+}

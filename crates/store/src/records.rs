@@ -1,0 +1,69 @@
+//! What is read back.
+
+use canon::Digest;
+use model::{AgentId, DecisionId, Name, ReasonCode, Timestamp, Verdict};
+
+/// An entry as it was stored. Nothing about it has been verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// Its place in the chain.
+    pub seq: u64,
+    /// What kind of thing happened.
+    pub kind: String,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// The hash of the entry before.
+    pub prev: Digest,
+    /// The hash of this entry.
+    pub hash: Digest,
+    /// What happened: canonical JSON.
+    pub body: String,
+}
+
+/// A decision as it is searched for, with the body of its entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredDecision {
+    /// The `seq` of its entry.
+    pub seq: u64,
+    /// Its id.
+    pub id: DecisionId,
+    /// When it was recorded.
+    pub at: Timestamp,
+    /// Who asked.
+    pub agent: AgentId,
+    /// For which tool.
+    pub tool: Name,
+    /// For which action of it.
+    pub action: Name,
+    /// What was decided, and why.
+    pub reason: ReasonCode,
+    /// The run it was part of.
+    pub run_id: Option<Name>,
+    /// The hash of its entry.
+    pub hash: Digest,
+    /// The body of its entry: canonical JSON.
+    pub body: String,
+}
+
+/// Which decisions to list. What is absent matches all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DecisionFilter {
+    /// Asked by this agent.
+    pub agent: Option<AgentId>,
+    /// For this tool.
+    pub tool: Option<Name>,
+    /// For this action.
+    pub action: Option<Name>,
+    /// With this verdict.
+    pub verdict: Option<Verdict>,
+    /// For this reason.
+    pub reason: Option<ReasonCode>,
+    /// In this run.
+    pub run_id: Option<Name>,
+    /// Recorded at this time or later.
+    pub from: Option<Timestamp>,
+    /// Recorded before this time.
+    pub to: Option<Timestamp>,
+    /// Whose body holds this text, whatever its case.
+    pub text: Option<String>,
+}
