@@ -1,1 +1,119 @@
-//! The storage promises kept on SQLite.
+//! The storage promises kept on SQLite, for one process on one machine.
+//!
+//! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
+//! - `writer`, `work`, `insert`: a commit, one at a time, on the one connection that writes;
+//! - `checkpoint`: keeps the write-ahead log short in the background;
+//! - `journal`, `directories`, `records`, `search`: the promises of [`store`], a file each;
+//! - `entry`, `decode`: what stands in the columns.
+//!
+//! The schema is in `migrations/sqlite`, with its reasons. There is no cache here, no retry and no decision: whoever
+//! commits is told what happened and decides what to do about it.
+
+mod checkpoint;
+mod claim;
+mod connect;
+mod decode;
+mod directories;
+mod entry;
+mod insert;
+mod journal;
+mod open;
+mod records;
+mod search;
+#[cfg(test)]
+mod tests;
+mod work;
+mod writer;
+
+pub use open::OpenError;
+
+use checkpoint::Checkpointer;
+use claim::Claim;
+use sqlx::SqlitePool;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::StoreError;
+use tokio::sync::Mutex;
+use writer::Writer;
+
+/// How long any one read may take before whoever asked is told that the database is too slow.
+const READ_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A ledger in one SQLite file, and the claim that nobody else has it open.
+#[derive(Debug)]
+pub struct SqliteStore {
+    database: PathBuf,
+    /// Taken for the time of a commit, so commits queue up here and not at SQLite's lock.
+    writer: Arc<Mutex<Writer>>,
+    readers: SqlitePool,
+    /// Locked only to be stopped.
+    checkpointer: Mutex<Checkpointer>,
+    /// Wakes the checkpointer without taking its lock.
+    committed: Arc<tokio::sync::Notify>,
+    /// Given back by [`close`](Self::close), or when the store is dropped.
+    claim: Mutex<Option<Claim>>,
+}
+
+impl SqliteStore {
+    /// Opens the database that a URL such as `sqlite:countersign.db` names. A file that is not there is made, an
+    /// older schema is brought up to date, and until [`close`](Self::close) or the end of the process nobody else can
+    /// open it.
+    pub async fn open(url: &str) -> Result<Self, OpenError> {
+        Self::open_bounded(url, checkpoint::LOG_FRAMES_MAX).await
+    }
+
+    /// Opens it with another bound on the write-ahead log than [`checkpoint::LOG_FRAMES_MAX`].
+    async fn open_bounded(url: &str, log_frames_max: i64) -> Result<Self, OpenError> {
+        let database = open::path_of(url)?;
+        let claim = Claim::take(&database)?;
+        let connection = open::migrated(&database).await?;
+        let writer = Writer::new(database.clone(), connection)
+            .await
+            .map_err(|source| OpenError::Database {
+                database: database.clone(),
+                source,
+            })?;
+        let writer = Arc::new(Mutex::new(writer));
+        let checkpointer = Checkpointer::start(&database, Arc::clone(&writer), log_frames_max);
+        Ok(Self {
+            readers: connect::readers(&database),
+            database,
+            writer,
+            committed: checkpointer.committed(),
+            checkpointer: Mutex::new(checkpointer),
+            claim: Mutex::new(Some(claim)),
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.database
+    }
+
+    /// Closes the database after what is being written: the write-ahead log is moved into the file, and somebody else
+    /// can open it. What is asked of the store afterwards is refused. Closing twice does nothing.
+    pub async fn close(&self) {
+        self.checkpointer.lock().await.stop().await;
+        self.readers.close().await;
+        self.writer.lock().await.close().await;
+        *self.claim.lock().await = None;
+    }
+
+    /// Runs a read, but not for ever.
+    async fn read<T>(
+        &self,
+        read: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(READ_TIME_MAX, read).await {
+            Ok(outcome) => outcome,
+            Err(elapsed) => Err(StoreError::Unavailable(Box::new(elapsed))),
+        }
+    }
+}
+
+/// The database did not answer.
+fn unavailable(error: sqlx::Error) -> StoreError {
+    StoreError::Unavailable(Box::new(error))
+}

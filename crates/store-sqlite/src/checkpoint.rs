@@ -1,0 +1,156 @@
+//! Moves the write-ahead log into the database, in the background, so that no caller waits for it and its file stays
+//! bounded.
+//!
+//! A passive checkpoint holds up nobody, but under load there is always a commit that it has not seen, and SQLite starts
+//! the log over only when all of it has been moved. So when the log has grown past its bound, the last stretch is
+//! done while commits wait: it is short, because a passive one has just done the rest.
+
+use crate::connect;
+use crate::writer::Writer;
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Connection, Row, SqliteConnection};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify, oneshot};
+use tokio::task::JoinHandle;
+
+/// How long commits gather before they are moved: long enough that a page written by many is moved once.
+const REST: Duration = Duration::from_millis(100);
+/// How many frames (a page and 24 bytes) the log may have before commits wait for it to start over: 64 MiB.
+pub(crate) const LOG_FRAMES_MAX: i64 = 16_384;
+
+/// The background task. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Checkpointer {
+    committed: Arc<Notify>,
+    // Dropping it stops the task at its next rest.
+    stop: Option<oneshot::Sender<()>>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    /// Starts the task. It begins with whatever the last process left behind.
+    pub(crate) fn start(database: &Path, writer: Arc<Mutex<Writer>>, frames_max: i64) -> Self {
+        let committed = Arc::new(Notify::new());
+        committed.notify_one();
+        let (stop, stopped) = oneshot::channel();
+        let work = Work {
+            database: database.to_owned(),
+            writer,
+            frames_max,
+            connection: None,
+        };
+        let task = tokio::spawn(work.run(Arc::clone(&committed), stopped));
+        Self {
+            committed,
+            stop: Some(stop),
+            task: Some(task),
+        }
+    }
+
+    /// What to notify when there is something to move. It costs next to nothing, so every commit does.
+    pub(crate) fn committed(&self) -> Arc<Notify> {
+        Arc::clone(&self.committed)
+    }
+
+    /// Stops the task and waits for its end.
+    pub(crate) async fn stop(&mut self) {
+        self.stop = None;
+        if let Some(task) = self.task.take() {
+            // A panic in there has been printed; there is nothing left to do about it here.
+            drop(task.await);
+        }
+    }
+}
+
+/// What a checkpoint says about the log.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    frames: i64,
+    moved: i64,
+}
+
+struct Work {
+    database: PathBuf,
+    writer: Arc<Mutex<Writer>>,
+    frames_max: i64,
+    connection: Option<SqliteConnection>,
+}
+
+impl Work {
+    async fn run(mut self, committed: Arc<Notify>, mut stopped: oneshot::Receiver<()>) {
+        loop {
+            tokio::select! {
+                _ = &mut stopped => break,
+                () = committed.notified() => {}
+            }
+            if let Err(error) = self.round().await {
+                tracing::warn!(%error, "checkpoint of the write-ahead log failed: {error}");
+                self.connection = None;
+                // What was not moved now is moved with the next commit or, if there is none, when the store closes.
+            }
+            tokio::select! {
+                _ = &mut stopped => break,
+                () = tokio::time::sleep(REST) => {}
+            }
+        }
+        if let Some(connection) = self.connection.take()
+            && let Err(error) = connection.close().await
+        {
+            tracing::warn!(%error, "the checkpointer's connection did not close: {error}");
+        }
+    }
+
+    async fn round(&mut self) -> Result<(), sqlx::Error> {
+        let progress = self.passive().await?;
+        if progress.frames <= self.frames_max {
+            return Ok(());
+        }
+        // The writer's turn is taken, so commits wait in memory and none of them meets a locked database.
+        let writer = Arc::clone(&self.writer);
+        let _turn = writer.lock().await;
+        let progress = self.restart().await?;
+        if progress.moved < progress.frames {
+            tracing::warn!(
+                frames = progress.frames,
+                "a reader keeps the write-ahead log from starting over at {} frames",
+                progress.frames
+            );
+        }
+        Ok(())
+    }
+
+    async fn passive(&mut self) -> Result<Progress, sqlx::Error> {
+        let query = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)");
+        query
+            .fetch_one(self.connected().await?)
+            .await
+            .and_then(|row| progress(&row))
+    }
+
+    /// Moves everything and makes the next commit start the log over.
+    async fn restart(&mut self) -> Result<Progress, sqlx::Error> {
+        let query = sqlx::query("PRAGMA wal_checkpoint(RESTART)");
+        query
+            .fetch_one(self.connected().await?)
+            .await
+            .and_then(|row| progress(&row))
+    }
+
+    async fn connected(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => SqliteConnection::connect_with(&connect::checkpointer(&self.database)).await?,
+        };
+        Ok(self.connection.insert(connection))
+    }
+}
+
+/// The second and third column: frames in the log, and frames moved. The first says whether a reader was in the way.
+fn progress(row: &SqliteRow) -> Result<Progress, sqlx::Error> {
+    Ok(Progress {
+        frames: row.try_get(1)?,
+        moved: row.try_get(2)?,
+    })
+}

@@ -1,0 +1,89 @@
+//! From columns to the types they were written from. A value that no version of this program wrote is an error that
+//! says which row it stands in; nothing is guessed.
+
+use canon::Digest;
+use model::{Name, ReasonCode};
+use store::StoreError;
+
+/// Which row a value stands in: for the error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) table: &'static str,
+    /// The number of the entry or of the tenant.
+    pub(crate) row: i64,
+}
+
+impl Place {
+    /// The error for a column of this row.
+    pub(crate) fn corrupt(self, column: &str, why: &str) -> StoreError {
+        StoreError::Corrupt {
+            what: format!("`{column}` of row {} of `{}` {why}", self.row, self.table),
+        }
+    }
+
+    pub(crate) fn id(self, column: &str, bytes: Vec<u8>) -> Result<[u8; 16], StoreError> {
+        bytes
+            .try_into()
+            .map_err(|_| self.corrupt(column, "is not 16 bytes"))
+    }
+
+    pub(crate) fn digest(self, column: &str, bytes: Vec<u8>) -> Result<Digest, StoreError> {
+        let bytes = bytes
+            .try_into()
+            .map_err(|_| self.corrupt(column, "is not 32 bytes"))?;
+        Ok(Digest::from_bytes(bytes))
+    }
+
+    pub(crate) fn name(self, column: &str, text: &str) -> Result<Name, StoreError> {
+        Name::new(text).map_err(|error| self.corrupt(column, &format!("is no name: {error}")))
+    }
+
+    pub(crate) fn reason(self, text: &str) -> Result<ReasonCode, StoreError> {
+        let found = ReasonCode::ALL.iter().find(|code| code.as_str() == text);
+        found
+            .copied()
+            .ok_or_else(|| self.corrupt("reason", "is no reason code that this program knows"))
+    }
+
+    pub(crate) fn unsigned(self, column: &str, number: i64) -> Result<u64, StoreError> {
+        number.try_into().map_err(|_| self.corrupt(column, "is negative"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLACE: Place = Place {
+        table: "decisions",
+        row: 7,
+    };
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        for code in ReasonCode::ALL {
+            assert_eq!(PLACE.reason(code.as_str()).unwrap(), *code);
+        }
+        assert_eq!(PLACE.id("id", vec![3; 16]).unwrap(), [3; 16]);
+        assert_eq!(
+            PLACE.digest("hash", vec![4; 32]).unwrap(),
+            Digest::from_bytes([4; 32])
+        );
+        assert_eq!(PLACE.name("tool", "github").unwrap().as_str(), "github");
+    }
+
+    #[test]
+    fn what_was_never_written_is_named_with_its_row() {
+        let errors = [
+            PLACE.id("id", vec![0; 15]).map(drop),
+            PLACE.digest("hash", vec![]).map(drop),
+            PLACE.name("tool", "a\u{0}b").map(drop),
+            PLACE.reason("because").map(drop),
+            PLACE.unsigned("revision", -1).map(drop),
+        ];
+        for error in errors {
+            let message = error.unwrap_err().to_string();
+            assert!(message.contains("of row 7 of `decisions`"), "{message}");
+        }
+    }
+}

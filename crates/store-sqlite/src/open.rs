@@ -1,0 +1,260 @@
+//! From a URL to a database that is ready: found, claimed, ours, and of this program's schema.
+//!
+//! Everything that can be wrong is said in words that name the file and what to do. Nothing is repaired.
+
+use crate::connect;
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::sqlite::SqlitePoolOptions;
+use sqlx::{Connection, SqliteConnection};
+use std::path::{Path, PathBuf};
+
+/// The schema, a step a file.
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
+
+/// What the first migration writes into the header of the file: "`CSgn`".
+const APPLICATION_ID: i64 = 0x4353_676e;
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL does not name a file.
+    #[error("`{url}` names no SQLite file: {expected}")]
+    Url {
+        /// What was given.
+        url: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// The folder is missing: it is not made, because a misspelt path would become an empty database.
+    #[error("the folder of the database `{}` does not exist: make it first, or check the path", database.display())]
+    NoFolder {
+        /// The path of the database.
+        database: PathBuf,
+        /// What the file system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another process has it open.
+    #[error(
+        "the database `{}` is in use by {holder}, which holds `{}`: stop it first, or use another database file",
+        database.display(),
+        lock.display()
+    )]
+    InUse {
+        /// The path of the database.
+        database: PathBuf,
+        /// The path of the lock file.
+        lock: PathBuf,
+        /// Who holds it.
+        holder: String,
+    },
+    /// The lock file could not be made or locked.
+    #[error("could not lock `{}`: check that its folder can be written to and is not on a network file system", path.display())]
+    Claim {
+        /// The path of the lock file.
+        path: PathBuf,
+        /// What the file system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is a database of another program.
+    #[error("`{}` is a database of another program: use another file", database.display())]
+    Foreign {
+        /// The path of the database.
+        database: PathBuf,
+    },
+    /// A newer program has been at work here.
+    #[error(
+        "the database `{}` has schema {found}, this program knows {known}: start a newer version of it",
+        database.display()
+    )]
+    Newer {
+        /// The path of the database.
+        database: PathBuf,
+        /// The version of its schema.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+    /// The schema is not the one that the migrations of this program make.
+    #[error("the schema of `{}` could not be brought up to date", database.display())]
+    Migrate {
+        /// The path of the database.
+        database: PathBuf,
+        /// Which migration, and why.
+        #[source]
+        source: MigrateError,
+    },
+    /// The file could not be opened, read or written.
+    #[error("the database `{}` could not be opened", database.display())]
+    Database {
+        /// The path of the database.
+        database: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: sqlx::Error,
+    },
+}
+
+/// The file that a URL names, with its links resolved, so that one database has one lock file under any of its names.
+pub(crate) fn path_of(url: &str) -> Result<PathBuf, OpenError> {
+    let refuse = |expected| OpenError::Url {
+        url: url.to_owned(),
+        expected,
+    };
+    let rest = url
+        .strip_prefix("sqlite:")
+        .ok_or_else(|| refuse("it should begin with `sqlite:`"))?;
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    if path.is_empty() || Path::new(path).is_dir() {
+        return Err(refuse("it should name a file, such as `sqlite:countersign.db`"));
+    }
+    if path == ":memory:" {
+        return Err(refuse("a ledger in memory would not outlive the process"));
+    }
+    if path.contains('?') {
+        return Err(refuse("it takes no parameters"));
+    }
+    resolve(Path::new(path))
+}
+
+fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
+    if let Ok(existing) = path.canonicalize() {
+        return Ok(existing);
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = folder.canonicalize().map_err(|source| OpenError::NoFolder {
+        database: path.to_owned(),
+        source,
+    })?;
+    let name = path.file_name().ok_or_else(|| OpenError::Url {
+        url: path.display().to_string(),
+        expected: "it should name a file, such as `sqlite:countersign.db`",
+    })?;
+    Ok(folder.join(name))
+}
+
+/// Opens the file for writing, making it if it is not there, and brings its schema up to date.
+pub(crate) async fn migrated(database: &Path) -> Result<SqliteConnection, OpenError> {
+    let failed = |source| OpenError::Database {
+        database: database.to_owned(),
+        source,
+    };
+    let mut connection = SqliteConnection::connect_with(&connect::plain(database))
+        .await
+        .map_err(failed)?;
+    if !is_ours(&mut connection).await.map_err(failed)? {
+        return Err(OpenError::Foreign {
+            database: database.to_owned(),
+        });
+    }
+    connection.close().await.map_err(failed)?;
+    // Only now, because these options change the file (WAL). A pool of one and not the connection itself, because the
+    // future of migrating a connection is not `Send`.
+    let one = SqlitePoolOptions::new().max_connections(1);
+    let one = one
+        .connect_with(connect::writer(database))
+        .await
+        .map_err(failed)?;
+    MIGRATIONS
+        .run(&one)
+        .await
+        .map_err(|error| explain(database, error))?;
+    Ok(one.acquire().await.map_err(failed)?.detach())
+}
+
+/// Whether the file is one of ours, or empty and so about to become one.
+async fn is_ours(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    let id: i64 = sqlx::query_scalar("PRAGMA application_id")
+        .fetch_one(&mut *connection)
+        .await?;
+    if id == APPLICATION_ID {
+        return Ok(true);
+    }
+    let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_schema")
+        .fetch_one(connection)
+        .await?;
+    Ok(id == 0 && tables == 0)
+}
+
+fn explain(database: &Path, error: MigrateError) -> OpenError {
+    let known = MIGRATIONS
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or(0);
+    match error {
+        MigrateError::VersionMissing(found) if found > known => OpenError::Newer {
+            database: database.to_owned(),
+            found,
+            known,
+        },
+        source => OpenError::Migrate {
+            database: database.to_owned(),
+            source,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_file_in_three_ways() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let expected = folder.join("a.db");
+        for url in [
+            format!("sqlite:{}/a.db", folder.display()),
+            format!("sqlite://{}/a.db", folder.display()),
+            format!("sqlite:{}/./a.db", folder.display()),
+        ] {
+            assert_eq!(path_of(&url).unwrap(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_relative_path_is_taken_from_the_working_folder() {
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        assert_eq!(path_of("sqlite:not-there.db").unwrap(), here.join("not-there.db"));
+    }
+
+    #[test]
+    fn two_names_of_one_file_are_one_database() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().join("real.db");
+        std::fs::write(&real, "").unwrap();
+        std::os::unix::fs::symlink(&real, folder.path().join("link.db")).unwrap();
+        let through_link = path_of(&format!("sqlite:{}/link.db", folder.path().display())).unwrap();
+        assert_eq!(through_link, real.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn a_url_that_names_no_file_is_refused_with_what_would_be_right() {
+        for (url, hint) in [
+            ("postgres://localhost/a", "begin with `sqlite:`"),
+            ("sqlite:", "name a file"),
+            ("sqlite::memory:", "would not outlive"),
+            ("sqlite:a.db?mode=ro", "takes no parameters"),
+            ("sqlite:/", "name a file"),
+            ("sqlite:..", "name a file"),
+        ] {
+            let message = path_of(url)
+                .map(|path| path.display().to_string())
+                .unwrap_err()
+                .to_string();
+            assert!(message.contains(hint), "{url}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let message = path_of("sqlite:/no/such/folder/a.db").unwrap_err().to_string();
+        assert!(message.contains("/no/such/folder/a.db"), "{message}");
+        assert!(message.contains("does not exist"), "{message}");
+    }
+}

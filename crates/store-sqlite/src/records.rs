@@ -1,0 +1,263 @@
+//! Reading back what was recorded: entries, decisions, receipts.
+
+use crate::decode::Place;
+use crate::{SqliteStore, connect, entry, search, unavailable};
+use async_trait::async_trait;
+use model::{AgentId, DecisionId, TenantId, Timestamp};
+use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
+
+/// A row of `decisions` with what its entry adds.
+pub(crate) struct DecisionColumns {
+    pub(crate) entry: i64,
+    pub(crate) id: Vec<u8>,
+    pub(crate) agent: Vec<u8>,
+    pub(crate) tool: String,
+    pub(crate) action: String,
+    pub(crate) reason: String,
+    pub(crate) run_id: Option<String>,
+    pub(crate) at: i64,
+    pub(crate) hash: Vec<u8>,
+    pub(crate) body: String,
+}
+
+impl DecisionColumns {
+    pub(crate) fn decode(self) -> Result<StoredDecision, StoreError> {
+        let place = Place {
+            table: "decisions",
+            row: self.entry,
+        };
+        let run_id = self.run_id.map(|text| place.name("run_id", &text)).transpose()?;
+        Ok(StoredDecision {
+            seq: entry::seq(self.entry),
+            id: DecisionId::from_bytes(place.id("id", self.id)?),
+            at: Timestamp::from_millis(self.at),
+            agent: AgentId::from_bytes(place.id("agent", self.agent)?),
+            tool: place.name("tool", &self.tool)?,
+            action: place.name("action", &self.action)?,
+            reason: place.reason(&self.reason)?,
+            run_id,
+            hash: place.digest("hash", self.hash)?,
+            body: self.body,
+        })
+    }
+}
+
+#[async_trait]
+impl Records for SqliteStore {
+    async fn entries(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        self.read(self.read_entries(tenant, from_seq, limit)).await
+    }
+
+    async fn decision(&self, tenant: TenantId, id: DecisionId) -> Result<Option<StoredDecision>, StoreError> {
+        self.read(self.read_decision(tenant, id)).await
+    }
+
+    async fn decisions(
+        &self,
+        tenant: TenantId,
+        filter: &DecisionFilter,
+        before_seq: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<StoredDecision>, StoreError> {
+        self.read(search::decisions(
+            &self.readers,
+            tenant,
+            filter,
+            before_seq,
+            limit,
+        ))
+        .await
+    }
+
+    async fn receipts(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
+        self.read(self.read_receipts(tenant, from_seq, limit)).await
+    }
+
+    async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read(self.read_receipt(tenant, id)).await
+    }
+
+    async fn size_bytes(&self) -> Result<u64, StoreError> {
+        self.read(self.read_size()).await
+    }
+}
+
+impl SqliteStore {
+    async fn read_entries(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        let tenant_id = &tenant.as_bytes()[..];
+        // A `seq` beyond the last possible one finds nothing, as it should.
+        let from_seq = i64::try_from(from_seq).unwrap_or(i64::MAX).min(entry::SEQ_MAX);
+        let rows = sqlx::query!(
+            r#"SELECT
+                   audit_events.entry,
+                   audit_events.kind,
+                   audit_events.at,
+                   audit_events.prev,
+                   audit_events.hash,
+                   audit_events.body
+               FROM tenants
+               CROSS JOIN audit_events
+                   ON audit_events.entry BETWEEN (tenants.tenant_no << 40) + ?2 AND (tenants.tenant_no << 40) + ?3
+               WHERE tenants.tenant_id = ?1
+               ORDER BY audit_events.entry
+               LIMIT ?4"#,
+            tenant_id,
+            from_seq,
+            entry::SEQ_MAX,
+            limit,
+        )
+        .fetch_all(&self.readers)
+        .await
+        .map_err(unavailable)?;
+        let decoded = rows.into_iter().map(|row| {
+            let place = Place {
+                table: "audit_events",
+                row: row.entry,
+            };
+            Ok(StoredEntry {
+                seq: entry::seq(row.entry),
+                kind: row.kind,
+                at: Timestamp::from_millis(row.at),
+                prev: place.digest("prev", row.prev)?,
+                hash: place.digest("hash", row.hash)?,
+                body: row.body,
+            })
+        });
+        decoded.collect()
+    }
+
+    async fn read_decision(
+        &self,
+        tenant: TenantId,
+        id: DecisionId,
+    ) -> Result<Option<StoredDecision>, StoreError> {
+        let (tenant_id, id) = (&tenant.as_bytes()[..], &id.as_bytes()[..]);
+        let row = sqlx::query_as!(
+            DecisionColumns,
+            r#"SELECT
+                   decisions.entry,
+                   decisions.id,
+                   decisions.agent,
+                   decisions.tool,
+                   decisions.action,
+                   decisions.reason,
+                   decisions.run_id,
+                   audit_events.at,
+                   audit_events.hash,
+                   audit_events.body
+               FROM decisions
+               CROSS JOIN audit_events
+                   ON audit_events.entry = decisions.entry
+               CROSS JOIN tenants
+                   ON tenants.tenant_no = decisions.entry >> 40
+               WHERE decisions.id = ?2
+                 AND tenants.tenant_id = ?1"#,
+            tenant_id,
+            id,
+        )
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(unavailable)?;
+        row.map(DecisionColumns::decode).transpose()
+    }
+
+    async fn read_receipts(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
+        let tenant_id = &tenant.as_bytes()[..];
+        let from_seq = i64::try_from(from_seq).unwrap_or(i64::MAX).min(entry::SEQ_MAX);
+        let rows = sqlx::query!(
+            r#"SELECT
+                   decisions.entry,
+                   decisions.id,
+                   decisions.agent,
+                   decisions.tool,
+                   decisions.action,
+                   decisions.reason,
+                   decisions.run_id,
+                   audit_events.at,
+                   audit_events.hash,
+                   audit_events.body,
+                   receipts.bytes
+               FROM tenants
+               CROSS JOIN decisions
+                   ON decisions.entry BETWEEN (tenants.tenant_no << 40) + ?2 AND (tenants.tenant_no << 40) + ?3
+               CROSS JOIN audit_events
+                   ON audit_events.entry = decisions.entry
+               CROSS JOIN receipts
+                   ON receipts.entry = decisions.entry
+               WHERE tenants.tenant_id = ?1
+               ORDER BY decisions.entry
+               LIMIT ?4"#,
+            tenant_id,
+            from_seq,
+            entry::SEQ_MAX,
+            limit,
+        )
+        .fetch_all(&self.readers)
+        .await
+        .map_err(unavailable)?;
+        let decoded = rows.into_iter().map(|row| {
+            let decision = DecisionColumns {
+                entry: row.entry,
+                id: row.id,
+                agent: row.agent,
+                tool: row.tool,
+                action: row.action,
+                reason: row.reason,
+                run_id: row.run_id,
+                at: row.at,
+                hash: row.hash,
+                body: row.body,
+            };
+            Ok((decision.decode()?, row.bytes))
+        });
+        decoded.collect()
+    }
+
+    async fn read_receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
+        let (tenant_id, id) = (&tenant.as_bytes()[..], &id.as_bytes()[..]);
+        sqlx::query_scalar!(
+            r#"SELECT receipts.bytes
+               FROM decisions
+               CROSS JOIN receipts
+                   ON receipts.entry = decisions.entry
+               CROSS JOIN tenants
+                   ON tenants.tenant_no = decisions.entry >> 40
+               WHERE decisions.id = ?2
+                 AND tenants.tenant_id = ?1"#,
+            tenant_id,
+            id,
+        )
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(unavailable)
+    }
+
+    /// What the pages hold. The write-ahead log is not counted: it is bounded and comes back into the pages.
+    async fn read_size(&self) -> Result<u64, StoreError> {
+        let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
+            .fetch_one(&self.readers)
+            .await
+            .map_err(unavailable)?;
+        Ok(u64::try_from(pages).unwrap_or(0) * u64::from(connect::PAGE_BYTES))
+    }
+}

@@ -1,0 +1,150 @@
+//! What a commit is about to write, with nothing borrowed from the batch: it goes to a task that outlives the caller.
+
+use crate::entry::SEQ_MAX;
+use crate::insert::{self, Statement, TenantNumbers};
+use ledger::Head;
+use model::{TenantId, Write};
+use store::{Advance, Batch, CommitError};
+
+/// The last number that a tenant can have: 23 bits.
+const TENANT_NO_MAX: i64 = (1 << 23) - 1;
+
+/// Everything that one transaction writes.
+pub(crate) struct Work {
+    pub(crate) moves: Vec<Move>,
+    pub(crate) inserts: Vec<Statement>,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// How one tenant's head moves.
+#[derive(Debug)]
+pub(crate) struct Move {
+    pub(crate) tenant: TenantId,
+    pub(crate) tenant_no: i64,
+    pub(crate) is_new: bool,
+    pub(crate) from_seq: i64,
+    pub(crate) from_hash: Vec<u8>,
+    pub(crate) to_seq: i64,
+    pub(crate) to_hash: Vec<u8>,
+    pub(crate) revision: i64,
+}
+
+/// A change of a directory.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// The noun is there from now on.
+    Put {
+        key: NounKey,
+        name: Option<String>,
+        value: String,
+    },
+    /// The noun is gone.
+    Delete(NounKey),
+}
+
+/// What a noun is found by.
+#[derive(Debug)]
+pub(crate) struct NounKey {
+    pub(crate) tenant_no: i64,
+    pub(crate) kind: &'static str,
+    pub(crate) id: String,
+}
+
+/// More tenants than there are numbers.
+#[derive(Debug, thiserror::Error)]
+#[error("the database has no room for another tenant")]
+struct TooManyTenants;
+
+/// A number that does not fit into the database's integers.
+#[derive(Debug, thiserror::Error)]
+#[error("the `{field}` of {tenant} is beyond what the database can hold")]
+struct TooLarge {
+    field: &'static str,
+    tenant: TenantId,
+}
+
+impl Work {
+    /// The work of a batch, on top of the tenants that are known.
+    pub(crate) fn of(batch: &Batch, known: &TenantNumbers) -> Result<Self, CommitError> {
+        batch.check().map_err(not_written)?;
+        let mut moves = Vec::with_capacity(batch.advances.len());
+        let mut next = 0;
+        for advance in &batch.advances {
+            if let Some(tenant_no) = known.get(&advance.tenant) {
+                moves.push(Move::of(advance, *tenant_no, false)?);
+            } else if advance.from == Head::GENESIS {
+                // Counted once a batch, and only when there is a new tenant: it is rare.
+                next = if next == 0 {
+                    known.values().max().unwrap_or(&0) + 1
+                } else {
+                    next + 1
+                };
+                moves.push(Move::of(advance, next, true)?);
+            } else {
+                return Err(CommitError::HeadMoved {
+                    tenant: advance.tenant,
+                });
+            }
+        }
+        if next > TENANT_NO_MAX {
+            return Err(not_written(TooManyTenants));
+        }
+        let numbers = moves.iter().map(|step| (step.tenant, step.tenant_no)).collect();
+        Ok(Self {
+            inserts: insert::statements(batch, &numbers).map_err(not_written)?,
+            changes: changes(batch, &numbers),
+            moves,
+        })
+    }
+}
+
+impl Move {
+    fn of(advance: &Advance, tenant_no: i64, is_new: bool) -> Result<Self, CommitError> {
+        let fits = |field, value: u64, max: i64| {
+            let value = i64::try_from(value).ok().filter(|value| *value <= max);
+            value.ok_or_else(|| {
+                not_written(TooLarge {
+                    field,
+                    tenant: advance.tenant,
+                })
+            })
+        };
+        Ok(Self {
+            tenant: advance.tenant,
+            tenant_no,
+            is_new,
+            from_seq: fits("seq", advance.from.seq, SEQ_MAX)?,
+            from_hash: advance.from.hash.as_bytes().to_vec(),
+            to_seq: fits("seq", advance.to.seq, SEQ_MAX)?,
+            to_hash: advance.to.hash.as_bytes().to_vec(),
+            revision: fits("revision", advance.revision, i64::MAX)?,
+        })
+    }
+}
+
+fn changes(batch: &Batch, numbers: &TenantNumbers) -> Vec<Change> {
+    let change = |(tenant, write): &(TenantId, Write)| {
+        let (Write::Put(noun) | Write::Delete(noun)) = write;
+        let key = NounKey {
+            // INVARIANT: a checked batch advances the tenant of every write.
+            tenant_no: *numbers.get(tenant)?,
+            kind: noun.kind().as_str(),
+            id: noun.id(),
+        };
+        match write {
+            Write::Put(noun) => Some(Change::Put {
+                key,
+                name: noun.unique_name().map(str::to_owned),
+                value: noun.to_json(),
+            }),
+            // A tenant is never taken out of its own directory: memory keeps it, so storage does.
+            Write::Delete(model::Noun::Tenant(_)) => None,
+            Write::Delete(_) => Some(Change::Delete(key)),
+        }
+    };
+    batch.writes.iter().filter_map(change).collect()
+}
+
+fn not_written(error: impl std::error::Error + Send + Sync + 'static) -> CommitError {
+    CommitError::NotWritten(Box::new(error))
+}

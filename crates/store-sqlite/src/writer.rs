@@ -1,0 +1,271 @@
+//! The one connection that writes, and the transaction of a commit.
+//!
+//! Whoever holds the writer has the turn. The connection is taken out of it for the time of a transaction and put
+//! back only when the transaction has ended cleanly, so whatever goes wrong in between, a half-done transaction is
+//! never found by the next commit: it finds no connection and opens one.
+
+use crate::connect;
+use crate::insert::{Statement, TenantNumbers};
+use crate::work::{Change, Move, Work};
+use model::TenantId;
+use sqlx::{Connection, SqliteConnection};
+use std::path::PathBuf;
+use store::CommitError;
+
+/// `SQLITE_BUSY`, the primary code: somebody else holds a lock that is needed. Nothing has happened yet.
+const SQLITE_BUSY: i32 = 5;
+
+/// The writer.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    database: PathBuf,
+    /// None after a failure, until the next commit.
+    connection: Option<SqliteConnection>,
+    numbers: TenantNumbers,
+    closed: bool,
+}
+
+/// The store was closed.
+#[derive(Debug, thiserror::Error)]
+#[error("the store is closed")]
+struct Closed;
+
+/// Why a transaction did not commit.
+enum Failure {
+    /// A tenant's head is another one.
+    HeadMoved(TenantId),
+    /// Nothing was written if the transaction is rolled back.
+    BeforeCommit(sqlx::Error),
+    /// COMMIT itself failed: the log may hold the whole transaction, and a crash would bring it to light.
+    AtCommit(sqlx::Error),
+}
+
+impl Writer {
+    /// A writer on a migrated connection.
+    pub(crate) async fn new(database: PathBuf, connection: SqliteConnection) -> Result<Self, sqlx::Error> {
+        let mut writer = Self {
+            database,
+            connection: Some(connection),
+            numbers: TenantNumbers::new(),
+            closed: false,
+        };
+        writer.read_numbers().await?;
+        Ok(writer)
+    }
+
+    /// Makes sure that there is a connection. After a failure it also reads anew what the failure left in doubt.
+    pub(crate) async fn ready(&mut self) -> Result<(), CommitError> {
+        if self.closed {
+            return Err(CommitError::NotWritten(Box::new(Closed)));
+        }
+        if self.connection.is_some() {
+            return Ok(());
+        }
+        self.reconnect().await.map_err(|error| {
+            self.connection = None;
+            CommitError::NotWritten(Box::new(error))
+        })
+    }
+
+    /// The numbers of all tenants that have committed.
+    pub(crate) const fn numbers(&self) -> &TenantNumbers {
+        &self.numbers
+    }
+
+    /// Commits. To be run where nobody cancels it.
+    pub(crate) async fn run(&mut self, work: Work) -> Result<(), CommitError> {
+        let mut connection = self
+            .connection
+            .take()
+            .ok_or_else(|| CommitError::NotWritten(Box::new(Closed)))?;
+        let failure = match transact(&mut connection, work.inserts, &work.moves, &work.changes).await {
+            Ok(()) => {
+                self.connection = Some(connection);
+                let new = work.moves.iter().filter(|step| step.is_new);
+                self.numbers.extend(new.map(|step| (step.tenant, step.tenant_no)));
+                return Ok(());
+            }
+            Err(failure) => failure,
+        };
+        if let Failure::AtCommit(error) = failure {
+            // Closed, and not only dropped: when the caller is told that it does not know, what is there stays there.
+            close(connection).await;
+            return Err(CommitError::Unknown(Box::new(error)));
+        }
+        match sqlx::query!("ROLLBACK").execute(&mut connection).await {
+            Ok(_) => self.connection = Some(connection),
+            // SQLite has rolled back by itself, or cannot: either way a new connection begins clean.
+            Err(_) => close(connection).await,
+        }
+        Err(match failure {
+            Failure::HeadMoved(tenant) => CommitError::HeadMoved { tenant },
+            Failure::BeforeCommit(error) | Failure::AtCommit(error) => {
+                CommitError::NotWritten(Box::new(error))
+            }
+        })
+    }
+
+    /// Closes the connection. Every later commit is refused.
+    pub(crate) async fn close(&mut self) {
+        self.closed = true;
+        if let Some(connection) = self.connection.take() {
+            close(connection).await;
+        }
+    }
+
+    async fn reconnect(&mut self) -> Result<(), sqlx::Error> {
+        let options = connect::writer(&self.database).create_if_missing(false);
+        self.connection = Some(SqliteConnection::connect_with(&options).await?);
+        self.read_numbers().await
+    }
+
+    async fn read_numbers(&mut self) -> Result<(), sqlx::Error> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        let rows = sqlx::query!("SELECT tenant_no, tenant_id FROM tenants")
+            .fetch_all(connection)
+            .await?;
+        self.numbers = rows
+            .into_iter()
+            .filter_map(|row| {
+                Some((
+                    TenantId::from_bytes(row.tenant_id.try_into().ok()?),
+                    row.tenant_no,
+                ))
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// The connection itself, for tests that make it fail.
+    #[cfg(test)]
+    pub(crate) fn connection(&mut self) -> Option<&mut SqliteConnection> {
+        self.connection.as_mut()
+    }
+}
+
+async fn close(connection: SqliteConnection) {
+    if let Err(error) = connection.close().await {
+        tracing::warn!(%error, "the writer's connection did not close: {error}");
+    }
+}
+
+async fn transact(
+    connection: &mut SqliteConnection,
+    inserts: Vec<Statement>,
+    moves: &[Move],
+    changes: &[Change],
+) -> Result<(), Failure> {
+    let begin = sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection);
+    begin.await.map_err(Failure::BeforeCommit)?;
+    for step in moves {
+        if !move_head(connection, step).await.map_err(Failure::BeforeCommit)? {
+            return Err(Failure::HeadMoved(step.tenant));
+        }
+    }
+    for statement in inserts {
+        let insert = sqlx::query_with(statement.sql, statement.arguments);
+        insert
+            .execute(&mut *connection)
+            .await
+            .map_err(Failure::BeforeCommit)?;
+    }
+    for change in changes {
+        write_noun(connection, change)
+            .await
+            .map_err(Failure::BeforeCommit)?;
+    }
+    sqlx::query!("COMMIT")
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(|error| {
+            if is_busy(&error) {
+                Failure::BeforeCommit(error)
+            } else {
+                Failure::AtCommit(error)
+            }
+        })
+}
+
+/// Moves one tenant's head; false if it is not where the batch advances from.
+async fn move_head(connection: &mut SqliteConnection, step: &Move) -> Result<bool, sqlx::Error> {
+    let done = if step.is_new {
+        let tenant_id = &step.tenant.as_bytes()[..];
+        sqlx::query!(
+            "INSERT INTO tenants (tenant_no, tenant_id, head_seq, head_hash, revision)
+             VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO NOTHING",
+            step.tenant_no,
+            tenant_id,
+            step.to_seq,
+            step.to_hash,
+            step.revision,
+        )
+        .execute(connection)
+        .await?
+    } else {
+        sqlx::query!(
+            "UPDATE tenants
+             SET head_seq = ?1,
+                 head_hash = ?2,
+                 revision = ?3
+             WHERE tenant_no = ?4
+               AND head_seq = ?5
+               AND head_hash = ?6",
+            step.to_seq,
+            step.to_hash,
+            step.revision,
+            step.tenant_no,
+            step.from_seq,
+            step.from_hash,
+        )
+        .execute(connection)
+        .await?
+    };
+    Ok(done.rows_affected() == 1)
+}
+
+async fn write_noun(connection: &mut SqliteConnection, change: &Change) -> Result<(), sqlx::Error> {
+    match change {
+        Change::Put { key, name, value } => {
+            sqlx::query!(
+                "INSERT INTO directory (tenant_no, kind, id, name, value)
+                 VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (tenant_no, kind, id) DO UPDATE
+                 SET name = excluded.name,
+                     value = excluded.value",
+                key.tenant_no,
+                key.kind,
+                key.id,
+                name,
+                value,
+            )
+            .execute(connection)
+            .await
+        }
+        Change::Delete(key) => {
+            sqlx::query!(
+                "DELETE FROM directory
+                 WHERE tenant_no = ?1
+                   AND kind = ?2
+                   AND id = ?3",
+                key.tenant_no,
+                key.kind,
+                key.id,
+            )
+            .execute(connection)
+            .await
+        }
+    }
+    .map(drop)
+}
+
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error
+        .as_database_error()
+        .and_then(|error| error.code()?.parse::<i32>().ok());
+    // The low byte of an extended code is the primary one.
+    code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
+}
