@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{Scanner, Step};
 use crate::ErrorKind;
 use crate::error::Fault;
-use crate::order::{compare_prefixed, prefix};
+use crate::order::{compare, prefix, prefix_in_text};
 
 /// A member of an object that is still open.
 pub(super) struct Member {
@@ -17,8 +17,8 @@ pub(super) struct Member {
     end: usize,
     /// Where the key begins in the input.
     at: usize,
-    /// The start of the key, if that can be compared as a number.
-    prefix: Option<u64>,
+    /// The start of the key, as a number to compare first.
+    prefix: u64,
 }
 
 impl Member {
@@ -27,9 +27,9 @@ impl Member {
         self.key.start - 1..self.end
     }
 
-    fn compare_key<'o>(&'o self, other: &'o Self, out: &'o [u8]) -> Ordering {
-        let key = |member: &'o Self| (member.prefix, &out[member.key.clone()]);
-        compare_prefixed(key(self), key(other))
+    fn compare_key(&self, prefix: u64, key: &[u8], out: &[u8]) -> Ordering {
+        let by_prefix = self.prefix.cmp(&prefix);
+        by_prefix.then_with(|| compare(&out[self.key.clone()], key))
     }
 }
 
@@ -72,22 +72,23 @@ impl Scanner<'_> {
         self.copy_byte();
         self.skip_whitespace();
 
-        let prefix = prefix(&self.out[key.clone()], escaped);
-        let member = Member {
-            key,
+        let prefix = if escaped {
+            prefix(&self.out[key.clone()])
+        } else {
+            prefix_in_text(&self.bytes[at + 1..], key.len())
+        };
+        let before = self.members[first..].last();
+        let order = before.map(|before| before.compare_key(prefix, &self.out[key.clone()], &self.out));
+        if order == Some(Ordering::Equal) {
+            return Err(self.duplicate(key, at));
+        }
+        let index = self.members.len();
+        self.members.push(Member {
+            key: key.clone(),
             end: 0,
             at,
             prefix,
-        };
-        let order = self.members[first..]
-            .last()
-            .map(|before| before.compare_key(&member, &self.out));
-        if order == Some(Ordering::Equal) {
-            return Err(self.duplicate(&member));
-        }
-        let key = member.key.clone();
-        let index = self.members.len();
-        self.members.push(member);
+        });
         self.value().map_err(|fault| fault.inside(self.key_text(key)))?;
         self.members[index].end = self.out.len();
         Ok(order != Some(Ordering::Greater))
@@ -99,11 +100,14 @@ impl Scanner<'_> {
             members, out, spare, ..
         } = self;
         let members = &mut members[first..];
+        let compare = |a: &Member, b: &Member| a.compare_key(b.prefix, &out[b.key.clone()], out);
         // Equal keys keep the order of the input, so that the same one is always reported.
-        members.sort_unstable_by(|a, b| a.compare_key(b, out).then(a.at.cmp(&b.at)));
-        let equal = members
-            .windows(2)
-            .position(|pair| pair[0].compare_key(&pair[1], out).is_eq());
+        members.sort_unstable_by(|a, b| compare(a, b).then(a.at.cmp(&b.at)));
+        let mut pairs = members.windows(2);
+        if let Some(pair) = pairs.find(|pair| compare(&pair[0], &pair[1]).is_eq()) {
+            let (key, at) = (pair[1].key.clone(), pair[1].at);
+            return Err(self.duplicate(key, at));
+        }
 
         spare.clear();
         spare.reserve(out.len() - start);
@@ -111,21 +115,14 @@ impl Scanner<'_> {
             spare.extend_from_slice(&out[member.range()]);
             spare.push(b',');
         }
-        if let Some(index) = equal {
-            let again = self.members.swap_remove(first + index + 1);
-            return Err(self.duplicate(&again));
-        }
         // The last comma makes place for the brace, which stands in the output already.
         let close = out.len() - 1;
         out[start..close].copy_from_slice(&spare[..spare.len() - 1]);
         Ok(())
     }
 
-    fn duplicate(&self, member: &Member) -> Fault {
-        Fault::new(
-            ErrorKind::DuplicateKey(self.key_text(member.key.clone())),
-            member.at,
-        )
+    fn duplicate(&self, key: Range<usize>, at: usize) -> Fault {
+        Fault::new(ErrorKind::DuplicateKey(self.key_text(key)), at)
     }
 
     /// A key as its author meant it.
