@@ -1,1 +1,29 @@
 //! The Countersign server.
+//!
+//! Features are folders and an endpoint is a file. Where to begin:
+//! - [`router`]: every route in one table;
+//! - [`authorize`]: the life of an authorization, top to bottom;
+//! - [`sequencer`]: the one task that writes;
+//! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
+//! - [`records`]: reading back what was decided;
+//! - [`http`]: callers, bodies, refusals and pages;
+//! - [`config`] and [`cli`]: how it is started.
+
+pub mod authorize;
+pub mod changes;
+pub mod cli;
+pub mod config;
+pub mod directory;
+pub mod gateway;
+pub mod http;
+pub mod limits;
+pub mod metrics;
+pub mod operation;
+pub mod outcome;
+pub mod records;
+pub mod replays;
+pub mod router;
+pub mod sequencer;
+pub mod snapshot;
+pub mod start;
+pub mod whoami;

@@ -1,0 +1,244 @@
+//! `POST /v1/authorize`: the life of an authorization, top to bottom.
+//!
+//! What is decided stands in the crate `engine`; here it is put in order: standing before replays, replays before
+//! limits, limits before policy, and nothing answered before it is recorded.
+
+pub mod batch;
+
+use crate::gateway::Gateway;
+use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
+use crate::replays::Given;
+use crate::sequencer::Recorded;
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use engine::judge::may_act;
+use engine::proposal::Happening;
+use engine::{Ask, Conflict, Decided, Judgement, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge};
+use model::{Agent, DecisionId, Name, Verdict};
+use std::sync::Arc;
+use store::RequestKey;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// How often an ask is judged again because the directory moved while it was being recorded.
+const ATTEMPTS_MAX: usize = 8;
+
+/// An answer that may leave: the bytes are on disk, or belong to a dry run.
+pub struct Answer(Bytes);
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], self.0).into_response()
+    }
+}
+
+/// Answers one ask.
+pub async fn authorize(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    headers: HeaderMap,
+    CanonicalBody(text): CanonicalBody,
+) -> Result<Answer, Refusal> {
+    let mut ask = Ask::parse(&text)?;
+    take_idempotency_key(&mut ask, &headers)?;
+    ask.trace_id = ask.trace_id.or_else(|| trace_id(&headers));
+    gateway.authorize(&caller, &ask).await
+}
+
+impl Gateway {
+    /// Judges an ask, records what was found, and makes the answer of the receipt.
+    async fn authorize(&self, caller: &AgentCaller, ask: &Ask) -> Result<Answer, Refusal> {
+        let mut admitted = false;
+        for _ in 0..ATTEMPTS_MAX {
+            let proposal = match self.decide(caller, ask, &mut admitted)? {
+                Step::Answer(answer) => return Ok(answer),
+                Step::Record(proposal) => proposal,
+            };
+            let reason = proposal.reason;
+            match self.sequencer.record(proposal.into_proposal()).await? {
+                Recorded::Now(receipt) => {
+                    let answer = receipt.into_answer();
+                    self.metrics.count_decision(reason);
+                    self.remember(caller, ask, reason.verdict(), &answer);
+                    return Ok(Answer(answer));
+                }
+                Recorded::Before(answer) => {
+                    self.metrics.count_replay();
+                    return Ok(Answer(answer));
+                }
+                // Somebody changed the directory in between: what was judged may not hold any more.
+                Recorded::Not(Conflict::DirectoryMoved) => {}
+                Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => return Err(reused()),
+            }
+        }
+        Err(Refusal::overloaded())
+    }
+
+    /// Everything up to recording. `admitted` says whether the buckets were taken from already.
+    fn decide(&self, caller: &AgentCaller, ask: &Ask, admitted: &mut bool) -> Result<Step, Refusal> {
+        let now = self.clock.now();
+        let snapshot = self.snapshot.load();
+        let tenant = snapshot.tenant(caller.tenant).ok_or_else(Refusal::ledger_unavailable)?;
+        let agent = caller.refresh(tenant, now)?;
+        let replay = if may_act(tenant, &agent) { Replay::Always } else { Replay::OnlyDenials };
+        if let Some(answer) = self.replayed(caller, ask, replay)? {
+            return Ok(Step::Answer(answer));
+        }
+        if ask.mode == Mode::DryRun {
+            self.limits.probe(&tenant.directory.tenant, &agent, 1, now)?;
+            return self.dry_run(tenant, &agent, ask).map(Step::Answer);
+        }
+        if !*admitted {
+            self.limits.admit(&tenant.directory.tenant, &agent, 1, now)?;
+            *admitted = true;
+        }
+        let judgement = judge(tenant, &agent, ask, now)?;
+        let id = DecisionId::new(now, &*self.entropy);
+        Ok(Step::Record(Ready::new(caller, tenant, &agent, ask, judgement, id, replay)))
+    }
+
+    /// The answer that was given to this ask before, if it is still at hand.
+    fn replayed(&self, caller: &AgentCaller, ask: &Ask, replay: Replay) -> Result<Option<Answer>, Refusal> {
+        let Some(key) = request_key(caller, ask) else { return Ok(None) };
+        match self.replays.find(&key) {
+            // A dry run is never recorded, so it is not the same ask as any that was.
+            Some(given) if given.ask != ask.digest => Err(reused()),
+            Some(given) if replay == Replay::Always || given.verdict == Verdict::Deny => {
+                self.metrics.count_replay();
+                Ok(Some(Answer(given.answer)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn remember(&self, caller: &AgentCaller, ask: &Ask, verdict: Verdict, answer: &Bytes) {
+        if let Some(key) = request_key(caller, ask) {
+            let given = Given {
+                ask: ask.digest,
+                verdict,
+                answer: answer.clone(),
+            };
+            self.replays.remember(key, given);
+        }
+    }
+
+    fn dry_run(&self, tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Result<Answer, Refusal> {
+        let now = self.clock.now();
+        let judgement = judge(tenant, agent, ask, now)?;
+        let decided = Decided {
+            id: DecisionId::from_bytes([0; 16]),
+            ask,
+            agent,
+            judgement: &judgement,
+            policy_digest: tenant.policies.digest(),
+            revision: tenant.revision,
+        };
+        Ok(Answer(decided.dry_run_answer().into()))
+    }
+}
+
+/// What comes after judging.
+enum Step {
+    /// There is an answer already.
+    Answer(Answer),
+    /// There will be one when this is recorded.
+    Record(Ready),
+}
+
+/// A judged ask that is ready to be recorded.
+struct Ready {
+    reason: model::ReasonCode,
+    proposal: Proposal,
+}
+
+impl Ready {
+    fn new(
+        caller: &AgentCaller,
+        tenant: &TenantSnapshot,
+        agent: &Agent,
+        ask: &Ask,
+        judgement: Judgement,
+        id: DecisionId,
+        replay: Replay,
+    ) -> Self {
+        let decided = Decided {
+            id,
+            ask,
+            agent,
+            judgement: &judgement,
+            policy_digest: tenant.policies.digest(),
+            revision: tenant.revision,
+        };
+        let answer = decided.answer();
+        let decision = ProposedDecision {
+            entry: decided.entry(&answer),
+            id,
+            agent: agent.id,
+            tool: ask.action.tool.clone().into(),
+            action: ask.action.action.clone(),
+            reason: judgement.reason,
+            run_id: ask.run_id.clone(),
+            request: request_key(caller, ask).map(|key| (key, ask.digest, replay)),
+            answer,
+            quarantine: judgement.quarantine,
+        };
+        Self {
+            reason: judgement.reason,
+            proposal: Proposal {
+                tenant: caller.tenant,
+                revision: tenant.revision,
+                what: Happening::Decision(Box::new(decision)),
+            },
+        }
+    }
+
+    fn into_proposal(self) -> Proposal {
+        self.proposal
+    }
+}
+
+fn request_key(caller: &AgentCaller, ask: &Ask) -> Option<RequestKey> {
+    ask.request_id.clone().map(|request_id| RequestKey {
+        tenant: caller.tenant,
+        agent: caller.agent.id,
+        request_id,
+    })
+}
+
+fn reused() -> Refusal {
+    Refusal::new(
+        Code::IdempotencyKeyReused,
+        "this request id was used for another ask; a new ask needs a new id",
+    )
+}
+
+/// `Idempotency-Key` may stand for `request_id`. It is a quoted string (a Structured Field, RFC 9651) or a bare one.
+fn take_idempotency_key(ask: &mut Ask, headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(()) };
+    let invalid = |detail: String| Refusal::new(Code::InvalidParameter, format!("`Idempotency-Key`: {detail}"));
+    let text = value.to_str().map_err(|_| invalid("should be visible ASCII".to_owned()))?.trim();
+    let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let key = Name::new(bare).map_err(|error| invalid(error.to_string()))?;
+    match &ask.request_id {
+        Some(request_id) if *request_id != key => {
+            Err(invalid("differs from `request_id`; send one of them, or the same in both".to_owned()))
+        }
+        _ => {
+            ask.request_id = Some(key);
+            Ok(())
+        }
+    }
+}
+
+/// The trace id of a `traceparent` header (W3C Trace Context, section 3.2).
+fn trace_id(headers: &HeaderMap) -> Option<Name> {
+    let value = headers.get(TRACEPARENT)?.to_str().ok()?;
+    let mut parts = value.split('-');
+    let (version, trace_id) = (parts.next()?, parts.next()?);
+    let is_hex = |text: &str, length| text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let valid = is_hex(version, 2) && version != "ff" && is_hex(trace_id, 32) && trace_id.bytes().any(|byte| byte != b'0');
+    if valid { Name::new(trace_id).ok() } else { None }
+}

@@ -1,0 +1,145 @@
+//! `POST /v1/authorize/batch`: several asks, one commit. Each has its own answer or its own problem.
+
+use super::{Answer, Ready, Step, reused};
+use crate::gateway::Gateway;
+use crate::http::request_id::RequestId;
+use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
+use crate::sequencer::Recorded;
+use axum::Extension;
+use axum::extract::State;
+use bytes::Bytes;
+use canon::Canonical;
+use engine::{Ask, Conflict};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+/// The most asks in a batch.
+const ASKS_MAX: usize = 100;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body<'a> {
+    #[serde(borrow)]
+    asks: Vec<&'a RawValue>,
+}
+
+/// Answers several asks.
+pub async fn authorize_batch(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    Extension(request_id): Extension<RequestId>,
+    CanonicalBody(text): CanonicalBody,
+) -> Result<Answer, Refusal> {
+    let asks = read(&text)?;
+    let mut items: Vec<Item> = asks.into_iter().map(Item::new).collect();
+    for _ in 0..super::ATTEMPTS_MAX {
+        let waiting = gateway.decide_each(&caller, &mut items);
+        if waiting.is_empty() {
+            return Ok(Answer(write(items, request_id.as_str())));
+        }
+        gateway.record_each(&caller, &mut items, waiting).await?;
+    }
+    Err(Refusal::overloaded())
+}
+
+/// One ask on its way to an answer.
+struct Item {
+    ask: Result<Ask, Refusal>,
+    /// Whether the buckets were taken from for it.
+    admitted: bool,
+    answer: Option<Result<Bytes, Refusal>>,
+}
+
+impl Item {
+    fn new(ask: Result<Ask, Refusal>) -> Self {
+        Self {
+            ask,
+            admitted: false,
+            answer: None,
+        }
+    }
+}
+
+fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
+    let body: Body<'_> = crate::http::json::from_text(text.as_str())?;
+    if body.asks.is_empty() || body.asks.len() > ASKS_MAX {
+        return Err(Refusal::new(Code::InvalidField, format!("`asks` has 1 to {ASKS_MAX} items")));
+    }
+    Ok(body
+        .asks
+        .into_iter()
+        .map(|ask| {
+            let ask = text.value_within(ask.get()).expect("a raw value borrows from the text it was read from");
+            Ok(Ask::parse(&ask)?)
+        })
+        .collect())
+}
+
+impl Gateway {
+    /// Judges every ask that has no answer yet. Returns those that must be recorded, with their places.
+    fn decide_each(&self, caller: &AgentCaller, items: &mut [Item]) -> Vec<(usize, Ready)> {
+        let mut waiting = Vec::new();
+        for (place, item) in items.iter_mut().enumerate().filter(|(_, item)| item.answer.is_none()) {
+            let step = match &item.ask {
+                Ok(ask) => self.decide(caller, ask, &mut item.admitted),
+                Err(refusal) => Err(refusal.clone()),
+            };
+            match step {
+                Ok(Step::Record(ready)) => waiting.push((place, ready)),
+                Ok(Step::Answer(answer)) => item.answer = Some(Ok(answer.0)),
+                Err(refusal) => item.answer = Some(Err(refusal)),
+            }
+        }
+        waiting
+    }
+
+    /// Records what was judged in one commit. What must be judged again has no answer afterwards.
+    async fn record_each(
+        &self,
+        caller: &AgentCaller,
+        items: &mut [Item],
+        waiting: Vec<(usize, Ready)>,
+    ) -> Result<(), Refusal> {
+        let (places, proposals): (Vec<_>, Vec<_>) =
+            waiting.into_iter().map(|(place, ready)| ((place, ready.reason), ready.proposal)).unzip();
+        let recorded = self.sequencer.record_all(proposals).await?;
+        for ((place, reason), recorded) in places.into_iter().zip(recorded) {
+            let item = &mut items[place];
+            item.answer = match recorded {
+                Recorded::Now(receipt) => {
+                    let answer = receipt.into_answer();
+                    self.metrics.count_decision(reason);
+                    if let Ok(ask) = &item.ask {
+                        self.remember(caller, ask, reason.verdict(), &answer);
+                    }
+                    Some(Ok(answer))
+                }
+                Recorded::Before(answer) => {
+                    self.metrics.count_replay();
+                    Some(Ok(answer))
+                }
+                Recorded::Not(Conflict::DirectoryMoved) => None,
+                Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => Some(Err(reused())),
+            };
+        }
+        Ok(())
+    }
+}
+
+/// `{"answers":[…]}`, each answer with its exact bytes.
+fn write(items: Vec<Item>, request_id: &str) -> Bytes {
+    let mut text = Vec::from(*b"{\"answers\":[");
+    for (place, item) in items.into_iter().enumerate() {
+        if place > 0 {
+            text.push(b',');
+        }
+        match item.answer {
+            Some(Ok(answer)) => text.extend_from_slice(&answer),
+            Some(Err(refusal)) => text.extend_from_slice(refusal.to_problem(request_id).as_bytes()),
+            None => {}
+        }
+    }
+    text.extend_from_slice(b"]}");
+    text.into()
+}

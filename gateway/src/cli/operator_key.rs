@@ -1,0 +1,72 @@
+//! The operator's key: the first credential of a store, from which all others come.
+
+use crate::gateway::Gateway;
+use crate::http::Refusal;
+use canon::Digest;
+use model::{ApiKey, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Write};
+use serde_json::json;
+use std::sync::Arc;
+
+use crate::changes::Plan;
+use engine::EntryKind;
+
+/// The shortest key that an operator may bring along, in bytes.
+const OPERATOR_KEY_BYTES_MIN: usize = 16;
+
+/// Why there is no operator key.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorKeyError {
+    /// The key that was brought along could be guessed.
+    #[error("COUNTERSIGN_OPERATOR_KEY should begin with `csk_` and have at least {OPERATOR_KEY_BYTES_MIN} bytes")]
+    TooWeak,
+    /// It could not be recorded.
+    #[error("the operator key could not be recorded: {0}")]
+    NotRecorded(String),
+}
+
+/// Makes sure that there is an operator key. Returns the one to print, if a new one was made up.
+pub async fn ensure(gateway: &Gateway, given: Option<&str>) -> Result<Option<Secret>, OperatorKeyError> {
+    if let Some(text) = given {
+        if !text.starts_with("csk_") || text.len() < OPERATOR_KEY_BYTES_MIN {
+            return Err(OperatorKeyError::TooWeak);
+        }
+        install(gateway, Digest::of(text.as_bytes()), "from the environment").await?;
+        return Ok(None);
+    }
+    let exists = gateway.tenant(TenantId::SYSTEM).is_ok_and(|system| !system.directory.keys.is_empty());
+    if exists {
+        return Ok(None);
+    }
+    let secret = Secret::mint(SecretKind::ApiKey, &*gateway.entropy);
+    install(gateway, secret.digest(), "first").await?;
+    Ok(Some(secret))
+}
+
+/// Records an operator key with this digest, unless there is one.
+pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<(), OperatorKeyError> {
+    if gateway.snapshot.load().credential(&digest).is_some() {
+        return Ok(());
+    }
+    let now = gateway.clock.now();
+    let key = Arc::new(ApiKey {
+        id: KeyId::new(now, &*gateway.entropy),
+        tenant: TenantId::SYSTEM,
+        name: Name::new(name).expect("both names are plain words"),
+        role: Role::Operator,
+        user: None,
+        digest,
+        created_at: now,
+        expires_at: None,
+    });
+    let plan = |_: &_, _| {
+        Ok(Plan {
+            kind: EntryKind::KeyCreated,
+            facts: json!({"id": key.id, "name": key.name, "role": key.role}),
+            writes: vec![Write::Put(Noun::Key(Arc::clone(&key)))],
+            answer: (),
+        })
+    };
+    // The key speaks for itself: there is nobody else yet.
+    let recorded: Result<(), Refusal> = gateway.change_tenant(TenantId::SYSTEM, &key, plan).await;
+    recorded.map_err(|refusal| OperatorKeyError::NotRecorded(refusal.to_problem("start")))
+}

@@ -1,0 +1,91 @@
+//! `countersign serve`: opens the store, starts the gateway, and serves until it is told to stop.
+
+use crate::cli::{demo, operator_key};
+use crate::config::Serve;
+use crate::gateway::{Gateway, Options};
+use crate::router::router;
+use crate::start::{self, Ingredients};
+use anyhow::Context;
+use model::{SystemClock, SystemEntropy};
+use policy::BasePolicies;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use store::Store;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// Serves until SIGINT or SIGTERM; what was accepted by then is still answered.
+pub async fn run(options: Serve) -> anyhow::Result<()> {
+    let store = open_store(&options.database_url).await?;
+    let ingredients = Ingredients {
+        store,
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+        base_policies: base_policies(options.policies.as_deref())?,
+        options: Options {
+            body_bytes_max: options.body_bytes_max,
+            ..Options::default()
+        },
+    };
+    let (gateway, sequencer) = start::start(ingredients).await?;
+    let printed_key = operator_key::ensure(&gateway, options.operator_key.as_deref()).await?;
+    let listener =
+        TcpListener::bind(options.listen).await.with_context(|| format!("cannot listen on {}", options.listen))?;
+    let address = listener.local_addr()?;
+    let demo = if options.demo { Some(demo::set_up(&gateway, address).await?) } else { None };
+    greet(printed_key.as_ref().map(model::Secret::reveal), demo.as_deref())?;
+    tracing::info!(%address, "listening on {address}");
+    serve(listener, gateway, sequencer).await
+}
+
+async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: JoinHandle<()>) -> anyhow::Result<()> {
+    use axum::serve::ListenerExt;
+    // An answer is one small write; waiting to fill a packet would only delay it.
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "TCP_NODELAY could not be set");
+        }
+    });
+    let app = router(&gateway);
+    drop(gateway);
+    axum::serve(listener, app).with_graceful_shutdown(told_to_stop()).await?;
+    // The last handle went with the router: the sequencer records what waits and ends.
+    sequencer.await.context("the sequencer ended in a panic")?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn open_store(url: &str) -> anyhow::Result<Arc<dyn Store>> {
+    // Only the scheme is repeated: the rest of a URL may hold a password.
+    let scheme = url.split(':').next().unwrap_or_default();
+    anyhow::ensure!(scheme == "sqlite", "`{scheme}:` is not a store that this version knows; use `sqlite:PATH`");
+    Ok(Arc::new(store_sqlite::SqliteStore::open(url).await?))
+}
+
+fn base_policies(file: Option<&Path>) -> anyhow::Result<BasePolicies> {
+    let Some(file) = file else { return Ok(BasePolicies::shipped()) };
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    BasePolicies::parse(&text).with_context(|| format!("the policies in `{}` are not valid", file.display()))
+}
+
+/// What a person at the terminal needs to know once.
+fn greet(operator_key: Option<&str>, demo: Option<&str>) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if let Some(key) = operator_key {
+        writeln!(out, "operator key (shown once, keep it safe): {key}")?;
+    }
+    if let Some(demo) = demo {
+        writeln!(out, "{demo}")?;
+    }
+    out.flush()
+}
+
+async fn told_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).expect("a handler for SIGTERM can be installed");
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}

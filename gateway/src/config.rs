@@ -1,0 +1,59 @@
+//! The command line and the environment. Nothing else reads the environment.
+
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// An authorization gateway for AI agents.
+#[derive(Debug, Parser)]
+#[command(name = "countersign", version, about)]
+pub struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the API.
+    Serve(Serve),
+    /// Verify an exported ledger, without a gateway.
+    Verify(Verify),
+}
+
+/// How to serve.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Where to listen.
+    #[arg(long, env = "COUNTERSIGN_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Where everything is kept, as `sqlite:PATH`.
+    #[arg(long, env = "COUNTERSIGN_DATABASE_URL", default_value = "sqlite:./countersign.db", value_name = "URL")]
+    pub database_url: String,
+    /// A file with base policies, in place of those in the program.
+    #[arg(long, env = "COUNTERSIGN_POLICIES", value_name = "FILE")]
+    pub policies: Option<PathBuf>,
+    /// An operator key to install, in place of a random one that is printed once.
+    #[arg(long, env = "COUNTERSIGN_OPERATOR_KEY", hide_env_values = true, value_name = "KEY")]
+    pub operator_key: Option<String>,
+    /// Also make a demo tenant with an agent and tools, and print a curl that asks for a decision.
+    #[arg(long, env = "COUNTERSIGN_DEMO")]
+    pub demo: bool,
+    /// The largest body of a request, in bytes.
+    #[arg(long, env = "COUNTERSIGN_BODY_BYTES_MAX", default_value_t = 256 * 1024, value_name = "BYTES")]
+    pub body_bytes_max: usize,
+    /// Which log lines to print, such as `info` or `gateway=debug`.
+    #[arg(long, env = "COUNTERSIGN_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+    /// Print log lines as JSON.
+    #[arg(long, env = "COUNTERSIGN_LOG_JSON")]
+    pub log_json: bool,
+}
+
+/// What to verify.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// An export of `GET /v1/ledger/export`; `-` for standard input.
+    pub file: PathBuf,
+}

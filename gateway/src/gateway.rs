@@ -1,0 +1,70 @@
+//! The gateway: everything that handlers share, in one place.
+
+use crate::http::{Code, Refusal};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::replays::Replays;
+use crate::sequencer::Sequencer;
+use crate::snapshot::SnapshotCell;
+use engine::TenantSnapshot;
+use model::{Clock, Entropy, TenantId};
+use policy::BasePolicies;
+use std::sync::Arc;
+use store::Store;
+
+/// What may be set from outside.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// The largest body of a request, in bytes.
+    pub body_bytes_max: usize,
+    /// How many asks may wait to be recorded before the next one is refused.
+    pub queue_max: usize,
+    /// How many asks are recorded in one commit.
+    pub batch_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: 256 * 1024,
+            // Two batches: one that is being written and one that waits. More would only make everybody wait longer.
+            queue_max: 1_024,
+            batch_max: 512,
+        }
+    }
+}
+
+/// Everything that handlers share.
+pub struct Gateway {
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where randomness comes from.
+    pub entropy: Arc<dyn Entropy>,
+    /// What may be set from outside.
+    pub options: Options,
+    /// The base policies.
+    pub base_policies: Arc<BasePolicies>,
+    /// The directory and the policies as they are now.
+    pub snapshot: Arc<SnapshotCell>,
+    /// The one way to record anything.
+    pub sequencer: Sequencer,
+    /// Where what was recorded is read back.
+    pub store: Arc<dyn Store>,
+    /// The token buckets.
+    pub limits: Limits,
+    /// Recent answers by request id.
+    pub replays: Replays,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// Held while the directory is changed, so that two changes do not make each other start again.
+    pub changing: tokio::sync::Mutex<()>,
+}
+
+impl Gateway {
+    /// A tenant as it is now.
+    pub fn tenant(&self, id: TenantId) -> Result<Arc<TenantSnapshot>, Refusal> {
+        let snapshot = self.snapshot.load();
+        let tenant = snapshot.tenant(id).cloned();
+        tenant.ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no tenant `{id}`")))
+    }
+}

@@ -1,0 +1,12 @@
+//! What every endpoint shares: who is calling, what they sent, how a no is said, and how lists are paged.
+
+pub mod caller;
+pub mod json;
+pub mod page;
+pub mod refusal;
+pub mod request_id;
+
+pub use caller::{Access, AgentCaller, Caller, KeyCaller, TenantCaller};
+pub use json::{CanonicalBody, Created, Json};
+pub use page::{Page, PageQuery};
+pub use refusal::{Code, Refusal};

@@ -1,0 +1,221 @@
+//! Who is calling: found by the credential alone, never by what the request says about itself.
+//!
+//! Every route names the [`Access`] it gives. The layer here checks it before the handler runs and hands over a
+//! caller that only it can make.
+
+use super::refusal::{Code, Refusal};
+use crate::gateway::Gateway;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use canon::Digest;
+use engine::{Credential, Snapshot, TenantSnapshot};
+use model::{Agent, ApiKey, Role, Secret, TenantId, TokenId};
+use std::sync::Arc;
+
+/// By which an operator says which tenant is meant.
+pub const COUNTERSIGN_TENANT: HeaderName = HeaderName::from_static("countersign-tenant");
+
+/// Whom a route lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Everybody, without a credential.
+    Public,
+    /// Whoever has a credential that works.
+    Anybody,
+    /// Agents.
+    Agent,
+    /// Operators, for no tenant in particular.
+    Operator,
+    /// Keys of a tenant with one of these roles, and operators who name a tenant.
+    Roles(&'static [Role]),
+    /// Keys of a tenant with one of these roles, and operators, who may name a tenant: without one they are in the
+    /// system tenant.
+    RolesOrOperator(&'static [Role]),
+    /// Agents, and those whom [`Access::Roles`] lets in.
+    AgentOrRoles(&'static [Role]),
+}
+
+/// A caller whose credential works.
+#[derive(Debug, Clone)]
+pub enum Caller {
+    /// An agent.
+    Agent(AgentCaller),
+    /// A person or a program with an API key.
+    Key(KeyCaller),
+}
+
+/// An agent whose token works. Whether it may act is another question.
+#[derive(Debug, Clone)]
+pub struct AgentCaller {
+    /// Its tenant.
+    pub tenant: TenantId,
+    /// The agent as it was when the request came.
+    pub agent: Arc<Agent>,
+    token: TokenId,
+}
+
+/// The holder of an API key that works.
+#[derive(Debug, Clone)]
+pub struct KeyCaller {
+    /// The key.
+    pub key: Arc<ApiKey>,
+}
+
+/// The holder of an API key who may act in a tenant.
+#[derive(Debug, Clone)]
+pub struct TenantCaller {
+    /// The tenant: the key's own, or the one that an operator named. An operator's own is the system tenant.
+    pub tenant: TenantId,
+    /// The key.
+    pub key: Arc<ApiKey>,
+}
+
+impl AgentCaller {
+    /// The agent as it is now, if its token still works.
+    pub fn refresh(&self, tenant: &TenantSnapshot, now: model::Timestamp) -> Result<Arc<Agent>, Refusal> {
+        let token = tenant.directory.tokens.get(&self.token).filter(|token| !token.has_expired(now));
+        let agent = token.and_then(|_| tenant.directory.agents.get(&self.agent.id));
+        agent.cloned().ok_or_else(unknown_credential)
+    }
+}
+
+/// Finds out who is calling and whether this route lets them in.
+pub async fn layer(
+    State((gateway, access)): State<(Arc<Gateway>, Access)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if access == Access::Public {
+        return next.run(request).await;
+    }
+    let snapshot = gateway.snapshot.load();
+    match admit(&gateway, &snapshot, access, &mut request) {
+        Ok(()) => {
+            drop(snapshot);
+            next.run(request).await
+        }
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+fn admit(gateway: &Gateway, snapshot: &Snapshot, access: Access, request: &mut Request) -> Result<(), Refusal> {
+    let caller = identify(gateway, snapshot, request.headers())?;
+    match (&caller, access) {
+        (Caller::Agent(agent), Access::Agent | Access::AgentOrRoles(_)) => {
+            let agent = agent.clone();
+            request.extensions_mut().insert(agent);
+        }
+        (Caller::Key(key), Access::Operator) if key.key.role == Role::Operator => {
+            let key = key.clone();
+            request.extensions_mut().insert(key);
+        }
+        (Caller::Key(key), Access::Roles(roles) | Access::AgentOrRoles(roles)) => {
+            let tenant = tenant_of(snapshot, key, roles, request.headers())?;
+            let caller = TenantCaller {
+                tenant,
+                key: Arc::clone(&key.key),
+            };
+            request.extensions_mut().insert(caller);
+        }
+        (Caller::Key(key), Access::RolesOrOperator(roles)) => {
+            let names_none = !request.headers().contains_key(COUNTERSIGN_TENANT);
+            let tenant = if key.key.role == Role::Operator && names_none {
+                TenantId::SYSTEM
+            } else {
+                tenant_of(snapshot, key, roles, request.headers())?
+            };
+            let caller = TenantCaller {
+                tenant,
+                key: Arc::clone(&key.key),
+            };
+            request.extensions_mut().insert(caller);
+        }
+        (_, Access::Anybody) => {}
+        _ => return Err(forbidden(access)),
+    }
+    request.extensions_mut().insert(caller);
+    Ok(())
+}
+
+fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    let secret = bearer(headers)?;
+    let credential = snapshot.credential(&Digest::of(secret.as_bytes())).ok_or_else(|| malformed_or_unknown(secret))?;
+    let now = gateway.clock.now();
+    let (Credential::Agent { tenant, .. } | Credential::Key { tenant, .. }) = credential;
+    let directory = snapshot.tenant(tenant).map(|tenant| &tenant.directory);
+    let directory = directory.filter(|directory| directory.tenant.deleted_at.is_none()).ok_or_else(unknown_credential)?;
+    match credential {
+        Credential::Agent { agent, token, .. } => {
+            directory.tokens.get(&token).filter(|token| !token.has_expired(now)).ok_or_else(unknown_credential)?;
+            let agent = directory.agents.get(&agent).cloned().ok_or_else(unknown_credential)?;
+            Ok(Caller::Agent(AgentCaller { tenant, agent, token }))
+        }
+        Credential::Key { key, .. } => {
+            let key = directory.keys.get(&key).filter(|key| !key.has_expired(now)).cloned();
+            Ok(Caller::Key(KeyCaller {
+                key: key.ok_or_else(unknown_credential)?,
+            }))
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
+    let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let (scheme, secret) = value.and_then(|value| value.split_once(' ')).unwrap_or_default();
+    if scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty() {
+        return Ok(secret.trim());
+    }
+    Err(Refusal::new(Code::InvalidToken, "send the header `Authorization: Bearer` and your credential"))
+}
+
+/// Tells a mistyped credential from one that does not work, without a word of it.
+fn malformed_or_unknown(secret: &str) -> Refusal {
+    match Secret::parse(secret) {
+        Ok(_) => unknown_credential(),
+        Err(error) => Refusal::new(Code::InvalidToken, error.to_string()),
+    }
+}
+
+fn unknown_credential() -> Refusal {
+    Refusal::new(Code::InvalidToken, "this credential is unknown, has expired or was deleted")
+}
+
+fn forbidden(access: Access) -> Refusal {
+    let wanted = match access {
+        Access::Agent => "an agent's token".to_owned(),
+        Access::Operator => "an operator's key".to_owned(),
+        Access::Roles(roles) | Access::RolesOrOperator(roles) | Access::AgentOrRoles(roles) => {
+            let roles: Vec<_> = roles.iter().map(|role| format!("`{}`", role.as_str())).collect();
+            format!("a key with the role {}", roles.join(" or "))
+        }
+        Access::Public | Access::Anybody => "another credential".to_owned(),
+    };
+    Refusal::new(Code::Forbidden, format!("this takes {wanted}"))
+}
+
+fn tenant_of(
+    snapshot: &Snapshot,
+    caller: &KeyCaller,
+    roles: &'static [Role],
+    headers: &HeaderMap,
+) -> Result<TenantId, Refusal> {
+    let named = headers.get(COUNTERSIGN_TENANT).map(|value| value.to_str().unwrap_or_default());
+    if caller.key.role == Role::Operator {
+        let Some(named) = named else {
+            let detail = "an operator names the tenant with the header `Countersign-Tenant: tnt_…`";
+            return Err(Refusal::new(Code::TenantRequired, detail));
+        };
+        let tenant = named.parse().ok().filter(|tenant| snapshot.tenant(*tenant).is_some());
+        return tenant.ok_or_else(|| Refusal::not_found("tenant", named));
+    }
+    if !roles.contains(&caller.key.role) {
+        return Err(forbidden(Access::Roles(roles)));
+    }
+    match named {
+        // Somebody else's tenant does not exist for this caller.
+        Some(named) if named != caller.key.tenant.to_string() => Err(Refusal::not_found("tenant", named)),
+        _ => Ok(caller.key.tenant),
+    }
+}

@@ -1,0 +1,93 @@
+//! Pages of a list: `?limit=` and `&cursor=` in, `items` and `next_cursor` out.
+//!
+//! A cursor is the key of the last item, so a page is stable while things are added and removed.
+
+use super::refusal::{Code, Refusal};
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU16;
+
+/// Items on a page when the caller does not say.
+const LIMIT_DEFAULT: u16 = 50;
+/// The most items on a page.
+const LIMIT_MAX: u16 = 500;
+
+/// What a caller says about the page it wants.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct PageQuery {
+    limit: Option<NonZeroU16>,
+    cursor: Option<String>,
+}
+
+/// One page.
+#[derive(Debug, Serialize)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Where the next page begins; `null` on the last one.
+    pub next_cursor: Option<String>,
+}
+
+impl PageQuery {
+    /// How many items the caller wants.
+    pub fn limit(&self) -> Result<usize, Refusal> {
+        match self.limit.map_or(LIMIT_DEFAULT, NonZeroU16::get) {
+            limit if limit <= LIMIT_MAX => Ok(usize::from(limit)),
+            _ => Err(Refusal::new(Code::InvalidParameter, format!("`limit` is a number from 1 to {LIMIT_MAX}"))),
+        }
+    }
+
+    /// The key after which the page begins.
+    pub fn after<K: std::str::FromStr>(&self) -> Result<Option<K>, Refusal> {
+        let Some(cursor) = &self.cursor else { return Ok(None) };
+        cursor.parse().map(Some).map_err(|_| {
+            Refusal::new(Code::InvalidParameter, "`cursor` is not the `next_cursor` of a page of this list")
+        })
+    }
+}
+
+impl<T> Page<T> {
+    /// The page that these items begin. `items` may hold one more than the page: then there is a next one.
+    pub fn of<S>(
+        items: impl Iterator<Item = S>,
+        limit: usize,
+        key: impl Fn(&S) -> String,
+        view: impl Fn(S) -> T,
+    ) -> Self {
+        let mut sources: Vec<S> = items.take(limit + 1).collect();
+        let more = sources.len() > limit;
+        sources.truncate(limit);
+        let next_cursor = if more { sources.last().map(key) } else { None };
+        Self {
+            items: sources.into_iter().map(view).collect(),
+            next_cursor,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(after: u32, limit: usize) -> Page<u32> {
+        Page::of((after + 1)..=5, limit, ToString::to_string, |item| item)
+    }
+
+    #[test]
+    fn the_last_page_has_no_cursor() {
+        assert_eq!(page(0, 3).items, [1, 2, 3]);
+        assert_eq!(page(0, 3).next_cursor.as_deref(), Some("3"));
+        assert_eq!(page(3, 3).items, [4, 5]);
+        assert_eq!(page(3, 3).next_cursor, None);
+        assert_eq!(page(0, 5).next_cursor, None);
+    }
+
+    #[test]
+    fn a_limit_beyond_the_bound_is_refused() {
+        let query = |limit| PageQuery {
+            limit: NonZeroU16::new(limit),
+            cursor: None,
+        };
+        assert_eq!(query(500).limit().unwrap(), 500);
+        assert_eq!(query(501).limit().unwrap_err().code(), Code::InvalidParameter);
+    }
+}

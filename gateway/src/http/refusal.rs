@@ -1,0 +1,279 @@
+//! Every way to say no, in one table: the code, its status and its title; and how it is written (RFC 9457).
+//!
+//! A refusal is about the request (4xx), a fault is ours (5xx). A denial is neither: it is a decision and a 200.
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use std::borrow::Cow;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $status:ident, $title:literal;)*) => {
+        /// What is wrong, as a stable word.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code { $($(#[$doc])* $name,)* }
+
+        impl Code {
+            /// Every code.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The word of the API.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+
+            /// The status that goes with it.
+            pub const fn status(self) -> StatusCode {
+                match self { $(Self::$name => StatusCode::$status,)* }
+            }
+
+            /// What kind of problem it is, in words that do not change from one occurrence to the next.
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body is not I-JSON.
+    MalformedJson = "malformed_json", BAD_REQUEST, "The body is not valid JSON";
+    /// A member that the contract does not know.
+    UnknownField = "unknown_field", BAD_REQUEST, "The request has a field that is not known";
+    /// A member is missing, or has a wrong type or value.
+    InvalidField = "invalid_field", BAD_REQUEST, "A field of the request is missing or wrong";
+    /// A header or a query parameter is wrong.
+    InvalidParameter = "invalid_parameter", BAD_REQUEST, "A header, a path or a query parameter is wrong";
+    /// An operator did not say which tenant is meant.
+    TenantRequired = "tenant_required", BAD_REQUEST, "The request does not say which tenant is meant";
+    /// The ask's provenance token cannot be checked.
+    ProvenanceNotVerifiable = "provenance_not_verifiable", BAD_REQUEST, "The provenance cannot be verified";
+    /// No credential, or one that does not work.
+    InvalidToken = "invalid_token", UNAUTHORIZED, "The credential is missing or does not work";
+    /// The credential does not open this door.
+    Forbidden = "forbidden", FORBIDDEN, "The credential does not open this door";
+    /// The ask names another agent than the credential.
+    AgentMismatch = "agent_mismatch", FORBIDDEN, "The ask names another agent";
+    /// The agent is registered for another environment.
+    EnvironmentNotAllowed = "environment_not_allowed", FORBIDDEN, "The agent may not act in this environment";
+    /// The tenant does not permit observing.
+    ObserveNotPermitted = "observe_not_permitted", FORBIDDEN, "Observing is not permitted";
+    /// No such object, or not yours.
+    NotFound = "not_found", NOT_FOUND, "There is no such object";
+    /// No such route.
+    NoSuchRoute = "no_such_route", NOT_FOUND, "There is no such route";
+    /// The route has other methods.
+    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "The route does not have this method";
+    /// The name is taken.
+    NameTaken = "name_taken", CONFLICT, "The name is taken";
+    /// What is revoked stays so.
+    RevokedForGood = "revoked_for_good", CONFLICT, "A revocation is for good";
+    /// The object is in a state that does not allow this.
+    Conflict = "conflict", CONFLICT, "The object does not allow this now";
+    /// The decision has an outcome already.
+    OutcomeReported = "outcome_reported", CONFLICT, "The decision has an outcome already";
+    /// The approval cannot be used for this.
+    ApprovalNotUsable = "approval_not_usable", CONFLICT, "The approval cannot be used";
+    /// The body is too large.
+    BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, "The body is too large";
+    /// The body is not JSON by its content type.
+    UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "The body is not JSON";
+    /// The request id was used for another ask.
+    IdempotencyKeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY, "The request id was used for another ask";
+    /// The policies do not compile against the registry as it would be.
+    PolicyInvalid = "policy_invalid", UNPROCESSABLE_ENTITY, "The policies in force would not be valid";
+    /// A range that holds nothing.
+    EmptyRange = "empty_range", UNPROCESSABLE_ENTITY, "The range holds no entries";
+    /// A bucket is empty.
+    RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many asks";
+    /// The queue is full.
+    Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The gateway has more to do than it can";
+    /// Nothing can be recorded.
+    LedgerUnavailable = "ledger_unavailable", SERVICE_UNAVAILABLE, "The ledger cannot be written or read";
+    /// A mistake of ours.
+    Internal = "internal", INTERNAL_SERVER_ERROR, "The gateway made a mistake";
+}
+
+/// A request that gets no for an answer.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    code: Code,
+    detail: Cow<'static, str>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    diagnostics: Option<serde_json::Value>,
+}
+
+/// How the refusal looks on the wire.
+#[derive(Serialize)]
+struct Problem<'a> {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    code: &'static str,
+    request_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diagnostics: Option<&'a serde_json::Value>,
+}
+
+impl Refusal {
+    /// A refusal with this code. `detail` says what was wrong in this request and what to do about it.
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+            headers: Vec::new(),
+            diagnostics: None,
+        }
+    }
+
+    /// There is no such object in the caller's tenant.
+    pub fn not_found(what: &str, id: &str) -> Self {
+        let id: String = id.chars().take(128).collect();
+        Self::new(Code::NotFound, format!("there is no {what} `{id}`"))
+    }
+
+    /// The ledger cannot be written or read now.
+    pub fn ledger_unavailable() -> Self {
+        Self::new(
+            Code::LedgerUnavailable,
+            "nothing can be recorded or read now, so nothing is allowed; try again later",
+        )
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// There is no room in the queue.
+    pub fn overloaded() -> Self {
+        Self::new(Code::Overloaded, "the queue is full; try again later")
+            .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// With one more header.
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// With the places in policies that are wrong.
+    #[must_use]
+    pub fn with_diagnostics(mut self, diagnostics: serde_json::Value) -> Self {
+        self.diagnostics = Some(diagnostics);
+        self
+    }
+
+    /// What is wrong, in one word.
+    pub const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The problem document, also for an item of a batch.
+    pub fn to_problem(&self, request_id: &str) -> String {
+        let problem = Problem {
+            // RFC 9457 lets a type be a relative reference; it is resolved against the gateway's own documentation.
+            r#type: format!("/problems/{}", self.code.as_str()),
+            title: self.code.title(),
+            status: self.code.status().as_u16(),
+            detail: &self.detail,
+            code: self.code.as_str(),
+            request_id,
+            diagnostics: self.diagnostics.as_ref(),
+        };
+        serde_json::to_string(&problem).expect("strings and numbers always serialize")
+    }
+
+    /// The whole response.
+    pub fn render(&self, request_id: &str) -> Response {
+        let mut response = (self.code.status(), self.to_problem(request_id)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.code == Code::InvalidToken {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        for (name, value) in &self.headers {
+            headers.append(name, value.clone());
+        }
+        response
+    }
+}
+
+/// Travels as an extension of the response until [`super::request_id`] renders it, which knows the request's id.
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = self.code.status().into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<engine::Refusal> for Refusal {
+    fn from(refusal: engine::Refusal) -> Self {
+        use engine::Refusal as Engine;
+        let code = match refusal {
+            Engine::AgentMismatch => Code::AgentMismatch,
+            Engine::EnvironmentNotAllowed { .. } => Code::EnvironmentNotAllowed,
+            Engine::ObserveNotPermitted => Code::ObserveNotPermitted,
+            Engine::ApprovalNotUsable(_) => Code::ApprovalNotUsable,
+            Engine::ProvenanceNotVerifiable => Code::ProvenanceNotVerifiable,
+            Engine::MistypedAttribute { .. } => Code::InvalidField,
+        };
+        Self::new(code, refusal.to_string())
+    }
+}
+
+impl From<engine::AskError> for Refusal {
+    fn from(error: engine::AskError) -> Self {
+        let code = match error {
+            engine::AskError::UnknownField { .. } => Code::UnknownField,
+            engine::AskError::InvalidField { .. } => Code::InvalidField,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<canon::Error> for Refusal {
+    fn from(error: canon::Error) -> Self {
+        Self::new(Code::MalformedJson, error.to_string())
+    }
+}
+
+impl From<model::standing::RevokedForGood> for Refusal {
+    fn from(error: model::standing::RevokedForGood) -> Self {
+        Self::new(Code::RevokedForGood, error.to_string())
+    }
+}
+
+/// Reading from storage failed. It is logged here, once; the caller learns only that it failed.
+impl From<store::StoreError> for Refusal {
+    fn from(error: store::StoreError) -> Self {
+        tracing::error!(error = &error as &dyn std::error::Error, "the ledger could not be read");
+        Self::ledger_unavailable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_refusals_share_a_code() {
+        let words: std::collections::BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(words.len(), Code::ALL.len());
+    }
+
+    #[test]
+    fn a_problem_says_what_where_and_which_request() {
+        let problem = Refusal::not_found("agent", "agt_1").to_problem("req-7");
+        assert_eq!(
+            problem,
+            r#"{"type":"/problems/not_found","title":"There is no such object","status":404,"detail":"there is no agent `agt_1`","code":"not_found","request_id":"req-7"}"#
+        );
+    }
+
+    #[test]
+    fn a_401_says_how_to_sign_in() {
+        let response = Refusal::new(Code::InvalidToken, "no").render("req-7");
+        assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+    }
+}

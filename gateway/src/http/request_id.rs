@@ -1,0 +1,52 @@
+//! The id of a request: taken from `X-Request-Id` or made, sent back, and named in every problem.
+//!
+//! It is the outermost layer, so it is also the one place where refusals are rendered and requests are counted.
+
+use super::refusal::Refusal;
+use crate::gateway::Gateway;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::middleware::Next;
+use axum::response::Response;
+use std::sync::Arc;
+
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest id of a caller's that is taken over.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// The id of the request that is being answered.
+#[derive(Debug, Clone)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+
+    fn of(headers: &HeaderMap, gateway: &Gateway) -> Self {
+        let given = headers.get(X_REQUEST_ID).filter(|value| {
+            let visible = value.as_bytes().iter().all(u8::is_ascii_graphic);
+            visible && (1..=REQUEST_ID_BYTES_MAX).contains(&value.len())
+        });
+        Self(given.cloned().unwrap_or_else(|| {
+            let mut random = [0; 8];
+            gateway.entropy.fill(&mut random);
+            let text = format!("req_{:016x}", u64::from_be_bytes(random));
+            HeaderValue::from_str(&text).expect("hexadecimal digits are visible ASCII")
+        }))
+    }
+}
+
+/// Gives the request its id, and the response too.
+pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Response {
+    let id = RequestId::of(request.headers(), &gateway);
+    request.extensions_mut().insert(id.clone());
+    let mut response = next.run(request).await;
+    if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
+        gateway.metrics.count_refusal(refusal.code());
+        response = refusal.render(id.as_str());
+    }
+    response.headers_mut().insert(X_REQUEST_ID, id.0);
+    response
+}

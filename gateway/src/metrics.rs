@@ -1,0 +1,139 @@
+//! What is counted. Every metric name of the gateway is in this file.
+
+use crate::http::Code;
+use model::ReasonCode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use std::time::Duration;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    decision: &'static str,
+    reason_code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    code: &'static str,
+}
+
+/// All metrics, and the registry that prints them.
+pub struct Metrics {
+    registry: Registry,
+    decisions: Family<DecisionLabels, Counter>,
+    refusals: Family<RefusalLabels, Counter>,
+    replays: Counter,
+    mismatches: Counter,
+    commit_seconds: Histogram,
+    commit_entries: Histogram,
+    waiting: Gauge,
+    healthy: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Self {
+        // 64 µs to about 2 s: from a fast disk to one that is in trouble.
+        let seconds = std::iter::successors(Some(0.000_064), |bound| Some(bound * 2.0)).take(16);
+        let entries = std::iter::successors(Some(1.0), |bound| Some(bound * 2.0)).take(11);
+        let mut metrics = Self {
+            registry: Registry::with_prefix("countersign"),
+            decisions: Family::default(),
+            refusals: Family::default(),
+            replays: Counter::default(),
+            mismatches: Counter::default(),
+            commit_seconds: Histogram::new(seconds),
+            commit_entries: Histogram::new(entries),
+            waiting: Gauge::default(),
+            healthy: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    #[rustfmt::skip]
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("decisions", "Decisions that were recorded", self.decisions.clone());
+        registry.register("refusals", "Requests that were refused or failed", self.refusals.clone());
+        registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.replays.clone());
+        registry.register("outcome_mismatches", "Outcomes that differ from what was decided", self.mismatches.clone());
+        registry.register("commit_seconds", "Time to make a batch durable", self.commit_seconds.clone());
+        registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
+        registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
+        registry.register("ledger_healthy", "1 while the ledger can be written, 0 otherwise", self.healthy.clone());
+    }
+
+    /// Counts a decision.
+    pub fn count_decision(&self, reason: ReasonCode) {
+        let labels = DecisionLabels {
+            decision: reason.verdict().as_str(),
+            reason_code: reason.as_str(),
+        };
+        self.decisions.get_or_create(&labels).inc();
+    }
+
+    /// Counts a refusal or a fault.
+    pub fn count_refusal(&self, code: Code) {
+        self.refusals.get_or_create(&RefusalLabels { code: code.as_str() }).inc();
+    }
+
+    /// Counts a replay.
+    pub fn count_replay(&self) {
+        self.replays.inc();
+    }
+
+    /// Counts an outcome that differs from what was decided.
+    pub fn count_mismatch(&self) {
+        self.mismatches.inc();
+    }
+
+    /// Notes how long a commit took and how much was in it.
+    pub fn observe_commit(&self, entries: usize, took: Duration) {
+        self.commit_seconds.observe(took.as_secs_f64());
+        self.commit_entries.observe(f64::from(u32::try_from(entries).unwrap_or(u32::MAX)));
+    }
+
+    /// All metrics in the `OpenMetrics` text format.
+    pub fn render(&self, waiting: usize, healthy: bool) -> String {
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.healthy.set(i64::from(healthy));
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_printed() {
+        let metrics = Metrics::new();
+        metrics.count_decision(ReasonCode::PolicyForbids);
+        metrics.count_refusal(Code::RateLimited);
+        metrics.observe_commit(3, Duration::from_millis(1));
+        let text = metrics.render(7, true);
+        for line in [
+            r#"countersign_decisions_total{decision="deny",reason_code="policy_forbids"} 1"#,
+            r#"countersign_refusals_total{code="rate_limited"} 1"#,
+            "countersign_commit_entries_sum 3.0",
+            "countersign_sequencer_waiting 7",
+            "countersign_ledger_healthy 1",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! What operators and their tools ask: is it alive, is it ready, what has it counted, what does it offer.
+
+use crate::gateway::Gateway;
+use crate::http::Refusal;
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use model::TenantId;
+use std::sync::Arc;
+
+/// The contract of this gateway, as it is served.
+const OPENAPI: &str = include_str!("../../docs/openapi.json");
+
+/// `GET /healthz`: the process answers.
+pub async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// `GET /readyz`: the ledger can be written, as far as the last attempt showed, and read, which is tried now.
+pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
+    gateway.store.entries(TenantId::SYSTEM, 1, 1).await?;
+    if gateway.sequencer.is_healthy() { Ok("ready\n") } else { Err(Refusal::ledger_unavailable()) }
+}
+
+/// `GET /metrics`: what was counted.
+pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
+    let text = gateway.metrics.render(gateway.sequencer.waiting(), gateway.sequencer.is_healthy());
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], text).into_response()
+}
+
+/// `GET /openapi.json`: the contract.
+pub async fn openapi() -> Response {
+    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], OPENAPI).into_response()
+}

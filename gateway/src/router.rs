@@ -1,0 +1,159 @@
+//! Every route in one table: method, path, whom it lets in, and the handler.
+//!
+//! A route that is not in the table does not exist, and no route is without an [`Access`]. The `OpenAPI` document is held
+//! against this table by a test.
+
+use crate::gateway::Gateway;
+use crate::http::caller::{self, Access};
+use crate::http::{Code, Refusal, request_id};
+use crate::directory::{agents, grants, import, keys, quota, standing, teams, tenants, tokens, tools, users};
+use crate::{authorize, operation, outcome, records, whoami};
+use axum::Router;
+use axum::handler::Handler;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{MethodFilter, MethodRouter, on};
+use model::Role;
+use std::sync::Arc;
+
+/// Who administers a tenant's directory.
+const ADMIN: Access = Access::Roles(&[Role::Admin]);
+/// Who reads a tenant's directory.
+const DIRECTORY: Access = Access::Roles(&[Role::Admin, Role::PolicyEditor, Role::Auditor]);
+/// Who makes and deletes keys: a tenant's, or operators' own.
+const KEYS: Access = Access::RolesOrOperator(&[Role::Admin]);
+/// Who reads keys, and the limits of a tenant.
+const KEYS_READ: Access = Access::RolesOrOperator(&[Role::Admin, Role::Auditor]);
+/// Who reads the ledger.
+const LEDGER: Access = Access::Roles(&[Role::Auditor]);
+/// Who reads decisions: agents their own, auditors all.
+const DECISIONS: Access = Access::AgentOrRoles(&[Role::Auditor]);
+
+/// One line of the table.
+pub struct Route {
+    /// `GET`, `POST`, …
+    pub method: &'static str,
+    /// The path, with parameters in braces.
+    pub path: &'static str,
+    /// Whom it lets in.
+    pub access: Access,
+    handler: MethodRouter<Arc<Gateway>>,
+}
+
+fn route<H, T>(method: &'static str, path: &'static str, access: Access, handler: H) -> Route
+where
+    H: Handler<T, Arc<Gateway>>,
+    T: 'static,
+{
+    let filter = match method {
+        "GET" => MethodFilter::GET,
+        "POST" => MethodFilter::POST,
+        "PUT" => MethodFilter::PUT,
+        "PATCH" => MethodFilter::PATCH,
+        "DELETE" => MethodFilter::DELETE,
+        _ => unreachable!("the table knows no other methods"),
+    };
+    Route {
+        method,
+        path,
+        access,
+        handler: on(filter, handler),
+    }
+}
+
+/// The table.
+#[rustfmt::skip]
+pub fn routes() -> Vec<Route> {
+    vec![
+        route("POST", "/v1/authorize", Access::Agent, authorize::authorize),
+        route("POST", "/v1/authorize/batch", Access::Agent, authorize::batch::authorize_batch),
+        route("POST", "/v1/decisions/{id}/outcome", Access::Agent, outcome::report),
+        route("GET", "/v1/whoami", Access::Anybody, whoami::whoami),
+
+        route("POST", "/v1/tenants", Access::Operator, tenants::create),
+        route("GET", "/v1/tenants", Access::Operator, tenants::list),
+        route("GET", "/v1/tenants/{id}", Access::Operator, tenants::get),
+        route("PATCH", "/v1/tenants/{id}", Access::Operator, tenants::patch),
+        route("DELETE", "/v1/tenants/{id}", Access::Operator, tenants::delete),
+        route("POST", "/v1/tenants/{id}/freeze", Access::Operator, standing::freeze_tenant),
+        route("POST", "/v1/tenants/{id}/unfreeze", Access::Operator, standing::unfreeze_tenant),
+        route("POST", "/v1/tenants/{id}/revoke", Access::Operator, standing::revoke_tenant),
+        route("GET", "/v1/tenants/{id}/quota", KEYS_READ, quota::get_of_tenant),
+        route("PUT", "/v1/tenants/{id}/quota", Access::Operator, quota::put_of_tenant),
+
+        route("POST", "/v1/keys", KEYS, keys::create),
+        route("GET", "/v1/keys", KEYS_READ, keys::list),
+        route("DELETE", "/v1/keys/{id}", KEYS, keys::delete),
+
+        route("GET", "/v1/teams", DIRECTORY, teams::list),
+        route("PUT", "/v1/teams/{team}", ADMIN, teams::put_team),
+        route("GET", "/v1/teams/{team}", DIRECTORY, teams::get),
+        route("DELETE", "/v1/teams/{team}", ADMIN, teams::delete),
+        route("GET", "/v1/users", DIRECTORY, users::list),
+        route("PUT", "/v1/users/{user}", ADMIN, users::put_user),
+        route("GET", "/v1/users/{user}", DIRECTORY, users::get),
+        route("DELETE", "/v1/users/{user}", ADMIN, users::delete),
+
+        route("POST", "/v1/agents", ADMIN, agents::create),
+        route("GET", "/v1/agents", DIRECTORY, agents::list),
+        route("GET", "/v1/agents/{id}", DIRECTORY, agents::get),
+        route("PATCH", "/v1/agents/{id}", ADMIN, agents::patch),
+        route("POST", "/v1/agents/{id}/freeze", ADMIN, standing::freeze_agent),
+        route("POST", "/v1/agents/{id}/unfreeze", ADMIN, standing::unfreeze_agent),
+        route("POST", "/v1/agents/{id}/revoke", ADMIN, standing::revoke_agent),
+        route("POST", "/v1/agents/{id}/tokens", ADMIN, tokens::create),
+        route("GET", "/v1/agents/{id}/tokens", DIRECTORY, tokens::list),
+        route("DELETE", "/v1/agents/{id}/tokens/{token_id}", ADMIN, tokens::delete),
+        route("PUT", "/v1/agents/{id}/tools/{tool}", ADMIN, grants::grant),
+        route("DELETE", "/v1/agents/{id}/tools/{tool}", ADMIN, grants::withdraw),
+        route("GET", "/v1/agents/{id}/quota", DIRECTORY, quota::get_of_agent),
+        route("PUT", "/v1/agents/{id}/quota", ADMIN, quota::put_of_agent),
+        route("GET", "/v1/quota", Access::Agent, quota::get_own),
+
+        route("GET", "/v1/tools", DIRECTORY, tools::list),
+        route("PUT", "/v1/tools/{tool}", ADMIN, tools::put_tool),
+        route("GET", "/v1/tools/{tool}", DIRECTORY, tools::get),
+        route("DELETE", "/v1/tools/{tool}", ADMIN, tools::delete),
+        route("POST", "/v1/tools/{tool}/freeze", ADMIN, standing::freeze_tool),
+        route("POST", "/v1/tools/{tool}/unfreeze", ADMIN, standing::unfreeze_tool),
+        route("POST", "/v1/tools/{tool}/revoke", ADMIN, standing::revoke_tool),
+        route("POST", "/v1/tools/{tool}/import", ADMIN, import::import),
+        route("POST", "/v1/tools/{tool}/actions/{action}/accept", ADMIN, import::accept),
+
+        route("GET", "/v1/decisions", DECISIONS, records::decisions::list),
+        route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show),
+        route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show),
+        route("GET", "/v1/audit/events", LEDGER, records::events::list),
+        route("GET", "/v1/ledger/head", LEDGER, records::head::show),
+        route("GET", "/v1/ledger/export", LEDGER, records::export::export),
+        route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),
+
+        route("GET", "/healthz", Access::Public, operation::healthz),
+        route("GET", "/readyz", Access::Public, operation::readyz),
+        route("GET", "/metrics", Access::Public, operation::metrics),
+        route("GET", "/openapi.json", Access::Public, operation::openapi),
+    ]
+}
+
+/// The application.
+pub fn router(gateway: &Arc<Gateway>) -> Router {
+    let mut router: Router<Arc<Gateway>> = Router::new();
+    for route in routes() {
+        let state = (Arc::clone(gateway), route.access);
+        let handler = route.handler.layer(from_fn_with_state(state, caller::layer));
+        router = router.route(route.path, handler);
+    }
+    router
+        .fallback(no_such_route)
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn(crate::http::json::readable_rejections))
+        .layer(from_fn_with_state(Arc::clone(gateway), request_id::layer))
+        .with_state(Arc::clone(gateway))
+}
+
+async fn no_such_route() -> Refusal {
+    Refusal::new(Code::NoSuchRoute, "the routes are listed in `/openapi.json`")
+}
+
+async fn method_not_allowed() -> Refusal {
+    Refusal::new(Code::MethodNotAllowed, "the methods of each route are listed in `/openapi.json`")
+}

@@ -1,0 +1,157 @@
+//! Starting: from a store to a gateway that can answer.
+//!
+//! It refuses to start when the base policies would let a known-forbidden ask through.
+
+use crate::gateway::{Gateway, Options};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::replays::Replays;
+use crate::sequencer::{Parts, Sequencer};
+use crate::snapshot::SnapshotCell;
+use engine::{Books, Snapshot, TenantSnapshot};
+use model::{Clock, Directory, Entropy, Noun, Settings, Standing, Tenant, TenantId, Timestamp};
+use policy::{BasePolicies, Diagnostics, PolicySet, Registry};
+use std::sync::Arc;
+use store::{Store, StoreError, StoredTenant};
+use tokio::task::JoinHandle;
+
+/// Why a gateway does not start, or does not come back.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store cannot be read.
+    #[error("the store cannot be read")]
+    Store(#[from] StoreError),
+    /// A tenant has nouns but not itself.
+    #[error("the store holds the ledger of {0} but not the tenant itself")]
+    TenantMissing(TenantId),
+    /// The policies of a tenant do not compile any more.
+    #[error("the policies of tenant {tenant} are not valid: {diagnostics}")]
+    Policies {
+        /// Whose.
+        tenant: TenantId,
+        /// What is wrong with them.
+        diagnostics: Diagnostics,
+    },
+    /// The base policies allow what they must not.
+    #[error("the base policies do not hold: {0}")]
+    Probe(String),
+}
+
+/// What a gateway is made from.
+pub struct Ingredients {
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where randomness comes from.
+    pub entropy: Arc<dyn Entropy>,
+    /// The base policies.
+    pub base_policies: BasePolicies,
+    /// What may be set from outside.
+    pub options: Options,
+}
+
+/// Loads everything, tries the policies, and starts the sequencer.
+pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, JoinHandle<()>), StartError> {
+    let Ingredients { store, clock, entropy, base_policies, options } = ingredients;
+    let base_policies = Arc::new(base_policies);
+    policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
+    let books = load_books(&*store, &base_policies).await?;
+    let snapshot = Arc::new(SnapshotCell::new(books.snapshot().clone()));
+    let metrics = Arc::new(Metrics::new());
+    let parts = Parts {
+        store: Arc::clone(&store),
+        snapshot: Arc::clone(&snapshot),
+        clock: Arc::clone(&clock),
+        base_policies: Arc::clone(&base_policies),
+        metrics: Arc::clone(&metrics),
+        queue_max: options.queue_max,
+        batch_max: options.batch_max,
+    };
+    let (sequencer, task) = Sequencer::start(books, parts);
+    let gateway = Gateway {
+        clock,
+        entropy,
+        options,
+        base_policies,
+        snapshot,
+        sequencer,
+        store,
+        limits: Limits::new(),
+        replays: Replays::new(),
+        metrics,
+        changing: tokio::sync::Mutex::new(()),
+    };
+    Ok((Arc::new(gateway), task))
+}
+
+/// Reads the books from a store. The system tenant is there even if nothing was ever recorded.
+pub async fn load_books(store: &dyn Store, base: &BasePolicies) -> Result<Books, StartError> {
+    let stored = store.load().await?;
+    let mut heads = Vec::with_capacity(stored.len());
+    let mut snapshot = Snapshot::default();
+    snapshot.insert(restore(base, system_tenant())?);
+    for tenant in stored {
+        heads.push((tenant.tenant, tenant.head));
+        snapshot.insert(restore(base, tenant)?);
+    }
+    Ok(Books::new(snapshot, heads))
+}
+
+fn system_tenant() -> StoredTenant {
+    let tenant = Tenant {
+        id: TenantId::SYSTEM,
+        name: model::Name::new("system").expect("a plain word is a name"),
+        settings: Settings::default(),
+        standing: Standing::Active,
+        bucket: None,
+        created_at: Timestamp::from_millis(0),
+        deleted_at: None,
+    };
+    StoredTenant {
+        tenant: TenantId::SYSTEM,
+        head: ledger::Head::GENESIS,
+        revision: 0,
+        nouns: vec![Noun::Tenant(Arc::new(tenant))],
+    }
+}
+
+fn restore(base: &BasePolicies, stored: StoredTenant) -> Result<TenantSnapshot, StartError> {
+    let itself = stored.nouns.iter().find_map(|noun| match noun {
+        Noun::Tenant(tenant) => Some(Arc::clone(tenant)),
+        _ => None,
+    });
+    let itself = match itself {
+        Some(tenant) => tenant,
+        // The system tenant is not written down: it is the same in every store.
+        None if stored.tenant == TenantId::SYSTEM => return restore(base, with_system_tenant(stored)),
+        None => return Err(StartError::TenantMissing(stored.tenant)),
+    };
+    let mut directory = Directory::new(itself);
+    for noun in stored.nouns {
+        directory.apply(&model::Write::Put(noun));
+    }
+    let policies = compile(base, &directory).map_err(|diagnostics| StartError::Policies {
+        tenant: stored.tenant,
+        diagnostics,
+    })?;
+    Ok(TenantSnapshot {
+        directory,
+        policies: Arc::new(policies),
+        revision: stored.revision,
+    })
+}
+
+fn with_system_tenant(mut stored: StoredTenant) -> StoredTenant {
+    stored.nouns.extend(system_tenant().nouns);
+    stored
+}
+
+/// The policies of a directory.
+pub fn compile(base: &BasePolicies, directory: &Directory) -> Result<PolicySet, Diagnostics> {
+    let registry = Registry {
+        tools: &directory.tools,
+        attributes: &directory.tenant.settings.context_attributes,
+    };
+    PolicySet::compile(base, &[], registry)
+}
