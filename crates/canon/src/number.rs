@@ -3,8 +3,12 @@
 
 use std::ops::Range;
 
-/// Longest run of digits copied as it stands: every integer of 15 digits is a double and prints as itself.
-const COPIED_DIGITS_MAX: usize = 15;
+/// Longest decimal copied as it stands. Doubles tell all decimals of 15 digits apart, so the nearest double of such a
+/// decimal prints as that decimal: a shorter text for it would be another one of these decimals.
+const COPIED_LEN_MAX: usize = 15;
+
+/// Fractions below 1e-6 are written with an exponent: this many zeros behind the point.
+const PLAIN_FRACTION_DIGITS: usize = 6;
 
 /// Where the library and ECMAScript write the same, but for a `.0` behind an integer.
 const SAME_LAYOUT: Range<f64> = 1e-4..1e15;
@@ -15,10 +19,18 @@ const TEXT_LEN_MAX: usize = 32;
 /// Appends a number given as JSON wrote it. `token` follows the grammar of RFC 8259. `false`: no double holds it.
 #[must_use]
 pub(crate) fn write_token(out: &mut Vec<u8>, token: &str) -> bool {
-    let digits = token.strip_prefix('-').unwrap_or(token);
-    let small = digits.len() <= COPIED_DIGITS_MAX && digits.bytes().all(|b| b.is_ascii_digit());
-    if small && token != "-0" {
-        out.extend_from_slice(token.as_bytes());
+    let (sign, digits) = token.split_at(usize::from(token.starts_with('-')));
+    if digits == "0" {
+        out.push(b'0'); // minus zero too
+        return true;
+    }
+    if let Some((whole, fraction)) = copied(digits) {
+        out.extend_from_slice(sign.as_bytes());
+        out.extend_from_slice(whole.as_bytes());
+        if !fraction.is_empty() {
+            out.push(b'.');
+            out.extend_from_slice(fraction.as_bytes());
+        }
         return true;
     }
     let value: f64 = token
@@ -28,6 +40,22 @@ pub(crate) fn write_token(out: &mut Vec<u8>, token: &str) -> bool {
         write_double(out, value);
     }
     value.is_finite()
+}
+
+/// Both sides of the point of a decimal that prints as itself, but for the zeros it may end with.
+fn copied(digits: &str) -> Option<(&str, &str)> {
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_plain = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if digits.len() > COPIED_LEN_MAX || !is_plain(whole) || !is_plain(fraction) {
+        return None;
+    }
+    let fraction = fraction.trim_end_matches('0');
+    let is_tiny = whole == "0"
+        && fraction
+            .bytes()
+            .take(PLAIN_FRACTION_DIGITS)
+            .all(|byte| byte == b'0');
+    (!is_tiny).then_some((whole, fraction))
 }
 
 /// Appends a finite double.
@@ -130,7 +158,7 @@ fn scientific(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{write_double, write_token};
+    use super::{Shortest, layout, write_double, write_token};
 
     fn double(value: f64) -> String {
         let mut out = Vec::new();
@@ -184,6 +212,18 @@ mod tests {
             ("10.50", "10.5"),
             ("1E2", "100"),
             ("1e-400", "0"),
+            ("0.0", "0"),
+            ("0.000001", "0.000001"),
+            ("0.0000010", "0.000001"),
+            ("0.0000001", "1e-7"),
+            ("-0.50", "-0.5"),
+            ("7.000", "7"),
+            ("0.00009", "0.00009"),
+            ("0.0001", "0.0001"),
+            ("0.1e1", "1"),
+            ("99999999.999999999999", "100000000"),
+            ("1234567890123456.5", "1234567890123456.5"),
+            ("9999999999999999", "10000000000000000"),
             ("100000000000000000000", "100000000000000000000"),
             ("1000000000000000000000", "1e+21"),
         ] {
@@ -202,11 +242,19 @@ mod tests {
         }
 
         #[test]
-        fn short_decimals_are_read_back(whole in -100_000i32..100_000, cents in 0u8..100) {
-            let text = format!("{whole}.{cents:02}");
-            let written: f64 = token(&text).unwrap().parse().unwrap();
-            let read: f64 = text.parse().unwrap();
-            prop_assert_eq!(written.abs().to_bits(), read.abs().to_bits());
+        fn a_copied_decimal_is_what_its_double_prints_as(token_text in "-?(0|[1-9][0-9]{0,9})(\\.[0-9]{1,8})?") {
+            let value: f64 = token_text.parse().unwrap();
+            prop_assert_eq!(token(&token_text), Some(double(value)));
+        }
+
+        #[test]
+        fn the_library_lays_out_as_ecmascript_where_it_is_said_to(mantissa in 1..1_u64 << 53, scale in -12..15_i32) {
+            let value: f64 = format!("{mantissa}e{}", scale - 12).parse().unwrap();
+            let mut buffer = zmij::Buffer::new();
+            let shortest = Shortest::read(buffer.format_finite(value));
+            let mut expected = Vec::new();
+            layout(&mut expected, shortest.digits(), shortest.point);
+            prop_assert_eq!(double(value), String::from_utf8(expected).unwrap());
         }
     }
 }
