@@ -1,0 +1,149 @@
+//! `/v1/users`: the people on whose behalf agents act, or who answer for them. They do not sign in here.
+
+use super::{Upserted, change, facts, new_name, page, put, read};
+use crate::changes::Plan;
+use crate::gateway::Gateway;
+use crate::http::{Code, Json, Page, PageQuery, Refusal, TenantCaller};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use engine::EntryKind;
+use model::{Attributes, Directory, Name, Noun, User, Write};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What a PUT says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserBody {
+    #[serde(default)]
+    teams: BTreeSet<Name>,
+    #[serde(default)]
+    attributes: Attributes,
+}
+
+/// A user as callers see one.
+#[derive(Debug, Serialize)]
+pub struct UserView {
+    name: Name,
+    teams: BTreeSet<Name>,
+    attributes: Attributes,
+}
+
+impl From<&User> for UserView {
+    fn from(user: &User) -> Self {
+        Self {
+            name: user.name.clone(),
+            teams: user.teams.clone(),
+            attributes: user.attributes.clone(),
+        }
+    }
+}
+
+/// `PUT /v1/users/{user}`
+pub async fn put_user(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+    Json(body): Json<UserBody>,
+) -> Result<Upserted<UserView>, Refusal> {
+    let user = Arc::new(User {
+        name: new_name(&name)?,
+        teams: body.teams,
+        attributes: body.attributes,
+    });
+    change(&gateway, &caller, |directory, _| {
+        check_teams(directory, &user)?;
+        let known = directory.users.get(&user.name);
+        let view = UserView::from(&*user);
+        if known == Some(&user) {
+            return Ok(Plan::nothing(Upserted::Known(view)));
+        }
+        let noun = Noun::User(Arc::clone(&user));
+        let facts = facts(&view);
+        Ok(put(
+            EntryKind::UserPut,
+            noun,
+            &facts,
+            Upserted::of(view, known.is_none()),
+        ))
+    })
+    .await
+}
+
+/// `GET /v1/users`
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Page<UserView>>, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    page(&tenant.directory.users, &query, |_| true).map(Json)
+}
+
+/// `GET /v1/users/{user}`
+pub async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+) -> Result<Json<UserView>, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    let user = find(&tenant.directory, &name)?;
+    Ok(Json(UserView::from(&**user)))
+}
+
+/// `DELETE /v1/users/{user}`
+pub async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    change(&gateway, &caller, |directory, _| {
+        let user = find(directory, &name)?;
+        Ok(Plan {
+            kind: EntryKind::UserDeleted,
+            facts: facts(&UserView::from(&**user)),
+            writes: vec![Write::Delete(Noun::User(Arc::clone(user)))],
+            answer: StatusCode::NO_CONTENT,
+        })
+    })
+    .await
+}
+
+fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<User>, Refusal> {
+    directory
+        .users
+        .get(name)
+        .ok_or_else(|| Refusal::not_found("user", name))
+}
+
+fn check_teams(directory: &Directory, user: &User) -> Result<(), Refusal> {
+    match user
+        .teams
+        .iter()
+        .find(|team| !directory.teams.contains_key(team.as_str()))
+    {
+        Some(team) => Err(Refusal::new(
+            Code::InvalidField,
+            format!("`teams`: there is no team `{team}`"),
+        )),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_team_that_is_named_twice_is_one_team() {
+        let body: UserBody = serde_json::from_str(r#"{"teams":["a","a"]}"#).unwrap();
+        assert_eq!(body.teams.len(), 1);
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_refused() {
+        assert!(serde_json::from_str::<UserBody>(r#"{"teams":[""]}"#).is_err());
+    }
+}
