@@ -1,0 +1,232 @@
+//! `/v1/keys`: the API keys of a tenant, and the operators' own.
+//!
+//! An admin makes keys of its own tenant, an operator those of any tenant and of operators. An operator's key belongs to
+//! no tenant and lives in the system tenant; an operator who names no tenant works on those. A key's `user` need not be
+//! registered as a user: who may sign in and on whose behalf agents act are two lists.
+
+use super::{check_future, check_in_use, facts, page, put};
+use crate::changes::Plan;
+use crate::gateway::Gateway;
+use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use engine::EntryKind;
+use model::{ApiKey, Directory, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Timestamp, Write};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What a POST says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewKey {
+    name: Name,
+    role: Role,
+    user: Option<Name>,
+    expires_at: Option<Timestamp>,
+    tenant: Option<String>,
+}
+
+/// A key as callers see it.
+#[derive(Debug, Serialize)]
+pub struct KeyView {
+    id: KeyId,
+    name: Name,
+    role: Role,
+    user: Option<Name>,
+    /// Absent for an operator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<TenantId>,
+    created_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+/// A key that was just made, with its secret.
+#[derive(Serialize)]
+pub struct NewKeyView {
+    #[serde(flatten)]
+    view: KeyView,
+    key: String,
+}
+
+impl From<&ApiKey> for KeyView {
+    fn from(key: &ApiKey) -> Self {
+        Self {
+            id: key.id,
+            name: key.name.clone(),
+            role: key.role,
+            user: key.user.clone(),
+            tenant: (key.tenant != TenantId::SYSTEM).then_some(key.tenant),
+            created_at: key.created_at,
+            expires_at: key.expires_at,
+        }
+    }
+}
+
+/// `POST /v1/keys`
+pub async fn create(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Json(body): Json<NewKey>,
+) -> Result<Created<NewKeyView>, Refusal> {
+    let tenant = tenant_of(&gateway, &caller, &body)?;
+    check_future(body.expires_at, gateway.clock.now())?;
+    let secret = Secret::mint(SecretKind::ApiKey, &*gateway.entropy);
+    let plan = |directory: &Directory, now| {
+        check_reachable(directory)?;
+        let key = Arc::new(ApiKey {
+            id: KeyId::new(now, &*gateway.entropy),
+            tenant,
+            name: body.name.clone(),
+            role: body.role,
+            user: body.user.clone(),
+            digest: secret.digest(),
+            created_at: now,
+            expires_at: body.expires_at,
+        });
+        let view = KeyView::from(&*key);
+        let facts = facts(&view);
+        Ok(put(EntryKind::KeyCreated, Noun::Key(key), &facts, view))
+    };
+    let view = gateway.change_tenant(tenant, &caller.key, plan).await?;
+    let key = secret.reveal().to_owned();
+    Ok(Created(NewKeyView { view, key }))
+}
+
+/// `GET /v1/keys`
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Page<KeyView>>, Refusal> {
+    let tenant = gateway.tenant(caller.tenant)?;
+    check_reachable(&tenant.directory)?;
+    page(&tenant.directory.keys, &query, |_| true).map(Json)
+}
+
+/// `DELETE /v1/keys/{id}`
+pub async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    let plan = |directory: &Directory, now| {
+        check_reachable(directory)?;
+        let key = id.parse::<KeyId>().ok().and_then(|id| directory.keys.get(&id));
+        let key = key.ok_or_else(|| Refusal::not_found("key", &id))?;
+        check_not_last(directory, key, now)?;
+        Ok(Plan {
+            kind: EntryKind::KeyDeleted,
+            facts: facts(&KeyView::from(&**key)),
+            writes: vec![Write::Delete(Noun::Key(Arc::clone(key)))],
+            answer: StatusCode::NO_CONTENT,
+        })
+    };
+    gateway.change_tenant(caller.tenant, &caller.key, plan).await
+}
+
+/// Keys are the one thing that the system tenant has for those who can reach it.
+fn check_reachable(directory: &Directory) -> Result<(), Refusal> {
+    if directory.tenant.id == TenantId::SYSTEM {
+        Ok(())
+    } else {
+        check_in_use(&directory.tenant)
+    }
+}
+
+/// Which tenant the new key belongs to, if the caller may make such a key there.
+fn tenant_of(gateway: &Gateway, caller: &TenantCaller, body: &NewKey) -> Result<TenantId, Refusal> {
+    let is_operator = caller.key.role == Role::Operator;
+    if body.role == Role::Operator && !is_operator {
+        return Err(Refusal::new(
+            Code::Forbidden,
+            "only an operator makes keys for operators",
+        ));
+    }
+    // An operator who named no tenant in the header is in the system tenant.
+    let by_header = (caller.tenant != TenantId::SYSTEM).then_some(caller.tenant);
+    let by_body = body
+        .tenant
+        .as_deref()
+        .map(|id| super::tenants::find(gateway, id))
+        .transpose()?;
+    let by_body = by_body.map(|tenant| tenant.id);
+    match (body.role, by_header, by_body) {
+        (Role::Operator, None, None) => Ok(TenantId::SYSTEM),
+        (Role::Operator, ..) => Err(Refusal::new(
+            Code::InvalidField,
+            "`role`: the key of an operator belongs to no tenant; name none",
+        )),
+        (_, Some(tenant), Some(other)) if tenant != other && is_operator => Err(Refusal::new(
+            Code::InvalidField,
+            "`tenant`: it is another than the header `Countersign-Tenant` names",
+        )),
+        // Somebody else's tenant does not exist for this caller.
+        (_, Some(tenant), Some(other)) if tenant != other => {
+            Err(Refusal::not_found("tenant", &other.to_string()))
+        }
+        (_, Some(tenant), _) | (_, None, Some(tenant)) => Ok(tenant),
+        (_, None, None) => {
+            let detail =
+                "an operator names the tenant of a key with `tenant` or the header `Countersign-Tenant`";
+            Err(Refusal::new(Code::TenantRequired, detail))
+        }
+    }
+}
+
+/// Without an operator's key that works, nobody could ever make one again.
+fn check_not_last(directory: &Directory, key: &ApiKey, now: Timestamp) -> Result<(), Refusal> {
+    let works =
+        |other: &ApiKey| other.id != key.id && other.role == Role::Operator && !other.has_expired(now);
+    if key.role != Role::Operator || directory.keys.values().any(|other| works(other)) {
+        return Ok(());
+    }
+    let detail = format!(
+        "`{}` is the last key of an operator that works; make another one first",
+        key.id
+    );
+    Err(Refusal::new(Code::Conflict, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Digest;
+
+    fn key(id: u8, expires_at: Option<Timestamp>) -> ApiKey {
+        ApiKey {
+            id: KeyId::from_bytes([id; 16]),
+            tenant: TenantId::SYSTEM,
+            name: Name::new("first").unwrap(),
+            role: Role::Operator,
+            user: None,
+            digest: Digest::of(b"secret"),
+            created_at: Timestamp::from_millis(0),
+            expires_at,
+        }
+    }
+
+    #[test]
+    fn a_view_has_nothing_of_the_secret() {
+        let view = facts(&KeyView::from(&key(1, None)));
+        let members: Vec<_> = view.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(members.len(), 6, "{members:?}");
+        assert!(!view.to_string().contains("sha256"));
+    }
+
+    #[test]
+    fn an_expired_key_does_not_make_another_one_dispensable() {
+        let tenant = serde_json::json!({"id": TenantId::SYSTEM, "name": "system", "settings": {}, "bucket": null,
+            "status": "active", "created_at": "1970-01-01T00:00:00.000Z"});
+        let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
+        let now = Timestamp::from_millis(10);
+        directory.apply(&Write::Put(Noun::Key(Arc::new(key(1, None)))));
+        directory.apply(&Write::Put(Noun::Key(Arc::new(key(2, Some(now))))));
+        assert_eq!(
+            check_not_last(&directory, &key(1, None), now).unwrap_err().code(),
+            Code::Conflict
+        );
+        directory.apply(&Write::Put(Noun::Key(Arc::new(key(3, None)))));
+        assert!(check_not_last(&directory, &key(1, None), now).is_ok());
+    }
+}
