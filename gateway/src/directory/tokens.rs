@@ -1,0 +1,212 @@
+//! `/v1/agents/{id}/tokens`: what agents sign in with. Several may work at once, so that they can be rotated without a gap.
+
+use super::{OptionalJson, change, check_future, facts, find_agent, read};
+use crate::changes::Plan;
+use crate::gateway::Gateway;
+use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use engine::EntryKind;
+use model::standing::RevokedForGood;
+use model::{AgentId, AgentToken, Directory, Noun, Secret, SecretKind, Timestamp, TokenId, Write};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The most tokens of one agent that may work at once. A rotation needs two; more than this is a leak of the caller's.
+const LIVE_TOKENS_MAX: usize = 32;
+
+/// What a POST says; it may be left out.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewToken {
+    expires_at: Option<Timestamp>,
+}
+
+/// A token as callers see it.
+#[derive(Debug, Clone, Serialize)]
+pub struct TokenView {
+    id: TokenId,
+    created_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+/// A token that was just made, with its secret.
+#[derive(Serialize)]
+pub struct NewTokenView {
+    #[serde(flatten)]
+    view: TokenView,
+    token: String,
+}
+
+impl From<&AgentToken> for TokenView {
+    fn from(token: &AgentToken) -> Self {
+        Self {
+            id: token.id,
+            created_at: token.created_at,
+            expires_at: token.expires_at,
+        }
+    }
+}
+
+/// `POST /v1/agents/{id}/tokens`
+pub async fn create(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(agent): Path<String>,
+    OptionalJson(body): OptionalJson<NewToken>,
+) -> Result<Created<NewTokenView>, Refusal> {
+    let secret = Secret::mint(SecretKind::AgentToken, &*gateway.entropy);
+    let created = change(&gateway, &caller, |directory, now| {
+        let agent = find_agent(directory, &agent)?;
+        check_future(body.expires_at, now)?;
+        if agent.standing.is_revoked() {
+            return Err(RevokedForGood.into());
+        }
+        let token = AgentToken {
+            id: TokenId::new(now, &*gateway.entropy),
+            agent: agent.id,
+            digest: secret.digest(),
+            created_at: now,
+            expires_at: body.expires_at,
+        };
+        mint(directory, token)
+    });
+    let view = created.await?;
+    let token = secret.reveal().to_owned();
+    Ok(Created(NewTokenView { view, token }))
+}
+
+/// `GET /v1/agents/{id}/tokens`
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(agent): Path<String>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Page<TokenView>>, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    let agent = find_agent(&tenant.directory, &agent)?.id;
+    let after = query.after::<TokenId>()?;
+    let tokens = tenant
+        .directory
+        .tokens_of(agent)
+        .filter(|token| after.is_none_or(|after| after < token.id));
+    let page = Page::of(
+        tokens,
+        query.limit()?,
+        |token| token.id.to_string(),
+        |token| TokenView::from(&**token),
+    );
+    Ok(Json(page))
+}
+
+/// `DELETE /v1/agents/{id}/tokens/{token_id}`
+pub async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path((agent, token)): Path<(String, String)>,
+) -> Result<StatusCode, Refusal> {
+    change(&gateway, &caller, |directory, _| {
+        let agent = find_agent(directory, &agent)?.id;
+        let found = token
+            .parse::<TokenId>()
+            .ok()
+            .and_then(|id| directory.tokens.get(&id));
+        // Another agent's token is not found here, or the path would say something that is not so.
+        let found = found.filter(|token| token.agent == agent);
+        let found = found.ok_or_else(|| Refusal::not_found("token", &token))?;
+        Ok(Plan {
+            kind: EntryKind::TokenDeleted,
+            facts: about(agent, &TokenView::from(&**found)),
+            writes: vec![Write::Delete(Noun::Token(Arc::clone(found)))],
+            answer: StatusCode::NO_CONTENT,
+        })
+    })
+    .await
+}
+
+/// Puts a new token in place and clears away those of the agent that have expired, which nobody else would.
+fn mint(directory: &Directory, token: AgentToken) -> Result<Plan<TokenView>, Refusal> {
+    let now = token.created_at;
+    let (expired, live): (Vec<_>, Vec<_>) = directory
+        .tokens_of(token.agent)
+        .partition(|token| token.has_expired(now));
+    if live.len() >= LIVE_TOKENS_MAX {
+        let detail = format!("this agent has {LIVE_TOKENS_MAX} tokens that work; delete one of them first");
+        return Err(Refusal::new(Code::Conflict, detail));
+    }
+    let view = TokenView::from(&token);
+    let mut facts = about(token.agent, &view);
+    facts["expired"] = json!(expired.iter().map(|token| token.id).collect::<Vec<_>>());
+    let mut writes = vec![Write::Put(Noun::Token(Arc::new(token)))];
+    writes.extend(
+        expired
+            .into_iter()
+            .map(|token| Write::Delete(Noun::Token(Arc::clone(token)))),
+    );
+    Ok(Plan {
+        kind: EntryKind::TokenCreated,
+        facts,
+        writes,
+        answer: view,
+    })
+}
+
+fn about(agent: AgentId, view: &TokenView) -> Value {
+    let mut facts = facts(view);
+    facts["agent"] = json!(agent);
+    facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Digest;
+
+    const AGENT: AgentId = AgentId::from_bytes([7; 16]);
+
+    fn token(id: u8, expires_at: Option<i64>) -> AgentToken {
+        AgentToken {
+            id: TokenId::from_bytes([id; 16]),
+            agent: AGENT,
+            digest: Digest::of(&[id]),
+            created_at: Timestamp::from_millis(1_000),
+            expires_at: expires_at.map(Timestamp::from_millis),
+        }
+    }
+
+    fn directory(tokens: impl IntoIterator<Item = AgentToken>) -> Directory {
+        let tenant = json!({"id": model::TenantId::from_bytes([1; 16]), "name": "acme", "settings": {}, "bucket": null,
+            "status": "active", "created_at": "1970-01-01T00:00:00.000Z"});
+        let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
+        for token in tokens {
+            directory.apply(&Write::Put(Noun::Token(Arc::new(token))));
+        }
+        directory
+    }
+
+    #[test]
+    fn the_bound_counts_only_tokens_that_work() {
+        let max = u8::try_from(LIVE_TOKENS_MAX).unwrap();
+        let full = directory((1..=max).map(|id| token(id, None)));
+        assert_eq!(mint(&full, token(99, None)).err().unwrap().code(), Code::Conflict);
+        let expired = directory((1..=max).map(|id| token(id, (id == 1).then_some(1_000))));
+        assert!(mint(&expired, token(99, None)).is_ok());
+    }
+
+    #[test]
+    fn a_new_token_clears_the_expired_ones_away_and_says_so() {
+        let plan = mint(
+            &directory([token(1, Some(999)), token(2, Some(1_001))]),
+            token(3, None),
+        )
+        .unwrap();
+        assert_eq!(plan.writes.len(), 2);
+        assert_eq!(plan.facts["expired"], json!([TokenId::from_bytes([1; 16])]));
+        assert!(
+            !plan.facts.to_string().contains("sha256"),
+            "nothing of the secret is recorded"
+        );
+    }
+}
