@@ -1,0 +1,245 @@
+//! `/v1/tools`: registering tools by hand, with the facts that decisions rest on. Importing them is `import`'s work.
+//!
+//! A tool that is frozen or revoked cannot be deleted: registering it anew would lift the quarantine.
+
+use super::{Upserted, change, facts, find_tool, new_name, page, put, read};
+use crate::changes::Plan;
+use crate::gateway::Gateway;
+use crate::http::{Code, Json, Page, PageQuery, Refusal, TenantCaller};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use engine::EntryKind;
+use model::standing::RevokedForGood;
+use model::{
+    Directory, Name, Noun, Risk, SlashFreeName, Standing, Timestamp, Tool, ToolAccess, ToolAction, Write,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The most actions of one tool: each is a type of the policy schema.
+pub(super) const ACTIONS_MAX: usize = 256;
+/// The longest JSON Schema of an action, in bytes of canonical JSON.
+pub(super) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
+
+/// What a PUT says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolBody {
+    actions: Vec<ActionBody>,
+    #[serde(default)]
+    canary: bool,
+}
+
+/// One action in it. Its facts are required: a fact that nobody stated would be one that nobody thought about.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ActionBody {
+    name: Name,
+    mutates_state: bool,
+    risk: Risk,
+    input_schema: Option<Map<String, Value>>,
+    description: Option<String>,
+}
+
+/// A tool as callers see it.
+#[derive(Debug, Serialize)]
+pub struct ToolView {
+    name: SlashFreeName,
+    actions: Vec<ToolAction>,
+    canary: bool,
+    #[serde(flatten)]
+    standing: Standing,
+    created_at: Timestamp,
+}
+
+impl From<&Tool> for ToolView {
+    fn from(tool: &Tool) -> Self {
+        Self {
+            name: tool.name.clone(),
+            actions: tool.actions.values().cloned().collect(),
+            canary: tool.canary,
+            standing: tool.standing.clone(),
+            created_at: tool.created_at,
+        }
+    }
+}
+
+/// `PUT /v1/tools/{tool}`
+pub async fn put_tool(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+    Json(body): Json<ToolBody>,
+) -> Result<Upserted<ToolView>, Refusal> {
+    let name: SlashFreeName = new_name(&name)?;
+    let canary = body.canary;
+    let actions = read_actions(body.actions)?;
+    change(&gateway, &caller, |directory, now| {
+        let known = directory.tools.get(&name);
+        let tool = registered(known.map(|tool| &**tool), &name, &actions, canary, now)?;
+        let view = ToolView::from(&tool);
+        if known.is_some_and(|known| **known == tool) {
+            return Ok(Plan::nothing(Upserted::Known(view)));
+        }
+        let facts = facts(&view);
+        let answer = Upserted::of(view, known.is_none());
+        Ok(put(
+            EntryKind::ToolPut,
+            Noun::Tool(Arc::new(tool)),
+            &facts,
+            answer,
+        ))
+    })
+    .await
+}
+
+/// `GET /v1/tools`
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Page<ToolView>>, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    page(&tenant.directory.tools, &query, |_| true).map(Json)
+}
+
+/// `GET /v1/tools/{tool}`
+pub async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+) -> Result<Json<ToolView>, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    let tool = find_tool(&tenant.directory, &name)?;
+    Ok(Json(ToolView::from(&**tool)))
+}
+
+/// `DELETE /v1/tools/{tool}`
+pub async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    change(&gateway, &caller, |directory, _| {
+        let tool = find_tool(directory, &name)?;
+        if !tool.standing.is_active() {
+            let standing = tool.standing.as_str();
+            let detail = format!(
+                "`{name}` is {standing}, and deleting it would lift that; it stays until it is active"
+            );
+            return Err(Refusal::new(Code::Conflict, detail));
+        }
+        Ok(deleted(directory, tool))
+    })
+    .await
+}
+
+/// Takes a tool away, and its grants with it: they were for this tool, not for the next one of its name.
+fn deleted(directory: &Directory, tool: &Arc<Tool>) -> Plan<StatusCode> {
+    let mut writes = vec![Write::Delete(Noun::Tool(Arc::clone(tool)))];
+    let mut withdrawn_from = Vec::new();
+    for agent in directory.agents.values() {
+        if matches!(&agent.tools, ToolAccess::Granted(tools) if tools.contains(&tool.name))
+            && let Some(after) = agent.withdraw(tool.name.as_str())
+        {
+            withdrawn_from.push(agent.id);
+            writes.push(Write::Put(Noun::Agent(Arc::new(after))));
+        }
+    }
+    Plan {
+        kind: EntryKind::ToolDeleted,
+        facts: json!({"name": tool.name, "withdrawn_from": withdrawn_from}),
+        writes,
+        answer: StatusCode::NO_CONTENT,
+    }
+}
+
+/// The tool after a PUT: its standing and age stay.
+fn registered(
+    known: Option<&Tool>,
+    name: &SlashFreeName,
+    actions: &BTreeMap<Name, ToolAction>,
+    canary: bool,
+    now: Timestamp,
+) -> Result<Tool, RevokedForGood> {
+    if known.is_some_and(|known| known.standing.is_revoked()) {
+        return Err(RevokedForGood);
+    }
+    let keep_pin = |action: &ToolAction| match known.and_then(|known| known.actions.get(&action.name)) {
+        Some(known) => with_pin_of(known, action),
+        None => action.clone(),
+    };
+    Ok(Tool {
+        name: name.clone(),
+        actions: actions
+            .iter()
+            .map(|(name, action)| (name.clone(), keep_pin(action)))
+            .collect(),
+        canary,
+        standing: known.map_or(Standing::Active, |known| known.standing.clone()),
+        created_at: known.map_or(now, |known| known.created_at),
+    })
+}
+
+/// An imported definition whose facts alone a person corrects is still the pinned one, and what is held stays held.
+fn with_pin_of(known: &ToolAction, action: &ToolAction) -> ToolAction {
+    let mut action = action.clone();
+    if known.input_schema == action.input_schema && known.description == action.description {
+        action.pinned = known.pinned;
+        action.held.clone_from(&known.held);
+    }
+    action
+}
+
+fn read_actions(bodies: Vec<ActionBody>) -> Result<BTreeMap<Name, ToolAction>, Refusal> {
+    check_count(bodies.len())?;
+    let mut actions = BTreeMap::new();
+    for (place, body) in bodies.into_iter().enumerate() {
+        let action = ToolAction {
+            name: body.name.clone(),
+            mutates_state: body.mutates_state,
+            risk: body.risk,
+            input_schema: body.input_schema.map(|schema| Arc::new(Value::Object(schema))),
+            description: body.description,
+            pinned: None,
+            held: None,
+        };
+        check_schema(&action, &format!("actions[{place}].input_schema"))?;
+        if actions.insert(body.name.clone(), action).is_some() {
+            let detail = format!(
+                "`actions[{place}].name`: `{}` stands in the list already",
+                body.name
+            );
+            return Err(Refusal::new(Code::InvalidField, detail));
+        }
+    }
+    Ok(actions)
+}
+
+/// Refuses more actions than a tool may have.
+pub(super) fn check_count(count: usize) -> Result<(), Refusal> {
+    if count <= ACTIONS_MAX {
+        return Ok(());
+    }
+    let detail = format!("a tool has at most {ACTIONS_MAX} actions, this one would have {count}");
+    Err(Refusal::new(Code::InvalidField, detail))
+}
+
+/// Refuses a schema that is longer than it may be.
+pub(super) fn check_schema(action: &ToolAction, place: &str) -> Result<(), Refusal> {
+    let bytes = action
+        .input_schema
+        .as_ref()
+        .map_or(0, |schema| schema.to_string().len());
+    if bytes <= SCHEMA_BYTES_MAX {
+        return Ok(());
+    }
+    let detail = format!("`{place}`: a schema has at most {SCHEMA_BYTES_MAX} bytes, this one has {bytes}");
+    Err(Refusal::new(Code::InvalidField, detail))
+}
+
+#[cfg(test)]
+mod tests;

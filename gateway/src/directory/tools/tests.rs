@@ -1,0 +1,104 @@
+//! Tests of registering a tool by hand that need no gateway.
+
+use super::*;
+use canon::Digest;
+
+const NOW: Timestamp = Timestamp::from_millis(5);
+
+fn actions(json: Value) -> Result<BTreeMap<Name, ToolAction>, Code> {
+    let bodies: Vec<ActionBody> = serde_json::from_value(json).unwrap();
+    read_actions(bodies).map_err(|refusal| refusal.code())
+}
+
+fn send(description: &str, risk: &str) -> BTreeMap<Name, ToolAction> {
+    actions(json!([{"name": "send", "mutates_state": true, "risk": risk, "description": description}]))
+        .unwrap()
+}
+
+fn tool(known: Option<&Tool>, actions: &BTreeMap<Name, ToolAction>) -> Result<Tool, RevokedForGood> {
+    registered(known, &SlashFreeName::new("mail").unwrap(), actions, false, NOW)
+}
+
+/// A tool whose action was imported, and another definition of which waits.
+fn imported() -> Tool {
+    let mut tool = tool(None, &send("sends", "high")).unwrap();
+    let action = tool.actions.values_mut().next().unwrap();
+    action.pinned = Some(Digest::of(b"one"));
+    let mut incoming = action.clone();
+    incoming.pinned = Some(Digest::of(b"two"));
+    *action = action.imported_again(&incoming, NOW);
+    tool
+}
+
+#[test]
+fn facts_are_required() {
+    for missing in ["name", "mutates_state", "risk"] {
+        let mut action = json!({"name": "send", "mutates_state": true, "risk": "high"});
+        action.as_object_mut().unwrap().remove(missing);
+        let error = serde_json::from_value::<ActionBody>(action)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(missing), "{error}");
+    }
+}
+
+#[test]
+fn a_name_that_stands_twice_is_refused() {
+    let twice = json!([{"name": "a", "mutates_state": true, "risk": "low"}, {"name": "a", "mutates_state": false, "risk": "low"}]);
+    assert_eq!(actions(twice), Err(Code::InvalidField));
+}
+
+#[test]
+fn actions_and_schemas_have_a_bound() {
+    let many = |count: usize| {
+        let action = |n| json!({"name": format!("a{n}"), "mutates_state": true, "risk": "low"});
+        actions((0..count).map(action).collect()).map(|actions| actions.len())
+    };
+    assert_eq!(many(ACTIONS_MAX), Ok(ACTIONS_MAX));
+    assert_eq!(many(ACTIONS_MAX + 1), Err(Code::InvalidField));
+    let schema = |bytes: usize| {
+        let frame = json!({"title": ""}).to_string().len();
+        let schema = json!({"title": "x".repeat(bytes - frame)});
+        actions(json!([{"name": "a", "mutates_state": true, "risk": "low", "input_schema": schema}]))
+            .map(|_| ())
+    };
+    assert_eq!(schema(SCHEMA_BYTES_MAX), Ok(()));
+    assert_eq!(schema(SCHEMA_BYTES_MAX + 1), Err(Code::InvalidField));
+}
+
+#[test]
+fn a_frozen_tool_that_is_put_again_stays_frozen_and_keeps_its_age() {
+    let known = tool(None, &send("sends", "high")).unwrap();
+    let frozen = known.with_standing(known.standing.freeze("odd", NOW).unwrap());
+    let later = NOW.plus_millis(1);
+    let name = SlashFreeName::new("mail").unwrap();
+    let again = registered(Some(&frozen), &name, &send("sends more", "low"), true, later).unwrap();
+    assert_eq!((&again.standing, again.created_at), (&frozen.standing, NOW));
+    assert!(again.canary);
+}
+
+#[test]
+fn a_revoked_tool_cannot_be_put_again() {
+    let known = tool(None, &send("sends", "high")).unwrap();
+    let revoked = known.with_standing(known.standing.revoke("stolen", NOW));
+    assert_eq!(tool(Some(&revoked), &send("sends", "high")), Err(RevokedForGood));
+}
+
+#[test]
+fn correcting_facts_keeps_the_pin_and_what_is_held() {
+    let known = imported();
+    let after = tool(Some(&known), &send("sends", "critical")).unwrap();
+    let (before, after) = (&known.actions["send"], &after.actions["send"]);
+    assert_eq!(after.risk, Risk::Critical);
+    assert_eq!((after.pinned, &after.held), (before.pinned, &before.held));
+    assert!(after.held.is_some());
+}
+
+#[test]
+fn another_definition_by_hand_is_not_the_pinned_one() {
+    let after = tool(Some(&imported()), &send("sends to everyone", "high")).unwrap();
+    assert_eq!(
+        (after.actions["send"].pinned, &after.actions["send"].held),
+        (None, &None)
+    );
+}
