@@ -1,0 +1,254 @@
+//! The endpoints of the directory: tenants, keys, teams, users, agents, tools and their limits.
+//!
+//! Each family of endpoints is a file. They share what stands here: finding a noun in the caller's tenant, changing that
+//! tenant, and the shapes that all their answers have. What a change does to ledger and storage is `changes`' work.
+
+pub mod agents;
+pub mod grants;
+pub mod import;
+pub mod keys;
+pub mod quota;
+pub mod standing;
+pub mod teams;
+pub mod tenants;
+pub mod tokens;
+pub mod tools;
+pub mod users;
+
+use crate::changes::Plan;
+use crate::gateway::Gateway;
+use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
+use axum::body::HttpBody;
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use engine::{EntryKind, TenantSnapshot};
+use imbl::OrdMap;
+use model::name::InvalidName;
+use model::{Agent, AgentId, Directory, Noun, SlashFreeName, Tenant, TenantId, Timestamp, Tool, Write};
+use serde::Serialize;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer};
+use serde_json::Value;
+use std::fmt::Display;
+use std::ops::Bound;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What a PUT answers: 201 with a new object, 200 with one that was there.
+pub enum Upserted<T> {
+    /// It is new.
+    New(T),
+    /// It was there, as it is or otherwise.
+    Known(T),
+}
+
+impl<T: Serialize> IntoResponse for Upserted<T> {
+    fn into_response(self) -> Response {
+        match self {
+            Self::New(view) => Created(view).into_response(),
+            Self::Known(view) => Json(view).into_response(),
+        }
+    }
+}
+
+impl<T> Upserted<T> {
+    fn of(view: T, is_new: bool) -> Self {
+        if is_new {
+            Self::New(view)
+        } else {
+            Self::Known(view)
+        }
+    }
+}
+
+/// A JSON body that may be left out, where every member of it may be.
+pub struct OptionalJson<T>(pub T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<Gateway>> for OptionalJson<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
+        if request.body().is_end_stream() {
+            return Ok(Self(T::default()));
+        }
+        Json::from_request(request, gateway)
+            .await
+            .map(|Json(body)| Self(body))
+    }
+}
+
+/// Reads a member that was sent. With `default`, it tells one that is `null` from one that is absent.
+fn sent<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Whether a tenant is there for those who work in it. The system tenant is nobody's, and a deleted one is gone.
+fn is_in_use(tenant: &Tenant) -> bool {
+    tenant.id != TenantId::SYSTEM && tenant.deleted_at.is_none()
+}
+
+fn check_in_use(tenant: &Tenant) -> Result<(), Refusal> {
+    if is_in_use(tenant) {
+        Ok(())
+    } else {
+        Err(Refusal::not_found("tenant", &tenant.id.to_string()))
+    }
+}
+
+/// The caller's tenant as it is now.
+fn read(gateway: &Gateway, caller: &TenantCaller) -> Result<Arc<TenantSnapshot>, Refusal> {
+    let tenant = gateway.tenant(caller.tenant)?;
+    check_in_use(&tenant.directory.tenant)?;
+    Ok(tenant)
+}
+
+/// Changes the caller's tenant.
+async fn change<T>(
+    gateway: &Gateway,
+    caller: &TenantCaller,
+    plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+) -> Result<T, Refusal> {
+    let checked = |directory: &Directory, now| {
+        check_in_use(&directory.tenant)?;
+        plan(directory, now)
+    };
+    gateway.change(caller, checked).await
+}
+
+/// A plan that puts one noun and tells of it by its view.
+fn put<V: Serialize, T>(kind: EntryKind, noun: Noun, view: &V, answer: T) -> Plan<T> {
+    Plan {
+        kind,
+        facts: facts(view),
+        writes: vec![Write::Put(noun)],
+        answer,
+    }
+}
+
+/// A view as facts of an entry.
+fn facts<V: Serialize>(view: &V) -> Value {
+    serde_json::to_value(view).expect("views have string keys and no fallible serializers")
+}
+
+fn find_agent<'d>(directory: &'d Directory, id: &str) -> Result<&'d Arc<Agent>, Refusal> {
+    // What is not an id at all is as absent as one that was never given out.
+    let agent = id
+        .parse::<AgentId>()
+        .ok()
+        .and_then(|id| directory.agents.get(&id));
+    agent.ok_or_else(|| Refusal::not_found("agent", id))
+}
+
+fn find_tool<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<Tool>, Refusal> {
+    directory
+        .tools
+        .get(name)
+        .ok_or_else(|| Refusal::not_found("tool", name))
+}
+
+/// A name that a path gives to something new.
+fn new_name<N: FromStr<Err = InvalidName>>(text: &str) -> Result<N, Refusal> {
+    text.parse()
+        .map_err(|error: InvalidName| Refusal::new(Code::InvalidParameter, error.to_string()))
+}
+
+fn check_future(expires_at: Option<Timestamp>, now: Timestamp) -> Result<(), Refusal> {
+    match expires_at {
+        Some(end) if end <= now => Err(Refusal::new(
+            Code::InvalidField,
+            format!("`expires_at`: `{end}` has passed; it is {now} now"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses names of tools that are not registered.
+fn check_registered<'n>(
+    directory: &Directory,
+    names: impl IntoIterator<Item = &'n SlashFreeName>,
+) -> Result<(), Refusal> {
+    match names
+        .into_iter()
+        .find(|name| !directory.tools.contains_key(name.as_str()))
+    {
+        Some(name) => Err(Refusal::new(
+            Code::InvalidField,
+            format!("`tools`: there is no tool `{name}`"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The page of a map that a caller asks for, of those values that `keep` keeps.
+fn page<K, N, V>(
+    map: &OrdMap<K, Arc<N>>,
+    query: &PageQuery,
+    keep: impl Fn(&N) -> bool,
+) -> Result<Page<V>, Refusal>
+where
+    K: Ord + Display + FromStr,
+    V: for<'n> From<&'n N>,
+{
+    let start = query.after::<K>()?.map_or(Bound::Unbounded, Bound::Excluded);
+    let items = map
+        .range((start, Bound::Unbounded))
+        .filter(|(_, noun)| keep(noun));
+    Ok(Page::of(
+        items,
+        query.limit()?,
+        |(key, _)| key.to_string(),
+        |(_, noun)| V::from(noun),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize, Debug, PartialEq)]
+    struct Patch {
+        #[serde(default, deserialize_with = "sent")]
+        team: Option<Option<String>>,
+        #[serde(default, deserialize_with = "sent")]
+        name: Option<String>,
+    }
+
+    #[test]
+    fn absent_and_null_are_told_apart() {
+        let parse = |text| serde_json::from_str::<Patch>(text);
+        assert_eq!(
+            parse("{}").unwrap(),
+            Patch {
+                team: None,
+                name: None
+            }
+        );
+        assert_eq!(parse(r#"{"team":null}"#).unwrap().team, Some(None));
+        assert_eq!(parse(r#"{"team":"a"}"#).unwrap().team, Some(Some("a".into())));
+        assert!(
+            parse(r#"{"name":null}"#).is_err(),
+            "what cannot be cleared cannot be null"
+        );
+    }
+
+    #[test]
+    fn a_time_that_is_now_has_passed() {
+        let now = Timestamp::from_millis(1_000);
+        assert!(check_future(None, now).is_ok());
+        assert!(check_future(Some(now.plus_millis(1)), now).is_ok());
+        assert_eq!(
+            check_future(Some(now), now).unwrap_err().code(),
+            Code::InvalidField
+        );
+    }
+
+    #[test]
+    fn a_page_begins_after_its_cursor_also_where_that_item_is_gone() {
+        let map: OrdMap<u32, Arc<String>> = [1, 2, 4, 5]
+            .map(|n: u32| (n, Arc::new(n.to_string())))
+            .into_iter()
+            .collect();
+        let query: PageQuery = serde_json::from_str(r#"{"limit":2,"cursor":"3"}"#).unwrap();
+        let page: Page<String> = page(&map, &query, |text| text != "4").unwrap();
+        assert_eq!((page.items, page.next_cursor), (vec!["5".to_owned()], None));
+    }
+}

@@ -1,0 +1,246 @@
+//! `/v1/tenants`: an operator makes, changes and deletes tenants. The system tenant is not among them.
+//!
+//! A deleted tenant's credentials stop working and its ledger stays; for this API it is gone.
+
+use super::{check_in_use, facts, is_in_use, put};
+use crate::changes::Plan;
+use crate::gateway::Gateway;
+use crate::http::{Code, Created, Json, KeyCaller, Page, PageQuery, Refusal, json};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use engine::EntryKind;
+use model::{Directory, Name, Noun, Settings, Standing, Tenant, TenantId, Timestamp, Write};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// What a POST says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewTenant {
+    name: Name,
+    #[serde(default)]
+    settings: Settings,
+}
+
+/// What a PATCH says. Members of `settings` replace those of the same name; `null` takes one away.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantPatch {
+    #[serde(default, deserialize_with = "super::sent")]
+    name: Option<Name>,
+    #[serde(default)]
+    settings: Map<String, Value>,
+}
+
+/// A tenant as operators see it.
+#[derive(Debug, Serialize)]
+pub struct TenantView {
+    id: TenantId,
+    name: Name,
+    settings: Settings,
+    #[serde(flatten)]
+    standing: Standing,
+    created_at: Timestamp,
+}
+
+impl From<&Tenant> for TenantView {
+    fn from(tenant: &Tenant) -> Self {
+        Self {
+            id: tenant.id,
+            name: tenant.name.clone(),
+            settings: tenant.settings.clone(),
+            standing: tenant.standing.clone(),
+            created_at: tenant.created_at,
+        }
+    }
+}
+
+/// `POST /v1/tenants`
+pub async fn create(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<KeyCaller>,
+    Json(body): Json<NewTenant>,
+) -> Result<Created<TenantView>, Refusal> {
+    let now = gateway.clock.now();
+    let tenant = Arc::new(Tenant {
+        id: TenantId::new(now, &*gateway.entropy),
+        name: body.name,
+        settings: body.settings,
+        standing: Standing::Active,
+        bucket: None,
+        created_at: now,
+        deleted_at: None,
+    });
+    gateway.create_tenant(&caller.key, Arc::clone(&tenant)).await?;
+    Ok(Created(TenantView::from(&*tenant)))
+}
+
+/// `GET /v1/tenants`
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Page<TenantView>>, Refusal> {
+    let after = query.after::<TenantId>()?;
+    let snapshot = Arc::clone(&gateway.snapshot.load());
+    let tenants = snapshot.tenants().map(|(_, tenant)| &tenant.directory.tenant);
+    let tenants = tenants.filter(|tenant| after.is_none_or(|after| after < tenant.id) && is_in_use(tenant));
+    let page = Page::of(
+        tenants,
+        query.limit()?,
+        |tenant| tenant.id.to_string(),
+        |tenant| TenantView::from(&**tenant),
+    );
+    Ok(Json(page))
+}
+
+/// `GET /v1/tenants/{id}`
+pub async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    Path(id): Path<String>,
+) -> Result<Json<TenantView>, Refusal> {
+    find(&gateway, &id).map(|tenant| Json(TenantView::from(&*tenant)))
+}
+
+/// `PATCH /v1/tenants/{id}`
+pub async fn patch(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<KeyCaller>,
+    Path(id): Path<String>,
+    Json(body): Json<TenantPatch>,
+) -> Result<Json<TenantView>, Refusal> {
+    let changed = change_one(&gateway, &caller, &id, |directory, _| {
+        let before = &directory.tenant;
+        let after = Arc::new(Tenant {
+            name: body.name.clone().unwrap_or_else(|| before.name.clone()),
+            settings: merge(&before.settings, &body.settings)?,
+            ..(**before).clone()
+        });
+        let view = TenantView::from(&*after);
+        if after == *before {
+            return Ok(Plan::nothing(view));
+        }
+        let facts = facts(&view);
+        Ok(put(EntryKind::TenantUpdated, Noun::Tenant(after), &facts, view))
+    });
+    changed.await.map(Json)
+}
+
+/// `DELETE /v1/tenants/{id}`
+pub async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<KeyCaller>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    change_one(&gateway, &caller, &id, |directory, now| {
+        let after = Arc::new(Tenant {
+            deleted_at: Some(now),
+            ..(*directory.tenant).clone()
+        });
+        Ok(Plan {
+            kind: EntryKind::TenantDeleted,
+            facts: json!({"id": after.id, "name": after.name, "deleted_at": now}),
+            writes: vec![Write::Put(Noun::Tenant(after))],
+            answer: StatusCode::NO_CONTENT,
+        })
+    })
+    .await
+}
+
+/// A tenant that is in use.
+pub(super) fn find(gateway: &Gateway, id: &str) -> Result<Arc<Tenant>, Refusal> {
+    let snapshot = gateway.snapshot.load();
+    let tenant = id.parse().ok().and_then(|id| snapshot.tenant(id));
+    let tenant = tenant
+        .map(|tenant| &tenant.directory.tenant)
+        .filter(|tenant| is_in_use(tenant));
+    tenant.cloned().ok_or_else(|| Refusal::not_found("tenant", id))
+}
+
+/// Changes a tenant itself, in the name of an operator.
+pub(super) async fn change_one<T>(
+    gateway: &Gateway,
+    caller: &KeyCaller,
+    id: &str,
+    plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+) -> Result<T, Refusal> {
+    let id = find(gateway, id)?.id;
+    let checked = |directory: &Directory, now| {
+        check_in_use(&directory.tenant)?;
+        plan(directory, now)
+    };
+    gateway.change_tenant(id, &caller.key, checked).await
+}
+
+/// The settings with these members in place of their own.
+fn merge(before: &Settings, members: &Map<String, Value>) -> Result<Settings, Refusal> {
+    let mut merged = match facts(before) {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    for (name, value) in members {
+        if value.is_null() {
+            check_known(name)?;
+            merged.remove(name);
+        } else {
+            merged.insert(name.clone(), value.clone());
+        }
+    }
+    read_settings(&merged)
+}
+
+/// Refuses to take away what never was a setting: it would look as if it had worked.
+fn check_known(name: &str) -> Result<(), Refusal> {
+    let alone = Map::from_iter([(name.to_owned(), Value::Null)]);
+    match read_settings(&alone) {
+        Err(refusal) if refusal.code() == Code::UnknownField => Err(refusal),
+        _ => Ok(()),
+    }
+}
+
+fn read_settings(members: &Map<String, Value>) -> Result<Settings, Refusal> {
+    // In its place, so that an error names the field as the caller knows it.
+    #[derive(Deserialize)]
+    struct Place {
+        settings: Settings,
+    }
+    json::from_text::<Place>(&json!({"settings": members}).to_string()).map(|place| place.settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn merged(members: Value) -> Result<Value, Code> {
+        let before = json!({"context_attributes": {"region": "String"}});
+        let before: Settings = serde_json::from_value(before).unwrap();
+        let Value::Object(members) = members else {
+            panic!("settings are an object")
+        };
+        merge(&before, &members)
+            .map(|settings| facts(&settings))
+            .map_err(|refusal| refusal.code())
+    }
+
+    #[test]
+    fn a_setting_is_replaced_kept_or_taken_away() {
+        assert_eq!(
+            merged(json!({})),
+            Ok(json!({"context_attributes": {"region": "String"}}))
+        );
+        let replaced = json!({"context_attributes": {"level": "Long"}});
+        assert_eq!(merged(replaced.clone()), Ok(replaced));
+        assert_eq!(merged(json!({"context_attributes": null})), Ok(json!({})));
+    }
+
+    #[test]
+    fn what_is_no_setting_can_neither_be_set_nor_taken_away() {
+        assert_eq!(merged(json!({"colour": "red"})), Err(Code::UnknownField));
+        assert_eq!(merged(json!({"colour": null})), Err(Code::UnknownField));
+        assert_eq!(
+            merged(json!({"context_attributes": {"level": "Float"}})),
+            Err(Code::InvalidField)
+        );
+    }
+}
