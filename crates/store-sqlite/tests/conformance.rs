@@ -1,4 +1,8 @@
 //! The promises of storage, asked of SQLite.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a fixture that cannot be set up fails its test"
+)]
 
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex};

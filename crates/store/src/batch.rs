@@ -199,3 +199,85 @@ impl Batch {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::sample::{Ask, Chain};
+
+    /// Two tenants that take turns: decisions, an outcome and a write.
+    fn whole() -> Batch {
+        let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+        let mut batch = Batch::default();
+        let decided = one.decision(&mut batch, &Ask::default());
+        two.decision(&mut batch, &Ask::default());
+        one.outcome(&mut batch, decided);
+        two.put_agent(&mut batch, 1, "builder");
+        batch
+    }
+
+    fn spoilt(spoil: impl FnOnce(&mut Batch)) -> MalformedBatch {
+        let mut batch = whole();
+        spoil(&mut batch);
+        batch.check().unwrap_err()
+    }
+
+    #[test]
+    fn chains_that_take_turns_hang_together() {
+        assert_eq!(whole().check(), Ok(()));
+        assert_eq!(Batch::default().check(), Ok(()));
+    }
+
+    #[test]
+    fn entries_out_of_order_missing_or_of_another_history_are_a_gap() {
+        let (one, two) = (Chain::new(1).tenant, Chain::new(2).tenant);
+        let gap = |tenant, seq| MalformedBatch::Gap { tenant, seq };
+        assert_eq!(spoilt(|batch| batch.entries.swap(0, 2)), gap(one, 2));
+        assert_eq!(spoilt(|batch| drop(batch.entries.remove(1))), gap(two, 2));
+        assert_eq!(
+            spoilt(|batch| batch.entries[3].prev = Digest::of(b"other")),
+            gap(two, 2)
+        );
+        assert_eq!(spoilt(|batch| batch.advances[0].from.seq = u64::MAX), gap(one, 1));
+    }
+
+    #[test]
+    fn an_end_that_no_entry_reaches_is_noticed() {
+        let two = Chain::new(2).tenant;
+        let elsewhere = MalformedBatch::EndsElsewhere(two);
+        assert_eq!(spoilt(|batch| batch.advances[1].to.seq += 1), elsewhere);
+        assert_eq!(
+            spoilt(|batch| batch.advances[1].to.hash = Digest::ZERO),
+            elsewhere
+        );
+        assert_eq!(spoilt(|batch| drop(batch.entries.pop())), elsewhere);
+    }
+
+    #[test]
+    fn every_row_needs_an_advance_and_an_entry_of_its_own() {
+        let (one, two) = (Chain::new(1).tenant, Chain::new(2).tenant);
+        let without = |tenant, seq| MalformedBatch::WithoutEntry { tenant, seq };
+        assert_eq!(spoilt(|batch| batch.decisions[0].seq = 3), without(one, 3));
+        assert_eq!(spoilt(|batch| batch.decisions[1].seq = 0), without(two, 0));
+        assert_eq!(spoilt(|batch| batch.outcomes[0].seq = 9), without(one, 9));
+        let twice = spoilt(|batch| batch.advances.push(batch.advances[0]));
+        assert_eq!(twice, MalformedBatch::AdvancesTwice(one));
+        let nobody = Chain::new(3).tenant;
+        assert_eq!(
+            spoilt(|batch| batch.writes[0].0 = nobody),
+            MalformedBatch::DoesNotAdvance(nobody)
+        );
+        assert_eq!(
+            spoilt(|batch| batch.entries[0].tenant = nobody),
+            MalformedBatch::DoesNotAdvance(nobody)
+        );
+    }
+
+    #[test]
+    fn two_decisions_cannot_share_an_entry() {
+        let mut chain = Chain::new(1);
+        let mut batch = chain.decisions(1);
+        batch.decisions.push(chain.decision_row(&Ask::default()));
+        assert_eq!(batch.check(), Err(MalformedBatch::SharedEntry));
+    }
+}

@@ -3,6 +3,7 @@
 //! A backend says how a store of its own is opened and opened again ([`Fixture`]) and calls
 //! [`conformance_tests!`](crate::conformance_tests), so a promise that is added here is asked of all of them at once. A
 //! function returns if the promise is kept and panics if not.
+#![expect(clippy::unwrap_used, reason = "these are tests: a panic is a broken promise")]
 
 pub mod commits;
 pub mod directories;

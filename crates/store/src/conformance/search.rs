@@ -54,102 +54,42 @@ async fn six(store: &dyn Store) -> Chain {
     chain
 }
 
+/// A filter of which one thing is set.
+fn only(set: impl FnOnce(&mut DecisionFilter)) -> DecisionFilter {
+    let mut filter = DecisionFilter::default();
+    set(&mut filter);
+    filter
+}
+
 /// Each filter alone.
 pub async fn every_filter_finds_what_it_names_and_nothing_else(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let chain = six(&*store).await;
-    let all = DecisionFilter::default;
     let cases = [
-        (all(), vec![6, 5, 4, 3, 2, 1]),
+        (DecisionFilter::default(), vec![6, 5, 4, 3, 2, 1]),
+        (only(|filter| filter.agent = Some(agent_id(2))), vec![2]),
+        (only(|filter| filter.agent = Some(agent_id(3))), vec![]),
+        (only(|filter| filter.tool = Some(name("shell"))), vec![3]),
+        (only(|filter| filter.tool = Some(name("Shell"))), vec![]),
+        (only(|filter| filter.action = Some(name("read"))), vec![4]),
+        (only(|filter| filter.verdict = Some(Verdict::Deny)), vec![6, 5]),
         (
-            DecisionFilter {
-                agent: Some(agent_id(2)),
-                ..all()
-            },
-            vec![2],
-        ),
-        (
-            DecisionFilter {
-                agent: Some(agent_id(3)),
-                ..all()
-            },
-            vec![],
-        ),
-        (
-            DecisionFilter {
-                tool: Some(name("shell")),
-                ..all()
-            },
-            vec![3],
-        ),
-        (
-            DecisionFilter {
-                tool: Some(name("Shell")),
-                ..all()
-            },
-            vec![],
-        ),
-        (
-            DecisionFilter {
-                action: Some(name("read")),
-                ..all()
-            },
-            vec![4],
-        ),
-        (
-            DecisionFilter {
-                verdict: Some(Verdict::Deny),
-                ..all()
-            },
-            vec![6, 5],
-        ),
-        (
-            DecisionFilter {
-                verdict: Some(Verdict::Allow),
-                ..all()
-            },
+            only(|filter| filter.verdict = Some(Verdict::Allow)),
             vec![4, 3, 2, 1],
         ),
         (
-            DecisionFilter {
-                verdict: Some(Verdict::RequireApproval),
-                ..all()
-            },
+            only(|filter| filter.verdict = Some(Verdict::RequireApproval)),
             vec![],
         ),
         (
-            DecisionFilter {
-                reason: Some(ReasonCode::UnknownTool),
-                ..all()
-            },
+            only(|filter| filter.reason = Some(ReasonCode::UnknownTool)),
             vec![5],
         ),
+        (only(|filter| filter.run_id = Some(name("run-1"))), vec![6]),
+        (only(|filter| filter.from = Some(at(4))), vec![6, 5, 4]),
+        (only(|filter| filter.to = Some(at(4))), vec![3, 2, 1]),
         (
-            DecisionFilter {
-                run_id: Some(name("run-1")),
-                ..all()
-            },
-            vec![6],
-        ),
-        (
-            DecisionFilter {
-                from: Some(at(4)),
-                ..all()
-            },
-            vec![6, 5, 4],
-        ),
-        (
-            DecisionFilter {
-                to: Some(at(4)),
-                ..all()
-            },
-            vec![3, 2, 1],
-        ),
-        (
-            DecisionFilter {
-                text: Some("\"tool\":\"shell\"".into()),
-                ..all()
-            },
+            only(|filter| filter.text = Some("\"tool\":\"shell\"".into())),
             vec![3],
         ),
     ];
@@ -212,10 +152,7 @@ pub async fn a_text_is_found_whatever_its_case_and_taken_literally(fixture: &dyn
         ("KELVIN", vec![6]),
         ("\\", vec![]),
     ] {
-        let filter = DecisionFilter {
-            text: Some(text.into()),
-            ..DecisionFilter::default()
-        };
+        let filter = only(|filter| filter.text = Some(text.into()));
         assert_eq!(found(&*store, &chain, &filter).await, expected, "{text}");
     }
 }
@@ -282,19 +219,13 @@ pub async fn a_rare_match_far_back_is_found(fixture: &dyn Fixture) {
             commit(&*store, &chain.decisions(1_000)).await;
         }
     }
-    let rare = DecisionFilter {
-        tool: Some(name("rare")),
-        ..DecisionFilter::default()
-    };
+    let rare = only(|filter| filter.tool = Some(name("rare")));
     assert_eq!(found(&*store, &chain, &rare).await, [18_003, 9_002, 1]);
     let first = store.decisions(chain.tenant, &rare, None, 2).await.unwrap();
     assert_eq!(
         first.iter().map(|decision| decision.seq).collect::<Vec<_>>(),
         [18_003, 9_002]
     );
-    let text = DecisionFilter {
-        text: Some("übung".into()),
-        ..DecisionFilter::default()
-    };
+    let text = only(|filter| filter.text = Some("übung".into()));
     assert_eq!(found(&*store, &chain, &text).await, [18_003, 9_002, 1]);
 }

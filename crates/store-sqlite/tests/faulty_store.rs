@@ -1,0 +1,98 @@
+//! The store that fails on command, around a real one: it has to fail exactly as planned, or what is tested with it is
+//! not what it says.
+#![expect(clippy::unwrap_used, reason = "a set-up that fails, fails its test")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::conformance::load;
+use store::conformance::sample::Chain;
+use store::faults::{Fault, FaultyStore};
+use store::{CommitError, Journal, Store, StoreError};
+use store_sqlite::SqliteStore;
+
+struct Scene {
+    store: FaultyStore<dyn Store>,
+    chain: Chain,
+    _folder: tempfile::TempDir,
+}
+
+async fn scene() -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/ledger.db", folder.path().display());
+    let mut chain = Chain::new(1);
+    let real: Arc<dyn Store> = Arc::new(SqliteStore::open(&url).await.unwrap());
+    real.commit(&chain.decisions(1)).await.unwrap();
+    Scene {
+        store: FaultyStore::new(real),
+        chain,
+        _folder: folder,
+    }
+}
+
+impl Scene {
+    /// What one commit reports, and whether it is there.
+    async fn commit(&mut self) -> (Result<(), CommitError>, bool) {
+        let mut next = self.chain.clone();
+        let outcome = self.store.commit(&next.decisions(2)).await;
+        let head = load(&**self.store.inner()).await[0].head;
+        assert!(head == next.head || head == self.chain.head);
+        if head == next.head {
+            self.chain = next;
+            return (outcome, true);
+        }
+        (outcome, false)
+    }
+}
+
+#[tokio::test]
+async fn each_fault_does_what_it_is_called() {
+    let mut scene = scene().await;
+    scene.store.plan([
+        Fault::Lose,
+        Fault::LoseUnknown,
+        Fault::KeepButReportUnknown,
+        Fault::HeadMoved,
+        Fault::Pass,
+    ]);
+    assert!(matches!(
+        scene.commit().await,
+        (Err(CommitError::NotWritten(_)), false)
+    ));
+    assert!(matches!(
+        scene.commit().await,
+        (Err(CommitError::Unknown(_)), false)
+    ));
+    assert!(matches!(
+        scene.commit().await,
+        (Err(CommitError::Unknown(_)), true)
+    ));
+    let tenant = scene.chain.tenant;
+    let (outcome, kept) = scene.commit().await;
+    assert!(matches!(outcome, Err(CommitError::HeadMoved { tenant: named }) if named == tenant));
+    assert!(!kept);
+    assert!(matches!(scene.commit().await, (Ok(()), true)));
+    assert!(
+        matches!(scene.commit().await, (Ok(()), true)),
+        "after the plan everything passes"
+    );
+}
+
+#[tokio::test]
+async fn a_delayed_commit_comes_later_and_lands() {
+    let mut scene = scene().await;
+    scene.store.plan([Fault::Delay(Duration::from_millis(50))]);
+    let begin = Instant::now();
+    assert!(matches!(scene.commit().await, (Ok(()), true)));
+    assert!(begin.elapsed() >= Duration::from_millis(50));
+}
+
+#[tokio::test]
+async fn reads_fail_until_they_are_allowed_again() {
+    let scene = scene().await;
+    scene.store.fail_reads(true);
+    let keys = [scene.chain.key("r-1")];
+    let error = scene.store.find_requests(&keys).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    scene.store.fail_reads(false);
+    assert!(scene.store.find_requests(&keys).await.unwrap().is_empty());
+}
