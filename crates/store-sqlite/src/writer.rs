@@ -143,6 +143,12 @@ impl Writer {
     pub(crate) fn connection(&mut self) -> Option<&mut SqliteConnection> {
         self.connection.as_mut()
     }
+
+    /// Drops the connection, for tests of what comes after.
+    #[cfg(test)]
+    pub(crate) fn lose_connection(&mut self) {
+        self.connection = None;
+    }
 }
 
 async fn close(connection: SqliteConnection) {

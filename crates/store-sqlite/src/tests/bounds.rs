@@ -1,0 +1,114 @@
+//! What must not grow: the write-ahead log, whatever is written and read at the same time.
+
+use super::{Folder, write_three};
+use crate::SqliteStore;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::conformance::sample::{Ask, Chain};
+use store::{Batch, Records};
+
+/// Frames that the log may have in these tests: 2 MiB.
+const FRAMES_MAX: i64 = 512;
+
+fn log_bytes(folder: &Folder) -> u64 {
+    let mut path = folder.path().into_os_string();
+    path.push("-wal");
+    std::fs::metadata(path).map_or(0, |file| file.len())
+}
+
+fn one_megabyte(chain: &mut Chain) -> Batch {
+    let mut batch = Batch::default();
+    for _ in 0..100 {
+        let text = "x".repeat(10_000);
+        chain.decision(
+            &mut batch,
+            &Ask {
+                text,
+                ..Ask::default()
+            },
+        );
+    }
+    batch
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_stays_bounded_while_commits_never_pause_and_readers_read() {
+    let folder = Folder::new();
+    let store = Arc::new(
+        SqliteStore::open_bounded(&folder.url(), FRAMES_MAX)
+            .await
+            .unwrap(),
+    );
+    let mut chain = Chain::new(1);
+    let tenant = chain.tenant;
+    let reading = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            loop {
+                store.entries(tenant, 0, 20).await.unwrap();
+            }
+        })
+    };
+    let begin = Instant::now();
+    let (mut written, mut largest) = (0, 0);
+    while begin.elapsed() < Duration::from_secs(3) || written < 60 {
+        store::conformance::commit(&*store, &one_megabyte(&mut chain)).await;
+        written += 1;
+        largest = largest.max(log_bytes(&folder));
+    }
+    reading.abort();
+    assert!(reading.await.unwrap_err().is_cancelled(), "the reader failed");
+    // Between two checkpoints commits go on, so the bound is kept within what a tenth of a second writes.
+    assert!(
+        largest < written * 1_000_000 / 2,
+        "{largest} bytes of log after {written} MB"
+    );
+    store.close().await;
+    assert_eq!(log_bytes(&folder), 0);
+}
+
+#[tokio::test]
+async fn what_was_committed_moves_into_the_database_soon() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    store::conformance::commit(&store, &one_megabyte(&mut Chain::new(1))).await;
+    let begin = Instant::now();
+    // Only a checkpoint writes to the file of the database.
+    while std::fs::metadata(folder.path()).unwrap().len() < 1_000_000 {
+        assert!(begin.elapsed() < Duration::from_secs(5), "nothing was moved");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_reader_that_never_ends_delays_the_log_but_not_the_commits() {
+    let folder = Folder::new();
+    let store = SqliteStore::open_bounded(&folder.url(), FRAMES_MAX)
+        .await
+        .unwrap();
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let mut stranger = folder.stranger().await;
+    sqlx::query("BEGIN").execute(&mut stranger).await.unwrap();
+    let seen: i64 = sqlx::query_scalar("SELECT count(*) FROM audit_events")
+        .fetch_one(&mut stranger)
+        .await
+        .unwrap();
+    assert_eq!(seen, 3);
+    for _ in 0..10 {
+        let begin = Instant::now();
+        store::conformance::commit(&store, &one_megabyte(&mut chain)).await;
+        assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+    }
+    sqlx::query("ROLLBACK").execute(&mut stranger).await.unwrap();
+    for _ in 0..30 {
+        store::conformance::commit(&store, &one_megabyte(&mut chain)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    // After the reader has gone the log starts over, instead of growing to the 40 MB that were written.
+    assert!(
+        log_bytes(&folder) < 30_000_000,
+        "{} bytes of log",
+        log_bytes(&folder)
+    );
+}

@@ -1,0 +1,207 @@
+//! Who may open what, and with which settings.
+
+use super::{Folder, head, write_three};
+use crate::OpenError;
+use sqlx::{Connection, Row, SqliteConnection};
+use std::error::Error;
+use store::conformance::sample::Chain;
+use store::{CommitError, Journal, Records, StoreError};
+
+async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String {
+    let row = sqlx::query(name).fetch_one(connection).await.unwrap();
+    // Unchecked: some are numbers, and SQLite writes those as text too.
+    row.try_get_unchecked(0).unwrap()
+}
+
+#[tokio::test]
+async fn the_writer_syncs_every_commit_and_never_checkpoints() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut writer = store.writer.lock().await;
+    let connection = writer.connection().unwrap();
+    for (name, value) in [
+        ("PRAGMA synchronous", "2"),
+        ("PRAGMA journal_mode", "wal"),
+        ("PRAGMA wal_autocheckpoint", "0"),
+        ("PRAGMA foreign_keys", "0"),
+        ("PRAGMA page_size", "4096"),
+        ("PRAGMA journal_size_limit", "67108864"),
+        ("PRAGMA busy_timeout", "500"),
+    ] {
+        assert_eq!(pragma(connection, name).await, value, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_writer_that_had_to_be_opened_anew_syncs_too() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    store.writer.lock().await.lose_connection();
+    write_three(&store, &mut chain).await;
+    let mut writer = store.writer.lock().await;
+    assert_eq!(
+        pragma(writer.connection().unwrap(), "PRAGMA synchronous").await,
+        "2"
+    );
+}
+
+#[tokio::test]
+async fn readers_cannot_write() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let error = sqlx::query("DELETE FROM tenants")
+        .execute(&store.readers)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("readonly"), "{error}");
+}
+
+#[tokio::test]
+async fn a_second_store_on_the_same_file_is_refused_until_the_first_is_closed() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let error = folder.refused().await;
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    assert!(
+        error.to_string().contains("ledger.db` is in use by process"),
+        "{error}"
+    );
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    store.close().await;
+    assert_eq!(head(&folder.open().await).await, chain.head);
+}
+
+#[tokio::test]
+async fn a_store_that_was_dropped_gives_the_file_back() {
+    let folder = Folder::new();
+    drop(folder.open().await);
+    folder.open().await;
+}
+
+#[tokio::test]
+async fn a_closed_store_refuses_everything_and_leaves_one_file_and_its_lock() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    store.close().await;
+    store.close().await;
+    let error = store.commit(&chain.decisions(1)).await.unwrap_err();
+    assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+    let error = store.size_bytes().await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    let left = std::fs::read_dir(folder.0.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<_> = left.collect();
+    left.sort();
+    assert_eq!(left, ["ledger.db", "ledger.db.lock"]);
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_refused_with_both_versions() {
+    let folder = Folder::new();
+    folder.open().await.close().await;
+    let mut stranger = folder.stranger().await;
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'from the future', TRUE, x'00', 0)",
+    )
+    .execute(&mut stranger)
+    .await
+    .unwrap();
+    stranger.close().await.unwrap();
+    let error = folder.refused().await;
+    assert!(matches!(error, OpenError::Newer { found: 9999, .. }), "{error}");
+    assert!(error.to_string().contains("start a newer version"), "{error}");
+    // Refusing gave the claim back: the reason stays the same.
+    assert!(matches!(folder.refused().await, OpenError::Newer { .. }));
+}
+
+#[tokio::test]
+async fn a_migration_that_was_changed_afterwards_is_refused() {
+    let folder = Folder::new();
+    folder.open().await.close().await;
+    let mut stranger = folder.stranger().await;
+    let change = sqlx::query("UPDATE _sqlx_migrations SET checksum = x'00' WHERE version = 1");
+    change.execute(&mut stranger).await.unwrap();
+    stranger.close().await.unwrap();
+    let error = folder.refused().await;
+    assert!(matches!(error, OpenError::Migrate { .. }), "{error}");
+    assert!(
+        error.source().unwrap().to_string().contains("migration 1"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_database_of_another_program_is_refused_and_not_touched() {
+    let folder = Folder::new();
+    let mut stranger = folder.stranger().await;
+    sqlx::query("CREATE TABLE theirs (a)")
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    stranger.close().await.unwrap();
+    let before = std::fs::read(folder.path()).unwrap();
+    let error = folder.refused().await;
+    assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+    assert_eq!(std::fs::read(folder.path()).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_by_name() {
+    let folder = Folder::new();
+    std::fs::write(folder.path(), "notes, and not a database at all. ".repeat(100)).unwrap();
+    let error = folder.refused().await;
+    assert!(matches!(error, OpenError::Database { .. }), "{error}");
+    assert!(error.to_string().contains("ledger.db"), "{error}");
+    assert!(
+        error.source().unwrap().to_string().contains("not a database"),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_was_recorded_cannot_be_rewritten_by_hand() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    write_three(&store, &mut Chain::new(1)).await;
+    let mut stranger = folder.stranger().await;
+    for statement in [
+        "UPDATE audit_events SET body = '{}'",
+        "DELETE FROM audit_events",
+        "UPDATE decisions SET reason = 'policy_permits'",
+        "DELETE FROM decisions",
+        "UPDATE receipts SET bytes = x''",
+        "DELETE FROM receipts",
+    ] {
+        let error = sqlx::query(statement)
+            .execute(&mut stranger)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("not rewritten") || error.contains("not deleted"),
+            "{statement}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_no_program_wrote_is_an_error_that_names_it() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let mut stranger = folder.stranger().await;
+    let change = sqlx::query("UPDATE tenants SET head_hash = x'00'");
+    change.execute(&mut stranger).await.unwrap();
+    let error = store::Directories::load(&store).await.unwrap_err();
+    let expected =
+        "the database holds something unreadable: `head_hash` of row 1 of `tenants` is not 32 bytes";
+    assert_eq!(error.to_string(), expected);
+}
