@@ -1,0 +1,192 @@
+//! `countersign verify FILE`: whether an exported ledger is what was recorded, without a gateway and without a network.
+//!
+//! It reads a line at a time, so a file of any size takes the same memory. That nothing was cut off the end of the file,
+//! only a head or a receipt kept elsewhere can show; so it says where the file ends.
+
+use ledger::{Anchor, Report, Unverified, Verifier};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The longest line: well above the largest entry, which tells of a tool with all its schemas.
+const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// The file is not an unbroken ledger.
+const NOT_VERIFIED: u8 = 1;
+/// There is no such file, or it cannot be read.
+const NOT_READABLE: u8 = 2;
+
+/// Why a file is not verified.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    /// No export has such a line.
+    #[error("line {0} has more than {LINE_BYTES_MAX} bytes")]
+    LineTooLong(u64),
+    /// It is not an unbroken ledger.
+    #[error(transparent)]
+    Unverified(#[from] Unverified),
+}
+
+/// Verifies a file, or what comes in if it is `-`, and says what was found: on one line, and by the exit code.
+pub fn run(file: &Path) -> ExitCode {
+    let is_stdin = file == Path::new("-");
+    let name = if is_stdin { "standard input".to_owned() } else { file.display().to_string() };
+    let verified = if is_stdin { verify(&mut io::stdin().lock()) } else { verify_file(file) };
+    let (code, line) = match verified {
+        Ok(report) => (ExitCode::SUCCESS, format!("{name}: {}", describe(&report))),
+        Err(failure) => (failure.exit_code(), format!("{name}: NOT VERIFIED: {failure}")),
+    };
+    let written = match code == ExitCode::SUCCESS {
+        true => writeln!(io::stdout(), "{line}"),
+        false => writeln!(io::stderr(), "{line}"),
+    };
+    // A success that nobody was told of is none.
+    if written.is_ok() { code } else { ExitCode::from(NOT_READABLE) }
+}
+
+fn verify_file(file: &Path) -> Result<Report, Failure> {
+    verify(&mut BufReader::new(File::open(file)?))
+}
+
+/// Verifies an export.
+pub fn verify(export: &mut impl BufRead) -> Result<Report, Failure> {
+    let mut verifier = Verifier::from_first_entry();
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        let length = export.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if length == 0 {
+            break;
+        }
+        if length as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n") {
+            return Err(Failure::LineTooLong(number));
+        }
+        if verifier.push_line(&line).is_err() {
+            break;
+        }
+    }
+    Ok(verifier.finish()?)
+}
+
+fn describe(report: &Report) -> String {
+    let Report { checked, tenant, first, head, .. } = report;
+    let entries = if *checked == 1 { "entry" } else { "entries" };
+    let anchor = match report.anchor {
+        Anchor::Genesis => "anchored at seq 1".to_owned(),
+        Anchor::Head(_) | Anchor::None { .. } => {
+            format!("NOT anchored at seq 1: what comes before seq {first} was not seen")
+        }
+    };
+    let erased = match report.erased {
+        0 => String::new(),
+        erased => format!(", {erased} without a body"),
+    };
+    format!(
+        "verified {checked} {entries} of {tenant}, seq {first} to {}{erased}, head {}, {anchor}",
+        head.seq, head.hash
+    )
+}
+
+impl Failure {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Unreadable(_) => ExitCode::from(NOT_READABLE),
+            Self::LineTooLong(_) | Self::Unverified(_) => ExitCode::from(NOT_VERIFIED),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Digest;
+    use ledger::{Entry, EntryHeader, Head};
+
+    const TENANT: &str = "tnt_00000000000000000000000000";
+
+    /// A ledger of so many entries, a line each.
+    fn lines(count: u64) -> Vec<String> {
+        let mut head = Head::GENESIS;
+        let mut lines = Vec::new();
+        for seq in 1..=count {
+            let body = format!("{{\"n\":{seq}}}");
+            let header = EntryHeader {
+                tenant: TENANT,
+                seq,
+                kind: "decision",
+                at: "2026-01-31T09:30:00.000Z",
+                prev: head.hash,
+                body: Digest::of(body.as_bytes()),
+            };
+            let hash = header.hash(&mut String::new());
+            let mut line = String::new();
+            Entry { header, hash, body: Some(&body) }.write_line(&mut line);
+            lines.push(line);
+            head = Head { seq, hash };
+        }
+        lines
+    }
+
+    fn check(lines: &[String]) -> Result<String, Failure> {
+        verify(&mut lines.concat().as_bytes()).map(|report| describe(&report))
+    }
+
+    fn fault(lines: &[String]) -> String {
+        check(lines).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_whole_ledger_is_anchored_at_its_first_entry() {
+        let text = check(&lines(3)).unwrap();
+        assert!(text.starts_with(&format!("verified 3 entries of {TENANT}, seq 1 to 3, head sha256:")), "{text}");
+        assert!(text.ends_with(", anchored at seq 1"), "{text}");
+    }
+
+    #[test]
+    fn a_stretch_of_a_ledger_says_what_was_not_seen() {
+        let text = check(&lines(3)[1..2]).unwrap();
+        assert!(text.starts_with(&format!("verified 1 entry of {TENANT}, seq 2 to 2, ")), "{text}");
+        assert!(text.ends_with("NOT anchored at seq 1: what comes before seq 2 was not seen"), "{text}");
+    }
+
+    #[test]
+    fn any_line_that_is_changed_or_missing_is_named() {
+        for at in 0..3 {
+            let mut changed = lines(4);
+            changed[at] = changed[at].replace("\"n\":", "\"m\":");
+            assert!(fault(&changed).starts_with(&format!("entry {}: ", at + 1)), "{at}");
+            let mut cut = lines(4);
+            cut.remove(at);
+            // Without its first line it is a stretch, and says so.
+            match at {
+                0 => assert!(check(&cut).unwrap().contains("NOT anchored")),
+                _ => assert!(fault(&cut).contains("is due"), "{at}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_without_entries_is_not_verified() {
+        assert_eq!(fault(&[]), "there is no entry to verify");
+    }
+
+    #[test]
+    fn a_line_without_end_is_not_read_to_its_end() {
+        let mut endless = BufReader::new(io::repeat(b'x'));
+        assert!(matches!(verify(&mut endless), Err(Failure::LineTooLong(1))));
+    }
+
+    #[test]
+    fn the_exit_code_tells_a_bad_file_from_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ledger.ndjson");
+        assert_eq!(run(&file), ExitCode::from(NOT_READABLE));
+        std::fs::write(&file, lines(2).concat()).unwrap();
+        assert_eq!(run(&file), ExitCode::SUCCESS);
+        std::fs::write(&file, lines(2).concat().replace("\"n\":2", "\"n\":3")).unwrap();
+        assert_eq!(run(&file), ExitCode::from(NOT_VERIFIED));
+    }
+}
