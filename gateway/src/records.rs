@@ -1,0 +1,21 @@
+//! Reading back what was decided: decisions, audit events, receipts, and the ledger itself.
+//!
+//! Everything here reads; nothing is written, and no read transaction outlives one call of the store. Agents see their
+//! own decisions and receipts, auditors everything of their tenant.
+//!
+//! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
+//! - [`head`], [`export`], [`verify`]: the chain; [`audit`] is what verifying means;
+//! - [`query`], [`reader`], [`range`]: what these endpoints share.
+
+mod audit;
+pub mod decisions;
+pub mod events;
+pub mod export;
+pub mod head;
+mod line;
+pub mod query;
+mod range;
+pub mod reader;
+pub mod receipts;
+mod told;
+pub mod verify;

@@ -1,0 +1,95 @@
+//! Query parameters, all of which must be known: a misspelt filter that is ignored would answer another question.
+
+use crate::http::{Code, PageQuery, Refusal};
+use axum::extract::{FromRequestParts, Query as Lenient};
+use axum::http::Uri;
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+/// What `axum` says before it says what is wrong.
+const PREAMBLE: &str = "Failed to deserialize query string: ";
+
+/// The parameters of a request. `T` denies unknown fields.
+pub struct Query<T>(pub T);
+
+/// The parameters of a list: what is on the page, and which page it is. `T` knows `limit` and `cursor` and ignores them.
+pub struct ListQuery<T> {
+    /// What is on the page.
+    pub filter: T,
+    /// Which page it is.
+    pub page: PageQuery,
+}
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        read(&parts.uri).map(Self)
+    }
+}
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for ListQuery<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        Ok(Self {
+            filter: read(&parts.uri)?,
+            page: read(&parts.uri)?,
+        })
+    }
+}
+
+fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
+    match Lenient::try_from_uri(uri) {
+        Ok(Lenient(value)) => Ok(value),
+        Err(rejection) => {
+            let text = rejection.body_text();
+            let text = text.strip_prefix(PREAMBLE).unwrap_or(&text).replace("unknown field", "unknown parameter");
+            Err(invalid(text.split_once(": ").map_or(text.clone(), |(name, detail)| format!("`{name}`: {detail}"))))
+        }
+    }
+}
+
+/// A parameter that is wrong.
+pub fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
+    Refusal::new(Code::InvalidParameter, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Parameters {
+        agent: Option<model::AgentId>,
+        from_seq: Option<u64>,
+    }
+
+    fn refusal(query: &str) -> String {
+        let uri = format!("/v1/decisions?{query}").parse().unwrap();
+        let refusal = read::<Parameters>(&uri).unwrap_err();
+        assert_eq!(refusal.code(), Code::InvalidParameter);
+        let problem: serde_json::Value = serde_json::from_str(&refusal.to_problem("r")).unwrap();
+        problem["detail"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_parameter_is_named_when_it_is_wrong() {
+        assert!(refusal("agent=me").starts_with("`agent`: `me` is not an id of the form `agt_`"));
+        assert!(refusal("from_seq=-1").starts_with("`from_seq`: "));
+    }
+
+    #[test]
+    fn a_parameter_is_named_when_it_is_unknown_or_comes_twice() {
+        assert_eq!(refusal("agnet=1"), "`agnet`: unknown parameter `agnet`, expected `agent` or `from_seq`");
+        assert!(refusal("from_seq=1&from_seq=2").contains("`from_seq`"));
+    }
+
+    #[test]
+    fn known_parameters_are_read() {
+        let uri = "/v1/decisions?from_seq=7".parse().unwrap();
+        let parameters: Parameters = read(&uri).unwrap();
+        assert_eq!((parameters.agent, parameters.from_seq), (None, Some(7)));
+    }
+}

@@ -1,0 +1,79 @@
+//! What the entry of a decision tells, and whether its row and its receipt tell the same.
+
+use canon::Digest;
+use engine::EntryKind;
+use engine::decision::UnsealedAnswer;
+use ledger::Head;
+use model::TenantId;
+use serde::Deserialize;
+use std::borrow::Cow;
+use store::{StoredDecision, StoredEntry};
+
+/// The members of a decision's body that stand somewhere else too.
+#[derive(Debug, Deserialize)]
+pub(super) struct Told<'a> {
+    #[serde(borrow)]
+    decision_id: Cow<'a, str>,
+    #[serde(borrow)]
+    agent: Cow<'a, str>,
+    #[serde(borrow)]
+    tool: Cow<'a, str>,
+    #[serde(borrow)]
+    action: Cow<'a, str>,
+    #[serde(borrow)]
+    reason_code: Cow<'a, str>,
+    #[serde(borrow)]
+    run_id: Option<Cow<'a, str>>,
+    answer_hash: Digest,
+}
+
+/// Whether entries of this kind tell of a decision.
+pub(super) fn is_decision(kind: &str) -> bool {
+    kind == EntryKind::Decision.as_str()
+}
+
+impl<'a> Told<'a> {
+    /// Reads the body of a decision's entry.
+    pub(super) fn read(body: &'a str) -> Result<Self, String> {
+        serde_json::from_str(body).map_err(|_| "the entry does not tell of a decision, but there is one".to_owned())
+    }
+
+    /// Whether the row says the same.
+    pub(super) fn agrees_with(&self, row: &StoredDecision) -> Result<(), String> {
+        let (id, agent) = (row.id.to_string(), row.agent.to_string());
+        let run_id = row.run_id.as_ref().map(model::Name::as_str);
+        for (column, stored, told) in [
+            ("decision_id", Some(id.as_str()), Some(&*self.decision_id)),
+            ("agent", Some(agent.as_str()), Some(&*self.agent)),
+            ("tool", Some(row.tool.as_str()), Some(&*self.tool)),
+            ("action", Some(row.action.as_str()), Some(&*self.action)),
+            ("reason_code", Some(row.reason.as_str()), Some(&*self.reason_code)),
+            ("run_id", run_id, self.run_id.as_deref()),
+        ] {
+            if stored != told {
+                let quoted = |value: Option<&str>| value.map_or("nothing".to_owned(), |value| format!("`{value}`"));
+                return Err(format!(
+                    "`{column}` of the decision is {}, but its entry says {}",
+                    quoted(stored),
+                    quoted(told)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the receipt is, byte for byte, the answer that the entry names, sealed with the place of the entry.
+    pub(super) fn is_answered_by(&self, receipt: &[u8], tenant: TenantId, entry: &StoredEntry) -> Result<(), String> {
+        let unsealed = UnsealedAnswer::unseal(receipt).filter(|answer| answer.digest() == self.answer_hash);
+        let unsealed = unsealed.ok_or("the receipt is not the answer that its entry names")?;
+        let place = Head {
+            seq: entry.seq,
+            hash: entry.hash,
+        };
+        if unsealed.seal(tenant, &place, &entry.prev, entry.at) == receipt {
+            Ok(())
+        } else {
+            Err("the receipt names another place in the ledger than its entry has".to_owned())
+        }
+    }
+}
