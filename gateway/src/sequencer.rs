@@ -13,11 +13,14 @@ use model::{Clock, Timestamp};
 use policy::BasePolicies;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use store::{Batch, CommitError, Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long a sequencer that cannot read its store waits before it tries again.
-const RELOAD_PAUSE_MS: i64 = 100;
+/// How long a sequencer that cannot read its store refuses before it tries again for a caller.
+const RELOAD_PAUSE: Duration = Duration::from_millis(100);
+/// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
+const PROBE_PAUSE: Duration = Duration::from_millis(500);
 
 /// Proof that something is on disk and in the chain. Only this module can make one, so there is no answer without it.
 #[derive(Debug)]
@@ -156,8 +159,9 @@ impl Sequencer {
 enum State {
     /// Memory and storage agree.
     Trusted(Books),
-    /// They may not; storage must be read again, though not before this time.
-    Doubtful(Timestamp),
+    /// They may not; storage must be read again, though not before this time. It is not one of the clock on the wall,
+    /// which can be set back.
+    Doubtful(Instant),
 }
 
 struct Task {
@@ -168,9 +172,27 @@ struct Task {
 
 impl Task {
     async fn run(mut self, mut waiting: mpsc::Receiver<Submission>) {
-        while let Some(first) = waiting.recv().await {
+        while let Some(first) = self.next(&mut waiting).await {
             let batch = drain(first, &mut waiting, self.parts.batch_max);
             self.process(batch).await;
+        }
+    }
+
+    /// The next submission. A gateway that says it is not ready may be sent none that would find out that it is again.
+    async fn next(&mut self, waiting: &mut mpsc::Receiver<Submission>) -> Option<Submission> {
+        while !self.healthy.load(Ordering::Relaxed) {
+            match tokio::time::timeout(PROBE_PAUSE, waiting.recv()).await {
+                Ok(next) => return next,
+                Err(_) => self.probe().await,
+            }
+        }
+        waiting.recv().await
+    }
+
+    /// Finds out whether the ledger can be read back and locked for writing. It writes nothing.
+    async fn probe(&mut self) {
+        if self.books().await.is_ok() && self.parts.store.commit(&Batch::default()).await.is_ok() {
+            self.healthy.store(true, Ordering::Relaxed);
         }
     }
 
@@ -207,10 +229,9 @@ impl Task {
 
     /// The books, read from storage again if they are in doubt.
     async fn books(&mut self) -> Result<Books, Fault> {
-        let now = self.parts.clock.now();
         match &self.state {
             State::Trusted(books) => return Ok(books.clone()),
-            State::Doubtful(not_before) if now < *not_before => return Err(Fault::LedgerUnavailable),
+            State::Doubtful(not_before) if Instant::now() < *not_before => return Err(Fault::LedgerUnavailable),
             State::Doubtful(_) => {}
         }
         match crate::start::load_books(&*self.parts.store, &self.parts.base_policies).await {
@@ -222,20 +243,20 @@ impl Task {
             }
             Err(error) => {
                 tracing::error!(%error, "the ledger could not be read back");
-                self.state = State::Doubtful(now.plus_millis(RELOAD_PAUSE_MS));
+                self.state = State::Doubtful(Instant::now() + RELOAD_PAUSE);
                 Err(self.fault())
             }
         }
     }
 
     async fn commit(&mut self, batch: &Batch) -> Result<(), Fault> {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let outcome = self.parts.store.commit(batch).await;
         self.parts.metrics.observe_commit(batch.entries.len(), started.elapsed());
         let Err(error) = outcome else { return Ok(()) };
         tracing::error!(error = &error as &dyn std::error::Error, entries = batch.entries.len(), "a batch failed");
         if !matches!(error, CommitError::NotWritten(_)) {
-            self.state = State::Doubtful(self.parts.clock.now());
+            self.state = State::Doubtful(Instant::now());
         }
         Err(self.fault())
     }
