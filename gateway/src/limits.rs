@@ -15,6 +15,9 @@ const NEVER_REFILLS_SECONDS: u64 = 86_400;
 /// Buckets in memory before the full ones among them are forgotten.
 const SWEEP_ABOVE: usize = 4_096;
 
+/// What may be missing of a whole token: sums of many small refills lose a little, and nobody should wait for that.
+const ROUNDING: f64 = 1e-6;
+
 /// Whose bucket it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
@@ -62,10 +65,18 @@ impl Level {
         self.tokens + self.gained_until(now) >= f64::from(self.size.capacity())
     }
 
+    fn has(&self, tokens: f64) -> bool {
+        self.tokens + ROUNDING >= tokens
+    }
+
+    fn whole_tokens(&self) -> u64 {
+        whole(self.tokens + ROUNDING)
+    }
+
     /// Whole seconds until there are this many tokens, rounded up: never earlier than true.
     fn seconds_until(&self, tokens: f64) -> u64 {
         let refill = self.size.refill_per_second();
-        let missing = tokens - self.tokens;
+        let missing = tokens - self.tokens - ROUNDING;
         if missing <= 0.0 {
             return 0;
         }
@@ -138,7 +149,7 @@ impl Limits {
         let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
         let level = Level::now(levels.get(&owner), size, now);
         Remaining {
-            tokens: whole(level.tokens),
+            tokens: level.whole_tokens(),
             full_in_seconds: level.seconds_until(f64::from(size.capacity())),
         }
     }
@@ -154,7 +165,7 @@ impl Limits {
         for (owner, size) in sizes {
             let Some(size) = size else { continue };
             let mut level = Level::now(levels.get(&owner), size, now);
-            if level.tokens < cost {
+            if !level.has(cost) {
                 return Err(limited(owner, &level, cost));
             }
             level.tokens -= cost;
@@ -189,5 +200,5 @@ fn limited(owner: Owner, level: &Level, cost: f64) -> Refusal {
     )
     .with_header(header::RETRY_AFTER, HeaderValue::from(wait))
     .with_header(RATE_LIMIT_POLICY, text(format!("\"{name}\";q={capacity};w={window}")))
-    .with_header(RATE_LIMIT, text(format!("\"{name}\";r={};t={wait}", whole(level.tokens))))
+    .with_header(RATE_LIMIT, text(format!("\"{name}\";r={};t={wait}", level.whole_tokens())))
 }
