@@ -39,9 +39,10 @@ pub fn run(file: &Path) -> ExitCode {
         Ok(report) => (ExitCode::SUCCESS, format!("{name}: {}", describe(&report))),
         Err(failure) => (failure.exit_code(), format!("{name}: NOT VERIFIED: {failure}")),
     };
-    let written = match code == ExitCode::SUCCESS {
-        true => writeln!(io::stdout(), "{line}"),
-        false => writeln!(io::stderr(), "{line}"),
+    let written = if code == ExitCode::SUCCESS {
+        writeln!(io::stdout(), "{line}")
+    } else {
+        writeln!(io::stderr(), "{line}")
     };
     // A success that nobody was told of is none.
     if written.is_ok() { code } else { ExitCode::from(NOT_READABLE) }
