@@ -1,0 +1,203 @@
+//! A gateway on an SQLite file of its own, spoken to through its real router. Nothing is faked but the clock and the
+//! network.
+
+pub(crate) mod tenancy;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use axum::response::Response;
+use gateway::cli::operator_key;
+use gateway::gateway::{Gateway, Options};
+use gateway::router::router;
+use gateway::start::{self, Ingredients};
+use model::time::ManualClock;
+use model::{Secret, SecretKind, SystemEntropy, Timestamp};
+use policy::BasePolicies;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::Arc;
+use store_sqlite::SqliteStore;
+use tempfile::TempDir;
+use tower::ServiceExt;
+
+/// When every test begins: 2026-01-31T09:30:00.000Z.
+pub(crate) const BEGINNING: Timestamp = Timestamp::from_millis(1_769_851_800_000);
+
+/// A running gateway.
+pub(crate) struct World {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) clock: Arc<ManualClock>,
+    /// The operator's key.
+    pub(crate) operator: String,
+    pub(crate) app: Router,
+    pub(crate) folder: TempDir,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// A request that is being put together.
+pub(crate) struct Call<'a> {
+    world: &'a World,
+    method: Method,
+    path: String,
+    headers: Vec<(&'static str, String)>,
+    body: Option<Vec<u8>>,
+}
+
+impl World {
+    /// A gateway on a new, empty store.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(Options::default()).await
+    }
+
+    /// The same, with other options.
+    pub(crate) async fn start_with(options: Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("countersign.db").display());
+        let store = Arc::new(SqliteStore::open(&url).await.unwrap());
+        let clock = Arc::new(ManualClock::at(BEGINNING));
+        let ingredients = Ingredients {
+            store: store.clone(),
+            clock: clock.clone(),
+            entropy: Arc::new(SystemEntropy),
+            base_policies: BasePolicies::shipped(),
+            options,
+        };
+        let (gateway, _) = start::start(ingredients).await.unwrap();
+        let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+        operator_key::install(&gateway, operator.digest(), "test")
+            .await
+            .unwrap();
+        Self {
+            app: router(&gateway),
+            gateway,
+            store,
+            clock,
+            operator: operator.reveal().to_owned(),
+            folder,
+        }
+    }
+
+    /// The database, for looking into it from outside.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.folder.path().join("countersign.db")
+    }
+
+    /// A request of whoever has this credential; of nobody if it is empty.
+    pub(crate) fn call(&self, method: &str, path: &str, credential: &str) -> Call<'_> {
+        let call = Call {
+            world: self,
+            method: method.parse().unwrap(),
+            path: path.to_owned(),
+            headers: Vec::new(),
+            body: None,
+        };
+        if credential.is_empty() {
+            call
+        } else {
+            call.header("authorization", format!("Bearer {credential}"))
+        }
+    }
+
+    /// A GET.
+    pub(crate) async fn get(&self, path: &str, credential: &str) -> Reply {
+        self.call("GET", path, credential).send().await
+    }
+
+    /// A POST of JSON.
+    pub(crate) async fn post(&self, path: &str, credential: &str, body: &Value) -> Reply {
+        self.call("POST", path, credential).json(body).send().await
+    }
+}
+
+impl Call<'_> {
+    /// With one more header.
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// In this tenant: for operators.
+    #[expect(clippy::needless_pass_by_value, reason = "an id or its text, whichever a test has")]
+    pub(crate) fn tenant(self, tenant: impl ToString) -> Self {
+        self.header("countersign-tenant", tenant.to_string())
+    }
+
+    /// With a JSON body.
+    pub(crate) fn json(self, body: &Value) -> Self {
+        self.body(serde_json::to_vec(body).unwrap())
+    }
+
+    /// With these bytes for a JSON body.
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = Some(body.into());
+        self.header("content-type", "application/json")
+    }
+
+    /// Sends it and reads the whole answer.
+    pub(crate) async fn send(self) -> Reply {
+        let (parts, body) = self.respond().await.into_parts();
+        Reply {
+            status: parts.status,
+            headers: parts.headers,
+            bytes: axum::body::to_bytes(body, usize::MAX).await.unwrap().to_vec(),
+        }
+    }
+
+    /// Sends it and leaves the body to be read.
+    pub(crate) async fn respond(self) -> Response {
+        let mut request = Request::builder().method(self.method).uri(&self.path);
+        for (name, value) in self.headers {
+            request = request.header(name, value);
+        }
+        let request = request
+            .body(self.body.map_or_else(Body::empty, Body::from))
+            .unwrap();
+        self.world.app.clone().oneshot(request).await.unwrap()
+    }
+}
+
+impl Reply {
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("not JSON: {}", self.text()))
+    }
+
+    /// The body as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.bytes.clone()).unwrap()
+    }
+
+    /// The body as JSON, if the status is this one.
+    #[track_caller]
+    pub(crate) fn expect(&self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text());
+        if self.bytes.is_empty() {
+            Value::Null
+        } else {
+            self.json()
+        }
+    }
+
+    /// The `detail` of a problem with this status and code.
+    #[track_caller]
+    pub(crate) fn problem(&self, status: u16, code: &str) -> String {
+        assert_eq!(
+            self.headers[header::CONTENT_TYPE],
+            "application/problem+json",
+            "{}",
+            self.text()
+        );
+        let problem = self.expect(status);
+        assert_eq!(problem["code"], code, "{problem}");
+        problem["detail"].as_str().unwrap().to_owned()
+    }
+}

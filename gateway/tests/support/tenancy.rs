@@ -1,0 +1,172 @@
+//! A tenant with an auditor, two agents and a tool, and the asks they make.
+
+use super::{Reply, World};
+use canon::Digest;
+use engine::EntryKind;
+use gateway::changes::Plan;
+use model::{
+    Agent, AgentId, AgentToken, ApiKey, Attributes, KeyId, Name, Noun, RiskTier, Role, Secret, SecretKind,
+    Settings, Standing, SystemEntropy, Tenant, TenantId, TokenId, Tool, ToolAccess, Write,
+};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A tool that reads and writes.
+const TOOL: &str = r#"{
+    "name": "github", "status": "active", "created_at": "2026-01-31T09:30:00.000Z",
+    "actions": {
+        "get_file": {"name": "get_file", "mutates_state": false, "risk": "low"},
+        "create_issue": {"name": "create_issue", "mutates_state": true, "risk": "medium"},
+        "merge_pull_request": {"name": "merge_pull_request", "mutates_state": true, "risk": "high"}
+    }
+}"#;
+
+/// How many entries the ledger of a new tenancy has.
+pub(crate) const ENTRIES: u64 = 7;
+
+/// A tenant and the credentials in it.
+pub(crate) struct Tenancy {
+    pub(crate) id: TenantId,
+    pub(crate) auditor: String,
+    pub(crate) agent: AgentId,
+    pub(crate) token: String,
+    pub(crate) other_agent: AgentId,
+    pub(crate) other_token: String,
+}
+
+impl World {
+    /// A new tenant.
+    pub(crate) async fn tenancy(&self, name: &str) -> Tenancy {
+        let now = self.now();
+        let tenant = Tenant {
+            id: TenantId::new(now, &SystemEntropy),
+            name: Name::new(name).unwrap(),
+            settings: Settings::default(),
+            standing: Standing::Active,
+            bucket: None,
+            created_at: now,
+            deleted_at: None,
+        };
+        let id = tenant.id;
+        self.gateway
+            .create_tenant(&self.key(TenantId::SYSTEM, Role::Operator).0, Arc::new(tenant))
+            .await
+            .unwrap();
+        let auditor = self.add_key(id, Role::Auditor).await;
+        let tool: Tool = serde_json::from_str(TOOL).unwrap();
+        self.put(id, EntryKind::ToolPut, Noun::Tool(Arc::new(tool))).await;
+        let (agent, token) = self.add_agent(id, "builder").await;
+        let (other_agent, other_token) = self.add_agent(id, "reviewer").await;
+        Tenancy {
+            id,
+            auditor,
+            agent,
+            token,
+            other_agent,
+            other_token,
+        }
+    }
+
+    /// A new key with this role.
+    pub(crate) async fn add_key(&self, tenant: TenantId, role: Role) -> String {
+        let (key, secret) = self.key(tenant, role);
+        self.put(tenant, EntryKind::KeyCreated, Noun::Key(Arc::new(key)))
+            .await;
+        secret
+    }
+
+    async fn add_agent(&self, tenant: TenantId, name: &str) -> (AgentId, String) {
+        let now = self.now();
+        let agent = Agent {
+            id: AgentId::new(now, &SystemEntropy),
+            tenant,
+            name: Name::new(name).unwrap(),
+            environment: None,
+            team: None,
+            owner: None,
+            risk_tier: RiskTier::Low,
+            tools: ToolAccess::All,
+            attributes: Attributes::default(),
+            standing: Standing::Active,
+            bucket: None,
+            created_at: now,
+        };
+        let id = agent.id;
+        self.put(tenant, EntryKind::AgentCreated, Noun::Agent(Arc::new(agent)))
+            .await;
+        let secret = Secret::mint(SecretKind::AgentToken, &SystemEntropy);
+        let token = AgentToken {
+            id: TokenId::new(now, &SystemEntropy),
+            agent: id,
+            digest: secret.digest(),
+            created_at: now,
+            expires_at: None,
+        };
+        self.put(tenant, EntryKind::TokenCreated, Noun::Token(Arc::new(token)))
+            .await;
+        (id, secret.reveal().to_owned())
+    }
+
+    async fn put(&self, tenant: TenantId, kind: EntryKind, noun: Noun) {
+        let key = self.key(tenant, Role::Admin).0;
+        let plan = |_: &_, _| {
+            Ok(Plan {
+                kind,
+                facts: json!({}),
+                writes: vec![Write::Put(noun.clone())],
+                answer: (),
+            })
+        };
+        self.gateway.change_tenant(tenant, &key, plan).await.unwrap();
+    }
+
+    fn key(&self, tenant: TenantId, role: Role) -> (ApiKey, String) {
+        let secret = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+        let key = ApiKey {
+            id: KeyId::new(self.now(), &SystemEntropy),
+            tenant,
+            name: Name::new("test").unwrap(),
+            role,
+            user: None,
+            digest: Digest::of(secret.reveal().as_bytes()),
+            created_at: self.now(),
+            expires_at: None,
+        };
+        (key, secret.reveal().to_owned())
+    }
+
+    fn now(&self) -> model::Timestamp {
+        self.gateway.clock.now()
+    }
+
+    /// An ask, and the answer to it.
+    pub(crate) async fn authorize(&self, token: &str, ask: &Value) -> Reply {
+        let reply = self.post("/v1/authorize", token, ask).await;
+        reply.expect(200);
+        reply
+    }
+}
+
+/// An ask for an action of the tool.
+pub(crate) fn ask(action: &str, trust: &str) -> Value {
+    json!({
+        "tool_call": {"tool": "github", "action": action, "resource": "repo:acme/widgets", "parameters": {}},
+        "context": {"source_trust": trust},
+        "trace": {"run_id": format!("run-{action}")},
+    })
+}
+
+/// It is allowed.
+pub(crate) fn reading() -> Value {
+    ask("get_file", "untrusted_external")
+}
+
+/// It is denied.
+pub(crate) fn injected() -> Value {
+    ask("create_issue", "untrusted_external")
+}
+
+/// It needs approval.
+pub(crate) fn merging() -> Value {
+    ask("merge_pull_request", "semi_trusted_customer")
+}
