@@ -3,6 +3,7 @@
 use clap::Parser;
 use gateway::cli;
 use gateway::config::{Command, CommandLine, Serve};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -30,7 +31,9 @@ fn serve(options: Serve) -> ExitCode {
 
 fn start_logging(options: &Serve) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&options.log)?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Colours are for people: in a file they are noise.
+    let colours = std::io::stderr().is_terminal();
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     if options.log_json { lines.json().init() } else { lines.init() }
     Ok(())
 }

@@ -11,9 +11,15 @@ use policy::BasePolicies;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use store::Store;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+/// How long requests that have begun may take to finish once the server is told to stop. A client that never sends the
+/// rest of its body would otherwise keep it from stopping.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Serves until SIGINT or SIGTERM; what was accepted by then is still answered.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
@@ -49,11 +55,28 @@ async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: JoinHand
     });
     let app = router(&gateway);
     drop(gateway);
-    axum::serve(listener, app).with_graceful_shutdown(told_to_stop()).await?;
-    // The last handle went with the router: the sequencer records what waits and ends.
-    sequencer.await.context("the sequencer ended in a panic")?;
+    let (stopping, told) = oneshot::channel();
+    let stop = async {
+        told_to_stop().await;
+        // Nobody listens only if the server has ended already.
+        let _ = stopping.send(());
+    };
+    tokio::select! {
+        served = axum::serve(listener, app).with_graceful_shutdown(stop).into_future() => {
+            served?;
+            // The last handle went with the router: the sequencer records what waits and ends.
+            sequencer.await.context("the sequencer ended in a panic")?;
+        }
+        () = out_of_patience(told) => tracing::warn!("some requests did not finish within {GRACE:?} and get no answer"),
+    }
     tracing::info!("stopped");
     Ok(())
+}
+
+async fn out_of_patience(told: oneshot::Receiver<()>) {
+    // An error means that the server has ended, and then nobody waits for this.
+    let _ = told.await;
+    tokio::time::sleep(GRACE).await;
 }
 
 async fn open_store(url: &str) -> anyhow::Result<Arc<dyn Store>> {
