@@ -76,7 +76,32 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<Gateway>> for OptionalJson<T
     }
 }
 
-/// Reads a member that was sent. With `default`, it tells one that is `null` from one that is absent.
+/// What a PATCH says about a member that can be absent: not sent, `null`, or a value.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Clearable<T> {
+    #[default]
+    Keep,
+    Clear,
+    Set(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Clearable<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Option::deserialize(deserializer).map(|value| value.map_or(Self::Clear, Self::Set))
+    }
+}
+
+impl<T: Clone> Clearable<T> {
+    fn apply(&self, place: &mut Option<T>) {
+        match self {
+            Self::Keep => {}
+            Self::Clear => *place = None,
+            Self::Set(value) => *place = Some(value.clone()),
+        }
+    }
+}
+
+/// Reads a member that cannot be cleared: with `default` it may be absent, but it is not `null`.
 fn sent<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
@@ -206,8 +231,8 @@ mod tests {
 
     #[derive(serde::Deserialize, Debug, PartialEq)]
     struct Patch {
-        #[serde(default, deserialize_with = "sent")]
-        team: Option<Option<String>>,
+        #[serde(default)]
+        team: Clearable<String>,
         #[serde(default, deserialize_with = "sent")]
         name: Option<String>,
     }
@@ -215,15 +240,15 @@ mod tests {
     #[test]
     fn absent_and_null_are_told_apart() {
         let parse = |text| serde_json::from_str::<Patch>(text);
-        assert_eq!(
-            parse("{}").unwrap(),
-            Patch {
-                team: None,
-                name: None
-            }
-        );
-        assert_eq!(parse(r#"{"team":null}"#).unwrap().team, Some(None));
-        assert_eq!(parse(r#"{"team":"a"}"#).unwrap().team, Some(Some("a".into())));
+        let team = |text| {
+            let mut team = Some("a".to_owned());
+            parse(text).unwrap().team.apply(&mut team);
+            team
+        };
+        assert_eq!(team("{}").as_deref(), Some("a"));
+        assert_eq!(team(r#"{"team":"b"}"#).as_deref(), Some("b"));
+        assert_eq!(team(r#"{"team":null}"#), None);
+        assert_eq!(parse(r#"{"name":"b"}"#).unwrap().name.as_deref(), Some("b"));
         assert!(
             parse(r#"{"name":null}"#).is_err(),
             "what cannot be cleared cannot be null"

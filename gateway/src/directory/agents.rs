@@ -2,7 +2,7 @@
 
 mod tools_field;
 
-use super::{change, check_registered, facts, find_agent, page, put, read, sent};
+use super::{Clearable, change, check_registered, facts, find_agent, page, put, read, sent};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
@@ -36,12 +36,12 @@ pub struct NewAgent {
 pub struct AgentPatch {
     #[serde(default, deserialize_with = "sent")]
     name: Option<Name>,
-    #[serde(default, deserialize_with = "sent")]
-    environment: Option<Option<Name>>,
-    #[serde(default, deserialize_with = "sent")]
-    team: Option<Option<Name>>,
-    #[serde(default, deserialize_with = "sent")]
-    owner: Option<Option<Name>>,
+    #[serde(default)]
+    environment: Clearable<Name>,
+    #[serde(default)]
+    team: Clearable<Name>,
+    #[serde(default)]
+    owner: Clearable<Name>,
     #[serde(default, deserialize_with = "sent")]
     risk_tier: Option<RiskTier>,
     #[serde(default, deserialize_with = "sent")]
@@ -112,9 +112,9 @@ impl AgentPatch {
     fn apply(&self, before: &Agent) -> Agent {
         let mut after = before.clone();
         replace(&mut after.name, self.name.as_ref());
-        replace(&mut after.environment, self.environment.as_ref());
-        replace(&mut after.team, self.team.as_ref());
-        replace(&mut after.owner, self.owner.as_ref());
+        self.environment.apply(&mut after.environment);
+        self.team.apply(&mut after.team);
+        self.owner.apply(&mut after.owner);
         replace(&mut after.risk_tier, self.risk_tier.as_ref());
         replace(&mut after.tools, self.tools.as_ref().map(|field| &field.0));
         replace(&mut after.attributes, self.attributes.as_ref());
