@@ -1,0 +1,186 @@
+//! `/v1/agents`.
+
+use crate::{Acme, NOW, column, text};
+use serde_json::{Value, json};
+
+fn full() -> Value {
+    json!({"name": "builder", "environment": "production", "team": "platform", "owner": "ada", "risk_tier": "medium",
+        "tools": ["mail"], "attributes": {"tier": "gold"}})
+}
+
+#[tokio::test]
+async fn an_agent_is_registered_and_read() {
+    let acme = Acme::open().await;
+    acme.admin("PUT", "/v1/teams/platform", json!({}))
+        .await
+        .expect(201);
+    acme.put_mail().await;
+    acme.news().await;
+    let made = acme.admin("POST", "/v1/agents", full()).await.expect(201);
+    let mut expected = full();
+    expected["id"] = made["id"].clone();
+    expected["status"] = json!("active");
+    expected["created_at"] = json!(NOW);
+    assert!(text(&made["id"]).starts_with("agt_"));
+    assert_eq!(made, expected);
+    assert_eq!(acme.told("agent_created").await, expected);
+    let path = format!("/v1/agents/{}", text(&made["id"]));
+    assert_eq!(acme.admin("GET", &path, Value::Null).await.expect(200), expected);
+}
+
+#[tokio::test]
+async fn an_agent_of_which_only_the_name_is_known_has_no_tools() {
+    let acme = Acme::open().await;
+    let made = acme
+        .admin("POST", "/v1/agents", json!({"name": "builder"}))
+        .await
+        .expect(201);
+    let expected = json!({"id": made["id"], "name": "builder", "environment": null, "team": null, "owner": null,
+        "risk_tier": "low", "tools": [], "attributes": {}, "status": "active", "created_at": NOW});
+    assert_eq!(made, expected);
+    acme.put_mail().await;
+    let token = acme.token(&text(&made["id"])).await;
+    assert_eq!(acme.reason(&token, "mail", "read").await, "tool_not_granted");
+}
+
+#[tokio::test]
+async fn a_taken_name_is_refused_and_nothing_of_its_holder_changes() {
+    let acme = Acme::open().await;
+    let id = acme.hire(json!({"name": "builder"})).await;
+    let token = acme.token(&id).await;
+    let other = acme.hire(json!({"name": "other"})).await;
+    acme.news().await;
+    let detail = acme
+        .admin("POST", "/v1/agents", json!({"name": "builder"}))
+        .await
+        .problem(409, "name_taken");
+    assert!(detail.contains(&id), "{detail}");
+    let rename = json!({"name": "builder"});
+    let path = format!("/v1/agents/{other}");
+    acme.admin("PATCH", &path, rename)
+        .await
+        .problem(409, "name_taken");
+    acme.assert_silent().await;
+    acme.get("/v1/whoami", &token).await.expect(200);
+    acme.hire(json!({"name": "Builder"})).await;
+}
+
+#[tokio::test]
+async fn a_patch_changes_what_it_names_and_a_null_clears() {
+    let acme = Acme::open().await;
+    acme.admin("PUT", "/v1/teams/platform", json!({}))
+        .await
+        .expect(201);
+    acme.put_mail().await;
+    let made = acme.admin("POST", "/v1/agents", full()).await.expect(201);
+    acme.news().await;
+    let path = format!("/v1/agents/{}", text(&made["id"]));
+    let members = json!({"name": "baker", "environment": null, "team": null, "owner": null, "risk_tier": "high",
+        "tools": "all", "attributes": {}});
+    let changed = acme.admin("PATCH", &path, members.clone()).await.expect(200);
+    let mut expected = members.clone();
+    for kept in ["id", "status", "created_at"] {
+        expected[kept] = made[kept].clone();
+    }
+    assert_eq!(changed, expected);
+    assert_eq!(acme.told("agent_updated").await, expected);
+    assert_eq!(acme.admin("PATCH", &path, members).await.expect(200), expected);
+    assert_eq!(acme.admin("PATCH", &path, json!({})).await.expect(200), expected);
+    acme.assert_silent().await;
+    let owner = acme
+        .admin("PATCH", &path, json!({"owner": "bob"}))
+        .await
+        .expect(200);
+    assert_eq!(
+        (&owner["owner"], &owner["name"]),
+        (&json!("bob"), &json!("baker"))
+    );
+    acme.hire(json!({"name": "builder"})).await;
+}
+
+#[tokio::test]
+async fn a_list_is_paged_and_filtered_by_status() {
+    let acme = Acme::open().await;
+    let mut ids = Vec::new();
+    for number in 0..5 {
+        acme.clock.advance_millis(1);
+        ids.push(acme.hire(json!({"name": format!("agent-{number}")})).await);
+    }
+    assert_eq!(column(&acme.pages("/v1/agents").await, "id"), ids);
+    let freeze = format!("/v1/agents/{}/freeze", ids[3]);
+    acme.admin("POST", &freeze, json!({"reason": "odd"}))
+        .await
+        .expect(200);
+    let status = async |status: &str| {
+        let list = acme
+            .admin("GET", &format!("/v1/agents?status={status}&limit=4"), Value::Null)
+            .await
+            .expect(200);
+        assert_eq!(list["next_cursor"], Value::Null);
+        column(list["items"].as_array().unwrap(), "id")
+    };
+    assert_eq!(status("frozen").await, ids[3..4]);
+    assert_eq!(status("active").await.len(), 4);
+    assert!(status("revoked").await.is_empty());
+    acme.admin("GET", "/v1/agents?status=asleep", Value::Null)
+        .await
+        .problem(400, "invalid_parameter");
+    acme.admin("GET", "/v1/agents?cursor=agt_1", Value::Null)
+        .await
+        .problem(400, "invalid_parameter");
+}
+
+#[tokio::test]
+async fn a_bad_agent_is_refused_with_the_field_that_is_wrong() {
+    let acme = Acme::open().await;
+    let id = acme.hire(json!({"name": "builder"})).await;
+    acme.news().await;
+    for (member, value, code, part) in [
+        (
+            "team",
+            json!("ghosts"),
+            "invalid_field",
+            "there is no team `ghosts`",
+        ),
+        (
+            "tools",
+            json!(["ghost"]),
+            "invalid_field",
+            "there is no tool `ghost`",
+        ),
+        ("tools", json!(["a/b"]), "invalid_field", "`/`"),
+        ("tools", json!("some"), "invalid_field", "`\"all\"` or a list"),
+        ("risk_tier", json!("critical"), "invalid_field", "`risk_tier`"),
+        ("environment", json!(""), "invalid_field", "`environment`"),
+        (
+            "attributes",
+            json!({"x": 1.5}),
+            "invalid_field",
+            "the attribute `x`",
+        ),
+        ("status", json!("active"), "unknown_field", "`status`"),
+        ("id", json!(id), "unknown_field", "`id`"),
+    ] {
+        let mut body = json!({"name": "other"});
+        body[member] = value.clone();
+        let detail = acme.admin("POST", "/v1/agents", body).await.problem(400, code);
+        assert!(detail.contains(part), "{member}: {detail}");
+        let patch = json!({ member: value });
+        acme.admin("PATCH", &format!("/v1/agents/{id}"), patch)
+            .await
+            .problem(400, code);
+    }
+    acme.admin("POST", "/v1/agents", json!({}))
+        .await
+        .problem(400, "invalid_field");
+    for id in ["agt_1", "builder", "agt_7zzzzzzzzzzzzzzzzzzzzzzzzz"] {
+        let path = format!("/v1/agents/{id}");
+        acme.admin("GET", &path, Value::Null)
+            .await
+            .problem(404, "not_found");
+        acme.admin("PATCH", &path, json!({"owner": "x"}))
+            .await
+            .problem(404, "not_found");
+    }
+    acme.assert_silent().await;
+}

@@ -1,0 +1,196 @@
+//! `/v1/teams` and `/v1/users`.
+
+use crate::{Acme, column};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_team_is_put_read_listed_and_deleted() {
+    let acme = Acme::open().await;
+    let view = json!({"name": "platform leads", "attributes": {"tier": "gold"}});
+    let path = "/v1/teams/platform%20leads";
+    let put = || acme.admin("PUT", path, json!({"attributes": {"tier": "gold"}}));
+    assert_eq!(put().await.expect(201), view);
+    assert_eq!(acme.told("team_put").await, view);
+    assert_eq!(put().await.expect(200), view);
+    acme.assert_silent().await;
+    let changed = json!({"name": "platform leads", "attributes": {}});
+    assert_eq!(acme.admin("PUT", path, json!({})).await.expect(200), changed);
+    assert_eq!(acme.told("team_put").await, changed);
+
+    assert_eq!(acme.admin("GET", path, Value::Null).await.expect(200), changed);
+    for name in ["a", "b", "c%2Fd"] {
+        acme.admin("PUT", &format!("/v1/teams/{name}"), json!({}))
+            .await
+            .expect(201);
+    }
+    assert_eq!(acme.kinds().await, ["team_put"; 3]);
+    assert_eq!(
+        column(&acme.pages("/v1/teams").await, "name"),
+        ["a", "b", "c/d", "platform leads"]
+    );
+
+    acme.admin("DELETE", path, Value::Null).await.expect(204);
+    assert_eq!(acme.told("team_deleted").await, changed);
+    acme.admin("GET", path, Value::Null)
+        .await
+        .problem(404, "not_found");
+    acme.admin("DELETE", path, Value::Null)
+        .await
+        .problem(404, "not_found");
+    acme.assert_silent().await;
+}
+
+#[tokio::test]
+async fn a_team_that_somebody_is_in_stays() {
+    let acme = Acme::open().await;
+    acme.admin("PUT", "/v1/teams/a", json!({})).await.expect(201);
+    acme.admin("PUT", "/v1/users/ada", json!({"teams": ["a"]}))
+        .await
+        .expect(201);
+    let agent = acme.hire(json!({"name": "builder", "team": "a"})).await;
+    acme.news().await;
+    let detail = acme
+        .admin("DELETE", "/v1/teams/a", Value::Null)
+        .await
+        .problem(409, "conflict");
+    assert!(detail.contains("1 agents and 1 users"), "{detail}");
+    acme.admin("PUT", "/v1/users/ada", json!({})).await.expect(200);
+    acme.admin("DELETE", "/v1/teams/a", Value::Null)
+        .await
+        .problem(409, "conflict");
+    acme.admin("PATCH", &format!("/v1/agents/{agent}"), json!({"team": null}))
+        .await
+        .expect(200);
+    acme.admin("DELETE", "/v1/teams/a", Value::Null).await.expect(204);
+    assert_eq!(acme.kinds().await, ["user_put", "agent_updated", "team_deleted"]);
+}
+
+#[tokio::test]
+async fn a_user_is_put_read_listed_and_deleted() {
+    let acme = Acme::open().await;
+    acme.admin("PUT", "/v1/teams/a", json!({})).await.expect(201);
+    acme.news().await;
+    let view = json!({"name": "u-17", "teams": ["a"], "attributes": {"level": 3, "vip": true}});
+    let put = || {
+        acme.admin(
+            "PUT",
+            "/v1/users/u-17",
+            json!({"teams": ["a"], "attributes": {"level": 3, "vip": true}}),
+        )
+    };
+    assert_eq!(put().await.expect(201), view);
+    assert_eq!(acme.told("user_put").await, view);
+    assert_eq!(put().await.expect(200), view);
+    acme.assert_silent().await;
+    assert_eq!(
+        acme.admin("GET", "/v1/users/u-17", Value::Null).await.expect(200),
+        view
+    );
+    let changed = json!({"name": "u-17", "teams": [], "attributes": {}});
+    assert_eq!(
+        acme.admin("PUT", "/v1/users/u-17", json!({})).await.expect(200),
+        changed
+    );
+    assert_eq!(acme.told("user_put").await, changed);
+
+    acme.admin("PUT", "/v1/users/u-18", json!({})).await.expect(201);
+    acme.admin("PUT", "/v1/users/u-19", json!({})).await.expect(201);
+    assert_eq!(
+        column(&acme.pages("/v1/users").await, "name"),
+        ["u-17", "u-18", "u-19"]
+    );
+    acme.news().await;
+    acme.admin("DELETE", "/v1/users/u-17", Value::Null)
+        .await
+        .expect(204);
+    assert_eq!(acme.told("user_deleted").await, changed);
+    acme.admin("GET", "/v1/users/u-17", Value::Null)
+        .await
+        .problem(404, "not_found");
+    acme.admin("DELETE", "/v1/users/u-17", Value::Null)
+        .await
+        .problem(404, "not_found");
+    acme.assert_silent().await;
+}
+
+#[tokio::test]
+async fn names_that_differ_by_case_alone_are_two_people() {
+    let acme = Acme::open().await;
+    acme.admin("PUT", "/v1/users/Ada", json!({"attributes": {"x": 1}}))
+        .await
+        .expect(201);
+    acme.admin("PUT", "/v1/users/ada", json!({})).await.expect(201);
+    let ada = acme.admin("GET", "/v1/users/Ada", Value::Null).await.expect(200);
+    assert_eq!(ada, json!({"name": "Ada", "teams": [], "attributes": {"x": 1}}));
+}
+
+#[tokio::test]
+async fn bad_people_are_refused_with_what_is_wrong() {
+    let acme = Acme::open().await;
+    let long = "x".repeat(257);
+    for (path, body, code, part) in [
+        (
+            "/v1/users/ada",
+            json!({"teams": ["ghosts"]}),
+            "invalid_field",
+            "there is no team `ghosts`",
+        ),
+        ("/v1/users/ada", json!({"teams": "a"}), "invalid_field", "`teams`"),
+        ("/v1/users/ada", json!({"name": "ada"}), "unknown_field", "`name`"),
+        (
+            "/v1/users/ada",
+            json!({"attributes": {"x": [1]}}),
+            "invalid_field",
+            "the attribute `x`",
+        ),
+        (
+            "/v1/teams/a",
+            json!({"attributes": {"x": null}}),
+            "invalid_field",
+            "the attribute `x`",
+        ),
+        (
+            "/v1/teams/a",
+            json!({"members": []}),
+            "unknown_field",
+            "`members`",
+        ),
+        (
+            "/v1/teams/cafe%CC%81",
+            json!({}),
+            "invalid_parameter",
+            "normalization form C",
+        ),
+        (
+            "/v1/teams/a%00",
+            json!({}),
+            "invalid_parameter",
+            "control characters",
+        ),
+        (
+            &format!("/v1/users/{long}"),
+            json!({}),
+            "invalid_parameter",
+            "at most 256 bytes",
+        ),
+    ] {
+        let detail = acme.admin("PUT", path, body).await.problem(400, code);
+        assert!(detail.contains(part), "{path}: {detail}");
+    }
+    acme.call("PUT", "/v1/teams/%FF", &acme.tenant.admin)
+        .json(&json!({}))
+        .send()
+        .await
+        .problem(400, "invalid_parameter");
+    for list in [
+        "/v1/teams?limit=0",
+        "/v1/teams?limit=501",
+        "/v1/teams?limit=x",
+        "/v1/users?cursor=%00",
+    ] {
+        acme.admin("GET", list, Value::Null)
+            .await
+            .problem(400, "invalid_parameter");
+    }
+    acme.assert_silent().await;
+}

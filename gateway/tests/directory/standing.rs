@@ -1,0 +1,223 @@
+//! `…/freeze`, `…/unfreeze` and `…/revoke`.
+
+use crate::support::Reply;
+use crate::{Acme, NOW};
+use serde_json::{Value, json};
+
+/// Something with a standing, and who changes it.
+struct Subject<'a> {
+    acme: &'a Acme,
+    /// The first part of the kinds of its entries.
+    kind: &'static str,
+    path: String,
+    credential: &'a str,
+}
+
+impl Subject<'_> {
+    async fn change(&self, verb: &str, reason: &str) -> Reply {
+        let path = format!("{}/{verb}", self.path);
+        self.acme
+            .call("POST", &path, self.credential)
+            .json(&json!({"reason": reason}))
+            .send()
+            .await
+    }
+
+    async fn get(&self) -> Value {
+        self.acme.get(&self.path, self.credential).await.expect(200)
+    }
+
+    async fn told(&self, verb: &str) -> Value {
+        self.acme.told(&format!("{}_{verb}", self.kind)).await
+    }
+
+    /// Everything that standing can go through.
+    async fn go_through_all(&self) {
+        let active = self.get().await;
+        assert_eq!(active["status"], "active");
+        assert_eq!(self.change("unfreeze", "nothing to do").await.expect(200), active);
+        self.acme.assert_silent().await;
+
+        let frozen = self.change("freeze", "odd").await.expect(200);
+        let mut expected = active.clone();
+        expected["status"] = json!("frozen");
+        expected["reason"] = json!("odd");
+        expected["since"] = json!(NOW);
+        assert_eq!(frozen, expected);
+        let told = self.told("frozen").await;
+        assert_eq!(
+            (&told["status"], &told["reason"], &told["since"]),
+            (&json!("frozen"), &json!("odd"), &json!(NOW))
+        );
+        assert_eq!(told["name"], active["name"]);
+        assert_eq!(self.change("freeze", "odder").await.expect(200), frozen);
+        self.acme.assert_silent().await;
+
+        assert_eq!(self.change("unfreeze", "it was a test").await.expect(200), active);
+        let told = self.told("unfrozen").await;
+        assert_eq!(
+            (&told["status"], &told["reason"]),
+            (&json!("active"), &json!("it was a test"))
+        );
+
+        let revoked = self.change("revoke", "stolen").await.expect(200);
+        expected["status"] = json!("revoked");
+        expected["reason"] = json!("stolen");
+        assert_eq!(revoked, expected);
+        assert_eq!(self.told("revoked").await["reason"], "stolen");
+        assert_eq!(self.change("revoke", "again").await.expect(200), revoked);
+        for verb in ["freeze", "unfreeze"] {
+            self.change(verb, "please").await.problem(409, "revoked_for_good");
+        }
+        assert_eq!(self.get().await, revoked);
+        self.acme.assert_silent().await;
+    }
+
+    async fn refuse_bad_reasons(&self) {
+        let long = "x".repeat(1_025);
+        for verb in ["freeze", "unfreeze", "revoke"] {
+            let path = format!("{}/{verb}", self.path);
+            for (body, code) in [
+                (json!({}), "invalid_field"),
+                (json!({"reason": ""}), "invalid_field"),
+                (json!({"reason": long}), "invalid_field"),
+                (json!({"reason": null}), "invalid_field"),
+                (json!({"reason": "odd", "for": 3}), "unknown_field"),
+            ] {
+                let detail = self
+                    .acme
+                    .call("POST", &path, self.credential)
+                    .json(&body)
+                    .send()
+                    .await
+                    .problem(400, code);
+                assert!(
+                    detail.contains("`reason`") || detail.contains("`for`"),
+                    "{detail}"
+                );
+            }
+        }
+        self.acme.assert_silent().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_frozen_unfrozen_and_revoked_for_good() {
+    let acme = Acme::open().await;
+    let agent = acme.hire(json!({"name": "builder"})).await;
+    acme.news().await;
+    let subject = Subject {
+        acme: &acme,
+        kind: "agent",
+        path: format!("/v1/agents/{agent}"),
+        credential: &acme.tenant.admin,
+    };
+    subject.refuse_bad_reasons().await;
+    subject.go_through_all().await;
+    acme.admin("PATCH", &subject.path, json!({"name": "retired"}))
+        .await
+        .expect(200);
+    assert_eq!(subject.get().await["status"], "revoked");
+    acme.hire(json!({"name": "builder"})).await;
+    assert_eq!(
+        subject.get().await["status"],
+        "revoked",
+        "another agent of its name does not bring it back"
+    );
+}
+
+#[tokio::test]
+async fn a_tool_is_frozen_unfrozen_and_revoked_for_good() {
+    let acme = Acme::open().await;
+    acme.put_mail().await;
+    acme.news().await;
+    let subject = Subject {
+        acme: &acme,
+        kind: "tool",
+        path: "/v1/tools/mail".to_owned(),
+        credential: &acme.tenant.admin,
+    };
+    subject.refuse_bad_reasons().await;
+    subject.go_through_all().await;
+    acme.admin("PUT", "/v1/tools/mail", json!({"actions": []}))
+        .await
+        .problem(409, "revoked_for_good");
+    acme.admin("POST", "/v1/tools/mail/import", json!({"tools": []}))
+        .await
+        .problem(409, "revoked_for_good");
+    let accept = "/v1/tools/mail/actions/send/accept";
+    acme.admin("POST", accept, Value::Null)
+        .await
+        .problem(409, "revoked_for_good");
+    acme.admin("DELETE", "/v1/tools/mail", Value::Null)
+        .await
+        .problem(409, "conflict");
+    assert_eq!(subject.get().await["status"], "revoked");
+    acme.assert_silent().await;
+}
+
+#[tokio::test]
+async fn a_tenant_is_frozen_unfrozen_and_revoked_for_good() {
+    let acme = Acme::open().await;
+    let subject = Subject {
+        acme: &acme,
+        kind: "tenant",
+        path: format!("/v1/tenants/{}", acme.tenant.id),
+        credential: &acme.operator,
+    };
+    subject.refuse_bad_reasons().await;
+    subject.go_through_all().await;
+    acme.call("PATCH", &subject.path, &acme.operator)
+        .json(&json!({"name": "new"}))
+        .send()
+        .await
+        .expect(200);
+    assert_eq!(subject.get().await["status"], "revoked");
+}
+
+#[tokio::test]
+async fn standing_decides_before_anything_else_does() {
+    let acme = Acme::open().await;
+    acme.put_mail().await;
+    let agent = acme.hire(json!({"name": "builder", "tools": "all"})).await;
+    let token = acme.token(&agent).await;
+    let tenant = format!("/v1/tenants/{}", acme.tenant.id);
+    for (path, credential, reason) in [
+        ("/v1/tools/mail", &acme.tenant.admin, "tool_quarantined"),
+        (&format!("/v1/agents/{agent}"), &acme.tenant.admin, "agent_frozen"),
+        (&tenant, &acme.operator, "tenant_frozen"),
+    ] {
+        let because = json!({"reason": "a test"});
+        assert_eq!(acme.reason(&token, "mail", "read").await, "policy_permits");
+        acme.post(&format!("{path}/freeze"), credential, &because)
+            .await
+            .expect(200);
+        assert_eq!(acme.reason(&token, "mail", "read").await, reason);
+        acme.post(&format!("{path}/unfreeze"), credential, &because)
+            .await
+            .expect(200);
+    }
+    let because = json!({"reason": "stolen"});
+    acme.admin("POST", &format!("/v1/agents/{agent}/revoke"), because)
+        .await
+        .expect(200);
+    assert_eq!(acme.reason(&token, "mail", "read").await, "agent_revoked");
+}
+
+#[tokio::test]
+async fn what_is_not_there_has_no_standing() {
+    let acme = Acme::open().await;
+    let because = json!({"reason": "a test"});
+    for verb in ["freeze", "unfreeze", "revoke"] {
+        for path in ["/v1/agents/agt_1", "/v1/tools/ghost"] {
+            acme.admin("POST", &format!("{path}/{verb}"), because.clone())
+                .await
+                .problem(404, "not_found");
+        }
+        let path = format!("/v1/tenants/tnt_1/{verb}");
+        acme.post(&path, &acme.operator, &because)
+            .await
+            .problem(404, "not_found");
+    }
+    acme.assert_silent().await;
+}

@@ -1,0 +1,96 @@
+//! What is on disk is what is in memory: a gateway that starts again knows the same directory.
+
+use crate::Acme;
+use gateway::start::load_books;
+use model::{Directory, Noun};
+use policy::BasePolicies;
+use serde_json::{Value, json};
+
+/// Every noun as storage keeps it.
+fn nouns(directory: &Directory) -> Vec<String> {
+    let mut nouns = vec![Noun::Tenant(directory.tenant.clone())];
+    nouns.extend(directory.keys.values().cloned().map(Noun::Key));
+    nouns.extend(directory.agents.values().cloned().map(Noun::Agent));
+    nouns.extend(directory.tokens.values().cloned().map(Noun::Token));
+    nouns.extend(directory.tools.values().cloned().map(Noun::Tool));
+    nouns.extend(directory.teams.values().cloned().map(Noun::Team));
+    nouns.extend(directory.users.values().cloned().map(Noun::User));
+    nouns.iter().map(Noun::to_json).collect()
+}
+
+/// Something of every kind, some of it changed, renamed, replaced and deleted.
+async fn live(acme: &Acme) {
+    let tenant = format!("/v1/tenants/{}", acme.tenant.id);
+    let settings = json!({"settings": {"context_attributes": {"region": "String"}}});
+    acme.call("PATCH", &tenant, &acme.operator)
+        .json(&settings)
+        .send()
+        .await
+        .expect(200);
+    let bucket = json!({"bucket": {"capacity": 3, "refill_per_second": 0.1}});
+    acme.call("PUT", &format!("{tenant}/quota"), &acme.operator)
+        .json(&bucket)
+        .send()
+        .await
+        .expect(200);
+    for team in ["a", "b"] {
+        acme.admin(
+            "PUT",
+            &format!("/v1/teams/{team}"),
+            json!({"attributes": {"x": 1}}),
+        )
+        .await
+        .expect(201);
+    }
+    acme.admin("DELETE", "/v1/teams/b", Value::Null).await.expect(204);
+    acme.admin("PUT", "/v1/users/ada", json!({"teams": ["a"]}))
+        .await
+        .expect(201);
+    acme.put_mail().await;
+    for description in ["one", "two"] {
+        let list = json!({"tools": [{"name": "search", "description": description, "inputSchema": {}}]});
+        acme.admin("POST", "/v1/tools/hub/import", list).await;
+    }
+    let agent = acme
+        .hire(json!({"name": "builder", "team": "a", "tools": ["mail", "hub"]}))
+        .await;
+    acme.token(&agent).await;
+    let path = format!("/v1/agents/{agent}");
+    acme.admin(
+        "PATCH",
+        &path,
+        json!({"name": "baker", "attributes": {"y": true}}),
+    )
+    .await
+    .expect(200);
+    acme.admin("PUT", &format!("{path}/quota"), bucket)
+        .await
+        .expect(200);
+    acme.admin("POST", &format!("{path}/freeze"), json!({"reason": "odd"}))
+        .await
+        .expect(200);
+    acme.hire(json!({"name": "builder", "tools": "all"})).await;
+    acme.admin("DELETE", "/v1/tools/mail", Value::Null)
+        .await
+        .expect(204);
+}
+
+#[tokio::test]
+async fn a_gateway_that_starts_again_knows_the_same_directory() {
+    let acme = Acme::open().await;
+    live(&acme).await;
+    let id = acme.tenant.id.parse().unwrap();
+    let again = load_books(&*acme.store, &BasePolicies::shipped()).await.unwrap();
+    let (before, after) = (
+        acme.gateway.tenant(id).unwrap(),
+        again.snapshot().tenant(id).unwrap(),
+    );
+    let known = nouns(&before.directory);
+    assert_eq!(known.len(), 8, "{known:#?}");
+    assert_eq!(nouns(&after.directory), known);
+    assert_eq!(after.revision, before.revision);
+    for name in ["builder", "baker"] {
+        let ids = [&before, after].map(|tenant| tenant.directory.agent_named(name).map(|agent| agent.id));
+        assert!(ids[0].is_some() && ids[0] == ids[1], "{name}: {ids:?}");
+    }
+}
