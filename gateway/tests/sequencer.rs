@@ -1,0 +1,370 @@
+//! What becomes of each durable write when the store fails, in every way in which it can fail. The store is a real SQLite
+//! file; only the faults are planned.
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+#[path = "support/stage.rs"]
+mod stage;
+
+use futures_util::future::join_all;
+use gateway::gateway::Options;
+use ledger::Head;
+use model::{TenantId, Timestamp};
+use serde_json::{Value, json};
+use stage::{Stage, changing, injected, named, reading, trapped};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::faults::Fault;
+use store::{Advance, Batch, EntryRow, Journal};
+use support::Reply;
+
+/// The ways in which a commit fails, and whether the batch is on disk all the same.
+const FAULTS: [(Fault, bool); 3] =
+    [(Fault::Lose, false), (Fault::LoseUnknown, false), (Fault::KeepButReportUnknown, true)];
+
+fn assert_unavailable(reply: &Reply) {
+    reply.problem(503, "ledger_unavailable");
+    assert_eq!(reply.headers["retry-after"], "1");
+}
+
+/// Spoils the next commit and makes a call that needs it. Says how far the chain on disk has moved.
+async fn spoil(stage: &Stage, fault: Fault, call: impl Future<Output = Reply>) -> u64 {
+    let before = stage.head().await.seq;
+    stage.faults.plan([fault]);
+    assert_unavailable(&call.await);
+    stage.head().await.seq - before
+}
+
+#[tokio::test]
+async fn a_decision_whose_commit_failed_is_never_an_allow() {
+    for (fault, kept) in FAULTS {
+        let stage = Stage::set().await;
+        let ask = named(changing(), "call-1");
+        let moved = spoil(&stage, fault, stage.ask(&ask)).await;
+        assert_eq!(moved, u64::from(kept), "{fault:?}");
+
+        let again = stage.ask(&ask).await;
+        assert_eq!(again.expect(200)["decision"], "allow");
+        let id = again.json()["decision_id"].as_str().unwrap().parse().unwrap();
+        let recorded = store::Records::receipt(&*stage.store, stage.tenant, id).await.unwrap().unwrap();
+        assert_eq!(again.bytes, recorded, "{fault:?}");
+        assert_eq!(stage.ask(&ask).await.bytes, recorded, "{fault:?}");
+        assert_eq!(stage.count("decision").await, 1, "{fault:?}");
+        stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_the_directory_whose_commit_failed_can_be_made_again() {
+    for (fault, kept) in FAULTS {
+        let stage = Stage::set().await;
+        let moved = spoil(&stage, fault, stage.stand(&stage.agent, "freeze")).await;
+        assert_eq!(moved, u64::from(kept), "{fault:?}");
+
+        stage.stand(&stage.agent, "freeze").await.expect(200);
+        assert_eq!(stage.count("agent_frozen").await, 1, "{fault:?}");
+        assert_eq!(stage.ask(&reading()).await.expect(200)["reason_code"], "agent_frozen");
+        stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn an_outcome_whose_commit_failed_is_recorded_once() {
+    for (fault, kept) in FAULTS {
+        let stage = Stage::set().await;
+        let answer = stage.ask(&changing()).await.expect(200);
+        let path = format!("/v1/decisions/{}/outcome", answer["decision_id"].as_str().unwrap());
+        let report = json!({"status": "succeeded", "executed_hash": answer["action_hash"]});
+        let call = || stage.post(&path, &stage.agent.token, &report);
+        let moved = spoil(&stage, fault, call()).await;
+        assert_eq!(moved, u64::from(kept), "{fault:?}");
+
+        let again = call().await;
+        if kept {
+            again.problem(409, "outcome_reported");
+        } else {
+            again.expect(201);
+        }
+        assert_eq!(stage.count("outcome_reported").await, 1, "{fault:?}");
+        stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_batch_whose_commit_failed_is_recorded_whole_or_not_at_all() {
+    for (fault, kept) in FAULTS {
+        let stage = Stage::set().await;
+        let asks: Vec<_> = (1..=3).map(|n| named(changing(), &format!("call-{n}"))).collect();
+        let body = json!({ "asks": asks });
+        let call = || stage.post("/v1/authorize/batch", &stage.agent.token, &body);
+        let moved = spoil(&stage, fault, call()).await;
+        assert_eq!(moved, if kept { 3 } else { 0 }, "{fault:?}");
+
+        let answers = call().await;
+        assert_eq!(answers.expect(200)["answers"].as_array().unwrap().len(), 3);
+        assert_eq!(call().await.bytes, answers.bytes, "{fault:?}");
+        assert_eq!(stage.count("decision").await, 3, "{fault:?}");
+        stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_quarantine_stands_with_its_decision_or_not_at_all() {
+    for (fault, kept) in FAULTS {
+        let stage = Stage::set().await;
+        let moved = spoil(&stage, fault, stage.ask(&trapped())).await;
+        assert_eq!(moved, if kept { 2 } else { 0 }, "{fault:?}");
+
+        let reason = stage.ask(&trapped()).await.expect(200)["reason_code"].clone();
+        assert_eq!(reason, if kept { "agent_frozen" } else { "policy_forbids" }, "{fault:?}");
+        assert_eq!(stage.count("agent_frozen").await, 1, "{fault:?}");
+        stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_new_tenant_whose_commit_failed_is_in_both_chains_or_in_none() {
+    for (fault, kept) in FAULTS {
+        let stage = Stage::set().await;
+        stage.faults.plan([fault]);
+        assert_unavailable(&stage.post("/v1/tenants", &stage.operator, &json!({"name": "globex"})).await);
+        // Whatever is recorded next makes the gateway look at what is on disk first.
+        stage.ask(&reading()).await.expect(200);
+        let tenants = stage.get("/v1/tenants", &stage.operator).await.expect(200);
+        assert_eq!(tenants["items"].as_array().unwrap().len(), if kept { 2 } else { 1 }, "{fault:?}");
+        let system = store::Records::entries(&*stage.store, TenantId::SYSTEM, 1, 100).await.unwrap();
+        let announced = system.iter().filter(|entry| entry.kind == "tenant_created").count();
+        assert_eq!(announced, if kept { 2 } else { 1 }, "{fault:?}");
+        stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_writer_is_noticed_and_its_entry_is_kept() {
+    let stage = Stage::set().await;
+    stage.ask(&reading()).await.expect(200);
+    let foreign = write_behind_the_back(&stage).await;
+    assert_unavailable(&stage.ask(&named(reading(), "call-1")).await);
+    let answer = stage.ask(&named(reading(), "call-1")).await.expect(200);
+    assert_eq!(answer["receipt"]["prev_hash"], foreign.hash.to_string());
+    stage.assert_sound().await;
+}
+
+/// Commits an entry of the tenant's without the gateway.
+async fn write_behind_the_back(stage: &Stage) -> Head {
+    let from = stage.head().await;
+    let at: Timestamp = support::BEGINNING;
+    let body = canon::of(&json!({"who": "somebody else"})).unwrap();
+    let tenant = stage.tenant;
+    let to = ledger::link(
+        &from,
+        &tenant.to_string(),
+        "tenant_updated",
+        &at.to_string(),
+        &body.digest(),
+        &mut String::new(),
+    );
+    let revision = stage.gateway.tenant(tenant).unwrap().revision;
+    let entry = EntryRow { tenant, seq: to.seq, kind: "tenant_updated", at, prev: from.hash, hash: to.hash, body };
+    let batch = Batch { advances: vec![Advance { tenant, from, to, revision }], entries: vec![entry], ..Batch::default() };
+    stage.store.commit(&batch).await.unwrap();
+    to
+}
+
+#[tokio::test]
+async fn a_store_that_reports_a_moved_head_is_read_again() {
+    let stage = Stage::set().await;
+    assert_eq!(spoil(&stage, Fault::HeadMoved, stage.ask(&reading())).await, 0);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_read_after_a_failure_answers_nothing_until_it_can() {
+    let stage = Stage::set().await;
+    stage.faults.plan([Fault::LoseUnknown]);
+    stage.faults.fail_reads(true);
+    for _ in 0..3 {
+        assert_unavailable(&stage.ask(&reading()).await);
+    }
+    assert_unavailable(&stage.get("/readyz", "").await);
+    stage.faults.fail_reads(false);
+    // It is not tried at every call, but soon.
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    stage.ask(&reading()).await.expect(200);
+    assert_eq!(stage.get("/readyz", "").await.status, 200);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_nobody_asks_becomes_ready_again_by_itself() {
+    for fault in [Fault::Lose, Fault::LoseUnknown] {
+        let stage = Stage::set().await;
+        assert_eq!(stage.get("/readyz", "").await.status, 200);
+        spoil(&stage, fault, stage.ask(&reading())).await;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while stage.get("/readyz", "").await.status != 200 {
+            assert!(Instant::now() < deadline, "still not ready after {fault:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn everybody_in_a_batch_that_failed_gets_the_same_fault() {
+    let stage = Stage::set().await;
+    // The first commit is slow, so the rest gather in the second, which fails.
+    stage.faults.plan([Fault::Delay(Duration::from_millis(100)), Fault::LoseUnknown]);
+    let asks: Vec<_> = (0..20).map(|n| named(changing(), &format!("call-{n}"))).collect();
+    let rest = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        join_all(asks[1..].iter().map(|ask| stage.ask(ask))).await
+    };
+    let (first, rest) = tokio::join!(stage.ask(&asks[0]), rest);
+    first.expect(200);
+    rest.iter().for_each(assert_unavailable);
+    assert_eq!(stage.count("decision").await, 1);
+    for ask in &asks {
+        stage.ask(ask).await.expect(200);
+    }
+    assert_eq!(stage.count("decision").await, 20);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
+    let options = Options { queue_max: 2, batch_max: 1, ..Options::default() };
+    let stage = Arc::new(Stage::set_with(options).await);
+    stage.faults.plan([Fault::Delay(Duration::from_millis(400))]);
+    let ask = |n: usize| {
+        let stage = Arc::clone(&stage);
+        tokio::spawn(async move { stage.ask(&named(changing(), &format!("call-{n}"))).await })
+    };
+    let first = ask(0);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let waiting = [ask(1), ask(2)];
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    let began = Instant::now();
+    let refused = stage.ask(&named(changing(), "one too many")).await;
+    assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
+    refused.problem(503, "overloaded");
+    assert_eq!(refused.headers["retry-after"], "1");
+    first.await.unwrap().expect(200);
+    for waiter in waiting {
+        waiter.await.unwrap().expect(200);
+    }
+    assert_eq!(stage.count("decision").await, 3);
+    stage.ask(&named(changing(), "one too many")).await.expect(200);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_caller_that_hangs_up_is_recorded_like_any_other() {
+    let stage = Arc::new(Stage::set().await);
+    stage.faults.plan([Fault::Delay(Duration::from_millis(100))]);
+    let gone = {
+        let stage = Arc::clone(&stage);
+        tokio::spawn(async move { stage.ask(&named(changing(), "call-1")).await })
+    };
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    assert_eq!(stage.count("decision").await, 0, "the commit is still under way");
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+
+    stage.ask(&changing()).await.expect(200);
+    assert_eq!(stage.count("decision").await, 2);
+    let again = stage.ask(&named(changing(), "call-1")).await;
+    let first = &stage.decisions().await[0];
+    assert_eq!(again.expect(200)["decision_id"], first["decision_id"]);
+    assert_eq!(stage.count("decision").await, 2);
+    stage.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_request_at_once_is_one_entry_and_one_answer() {
+    let stage = Arc::new(Stage::set().await);
+    let callers = (0..16).map(|_| {
+        let stage = Arc::clone(&stage);
+        tokio::spawn(async move { stage.ask(&named(changing(), "call-1")).await })
+    });
+    let replies = join_all(callers).await;
+    let first = replies[0].as_ref().unwrap().bytes.clone();
+    assert!(replies.iter().all(|reply| reply.as_ref().unwrap().bytes == first));
+    assert_eq!(stage.count("decision").await, 1);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn another_ask_under_the_same_request_id_is_refused_and_not_recorded() {
+    let stage = Stage::set().await;
+    let first = named(changing(), "call-1");
+    let other = named(injected(), "call-1");
+    let answer = stage.ask(&first).await;
+    stage.ask(&other).await.problem(422, "idempotency_key_reused");
+    assert_eq!(stage.ask(&first).await.bytes, answer.bytes);
+
+    // After a restart nothing is remembered, and it is found in the ledger.
+    let stage = stage.restart().await;
+    stage.ask(&other).await.problem(422, "idempotency_key_reused");
+    assert_eq!(stage.ask(&first).await.bytes, answer.bytes);
+
+    let (both_at_once, second) = (named(changing(), "call-2"), named(injected(), "call-2"));
+    let mut statuses = join_all([stage.ask(&both_at_once), stage.ask(&second)]).await;
+    statuses.sort_by_key(|reply| reply.status);
+    assert_eq!(statuses[0].status, 200);
+    statuses[1].problem(422, "idempotency_key_reused");
+    assert_eq!(stage.count("decision").await, 2);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn two_agents_may_use_the_same_request_id() {
+    let stage = Stage::set().await;
+    let other = stage.hire(json!({"name": "reviewer", "tools": "all"})).await;
+    let ask = named(changing(), "call-1");
+    let mine = stage.ask(&ask).await.expect(200);
+    let theirs = stage.post("/v1/authorize", &other.token, &ask).await.expect(200);
+    assert_ne!(mine["decision_id"], theirs["decision_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_allow_stands_behind_a_freeze() {
+    let stage = Arc::new(Stage::set().await);
+    let callers: Vec<_> = (0..8)
+        .map(|caller| {
+            let stage = Arc::clone(&stage);
+            tokio::spawn(async move {
+                for n in 0..25 {
+                    stage.ask(&named(changing(), &format!("call-{caller}-{n}"))).await.expect(200);
+                }
+            })
+        })
+        .collect();
+    for verb in ["freeze", "unfreeze", "freeze", "unfreeze", "freeze"] {
+        tokio::time::sleep(Duration::from_millis(15)).await;
+        stage.stand(&stage.agent, verb).await.expect(200);
+    }
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert_eq!(stage.count("decision").await, 200);
+    assert_no_allow_while_frozen(&stage.entries().await);
+    stage.assert_sound().await;
+}
+
+fn assert_no_allow_while_frozen(entries: &[store::StoredEntry]) {
+    let (mut frozen, mut denied) = (false, 0);
+    for entry in entries {
+        let body: Value = serde_json::from_str(&entry.body).unwrap();
+        match entry.kind.as_str() {
+            "agent_frozen" => frozen = true,
+            "agent_unfrozen" => frozen = false,
+            "decision" => {
+                assert_eq!(frozen, body["reason_code"] == "agent_frozen", "entry {}: {body}", entry.seq);
+                denied += usize::from(frozen);
+            }
+            _ => {}
+        }
+    }
+    assert!(denied > 0, "no ask met the freeze");
+}
