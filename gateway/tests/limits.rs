@@ -1,0 +1,283 @@
+//! Token buckets: what they admit, what they refuse, and what a refusal promises about later.
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+#[path = "support/stage.rs"]
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod stage;
+
+use axum::http::StatusCode;
+use gateway::http::Refusal;
+use gateway::limits::Limits;
+use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
+use proptest::prelude::*;
+use serde_json::json;
+use stage::{Stage, changing, injected, named, reading};
+use support::BEGINNING;
+
+fn bucket(capacity: u32, refill_per_second: f64) -> Option<Bucket> {
+    Some(Bucket::new(capacity, refill_per_second).unwrap())
+}
+
+fn tenant(bucket: Option<Bucket>) -> Tenant {
+    let tenant = json!({"id": TenantId::from_bytes([1; 16]), "name": "acme", "settings": {}, "bucket": bucket,
+        "status": "active", "created_at": BEGINNING});
+    serde_json::from_value(tenant).unwrap()
+}
+
+fn agent(id: u8, bucket: Option<Bucket>) -> Agent {
+    let agent = json!({"id": AgentId::from_bytes([id; 16]), "tenant": TenantId::from_bytes([1; 16]), "name": "builder",
+        "environment": null, "team": null, "owner": null, "risk_tier": "low", "tools": "all", "attributes": {},
+        "bucket": bucket, "status": "active", "created_at": BEGINNING});
+    serde_json::from_value(agent).unwrap()
+}
+
+fn after(millis: i64) -> Timestamp {
+    BEGINNING.plus_millis(millis)
+}
+
+/// An agent's bucket alone, and its asks.
+struct Alone {
+    limits: Limits,
+    tenant: Tenant,
+    agent: Agent,
+}
+
+impl Alone {
+    fn with(capacity: u32, refill_per_second: f64) -> Self {
+        Self { limits: Limits::new(), tenant: tenant(None), agent: agent(1, bucket(capacity, refill_per_second)) }
+    }
+
+    fn resize(&mut self, capacity: u32, refill_per_second: f64) {
+        self.agent.bucket = bucket(capacity, refill_per_second);
+    }
+
+    fn ask(&self, millis: i64) -> Result<(), Refusal> {
+        self.limits.admit(&self.tenant, &self.agent, 1, after(millis))
+    }
+
+    fn passes(&self, millis: i64) -> bool {
+        self.ask(millis).is_ok()
+    }
+
+    /// How many asks pass at this moment.
+    fn drain(&self, millis: i64) -> u32 {
+        u32::try_from((0..10_000).take_while(|_| self.passes(millis)).count()).unwrap()
+    }
+}
+
+/// The headers of a 429: how long to wait, the policy, and what is left.
+fn headers(refusal: &Refusal) -> (i64, String, String) {
+    let response = refusal.render("r");
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    let text = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+    (text("retry-after").parse().unwrap(), text("ratelimit-policy"), text("ratelimit"))
+}
+
+#[test]
+fn a_bucket_admits_its_capacity_and_then_what_comes_back() {
+    let alone = Alone::with(10, 4.0);
+    assert_eq!(alone.drain(0), 10);
+    assert!(!alone.passes(249));
+    assert!(alone.passes(250));
+    assert_eq!(alone.drain(1_250), 4);
+    assert_eq!(alone.drain(3_600_000), 10, "no more than fits");
+}
+
+#[test]
+fn a_bucket_that_never_refills_admits_its_capacity_once() {
+    let alone = Alone::with(3, 0.0);
+    assert_eq!(alone.drain(0), 3);
+    let (wait, policy, left) = headers(&alone.ask(86_400_000).unwrap_err());
+    assert_eq!((wait, policy.as_str(), left.as_str()), (86_400, "\"agent\";q=3;w=86400", "\"agent\";r=0;t=86400"));
+}
+
+#[test]
+fn a_refusal_has_the_three_headers() {
+    let alone = Alone::with(2, 0.5);
+    assert_eq!(alone.drain(0), 2);
+    let refusal = alone.ask(0).unwrap_err();
+    let (wait, policy, left) = headers(&refusal);
+    assert_eq!((wait, policy.as_str(), left.as_str()), (2, "\"agent\";q=2;w=4", "\"agent\";r=0;t=2"));
+    assert!(refusal.to_problem("r").contains("the agent's bucket of 2 asks is empty; ask again in 2 s"));
+    assert!(!alone.passes(1_999));
+    assert!(alone.passes(2_000));
+}
+
+#[test]
+fn a_tenant_that_refuses_takes_nothing_from_its_agent() {
+    let limits = Limits::new();
+    let (tenant, agent) = (tenant(bucket(1, 0.0)), agent(1, bucket(5, 0.0)));
+    limits.admit(&tenant, &agent, 1, BEGINNING).unwrap();
+    for _ in 0..10 {
+        let (.., left) = headers(&limits.admit(&tenant, &agent, 1, BEGINNING).unwrap_err());
+        assert!(left.starts_with("\"tenant\";"), "{left}");
+    }
+    assert_eq!(limits.agent_remaining(&agent, BEGINNING).unwrap().tokens, 4);
+}
+
+#[test]
+fn an_agent_that_is_refused_takes_nothing_from_its_tenant() {
+    let limits = Limits::new();
+    let (tenant, greedy, modest) = (tenant(bucket(5, 0.0)), agent(1, bucket(1, 0.0)), agent(2, bucket(9, 0.0)));
+    limits.admit(&tenant, &greedy, 1, BEGINNING).unwrap();
+    for _ in 0..10 {
+        assert!(limits.admit(&tenant, &greedy, 1, BEGINNING).is_err());
+    }
+    assert_eq!(limits.tenant_remaining(&tenant, BEGINNING).unwrap().tokens, 4);
+    limits.admit(&tenant, &modest, 1, BEGINNING).unwrap();
+}
+
+#[test]
+fn looking_takes_nothing() {
+    let alone = Alone::with(1, 0.0);
+    for _ in 0..5 {
+        alone.limits.probe(&alone.tenant, &alone.agent, 1, BEGINNING).unwrap();
+    }
+    assert!(alone.passes(0));
+    assert!(alone.limits.probe(&alone.tenant, &alone.agent, 1, BEGINNING).is_err());
+}
+
+#[test]
+fn a_smaller_bucket_counts_at_once_and_a_larger_one_is_not_a_present() {
+    let mut alone = Alone::with(10, 1.0);
+    assert_eq!((0..4).filter(|_| alone.passes(0)).count(), 4);
+    alone.resize(2, 1.0);
+    assert_eq!(alone.drain(0), 2);
+    alone.resize(100, 1.0);
+    assert_eq!(alone.drain(0), 0, "nobody gets the difference for nothing");
+    assert_eq!(alone.drain(3_000), 3);
+}
+
+#[test]
+fn a_clock_that_is_set_back_gives_nothing() {
+    let alone = Alone::with(5, 1.0);
+    assert_eq!(alone.drain(10_000), 5);
+    for millis in [9_000, 0, -3_600_000, 10_000] {
+        assert!(!alone.passes(millis), "{millis}");
+    }
+    assert!(alone.passes(11_000), "and takes nothing either");
+    assert!(!alone.passes(11_000));
+}
+
+#[test]
+fn two_cores_cannot_take_the_same_token() {
+    let alone = Alone::with(10, 0.0);
+    let admitted: usize = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..64).map(|_| scope.spawn(|| usize::from(alone.passes(0)))).collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).sum()
+    });
+    assert_eq!(admitted, 10);
+}
+
+#[test]
+fn buckets_that_are_full_again_are_forgotten_and_nobody_notices() {
+    let limits = Limits::new();
+    let tenant = tenant(None);
+    let agents = |n: u16| {
+        let [high, low] = n.to_be_bytes();
+        let mut agent = agent(0, bucket(2, 1.0));
+        agent.id = AgentId::from_bytes([high, low, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        agent
+    };
+    for n in 0..20_000 {
+        // Each comes when the one before is full again, so all but the last few are forgotten.
+        limits.admit(&tenant, &agents(n), 1, after(i64::from(n) * 1_000)).unwrap();
+    }
+    let first = limits.agent_remaining(&agents(0), after(20_000_000)).unwrap();
+    let last = limits.agent_remaining(&agents(19_999), after(19_999_000)).unwrap();
+    assert_eq!((first.tokens, last.tokens), (2, 1));
+}
+
+proptest! {
+    /// The bucket is large enough never to be full between two asks, so nothing that comes back is lost.
+    #[test]
+    fn over_any_time_a_bucket_admits_exactly_its_capacity_and_what_came_back(
+        capacity in 10_u32..50,
+        refill in 1_u32..200,
+        per in prop::sample::select(vec![1_u32, 2, 3, 7, 10]),
+        seconds in 1_u32..20,
+        step_ms in 1_i64..40,
+    ) {
+        let rate = f64::from(refill) / f64::from(per);
+        let alone = Alone::with(capacity, rate);
+        let end = i64::from(seconds) * 1_000;
+        let mut admitted = 0_u32;
+        let mut now = 0;
+        while now < end {
+            admitted += alone.drain(now);
+            now += step_ms;
+        }
+        admitted += alone.drain(end);
+        prop_assert_eq!(admitted, capacity + refill * seconds / per);
+    }
+
+    #[test]
+    fn whoever_waits_as_told_passes(
+        capacity in 1_u32..20,
+        refill in 1_u32..5_000,
+        millis in prop::collection::vec(0_i64..3_000, 1..40),
+    ) {
+        let alone = Alone::with(capacity, f64::from(refill) / 1_000.0);
+        let mut now = 0;
+        for pause in millis {
+            now += pause;
+            alone.drain(now);
+            let (wait, ..) = headers(&alone.ask(now).unwrap_err());
+            prop_assert!(!alone.passes(now + (wait - 1) * 1_000), "it could have come a second earlier");
+            now += wait * 1_000;
+            prop_assert!(alone.passes(now), "told to wait {wait} s");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_empty_bucket_refuses_and_records_nothing() {
+    let stage = Stage::set().await;
+    let quota = format!("/v1/agents/{}/quota", stage.agent.id);
+    stage.admin("PUT", &quota, &json!({"bucket": {"capacity": 3, "refill_per_second": 0.25}})).await.expect(200);
+    stage.ask(&named(changing(), "call-1")).await.expect(200);
+    // A denial costs as much as an allow.
+    stage.ask(&injected()).await.expect(200);
+    stage.ask(&reading()).await.expect(200);
+
+    let head = stage.head().await;
+    let refused = stage.ask(&reading()).await;
+    refused.problem(429, "rate_limited");
+    assert_eq!(refused.headers["retry-after"], "4");
+    assert_eq!(refused.headers["ratelimit-policy"], "\"agent\";q=3;w=12");
+    assert_eq!(refused.headers["ratelimit"], "\"agent\";r=0;t=4");
+    assert_eq!(stage.head().await, head);
+
+    // What was answered before is answered again, whatever the bucket holds.
+    stage.ask(&named(changing(), "call-1")).await.expect(200);
+    stage.clock.advance_millis(3_999);
+    stage.ask(&reading()).await.problem(429, "rate_limited");
+    stage.clock.advance_millis(1);
+    stage.ask(&reading()).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_tenant_shares_one_bucket_among_its_agents() {
+    let stage = Stage::set().await;
+    let other = stage.hire(json!({"name": "reviewer", "tools": "all"})).await;
+    let quota = format!("/v1/tenants/{}/quota", stage.tenant);
+    let body = json!({"bucket": {"capacity": 2, "refill_per_second": 1}});
+    stage.call("PUT", &quota, &stage.operator).json(&body).send().await.expect(200);
+    stage.ask(&reading()).await.expect(200);
+    stage.post("/v1/authorize", &other.token, &reading()).await.expect(200);
+    let refused = stage.post("/v1/authorize", &other.token, &reading()).await;
+    assert_eq!(refused.problem(429, "rate_limited"), "the tenant's bucket of 2 asks is empty; ask again in 1 s");
+}
+
+#[tokio::test]
+async fn each_ask_of_a_batch_takes_its_token() {
+    let stage = Stage::set().await;
+    let quota = format!("/v1/agents/{}/quota", stage.agent.id);
+    stage.admin("PUT", &quota, &json!({"bucket": {"capacity": 2, "refill_per_second": 1}})).await.expect(200);
+    let batch = json!({"asks": [reading(), reading(), reading()]});
+    let answers = stage.post("/v1/authorize/batch", &stage.agent.token, &batch).await.expect(200);
+    assert_eq!(answers["answers"][1]["decision"], "allow");
+    assert_eq!(answers["answers"][2]["code"], "rate_limited");
+    assert_eq!(stage.count("decision").await, 2);
+}
