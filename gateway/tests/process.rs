@@ -1,0 +1,422 @@
+//! The real program, over real HTTP, on its bad days: killed, full, locked, told to stop.
+
+#[path = "support/process.rs"]
+mod process;
+
+use process::{Answer, Client, OPERATOR, PROGRAM, Place, Server};
+use serde_json::{Value, json};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
+use std::io::{Read, Write};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The demo's tenant and the token of its agent.
+struct Demo {
+    tenant: String,
+    token: String,
+}
+
+impl Demo {
+    fn of(place: &Place) -> Self {
+        Self { tenant: place.printed("demo tenant: "), token: place.printed("demo agent token (shown once): ") }
+    }
+}
+
+fn asking(request_id: &str) -> Value {
+    json!({
+        "request_id": request_id,
+        "tool_call": {"tool": "github", "action": "create_issue", "parameters": {"title": "x".repeat(200)}},
+        "context": {"source_trust": "trusted_internal_unsigned"},
+    })
+}
+
+/// Asks until nothing answers any more or it is told to stop. Returns every answer that arrived whole.
+fn ask_until(server: &Server, demo: &Demo, name: &str, stop: &AtomicBool) -> Vec<Answer> {
+    let client = server.client();
+    let mut answers = Vec::new();
+    for n in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        match client.post("/v1/authorize", &demo.token, &asking(&format!("{name}-{n}"))) {
+            Ok(answer) => answers.push(answer),
+            Err(_) => break,
+        }
+    }
+    answers
+}
+
+/// Fails unless every answer is in the ledger byte for byte, and the ledger verifies without a gap.
+fn assert_recorded(client: &Client, demo: &Demo, answers: &[Answer]) {
+    for answer in answers {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let id = answer.json()["decision_id"].as_str().unwrap().to_owned();
+        let receipt = client.read(&demo.tenant, &format!("/v1/receipts/{id}"));
+        assert_eq!(receipt.bytes, answer.bytes);
+    }
+    assert_verifies(client, &demo.tenant);
+}
+
+/// Returns how many entries were verified: all there are.
+fn assert_verifies(client: &Client, tenant: &str) -> u64 {
+    let report = client.operate(tenant, "/v1/ledger/verify", &json!({})).json();
+    assert_eq!(report["verified"], true, "{report}");
+    assert_eq!(report["checked"], report["head"]["seq"], "{report}");
+    report["checked"].as_u64().unwrap()
+}
+
+fn assert_unavailable(answer: &Answer) {
+    assert_eq!((answer.status, answer.json()["code"].as_str()), (503, Some("ledger_unavailable")), "{answer:?}");
+}
+
+/// Asks something new until the answer is a decision again, and fails if that takes too long.
+fn wait_for_recovery(client: &Client, demo: &Demo) {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let request_id = format!("after-{}", ASKED.fetch_add(1, Ordering::Relaxed));
+        let answer = client.post("/v1/authorize", &demo.token, &asking(&request_id)).unwrap();
+        if answer.status == 200 {
+            return;
+        }
+        assert!(Instant::now() < deadline, "still not recovered: {answer:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_operator_key_is_printed_once_and_works() {
+    let place = Place::new();
+    let server = place.start(&mut place.command(&[]));
+    let key = place.printed("operator key (shown once, keep it safe): ");
+    assert!(key.starts_with("csk_"), "{key}");
+    assert_eq!(server.client().get("/v1/whoami", &key).json()["role"], "operator");
+    assert!(!place.stderr().contains(&key), "the log is no place for it");
+    server.kill();
+
+    let server = place.start(&mut place.command(&[]));
+    assert_eq!(place.stdout(), "");
+    assert_eq!(server.client().get("/v1/whoami", &key).status, 200);
+}
+
+#[test]
+fn an_operator_key_that_was_brought_along_works_and_is_not_repeated() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    assert_eq!(server.client().get("/v1/whoami", OPERATOR).json()["role"], "operator");
+    assert!(!place.stdout().contains(OPERATOR) && !place.stderr().contains(OPERATOR));
+    server.kill();
+
+    let mut weak = place.command(&[]);
+    let message = place.fails(weak.env("COUNTERSIGN_OPERATOR_KEY", "csk_short"));
+    assert!(message.contains("COUNTERSIGN_OPERATOR_KEY should begin with `csk_`"), "{message}");
+    assert!(!message.contains("csk_short"), "{message}");
+}
+
+#[test]
+fn the_curl_of_the_demo_returns_a_decision() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    for _ in 0..2 {
+        let out = place.stdout();
+        let curl = &out[out.find("curl ").unwrap()..];
+        let ran = Command::new("sh").arg("-c").arg(curl).output().unwrap();
+        let answer: Value = serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+        assert_eq!(answer["decision"], "require_approval", "{answer}");
+    }
+    assert_verifies(&server.client(), &Demo::of(&place).tenant);
+}
+
+#[test]
+fn the_demo_can_be_started_again_on_its_database() {
+    let place = Place::new();
+    place.serve(&["--demo"]).kill();
+    let first = Demo::of(&place);
+    let server = place.serve(&["--demo"]);
+    let second = Demo::of(&place);
+    assert_eq!(first.tenant, second.tenant);
+    for token in [&first.token, &second.token] {
+        assert_eq!(server.client().post("/v1/authorize", token, &asking("call-1")).unwrap().status, 200);
+    }
+}
+
+#[test]
+fn a_second_process_on_the_same_file_refuses_to_start() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let other = Place::new();
+    let url = format!("sqlite:{}", place.database().display());
+    let message = other.fails(&mut other.command(&["--database-url", &url]));
+    let file = place.database().canonicalize().unwrap();
+    assert!(message.contains(&file.display().to_string()) && message.contains(&server.pid()), "{message}");
+    assert!(message.contains("is in use by process"), "{message}");
+    wait_for_recovery(&server.client(), &demo);
+}
+
+#[test]
+fn a_database_that_cannot_be_opened_is_named_and_no_password_is_repeated() {
+    let place = Place::new();
+    for (url, words) in [
+        ("postgres://ann:hunter2@db/ledger", "`postgres:` is not a store that this version knows; use `sqlite:PATH`"),
+        ("hunter2", "use `sqlite:PATH`"),
+        ("sqlite:/no/such/folder/a.db", "the folder of the database `/no/such/folder/a.db` does not exist"),
+        ("sqlite:/proc/a.db", "`/proc/a.db"),
+        ("sqlite:/dev/null", "/dev/null"),
+    ] {
+        let message = place.fails(&mut place.command(&["--database-url", url]));
+        assert!(message.contains(words), "{url}: {message}");
+        assert!(url == "hunter2" || !message.contains("hunter2"), "{message}");
+    }
+}
+
+#[test]
+fn what_a_client_received_before_kill_9_is_in_the_ledger() {
+    let place = Place::new();
+    let mut server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let mut received = Vec::new();
+    for round in 0..3 {
+        let stop = AtomicBool::new(false);
+        let answers: Vec<Answer> = std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..16)
+                .map(|caller| {
+                    let (server, demo, stop) = (&server, &demo, &stop);
+                    scope.spawn(move || ask_until(server, demo, &format!("{round}-{caller}"), stop))
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(400));
+            assert!(Command::new("kill").args(["-9", &server.pid()]).status().unwrap().success());
+            callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+        });
+        assert!(answers.len() > 16, "there was no load: {} answers", answers.len());
+        received.extend(answers);
+        drop(server);
+        server = place.serve(&[]);
+        assert_recorded(&server.client(), &demo, &received);
+    }
+    // A repeated ask is answered with what was recorded before the crash.
+    let first = received.first().unwrap();
+    let again = server.client().post("/v1/authorize", &demo.token, &asking("0-0-0")).unwrap();
+    assert_eq!(again.json()["decision_id"], first.json()["decision_id"]);
+}
+
+#[test]
+fn clients_that_hang_up_take_nothing_from_those_who_stay() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let stop = AtomicBool::new(false);
+    let hung_up = AtomicUsize::new(0);
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        for caller in 0..4 {
+            let (server, demo, stop, hung_up) = (&server, &demo, &stop, &hung_up);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let n = hung_up.fetch_add(1, Ordering::Relaxed);
+                    let request = server.raw_ask(&demo.token, &asking(&format!("gone-{n}")).to_string());
+                    // One goes in the middle of its body, the next without waiting for the answer.
+                    let sent = if (n + caller) % 2 == 0 { request.len() / 2 } else { request.len() };
+                    server.connect().write_all(&request.as_bytes()[..sent]).unwrap();
+                }
+            });
+        }
+        let callers: Vec<_> = (0..4)
+            .map(|caller| {
+                let (server, demo, stop) = (&server, &demo, &stop);
+                scope.spawn(move || ask_until(server, demo, &format!("stays-{caller}"), stop))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(1_000));
+        stop.store(true, Ordering::Relaxed);
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    });
+    assert!(answers.len() > 8 && hung_up.load(Ordering::Relaxed) > 8);
+    assert_recorded(&server.client(), &demo, &answers);
+    server.kill();
+    let server = place.serve(&[]);
+    assert_recorded(&server.client(), &demo, &answers);
+}
+
+#[test]
+fn a_full_disk_stops_every_allow_until_there_is_room_again() {
+    let place = Place::new();
+    place.serve(&["--demo"]).kill();
+    let demo = Demo::of(&place);
+    // No file may grow beyond this, which fails like a full disk, and the limit can be lifted while it runs.
+    let blocks = (std::fs::metadata(place.database()).unwrap().len() + 200_000) / 512;
+    let script = format!("trap '' XFSZ; ulimit -S -f {blocks}; exec {PROGRAM} serve --listen 127.0.0.1:0");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]);
+    place.prepare(&mut command);
+    command.env("COUNTERSIGN_OPERATOR_KEY", OPERATOR);
+    let server = place.start(&mut command);
+    let client = server.client();
+
+    // What fails once may fit after a checkpoint; the disk is full when nothing does any more.
+    let (mut answers, mut refused) = (Vec::new(), 0);
+    for n in 0..20_000 {
+        let answer = client.post("/v1/authorize", &demo.token, &asking(&format!("call-{n}"))).unwrap();
+        if answer.status == 200 {
+            answers.push(answer);
+            refused = 0;
+        } else {
+            assert_unavailable(&answer);
+            refused += 1;
+        }
+        if refused == 20 {
+            break;
+        }
+    }
+    assert_eq!(refused, 20, "the disk was never full: {} answers", answers.len());
+
+    let lifted = Command::new("prlimit").args(["--fsize=unlimited", "--pid", &server.pid()]).status().unwrap();
+    assert!(lifted.success());
+    wait_for_recovery(&client, &demo);
+    assert_recorded(&client, &demo, &answers);
+    server.kill();
+    assert_recorded(&place.serve(&[]).client(), &demo, &answers);
+}
+
+#[tokio::test]
+async fn a_locked_database_stops_every_allow_until_the_lock_is_gone() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let (demo, client) = (Demo::of(&place), server.client());
+    let options = SqliteConnectOptions::new().filename(place.database());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    for _ in 0..2 {
+        sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+        let began = Instant::now();
+        assert_unavailable(&client.post("/v1/authorize", &demo.token, &asking("call-1")).unwrap());
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        assert_eq!(client.get("/readyz", "").status, 503);
+        sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
+        wait_for_recovery(&client, &demo);
+        assert_eq!(client.get("/readyz", "").status, 200);
+    }
+    assert_verifies(&client, &demo.tenant);
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_answers_what_it_accepted() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let request = server.raw_ask(&demo.token, &asking("last").to_string());
+    let (first, rest) = request.as_bytes().split_at(request.len() - 20);
+    let mut late = server.connect();
+    late.write_all(first).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    server.terminate();
+    std::thread::sleep(Duration::from_millis(200));
+    late.write_all(rest).unwrap();
+    let mut answer = String::new();
+    late.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    let answer = Answer { status: 200, bytes: body.as_bytes().to_vec() };
+    assert_eq!(server.wait(Duration::from_secs(5)).code(), Some(0));
+    assert!(place.stderr().contains("stopped"));
+    assert_recorded(&place.serve(&[]).client(), &demo, &[answer]);
+}
+
+#[test]
+fn a_server_that_is_told_to_stop_under_load_loses_no_answer() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let stop = AtomicBool::new(false);
+    let answers: Vec<Answer> = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..8)
+            .map(|caller| {
+                let (server, demo, stop) = (&server, &demo, &stop);
+                scope.spawn(move || ask_until(server, demo, &format!("caller-{caller}"), stop))
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(300));
+        server.terminate();
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    });
+    assert_eq!(server.wait(Duration::from_secs(5)).code(), Some(0));
+    assert!(answers.len() > 8);
+    assert_recorded(&place.serve(&[]).client(), &demo, &answers);
+}
+
+#[test]
+fn a_client_that_never_finishes_does_not_keep_the_server_from_stopping() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let request = server.raw_ask(&demo.token, &asking("never").to_string());
+    let mut stuck = server.connect();
+    stuck.write_all(&request.as_bytes()[..request.len() - 20]).unwrap();
+    let idle = server.connect();
+    std::thread::sleep(Duration::from_millis(100));
+    server.terminate();
+    assert_eq!(server.wait(Duration::from_secs(15)).code(), Some(0));
+    drop((stuck, idle));
+}
+
+#[test]
+fn an_export_is_verified_offline_and_a_changed_one_is_not() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    for n in 0..20 {
+        server.client().post("/v1/authorize", &demo.token, &asking(&format!("call-{n}"))).unwrap();
+    }
+    let export = server.client().read(&demo.tenant, "/v1/ledger/export");
+    assert_eq!(export.status, 200);
+    server.kill();
+    let text = String::from_utf8(export.bytes).unwrap();
+    let verify = |text: &str| {
+        let file = place.path().join("export.ndjson");
+        std::fs::write(&file, text).unwrap();
+        Command::new(PROGRAM).arg("verify").arg(&file).output().unwrap()
+    };
+    let whole = verify(&text);
+    assert_eq!(whole.status.code(), Some(0), "{whole:?}");
+    assert!(String::from_utf8(whole.stdout).unwrap().contains("anchored at seq 1"));
+
+    let last_allow = text.rfind("\"allow\"").unwrap();
+    let changed = format!("{}\"denyy\"{}", &text[..last_allow], &text[last_allow + 7..]);
+    let without_a_line: String = text.lines().enumerate().filter(|(n, _)| *n != 3).map(|(_, l)| format!("{l}\n")).collect();
+    for tampered in [changed, without_a_line] {
+        let verdict = verify(&tampered);
+        assert_eq!(verdict.status.code(), Some(1), "{verdict:?}");
+        assert!(String::from_utf8(verdict.stderr).unwrap().contains("NOT VERIFIED"));
+    }
+}
+
+#[test]
+fn neither_parameters_nor_tokens_reach_the_disk_or_the_log() {
+    let place = Place::new();
+    let server = place.serve(&["--demo", "--log", "debug"]);
+    let demo = Demo::of(&place);
+    let mut ask = asking("call-1");
+    ask["tool_call"]["parameters"]["password"] = json!("correct-horse-battery");
+    server.client().post("/v1/authorize", &demo.token, &ask).unwrap();
+    ask["tool_call"]["parameters"]["title"] = json!(["correct-horse-battery"]);
+    ask["request_id"] = json!("call-2");
+    server.client().post("/v1/authorize", &demo.token, &ask).unwrap();
+    server.client().post("/v1/authorize", "csa_wrong-horse-battery", &ask).unwrap();
+    server.kill();
+    for file in std::fs::read_dir(place.path()).unwrap() {
+        let file = file.unwrap().path();
+        let bytes = std::fs::read(&file).unwrap();
+        let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(!holds("horse-battery"), "{}", file.display());
+        assert!(file.ends_with("stdout") || !holds(&demo.token), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_log_that_goes_to_a_file_has_no_colours() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    server.client().get("/readyz", "");
+    assert!(!place.stderr().contains('\u{1b}'), "{}", place.stderr());
+}

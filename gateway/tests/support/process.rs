@@ -1,0 +1,244 @@
+//! The real program as a child process, spoken to over real HTTP. It is stopped by killing it unless a test says otherwise.
+
+use serde_json::Value;
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The program.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_countersign");
+/// A debug build on a busy machine is ready within a second or two.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// No answer takes longer, or something hangs.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// The operator key that servers of tests are started with.
+pub(crate) const OPERATOR: &str = "csk_an-operator-key-of-tests";
+
+/// A folder with a database, which outlives the servers on it.
+pub(crate) struct Place {
+    folder: TempDir,
+}
+
+/// A running server.
+pub(crate) struct Server {
+    child: Child,
+    folder: PathBuf,
+    pub(crate) address: SocketAddr,
+}
+
+/// What came back.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.status, String::from_utf8_lossy(&self.bytes))
+    }
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&self.bytes)))
+    }
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path().join("countersign.db")
+    }
+
+    /// The command that serves on this place's database, with its words going to files.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.arg("serve").args(["--listen", "127.0.0.1:0"]).args(args);
+        self.prepare(&mut command);
+        command
+    }
+
+    /// A clean environment, this folder, and files for what it says.
+    pub(crate) fn prepare(&self, command: &mut Command) {
+        let file = |name| File::create(self.path().join(name)).unwrap();
+        command
+            .env_remove("COUNTERSIGN_OPERATOR_KEY")
+            .current_dir(self.path())
+            .stdin(Stdio::null())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"));
+    }
+
+    /// Serves with the operator key of tests.
+    pub(crate) fn serve(&self, args: &[&str]) -> Server {
+        let mut command = self.command(args);
+        command.env("COUNTERSIGN_OPERATOR_KEY", OPERATOR);
+        self.start(&mut command)
+    }
+
+    /// Starts a prepared command and waits until it listens.
+    pub(crate) fn start(&self, command: &mut Command) -> Server {
+        let mut child = command.spawn().unwrap();
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            let log = self.stderr();
+            if let Some((_, rest)) = log.split_once("listening on ") {
+                let address = rest.split_whitespace().next().unwrap_or_default();
+                if let Ok(address) = address.parse() {
+                    return Server { child, folder: self.path().to_owned(), address };
+                }
+            }
+            assert!(child.try_wait().unwrap().is_none(), "it ended: {log}");
+            assert!(Instant::now() < deadline, "it does not listen: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Runs a command that is expected to end by itself, soon.
+    pub(crate) fn fails(&self, command: &mut Command) -> String {
+        let mut child = command.spawn().unwrap();
+        let status = wait(&mut child, Duration::from_secs(5));
+        assert!(!status.success(), "it should have failed");
+        self.stderr()
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        std::fs::read_to_string(self.path().join("stdout")).unwrap()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.path().join("stderr")).unwrap()).into_owned()
+    }
+
+    /// The part of a line of standard output after these words.
+    pub(crate) fn printed(&self, words: &str) -> String {
+        let out = self.stdout();
+        let line = out.lines().find_map(|line| line.strip_prefix(words)).unwrap_or_else(|| panic!("no `{words}`: {out}"));
+        line.trim().to_owned()
+    }
+}
+
+/// Waits for the end of a process, but not for ever.
+fn wait(child: &mut Child, within: Duration) -> ExitStatus {
+    let deadline = Instant::now() + within;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if Instant::now() >= deadline {
+            child.kill().ok();
+            panic!("it did not end within {within:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Server {
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM; the exit status follows.
+    pub(crate) fn terminate(&self) {
+        assert!(Command::new("kill").args(["-TERM", &self.pid()]).status().unwrap().success());
+    }
+
+    pub(crate) fn wait(mut self, within: Duration) -> ExitStatus {
+        wait(&mut self.child, within)
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(ANSWER_WITHIN));
+        Client { agent: config.build().into(), base: self.url("") }
+    }
+
+    /// A bare connection, for those who misbehave.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(ANSWER_WITHIN)).unwrap();
+        stream
+    }
+
+    /// The bytes of a request to authorize.
+    pub(crate) fn raw_ask(&self, token: &str, body: &str) -> String {
+        format!(
+            "POST /v1/authorize HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        // What it said helps to understand a test that fails.
+        if std::thread::panicking() {
+            let log = std::fs::read(self.folder.join("stderr")).unwrap_or_default();
+            let tail = &log[log.len().saturating_sub(4_000)..];
+            std::io::stderr().write_all(tail).ok();
+        }
+    }
+}
+
+/// A keep-alive client.
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    base: String,
+}
+
+impl Client {
+    pub(crate) fn post(&self, path: &str, token: &str, body: &Value) -> Result<Answer, ureq::Error> {
+        let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", format!("Bearer {token}"));
+        read(request.header("content-type", "application/json").send(body.to_string()))
+    }
+
+    /// What the operator posts in the name of a tenant.
+    pub(crate) fn operate(&self, tenant: &str, path: &str, body: &Value) -> Answer {
+        let request = self.agent.post(format!("{}{path}", self.base)).header("countersign-tenant", tenant);
+        let request = request.header("authorization", format!("Bearer {OPERATOR}"));
+        read(request.header("content-type", "application/json").send(body.to_string())).unwrap()
+    }
+
+    /// What the operator reads in the name of a tenant.
+    pub(crate) fn read(&self, tenant: &str, path: &str) -> Answer {
+        let request = self.agent.get(format!("{}{path}", self.base)).header("countersign-tenant", tenant);
+        read(request.header("authorization", format!("Bearer {OPERATOR}")).call()).unwrap()
+    }
+
+    pub(crate) fn get(&self, path: &str, token: &str) -> Answer {
+        let request = self.agent.get(format!("{}{path}", self.base));
+        read(request.header("authorization", format!("Bearer {token}")).call()).unwrap()
+    }
+}
+
+fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Answer, ureq::Error> {
+    let mut response = response?;
+    // An answer counts as received only when all of it has arrived.
+    let bytes = response.body_mut().with_config().limit(64 * 1024 * 1024).read_to_vec()?;
+    Ok(Answer { status: response.status().as_u16(), bytes })
+}
