@@ -66,6 +66,20 @@ async fn a_taken_name_is_refused_and_nothing_of_its_holder_changes() {
 }
 
 #[tokio::test]
+async fn one_of_many_who_ask_for_a_name_at_once_gets_it() {
+    let acme = Acme::open().await;
+    let register = || acme.admin("POST", "/v1/agents", json!({"name": "builder"}));
+    let replies = futures_util::future::join_all((0..16).map(|_| register())).await;
+    let (made, refused): (Vec<_>, Vec<_>) = replies.iter().partition(|reply| reply.status == 201);
+    assert_eq!(made.len(), 1);
+    for reply in refused {
+        let detail = reply.problem(409, "name_taken");
+        assert!(detail.contains(&text(&made[0].json()["id"])), "{detail}");
+    }
+    assert_eq!(acme.kinds().await, ["agent_created"]);
+}
+
+#[tokio::test]
 async fn a_patch_changes_what_it_names_and_a_null_clears() {
     let acme = Acme::open().await;
     acme.admin("PUT", "/v1/teams/platform", json!({}))
