@@ -27,7 +27,8 @@ CREATE TABLE audit_events (
     body  TEXT    NOT NULL
 ) STRICT;
 
--- What decisions are searched by. The id is a UUIDv7: its index grows at the right edge too.
+-- What decisions are searched by, and the digest of the ask where it can come again. The id is a UUIDv7: its index grows
+-- at the right edge too.
 CREATE TABLE decisions (
     entry  INTEGER PRIMARY KEY,
     id     BLOB    NOT NULL UNIQUE,
@@ -35,7 +36,8 @@ CREATE TABLE decisions (
     tool   TEXT    NOT NULL,
     action TEXT    NOT NULL,
     reason TEXT    NOT NULL,
-    run_id TEXT
+    run_id TEXT,
+    ask    BLOB
 ) STRICT;
 
 -- The exact bytes that were handed to the caller. Apart from decisions, so that a search does not wade through them.
@@ -45,14 +47,13 @@ CREATE TABLE receipts (
 ) STRICT;
 
 -- Idempotency: which entry answered a request. It begins with the tenant, so that one tenant's request ids say nothing
--- about another's. A table of its own and not an index on decisions: asks without a request id cost nothing here,
--- and the agent's rows lie together.
+-- about another's. A table of its own and not an index on decisions: asks without a request id cost nothing here, the
+-- agent's rows lie together, and they are short, because these are the only rows that a commit scatters.
 CREATE TABLE requests (
     tenant_no  INTEGER NOT NULL,
     agent      BLOB    NOT NULL,
     request_id TEXT    NOT NULL,
     entry      INTEGER NOT NULL,
-    ask        BLOB    NOT NULL,
     PRIMARY KEY (tenant_no, agent, request_id)
 ) STRICT, WITHOUT ROWID;
 
@@ -80,6 +81,9 @@ CREATE UNIQUE INDEX directory_name
 
 -- What was recorded is not rewritten, also not by hand. These fire on UPDATE and DELETE only: a commit never pays for
 -- them.
+CREATE TRIGGER tenants_are_not_deleted
+    BEFORE DELETE ON tenants
+    BEGIN SELECT RAISE(ABORT, 'tenants are not deleted'); END;
 CREATE TRIGGER audit_events_are_not_rewritten
     BEFORE UPDATE ON audit_events
     BEGIN SELECT RAISE(ABORT, 'ledger entries are not rewritten'); END;

@@ -5,9 +5,11 @@
 //! only SQL here that the compiler does not check, because its length varies; the conformance suite runs each size.
 
 use crate::entry;
+use crate::work::Move;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use store::{Batch, DecisionRow, EntryRow, OutcomeRow};
 
@@ -39,95 +41,152 @@ pub(crate) enum Unbindable {
     Value(#[source] sqlx::error::BoxDynError),
 }
 
-/// Texts of one shape, by the power of two.
-type Texts = [Arc<str>; SIZES];
-
-/// Decisions with as many entries and receipts: one hop for all three tables.
-static DECISIONS: LazyLock<Texts> = LazyLock::new(|| {
-    texts(&[
-        ("audit_events (entry, kind, at, prev, hash, body)", 6),
-        ("decisions (entry, id, agent, tool, action, reason, run_id)", 7),
-        ("receipts (entry, bytes)", 2),
-    ])
-});
-/// The same, where every decision has a request id.
-static REQUESTED_DECISIONS: LazyLock<Texts> = LazyLock::new(|| {
-    texts(&[
-        ("audit_events (entry, kind, at, prev, hash, body)", 6),
-        ("decisions (entry, id, agent, tool, action, reason, run_id)", 7),
-        ("receipts (entry, bytes)", 2),
-        ("requests (tenant_no, agent, request_id, entry, ask)", 5),
-    ])
-});
-/// Entries of other kinds.
-static ENTRIES: LazyLock<Texts> =
-    LazyLock::new(|| texts(&[("audit_events (entry, kind, at, prev, hash, body)", 6)]));
-/// Requests, where only some decisions have one.
-static REQUESTS: LazyLock<Texts> =
-    LazyLock::new(|| texts(&[("requests (tenant_no, agent, request_id, entry, ask)", 5)]));
-/// Outcomes.
-static OUTCOMES: LazyLock<Texts> = LazyLock::new(|| texts(&[("outcomes (tenant_no, decision, entry)", 3)]));
-
-fn texts(tables: &[(&str, usize)]) -> Texts {
-    std::array::from_fn(|power| {
-        let rows = 1 << power;
-        let inserts = tables.iter().map(|(table, columns)| {
-            let row = format!("({})", vec!["?"; *columns].join(", "));
-            format!("INSERT INTO {table} VALUES {}", vec![row; rows].join(", "))
-        });
-        inserts.collect::<Vec<_>>().join("; ").into()
-    })
+/// The texts of one shape.
+struct Shape {
+    /// By the power of two of the rows.
+    alone: [Arc<str>; SIZES],
+    /// The same with [`OPENING`] before.
+    opening: [Arc<str>; SIZES],
+    /// How many values a row has, over all its tables.
+    columns: usize,
 }
 
-/// All statements that insert the ledger rows of a batch.
-pub(crate) fn statements(batch: &Batch, numbers: &TenantNumbers) -> Result<Vec<Statement>, Unbindable> {
-    let mut made = Vec::new();
+const ENTRY: (&str, usize) = ("audit_events (entry, kind, at, prev, hash, body)", 6);
+const DECISION: (&str, usize) = (
+    "decisions (entry, id, agent, tool, action, reason, run_id, ask)",
+    8,
+);
+const RECEIPT: (&str, usize) = ("receipts (entry, bytes)", 2);
+const REQUEST: (&str, usize) = ("requests (tenant_no, agent, request_id, entry)", 4);
+const OUTCOME: (&str, usize) = ("outcomes (tenant_no, decision, entry)", 3);
+
+/// Decisions with as many entries and receipts: one hop for all three tables.
+static DECISIONS: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[ENTRY, DECISION, RECEIPT]));
+/// The same, where every decision has a request id.
+static REQUESTED_DECISIONS: LazyLock<Shape> =
+    LazyLock::new(|| Shape::of(&[ENTRY, DECISION, RECEIPT, REQUEST]));
+/// Entries of other kinds.
+static ENTRIES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[ENTRY]));
+/// Requests, where only some decisions have one.
+static REQUESTS: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[REQUEST]));
+/// Outcomes.
+static OUTCOMES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[OUTCOME]));
+
+/// Begins the transaction and moves the one head there is to move, in the same hop as the first rows. If the head is not
+/// where it should be, NULL meets NOT NULL, and that is an error which nothing else in a commit can cause.
+const OPENING: &str = "BEGIN IMMEDIATE; \
+    UPDATE tenants SET head_seq = CASE WHEN head_seq = ? AND head_hash = ? THEN ? END, head_hash = ?, revision = ? \
+    WHERE tenant_no = ?; ";
+const OPENING_VALUES: usize = 6;
+
+impl Shape {
+    fn of(tables: &[(&str, usize)]) -> Self {
+        let text = |power: usize| {
+            let inserts = tables.iter().map(|(table, columns)| {
+                let row = format!("({})", vec!["?"; *columns].join(", "));
+                format!(
+                    "INSERT INTO {table} VALUES {}",
+                    vec![row; 1_usize << power].join(", ")
+                )
+            });
+            inserts.collect::<Vec<_>>().join("; ")
+        };
+        Self {
+            alone: std::array::from_fn(|power| text(power).into()),
+            opening: std::array::from_fn(|power| format!("{OPENING}{}", text(power)).into()),
+            columns: tables.iter().map(|(_, columns)| columns).sum(),
+        }
+    }
+}
+
+/// All statements that insert the ledger rows of a batch. Given the only head that moves, the first of them opens the
+/// transaction and moves it.
+pub(crate) fn statements(
+    batch: &Batch,
+    numbers: &TenantNumbers,
+    only: Option<&Move>,
+) -> Result<Vec<Statement>, Unbindable> {
+    let mut making = Making {
+        numbers,
+        opening: only,
+        made: Vec::new(),
+    };
     // INVARIANT: every decision has an entry in the batch, so there are at least as many entries. Which of them share a
     // statement does not matter: it is one transaction.
     let (with_decision, others) = batch
         .entries
-        .split_at_checked(batch.decisions.len())
-        .unwrap_or((&batch.entries, &[]));
+        .split_at(batch.decisions.len().min(batch.entries.len()));
     let all_requested = batch.decisions.iter().all(|decision| decision.request.is_some());
-    for (at, rows) in chunks(with_decision.len()) {
-        let texts = if all_requested {
-            &REQUESTED_DECISIONS
-        } else {
-            &DECISIONS
-        };
-        let mut statement = Binder::new(texts, rows, 20);
-        let decisions = &batch.decisions[at..at + rows];
-        statement.entries(&with_decision[at..at + rows], numbers)?;
-        statement.decisions(decisions, numbers)?;
-        statement.receipts(decisions, numbers)?;
+    let shape = if all_requested {
+        &REQUESTED_DECISIONS
+    } else {
+        &DECISIONS
+    };
+    making.each(shape, with_decision.len(), |binder, rows| {
+        let decisions = &batch.decisions[rows.clone()];
+        binder.entries(&with_decision[rows])?;
+        binder.decisions(decisions)?;
+        binder.receipts(decisions)?;
         if all_requested {
-            statement.requests(decisions, numbers)?;
+            binder.requests(decisions)
+        } else {
+            Ok(())
         }
-        made.push(statement.finish());
-    }
+    })?;
     if !all_requested {
-        let requested: Vec<&DecisionRow> = batch
-            .decisions
-            .iter()
-            .filter(|row| row.request.is_some())
-            .collect();
-        for (at, rows) in chunks(requested.len()) {
-            let mut statement = Binder::new(&REQUESTS, rows, 5);
-            statement.requests(requested[at..at + rows].iter().copied(), numbers)?;
-            made.push(statement.finish());
+        let requested = batch.decisions.iter().filter(|row| row.request.is_some());
+        let requested: Vec<&DecisionRow> = requested.collect();
+        making.each(&REQUESTS, requested.len(), |binder, rows| {
+            binder.requests(requested[rows].iter().copied())
+        })?;
+    }
+    making.each(&ENTRIES, others.len(), |binder, rows| {
+        binder.entries(&others[rows])
+    })?;
+    making.each(&OUTCOMES, batch.outcomes.len(), |binder, rows| {
+        binder.outcomes(&batch.outcomes[rows])
+    })?;
+    Ok(making.made)
+}
+
+/// The statements of a batch while they are made.
+struct Making<'a> {
+    numbers: &'a TenantNumbers,
+    /// Until a statement has taken it.
+    opening: Option<&'a Move>,
+    made: Vec<Statement>,
+}
+
+impl Making<'_> {
+    /// Makes the statements for so many rows; `bind` gives a range of them to one.
+    fn each(
+        &mut self,
+        shape: &Shape,
+        rows: usize,
+        mut bind: impl FnMut(&mut Binder<'_>, Range<usize>) -> Result<(), Unbindable>,
+    ) -> Result<(), Unbindable> {
+        for (at, size) in chunks(rows) {
+            let power = size.ilog2() as usize;
+            let mut binder = Binder {
+                numbers: self.numbers,
+                arguments: SqliteArguments::default(),
+            };
+            binder.arguments.reserve(OPENING_VALUES + size * shape.columns, 0);
+            let text = match self.opening.take() {
+                Some(step) => {
+                    binder.opening(step)?;
+                    &shape.opening[power]
+                }
+                None => &shape.alone[power],
+            };
+            bind(&mut binder, at..at + size)?;
+            self.made.push(Statement {
+                sql: AssertSqlSafe(Arc::clone(text)).into_sql_str(),
+                arguments: binder.arguments,
+            });
         }
+        Ok(())
     }
-    for (at, rows) in chunks(others.len()) {
-        let mut statement = Binder::new(&ENTRIES, rows, 6);
-        statement.entries(&others[at..at + rows], numbers)?;
-        made.push(statement.finish());
-    }
-    for (at, rows) in chunks(batch.outcomes.len()) {
-        let mut statement = Binder::new(&OUTCOMES, rows, 3);
-        statement.outcomes(&batch.outcomes[at..at + rows], numbers)?;
-        made.push(statement.finish());
-    }
-    Ok(made)
 }
 
 /// Cuts so many rows into powers of two, the largest first: where each begins, and its size.
@@ -142,32 +201,24 @@ fn chunks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Binds rows to one statement, table after table.
-struct Binder {
-    sql: SqlStr,
+struct Binder<'a> {
+    numbers: &'a TenantNumbers,
     arguments: SqliteArguments,
 }
 
-impl Binder {
-    fn new(texts: &Texts, rows: usize, columns: usize) -> Self {
-        let text = &texts[rows.ilog2() as usize];
-        let mut arguments = SqliteArguments::default();
-        arguments.reserve(rows * columns, 0);
-        Self {
-            sql: AssertSqlSafe(Arc::clone(text)).into_sql_str(),
-            arguments,
-        }
+impl Binder<'_> {
+    fn opening(&mut self, step: &Move) -> Result<(), Unbindable> {
+        self.bind(step.from_seq)?;
+        self.bind(&step.from_hash[..])?;
+        self.bind(step.to_seq)?;
+        self.bind(&step.to_hash[..])?;
+        self.bind(step.revision)?;
+        self.bind(step.tenant_no)
     }
 
-    fn finish(self) -> Statement {
-        Statement {
-            sql: self.sql,
-            arguments: self.arguments,
-        }
-    }
-
-    fn entries(&mut self, rows: &[EntryRow], numbers: &TenantNumbers) -> Result<(), Unbindable> {
+    fn entries(&mut self, rows: &[EntryRow]) -> Result<(), Unbindable> {
         for row in rows {
-            self.bind(number(numbers, row.tenant, row.seq)?)?;
+            self.bind(self.number(row.tenant, row.seq)?)?;
             self.bind(row.kind)?;
             self.bind(row.at.millis())?;
             self.bind(&row.prev.as_bytes()[..])?;
@@ -177,54 +228,59 @@ impl Binder {
         Ok(())
     }
 
-    fn decisions(&mut self, rows: &[DecisionRow], numbers: &TenantNumbers) -> Result<(), Unbindable> {
+    fn decisions(&mut self, rows: &[DecisionRow]) -> Result<(), Unbindable> {
         for row in rows {
-            self.bind(number(numbers, row.tenant, row.seq)?)?;
+            self.bind(self.number(row.tenant, row.seq)?)?;
             self.bind(&row.id.as_bytes()[..])?;
             self.bind(&row.agent.as_bytes()[..])?;
             self.bind(row.tool.as_str())?;
             self.bind(row.action.as_str())?;
             self.bind(row.reason.as_str())?;
             self.bind(row.run_id.as_ref().map(model::Name::as_str))?;
+            self.bind(row.request.as_ref().map(|(_, ask)| &ask.as_bytes()[..]))?;
         }
         Ok(())
     }
 
-    fn receipts(&mut self, rows: &[DecisionRow], numbers: &TenantNumbers) -> Result<(), Unbindable> {
+    fn receipts(&mut self, rows: &[DecisionRow]) -> Result<(), Unbindable> {
         for row in rows {
-            self.bind(number(numbers, row.tenant, row.seq)?)?;
+            self.bind(self.number(row.tenant, row.seq)?)?;
             self.bind(&row.receipt[..])?;
         }
         Ok(())
     }
 
-    fn requests<'a>(
-        &mut self,
-        rows: impl IntoIterator<Item = &'a DecisionRow>,
-        numbers: &TenantNumbers,
-    ) -> Result<(), Unbindable> {
+    fn requests<'r>(&mut self, rows: impl IntoIterator<Item = &'r DecisionRow>) -> Result<(), Unbindable> {
         for row in rows {
-            let Some((request_id, ask)) = &row.request else {
+            let Some((request_id, _)) = &row.request else {
                 continue;
             };
-            let entry = number(numbers, row.tenant, row.seq)?;
+            let entry = self.number(row.tenant, row.seq)?;
             self.bind(entry::tenant_no(entry))?;
             self.bind(&row.agent.as_bytes()[..])?;
             self.bind(request_id.as_str())?;
             self.bind(entry)?;
-            self.bind(&ask.as_bytes()[..])?;
         }
         Ok(())
     }
 
-    fn outcomes(&mut self, rows: &[OutcomeRow], numbers: &TenantNumbers) -> Result<(), Unbindable> {
+    fn outcomes(&mut self, rows: &[OutcomeRow]) -> Result<(), Unbindable> {
         for row in rows {
-            let entry = number(numbers, row.tenant, row.seq)?;
+            let entry = self.number(row.tenant, row.seq)?;
             self.bind(entry::tenant_no(entry))?;
             self.bind(&row.decision.as_bytes()[..])?;
             self.bind(entry)?;
         }
         Ok(())
+    }
+
+    /// The number of an entry.
+    fn number(&self, tenant: model::TenantId, seq: u64) -> Result<i64, Unbindable> {
+        let tenant_no = self
+            .numbers
+            .get(&tenant)
+            .ok_or(Unbindable::UnknownTenant(tenant))?;
+        entry::number(*tenant_no, seq).ok_or(Unbindable::Full(tenant))
     }
 
     fn bind<'q, T>(&mut self, value: T) -> Result<(), Unbindable>
@@ -233,12 +289,6 @@ impl Binder {
     {
         self.arguments.add(value).map_err(Unbindable::Value)
     }
-}
-
-/// The number of an entry.
-fn number(numbers: &TenantNumbers, tenant: model::TenantId, seq: u64) -> Result<i64, Unbindable> {
-    let tenant_no = numbers.get(&tenant).ok_or(Unbindable::UnknownTenant(tenant))?;
-    entry::number(*tenant_no, seq).ok_or(Unbindable::Full(tenant))
 }
 
 #[cfg(test)]
@@ -268,9 +318,19 @@ mod tests {
 
     #[test]
     fn no_statement_has_more_parameters_than_sqlite_takes() {
-        for texts in [&DECISIONS, &REQUESTED_DECISIONS, &ENTRIES, &REQUESTS, &OUTCOMES] {
-            for statement in texts.last().unwrap().split("; ") {
-                assert!(statement.matches('?').count() <= 32_766);
+        for shape in [&DECISIONS, &REQUESTED_DECISIONS, &ENTRIES, &REQUESTS, &OUTCOMES] {
+            let most = shape.alone.last().unwrap().split("; ");
+            assert!(most.map(|statement| statement.matches('?').count()).max() <= Some(32_766));
+        }
+    }
+
+    #[test]
+    fn a_text_has_a_place_for_every_value() {
+        for shape in [&DECISIONS, &REQUESTED_DECISIONS, &ENTRIES, &REQUESTS, &OUTCOMES] {
+            for power in 0..SIZES {
+                let places = shape.alone[power].matches('?').count();
+                assert_eq!(places, shape.columns << power);
+                assert_eq!(shape.opening[power].matches('?').count(), places + OPENING_VALUES);
             }
         }
     }

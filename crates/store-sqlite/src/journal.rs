@@ -67,7 +67,7 @@ impl SqliteStore {
             r#"SELECT
                    asked.key + 0 AS "place!: i64",
                    requests.entry,
-                   requests.ask,
+                   decisions.ask,
                    decisions.reason,
                    receipts.bytes
                FROM json_each(?1) AS asked
@@ -96,7 +96,7 @@ impl SqliteStore {
                 key: key
                     .ok_or_else(|| place.corrupt("request_id", "was not asked for"))?
                     .clone(),
-                ask: place.digest("ask", row.ask)?,
+                ask: place.digest("ask", row.ask.unwrap_or_default())?,
                 reason: place.reason(&row.reason)?,
                 receipt: row.bytes.into(),
             });

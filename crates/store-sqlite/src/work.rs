@@ -13,6 +13,8 @@ const TENANT_NO_MAX: i64 = (1 << 23) - 1;
 pub(crate) struct Work {
     pub(crate) moves: Vec<Move>,
     pub(crate) inserts: Vec<Statement>,
+    /// Whether the first insert begins the transaction and moves the one head.
+    pub(crate) opens: bool,
     pub(crate) changes: Vec<Change>,
 }
 
@@ -90,9 +92,14 @@ impl Work {
             return Err(not_written(TooManyTenants));
         }
         let numbers = moves.iter().map(|step| (step.tenant, step.tenant_no)).collect();
+        let only = match &moves[..] {
+            [only] if !only.is_new && !batch.entries.is_empty() => Some(only),
+            _ => None,
+        };
         Ok(Self {
-            inserts: insert::statements(batch, &numbers).map_err(not_written)?,
+            inserts: insert::statements(batch, &numbers, only).map_err(not_written)?,
             changes: changes(batch, &numbers),
+            opens: only.is_some(),
             moves,
         })
     }

@@ -5,9 +5,10 @@
 //! never found by the next commit: it finds no connection and opens one.
 
 use crate::connect;
-use crate::insert::{Statement, TenantNumbers};
+use crate::insert::TenantNumbers;
 use crate::work::{Change, Move, Work};
 use model::TenantId;
+use sqlx::error::ErrorKind;
 use sqlx::{Connection, SqliteConnection};
 use std::path::PathBuf;
 use store::CommitError;
@@ -73,12 +74,12 @@ impl Writer {
     }
 
     /// Commits. To be run where nobody cancels it.
-    pub(crate) async fn run(&mut self, work: Work) -> Result<(), CommitError> {
+    pub(crate) async fn run(&mut self, mut work: Work) -> Result<(), CommitError> {
         let mut connection = self
             .connection
             .take()
             .ok_or_else(|| CommitError::NotWritten(Box::new(Closed)))?;
-        let failure = match transact(&mut connection, work.inserts, &work.moves, &work.changes).await {
+        let failure = match transact(&mut connection, &mut work).await {
             Ok(()) => {
                 self.connection = Some(connection);
                 let new = work.moves.iter().filter(|step| step.is_new);
@@ -157,27 +158,21 @@ async fn close(connection: SqliteConnection) {
     }
 }
 
-async fn transact(
-    connection: &mut SqliteConnection,
-    inserts: Vec<Statement>,
-    moves: &[Move],
-    changes: &[Change],
-) -> Result<(), Failure> {
-    let begin = sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection);
-    begin.await.map_err(Failure::BeforeCommit)?;
-    for step in moves {
-        if !move_head(connection, step).await.map_err(Failure::BeforeCommit)? {
-            return Err(Failure::HeadMoved(step.tenant));
-        }
+async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<(), Failure> {
+    if !work.opens {
+        begin(connection, &work.moves).await?;
     }
-    for statement in inserts {
+    for statement in std::mem::take(&mut work.inserts) {
         let insert = sqlx::query_with(statement.sql, statement.arguments);
         insert
             .execute(&mut *connection)
             .await
-            .map_err(Failure::BeforeCommit)?;
+            .map_err(|error| match &work.moves[..] {
+                [only] if is_not_null(&error) => Failure::HeadMoved(only.tenant),
+                _ => Failure::BeforeCommit(error),
+            })?;
     }
-    for change in changes {
+    for change in &work.changes {
         write_noun(connection, change)
             .await
             .map_err(Failure::BeforeCommit)?;
@@ -187,12 +182,24 @@ async fn transact(
         .await
         .map(drop)
         .map_err(|error| {
-            if is_busy(&error) {
+            if primary_code(&error) == Some(SQLITE_BUSY) {
                 Failure::BeforeCommit(error)
             } else {
                 Failure::AtCommit(error)
             }
         })
+}
+
+/// Begins a transaction and moves the heads in it, one by one, so that the one that has moved already can be named.
+async fn begin(connection: &mut SqliteConnection, moves: &[Move]) -> Result<(), Failure> {
+    let begin = sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection);
+    begin.await.map_err(Failure::BeforeCommit)?;
+    for step in moves {
+        if !move_head(connection, step).await.map_err(Failure::BeforeCommit)? {
+            return Err(Failure::HeadMoved(step.tenant));
+        }
+    }
+    Ok(())
 }
 
 /// Moves one tenant's head; false if it is not where the batch advances from.
@@ -268,10 +275,14 @@ async fn write_noun(connection: &mut SqliteConnection, change: &Change) -> Resul
     .map(drop)
 }
 
-fn is_busy(error: &sqlx::Error) -> bool {
-    let code = error
+fn is_not_null(error: &sqlx::Error) -> bool {
+    error
         .as_database_error()
-        .and_then(|error| error.code()?.parse::<i32>().ok());
+        .is_some_and(|error| error.kind() == ErrorKind::NotNullViolation)
+}
+
+fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
     // The low byte of an extended code is the primary one.
-    code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
+    Some(code & 0xff)
 }

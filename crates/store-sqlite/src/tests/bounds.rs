@@ -33,10 +33,13 @@ fn one_megabyte(chain: &mut Chain) -> Batch {
     batch
 }
 
-/// Commits a chain of its own, so that with several of these there is always a commit waiting for its turn.
-async fn keep_committing(store: Arc<SqliteStore>, number: u8, megabytes: usize) {
+/// So many batches of a chain of its own.
+fn batches(number: u8, count: usize) -> Vec<Batch> {
     let mut chain = Chain::new(number);
-    let batches: Vec<_> = (0..megabytes).map(|_| one_megabyte(&mut chain)).collect();
+    (0..count).map(|_| one_megabyte(&mut chain)).collect()
+}
+
+async fn keep_committing(store: Arc<SqliteStore>, batches: Vec<Batch>) {
     for batch in &batches {
         store::conformance::commit(&*store, batch).await;
     }
@@ -47,6 +50,10 @@ async fn the_log_stays_bounded_while_commits_never_pause_and_readers_read() {
     const WRITERS: u8 = 3;
     const MEGABYTES_EACH: usize = 25;
     let folder = Folder::new();
+    // Several chains, so that there is always a commit waiting for its turn; made before anything waits for time.
+    let chains: Vec<_> = (1..=WRITERS)
+        .map(|number| batches(number, MEGABYTES_EACH))
+        .collect();
     let store = Arc::new(
         SqliteStore::open_bounded(&folder.url(), FRAMES_MAX)
             .await
@@ -61,8 +68,8 @@ async fn the_log_stays_bounded_while_commits_never_pause_and_readers_read() {
         })
     };
     let mut writing = JoinSet::new();
-    for number in 1..=WRITERS {
-        writing.spawn(keep_committing(Arc::clone(&store), number, MEGABYTES_EACH));
+    for batches in chains {
+        writing.spawn(keep_committing(Arc::clone(&store), batches));
     }
     let mut largest = 0;
     while !writing.is_empty() {

@@ -172,6 +172,7 @@ async fn what_was_recorded_cannot_be_rewritten_by_hand() {
     write_three(&store, &mut Chain::new(1)).await;
     let mut stranger = folder.stranger().await;
     for statement in [
+        "DELETE FROM tenants",
         "UPDATE audit_events SET body = '{}'",
         "DELETE FROM audit_events",
         "UPDATE decisions SET reason = 'policy_permits'",
