@@ -31,7 +31,12 @@ async fn world() -> (World, Tenancy, Vec<Value>) {
 /// The seqs of a list.
 async fn seqs(world: &World, path: &str, credential: &str) -> Vec<u64> {
     let list = world.get(path, credential).await.expect(200);
-    list["items"].as_array().unwrap().iter().map(|item| item["seq"].as_u64().unwrap()).collect()
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["seq"].as_u64().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -53,11 +58,18 @@ async fn decisions_are_found_by_each_of_their_facts() {
         ("run_id=run-merge_pull_request".to_owned(), vec![10]),
         ("from=2026-01-31T09:30:02.000Z".to_owned(), vec![11, 10, 9]),
         ("to=2026-01-31T09:30:02.000Z".to_owned(), vec![8]),
-        ("from=2026-01-31T09:30:02Z&to=2026-01-31T10:30:04%2B01:00".to_owned(), vec![10, 9]),
+        (
+            "from=2026-01-31T09:30:02Z&to=2026-01-31T10:30:04%2B01:00".to_owned(),
+            vec![10, 9],
+        ),
         ("q=MUTATION-from-UNTRUSTED".to_owned(), vec![9]),
         (format!("agent={agent}&action=get_file&limit=500"), vec![8]),
     ] {
-        assert_eq!(seqs(&world, &format!("/v1/decisions?{filter}"), &tenancy.auditor).await, found, "{filter}");
+        assert_eq!(
+            seqs(&world, &format!("/v1/decisions?{filter}"), &tenancy.auditor).await,
+            found,
+            "{filter}"
+        );
     }
 }
 
@@ -69,8 +81,14 @@ async fn a_wrong_parameter_is_named() {
         ("/v1/decisions?agent=builder", "`agent`: `builder` is not an id"),
         ("/v1/decisions?decision=perhaps", "`decision`: "),
         ("/v1/decisions?reason_code=because", "`reason_code`: "),
-        ("/v1/decisions?from=yesterday", "`from`: `yesterday` is not an RFC 3339 time"),
-        ("/v1/decisions?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "`from` is not before `to`"),
+        (
+            "/v1/decisions?from=yesterday",
+            "`from`: `yesterday` is not an RFC 3339 time",
+        ),
+        (
+            "/v1/decisions?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z",
+            "`from` is not before `to`",
+        ),
         ("/v1/decisions?tool=", "`tool`: "),
         ("/v1/decisions?q=", "`q` is a text"),
         ("/v1/decisions?limit=0", "`limit`: "),
@@ -83,7 +101,10 @@ async fn a_wrong_parameter_is_named() {
         ("/v1/ledger/export?from=1", "`from`: unknown parameter"),
         ("/v1/ledger/export?to_seq=-1", "`to_seq`: "),
     ] {
-        let detail = world.get(path, &tenancy.auditor).await.problem(400, "invalid_parameter");
+        let detail = world
+            .get(path, &tenancy.auditor)
+            .await
+            .problem(400, "invalid_parameter");
         assert!(detail.contains(named), "{path}: {detail}");
     }
 }
@@ -96,9 +117,21 @@ async fn a_decision_is_shown_as_its_entry_tells_it_and_without_parameters() {
     let answer = world.authorize(&tenancy.token, &secret).await.json();
     let id = answer["decision_id"].as_str().unwrap();
     let shown = world.get(&format!("/v1/decisions/{id}"), &tenancy.auditor).await;
-    assert!(!shown.text().contains("confidential") && !shown.text().contains("parameters\":"), "{}", shown.text());
+    assert!(
+        !shown.text().contains("confidential") && !shown.text().contains("parameters\":"),
+        "{}",
+        shown.text()
+    );
     let shown = shown.expect(200);
-    for member in ["decision_id", "decision", "reason_code", "reason", "matched_policies", "action_hash", "trust"] {
+    for member in [
+        "decision_id",
+        "decision",
+        "reason_code",
+        "reason",
+        "matched_policies",
+        "action_hash",
+        "trust",
+    ] {
         assert_eq!(shown[member], answer[member], "{member}");
     }
     for (member, of_receipt) in [("seq", "seq"), ("at", "at"), ("hash", "hash")] {
@@ -107,8 +140,17 @@ async fn a_decision_is_shown_as_its_entry_tells_it_and_without_parameters() {
     assert_eq!(shown["agent"], json!(tenancy.agent));
     assert_eq!(shown["run_id"], "run-get_file");
     let first = answers[0]["decision_id"].as_str().unwrap();
-    let list = world.get("/v1/decisions?limit=1&cursor=9", &tenancy.auditor).await.expect(200);
-    assert_eq!(list["items"][0], world.get(&format!("/v1/decisions/{first}"), &tenancy.auditor).await.expect(200));
+    let list = world
+        .get("/v1/decisions?limit=1&cursor=9", &tenancy.auditor)
+        .await
+        .expect(200);
+    assert_eq!(
+        list["items"][0],
+        world
+            .get(&format!("/v1/decisions/{first}"), &tenancy.auditor)
+            .await
+            .expect(200)
+    );
 }
 
 #[tokio::test]
@@ -117,8 +159,17 @@ async fn pages_stay_where_they_are_while_decisions_come_in() {
     let mut seen = Vec::new();
     let mut cursor = String::new();
     loop {
-        let page = world.get(&format!("/v1/decisions?limit=1{cursor}"), &tenancy.auditor).await.expect(200);
-        seen.extend(page["items"].as_array().unwrap().iter().map(|item| item["seq"].as_u64().unwrap()));
+        let page = world
+            .get(&format!("/v1/decisions?limit=1{cursor}"), &tenancy.auditor)
+            .await
+            .expect(200);
+        seen.extend(
+            page["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|item| item["seq"].as_u64().unwrap()),
+        );
         world.authorize(&tenancy.token, &reading()).await;
         match page["next_cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
@@ -139,9 +190,15 @@ async fn an_agent_reads_its_own_decisions_and_no_others() {
     for door in ["decisions", "receipts"] {
         let path = |id: &Value| format!("/v1/{door}/{}", id.as_str().unwrap());
         world.get(&path(own), &tenancy.token).await.expect(200);
-        world.get(&path(foreign), &tenancy.token).await.problem(404, "not_found");
+        world
+            .get(&path(foreign), &tenancy.token)
+            .await
+            .problem(404, "not_found");
         world.get(&path(own), &tenancy.auditor).await.expect(200);
-        world.get(&path(&json!("dec_nonsense")), &tenancy.auditor).await.problem(404, "not_found");
+        world
+            .get(&path(&json!("dec_nonsense")), &tenancy.auditor)
+            .await
+            .problem(404, "not_found");
         world.get(&path(own), "").await.problem(401, "invalid_token");
     }
 }
@@ -154,11 +211,21 @@ async fn the_ledger_is_for_auditors_and_operators() {
         for outsider in [&tenancy.token, &admin] {
             world.get(path, outsider).await.problem(403, "forbidden");
         }
-        world.get(path, &world.operator).await.problem(400, "tenant_required");
-        let operator = world.call("GET", path, &world.operator).tenant(tenancy.id).send().await;
+        world
+            .get(path, &world.operator)
+            .await
+            .problem(400, "tenant_required");
+        let operator = world
+            .call("GET", path, &world.operator)
+            .tenant(tenancy.id)
+            .send()
+            .await;
         assert_eq!(operator.status, 200);
     }
-    world.post("/v1/ledger/verify", &tenancy.token, &json!({})).await.problem(403, "forbidden");
+    world
+        .post("/v1/ledger/verify", &tenancy.token, &json!({}))
+        .await
+        .problem(403, "forbidden");
     world.get("/v1/decisions", &admin).await.problem(403, "forbidden");
 }
 
@@ -168,25 +235,46 @@ async fn one_tenant_is_nothing_to_another() {
     let stranger = world.tenancy("zenith").await;
     let id = answers[0]["decision_id"].as_str().unwrap();
     for path in [format!("/v1/decisions/{id}"), format!("/v1/receipts/{id}")] {
-        world.get(&path, &stranger.auditor).await.problem(404, "not_found");
+        world
+            .get(&path, &stranger.auditor)
+            .await
+            .problem(404, "not_found");
         world.get(&path, &stranger.token).await.problem(404, "not_found");
     }
     assert!(seqs(&world, "/v1/decisions", &stranger.auditor).await.is_empty());
     let head = world.get("/v1/ledger/head", &stranger.auditor).await.expect(200);
-    assert_eq!((head["tenant"].clone(), head["seq"].clone()), (json!(stranger.id), json!(tenancy::ENTRIES)));
-    let named = world.call("GET", "/v1/ledger/head", &stranger.auditor).tenant(tenancy.id).send().await;
+    assert_eq!(
+        (head["tenant"].clone(), head["seq"].clone()),
+        (json!(stranger.id), json!(tenancy::ENTRIES))
+    );
+    let named = world
+        .call("GET", "/v1/ledger/head", &stranger.auditor)
+        .tenant(tenancy.id)
+        .send()
+        .await;
     named.problem(404, "not_found");
-    assert!(!world.get("/v1/ledger/export", &stranger.auditor).await.text().contains(&tenancy.id.to_string()));
+    assert!(
+        !world
+            .get("/v1/ledger/export", &stranger.auditor)
+            .await
+            .text()
+            .contains(&tenancy.id.to_string())
+    );
 }
 
 #[tokio::test]
 async fn operators_read_what_happened_to_tenants() {
     let (world, tenancy, _) = world().await;
     let system = TenantId::SYSTEM;
-    let events = world.call("GET", "/v1/audit/events?kind=tenant_created", &world.operator).tenant(system);
+    let events = world
+        .call("GET", "/v1/audit/events?kind=tenant_created", &world.operator)
+        .tenant(system);
     let events = events.send().await.expect(200);
     assert_eq!(events["items"][0]["body"]["id"], json!(tenancy.id));
-    let verify = world.call("POST", "/v1/ledger/verify", &world.operator).tenant(system).json(&json!({}));
+    let verify = world
+        .call("POST", "/v1/ledger/verify", &world.operator)
+        .tenant(system)
+        .json(&json!({}));
     assert_eq!(verify.send().await.expect(200)["verified"], true);
 }
 
@@ -202,10 +290,16 @@ async fn events_are_the_whole_chain_oldest_first() {
         assert_eq!(after["seq"].as_u64(), before["seq"].as_u64().map(|seq| seq + 1));
     }
     assert_eq!(all[0]["prev_hash"], json!(canon::Digest::ZERO));
-    let last = world.get("/v1/audit/events?from_seq=11", &tenancy.auditor).await.expect(200);
+    let last = world
+        .get("/v1/audit/events?from_seq=11", &tenancy.auditor)
+        .await
+        .expect(200);
     assert_eq!(last["items"].as_array().unwrap(), &all[10..]);
     let head = world.get("/v1/ledger/head", &tenancy.auditor).await.expect(200);
-    assert_eq!(head, json!({"tenant": tenancy.id, "seq": 11, "hash": all[10]["hash"]}));
+    assert_eq!(
+        head,
+        json!({"tenant": tenancy.id, "seq": 11, "hash": all[10]["hash"]})
+    );
 }
 
 #[tokio::test]
@@ -217,8 +311,24 @@ async fn events_of_a_kind_come_in_pages() {
     world.authorize(&tenancy.token, &reading()).await;
     let rest = format!("{of_kind}&cursor=9");
     assert_eq!(seqs(&world, &rest, &tenancy.auditor).await, [10, 11]);
-    assert_eq!(seqs(&world, "/v1/audit/events?kind=decision&cursor=11", &tenancy.auditor).await, [12]);
-    assert_eq!(seqs(&world, "/v1/audit/events?limit=3&cursor=2&from_seq=5", &tenancy.auditor).await, [5, 6, 7]);
+    assert_eq!(
+        seqs(
+            &world,
+            "/v1/audit/events?kind=decision&cursor=11",
+            &tenancy.auditor
+        )
+        .await,
+        [12]
+    );
+    assert_eq!(
+        seqs(
+            &world,
+            "/v1/audit/events?limit=3&cursor=2&from_seq=5",
+            &tenancy.auditor
+        )
+        .await,
+        [5, 6, 7]
+    );
 }
 
 #[tokio::test]
@@ -238,7 +348,10 @@ async fn a_receipt_is_what_was_answered_byte_for_byte() {
 async fn decide_many(world: &World, tenancy: &Tenancy, count: usize) {
     for _ in 0..count / 100 {
         let asks = vec![reading(); 100];
-        world.post("/v1/authorize/batch", &tenancy.token, &json!({"asks": asks})).await.expect(200);
+        world
+            .post("/v1/authorize/batch", &tenancy.token, &json!({"asks": asks}))
+            .await
+            .expect(200);
     }
 }
 
@@ -252,11 +365,18 @@ async fn an_export_of_several_chunks_verifies_offline() {
     assert_eq!((report.checked, report.tenant), (611, tenancy.id.to_string()));
     assert_eq!(report.anchor, ledger::Anchor::Genesis);
     let head = world.get("/v1/ledger/head", &tenancy.auditor).await.expect(200);
-    assert_eq!(json!(report.head), json!({"seq": head["seq"], "hash": head["hash"]}));
-    let part = world.get("/v1/ledger/export?from_seq=5&to_seq=9", &tenancy.auditor).await;
+    assert_eq!(
+        json!(report.head),
+        json!({"seq": head["seq"], "hash": head["hash"]})
+    );
+    let part = world
+        .get("/v1/ledger/export?from_seq=5&to_seq=9", &tenancy.auditor)
+        .await;
     let report = cli::verify::verify(&mut part.bytes.as_slice()).unwrap();
     assert_eq!((report.first, report.checked, report.head.seq), (5, 5, 9));
-    let beyond = world.get("/v1/ledger/export?from_seq=600&to_seq=9999", &tenancy.auditor).await;
+    let beyond = world
+        .get("/v1/ledger/export?from_seq=600&to_seq=9999", &tenancy.auditor)
+        .await;
     assert_eq!(beyond.text().lines().count(), 12);
 }
 
@@ -276,7 +396,10 @@ async fn an_export_with_any_line_changed_or_lost_does_not_pass() {
         let mut without = lines.clone();
         without.remove(at);
         match verify(&without) {
-            Err(fault) => assert!(fault.to_string().contains(&format!("{} is due", at + 1)), "{fault}"),
+            Err(fault) => assert!(
+                fault.to_string().contains(&format!("{} is due", at + 1)),
+                "{fault}"
+            ),
             // The ends of a file are not between two lines: what is lost there shows in what the report says.
             Ok(report) if at == 0 => assert_ne!(report.anchor, ledger::Anchor::Genesis),
             Ok(report) => assert_eq!((at, report.head.seq), (10, 10)),
@@ -287,9 +410,14 @@ async fn an_export_with_any_line_changed_or_lost_does_not_pass() {
 #[tokio::test]
 async fn an_export_ends_at_the_head_that_it_began_with() {
     let (world, tenancy, _) = world().await;
-    let response = world.call("GET", "/v1/ledger/export", &tenancy.auditor).respond().await;
+    let response = world
+        .call("GET", "/v1/ledger/export", &tenancy.auditor)
+        .respond()
+        .await;
     world.authorize(&tenancy.token, &reading()).await;
-    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX)
+        .await
+        .unwrap();
     assert_eq!(cli::verify::verify(&mut &bytes[..]).unwrap().head.seq, 11);
 }
 
@@ -297,7 +425,10 @@ async fn an_export_ends_at_the_head_that_it_began_with() {
 async fn an_export_that_cannot_be_read_on_breaks_off() {
     let (world, tenancy, _) = world().await;
     decide_many(&world, &tenancy, 600).await;
-    let response = world.call("GET", "/v1/ledger/export", &tenancy.auditor).respond().await;
+    let response = world
+        .call("GET", "/v1/ledger/export", &tenancy.auditor)
+        .respond()
+        .await;
     let mut chunks = response.into_body().into_data_stream();
     assert!(chunks.next().await.unwrap().is_ok());
     world.store.close().await;
@@ -312,11 +443,19 @@ async fn a_range_without_entries_is_refused() {
     let (world, tenancy, _) = world().await;
     for (from, to) in [(5, 4), (12, 12), (12, 20), (SEQ_MAX, SEQ_MAX)] {
         let path = format!("/v1/ledger/export?from_seq={from}&to_seq={to}");
-        world.get(&path, &tenancy.auditor).await.problem(422, "empty_range");
+        world
+            .get(&path, &tenancy.auditor)
+            .await
+            .problem(422, "empty_range");
         let range = json!({"from_seq": from, "to_seq": to});
-        world.post("/v1/ledger/verify", &tenancy.auditor, &range).await.problem(422, "empty_range");
+        world
+            .post("/v1/ledger/verify", &tenancy.auditor, &range)
+            .await
+            .problem(422, "empty_range");
     }
-    let typo = world.post("/v1/ledger/verify", &tenancy.auditor, &json!({"form_seq": 1})).await;
+    let typo = world
+        .post("/v1/ledger/verify", &tenancy.auditor, &json!({"form_seq": 1}))
+        .await;
     assert!(typo.problem(400, "unknown_field").contains("form_seq"));
 }
 
@@ -330,13 +469,21 @@ async fn a_ledger_verifies_while_it_grows() {
         }
     };
     let empty = json!({});
-    let (verification, ()) =
-        tokio::join!(world.post("/v1/ledger/verify", &tenancy.auditor, &empty), deciding);
+    let (verification, ()) = tokio::join!(
+        world.post("/v1/ledger/verify", &tenancy.auditor, &empty),
+        deciding
+    );
     let verification = verification.expect(200);
     assert_eq!(verification["verified"], true, "{verification}");
     assert!(verification["checked"].as_u64() >= Some(611), "{verification}");
     assert_eq!(verification["checked"], verification["head"]["seq"]);
     let part = json!({"from_seq": 300, "to_seq": 309});
-    let part = world.post("/v1/ledger/verify", &tenancy.auditor, &part).await.expect(200);
-    assert_eq!((part["verified"].clone(), part["checked"].clone()), (json!(true), json!(10)));
+    let part = world
+        .post("/v1/ledger/verify", &tenancy.auditor, &part)
+        .await
+        .expect(200);
+    assert_eq!(
+        (part["verified"].clone(), part["checked"].clone()),
+        (json!(true), json!(10))
+    );
 }

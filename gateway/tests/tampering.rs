@@ -41,7 +41,12 @@ impl Scene {
             .fetch_one(&mut database)
             .await
             .unwrap();
-        let mut scene = Self { world, tenancy, database, base };
+        let mut scene = Self {
+            world,
+            tenancy,
+            database,
+            base,
+        };
         scene.disarm().await;
         scene
     }
@@ -51,15 +56,18 @@ impl Scene {
         for table in TABLES {
             self.run(&format!("DROP TRIGGER {table}_are_not_rewritten")).await;
             self.run(&format!("DROP TRIGGER {table}_are_not_deleted")).await;
-            self.run(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}")).await;
+            self.run(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}"))
+                .await;
         }
-        self.run("CREATE TABLE saved_tenants AS SELECT * FROM tenants").await;
+        self.run("CREATE TABLE saved_tenants AS SELECT * FROM tenants")
+            .await;
     }
 
     async fn restore(&mut self) {
         for table in TABLES.into_iter().chain(["tenants"]) {
             self.run(&format!("DELETE FROM {table}")).await;
-            self.run(&format!("INSERT INTO {table} SELECT * FROM saved_{table}")).await;
+            self.run(&format!("INSERT INTO {table} SELECT * FROM saved_{table}"))
+                .await;
         }
     }
 
@@ -68,18 +76,27 @@ impl Scene {
         let mut text = String::new();
         let mut rest = sql;
         while let Some((before, after)) = rest.split_once('#') {
-            let digits = after.len() - after.trim_start_matches(|character: char| character.is_ascii_digit()).len();
+            let digits = after.len()
+                - after
+                    .trim_start_matches(|character: char| character.is_ascii_digit())
+                    .len();
             let seq: i64 = after[..digits].parse().unwrap();
             text.push_str(before);
             text.push_str(&(self.base + seq).to_string());
             rest = &after[digits..];
         }
         text.push_str(rest);
-        sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut self.database).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(text))
+            .execute(&mut self.database)
+            .await
+            .unwrap();
     }
 
     async fn verify(&self, range: Value) -> Value {
-        self.world.post("/v1/ledger/verify", &self.tenancy.auditor, &range).await.expect(200)
+        self.world
+            .post("/v1/ledger/verify", &self.tenancy.auditor, &range)
+            .await
+            .expect(200)
     }
 
     /// What the verification says after this SQL was run.
@@ -99,7 +116,11 @@ impl Scene {
             assert!(said.contains(what), "{sql}: {said}");
         }
         let restored = self.verify(json!({})).await;
-        assert_eq!((restored["verified"].clone(), restored["checked"].clone()), (json!(true), json!(12)), "{restored}");
+        assert_eq!(
+            (restored["verified"].clone(), restored["checked"].clone()),
+            (json!(true), json!(12)),
+            "{restored}"
+        );
     }
 }
 
@@ -118,18 +139,58 @@ async fn an_entry_that_was_tampered_with_is_named() {
     let hash = "the header hashes to";
     scene
         .check(&[
-            ("UPDATE audit_events SET body = replace(body, 'deny', 'allow') WHERE entry = #9", 9, hash),
+            (
+                "UPDATE audit_events SET body = replace(body, 'deny', 'allow') WHERE entry = #9",
+                9,
+                hash,
+            ),
             ("UPDATE audit_events SET body = '{}' WHERE entry = #3", 3, hash),
             ("UPDATE audit_events SET at = at + 1 WHERE entry = #9", 9, hash),
-            ("UPDATE audit_events SET kind = 'tool_deleted' WHERE entry = #3", 3, hash),
-            ("UPDATE audit_events SET hash = zeroblob(32) WHERE entry = #9", 9, hash),
-            ("UPDATE audit_events SET prev = zeroblob(32) WHERE entry = #9", 9, "prev is"),
-            ("UPDATE audit_events SET hash = zeroblob(31) WHERE entry = #9", 9, "`hash` of row"),
-            ("UPDATE audit_events SET hash = zeroblob(32) WHERE entry = #12", 12, hash),
-            ("DELETE FROM audit_events WHERE entry = #1", 1, "the entry is missing"),
-            ("DELETE FROM audit_events WHERE entry = #9", 9, "the entry is missing"),
-            ("DELETE FROM audit_events WHERE entry = #12", 12, "the entry is missing"),
-            ("DELETE FROM audit_events WHERE entry BETWEEN #10 AND #12", 10, "the entry is missing"),
+            (
+                "UPDATE audit_events SET kind = 'tool_deleted' WHERE entry = #3",
+                3,
+                hash,
+            ),
+            (
+                "UPDATE audit_events SET hash = zeroblob(32) WHERE entry = #9",
+                9,
+                hash,
+            ),
+            (
+                "UPDATE audit_events SET prev = zeroblob(32) WHERE entry = #9",
+                9,
+                "prev is",
+            ),
+            (
+                "UPDATE audit_events SET hash = zeroblob(31) WHERE entry = #9",
+                9,
+                "`hash` of row",
+            ),
+            (
+                "UPDATE audit_events SET hash = zeroblob(32) WHERE entry = #12",
+                12,
+                hash,
+            ),
+            (
+                "DELETE FROM audit_events WHERE entry = #1",
+                1,
+                "the entry is missing",
+            ),
+            (
+                "DELETE FROM audit_events WHERE entry = #9",
+                9,
+                "the entry is missing",
+            ),
+            (
+                "DELETE FROM audit_events WHERE entry = #12",
+                12,
+                "the entry is missing",
+            ),
+            (
+                "DELETE FROM audit_events WHERE entry BETWEEN #10 AND #12",
+                10,
+                "the entry is missing",
+            ),
             (&swapped("audit_events"), 8, "prev is"),
         ])
         .await;
@@ -141,14 +202,46 @@ async fn a_decision_that_was_tampered_with_is_named() {
     let missing = "the decision or its receipt is missing";
     scene
         .check(&[
-            ("UPDATE decisions SET id = zeroblob(16) WHERE entry = #9", 9, "`decision_id` of the decision"),
-            ("UPDATE decisions SET agent = zeroblob(16) WHERE entry = #9", 9, "`agent` of the decision"),
-            ("UPDATE decisions SET tool = 'gitlab' WHERE entry = #9", 9, "`tool` of the decision is `gitlab`"),
-            ("UPDATE decisions SET action = 'get_file' WHERE entry = #9", 9, "`action` of the decision"),
-            ("UPDATE decisions SET reason = 'policy_permits' WHERE entry = #9", 9, "`reason_code` of the decision"),
-            ("UPDATE decisions SET reason = 'because' WHERE entry = #9", 9, "`reason` of row"),
-            ("UPDATE decisions SET run_id = 'another' WHERE entry = #9", 9, "`run_id` of the decision"),
-            ("UPDATE decisions SET run_id = NULL WHERE entry = #9", 9, "`run_id` of the decision is nothing"),
+            (
+                "UPDATE decisions SET id = zeroblob(16) WHERE entry = #9",
+                9,
+                "`decision_id` of the decision",
+            ),
+            (
+                "UPDATE decisions SET agent = zeroblob(16) WHERE entry = #9",
+                9,
+                "`agent` of the decision",
+            ),
+            (
+                "UPDATE decisions SET tool = 'gitlab' WHERE entry = #9",
+                9,
+                "`tool` of the decision is `gitlab`",
+            ),
+            (
+                "UPDATE decisions SET action = 'get_file' WHERE entry = #9",
+                9,
+                "`action` of the decision",
+            ),
+            (
+                "UPDATE decisions SET reason = 'policy_permits' WHERE entry = #9",
+                9,
+                "`reason_code` of the decision",
+            ),
+            (
+                "UPDATE decisions SET reason = 'because' WHERE entry = #9",
+                9,
+                "`reason` of row",
+            ),
+            (
+                "UPDATE decisions SET run_id = 'another' WHERE entry = #9",
+                9,
+                "`run_id` of the decision",
+            ),
+            (
+                "UPDATE decisions SET run_id = NULL WHERE entry = #9",
+                9,
+                "`run_id` of the decision is nothing",
+            ),
             ("DELETE FROM decisions WHERE entry = #9", 9, missing),
             ("DELETE FROM decisions WHERE entry >= #11", 11, missing),
             ("DELETE FROM decisions", 8, missing),
@@ -177,16 +270,26 @@ async fn a_receipt_that_was_tampered_with_is_named() {
     let answer = "the receipt is not the answer that its entry names";
     let place = "the receipt names another place";
     let replace = |old: &str, new: &str| {
-        format!("UPDATE receipts SET bytes = CAST(replace(CAST(bytes AS TEXT), '{old}', '{new}') AS BLOB) WHERE entry = #9")
+        format!(
+            "UPDATE receipts SET bytes = CAST(replace(CAST(bytes AS TEXT), '{old}', '{new}') AS BLOB) WHERE entry = #9"
+        )
     };
     scene
         .check(&[
             (&replace("\"deny\"", "\"allow\""), 9, answer),
             (&replace("\"seq\":9", "\"seq\":10"), 9, place),
-            (&replace("\"prev_hash\":\"sha256:", "\"prev_hash\":\"sha257:"), 9, place),
+            (
+                &replace("\"prev_hash\":\"sha256:", "\"prev_hash\":\"sha257:"),
+                9,
+                place,
+            ),
             (&replace("\"tenant\":\"tnt_", "\"tenant\":\"tnt_0"), 9, place),
             (&replace("T09:30:00.000Z", "T09:30:00.001Z"), 9, place),
-            ("UPDATE receipts SET bytes = CAST(CAST(bytes AS TEXT) || ' ' AS BLOB) WHERE entry = #9", 9, place),
+            (
+                "UPDATE receipts SET bytes = CAST(CAST(bytes AS TEXT) || ' ' AS BLOB) WHERE entry = #9",
+                9,
+                place,
+            ),
             ("UPDATE receipts SET bytes = x'00' WHERE entry = #9", 9, answer),
             ("DELETE FROM receipts WHERE entry = #9", 9, missing),
             ("DELETE FROM receipts WHERE entry >= #11", 11, missing),
@@ -201,7 +304,10 @@ async fn an_entry_behind_the_head_is_named() {
     let smuggled = "INSERT INTO audit_events SELECT #13, kind, at, prev, hash, body FROM saved_audit_events WHERE entry = #12";
     let found = scene.after(smuggled).await;
     assert_eq!(found["first_fault"]["seq"], 13, "{found}");
-    assert_eq!(found["first_fault"]["what"], "the entry stands behind the head, which is at seq 12");
+    assert_eq!(
+        found["first_fault"]["what"],
+        "the entry stands behind the head, which is at seq 12"
+    );
 }
 
 /// Nobody can tell from the inside; a seq that somebody saw on a receipt can.
@@ -226,13 +332,21 @@ async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it(
 #[tokio::test]
 async fn a_range_is_held_against_the_entry_before_it() {
     let mut scene = Scene::new().await;
-    assert_eq!(scene.verify(json!({"from_seq": 9, "to_seq": 10})).await["verified"], true);
-    scene.run("UPDATE audit_events SET hash = zeroblob(32) WHERE entry = #8").await;
+    assert_eq!(
+        scene.verify(json!({"from_seq": 9, "to_seq": 10})).await["verified"],
+        true
+    );
+    scene
+        .run("UPDATE audit_events SET hash = zeroblob(32) WHERE entry = #8")
+        .await;
     let found = scene.verify(json!({"from_seq": 9, "to_seq": 10})).await;
     assert_eq!(found["first_fault"]["seq"], 9, "{found}");
     scene.run("DELETE FROM audit_events WHERE entry = #8").await;
     let found = scene.verify(json!({"from_seq": 9, "to_seq": 10})).await;
-    assert_eq!(found["first_fault"], json!({"seq": 8, "what": "the entry is missing"}));
+    assert_eq!(
+        found["first_fault"],
+        json!({"seq": 8, "what": "the entry is missing"})
+    );
     assert_eq!(scene.verify(json!({"from_seq": 10})).await["verified"], true);
 }
 
@@ -240,6 +354,14 @@ async fn a_range_is_held_against_the_entry_before_it() {
 async fn an_export_of_a_ledger_whose_tail_is_cut_breaks_off() {
     let mut scene = Scene::new().await;
     scene.run("DELETE FROM audit_events WHERE entry > #10").await;
-    let response = scene.world.call("GET", "/v1/ledger/export", &scene.tenancy.auditor).respond().await;
-    assert!(axum::body::to_bytes(response.into_body(), usize::MAX).await.is_err());
+    let response = scene
+        .world
+        .call("GET", "/v1/ledger/export", &scene.tenancy.auditor)
+        .respond()
+        .await;
+    assert!(
+        axum::body::to_bytes(response.into_body(), usize::MAX)
+            .await
+            .is_err()
+    );
 }

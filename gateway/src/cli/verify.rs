@@ -33,8 +33,16 @@ pub enum Failure {
 /// Verifies a file, or what comes in if it is `-`, and says what was found: on one line, and by the exit code.
 pub fn run(file: &Path) -> ExitCode {
     let is_stdin = file == Path::new("-");
-    let name = if is_stdin { "standard input".to_owned() } else { file.display().to_string() };
-    let verified = if is_stdin { verify(&mut io::stdin().lock()) } else { verify_file(file) };
+    let name = if is_stdin {
+        "standard input".to_owned()
+    } else {
+        file.display().to_string()
+    };
+    let verified = if is_stdin {
+        verify(&mut io::stdin().lock())
+    } else {
+        verify_file(file)
+    };
     let (code, line) = match verified {
         Ok(report) => (ExitCode::SUCCESS, format!("{name}: {}", describe(&report))),
         Err(failure) => (failure.exit_code(), format!("{name}: NOT VERIFIED: {failure}")),
@@ -45,7 +53,11 @@ pub fn run(file: &Path) -> ExitCode {
         writeln!(io::stderr(), "{line}")
     };
     // A success that nobody was told of is none.
-    if written.is_ok() { code } else { ExitCode::from(NOT_READABLE) }
+    if written.is_ok() {
+        code
+    } else {
+        ExitCode::from(NOT_READABLE)
+    }
 }
 
 fn verify_file(file: &Path) -> Result<Report, Failure> {
@@ -58,7 +70,10 @@ pub fn verify(export: &mut impl BufRead) -> Result<Report, Failure> {
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let length = export.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        let length = export
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)?;
         if length == 0 {
             break;
         }
@@ -73,7 +88,13 @@ pub fn verify(export: &mut impl BufRead) -> Result<Report, Failure> {
 }
 
 fn describe(report: &Report) -> String {
-    let Report { checked, tenant, first, head, .. } = report;
+    let Report {
+        checked,
+        tenant,
+        first,
+        head,
+        ..
+    } = report;
     let entries = if *checked == 1 { "entry" } else { "entries" };
     let anchor = match report.anchor {
         Anchor::Genesis => "anchored at seq 1".to_owned(),
@@ -124,7 +145,12 @@ mod tests {
             };
             let hash = header.hash(&mut String::new());
             let mut line = String::new();
-            Entry { header, hash, body: Some(&body) }.write_line(&mut line);
+            Entry {
+                header,
+                hash,
+                body: Some(&body),
+            }
+            .write_line(&mut line);
             lines.push(line);
             head = Head { seq, hash };
         }
@@ -142,15 +168,26 @@ mod tests {
     #[test]
     fn a_whole_ledger_is_anchored_at_its_first_entry() {
         let text = check(&lines(3)).unwrap();
-        assert!(text.starts_with(&format!("verified 3 entries of {TENANT}, seq 1 to 3, head sha256:")), "{text}");
+        assert!(
+            text.starts_with(&format!(
+                "verified 3 entries of {TENANT}, seq 1 to 3, head sha256:"
+            )),
+            "{text}"
+        );
         assert!(text.ends_with(", anchored at seq 1"), "{text}");
     }
 
     #[test]
     fn a_stretch_of_a_ledger_says_what_was_not_seen() {
         let text = check(&lines(3)[1..2]).unwrap();
-        assert!(text.starts_with(&format!("verified 1 entry of {TENANT}, seq 2 to 2, ")), "{text}");
-        assert!(text.ends_with("NOT anchored at seq 1: what comes before seq 2 was not seen"), "{text}");
+        assert!(
+            text.starts_with(&format!("verified 1 entry of {TENANT}, seq 2 to 2, ")),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("NOT anchored at seq 1: what comes before seq 2 was not seen"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -158,7 +195,10 @@ mod tests {
         for at in 0..3 {
             let mut changed = lines(4);
             changed[at] = changed[at].replace("\"n\":", "\"m\":");
-            assert!(fault(&changed).starts_with(&format!("entry {}: ", at + 1)), "{at}");
+            assert!(
+                fault(&changed).starts_with(&format!("entry {}: ", at + 1)),
+                "{at}"
+            );
             let mut cut = lines(4);
             cut.remove(at);
             // Without its first line it is a stretch, and says so.

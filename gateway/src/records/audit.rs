@@ -63,7 +63,12 @@ impl Audit<'_> {
                 tenant_text: &tenant,
                 checked: 0,
             },
-            Err(fault) => return Ok(Findings { checked: 0, first_fault: Some(fault) }),
+            Err(fault) => {
+                return Ok(Findings {
+                    checked: 0,
+                    first_fault: Some(fault),
+                });
+            }
         };
         let fault = self.check(&mut pass, &range).await?;
         Ok(Findings {
@@ -103,7 +108,12 @@ impl Audit<'_> {
             Err(StoreError::Corrupt { what }) => return Ok(Err(Fault { seq, what })),
             Err(error) => return Err(error),
         };
-        Ok(before.map(|entry| Head { seq, hash: entry.hash }).ok_or_else(|| missing(seq)))
+        Ok(before
+            .map(|entry| Head {
+                seq,
+                hash: entry.hash,
+            })
+            .ok_or_else(|| missing(seq)))
     }
 
     /// The entries from `next` on, and what belongs to them. A row that cannot be read is found by reading less and less.
@@ -121,7 +131,10 @@ impl Audit<'_> {
 
     async fn read(self, next: u64, limit: u32) -> Result<Chunk, StoreError> {
         let entries = self.store.entries(self.tenant, next, limit).await?;
-        let decided = entries.iter().filter(|entry| told::is_decision(&entry.kind)).count();
+        let decided = entries
+            .iter()
+            .filter(|entry| told::is_decision(&entry.kind))
+            .count();
         let decisions = match u32::try_from(decided).unwrap_or(limit) {
             0 => Vec::new(),
             decided => self.store.receipts(self.tenant, next, decided).await?,
@@ -132,10 +145,19 @@ impl Audit<'_> {
     /// Whether the chain ends at the head, and nothing stands behind it that no commit has put there.
     async fn check_end(self, end: Head) -> Result<Part<()>, StoreError> {
         if end != self.head {
-            let what = format!("its hash is `{}`, but the ledger's head has `{}`", end.hash, self.head.hash);
+            let what = format!(
+                "its hash is `{}`, but the ledger's head has `{}`",
+                end.hash, self.head.hash
+            );
             return Ok(Err(Fault { seq: end.seq, what }));
         }
-        let Some(behind) = self.store.entries(self.tenant, end.seq + 1, 1).await?.into_iter().next() else {
+        let Some(behind) = self
+            .store
+            .entries(self.tenant, end.seq + 1, 1)
+            .await?
+            .into_iter()
+            .next()
+        else {
             return Ok(Ok(()));
         };
         let now = head::of(self.store, self.tenant).await?;
@@ -143,7 +165,10 @@ impl Audit<'_> {
             return Ok(Ok(()));
         }
         let what = format!("the entry stands behind the head, which is at seq {}", now.seq);
-        Ok(Err(Fault { seq: behind.seq, what }))
+        Ok(Err(Fault {
+            seq: behind.seq,
+            what,
+        }))
     }
 
     /// Whether there is a row of a decision whose entry tells of no such decision: it has no receipt either, or it would
@@ -153,7 +178,12 @@ impl Audit<'_> {
         loop {
             let all = DecisionFilter::default();
             let rows = match self.store.decisions(self.tenant, &all, Some(before), CHUNK).await {
-                Err(StoreError::Corrupt { what }) => return Ok(Err(Fault { seq: *range.start(), what })),
+                Err(StoreError::Corrupt { what }) => {
+                    return Ok(Err(Fault {
+                        seq: *range.start(),
+                        what,
+                    }));
+                }
                 rows => rows?,
             };
             for row in rows.iter().take_while(|row| row.seq >= *range.start()) {
@@ -204,17 +234,25 @@ impl Pass<'_> {
                 return Err(Fault { seq: due, what });
             }
             let decision = decisions.next_if(|(row, _)| row.seq == due);
-            self.check_decision(stored, decision).map_err(|what| Fault { seq: due, what })?;
+            self.check_decision(stored, decision)
+                .map_err(|what| Fault { seq: due, what })?;
             self.checked += 1;
         }
         Ok(())
     }
 
     /// Whether the entry of a decision has a row and a receipt that say the same, and another entry has none.
-    fn check_decision(&self, entry: &StoredEntry, found: Option<&(StoredDecision, Vec<u8>)>) -> Result<(), String> {
+    fn check_decision(
+        &self,
+        entry: &StoredEntry,
+        found: Option<&(StoredDecision, Vec<u8>)>,
+    ) -> Result<(), String> {
         match (told::is_decision(&entry.kind), found) {
             (false, None) => Ok(()),
-            (false, Some(_)) => Err(format!("a decision is stored for an entry of the kind `{}`", entry.kind)),
+            (false, Some(_)) => Err(format!(
+                "a decision is stored for an entry of the kind `{}`",
+                entry.kind
+            )),
             (true, None) => Err("the decision or its receipt is missing".to_owned()),
             (true, Some((row, receipt))) => {
                 let told = Told::read(&entry.body)?;

@@ -58,10 +58,15 @@ pub async fn list(
     let limit = query.page.limit()?;
     let before = query.page.after()?;
     let filter = query.filter.into_filter()?;
-    let Some(filter) = only_own(filter, reader) else { return Ok(Json(Page::of([].into_iter(), limit, key, keep))) };
+    let Some(filter) = only_own(filter, reader) else {
+        return Ok(Json(Page::of([].into_iter(), limit, key, keep)));
+    };
     // One more than the page holds tells whether there is a next one.
     let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
-    let found = gateway.store.decisions(reader.tenant, &filter, before, wanted).await?;
+    let found = gateway
+        .store
+        .decisions(reader.tenant, &filter, before, wanted)
+        .await?;
     let found = found.iter().map(Decision::of).collect::<Result<Vec<_>, _>>()?;
     Ok(Json(Page::of(found.into_iter(), limit, key, keep)))
 }
@@ -100,9 +105,15 @@ impl Filter {
         if let (Some(from), Some(to)) = (self.from, self.to)
             && from >= to
         {
-            return Err(invalid(format!("`from` is not before `to`: there is no time from `{from}` to before `{to}`")));
+            return Err(invalid(format!(
+                "`from` is not before `to`: there is no time from `{from}` to before `{to}`"
+            )));
         }
-        if self.q.as_ref().is_some_and(|text| !(1..=TEXT_BYTES_MAX).contains(&text.len())) {
+        if self
+            .q
+            .as_ref()
+            .is_some_and(|text| !(1..=TEXT_BYTES_MAX).contains(&text.len()))
+        {
             return Err(invalid(format!("`q` is a text of 1 to {TEXT_BYTES_MAX} bytes")));
         }
         Ok(DecisionFilter {

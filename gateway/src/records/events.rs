@@ -62,7 +62,10 @@ pub async fn list(
         found: Vec::new(),
     };
     while search.goes_on() && search.next - start < LOOKED_AT_MAX {
-        let chunk = gateway.store.entries(caller.tenant, search.next, search.chunk()).await?;
+        let chunk = gateway
+            .store
+            .entries(caller.tenant, search.next, search.chunk())
+            .await?;
         if chunk.is_empty() {
             return search.into_page(true).map(Json);
         }
@@ -77,7 +80,9 @@ impl Filter {
         let found = EntryKind::ALL.iter().find(|kind| kind.as_str() == word);
         found.copied().map(Some).ok_or_else(|| {
             let word: String = word.chars().take(64).collect();
-            invalid(format!("`kind`: `{word}` is no kind of entry; the kinds are listed in `/openapi.json`"))
+            invalid(format!(
+                "`kind`: `{word}` is no kind of entry; the kinds are listed in `/openapi.json`"
+            ))
         })
     }
 }
@@ -170,7 +175,10 @@ mod tests {
 
     fn page(search: Search, is_end: bool) -> (Vec<u64>, Option<String>) {
         let page = search.into_page(is_end).unwrap();
-        (page.items.iter().map(|event| event.seq).collect(), page.next_cursor)
+        (
+            page.items.iter().map(|event| event.seq).collect(),
+            page.next_cursor,
+        )
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! It is read a chunk at a time while the caller takes it in, so a slow caller costs one chunk of memory and holds
 //! nothing open in the store. What fails midway breaks the response off: a file never looks whole when it is not.
 
+use super::head;
 use super::line::Readable;
 use super::query::Query;
 use super::range::Range;
-use super::head;
 use crate::gateway::Gateway;
 use crate::http::{Refusal, TenantCaller};
 use axum::Extension;
@@ -78,7 +78,11 @@ impl Rest {
 
     async fn read(&mut self) -> Result<Bytes, BrokenOff> {
         let left = u32::try_from(self.last - self.next + 1).unwrap_or(CHUNK);
-        let mut entries = self.gateway.store.entries(self.tenant, self.next, left.min(CHUNK)).await?;
+        let mut entries = self
+            .gateway
+            .store
+            .entries(self.tenant, self.next, left.min(CHUNK))
+            .await?;
         entries.retain(|entry| entry.seq <= self.last);
         let end = entries.last().ok_or(BrokenOff::EndsEarly(self.next))?.seq;
         self.next = end + 1;

@@ -44,8 +44,14 @@ fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
         Ok(Lenient(value)) => Ok(value),
         Err(rejection) => {
             let text = rejection.body_text();
-            let text = text.strip_prefix(PREAMBLE).unwrap_or(&text).replace("unknown field", "unknown parameter");
-            Err(invalid(text.split_once(": ").map_or(text.clone(), |(name, detail)| format!("`{name}`: {detail}"))))
+            let text = text
+                .strip_prefix(PREAMBLE)
+                .unwrap_or(&text)
+                .replace("unknown field", "unknown parameter");
+            Err(invalid(
+                text.split_once(": ")
+                    .map_or(text.clone(), |(name, detail)| format!("`{name}`: {detail}")),
+            ))
         }
     }
 }
@@ -82,7 +88,10 @@ mod tests {
 
     #[test]
     fn a_parameter_is_named_when_it_is_unknown_or_comes_twice() {
-        assert_eq!(refusal("agnet=1"), "`agnet`: unknown parameter `agnet`, expected `agent` or `from_seq`");
+        assert_eq!(
+            refusal("agnet=1"),
+            "`agnet`: unknown parameter `agnet`, expected `agent` or `from_seq`"
+        );
         assert!(refusal("from_seq=1&from_seq=2").contains("`from_seq`"));
     }
 

@@ -23,10 +23,14 @@ impl Range {
             return Err(empty("the ledger has no entries yet".to_owned()));
         }
         if from > head_seq {
-            return Err(empty(format!("`from_seq` is {from}, and the ledger ends at seq {head_seq}")));
+            return Err(empty(format!(
+                "`from_seq` is {from}, and the ledger ends at seq {head_seq}"
+            )));
         }
         if from > to {
-            return Err(empty(format!("`from_seq` is {from}, which is after `to_seq`, {to}")));
+            return Err(empty(format!(
+                "`from_seq` is {from}, which is after `to_seq`, {to}"
+            )));
         }
         Ok(from..=to.min(head_seq))
     }
@@ -69,7 +73,11 @@ mod tests {
     #[test]
     fn a_range_without_entries_is_refused() {
         for (from, to, head) in [(0, 0, 0), (1, 1, 0), (5, 3, 7), (8, 0, 7), (8, 9, 7)] {
-            assert_eq!(range(from, to).within(head).unwrap_err().code(), Code::EmptyRange, "{from} {to} {head}");
+            assert_eq!(
+                range(from, to).within(head).unwrap_err().code(),
+                Code::EmptyRange,
+                "{from} {to} {head}"
+            );
         }
     }
 }

@@ -27,7 +27,8 @@ impl<S: Sync> FromRequestParts<S> for Reader {
         }
         // INVARIANT: a route that takes a reader lets in agents and keys only, and the layer before it has checked.
         let caller = parts.extensions.get::<TenantCaller>();
-        let caller = caller.ok_or_else(|| Refusal::new(Code::Forbidden, "this takes an agent's token or a key"))?;
+        let caller =
+            caller.ok_or_else(|| Refusal::new(Code::Forbidden, "this takes an agent's token or a key"))?;
         Ok(Self {
             tenant: caller.tenant,
             agent: None,
@@ -41,7 +42,9 @@ impl Reader {
         let not_found = || Refusal::not_found("decision", id);
         let id: DecisionId = id.parse().map_err(|_| not_found())?;
         let decision = store.decision(self.tenant, id).await?;
-        decision.filter(|decision| self.may_read(decision.agent)).ok_or_else(not_found)
+        decision
+            .filter(|decision| self.may_read(decision.agent))
+            .ok_or_else(not_found)
     }
 
     /// Whether the decisions of this agent may be read.

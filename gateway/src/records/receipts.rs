@@ -22,5 +22,9 @@ pub async fn show(
         tracing::error!(decision = %decision.id, seq = decision.seq, "a decision has no receipt");
         return Err(Refusal::ledger_unavailable());
     };
-    Ok(([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], bytes).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))],
+        bytes,
+    )
+        .into_response())
 }

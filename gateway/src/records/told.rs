@@ -35,7 +35,8 @@ pub(super) fn is_decision(kind: &str) -> bool {
 impl<'a> Told<'a> {
     /// Reads the body of a decision's entry.
     pub(super) fn read(body: &'a str) -> Result<Self, String> {
-        serde_json::from_str(body).map_err(|_| "the entry does not tell of a decision, but there is one".to_owned())
+        serde_json::from_str(body)
+            .map_err(|_| "the entry does not tell of a decision, but there is one".to_owned())
     }
 
     /// Whether the row says the same.
@@ -51,7 +52,8 @@ impl<'a> Told<'a> {
             ("run_id", run_id, self.run_id.as_deref()),
         ] {
             if stored != told {
-                let quoted = |value: Option<&str>| value.map_or("nothing".to_owned(), |value| format!("`{value}`"));
+                let quoted =
+                    |value: Option<&str>| value.map_or("nothing".to_owned(), |value| format!("`{value}`"));
                 return Err(format!(
                     "`{column}` of the decision is {}, but its entry says {}",
                     quoted(stored),
@@ -63,7 +65,12 @@ impl<'a> Told<'a> {
     }
 
     /// Whether the receipt is, byte for byte, the answer that the entry names, sealed with the place of the entry.
-    pub(super) fn is_answered_by(&self, receipt: &[u8], tenant: TenantId, entry: &StoredEntry) -> Result<(), String> {
+    pub(super) fn is_answered_by(
+        &self,
+        receipt: &[u8],
+        tenant: TenantId,
+        entry: &StoredEntry,
+    ) -> Result<(), String> {
         let unsealed = UnsealedAnswer::unseal(receipt).filter(|answer| answer.digest() == self.answer_hash);
         let unsealed = unsealed.ok_or("the receipt is not the answer that its entry names")?;
         let place = Head {

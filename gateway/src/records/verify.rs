@@ -54,6 +54,9 @@ pub async fn verify(
 fn ends_early(head: &Head, expected: u64) -> Option<Fault> {
     (expected > head.seq).then(|| Fault {
         seq: head.seq + 1,
-        what: format!("the entry is missing: the ledger ends at seq {}, and `to_seq` is {expected}", head.seq),
+        what: format!(
+            "the entry is missing: the ledger ends at seq {}, and `to_seq` is {expected}",
+            head.seq
+        ),
     })
 }

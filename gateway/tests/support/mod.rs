@@ -126,7 +126,10 @@ impl Call<'_> {
     }
 
     /// In this tenant: for operators.
-    #[expect(clippy::needless_pass_by_value, reason = "an id or its text, whichever a test has")]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "an id or its text, whichever a test has"
+    )]
     pub(crate) fn tenant(self, tenant: impl ToString) -> Self {
         self.header("countersign-tenant", tenant.to_string())
     }
