@@ -1,0 +1,121 @@
+//! Documents tell what is there: metrics, settings, routes, files and tests.
+
+use crate::tree::{files, files_of, has_extension, none, production, root, text};
+use serde_json::Value;
+use std::fs;
+
+/// The only home of metrics.
+const METRICS: &str = "gateway/src/metrics.rs";
+/// What operators read.
+const OPERATIONS: &str = "docs/operations.md";
+/// The contract.
+const CONTRACT: &str = "docs/openapi.json";
+/// A word with so many underscores is the name of a test.
+const UNDERSCORES_OF_A_TEST: usize = 4;
+
+/// What stands in quotes right behind each `before`.
+fn quoted_after<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
+    let found = text.split(before).skip(1);
+    found
+        .filter_map(|rest| rest.split_once('"').map(|(quoted, _)| quoted))
+        .collect()
+}
+
+#[test]
+fn metrics_have_one_home_and_are_explained() {
+    let strangers = production()
+        .into_iter()
+        .filter(|(path, text)| path != METRICS && text.contains(".register("));
+    none(strangers.map(|(path, _)| format!("{path}: metrics are registered in {METRICS} only")));
+    let (home, guide) = (text(METRICS), text(OPERATIONS));
+    let names = quoted_after(&home, "registry.register(\"");
+    assert!(!names.is_empty(), "{METRICS}: no metrics were found");
+    let silent = names
+        .into_iter()
+        .filter(|name| !guide.contains(&format!("`countersign_{name}")));
+    none(silent.map(|name| format!("{OPERATIONS}: explain `countersign_{name}`")));
+}
+
+#[test]
+fn every_setting_is_explained() {
+    let (config, guide) = (text("gateway/src/config.rs"), text(OPERATIONS));
+    let names = quoted_after(&config, "env = \"");
+    assert!(!names.is_empty(), "gateway/src/config.rs: no settings were found");
+    let silent = names
+        .into_iter()
+        .filter(|name| !guide.contains(&format!("`{name}`")));
+    none(silent.map(|name| format!("{OPERATIONS}: explain `{name}`")));
+}
+
+#[test]
+fn every_route_is_in_the_contract() {
+    let contract: Value = serde_json::from_str(&text(CONTRACT)).expect("the contract is JSON");
+    let missing = gateway::router::routes().into_iter().filter(|route| {
+        let path = &contract["paths"][route.path];
+        path.get(route.method.to_ascii_lowercase()).is_none()
+    });
+    none(missing.map(|route| format!("{CONTRACT}: describe `{} {}`", route.method, route.path)));
+}
+
+#[test]
+fn no_file_knows_where_it_was_written() {
+    // In halves, because this file is one of those that are read.
+    let halves = [("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/Us", "ers/")];
+    let places = halves.map(|(one, other)| format!("{one}{other}"));
+    for path in files("") {
+        let text = fs::read(root().join(&path)).expect("it was just found");
+        let text = String::from_utf8_lossy(&text);
+        let told = places.iter().find(|place| text.contains(place.as_str()));
+        assert!(
+            told.is_none(),
+            "{path}: `{}…` is a path of one machine; say it from the repository",
+            told.unwrap_or(&path)
+        );
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for page in files_of("md") {
+        let folder = root()
+            .join(&page)
+            .parent()
+            .expect("a file is in a folder")
+            .to_owned();
+        for rest in text(&page).split("](").skip(1) {
+            let link = rest.split([')', '#']).next().unwrap_or_default();
+            let leads = link.is_empty() || link.contains("://") || folder.join(link).exists();
+            assert!(leads, "{page}: the link `{link}` leads nowhere");
+        }
+    }
+}
+
+#[test]
+fn documents_name_files_and_tests_that_exist() {
+    let sources: String = files_of("rs").iter().map(|path| text(path)).collect();
+    for page in files_of("md") {
+        let folder = root()
+            .join(&page)
+            .parent()
+            .expect("a file is in a folder")
+            .to_owned();
+        for word in text(&page).split('`').skip(1).step_by(2) {
+            let names_file =
+                has_extension(word, "rs") && word.contains('/') && !word.contains(['<', '*', '{', ' ']);
+            let exists = root().join(word).exists() || folder.join(word).exists();
+            assert!(!names_file || exists, "{page}: there is no file `{word}`");
+            let is_test = is_name_of_a_test(word);
+            assert!(
+                !is_test || sources.contains(&format!("fn {word}(")),
+                "{page}: there is no test `{word}`"
+            );
+        }
+    }
+}
+
+fn is_name_of_a_test(word: &str) -> bool {
+    let is_name = word
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    is_name && word.matches('_').count() >= UNDERSCORES_OF_A_TEST && !word.starts_with("countersign_")
+}

@@ -1,0 +1,107 @@
+//! What packages depend on: lower floors only, and only what they are there to know.
+
+use crate::tree::{none, text};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Each package, its folder, and its floor: it may depend on lower floors only.
+const FLOORS: [(&str, &str, u32); 9] = [
+    ("canon", "crates/canon", 0),
+    ("ledger", "crates/ledger", 1),
+    ("model", "crates/model", 1),
+    ("policy", "crates/policy", 2),
+    ("store", "crates/store", 2),
+    ("engine", "crates/engine", 3),
+    ("store-sqlite", "crates/store-sqlite", 3),
+    ("gateway", "gateway", 4),
+    ("benches", "benches", 5),
+];
+
+/// Who alone may depend on a library: one that does I/O, or one that a single crate is there to hide.
+const KEEPERS: [(&str, &[&str]); 10] = [
+    ("anyhow", &["gateway", "benches"]),
+    ("axum", &["gateway", "benches"]),
+    ("cedar-policy", &["policy"]),
+    ("clap", &["gateway", "benches"]),
+    ("jsonschema", &["policy"]),
+    ("prometheus-client", &["gateway"]),
+    ("sqlx", &["store-sqlite"]),
+    ("tokio", &["store", "store-sqlite", "gateway", "benches"]),
+    ("tower", &["gateway", "benches"]),
+    ("tracing", &["store-sqlite", "gateway"]),
+];
+
+/// The names in those sections of a manifest that end like this.
+fn dependencies(manifest: &str, sections: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut counts = false;
+    for line in text(manifest).lines() {
+        if line.starts_with('[') {
+            counts = line.ends_with(sections);
+        } else if counts && !line.starts_with('#') {
+            names.extend(line.split_once(['.', '=', ' ']).map(|(name, _)| name.to_owned()));
+        }
+    }
+    names
+}
+
+#[test]
+fn crates_depend_on_lower_floors_only() {
+    let floors: BTreeMap<_, _> = FLOORS.iter().map(|(name, _, floor)| (*name, *floor)).collect();
+    for (name, folder, floor) in FLOORS {
+        let manifest = format!("{folder}/Cargo.toml");
+        for dependency in dependencies(&manifest, "dependencies]") {
+            let below = floors.get(&*dependency).is_none_or(|other| *other < floor);
+            assert!(
+                below,
+                "{manifest}: `{name}` does not stand above `{dependency}`; move what it needs to a lower floor"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_package_has_a_floor() {
+    let cargo = text("Cargo.toml");
+    let (_, members) = cargo
+        .split_once("members = [")
+        .expect("Cargo.toml lists its members");
+    let (members, _) = members.split_once(']').expect("the list ends");
+    let members: BTreeSet<_> = members.split('"').skip(1).step_by(2).collect();
+    let known: BTreeSet<_> = FLOORS.iter().map(|(_, folder, _)| *folder).collect();
+    assert_eq!(
+        members,
+        known,
+        "Cargo.toml: give each member a floor in {}",
+        file!()
+    );
+}
+
+#[test]
+fn only_its_keepers_depend_on_a_library() {
+    for (name, folder, _) in FLOORS {
+        let manifest = format!("{folder}/Cargo.toml");
+        // What only tests use does not get into the program.
+        for dependency in dependencies(&manifest, "[dependencies]") {
+            let kept = KEEPERS.iter().find(|(library, _)| *library == dependency);
+            if let Some((_, keepers)) = kept {
+                assert!(
+                    keepers.contains(&name),
+                    "{manifest}: `{dependency}` is for {keepers:?}; go through one of them"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_dependency_says_what_it_is_for() {
+    let cargo = text("Cargo.toml");
+    let (_, section) = cargo
+        .split_once("[workspace.dependencies]")
+        .expect("Cargo.toml has the section");
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    let libraries =
+        lines.filter(|line| line.contains(" = ") && !line.contains("path = ") && !line.starts_with('#'));
+    let silent = libraries.filter(|line| line.rsplit_once(" # ").is_none());
+    none(silent.map(|line| format!("Cargo.toml: end `{line}` with ` # what it is for`")));
+}

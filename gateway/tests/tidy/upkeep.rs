@@ -1,0 +1,90 @@
+//! Migrations, decisions, workflows and scripts.
+
+use crate::tree::{files, none, root, text};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+/// The longest record of a decision, in lines: one page.
+const DECISION_LINES_MAX: usize = 60;
+
+#[test]
+fn migrations_are_numbered_without_gaps() {
+    check_numbers("migrations/sqlite", "_", ".sql");
+}
+
+#[test]
+fn decisions_are_numbered_without_gaps() {
+    check_numbers("docs/decisions", "-", ".md");
+}
+
+#[track_caller]
+fn check_numbers(folder: &str, separator: &str, ending: &str) {
+    for (number, path) in (1..).zip(files(folder)) {
+        let due = format!("{folder}/{number:04}{separator}");
+        assert!(
+            path.starts_with(&due) && path.ends_with(ending),
+            "{path}: `{due}<words>{ending}` is due before it"
+        );
+    }
+}
+
+#[test]
+fn a_decision_fits_a_page() {
+    let long = files("docs/decisions")
+        .into_iter()
+        .filter(|path| text(path).lines().count() > DECISION_LINES_MAX);
+    none(long.map(|path| format!("{path}: at most {DECISION_LINES_MAX} lines: context, choice, price")));
+}
+
+#[test]
+fn workflows_pin_what_they_use_and_begin_without_rights() {
+    for path in files(".github/workflows") {
+        let workflow = text(&path);
+        let bare = workflow.contains("\npermissions: {}\n");
+        assert!(
+            bare,
+            "{path}: say `permissions: {{}}` at the top and give each job what it needs"
+        );
+        let steps = workflow.lines().map(|line| line.trim().trim_start_matches("- "));
+        for used in steps.filter_map(|step| step.strip_prefix("uses: ")) {
+            let (_, version) = used.split_once('@').unwrap_or_default();
+            let hash = version.split(' ').next().unwrap_or_default();
+            let pinned = hash.len() == 40 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+            assert!(
+                pinned || used.starts_with("./"),
+                "{path}: pin `{used}` by the 40 digits of its commit"
+            );
+        }
+    }
+}
+
+#[test]
+fn ci_runs_what_everybody_runs() {
+    assert!(
+        text(".ci/run").contains("exec scripts/check"),
+        ".ci/run: let it `exec scripts/check`"
+    );
+    let workflows: String = files(".github/workflows").iter().map(|path| text(path)).collect();
+    assert!(
+        workflows.contains("run: scripts/check"),
+        ".github/workflows: let a job run `scripts/check`"
+    );
+}
+
+#[test]
+fn scripts_can_be_run() {
+    let mut scripts = [files("scripts"), files(".ci")].concat();
+    // Tests of scripts are run by their framework.
+    scripts.retain(|path| text(path).starts_with("#!") && !path.contains("/test_"));
+    assert!(!scripts.is_empty());
+    for path in scripts {
+        let mode = fs::metadata(root().join(&path))
+            .expect("it was just read")
+            .permissions()
+            .mode();
+        assert!(
+            mode & 0o111 == 0o111,
+            "{path}: make it executable (`git update-index --chmod=+x {path}`)"
+        );
+    }
+}
