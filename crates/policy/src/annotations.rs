@@ -155,16 +155,10 @@ fn obligation(text: &str, role: &Role) -> Result<Obligation, Fault> {
             "only a forbid can quarantine the agent",
             "an agent that was allowed something stays in service",
         ),
-        Obligation::Redact(path)
-            if !path
-                .strip_prefix("parameters.")
-                .is_some_and(|name| !name.is_empty()) =>
-        {
-            fault(
-                format!("`{text}` does not say which parameter"),
-                "write `redact:parameters.<name>`",
-            )
-        }
+        Obligation::Redact(path) if path.strip_prefix("parameters.").is_none_or(str::is_empty) => fault(
+            format!("`{text}` does not say which parameter"),
+            "write `redact:parameters.<name>`",
+        ),
         Obligation::Other(text) if text.is_empty() => fault(
             "an obligation is empty",
             "obligations are separated by single commas",

@@ -1,6 +1,6 @@
 //! A registry and policies, compiled: validated as strictly as Cedar can, immutable, and shared by all decisions.
 
-use crate::annotations::{Notes, Role};
+use crate::annotations::Notes;
 use crate::base::{BasePolicies, TenantPolicy};
 use crate::context::Prepared;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
@@ -8,9 +8,10 @@ use crate::json_schema::Record;
 use crate::parameters::Rules;
 use crate::ruling::PolicyId;
 use crate::schema;
+use crate::slice::{Slice, Slicer};
 use crate::statement::{self, Statement};
 use canon::Digest;
-use cedar_policy::{Schema, ValidationMode, Validator};
+use cedar_policy::{Schema, ValidationMode, ValidationResult, Validator};
 use imbl::OrdMap;
 use model::{AttributeType, Name, SlashFreeName, Tool, ToolAction};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,7 +34,6 @@ pub struct PolicySet {
 
 /// What a policy set is made of.
 pub(crate) struct Compiled {
-    pub(crate) slice: Slice,
     pub(crate) notes: HashMap<PolicyId, Notes>,
     pub(crate) actions: HashMap<SlashFreeName, HashMap<Name, Action>>,
     pub(crate) attributes: Record,
@@ -41,13 +41,6 @@ pub(crate) struct Compiled {
     schema_text: String,
     digest: Digest,
     warnings: Vec<Diagnostic>,
-}
-
-/// The policies that a question is put to. Those that advise stand apart, because Cedar would let them permit.
-#[derive(Default)]
-pub(crate) struct Slice {
-    pub(crate) rules: cedar_policy::PolicySet,
-    pub(crate) advice: cedar_policy::PolicySet,
 }
 
 /// An action of a tool, ready to be asked about.
@@ -67,16 +60,14 @@ impl PolicySet {
         registry: Registry<'_>,
     ) -> Result<Self, Diagnostics> {
         let mut faults = Vec::new();
-        let actions = actions(registry, &mut faults);
         let statements = statements(base, tenant, &mut faults);
+        let actions = actions(registry, Slicer::new(&statements), &mut faults);
         let schema::Compiled { schema, text } = schema::compile(registry)?;
-        let slice = slice(&statements);
-        let warnings = validate(schema, &slice, &statements, &mut faults);
+        let warnings = validate(schema, &statements, &mut faults);
         if !faults.is_empty() {
             return Err(Diagnostics(faults));
         }
         let compiled = Compiled {
-            slice,
             digest: digest(&statements),
             notes: statements
                 .into_iter()
@@ -123,13 +114,14 @@ impl std::fmt::Debug for PolicySet {
 
 fn actions(
     registry: Registry<'_>,
+    mut slicer: Slicer<'_>,
     faults: &mut Vec<Diagnostic>,
 ) -> HashMap<SlashFreeName, HashMap<Name, Action>> {
     let mut ready = HashMap::new();
     for (name, tool) in registry.tools {
         let mut actions = HashMap::new();
         for action in tool.actions.values() {
-            match prepare(tool, action) {
+            match prepare(tool, action, &mut slicer) {
                 Ok(prepared) => {
                     actions.insert(action.name.clone(), prepared);
                 }
@@ -144,11 +136,11 @@ fn actions(
     ready
 }
 
-fn prepare(tool: &Tool, action: &ToolAction) -> Result<Action, Diagnostic> {
+fn prepare(tool: &Tool, action: &ToolAction, slicer: &mut Slicer<'_>) -> Result<Action, Diagnostic> {
     Ok(Action {
         parameters: Rules::of(action)?,
-        reading: Prepared::new(tool, action, false),
-        mutating: Prepared::new(tool, action, true),
+        reading: Prepared::new(tool, action, false, slicer),
+        mutating: Prepared::new(tool, action, true, slicer),
         mutates: action.mutates_state,
     })
 }
@@ -173,42 +165,42 @@ fn statements(base: &BasePolicies, tenant: &[TenantPolicy], faults: &mut Vec<Dia
     statements
 }
 
-fn slice(statements: &[Statement]) -> Slice {
-    let mut slice = Slice::default();
-    for statement in statements {
-        let set = if statement.notes.role == Role::Advice {
-            &mut slice.advice
-        } else {
-            &mut slice.rules
-        };
-        set.add(statement.cedar.clone())
-            .expect("ids were made distinct when the texts were parsed");
-    }
-    slice
-}
-
 /// Pushes the errors and returns the warnings, both in the order of the policies.
-fn validate(
-    schema: Schema,
-    slice: &Slice,
-    statements: &[Statement],
-    faults: &mut Vec<Diagnostic>,
-) -> Vec<Diagnostic> {
+fn validate(schema: Schema, statements: &[Statement], faults: &mut Vec<Diagnostic>) -> Vec<Diagnostic> {
     let validator = Validator::new(schema);
-    let results = [&slice.rules, &slice.advice].map(|set| validator.validate(set, ValidationMode::Strict));
+    let whole = Slice::whole(statements);
+    let results = [&whole.rules, &whole.advice].map(|set| validator.validate(set, ValidationMode::Strict));
     let mut warnings = Vec::new();
     for statement in statements {
         let ours = |id: &cedar_policy::PolicyId| AsRef::<str>::as_ref(id) == statement.id.as_str();
-        for result in &results {
-            let errors = result.validation_errors().filter(|error| ours(error.policy_id()));
-            faults.extend(errors.map(|error| statement.finding(Severity::Error, error)));
-            let odd = result
-                .validation_warnings()
-                .filter(|warning| ours(warning.policy_id()));
-            warnings.extend(odd.map(|warning| statement.finding(Severity::Warning, warning)));
-        }
+        let errors = results.iter().flat_map(ValidationResult::validation_errors);
+        let errors = errors.filter(|error| ours(error.policy_id()));
+        faults.extend(once_a_place(
+            errors
+                .map(|error| statement.finding(Severity::Error, error))
+                .collect(),
+        ));
+        let odd = results.iter().flat_map(ValidationResult::validation_warnings);
+        let odd = odd.filter(|warning| ours(warning.policy_id()));
+        warnings.extend(once_a_place(
+            odd.map(|warning| statement.finding(Severity::Warning, warning))
+                .collect(),
+        ));
     }
     warnings
+}
+
+/// Cedar validates a policy once for every action, and finds the same thing as often. Which action it names must not
+/// depend on chance.
+fn once_a_place(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    found.sort_by(|one, other| {
+        let key = |finding: &Diagnostic| finding.place.map(|place| (place.offset, place.length));
+        key(one)
+            .cmp(&key(other))
+            .then_with(|| one.message.cmp(&other.message))
+    });
+    found.dedup_by_key(|finding| finding.place);
+    found
 }
 
 fn digest(statements: &[Statement]) -> Digest {

@@ -2,6 +2,7 @@
 //! glued into Cedar text.
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid};
+use model::{Tool, ToolAction};
 use std::sync::LazyLock;
 
 /// The entity types.
@@ -73,6 +74,16 @@ pub(crate) fn tool_group(tool: &str) -> String {
 /// The group of actions of this risk.
 pub(crate) fn risk_group(risk: model::Risk) -> String {
     format!("risk:{}", risk.as_str())
+}
+
+/// The groups that an action is in, as one that changes something or does not.
+pub(crate) fn groups(tool: &Tool, action: &ToolAction, mutates: bool) -> [EntityUid; 3] {
+    [
+        effect_group(mutates).to_owned(),
+        risk_group(action.risk),
+        tool_group(tool.name.as_str()),
+    ]
+    .map(|group| self::action(&group))
 }
 
 /// The group that an action is in for what it does.

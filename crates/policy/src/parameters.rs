@@ -90,23 +90,24 @@ fn validator(schema: &Value) -> Result<Validator, Diagnostic> {
 /// What a validation error says, without the value that it is about.
 fn said(error: &jsonschema::ValidationError<'_>) -> String {
     use jsonschema::error::ValidationErrorKind as Kind;
+    let path = error.schema_path().as_str();
     match error.kind() {
         Kind::Required { property } => format!("lacks `{}`", property.as_str().unwrap_or_default()),
+        _ if path.ends_with("/additionalProperties") || path.ends_with("/unevaluatedProperties") => {
+            "has members that the action's schema does not allow".to_owned()
+        }
         Kind::Type { .. } | Kind::Enum { .. } | Kind::Pattern { .. } => {
             let sentence = error.masked_with("it").to_string();
             sentence
                 .strip_prefix("it ")
-                .map_or_else(|| unsatisfied(error), str::to_owned)
+                .map_or_else(|| unsatisfied(path), str::to_owned)
         }
-        _ => unsatisfied(error),
+        _ => unsatisfied(path),
     }
 }
 
-fn unsatisfied(error: &jsonschema::ValidationError<'_>) -> String {
-    format!(
-        "does not satisfy `{}` of the action's schema",
-        error.schema_path().as_str()
-    )
+fn unsatisfied(path: &str) -> String {
+    format!("does not satisfy `{path}` of the action's schema")
 }
 
 /// Valid parameters.

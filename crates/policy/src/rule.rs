@@ -2,11 +2,12 @@
 //! answer never depends on the order in which policies were evaluated.
 
 use crate::annotations::{Notes, Role};
-use crate::compile::{Compiled, PolicySet, Slice};
-use crate::context::{self, Asked};
+use crate::compile::{Compiled, PolicySet};
+use crate::context::{Asked, Facts};
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
 use crate::ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling};
+use crate::slice::Slice;
 use cedar_policy::{AuthorizationError, EvaluationError};
 use model::ReasonCode;
 use std::collections::BTreeSet;
@@ -43,8 +44,8 @@ impl PolicySet {
         } else {
             &action.reading
         };
-        let asked = context::ask(question, prepared, &parameters, &compiled.attributes)?;
-        Ok(compiled.judge(&compiled.slice, &asked, &parameters))
+        let asked = Facts::new(question, prepared, &parameters, &compiled.attributes)?.ask();
+        Ok(compiled.judge(&prepared.slice, &asked, &parameters))
     }
 }
 
@@ -59,10 +60,21 @@ impl Compiled {
             faults: Vec::new(),
         };
         self.evaluate(&slice.rules, asked, &mut findings);
-        if !slice.advice.is_empty() {
+        if self.might_advise(slice, parameters) {
             self.evaluate(&slice.advice, asked, &mut findings);
         }
         findings.into_ruling(parameters)
+    }
+
+    /// Most asks carry nothing that advice is about, and then it is not asked for.
+    fn might_advise(&self, slice: &Slice, parameters: &Parameters<'_>) -> bool {
+        slice.advice.policies().any(|policy| {
+            let (_, notes) = self.known(policy.id().as_ref());
+            notes
+                .obligations
+                .iter()
+                .any(|obligation| applies(obligation, parameters))
+        })
     }
 
     fn evaluate<'s>(
@@ -192,11 +204,16 @@ fn explanation(reason: ReasonCode, deciding: &[Satisfied<'_>]) -> String {
 /// The obligations of these policies that have something to do: nothing can be redacted that is not there.
 fn applicable(policies: &[Satisfied<'_>], parameters: &Parameters<'_>) -> Vec<Obligation> {
     let all = policies.iter().flat_map(|(_, notes)| &notes.obligations);
-    let applies = |obligation: &&Obligation| match obligation {
+    all.filter(|obligation| applies(obligation, parameters))
+        .cloned()
+        .collect()
+}
+
+fn applies(obligation: &Obligation, parameters: &Parameters<'_>) -> bool {
+    match obligation {
         Obligation::Redact(path) => parameters.has(path),
         Obligation::QuarantineAgent | Obligation::Other(_) => true,
-    };
-    all.filter(applies).cloned().collect()
+    }
 }
 
 /// The strictest terms: the largest quorum, and the group that the first policy with one names.
@@ -224,3 +241,6 @@ fn said(error: &EvaluationError) -> &'static str {
         _ => "it cannot be evaluated",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,8 +128,8 @@ fn declaration(tool: &Tool, action: &ToolAction) -> Value {
             "resourceTypes": [RESOURCE],
             "context": record(&[
                 ("input", shape(&Shape::Record(input(action)))),
-                ("parameters", set(string())),
-                ("targets", set(string())),
+                ("parameters", set(&string())),
+                ("targets", set(&string())),
                 ("target_stated", boolean()),
                 ("trust", named("TrustFacts")),
                 ("tool", named("ToolFacts")),
@@ -151,7 +151,7 @@ fn shape(of: &Shape) -> Value {
         Shape::Long => json!({"type": "Long"}),
         Shape::Bool => boolean(),
         Shape::Decimal => json!({"type": "Extension", "name": "decimal"}),
-        Shape::Set(items) => set(shape(items)),
+        Shape::Set(items) => set(&shape(items)),
         Shape::Record(members) => {
             let attributes = members.iter().map(|(name, member)| {
                 let of = shape(&member.shape);
@@ -180,7 +180,7 @@ fn boolean() -> Value {
     json!({"type": "Boolean"})
 }
 
-fn set(items: Value) -> Value {
+fn set(items: &Value) -> Value {
     json!({"type": "Set", "element": items})
 }
 

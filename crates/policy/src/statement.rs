@@ -15,6 +15,8 @@ pub(crate) struct Statement {
     pub(crate) notes: Notes,
     /// The policy as Cedar knows it, under our id.
     pub(crate) cedar: cedar_policy::Policy,
+    /// The policy in Cedar's JSON form.
+    pub(crate) tree: serde_json::Value,
     /// The text that it was found in, for the places of errors.
     pub(crate) source: Arc<str>,
 }
@@ -78,7 +80,11 @@ fn statement(name: &str, source: &Arc<str>, policy: &cedar_policy::Policy) -> Re
             .at(place(source, policy.as_ref().loc().map(|loc| loc.span)))
     })?;
     let id = PolicyId::new(name, id);
+    let tree = policy
+        .to_json()
+        .map_err(|error| Diagnostic::error(error.to_string()).about(&id))?;
     Ok(Statement {
+        tree,
         cedar: policy.new_id(cedar_policy::PolicyId::new(id.as_str())),
         id,
         notes,

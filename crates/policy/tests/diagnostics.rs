@@ -1,0 +1,246 @@
+//! What cannot be activated, and what the writer of it is told.
+
+#[cfg(test)]
+#[path = "world/world.rs"]
+mod world;
+
+use policy::{BasePolicies, Diagnostic, Severity};
+use serde_json::json;
+use std::str::FromStr;
+use world::{World, action, compile, tenant, tool};
+
+/// What is wrong with this text as the policy `mine`.
+fn faults(cedar: &str) -> Vec<Diagnostic> {
+    let world = World {
+        schema: Some(
+            json!({"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}),
+        ),
+        ..World::default()
+    };
+    match world.compile(&BasePolicies::shipped(), &[tenant("mine", cedar)]) {
+        Ok(_) => Vec::new(),
+        Err(diagnostics) => diagnostics.0,
+    }
+}
+
+#[test]
+fn an_error_says_which_policy_and_where() {
+    let cedar = "// ä comment\n@id(\"fine\") permit (principal, action, resource);\n@id(\"typo\")\nforbid (principal, action, resource)\n  when { context.trsut.rank > 1 };\n";
+    let [fault] = &faults(cedar)[..] else {
+        panic!("{:?}", faults(cedar))
+    };
+    assert_eq!(
+        (fault.policy.as_deref(), fault.severity),
+        (Some("mine/typo"), Severity::Error)
+    );
+    assert!(
+        fault.message.contains("trsut") && fault.help.as_deref().unwrap().contains("trust"),
+        "{fault:?}"
+    );
+    let place = fault.place.unwrap();
+    assert_eq!((place.line, place.column), (5, 10));
+    assert_eq!(
+        &cedar[place.offset..place.offset + place.length],
+        "context.trsut.rank"
+    );
+}
+
+#[test]
+fn a_text_that_does_not_parse_is_placed_too() {
+    let cedar = "@id(\"a\")\npermit (principal action, resource);";
+    let fault = &faults(cedar)[0];
+    assert_eq!(fault.policy.as_deref(), Some("mine"));
+    assert_eq!(fault.place.unwrap().line, 2, "{fault:?}");
+}
+
+#[test]
+fn what_the_schema_does_not_know_is_an_error() {
+    for (condition, said) in [
+        ("context.input.number == \"x\"", "String"),
+        ("context.input.nmuber == 1", "nmuber"),
+        ("principal.tier == 1", "tier"),
+        ("action == Action::\"github/creat_issue\"", "creat_issue"),
+        ("principal in Group::\"x\"", "Group"),
+        ("context.now > 5", "datetime"),
+        ("context.attributes.ticket == \"x\"", "ticket"),
+        ("context.run.id == \"x\"", "run"),
+    ] {
+        let found = faults(&format!(
+            "@id(\"a\") forbid (principal, action, resource) when {{ {condition} }};"
+        ));
+        assert!(!found.is_empty(), "{condition} was accepted");
+        assert!(
+            found.iter().any(|fault| format!("{fault:?}").contains(said)),
+            "{condition}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn annotations_templates_and_names_are_checked() {
+    let cases = [
+        ("permit (principal, action, resource);", "the policy has no `@id`"),
+        (
+            "@id(\"a\") @desicion(\"x\") permit (principal, action, resource);",
+            "there is no annotation `@desicion`",
+        ),
+        (
+            "@id(\"a\") permit (principal, action, resource); @id(\"a\") forbid (principal, action, resource);",
+            "the id `mine/a` is used more than once",
+        ),
+        (
+            "@id(\"a\") permit (principal == ?principal, action, resource);",
+            "the policy is a template, which nothing would link",
+        ),
+    ];
+    for (cedar, message) in cases {
+        let found = faults(cedar);
+        assert_eq!(
+            found
+                .iter()
+                .map(|fault| fault.message.as_str())
+                .collect::<Vec<_>>(),
+            [message]
+        );
+        assert!(found[0].place.is_some() && found[0].policy.as_deref().unwrap().starts_with("mine"));
+    }
+}
+
+#[test]
+fn a_tenant_cannot_take_the_operators_name_or_one_name_twice() {
+    let all = "@id(\"a\") permit (principal, action, resource);";
+    let message = |policies: &[_]| compile(&[], policies).unwrap_err().to_string();
+    assert_eq!(
+        message(&[tenant("base", all)]),
+        "base: the name `base` is the operator's"
+    );
+    assert_eq!(
+        message(&[tenant("x", all), tenant("x", "")]),
+        "x: the name is used more than once"
+    );
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let wrong = "@id(\"a\") permit (principal, action, resource) when { context.no };";
+    let found = compile(
+        &[],
+        &[
+            tenant("x", "permit (principal, action, resource);"),
+            tenant("y", wrong),
+        ],
+    );
+    // Nothing is validated that has no action, so that the second is only odd in an empty registry.
+    assert_eq!(found.unwrap_err().0.len(), 1);
+    let tool = tool(
+        "t",
+        [
+            action("a", true, Some(json!({"type": 5}))),
+            action("b", true, None),
+        ],
+    );
+    let found = compile(
+        &[tool],
+        &[
+            tenant("x", "permit (principal, action, resource);"),
+            tenant("y", wrong),
+        ],
+    );
+    let policies: Vec<_> = found
+        .unwrap_err()
+        .0
+        .into_iter()
+        .map(|fault| fault.policy)
+        .collect();
+    assert_eq!(policies, [Some("x".to_owned()), None, Some("y/a".to_owned())]);
+}
+
+#[test]
+fn a_policy_that_can_never_apply_is_a_warning() {
+    let set = compile(
+        &[],
+        &[tenant(
+            "x",
+            "@id(\"a\") permit (principal == Agent::\"agt_1\", action, resource);",
+        )],
+    )
+    .unwrap();
+    let warned: Vec<_> = set
+        .warnings()
+        .iter()
+        .filter_map(|warning| warning.policy.as_deref())
+        .collect();
+    assert!(warned.contains(&"x/a"), "{warned:?}");
+    assert!(
+        set.warnings()
+            .iter()
+            .all(|warning| warning.severity == Severity::Warning)
+    );
+}
+
+#[test]
+fn a_schema_that_is_none_names_its_action() {
+    for schema in [
+        json!({"type": 5}),
+        json!({"$ref": "https://example.com/schema.json"}),
+        json!({"properties": {"x": {"$ref": "file:///etc/passwd"}}}),
+        json!({"properties": {"x": {"type": "string", "pattern": "(?=lookahead)"}}}),
+        json!({"properties": {"x": {"type": "string", "pattern": "("}}}),
+        json!({"properties": {"x": {"$ref": "#/$defs/gone"}}}),
+    ] {
+        let tool = tool("github", [action("merge", true, Some(schema.clone()))]);
+        let Err(diagnostics) = compile(&[tool], &[]) else {
+            panic!("{schema} was accepted")
+        };
+        let message = &diagnostics.0[0].message;
+        assert!(
+            message.starts_with("the input schema of `github/merge` is no JSON Schema: "),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn a_schema_that_refers_to_itself_is_no_trap() {
+    for schema in [
+        json!({"$ref": "#"}),
+        json!({"allOf": [{"$ref": "#"}]}),
+        json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}}),
+        json!({"properties": {"x": {"$ref": "#"}}}),
+    ] {
+        let world = World {
+            schema: Some(schema.clone()),
+            parameters: json!({"x": {"x": {}}}),
+            ..World::default()
+        };
+        if let Ok(set) = world.compile(&BasePolicies::shipped(), &[]) {
+            assert!(world.ask(&set).is_ok(), "{schema}");
+        }
+    }
+}
+
+#[test]
+fn a_public_policy_with_a_type_error_is_rejected_by_strict_validation() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/vectors/receipts");
+    let read = |path: &str| std::fs::read_to_string(format!("{folder}/{path}"));
+    let (Ok(schema), Ok(policy)) = (
+        read("lint.cedarschema"),
+        read("fixtures/policy/autoresearch-safe.cedar"),
+    ) else {
+        assert_ne!(option_env!("CI"), Some("true"), "the vectors are missing");
+        println!("skipped: no {folder}");
+        return;
+    };
+    // The same engine and mode as ours, against the vector's own schema.
+    let (schema, _) = cedar_policy::Schema::from_cedarschema_str(&schema).unwrap();
+    let policies = cedar_policy::PolicySet::from_str(&policy).unwrap();
+    let result =
+        cedar_policy::Validator::new(schema).validate(&policies, cedar_policy::ValidationMode::Strict);
+    assert!(!result.validation_passed());
+    // And against ours: it has no ids, which is found before anything else.
+    assert!(
+        faults(&policy)
+            .iter()
+            .all(|fault| fault.message == "the policy has no `@id`")
+    );
+}

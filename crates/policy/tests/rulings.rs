@@ -1,0 +1,508 @@
+//! How rulings come about: which policy wins, what a policy sees, and what happens when one fails.
+
+#[cfg(test)]
+#[path = "world/world.rs"]
+mod world;
+
+use model::{AttributeType, ReasonCode, RiskTier, Team, Tool, Trust, User, Verdict};
+use policy::{ApprovalTerms, BasePolicies, PolicySet, Question, Unanswerable};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use world::{World, action, attributes, compile, matched, name, obligations, tenant, tool};
+
+const ALL: &str = "@id(\"all\") permit (principal, action, resource);";
+/// Fails for every question, and no validator can know.
+const OVERFLOW: &str = "9223372036854775807 + context.trust.rank > 0";
+
+fn with(effect: &str, annotations: &str, condition: &str) -> String {
+    format!("@id(\"it\") {annotations} {effect} (principal, action, resource) when {{ {condition} }};")
+}
+
+/// Whether a permit with this condition is satisfied.
+fn sees(world: &World, condition: &str) -> bool {
+    let ruling = world.ruled_only_with(&with("permit", "", condition));
+    assert_eq!(ruling.errors, [], "{condition}");
+    ruling.verdict() == Verdict::Allow
+}
+
+#[test]
+fn a_forbid_that_fails_denies_and_is_named() {
+    let ruling = World::default().ruled_with(&with("forbid", "", OVERFLOW));
+    assert_eq!(
+        (ruling.reason, matched(&ruling)),
+        (ReasonCode::PolicyError, vec!["mine/it"])
+    );
+    assert_eq!(ruling.explanation, "could not be evaluated: `mine/it`");
+    assert_eq!(ruling.errors[0].message, "an integer overflows");
+}
+
+#[test]
+fn so_does_an_approval_or_advice_that_fails() {
+    for annotations in [
+        "@decision(\"require_approval\")",
+        "@decision(\"advise\") @obligation(\"notify:security\")",
+    ] {
+        let ruling = World::default().ruled_with(&with("permit", annotations, OVERFLOW));
+        assert_eq!(
+            (ruling.reason, ruling.approval),
+            (ReasonCode::PolicyError, None),
+            "{annotations}"
+        );
+    }
+}
+
+#[test]
+fn a_permit_that_fails_is_recorded_and_permits_nothing() {
+    let failing = with("permit", "", OVERFLOW);
+    let alone = World::default().ruled_only_with(&failing);
+    assert_eq!(
+        (alone.reason, alone.errors.len()),
+        (ReasonCode::NoPolicyPermits, 1)
+    );
+    let with_base = World::default().ruled_with(&failing);
+    assert_eq!(
+        (with_base.reason, with_base.errors.len()),
+        (ReasonCode::PolicyPermits, 1)
+    );
+}
+
+#[test]
+fn a_satisfied_forbid_is_not_hidden_by_one_that_fails() {
+    let world = World {
+        canary: true,
+        ..World::default()
+    };
+    let ruling = world.ruled_with(&with("forbid", "", OVERFLOW));
+    assert_eq!(
+        (ruling.reason, matched(&ruling)),
+        (ReasonCode::PolicyForbids, vec!["base/canary"])
+    );
+    assert_eq!(obligations(&ruling), ["quarantine:agent"]);
+    assert_eq!(ruling.errors.len(), 1);
+}
+
+#[test]
+fn a_condition_that_fails_before_one_about_the_tool_still_denies() {
+    let condition = format!("({OVERFLOW}) && context.tool.name == \"another\"");
+    assert_eq!(
+        World::default()
+            .ruled_with(&with("forbid", "", &condition))
+            .reason,
+        ReasonCode::PolicyError
+    );
+    let condition = format!("context.tool.name == \"another\" && ({OVERFLOW})");
+    assert_eq!(
+        World::default()
+            .ruled_with(&with("forbid", "", &condition))
+            .reason,
+        ReasonCode::PolicyPermits
+    );
+}
+
+#[test]
+fn the_strictest_terms_and_the_first_reason_win() {
+    let cedar = r#"
+        @id("b") @decision("require_approval") @approvers("leads") @quorum("3") @reason("three leads")
+        @obligation("notify:b")
+        permit (principal, action, resource);
+        @id("a") @decision("require_approval") @agent_message("wait")
+        permit (principal, action, resource);
+        @id("c") @obligation("notify:c")
+        permit (principal, action, resource);
+    "#;
+    let ruling = World::default().ruled_only_with(cedar);
+    let terms = ApprovalTerms {
+        group: Some("leads".into()),
+        quorum: 3,
+    };
+    assert_eq!(
+        (ruling.reason, ruling.approval.clone()),
+        (ReasonCode::PolicyRequiresApproval, Some(terms))
+    );
+    assert_eq!(
+        (ruling.explanation.as_str(), ruling.agent_message.as_deref()),
+        ("three leads", Some("wait"))
+    );
+    assert_eq!(
+        (matched(&ruling), obligations(&ruling)),
+        (vec!["mine/a", "mine/b"], vec!["notify:b".to_owned()])
+    );
+}
+
+#[test]
+fn without_a_reason_the_policy_is_named() {
+    let said = |cedar: &str| World::default().ruled_only_with(cedar).explanation;
+    assert_eq!(said(ALL), "the policy `mine/all` permits it");
+    assert_eq!(
+        said(&with("forbid", "", "true")),
+        "the policy `mine/it` forbids it"
+    );
+    let asking = with("permit", "@decision(\"require_approval\")", "true");
+    assert_eq!(said(&asking), "the policy `mine/it` requires approval");
+    assert_eq!(said(""), "no policy permits it");
+}
+
+#[test]
+fn the_order_of_policies_changes_neither_ruling_nor_digest() {
+    let policies = [
+        tenant(
+            "z",
+            "@id(\"1\") @reason(\"z\") permit (principal, action, resource);",
+        ),
+        tenant(
+            "a",
+            &format!("{ALL} @id(\"2\") @reason(\"a\") permit (principal, action, resource);"),
+        ),
+        tenant(
+            "m",
+            "@id(\"2\") permit (principal, action, resource); @id(\"1\") permit (principal, action, resource);",
+        ),
+    ];
+    let world = World::default();
+    let answers = [[0, 1, 2], [2, 1, 0], [1, 2, 0]].map(|order| {
+        let policies = order.map(|index| policies[index].clone());
+        let set = world.compile(&BasePolicies::shipped(), &policies).unwrap();
+        (set.digest(), world.ask(&set).unwrap())
+    });
+    assert!(answers.iter().all(|answer| *answer == answers[0]));
+    let ids = matched(&answers[0].1);
+    assert_eq!(
+        ids,
+        ["a/2", "a/all", "base/mutation-from-trusted", "m/1", "m/2", "z/1"]
+    );
+    let other = world.compile(&BasePolicies::shipped(), &policies[..2]).unwrap();
+    assert_ne!(other.digest(), answers[0].0);
+}
+
+#[test]
+fn an_id_does_not_depend_on_the_policies_around_it() {
+    let alone = World::default().ruled_only_with(ALL);
+    let among = World::default().ruled_only_with(&format!(
+        "@id(\"x\") forbid (principal, action, resource) when {{ false }};\n{ALL}"
+    ));
+    assert_eq!(matched(&alone), ["mine/all"]);
+    assert_eq!(matched(&among), matched(&alone));
+}
+
+#[test]
+fn a_policy_sees_every_fact_of_the_question() {
+    let team = Team {
+        name: name("platform \"leads\""),
+        attributes: attributes(json!({"floor": 3})),
+    };
+    let user = User {
+        name: name("u-17"),
+        teams: BTreeSet::from([name("sales")]),
+        attributes: attributes(json!({"vip": true})),
+    };
+    let world = World {
+        team: Some(team),
+        user: Some(("u-17".into(), Some(user))),
+        agent_attributes: attributes(json!({"cost centre": "x"})),
+        declared: BTreeMap::from([
+            (name("ticket"), AttributeType::String),
+            (name("hours"), AttributeType::Decimal),
+        ]),
+        attributes: Some(json!({"ticket": "T-1", "undeclared": 1})),
+        run: Some("run-1".into()),
+        resource: Some("repo:acme/\"widgets\"".into()),
+        sensitive: true,
+        tier: RiskTier::High,
+        trust: Trust::TrustedInternalSigned,
+        parameters: json!({"to": ["a"], "base": "main"}),
+        ..World::default()
+    };
+    for condition in [
+        r#"principal == Agent::"agt_070w3ge1r70w3ge1r70w3ge1r7" && principal.name == "builder" && principal.risk_tier == "high""#,
+        r#"principal in Team::"platform \"leads\"" && Team::"platform \"leads\"".hasTag("floor") && Team::"platform \"leads\"".getTag("floor") == "3""#,
+        r#"principal.hasTag("cost centre") && principal.getTag("cost centre") == "x" && !(principal has owner)"#,
+        r#"context has user && context.user in Team::"sales" && context.user.hasTag("vip") && context.user.getTag("vip") == "true""#,
+        r#"context.agent.name == "builder" && context.agent has team && context.agent.team == "platform \"leads\"""#,
+        r#"context has environment && context.environment == "production" && principal has environment"#,
+        r#"context.attributes has ticket && context.attributes.ticket == "T-1" && !(context.attributes has hours)"#,
+        r#"context has run && context.run.id == "run-1" && context.sensitive"#,
+        r#"resource == Resource::"repo:acme/\"widgets\"""#,
+        r#"context.trust.rank == 5 && context.trust.signed && context.trust.level == context.trust.claimed"#,
+        r#"context.parameters.containsAll(["to", "base"]) && context.targets == ["main"] && context.target_stated"#,
+        r#"context.tool.name == "github" && context.tool.mutates && context.tool.risk == "medium" && !context.tool.canary"#,
+        r#"action in Action::"mutate" && action in Action::"risk:medium" && action in Action::"tool:github""#,
+        r#"context.now == datetime("2023-11-14T22:13:20.000Z") && context.now < datetime("2023-11-14T22:13:20.001Z")"#,
+    ] {
+        assert!(sees(&world, condition), "{condition}");
+    }
+}
+
+#[test]
+fn what_the_question_does_not_have_is_absent() {
+    let world = World {
+        user: Some(("stranger".into(), None)),
+        ..World::default()
+    };
+    assert!(sees(
+        &world,
+        r#"context has user && !(context.user in Team::"sales") && !context.user.hasTag("vip")"#
+    ));
+    let nobody = World::default();
+    assert!(sees(
+        &nobody,
+        r#"!(context has user) && !(context has run) && resource == Resource::"" && !context.sensitive"#
+    ));
+}
+
+#[test]
+fn a_claim_moves_a_read_among_the_mutations_and_nothing_moves_a_mutation_out() {
+    let read = World {
+        registered_as_mutating: false,
+        ..World::default()
+    };
+    assert!(sees(&read, "action in Action::\"read\" && !context.tool.mutates"));
+    let claimed = World {
+        claimed_as_mutating: true,
+        ..read
+    };
+    assert!(sees(
+        &claimed,
+        "action in Action::\"mutate\" && !(action in Action::\"read\") && context.tool.mutates"
+    ));
+    let (agent, tool) = (World::default().agent(), World::default().tool());
+    let set = compile(&[tool.clone()], &[]).unwrap();
+    let denied = World {
+        trust: Trust::Unknown,
+        ..World::default()
+    }
+    .with_question(|question| {
+        let lying = Question {
+            agent: &agent,
+            tool: &tool,
+            mutates: false,
+            ..*question
+        };
+        set.rule(&lying).unwrap()
+    });
+    assert_eq!(denied.reason, ReasonCode::PolicyForbids);
+}
+
+#[test]
+fn input_is_typed_from_the_actions_schema() {
+    let world = World {
+        schema: Some(json!({"type": "object", "properties": {
+            "amount": {"type": "number"}, "to": {"type": "array", "items": {"type": "string"}},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "any": {},
+        }, "required": ["amount", "to"]})),
+        parameters: json!({"amount": 98.7, "to": ["a@b"], "note": null, "any": {"x": 1}}),
+        ..World::default()
+    };
+    assert!(sees(
+        &world,
+        r#"context.input.amount.lessThan(decimal("98.71")) && context.input.to.contains("a@b")"#
+    ));
+    assert!(sees(
+        &world,
+        r#"!(context.input has note) && context.parameters.contains("any")"#
+    ));
+    let misspelt = with("forbid", "", "context.input.amuont.lessThan(decimal(\"1.0\"))");
+    let diagnostics = world
+        .compile(&BasePolicies::shipped(), &[tenant("mine", &misspelt)])
+        .unwrap_err();
+    assert!(diagnostics.0[0].message.contains("amuont"), "{diagnostics}");
+}
+
+#[test]
+fn invalid_parameters_are_pointed_at_and_not_repeated() {
+    let schema = json!({"type": "object", "properties": {
+        "n": {"type": "integer", "maximum": 9}, "list": {"type": "array", "items": {"enum": ["a", "b"]}},
+        "code": {"type": "string", "pattern": "^[0-9]+$"}, "amount": {"type": "number"},
+    }, "required": ["n"], "additionalProperties": false});
+    let invalid = |parameters: Value| {
+        let world = World {
+            schema: Some(schema.clone()),
+            parameters,
+            ..World::default()
+        };
+        let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+        match world.ask(&set) {
+            Err(Unanswerable::InvalidParameters { pointer, detail }) => (pointer, detail),
+            other => panic!("{other:?}"),
+        }
+    };
+    let cases = [
+        (json!({}), "", "lacks `n`"),
+        (json!({"n": "hunter2"}), "/n", "is not of type \"integer\""),
+        (
+            json!({"n": 10}),
+            "/n",
+            "does not satisfy `/properties/n/maximum` of the action's schema",
+        ),
+        (
+            json!({"n": 1, "list": ["a", "hunter2"]}),
+            "/list/1",
+            "is not one of \"a\" or \"b\"",
+        ),
+        (
+            json!({"n": 1, "code": "hunter2"}),
+            "/code",
+            "does not match \"^[0-9]+$\"",
+        ),
+        (
+            json!({"n": 1, "hunter2": 1}),
+            "",
+            "has members that the action's schema does not allow",
+        ),
+        (
+            json!({"n": 1, "amount": 0.123_456}),
+            "/amount",
+            "has more than four decimal places or too many digits, so policies cannot judge it",
+        ),
+    ];
+    for (parameters, pointer, detail) in cases {
+        assert_eq!(invalid(parameters), (pointer.to_owned(), detail.to_owned()));
+    }
+}
+
+#[test]
+fn a_mistyped_attribute_is_refused_also_when_no_policy_looks_at_it() {
+    let world = |value: Value| World {
+        declared: BTreeMap::from([
+            (name("level"), AttributeType::Long),
+            (name("labels"), AttributeType::Strings),
+        ]),
+        attributes: Some(value),
+        ..World::default()
+    };
+    let asked = |value: Value| {
+        let world = world(value);
+        world.ask(&world.compile(&BasePolicies::shipped(), &[]).unwrap())
+    };
+    assert!(asked(json!({"level": 3, "labels": ["a"], "more": null})).is_ok());
+    for (value, name, detail) in [
+        (json!({"level": "3"}), "level", "is not an integer"),
+        (json!({"level": null}), "level", "is not an integer"),
+        (
+            json!({"labels": ["a", 1]}),
+            "labels",
+            "is not an array of strings",
+        ),
+    ] {
+        let (name, detail) = (name.to_owned(), detail.to_owned());
+        assert_eq!(
+            asked(value),
+            Err(Unanswerable::MistypedAttribute { name, detail })
+        );
+    }
+}
+
+#[test]
+fn names_with_quotes_backslashes_and_other_scripts_work() {
+    for odd in [
+        r#"a"b\c"#,
+        "${x}",
+        "工具 🛠",
+        r#"") permit (principal, action, resource); //"#,
+        "__cedar",
+        "read",
+        "'",
+    ] {
+        let world = World {
+            tool: odd.replace('/', "|"),
+            action: odd.into(),
+            schema: Some(
+                json!({"type": "object", "properties": {odd: {"type": "string"}}, "required": [odd]}),
+            ),
+            parameters: json!({odd: odd}),
+            ..World::default()
+        };
+        let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+        assert_eq!(
+            world.ask(&set).unwrap().reason,
+            ReasonCode::PolicyPermits,
+            "{odd}"
+        );
+        let text = set.schema_cedar();
+        let parsed = cedar_policy::Schema::from_cedarschema_str(text).map(|_| ());
+        parsed.unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let literal = format!("\"{}\"", odd.replace('\\', "\\\\").replace('"', "\\\""));
+        assert!(
+            sees(&world, &format!("context.input[{literal}] == {literal}")),
+            "{odd}"
+        );
+    }
+}
+
+#[test]
+fn an_action_that_the_set_does_not_know_is_denied() {
+    let set = compile(
+        &[tool("other", [action("create_issue", true, None)])],
+        &[tenant("mine", ALL)],
+    )
+    .unwrap();
+    assert_eq!(
+        World::default().ask(&set).unwrap().reason,
+        ReasonCode::UnknownTool
+    );
+}
+
+/// The tools and the calls of a public agent benchmark, or `None` where they are not at hand.
+fn agentdojo(suite: &str) -> Option<(Tool, Vec<Value>)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/agentdojo");
+    let read = |path: String| std::fs::read_to_string(format!("{folder}/{path}"));
+    let Ok(tools) = read(format!("tools/{suite}.json")) else {
+        assert_ne!(
+            option_env!("CI"),
+            Some("true"),
+            "the benchmark's tools are missing"
+        );
+        println!("skipped: no {folder}");
+        return None;
+    };
+    let tools: Value = serde_json::from_str(&tools).unwrap();
+    let actions = tools["tools"].as_array().unwrap().iter().map(|tool| {
+        let mutates = tool["annotations"]["readOnlyHint"] != json!(true);
+        action(
+            tool["name"].as_str().unwrap(),
+            mutates,
+            Some(tool["inputSchema"].clone()),
+        )
+    });
+    let calls = read(format!("calls/{suite}.ndjson")).unwrap();
+    let calls = calls
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    Some((tool(suite, actions), calls))
+}
+
+#[test]
+fn the_tools_of_a_public_benchmark_compile_and_their_calls_are_answered() {
+    for suite in ["workspace", "banking"] {
+        let Some((tool, calls)) = agentdojo(suite) else {
+            return;
+        };
+        let set = compile(std::slice::from_ref(&tool), &[]).unwrap();
+        assert!(!calls.is_empty());
+        for call in calls {
+            let verdict = play(&set, &tool, &call).verdict();
+            let injected = call["kind"] == "injection" && call["mutates_state"] == json!(true);
+            assert_eq!(verdict == Verdict::Deny, injected, "{call}");
+        }
+    }
+}
+
+fn play(set: &PolicySet, tool: &Tool, call: &Value) -> policy::Ruling {
+    let world = World {
+        trust: serde_json::from_value(call["source_trust"].clone()).unwrap(),
+        ..World::default()
+    };
+    let action = &tool.actions[call["action"].as_str().unwrap()];
+    let parameters = call["parameters"].to_string();
+    world.with_question(|question| {
+        let question = Question {
+            tool,
+            action,
+            mutates: action.mutates_state,
+            parameters: &parameters,
+            ..*question
+        };
+        set.rule(&question)
+            .unwrap_or_else(|error| panic!("{call}: {error}"))
+    })
+}
