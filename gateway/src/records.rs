@@ -4,8 +4,8 @@
 //! own decisions and receipts, auditors everything of their tenant.
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
-//! - [`head`], [`export`], [`verify`]: the chain; [`audit`] is what verifying means;
-//! - [`query`], [`reader`], [`range`]: what these endpoints share.
+//! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
+//! - [`query`], [`reader`], `range`: what these endpoints share.
 
 mod audit;
 pub mod decisions;

@@ -1,4 +1,4 @@
-//! `POST /v1/ledger/verify`: whether what is stored is what was recorded. What that means stands in [`super::audit`].
+//! `POST /v1/ledger/verify`: whether what is stored is what was recorded. What that means stands in the module `audit`.
 
 use super::audit::{Audit, Fault, Findings};
 use super::head;
