@@ -28,10 +28,10 @@ pub(crate) fn files(folder: &str) -> Vec<String> {
         let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         for entry in entries {
             let path = entry.expect("a folder that can be opened can be read").path();
-            let skipped = SKIPPED.iter().any(|name| path.ends_with(name));
+            let skipped = SKIPPED.iter().any(|name| path.ends_with(name)) || is_database(&path);
             if path.is_dir() && !skipped {
                 folders.push(path);
-            } else if !path.is_dir() {
+            } else if !path.is_dir() && !skipped {
                 let path = path.strip_prefix(&root).expect("it was found below the root");
                 found.push(path.to_str().expect("our names are UTF-8").to_owned());
             }
@@ -39,6 +39,12 @@ pub(crate) fn files(folder: &str) -> Vec<String> {
     }
     found.sort();
     found
+}
+
+/// Whether it is what a gateway that was started here has left.
+fn is_database(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("countersign.db"))
 }
 
 /// Every file with this extension.
