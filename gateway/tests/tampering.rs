@@ -53,18 +53,20 @@ impl Scene {
 
     /// Takes the triggers away and keeps a copy of everything, as somebody with the file can.
     async fn disarm(&mut self) {
+        let triggers = sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'trigger'");
+        let triggers: Vec<String> = triggers.fetch_all(&mut self.database).await.unwrap();
+        assert!(!triggers.is_empty(), "nothing protects the ledger");
+        for trigger in triggers {
+            self.run(&format!("DROP TRIGGER {trigger}")).await;
+        }
         for table in TABLES {
-            self.run(&format!("DROP TRIGGER {table}_are_not_rewritten")).await;
-            self.run(&format!("DROP TRIGGER {table}_are_not_deleted")).await;
             self.run(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}"))
                 .await;
         }
-        self.run("CREATE TABLE saved_tenants AS SELECT * FROM tenants")
-            .await;
     }
 
     async fn restore(&mut self) {
-        for table in TABLES.into_iter().chain(["tenants"]) {
+        for table in TABLES {
             self.run(&format!("DELETE FROM {table}")).await;
             self.run(&format!("INSERT INTO {table} SELECT * FROM saved_{table}"))
                 .await;
