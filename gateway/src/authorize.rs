@@ -57,12 +57,14 @@ impl Gateway {
                 Step::Answer(answer) => return Ok(answer),
                 Step::Record(proposal) => proposal,
             };
-            let reason = proposal.reason;
+            let (reason, replay) = (proposal.reason, proposal.replay);
             match self.sequencer.record(proposal.into_proposal()).await? {
                 Recorded::Now(receipt) => {
                     let answer = receipt.into_answer();
                     self.metrics.count_decision(reason);
-                    self.remember(caller, ask, reason.verdict(), &answer);
+                    if replay == Replay::Always {
+                        self.remember(caller, ask, reason.verdict(), &answer);
+                    }
                     return Ok(Answer(answer));
                 }
                 Recorded::Before(answer) => {
@@ -151,6 +153,9 @@ enum Step {
 /// A judged ask that is ready to be recorded.
 struct Ready {
     reason: model::ReasonCode,
+    /// An agent that may not act can be denied under an id that keeps standing for an earlier allow: such a denial is
+    /// not remembered as the answer to that id.
+    replay: Replay,
     proposal: Proposal,
 }
 
@@ -187,6 +192,7 @@ impl Ready {
         };
         Self {
             reason: judgement.reason,
+            replay,
             proposal: Proposal {
                 tenant: caller.tenant,
                 revision: tenant.revision,

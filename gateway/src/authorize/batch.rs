@@ -9,7 +9,7 @@ use axum::Extension;
 use axum::extract::State;
 use bytes::Bytes;
 use canon::Canonical;
-use engine::{Ask, Conflict};
+use engine::{Ask, Conflict, Replay};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -102,15 +102,17 @@ impl Gateway {
         waiting: Vec<(usize, Ready)>,
     ) -> Result<(), Refusal> {
         let (places, proposals): (Vec<_>, Vec<_>) =
-            waiting.into_iter().map(|(place, ready)| ((place, ready.reason), ready.proposal)).unzip();
+            waiting.into_iter().map(|(place, ready)| ((place, ready.reason, ready.replay), ready.proposal)).unzip();
         let recorded = self.sequencer.record_all(proposals).await?;
-        for ((place, reason), recorded) in places.into_iter().zip(recorded) {
+        for ((place, reason, replay), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];
             item.answer = match recorded {
                 Recorded::Now(receipt) => {
                     let answer = receipt.into_answer();
                     self.metrics.count_decision(reason);
-                    if let Ok(ask) = &item.ask {
+                    if let Ok(ask) = &item.ask
+                        && replay == Replay::Always
+                    {
                         self.remember(caller, ask, reason.verdict(), &answer);
                     }
                     Some(Ok(answer))
