@@ -54,9 +54,14 @@ impl Stage {
 
     /// The same, with other options.
     pub(crate) async fn set_with(options: Options) -> Self {
+        Self::set_under(BasePolicies::shipped(), options).await
+    }
+
+    /// The same, under other base policies.
+    pub(crate) async fn set_under(policies: BasePolicies, options: Options) -> Self {
         let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
         let clock = Arc::new(ManualClock::at(BEGINNING));
-        let (world, faults, sequencer) = run(tempfile::tempdir().unwrap(), &operator, clock, options).await;
+        let (world, faults, sequencer) = run(tempfile::tempdir().unwrap(), &operator, clock, (policies, options)).await;
         let body = world.post("/v1/tenants", &world.operator, &json!({"name": "acme"})).await.expect(201);
         let tenant = body["id"].as_str().unwrap().parse().unwrap();
         let nobody = Player { id: String::new(), token: String::new() };
@@ -77,7 +82,7 @@ impl Stage {
         sequencer.await.unwrap();
         store.close().await;
         let operator = Secret::parse(&operator).unwrap();
-        let (world, faults, sequencer) = run(folder, &operator, clock, options).await;
+        let (world, faults, sequencer) = run(folder, &operator, clock, (BasePolicies::shipped(), options)).await;
         Self { world, faults, tenant, agent, sequencer }
     }
 
@@ -162,7 +167,7 @@ async fn run(
     folder: TempDir,
     operator: &Secret,
     clock: Arc<ManualClock>,
-    options: Options,
+    (base_policies, options): (BasePolicies, Options),
 ) -> (World, Arc<FaultyStore<SqliteStore>>, JoinHandle<()>) {
     let url = format!("sqlite:{}", folder.path().join("countersign.db").display());
     let store = Arc::new(SqliteStore::open(&url).await.unwrap());
@@ -171,7 +176,7 @@ async fn run(
         store: faults.clone(),
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
         entropy: Arc::new(SystemEntropy),
-        base_policies: BasePolicies::shipped(),
+        base_policies,
         options,
     };
     let (gateway, sequencer) = start::start(ingredients).await.unwrap();
