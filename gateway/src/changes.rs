@@ -77,35 +77,33 @@ impl Gateway {
     }
 
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
-    pub async fn create_tenant(&self, key: &ApiKey, tenant: Arc<model::Tenant>) -> Result<(), Refusal> {
+    pub async fn create_tenant(&self, key: &ApiKey, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
         let _one_at_a_time = self.changing.lock().await;
-        let system = self.tenant(TenantId::SYSTEM)?;
-        let facts = json!({"id": tenant.id, "name": tenant.name, "settings": tenant.settings});
-        let policies = crate::start::compile(&self.base_policies, &Directory::new(Arc::clone(&tenant)));
-        let change = Change {
-            entry: entry(EntryKind::TenantCreated, key, facts.clone())?,
-            writes: vec![Write::Put(Noun::Tenant(Arc::clone(&tenant)))],
-            policies: Some(Arc::new(policies.map_err(|diagnostics| invalid_policies(&diagnostics))?)),
-        };
-        let announcement = Change {
-            entry: entry(EntryKind::TenantCreated, key, facts)?,
-            writes: Vec::new(),
-            policies: None,
-        };
-        let proposals = vec![
-            Proposal {
+        let policies = crate::start::compile(&self.base_policies, &Directory::new(Arc::clone(tenant)));
+        let policies = Arc::new(policies.map_err(|diagnostics| invalid_policies(&diagnostics))?);
+        for _ in 0..ATTEMPTS_MAX {
+            let facts = json!({"id": tenant.id, "name": tenant.name, "settings": tenant.settings});
+            let change = Change {
+                entry: entry(EntryKind::TenantCreated, key, facts.clone())?,
+                writes: vec![Write::Put(Noun::Tenant(Arc::clone(tenant)))],
+                policies: Some(Arc::clone(&policies)),
+            };
+            let proposal = Proposal {
                 tenant: TenantId::SYSTEM,
-                revision: system.revision,
-                what: Happening::Change(announcement),
-            },
-            Proposal {
-                tenant: tenant.id,
-                revision: 0,
-                what: Happening::Change(change),
-            },
-        ];
-        let recorded = self.sequencer.record_all(proposals).await?;
-        if recorded.iter().all(|recorded| matches!(recorded, Recorded::Now(_))) { Ok(()) } else { Err(unexpected()) }
+                revision: self.tenant(TenantId::SYSTEM)?.revision,
+                what: Happening::NewTenant {
+                    tenant: tenant.id,
+                    announcement: entry(EntryKind::TenantCreated, key, facts)?,
+                    change,
+                },
+            };
+            match self.sequencer.record(proposal).await? {
+                Recorded::Now(_) => return Ok(()),
+                Recorded::Not(Conflict::DirectoryMoved) => {}
+                Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
+            }
+        }
+        Err(Refusal::overloaded())
     }
 
     fn propose(

@@ -301,7 +301,7 @@ async fn look_up(store: &dyn Store, proposals: &[Proposal]) -> Result<Found, Sto
         match &proposal.what {
             Happening::Decision(decision) => requests.extend(decision.request.iter().map(|(key, ..)| key.clone())),
             Happening::Outcome { decision, .. } => outcomes.push((proposal.tenant, *decision)),
-            Happening::Change(_) => {}
+            Happening::Change(_) | Happening::NewTenant { .. } => {}
         }
     }
     let mut found = Found::default();

@@ -148,6 +148,14 @@ impl Pass {
         match what {
             Happening::Decision(decision) => self.decide(tenant, *decision),
             Happening::Change(change) => self.change(tenant, change),
+            Happening::NewTenant {
+                tenant: new,
+                announcement,
+                change,
+            } => {
+                self.announce(tenant, announcement);
+                self.change(new, change)
+            }
             Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, decision),
         }
     }
@@ -222,6 +230,13 @@ impl Pass {
             at,
             answer: Bytes::new(),
         }
+    }
+
+    /// Tells of a new tenant in another's chain. That directory counts as changed, so two cannot be announced from one
+    /// revision.
+    fn announce(&mut self, tenant: TenantId, announcement: ProposedEntry) {
+        self.link(tenant, announcement);
+        self.write(tenant, Vec::new(), None);
     }
 
     fn write(&mut self, tenant: TenantId, writes: Vec<Write>, policies: Option<Arc<policy::PolicySet>>) {

@@ -187,9 +187,12 @@ struct UserClaim {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Trace {
-    run_id: Option<Name>,
-    parent_run_id: Option<Name>,
-    trace_id: Option<Name>,
+    #[serde(rename = "run_id")]
+    run: Option<Name>,
+    #[serde(rename = "parent_run_id")]
+    parent_run: Option<Name>,
+    #[serde(rename = "trace_id")]
+    id: Option<Name>,
 }
 
 impl Ask {
@@ -221,9 +224,9 @@ impl Ask {
             claimed_agent: agent.id,
             claimed_environment: agent.environment,
             user: body.user.map(|user| user.id),
-            run_id: trace.run_id,
-            parent_run_id: trace.parent_run_id,
-            trace_id: trace.trace_id,
+            run_id: trace.run,
+            parent_run_id: trace.parent_run,
+            trace_id: trace.id,
             estimate: body.estimate,
             approval_id: body.approval_id,
             mode: body.mode.unwrap_or_default(),
@@ -313,11 +316,9 @@ fn locate(text: &str) -> AskError {
     let Err(error) = serde_path_to_error::deserialize::<_, Body<'_>>(&mut deserializer) else {
         return AskError::invalid("", "the body is not an ask");
     };
-    let pointer: String = error
-        .path()
-        .iter()
-        .map(|segment| format!("/{}", segment.to_string().replace('~', "~0").replace('/', "~1")))
-        .collect();
+    let pointer = error.path().iter().fold(String::new(), |pointer, segment| {
+        pointer + "/" + &segment.to_string().replace('~', "~0").replace('/', "~1")
+    });
     let message = error.into_inner().to_string();
     // The position that serde names is one in the canonical text, which the caller never saw.
     let detail = message

@@ -24,6 +24,15 @@ pub enum Happening {
     Decision(Box<ProposedDecision>),
     /// The directory changes.
     Change(Change),
+    /// A tenant is made: the change begins its own chain, and the chain of the proposal tells of it.
+    NewTenant {
+        /// The new tenant.
+        tenant: TenantId,
+        /// The entry in the chain of the proposal.
+        announcement: ProposedEntry,
+        /// The first entry of the new chain, and what is written.
+        change: Change,
+    },
     /// An agent said what became of a decision.
     Outcome {
         /// The entry.

@@ -81,7 +81,7 @@ async fn ensure_tenant(gateway: &Gateway, key: &ApiKey) -> anyhow::Result<Tenant
         deleted_at: None,
     };
     let id = tenant.id;
-    gateway.create_tenant(key, Arc::new(tenant)).await.map_err(|refusal| anyhow!(refusal.to_problem("demo")))?;
+    gateway.create_tenant(key, &Arc::new(tenant)).await.map_err(|refusal| anyhow!(refusal.to_problem("demo")))?;
     Ok(id)
 }
 

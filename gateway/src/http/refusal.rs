@@ -94,9 +94,12 @@ codes! {
     Internal = "internal", INTERNAL_SERVER_ERROR, "The gateway made a mistake";
 }
 
-/// A request that gets no for an answer.
+/// A request that gets no for an answer. Boxed, so that a `Result` that may hold one stays small on the way to a yes.
 #[derive(Debug, Clone)]
-pub struct Refusal {
+pub struct Refusal(Box<Parts>);
+
+#[derive(Debug, Clone)]
+struct Parts {
     code: Code,
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -119,12 +122,12 @@ struct Problem<'a> {
 impl Refusal {
     /// A refusal with this code. `detail` says what was wrong in this request and what to do about it.
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self {
+        Self(Box::new(Parts {
             code,
             detail: detail.into(),
             headers: Vec::new(),
             diagnostics: None,
-        }
+        }))
     }
 
     /// There is no such object in the caller's tenant.
@@ -151,46 +154,46 @@ impl Refusal {
     /// With one more header.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.push((name, value));
+        self.0.headers.push((name, value));
         self
     }
 
     /// With the places in policies that are wrong.
     #[must_use]
     pub fn with_diagnostics(mut self, diagnostics: serde_json::Value) -> Self {
-        self.diagnostics = Some(diagnostics);
+        self.0.diagnostics = Some(diagnostics);
         self
     }
 
     /// What is wrong, in one word.
     pub const fn code(&self) -> Code {
-        self.code
+        self.0.code
     }
 
     /// The problem document, also for an item of a batch.
     pub fn to_problem(&self, request_id: &str) -> String {
         let problem = Problem {
             // RFC 9457 lets a type be a relative reference; it is resolved against the gateway's own documentation.
-            r#type: format!("/problems/{}", self.code.as_str()),
-            title: self.code.title(),
-            status: self.code.status().as_u16(),
-            detail: &self.detail,
-            code: self.code.as_str(),
+            r#type: format!("/problems/{}", self.0.code.as_str()),
+            title: self.0.code.title(),
+            status: self.0.code.status().as_u16(),
+            detail: &self.0.detail,
+            code: self.0.code.as_str(),
             request_id,
-            diagnostics: self.diagnostics.as_ref(),
+            diagnostics: self.0.diagnostics.as_ref(),
         };
         serde_json::to_string(&problem).expect("strings and numbers always serialize")
     }
 
     /// The whole response.
     pub fn render(&self, request_id: &str) -> Response {
-        let mut response = (self.code.status(), self.to_problem(request_id)).into_response();
+        let mut response = (self.0.code.status(), self.to_problem(request_id)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if self.code == Code::InvalidToken {
+        if self.0.code == Code::InvalidToken {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        for (name, value) in &self.headers {
+        for (name, value) in &self.0.headers {
             headers.append(name, value.clone());
         }
         response
@@ -200,7 +203,7 @@ impl Refusal {
 /// Travels as an extension of the response until [`super::request_id`] renders it, which knows the request's id.
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = self.code.status().into_response();
+        let mut response = self.0.code.status().into_response();
         response.extensions_mut().insert(self);
         response
     }

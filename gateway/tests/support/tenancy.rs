@@ -49,7 +49,7 @@ impl World {
         };
         let id = tenant.id;
         self.gateway
-            .create_tenant(&self.key(TenantId::SYSTEM, Role::Operator).0, Arc::new(tenant))
+            .create_tenant(&self.key(TenantId::SYSTEM, Role::Operator).0, &Arc::new(tenant))
             .await
             .unwrap();
         let auditor = self.add_key(id, Role::Auditor).await;

@@ -8,7 +8,7 @@ use engine::{
 };
 use engine::{apply, judge};
 use ledger::Head;
-use model::{DecisionId, Noun, ReasonCode, Timestamp, Write};
+use model::{DecisionId, Noun, ReasonCode, TenantId, Timestamp, Write};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use store::FoundRequest;
@@ -202,6 +202,44 @@ fn two_changes_from_one_revision_cannot_both_be_made() {
         Settled::Conflict(Conflict::DirectoryMoved)
     ));
     assert!(applied.directory_changes);
+}
+
+#[test]
+fn a_tenant_is_made_whole_or_not_at_all() {
+    let books = books(tenant());
+    let new = TenantId::from_bytes([9; 16]);
+    let make = |revision| Proposal {
+        tenant: TENANT,
+        revision,
+        what: Happening::NewTenant {
+            tenant: new,
+            announcement: ProposedEntry::new(EntryKind::TenantCreated, canon::of(&json!({})).unwrap()),
+            change: Change {
+                entry: ProposedEntry::new(EntryKind::TenantCreated, canon::of(&json!({})).unwrap()),
+                writes: vec![Write::Put(Noun::Tenant(Arc::new(model::Tenant {
+                    id: new,
+                    ..(*tenant().directory.tenant).clone()
+                })))],
+                policies: Some(Arc::clone(&tenant().policies)),
+            },
+        },
+    };
+    let stale = apply_all(&books, vec![make(6)]);
+    assert!(matches!(
+        stale.settled[0],
+        Settled::Conflict(Conflict::DirectoryMoved)
+    ));
+    assert!(stale.batch.entries.is_empty() && stale.books.snapshot().tenant(new).is_none());
+    let applied = apply_all(&books, vec![make(7)]);
+    let places: Vec<_> = applied
+        .batch
+        .entries
+        .iter()
+        .map(|entry| (entry.tenant, entry.seq))
+        .collect();
+    assert_eq!(places, [(TENANT, 1), (new, 1)]);
+    assert_eq!(applied.books.snapshot().tenant(new).unwrap().revision, 1);
+    assert_eq!(applied.batch.advances.len(), 2);
 }
 
 #[test]
