@@ -249,14 +249,18 @@ async fn a_decision_that_was_tampered_with_is_named() {
             ("DELETE FROM decisions", 8, missing),
             (&swapped("decisions"), 8, "of the decision is"),
             (
-                "INSERT INTO decisions SELECT #3, zeroblob(16), agent, tool, action, reason, run_id
-                 FROM saved_decisions WHERE entry = #8",
+                "CREATE TABLE stray AS SELECT * FROM saved_decisions WHERE entry = #8;
+                 UPDATE stray SET entry = #3, id = zeroblob(16);
+                 INSERT INTO decisions SELECT * FROM stray;
+                 DROP TABLE stray",
                 3,
                 "the entry does not tell of a decision",
             ),
             (
-                "INSERT INTO decisions SELECT #3, zeroblob(16), agent, tool, action, reason, run_id
-                 FROM saved_decisions WHERE entry = #8;
+                "CREATE TABLE stray AS SELECT * FROM saved_decisions WHERE entry = #8;
+                 UPDATE stray SET entry = #3, id = zeroblob(16);
+                 INSERT INTO decisions SELECT * FROM stray;
+                 DROP TABLE stray;
                  INSERT INTO receipts SELECT #3, bytes FROM saved_receipts WHERE entry = #8",
                 3,
                 "a decision is stored for an entry of the kind `tool_put`",
