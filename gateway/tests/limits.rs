@@ -1,10 +1,10 @@
 //! Token buckets: what they admit, what they refuse, and what a refusal promises about later.
 
-#[expect(dead_code, reason = "each test program uses its own part of what they share")]
-mod support;
 #[path = "support/stage.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod stage;
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
 
 use axum::http::StatusCode;
 use gateway::http::Refusal;
@@ -45,7 +45,11 @@ struct Alone {
 
 impl Alone {
     fn with(capacity: u32, refill_per_second: f64) -> Self {
-        Self { limits: Limits::new(), tenant: tenant(None), agent: agent(1, bucket(capacity, refill_per_second)) }
+        Self {
+            limits: Limits::new(),
+            tenant: tenant(None),
+            agent: agent(1, bucket(capacity, refill_per_second)),
+        }
     }
 
     fn resize(&mut self, capacity: u32, refill_per_second: f64) {
@@ -71,7 +75,11 @@ fn headers(refusal: &Refusal) -> (i64, String, String) {
     let response = refusal.render("r");
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     let text = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
-    (text("retry-after").parse().unwrap(), text("ratelimit-policy"), text("ratelimit"))
+    (
+        text("retry-after").parse().unwrap(),
+        text("ratelimit-policy"),
+        text("ratelimit"),
+    )
 }
 
 #[test]
@@ -89,7 +97,10 @@ fn a_bucket_that_never_refills_admits_its_capacity_once() {
     let alone = Alone::with(3, 0.0);
     assert_eq!(alone.drain(0), 3);
     let (wait, policy, left) = headers(&alone.ask(86_400_000).unwrap_err());
-    assert_eq!((wait, policy.as_str(), left.as_str()), (86_400, "\"agent\";q=3;w=86400", "\"agent\";r=0;t=86400"));
+    assert_eq!(
+        (wait, policy.as_str(), left.as_str()),
+        (86_400, "\"agent\";q=3;w=86400", "\"agent\";r=0;t=86400")
+    );
 }
 
 #[test]
@@ -98,8 +109,15 @@ fn a_refusal_has_the_three_headers() {
     assert_eq!(alone.drain(0), 2);
     let refusal = alone.ask(0).unwrap_err();
     let (wait, policy, left) = headers(&refusal);
-    assert_eq!((wait, policy.as_str(), left.as_str()), (2, "\"agent\";q=2;w=4", "\"agent\";r=0;t=2"));
-    assert!(refusal.to_problem("r").contains("the agent's bucket of 2 asks is empty; ask again in 2 s"));
+    assert_eq!(
+        (wait, policy.as_str(), left.as_str()),
+        (2, "\"agent\";q=2;w=4", "\"agent\";r=0;t=2")
+    );
+    assert!(
+        refusal
+            .to_problem("r")
+            .contains("the agent's bucket of 2 asks is empty; ask again in 2 s")
+    );
     assert!(!alone.passes(1_999));
     assert!(alone.passes(2_000));
 }
@@ -119,7 +137,11 @@ fn a_tenant_that_refuses_takes_nothing_from_its_agent() {
 #[test]
 fn an_agent_that_is_refused_takes_nothing_from_its_tenant() {
     let limits = Limits::new();
-    let (tenant, greedy, modest) = (tenant(bucket(5, 0.0)), agent(1, bucket(1, 0.0)), agent(2, bucket(9, 0.0)));
+    let (tenant, greedy, modest) = (
+        tenant(bucket(5, 0.0)),
+        agent(1, bucket(1, 0.0)),
+        agent(2, bucket(9, 0.0)),
+    );
     limits.admit(&tenant, &greedy, 1, BEGINNING).unwrap();
     for _ in 0..10 {
         assert!(limits.admit(&tenant, &greedy, 1, BEGINNING).is_err());
@@ -132,10 +154,18 @@ fn an_agent_that_is_refused_takes_nothing_from_its_tenant() {
 fn looking_takes_nothing() {
     let alone = Alone::with(1, 0.0);
     for _ in 0..5 {
-        alone.limits.probe(&alone.tenant, &alone.agent, 1, BEGINNING).unwrap();
+        alone
+            .limits
+            .probe(&alone.tenant, &alone.agent, 1, BEGINNING)
+            .unwrap();
     }
     assert!(alone.passes(0));
-    assert!(alone.limits.probe(&alone.tenant, &alone.agent, 1, BEGINNING).is_err());
+    assert!(
+        alone
+            .limits
+            .probe(&alone.tenant, &alone.agent, 1, BEGINNING)
+            .is_err()
+    );
 }
 
 #[test]
@@ -164,7 +194,9 @@ fn a_clock_that_is_set_back_gives_nothing() {
 fn two_cores_cannot_take_the_same_token() {
     let alone = Alone::with(10, 0.0);
     let admitted: usize = std::thread::scope(|scope| {
-        let callers: Vec<_> = (0..64).map(|_| scope.spawn(|| usize::from(alone.passes(0)))).collect();
+        let callers: Vec<_> = (0..64)
+            .map(|_| scope.spawn(|| usize::from(alone.passes(0))))
+            .collect();
         callers.into_iter().map(|caller| caller.join().unwrap()).sum()
     });
     assert_eq!(admitted, 10);
@@ -182,10 +214,14 @@ fn buckets_that_are_full_again_are_forgotten_and_nobody_notices() {
     };
     for n in 0..20_000 {
         // Each comes when the one before is full again, so all but the last few are forgotten.
-        limits.admit(&tenant, &agents(n), 1, after(i64::from(n) * 1_000)).unwrap();
+        limits
+            .admit(&tenant, &agents(n), 1, after(i64::from(n) * 1_000))
+            .unwrap();
     }
     let first = limits.agent_remaining(&agents(0), after(20_000_000)).unwrap();
-    let last = limits.agent_remaining(&agents(19_999), after(19_999_000)).unwrap();
+    let last = limits
+        .agent_remaining(&agents(19_999), after(19_999_000))
+        .unwrap();
     assert_eq!((first.tokens, last.tokens), (2, 1));
 }
 
@@ -235,7 +271,14 @@ proptest! {
 async fn an_empty_bucket_refuses_and_records_nothing() {
     let stage = Stage::set().await;
     let quota = format!("/v1/agents/{}/quota", stage.agent.id);
-    stage.admin("PUT", &quota, &json!({"bucket": {"capacity": 3, "refill_per_second": 0.25}})).await.expect(200);
+    stage
+        .admin(
+            "PUT",
+            &quota,
+            &json!({"bucket": {"capacity": 3, "refill_per_second": 0.25}}),
+        )
+        .await
+        .expect(200);
     stage.ask(&named(changing(), "call-1")).await.expect(200);
     // A denial costs as much as an allow.
     stage.ask(&injected()).await.expect(200);
@@ -263,20 +306,41 @@ async fn a_tenant_shares_one_bucket_among_its_agents() {
     let other = stage.hire(json!({"name": "reviewer", "tools": "all"})).await;
     let quota = format!("/v1/tenants/{}/quota", stage.tenant);
     let body = json!({"bucket": {"capacity": 2, "refill_per_second": 1}});
-    stage.call("PUT", &quota, &stage.operator).json(&body).send().await.expect(200);
+    stage
+        .call("PUT", &quota, &stage.operator)
+        .json(&body)
+        .send()
+        .await
+        .expect(200);
     stage.ask(&reading()).await.expect(200);
-    stage.post("/v1/authorize", &other.token, &reading()).await.expect(200);
+    stage
+        .post("/v1/authorize", &other.token, &reading())
+        .await
+        .expect(200);
     let refused = stage.post("/v1/authorize", &other.token, &reading()).await;
-    assert_eq!(refused.problem(429, "rate_limited"), "the tenant's bucket of 2 asks is empty; ask again in 1 s");
+    assert_eq!(
+        refused.problem(429, "rate_limited"),
+        "the tenant's bucket of 2 asks is empty; ask again in 1 s"
+    );
 }
 
 #[tokio::test]
 async fn each_ask_of_a_batch_takes_its_token() {
     let stage = Stage::set().await;
     let quota = format!("/v1/agents/{}/quota", stage.agent.id);
-    stage.admin("PUT", &quota, &json!({"bucket": {"capacity": 2, "refill_per_second": 1}})).await.expect(200);
+    stage
+        .admin(
+            "PUT",
+            &quota,
+            &json!({"bucket": {"capacity": 2, "refill_per_second": 1}}),
+        )
+        .await
+        .expect(200);
     let batch = json!({"asks": [reading(), reading(), reading()]});
-    let answers = stage.post("/v1/authorize/batch", &stage.agent.token, &batch).await.expect(200);
+    let answers = stage
+        .post("/v1/authorize/batch", &stage.agent.token, &batch)
+        .await
+        .expect(200);
     assert_eq!(answers["answers"][1]["decision"], "allow");
     assert_eq!(answers["answers"][2]["code"], "rate_limited");
     assert_eq!(stage.count("decision").await, 2);

@@ -20,7 +20,10 @@ struct Demo {
 
 impl Demo {
     fn of(place: &Place) -> Self {
-        Self { tenant: place.printed("demo tenant: "), token: place.printed("demo agent token (shown once): ") }
+        Self {
+            tenant: place.printed("demo tenant: "),
+            token: place.printed("demo agent token (shown once): "),
+        }
     }
 }
 
@@ -68,7 +71,11 @@ fn assert_verifies(client: &Client, tenant: &str) -> u64 {
 }
 
 fn assert_unavailable(answer: &Answer) {
-    assert_eq!((answer.status, answer.json()["code"].as_str()), (503, Some("ledger_unavailable")), "{answer:?}");
+    assert_eq!(
+        (answer.status, answer.json()["code"].as_str()),
+        (503, Some("ledger_unavailable")),
+        "{answer:?}"
+    );
 }
 
 /// Asks something new until the answer is a decision again, and fails if that takes too long.
@@ -77,7 +84,9 @@ fn wait_for_recovery(client: &Client, demo: &Demo) {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
         let request_id = format!("after-{}", ASKED.fetch_add(1, Ordering::Relaxed));
-        let answer = client.post("/v1/authorize", &demo.token, &asking(&request_id)).unwrap();
+        let answer = client
+            .post("/v1/authorize", &demo.token, &asking(&request_id))
+            .unwrap();
         if answer.status == 200 {
             return;
         }
@@ -105,13 +114,19 @@ fn an_operator_key_is_printed_once_and_works() {
 fn an_operator_key_that_was_brought_along_works_and_is_not_repeated() {
     let place = Place::new();
     let server = place.serve(&[]);
-    assert_eq!(server.client().get("/v1/whoami", OPERATOR).json()["role"], "operator");
+    assert_eq!(
+        server.client().get("/v1/whoami", OPERATOR).json()["role"],
+        "operator"
+    );
     assert!(!place.stdout().contains(OPERATOR) && !place.stderr().contains(OPERATOR));
     server.kill();
 
     let mut weak = place.command(&[]);
     let message = place.fails(weak.env("COUNTERSIGN_OPERATOR_KEY", "csk_short"));
-    assert!(message.contains("COUNTERSIGN_OPERATOR_KEY should begin with `csk_`"), "{message}");
+    assert!(
+        message.contains("COUNTERSIGN_OPERATOR_KEY should begin with `csk_`"),
+        "{message}"
+    );
     assert!(!message.contains("csk_short"), "{message}");
 }
 
@@ -138,7 +153,14 @@ fn the_demo_can_be_started_again_on_its_database() {
     let second = Demo::of(&place);
     assert_eq!(first.tenant, second.tenant);
     for token in [&first.token, &second.token] {
-        assert_eq!(server.client().post("/v1/authorize", token, &asking("call-1")).unwrap().status, 200);
+        assert_eq!(
+            server
+                .client()
+                .post("/v1/authorize", token, &asking("call-1"))
+                .unwrap()
+                .status,
+            200
+        );
     }
 }
 
@@ -151,7 +173,10 @@ fn a_second_process_on_the_same_file_refuses_to_start() {
     let url = format!("sqlite:{}", place.database().display());
     let message = other.fails(&mut other.command(&["--database-url", &url]));
     let file = place.database().canonicalize().unwrap();
-    assert!(message.contains(&file.display().to_string()) && message.contains(&server.pid()), "{message}");
+    assert!(
+        message.contains(&file.display().to_string()) && message.contains(&server.pid()),
+        "{message}"
+    );
     assert!(message.contains("is in use by process"), "{message}");
     wait_for_recovery(&server.client(), &demo);
 }
@@ -160,9 +185,15 @@ fn a_second_process_on_the_same_file_refuses_to_start() {
 fn a_database_that_cannot_be_opened_is_named_and_no_password_is_repeated() {
     let place = Place::new();
     for (url, words) in [
-        ("postgres://ann:hunter2@db/ledger", "`postgres:` is not a store that this version knows; use `sqlite:PATH`"),
+        (
+            "postgres://ann:hunter2@db/ledger",
+            "`postgres:` is not a store that this version knows; use `sqlite:PATH`",
+        ),
         ("hunter2", "use `sqlite:PATH`"),
-        ("sqlite:/no/such/folder/a.db", "the folder of the database `/no/such/folder/a.db` does not exist"),
+        (
+            "sqlite:/no/such/folder/a.db",
+            "the folder of the database `/no/such/folder/a.db` does not exist",
+        ),
         ("sqlite:/proc/a.db", "`/proc/a.db"),
         ("sqlite:/dev/null", "/dev/null"),
     ] {
@@ -188,8 +219,17 @@ fn what_a_client_received_before_kill_9_is_in_the_ledger() {
                 })
                 .collect();
             std::thread::sleep(Duration::from_millis(400));
-            assert!(Command::new("kill").args(["-9", &server.pid()]).status().unwrap().success());
-            callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+            assert!(
+                Command::new("kill")
+                    .args(["-9", &server.pid()])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+            callers
+                .into_iter()
+                .flat_map(|caller| caller.join().unwrap())
+                .collect()
         });
         assert!(answers.len() > 16, "there was no load: {} answers", answers.len());
         received.extend(answers);
@@ -199,7 +239,10 @@ fn what_a_client_received_before_kill_9_is_in_the_ledger() {
     }
     // A repeated ask is answered with what was recorded before the crash.
     let first = received.first().unwrap();
-    let again = server.client().post("/v1/authorize", &demo.token, &asking("0-0-0")).unwrap();
+    let again = server
+        .client()
+        .post("/v1/authorize", &demo.token, &asking("0-0-0"))
+        .unwrap();
     assert_eq!(again.json()["decision_id"], first.json()["decision_id"]);
 }
 
@@ -218,7 +261,11 @@ fn clients_that_hang_up_take_nothing_from_those_who_stay() {
                     let n = hung_up.fetch_add(1, Ordering::Relaxed);
                     let request = server.raw_ask(&demo.token, &asking(&format!("gone-{n}")).to_string());
                     // One goes in the middle of its body, the next without waiting for the answer.
-                    let sent = if (n + caller) % 2 == 0 { request.len() / 2 } else { request.len() };
+                    let sent = if (n + caller) % 2 == 0 {
+                        request.len() / 2
+                    } else {
+                        request.len()
+                    };
                     server.connect().write_all(&request.as_bytes()[..sent]).unwrap();
                 }
             });
@@ -231,7 +278,10 @@ fn clients_that_hang_up_take_nothing_from_those_who_stay() {
             .collect();
         std::thread::sleep(Duration::from_millis(1_000));
         stop.store(true, Ordering::Relaxed);
-        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+        callers
+            .into_iter()
+            .flat_map(|caller| caller.join().unwrap())
+            .collect()
     });
     assert!(answers.len() > 8 && hung_up.load(Ordering::Relaxed) > 8);
     assert_recorded(&server.client(), &demo, &answers);
@@ -258,7 +308,9 @@ fn a_full_disk_stops_every_allow_until_there_is_room_again() {
     // What fails once may fit after a checkpoint; the disk is full when nothing does any more.
     let (mut answers, mut refused) = (Vec::new(), 0);
     for n in 0..20_000 {
-        let answer = client.post("/v1/authorize", &demo.token, &asking(&format!("call-{n}"))).unwrap();
+        let answer = client
+            .post("/v1/authorize", &demo.token, &asking(&format!("call-{n}")))
+            .unwrap();
         if answer.status == 200 {
             answers.push(answer);
             refused = 0;
@@ -272,7 +324,10 @@ fn a_full_disk_stops_every_allow_until_there_is_room_again() {
     }
     assert_eq!(refused, 20, "the disk was never full: {} answers", answers.len());
 
-    let lifted = Command::new("prlimit").args(["--fsize=unlimited", "--pid", &server.pid()]).status().unwrap();
+    let lifted = Command::new("prlimit")
+        .args(["--fsize=unlimited", "--pid", &server.pid()])
+        .status()
+        .unwrap();
     assert!(lifted.success());
     wait_for_recovery(&client, &demo);
     assert_recorded(&client, &demo, &answers);
@@ -290,7 +345,11 @@ async fn a_locked_database_stops_every_allow_until_the_lock_is_gone() {
     for _ in 0..2 {
         sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
         let began = Instant::now();
-        assert_unavailable(&client.post("/v1/authorize", &demo.token, &asking("call-1")).unwrap());
+        assert_unavailable(
+            &client
+                .post("/v1/authorize", &demo.token, &asking("call-1"))
+                .unwrap(),
+        );
         assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
         assert_eq!(client.get("/readyz", "").status, 503);
         sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
@@ -317,7 +376,10 @@ fn a_server_that_is_told_to_stop_answers_what_it_accepted() {
     late.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{answer}");
-    let answer = Answer { status: 200, bytes: body.as_bytes().to_vec() };
+    let answer = Answer {
+        status: 200,
+        bytes: body.as_bytes().to_vec(),
+    };
     assert_eq!(server.wait(Duration::from_secs(5)).code(), Some(0));
     assert!(place.stderr().contains("stopped"));
     assert_recorded(&place.serve(&[]).client(), &demo, &[answer]);
@@ -338,7 +400,10 @@ fn a_server_that_is_told_to_stop_under_load_loses_no_answer() {
             .collect();
         std::thread::sleep(Duration::from_millis(300));
         server.terminate();
-        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+        callers
+            .into_iter()
+            .flat_map(|caller| caller.join().unwrap())
+            .collect()
     });
     assert_eq!(server.wait(Duration::from_secs(5)).code(), Some(0));
     assert!(answers.len() > 8);
@@ -352,7 +417,9 @@ fn a_client_that_never_finishes_does_not_keep_the_server_from_stopping() {
     let demo = Demo::of(&place);
     let request = server.raw_ask(&demo.token, &asking("never").to_string());
     let mut stuck = server.connect();
-    stuck.write_all(&request.as_bytes()[..request.len() - 20]).unwrap();
+    stuck
+        .write_all(&request.as_bytes()[..request.len() - 20])
+        .unwrap();
     let idle = server.connect();
     std::thread::sleep(Duration::from_millis(100));
     server.terminate();
@@ -366,7 +433,10 @@ fn an_export_is_verified_offline_and_a_changed_one_is_not() {
     let server = place.serve(&["--demo"]);
     let demo = Demo::of(&place);
     for n in 0..20 {
-        server.client().post("/v1/authorize", &demo.token, &asking(&format!("call-{n}"))).unwrap();
+        server
+            .client()
+            .post("/v1/authorize", &demo.token, &asking(&format!("call-{n}")))
+            .unwrap();
     }
     let export = server.client().read(&demo.tenant, "/v1/ledger/export");
     assert_eq!(export.status, 200);
@@ -379,15 +449,28 @@ fn an_export_is_verified_offline_and_a_changed_one_is_not() {
     };
     let whole = verify(&text);
     assert_eq!(whole.status.code(), Some(0), "{whole:?}");
-    assert!(String::from_utf8(whole.stdout).unwrap().contains("anchored at seq 1"));
+    assert!(
+        String::from_utf8(whole.stdout)
+            .unwrap()
+            .contains("anchored at seq 1")
+    );
 
     let last_allow = text.rfind("\"allow\"").unwrap();
     let changed = format!("{}\"denyy\"{}", &text[..last_allow], &text[last_allow + 7..]);
-    let without_a_line: String = text.lines().enumerate().filter(|(n, _)| *n != 3).map(|(_, l)| format!("{l}\n")).collect();
+    let without_a_line: String = text
+        .lines()
+        .enumerate()
+        .filter(|(n, _)| *n != 3)
+        .map(|(_, l)| format!("{l}\n"))
+        .collect();
     for tampered in [changed, without_a_line] {
         let verdict = verify(&tampered);
         assert_eq!(verdict.status.code(), Some(1), "{verdict:?}");
-        assert!(String::from_utf8(verdict.stderr).unwrap().contains("NOT VERIFIED"));
+        assert!(
+            String::from_utf8(verdict.stderr)
+                .unwrap()
+                .contains("NOT VERIFIED")
+        );
     }
 }
 
@@ -402,14 +485,21 @@ fn neither_parameters_nor_tokens_reach_the_disk_or_the_log() {
     ask["tool_call"]["parameters"]["title"] = json!(["correct-horse-battery"]);
     ask["request_id"] = json!("call-2");
     server.client().post("/v1/authorize", &demo.token, &ask).unwrap();
-    server.client().post("/v1/authorize", "csa_wrong-horse-battery", &ask).unwrap();
+    server
+        .client()
+        .post("/v1/authorize", "csa_wrong-horse-battery", &ask)
+        .unwrap();
     server.kill();
     for file in std::fs::read_dir(place.path()).unwrap() {
         let file = file.unwrap().path();
         let bytes = std::fs::read(&file).unwrap();
         let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
         assert!(!holds("horse-battery"), "{}", file.display());
-        assert!(file.ends_with("stdout") || !holds(&demo.token), "{}", file.display());
+        assert!(
+            file.ends_with("stdout") || !holds(&demo.token),
+            "{}",
+            file.display()
+        );
     }
 }
 

@@ -1,10 +1,10 @@
 //! What becomes of each durable write when the store fails, in every way in which it can fail. The store is a real SQLite
 //! file; only the faults are planned.
 
-#[expect(dead_code, reason = "each test program uses its own part of what they share")]
-mod support;
 #[path = "support/stage.rs"]
 mod stage;
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
 
 use futures_util::future::join_all;
 use gateway::gateway::Options;
@@ -19,8 +19,11 @@ use store::{Advance, Batch, EntryRow, Journal};
 use support::Reply;
 
 /// The ways in which a commit fails, and whether the batch is on disk all the same.
-const FAULTS: [(Fault, bool); 3] =
-    [(Fault::Lose, false), (Fault::LoseUnknown, false), (Fault::KeepButReportUnknown, true)];
+const FAULTS: [(Fault, bool); 3] = [
+    (Fault::Lose, false),
+    (Fault::LoseUnknown, false),
+    (Fault::KeepButReportUnknown, true),
+];
 
 fn assert_unavailable(reply: &Reply) {
     reply.problem(503, "ledger_unavailable");
@@ -46,7 +49,10 @@ async fn a_decision_whose_commit_failed_is_never_an_allow() {
         let again = stage.ask(&ask).await;
         assert_eq!(again.expect(200)["decision"], "allow");
         let id = again.json()["decision_id"].as_str().unwrap().parse().unwrap();
-        let recorded = store::Records::receipt(&*stage.store, stage.tenant, id).await.unwrap().unwrap();
+        let recorded = store::Records::receipt(&*stage.store, stage.tenant, id)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(again.bytes, recorded, "{fault:?}");
         assert_eq!(stage.ask(&ask).await.bytes, recorded, "{fault:?}");
         assert_eq!(stage.count("decision").await, 1, "{fault:?}");
@@ -63,7 +69,10 @@ async fn a_change_of_the_directory_whose_commit_failed_can_be_made_again() {
 
         stage.stand(&stage.agent, "freeze").await.expect(200);
         assert_eq!(stage.count("agent_frozen").await, 1, "{fault:?}");
-        assert_eq!(stage.ask(&reading()).await.expect(200)["reason_code"], "agent_frozen");
+        assert_eq!(
+            stage.ask(&reading()).await.expect(200)["reason_code"],
+            "agent_frozen"
+        );
         stage.assert_sound().await;
     }
 }
@@ -73,7 +82,10 @@ async fn an_outcome_whose_commit_failed_is_recorded_once() {
     for (fault, kept) in FAULTS {
         let stage = Stage::set().await;
         let answer = stage.ask(&changing()).await.expect(200);
-        let path = format!("/v1/decisions/{}/outcome", answer["decision_id"].as_str().unwrap());
+        let path = format!(
+            "/v1/decisions/{}/outcome",
+            answer["decision_id"].as_str().unwrap()
+        );
         let report = json!({"status": "succeeded", "executed_hash": answer["action_hash"]});
         let call = || stage.post(&path, &stage.agent.token, &report);
         let moved = spoil(&stage, fault, call()).await;
@@ -116,7 +128,11 @@ async fn a_quarantine_stands_with_its_decision_or_not_at_all() {
         assert_eq!(moved, if kept { 2 } else { 0 }, "{fault:?}");
 
         let reason = stage.ask(&trapped()).await.expect(200)["reason_code"].clone();
-        assert_eq!(reason, if kept { "agent_frozen" } else { "policy_forbids" }, "{fault:?}");
+        assert_eq!(
+            reason,
+            if kept { "agent_frozen" } else { "policy_forbids" },
+            "{fault:?}"
+        );
         assert_eq!(stage.count("agent_frozen").await, 1, "{fault:?}");
         stage.assert_sound().await;
     }
@@ -127,13 +143,26 @@ async fn a_new_tenant_whose_commit_failed_is_in_both_chains_or_in_none() {
     for (fault, kept) in FAULTS {
         let stage = Stage::set().await;
         stage.faults.plan([fault]);
-        assert_unavailable(&stage.post("/v1/tenants", &stage.operator, &json!({"name": "globex"})).await);
+        assert_unavailable(
+            &stage
+                .post("/v1/tenants", &stage.operator, &json!({"name": "globex"}))
+                .await,
+        );
         // Whatever is recorded next makes the gateway look at what is on disk first.
         stage.ask(&reading()).await.expect(200);
         let tenants = stage.get("/v1/tenants", &stage.operator).await.expect(200);
-        assert_eq!(tenants["items"].as_array().unwrap().len(), if kept { 2 } else { 1 }, "{fault:?}");
-        let system = store::Records::entries(&*stage.store, TenantId::SYSTEM, 1, 100).await.unwrap();
-        let announced = system.iter().filter(|entry| entry.kind == "tenant_created").count();
+        assert_eq!(
+            tenants["items"].as_array().unwrap().len(),
+            if kept { 2 } else { 1 },
+            "{fault:?}"
+        );
+        let system = store::Records::entries(&*stage.store, TenantId::SYSTEM, 1, 100)
+            .await
+            .unwrap();
+        let announced = system
+            .iter()
+            .filter(|entry| entry.kind == "tenant_created")
+            .count();
         assert_eq!(announced, if kept { 2 } else { 1 }, "{fault:?}");
         stage.assert_sound().await;
     }
@@ -165,8 +194,25 @@ async fn write_behind_the_back(stage: &Stage) -> Head {
         &mut String::new(),
     );
     let revision = stage.gateway.tenant(tenant).unwrap().revision;
-    let entry = EntryRow { tenant, seq: to.seq, kind: "tenant_updated", at, prev: from.hash, hash: to.hash, body };
-    let batch = Batch { advances: vec![Advance { tenant, from, to, revision }], entries: vec![entry], ..Batch::default() };
+    let entry = EntryRow {
+        tenant,
+        seq: to.seq,
+        kind: "tenant_updated",
+        at,
+        prev: from.hash,
+        hash: to.hash,
+        body,
+    };
+    let batch = Batch {
+        advances: vec![Advance {
+            tenant,
+            from,
+            to,
+            revision,
+        }],
+        entries: vec![entry],
+        ..Batch::default()
+    };
     stage.store.commit(&batch).await.unwrap();
     to
 }
@@ -213,7 +259,9 @@ async fn a_gateway_that_nobody_asks_becomes_ready_again_by_itself() {
 async fn everybody_in_a_batch_that_failed_gets_the_same_fault() {
     let stage = Stage::set().await;
     // The first commit is slow, so the rest gather in the second, which fails.
-    stage.faults.plan([Fault::Delay(Duration::from_millis(100)), Fault::LoseUnknown]);
+    stage
+        .faults
+        .plan([Fault::Delay(Duration::from_millis(100)), Fault::LoseUnknown]);
     let asks: Vec<_> = (0..20).map(|n| named(changing(), &format!("call-{n}"))).collect();
     let rest = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -232,7 +280,11 @@ async fn everybody_in_a_batch_that_failed_gets_the_same_fault() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
-    let options = Options { queue_max: 2, batch_max: 1, ..Options::default() };
+    let options = Options {
+        queue_max: 2,
+        batch_max: 1,
+        ..Options::default()
+    };
     let stage = Arc::new(Stage::set_with(options).await);
     stage.faults.plan([Fault::Delay(Duration::from_millis(400))]);
     let ask = |n: usize| {
@@ -246,7 +298,11 @@ async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
 
     let began = Instant::now();
     let refused = stage.ask(&named(changing(), "one too many")).await;
-    assert!(began.elapsed() < Duration::from_millis(150), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_millis(150),
+        "{:?}",
+        began.elapsed()
+    );
     refused.problem(503, "overloaded");
     assert_eq!(refused.headers["retry-after"], "1");
     first.await.unwrap().expect(200);
@@ -335,7 +391,10 @@ async fn no_allow_stands_behind_a_freeze() {
             let stage = Arc::clone(&stage);
             tokio::spawn(async move {
                 for n in 0..25 {
-                    stage.ask(&named(changing(), &format!("call-{caller}-{n}"))).await.expect(200);
+                    stage
+                        .ask(&named(changing(), &format!("call-{caller}-{n}")))
+                        .await
+                        .expect(200);
                 }
             })
         })
@@ -360,7 +419,12 @@ fn assert_no_allow_while_frozen(entries: &[store::StoredEntry]) {
             "agent_frozen" => frozen = true,
             "agent_unfrozen" => frozen = false,
             "decision" => {
-                assert_eq!(frozen, body["reason_code"] == "agent_frozen", "entry {}: {body}", entry.seq);
+                assert_eq!(
+                    frozen,
+                    body["reason_code"] == "agent_frozen",
+                    "entry {}: {body}",
+                    entry.seq
+                );
                 denied += usize::from(frozen);
             }
             _ => {}

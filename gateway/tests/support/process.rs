@@ -45,13 +45,16 @@ impl fmt::Debug for Answer {
 
 impl Answer {
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&self.bytes)))
+        serde_json::from_slice(&self.bytes)
+            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&self.bytes)))
     }
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -97,7 +100,11 @@ impl Place {
             if let Some((_, rest)) = log.split_once("listening on ") {
                 let address = rest.split_whitespace().next().unwrap_or_default();
                 if let Ok(address) = address.parse() {
-                    return Server { child, folder: self.path().to_owned(), address };
+                    return Server {
+                        child,
+                        folder: self.path().to_owned(),
+                        address,
+                    };
                 }
             }
             assert!(child.try_wait().unwrap().is_none(), "it ended: {log}");
@@ -125,7 +132,10 @@ impl Place {
     /// The part of a line of standard output after these words.
     pub(crate) fn printed(&self, words: &str) -> String {
         let out = self.stdout();
-        let line = out.lines().find_map(|line| line.strip_prefix(words)).unwrap_or_else(|| panic!("no `{words}`: {out}"));
+        let line = out
+            .lines()
+            .find_map(|line| line.strip_prefix(words))
+            .unwrap_or_else(|| panic!("no `{words}`: {out}"));
         line.trim().to_owned()
     }
 }
@@ -158,7 +168,13 @@ impl Server {
 
     /// SIGTERM; the exit status follows.
     pub(crate) fn terminate(&self) {
-        assert!(Command::new("kill").args(["-TERM", &self.pid()]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &self.pid()])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     pub(crate) fn wait(mut self, within: Duration) -> ExitStatus {
@@ -170,8 +186,13 @@ impl Server {
     }
 
     pub(crate) fn client(&self) -> Client {
-        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(ANSWER_WITHIN));
-        Client { agent: config.build().into(), base: self.url("") }
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(ANSWER_WITHIN));
+        Client {
+            agent: config.build().into(),
+            base: self.url(""),
+        }
     }
 
     /// A bare connection, for those who misbehave.
@@ -213,21 +234,44 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn post(&self, path: &str, token: &str, body: &Value) -> Result<Answer, ureq::Error> {
-        let request = self.agent.post(format!("{}{path}", self.base)).header("authorization", format!("Bearer {token}"));
-        read(request.header("content-type", "application/json").send(body.to_string()))
+        let request = self
+            .agent
+            .post(format!("{}{path}", self.base))
+            .header("authorization", format!("Bearer {token}"));
+        read(
+            request
+                .header("content-type", "application/json")
+                .send(body.to_string()),
+        )
     }
 
     /// What the operator posts in the name of a tenant.
     pub(crate) fn operate(&self, tenant: &str, path: &str, body: &Value) -> Answer {
-        let request = self.agent.post(format!("{}{path}", self.base)).header("countersign-tenant", tenant);
+        let request = self
+            .agent
+            .post(format!("{}{path}", self.base))
+            .header("countersign-tenant", tenant);
         let request = request.header("authorization", format!("Bearer {OPERATOR}"));
-        read(request.header("content-type", "application/json").send(body.to_string())).unwrap()
+        read(
+            request
+                .header("content-type", "application/json")
+                .send(body.to_string()),
+        )
+        .unwrap()
     }
 
     /// What the operator reads in the name of a tenant.
     pub(crate) fn read(&self, tenant: &str, path: &str) -> Answer {
-        let request = self.agent.get(format!("{}{path}", self.base)).header("countersign-tenant", tenant);
-        read(request.header("authorization", format!("Bearer {OPERATOR}")).call()).unwrap()
+        let request = self
+            .agent
+            .get(format!("{}{path}", self.base))
+            .header("countersign-tenant", tenant);
+        read(
+            request
+                .header("authorization", format!("Bearer {OPERATOR}"))
+                .call(),
+        )
+        .unwrap()
     }
 
     pub(crate) fn get(&self, path: &str, token: &str) -> Answer {
@@ -239,6 +283,13 @@ impl Client {
 fn read(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Answer, ureq::Error> {
     let mut response = response?;
     // An answer counts as received only when all of it has arrived.
-    let bytes = response.body_mut().with_config().limit(64 * 1024 * 1024).read_to_vec()?;
-    Ok(Answer { status: response.status().as_u16(), bytes })
+    let bytes = response
+        .body_mut()
+        .with_config()
+        .limit(64 * 1024 * 1024)
+        .read_to_vec()?;
+    Ok(Answer {
+        status: response.status().as_u16(),
+        bytes,
+    })
 }

@@ -61,13 +61,34 @@ impl Stage {
     pub(crate) async fn set_under(policies: BasePolicies, options: Options) -> Self {
         let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
         let clock = Arc::new(ManualClock::at(BEGINNING));
-        let (world, faults, sequencer) = run(tempfile::tempdir().unwrap(), &operator, clock, (policies, options)).await;
-        let body = world.post("/v1/tenants", &world.operator, &json!({"name": "acme"})).await.expect(201);
+        let (world, faults, sequencer) = run(
+            tempfile::tempdir().unwrap(),
+            &operator,
+            clock,
+            (policies, options),
+        )
+        .await;
+        let body = world
+            .post("/v1/tenants", &world.operator, &json!({"name": "acme"}))
+            .await
+            .expect(201);
         let tenant = body["id"].as_str().unwrap().parse().unwrap();
-        let nobody = Player { id: String::new(), token: String::new() };
-        let mut stage = Self { world, faults, tenant, agent: nobody, sequencer };
+        let nobody = Player {
+            id: String::new(),
+            token: String::new(),
+        };
+        let mut stage = Self {
+            world,
+            faults,
+            tenant,
+            agent: nobody,
+            sequencer,
+        };
         for (tool, body) in tools() {
-            stage.admin("PUT", &format!("/v1/tools/{tool}"), &body).await.expect(201);
+            stage
+                .admin("PUT", &format!("/v1/tools/{tool}"), &body)
+                .await
+                .expect(201);
         }
         stage.agent = stage.hire(json!({"name": "builder", "tools": "all"})).await;
         stage
@@ -75,33 +96,69 @@ impl Stage {
 
     /// Stops the gateway and starts another one on the same file.
     pub(crate) async fn restart(self) -> Self {
-        let Self { world, tenant, agent, sequencer, .. } = self;
-        let World { gateway, store, clock, operator, app, folder, .. } = world;
+        let Self {
+            world,
+            tenant,
+            agent,
+            sequencer,
+            ..
+        } = self;
+        let World {
+            gateway,
+            store,
+            clock,
+            operator,
+            app,
+            folder,
+            ..
+        } = world;
         let options = gateway.options;
         drop((app, gateway));
         sequencer.await.unwrap();
         store.close().await;
         let operator = Secret::parse(&operator).unwrap();
-        let (world, faults, sequencer) = run(folder, &operator, clock, (BasePolicies::shipped(), options)).await;
-        Self { world, faults, tenant, agent, sequencer }
+        let (world, faults, sequencer) =
+            run(folder, &operator, clock, (BasePolicies::shipped(), options)).await;
+        Self {
+            world,
+            faults,
+            tenant,
+            agent,
+            sequencer,
+        }
     }
 
     /// A request of the tenant's admin.
     pub(crate) async fn admin(&self, method: &str, path: &str, body: &Value) -> Reply {
-        self.call(method, path, &self.operator).tenant(self.tenant).json(body).send().await
+        self.call(method, path, &self.operator)
+            .tenant(self.tenant)
+            .json(body)
+            .send()
+            .await
     }
 
     /// A new agent, with a token.
     pub(crate) async fn hire(&self, body: Value) -> Player {
         let agent = self.admin("POST", "/v1/agents", &body).await.expect(201);
         let id = agent["id"].as_str().unwrap().to_owned();
-        let token = self.admin("POST", &format!("/v1/agents/{id}/tokens"), &json!({})).await.expect(201);
-        Player { id, token: token["token"].as_str().unwrap().to_owned() }
+        let token = self
+            .admin("POST", &format!("/v1/agents/{id}/tokens"), &json!({}))
+            .await
+            .expect(201);
+        Player {
+            id,
+            token: token["token"].as_str().unwrap().to_owned(),
+        }
     }
 
     /// Freezes, unfreezes or revokes an agent.
     pub(crate) async fn stand(&self, agent: &Player, verb: &str) -> Reply {
-        self.admin("POST", &format!("/v1/agents/{}/{verb}", agent.id), &json!({"reason": "a test"})).await
+        self.admin(
+            "POST",
+            &format!("/v1/agents/{}/{verb}", agent.id),
+            &json!({"reason": "a test"}),
+        )
+        .await
     }
 
     /// What the agent is told.
@@ -112,7 +169,11 @@ impl Stage {
     /// Where the tenant's chain ends in the store.
     pub(crate) async fn head(&self) -> Head {
         let stored = self.store.load().await.unwrap();
-        stored.into_iter().find(|stored| stored.tenant == self.tenant).unwrap().head
+        stored
+            .into_iter()
+            .find(|stored| stored.tenant == self.tenant)
+            .unwrap()
+            .head
     }
 
     /// The tenant's whole chain.
@@ -122,14 +183,20 @@ impl Stage {
 
     /// How many entries of this kind there are.
     pub(crate) async fn count(&self, kind: &str) -> usize {
-        self.entries().await.iter().filter(|entry| entry.kind == kind).count()
+        self.entries()
+            .await
+            .iter()
+            .filter(|entry| entry.kind == kind)
+            .count()
     }
 
     /// The bodies of all decisions, in order.
     pub(crate) async fn decisions(&self) -> Vec<Value> {
         let entries = self.entries().await;
         let decisions = entries.iter().filter(|entry| entry.kind == "decision");
-        decisions.map(|entry| serde_json::from_str(&entry.body).unwrap()).collect()
+        decisions
+            .map(|entry| serde_json::from_str(&entry.body).unwrap())
+            .collect()
     }
 
     /// Fails unless the stored chain verifies from its first entry to the stored head, and the next entry follows it:
@@ -138,7 +205,11 @@ impl Stage {
         let head = self.head().await;
         verify(self.tenant, &self.entries().await, &head);
         let fresh = self.ask(&reading()).await.expect(200);
-        assert_eq!(fresh["receipt"]["seq"], head.seq + 1, "memory and disk disagree about the head");
+        assert_eq!(
+            fresh["receipt"]["seq"],
+            head.seq + 1,
+            "memory and disk disagree about the head"
+        );
         assert_eq!(fresh["receipt"]["prev_hash"], head.hash.to_string());
     }
 }
@@ -157,7 +228,11 @@ pub(crate) fn verify(tenant: TenantId, entries: &[StoredEntry], head: &Head) {
             prev: entry.prev,
             body: canon::Digest::of(entry.body.as_bytes()),
         };
-        let pushed = verifier.push(&Entry { header, hash: entry.hash, body: Some(&entry.body) });
+        let pushed = verifier.push(&Entry {
+            header,
+            hash: entry.hash,
+            body: Some(&entry.body),
+        });
         assert!(pushed.is_ok(), "{pushed:?}");
     }
     verifier.finish_at(head).unwrap();
@@ -180,7 +255,9 @@ async fn run(
         options,
     };
     let (gateway, sequencer) = start::start(ingredients).await.unwrap();
-    gateway::cli::operator_key::install(&gateway, operator.digest(), "test").await.unwrap();
+    gateway::cli::operator_key::install(&gateway, operator.digest(), "test")
+        .await
+        .unwrap();
     let world = World {
         app: router(&gateway),
         gateway,
@@ -204,8 +281,14 @@ fn tools() -> Vec<(&'static str, Value)> {
                 {"name": "merge_pull_request", "mutates_state": true, "risk": "high", "input_schema": merge_schema},
             ]}),
         ),
-        ("vault", json!({"actions": [{"name": "store", "mutates_state": true, "risk": "high"}]})),
-        ("honeypot", json!({"canary": true, "actions": [{"name": "peek", "mutates_state": false, "risk": "low"}]})),
+        (
+            "vault",
+            json!({"actions": [{"name": "store", "mutates_state": true, "risk": "high"}]}),
+        ),
+        (
+            "honeypot",
+            json!({"canary": true, "actions": [{"name": "peek", "mutates_state": false, "risk": "low"}]}),
+        ),
     ]
 }
 
