@@ -1,5 +1,7 @@
 //! Token buckets: what they admit, what they refuse, and what a refusal promises about later.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 #[path = "support/stage.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod stage;
@@ -15,6 +17,7 @@ use serde_json::json;
 use stage::{Stage, changing, injected, named, reading};
 use support::BEGINNING;
 
+#[expect(clippy::unnecessary_wraps, reason = "agents and tenants have one or none")]
 fn bucket(capacity: u32, refill_per_second: f64) -> Option<Bucket> {
     Some(Bucket::new(capacity, refill_per_second).unwrap())
 }

@@ -1,6 +1,8 @@
 //! What becomes of each durable write when the store fails, in every way in which it can fail. The store is a real SQLite
 //! file; only the faults are planned.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 #[path = "support/stage.rs"]
 mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]

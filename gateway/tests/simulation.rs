@@ -1,6 +1,8 @@
 //! A long day in seconds: agents ask, repeat themselves, are frozen and unfrozen, commits fail, the gateway restarts. What
 //! happens is drawn from a seed, which is printed when something does not hold.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 #[path = "support/stage.rs"]
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod stage;
@@ -23,7 +25,7 @@ const ASKS_MAX: u64 = 8;
 /// Request ids of an agent: few, so that it repeats itself often.
 const REQUEST_IDS: u64 = 60;
 
-/// Random numbers from a seed (SplitMix64). The tests need no better ones, only the same ones again.
+/// Random numbers from a seed (`SplitMix64`). The tests need no better ones, only the same ones again.
 struct Dice(u64);
 
 impl Dice {
@@ -271,7 +273,7 @@ struct Telling(u64);
 impl Drop for Telling {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            println!("the seed was {}", self.0);
+            eprintln!("the seed was {}", self.0);
         }
     }
 }

@@ -1,0 +1,112 @@
+//! Several asks in one call: one commit, and an answer or a problem for each.
+
+use crate::stage::{Stage, changing, injected, named, reading, trapped};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_batch_is_one_commit_and_each_item_has_its_own_answer() {
+    let stage = Stage::set().await;
+    let other = stage.hire(json!({"name": "reviewer", "tools": "all"})).await;
+    let mut stranger = reading();
+    stranger["agent"] = json!({"id": other.id});
+    let mut dry = changing();
+    dry["mode"] = json!("dry_run");
+    let twice = named(changing(), "call-1");
+    let reused = named(injected(), "call-1");
+    let asks =
+        json!({"asks": [reading(), injected(), {"tool_call": 1}, stranger, twice, twice, reused, dry]});
+    let (commits, head) = (commits(&stage).await, stage.head().await);
+    let call = stage
+        .call("POST", "/v1/authorize/batch", &stage.agent.token)
+        .header("x-request-id", "batch-7");
+    let reply = call.json(&asks).send().await;
+    let answers = reply.expect(200)["answers"].clone();
+    let words: Vec<_> = answers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| {
+            item["code"]
+                .as_str()
+                .unwrap_or_else(|| item["decision"].as_str().unwrap())
+        })
+        .collect();
+    assert_eq!(
+        words,
+        [
+            "allow",
+            "deny",
+            "invalid_field",
+            "agent_mismatch",
+            "allow",
+            "allow",
+            "idempotency_key_reused",
+            "allow"
+        ]
+    );
+    assert_eq!(answers[4], answers[5]);
+    assert_eq!(answers[2]["request_id"], "batch-7");
+    assert!(
+        answers[2]["detail"].as_str().unwrap().contains("/tool_call"),
+        "{}",
+        answers[2]
+    );
+    assert_eq!(stage.head().await.seq, head.seq + 3);
+    assert_eq!(self::commits(&stage).await, commits + 1);
+    stage.assert_sound().await;
+}
+
+/// How many commits there have been.
+async fn commits(stage: &Stage) -> u64 {
+    let metrics = stage.get("/metrics", "").await.text();
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("countersign_commit_seconds_count "))
+        .unwrap();
+    line.parse().unwrap()
+}
+
+#[tokio::test]
+async fn whoever_steps_on_a_canary_in_a_batch_gets_nothing_after_it() {
+    let stage = Stage::set().await;
+    let asks = json!({"asks": [changing(), trapped(), changing(), reading()]});
+    let answers = stage
+        .post("/v1/authorize/batch", &stage.agent.token, &asks)
+        .await
+        .expect(200);
+    let reasons: Vec<_> = answers["answers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["reason_code"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        reasons,
+        ["policy_permits", "policy_forbids", "agent_frozen", "agent_frozen"]
+    );
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_batch_has_one_to_a_hundred_asks() {
+    let stage = Stage::set().await;
+    let batch = async |count: usize| {
+        let asks = json!({"asks": vec![reading(); count]});
+        stage.post("/v1/authorize/batch", &stage.agent.token, &asks).await
+    };
+    assert!(batch(0).await.problem(400, "invalid_field").contains("asks"));
+    assert!(batch(101).await.problem(400, "invalid_field").contains("asks"));
+    assert_eq!(
+        batch(100).await.expect(200)["answers"].as_array().unwrap().len(),
+        100
+    );
+    let odd = stage
+        .post(
+            "/v1/authorize/batch",
+            &stage.agent.token,
+            &json!({"asks": [], "ask": 1}),
+        )
+        .await;
+    odd.problem(400, "unknown_field");
+    assert_eq!(stage.count("decision").await, 100);
+}

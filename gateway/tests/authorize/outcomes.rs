@@ -1,0 +1,112 @@
+//! What became of a decision: told once, by the agent that asked.
+
+use crate::stage::{Stage, changing, injected};
+use serde_json::{Value, json};
+
+/// A decision, and the path of its outcome.
+async fn decided(stage: &Stage, ask: &Value) -> (Value, String) {
+    let answer = stage.ask(ask).await.expect(200);
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    (answer, path)
+}
+
+#[tokio::test]
+async fn an_outcome_is_reported_once_and_a_mismatch_is_flagged() {
+    let stage = Stage::set().await;
+    let token = &stage.agent.token;
+    let (answer, path) = decided(&stage, &changing()).await;
+    let report = json!({"status": "succeeded", "executed_hash": answer["action_hash"], "actual": {"unit": "TOKENS", "amount": 7}});
+    let reported = stage.post(&path, token, &report).await.expect(201);
+    assert_eq!(
+        (&reported["mismatch"], &reported["seq"]),
+        (&json!(false), &json!(8))
+    );
+    stage
+        .post(&path, token, &report)
+        .await
+        .problem(409, "outcome_reported");
+
+    let (answer, path) = decided(&stage, &injected()).await;
+    let reported = stage
+        .post(
+            &path,
+            token,
+            &json!({"status": "succeeded", "executed_hash": answer["action_hash"]}),
+        )
+        .await;
+    assert_eq!(
+        reported.expect(201)["mismatch"],
+        true,
+        "it was denied and carried out"
+    );
+
+    let (_, path) = decided(&stage, &changing()).await;
+    let other = canon::Digest::of(b"something else").to_string();
+    let reported = stage
+        .post(&path, token, &json!({"status": "failed", "executed_hash": other}))
+        .await;
+    assert_eq!(
+        reported.expect(201)["mismatch"],
+        true,
+        "something else was carried out"
+    );
+
+    let (_, path) = decided(&stage, &injected()).await;
+    assert_eq!(
+        stage
+            .post(&path, token, &json!({"status": "not_executed"}))
+            .await
+            .expect(201)["mismatch"],
+        false
+    );
+    assert_eq!(stage.count("outcome_reported").await, 4);
+    assert!(
+        stage
+            .get("/metrics", "")
+            .await
+            .text()
+            .contains("countersign_outcome_mismatches_total 2")
+    );
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn an_outcome_of_somebody_elses_decision_is_not_found() {
+    let stage = Stage::set().await;
+    let other = stage.hire(json!({"name": "reviewer", "tools": "all"})).await;
+    let (answer, path) = decided(&stage, &changing()).await;
+    let report = json!({"status": "succeeded", "executed_hash": answer["action_hash"]});
+    let head = stage.head().await;
+    stage
+        .post(&path, &other.token, &report)
+        .await
+        .problem(404, "not_found");
+    for id in ["dec_00000000000000000000000000", "nonsense", "%22%27"] {
+        stage
+            .post(
+                &format!("/v1/decisions/{id}/outcome"),
+                &stage.agent.token,
+                &report,
+            )
+            .await
+            .problem(404, "not_found");
+    }
+    for (bad, code) in [
+        (json!({"status": "done"}), "invalid_field"),
+        (json!({"status": "succeeded"}), "invalid_field"),
+        (
+            json!({"status": "succeeded", "executed_hash": "sha256:12"}),
+            "invalid_field",
+        ),
+        (json!({"status": "not_executed", "hash": "x"}), "unknown_field"),
+    ] {
+        stage
+            .post(&path, &stage.agent.token, &bad)
+            .await
+            .problem(400, code);
+    }
+    assert_eq!(stage.head().await, head);
+}

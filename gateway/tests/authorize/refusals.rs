@@ -1,0 +1,156 @@
+//! Who is refused: without a credential that works, with one for another door, in another's name. Nothing of it is recorded.
+
+use crate::stage::{Player, Stage, named, reading};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_credential_that_does_not_work_is_refused() {
+    let stage = Stage::set().await;
+    let unknown = "csa_00000000000000000000000000000000000000000000000000000";
+    for token in [
+        "",
+        "nonsense",
+        "csa_",
+        unknown,
+        &format!("{}x", stage.agent.token),
+    ] {
+        let head = stage.head().await;
+        let refused = stage.post("/v1/authorize", token, &reading()).await;
+        refused.problem(401, "invalid_token");
+        assert_eq!(refused.headers["www-authenticate"], "Bearer");
+        assert!(
+            token.len() < 5 || !refused.text().contains(token),
+            "{}",
+            refused.text()
+        );
+        assert_eq!(stage.head().await, head);
+    }
+    let basic = stage
+        .call("POST", "/v1/authorize", "")
+        .header("authorization", "Basic YTpi")
+        .json(&reading())
+        .send()
+        .await;
+    basic.problem(401, "invalid_token");
+}
+
+#[tokio::test]
+async fn a_token_works_until_it_expires_or_is_deleted() {
+    let stage = Stage::set().await;
+    let tokens = format!("/v1/agents/{}/tokens", stage.agent.id);
+    let short = stage
+        .admin(
+            "POST",
+            &tokens,
+            &json!({"expires_at": "2026-01-31T09:31:00.000Z"}),
+        )
+        .await
+        .expect(201);
+    let short = short["token"].as_str().unwrap();
+    stage.clock.advance_millis(59_999);
+    stage.post("/v1/authorize", short, &reading()).await.expect(200);
+    stage.clock.advance_millis(1);
+    stage
+        .post("/v1/authorize", short, &reading())
+        .await
+        .problem(401, "invalid_token");
+
+    let second = stage.admin("POST", &tokens, &json!({})).await.expect(201);
+    let (id, token) = (second["id"].as_str().unwrap(), second["token"].as_str().unwrap());
+    stage
+        .post("/v1/authorize", token, &named(reading(), "call-1"))
+        .await
+        .expect(200);
+    let gone = stage
+        .call("DELETE", &format!("{tokens}/{id}"), &stage.operator)
+        .tenant(stage.tenant)
+        .send()
+        .await;
+    assert_eq!(gone.status, 204);
+    stage
+        .post("/v1/authorize", token, &named(reading(), "call-1"))
+        .await
+        .problem(401, "invalid_token");
+    stage.ask(&reading()).await.expect(200);
+}
+
+#[tokio::test]
+async fn only_agents_authorize() {
+    let stage = Stage::set().await;
+    for role in ["admin", "policy_editor", "approver", "auditor"] {
+        let key = stage
+            .admin("POST", "/v1/keys", &json!({"name": role, "role": role}))
+            .await
+            .expect(201);
+        let key = key["key"].as_str().unwrap();
+        stage
+            .post("/v1/authorize", key, &reading())
+            .await
+            .problem(403, "forbidden");
+        stage
+            .post("/v1/authorize/batch", key, &json!({"asks": [reading()]}))
+            .await
+            .problem(403, "forbidden");
+    }
+    stage
+        .post("/v1/authorize", &stage.operator, &reading())
+        .await
+        .problem(403, "forbidden");
+    let disguised = stage
+        .call("POST", "/v1/authorize", &stage.operator)
+        .tenant(stage.tenant)
+        .json(&reading());
+    disguised.send().await.problem(403, "forbidden");
+    assert_eq!(stage.count("decision").await, 0);
+}
+
+#[tokio::test]
+async fn what_an_ask_says_about_its_agent_must_agree() {
+    let stage = Stage::set().await;
+    let production = stage
+        .hire(json!({"name": "deployer", "tools": "all", "environment": "production"}))
+        .await;
+    let ask = |agent: Value| {
+        let mut ask = reading();
+        ask["agent"] = agent;
+        ask
+    };
+    let post =
+        async |player: &Player, agent: Value| stage.post("/v1/authorize", &player.token, &ask(agent)).await;
+    post(
+        &production,
+        json!({"environment": "production", "id": production.id}),
+    )
+    .await
+    .expect(200);
+    let head = stage.head().await;
+    post(&production, json!({"environment": "staging"}))
+        .await
+        .problem(403, "environment_not_allowed");
+    post(&production, json!({"id": stage.agent.id}))
+        .await
+        .problem(403, "agent_mismatch");
+    let mut approved = reading();
+    approved["approval_id"] = json!("apr_00000000000000000000000000");
+    stage.ask(&approved).await.problem(409, "approval_not_usable");
+    let mut observed = reading();
+    observed["mode"] = json!("observe");
+    stage.ask(&observed).await.problem(403, "observe_not_permitted");
+    let mut proven = reading();
+    proven["context"]["provenance"] = json!("eyJ");
+    stage.ask(&proven).await.problem(400, "provenance_not_verifiable");
+    assert_eq!(stage.head().await, head);
+}
+
+#[tokio::test]
+async fn a_route_or_a_method_that_is_not_there_is_a_problem_too() {
+    let stage = Stage::set().await;
+    stage
+        .post("/v1/authorise", &stage.agent.token, &reading())
+        .await
+        .problem(404, "no_such_route");
+    stage.get("/", "").await.problem(404, "no_such_route");
+    let wrong = stage.get("/v1/authorize", &stage.agent.token).await;
+    wrong.problem(405, "method_not_allowed");
+    assert_eq!(wrong.headers["allow"], "POST");
+}

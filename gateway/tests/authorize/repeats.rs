@@ -1,0 +1,102 @@
+//! Asks that come again, and those that are only tried: what was said stands, and what was tried leaves no trace.
+
+use crate::reason;
+use crate::stage::{Stage, changing, injected, named, trapped};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_dry_run_leaves_nothing_behind() {
+    let stage = Stage::set().await;
+    let quota = format!("/v1/agents/{}/quota", stage.agent.id);
+    stage
+        .admin(
+            "PUT",
+            &quota,
+            &json!({"bucket": {"capacity": 1, "refill_per_second": 0}}),
+        )
+        .await
+        .expect(200);
+    let head = stage.head().await;
+    let mut dry = named(changing(), "call-1");
+    dry["mode"] = json!("dry_run");
+    let mut dry_trap = trapped();
+    dry_trap["mode"] = json!("dry_run");
+    for _ in 0..3 {
+        let answer = stage.ask(&dry).await.expect(200);
+        assert_eq!(answer["decision"], "allow");
+        assert!(
+            answer.get("receipt").is_none() && answer.get("decision_id").is_none(),
+            "{answer}"
+        );
+        assert_eq!(
+            stage.ask(&dry_trap).await.expect(200)["reason_code"],
+            "policy_forbids"
+        );
+    }
+    assert_eq!(stage.head().await, head);
+    let real = stage.ask(&named(changing(), "call-1")).await.expect(200);
+    assert_eq!(real["receipt"]["seq"], head.seq + 1);
+    stage.ask(&dry_trap).await.problem(429, "rate_limited");
+}
+
+#[tokio::test]
+async fn an_idempotency_key_stands_for_the_request_id() {
+    let stage = Stage::set().await;
+    let call = |key: &str| {
+        stage
+            .call("POST", "/v1/authorize", &stage.agent.token)
+            .header("idempotency-key", key.to_owned())
+    };
+    let first = call("\"call-1\"").json(&changing()).send().await;
+    first.expect(200);
+    assert_eq!(call("call-1").json(&changing()).send().await.bytes, first.bytes);
+    call("call-1")
+        .json(&injected())
+        .send()
+        .await
+        .problem(422, "idempotency_key_reused");
+    assert_eq!(stage.decisions().await[0]["request_id"], "call-1");
+    call("call-2")
+        .json(&named(changing(), "call-3"))
+        .send()
+        .await
+        .problem(400, "invalid_parameter");
+    call("")
+        .json(&changing())
+        .send()
+        .await
+        .problem(400, "invalid_parameter");
+    call("call-4")
+        .json(&named(changing(), "call-4"))
+        .send()
+        .await
+        .expect(200);
+    assert_eq!(stage.count("decision").await, 2);
+}
+
+#[tokio::test]
+async fn a_frozen_agent_does_not_get_yesterdays_allow() {
+    let mut stage = Stage::set().await;
+    let (allowed, denied) = (named(changing(), "call-1"), named(injected(), "call-2"));
+    let (allow, denial) = (stage.ask(&allowed).await, stage.ask(&denied).await);
+    stage.stand(&stage.agent, "freeze").await.expect(200);
+    for remembered in [true, false] {
+        if !remembered {
+            stage = stage.restart().await;
+        }
+        assert_eq!(
+            reason(&stage, &allowed).await,
+            "agent_frozen",
+            "remembered: {remembered}"
+        );
+        assert_eq!(
+            stage.ask(&denied).await.bytes,
+            denial.bytes,
+            "remembered: {remembered}"
+        );
+    }
+    assert_eq!(stage.count("decision").await, 4);
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    assert_eq!(stage.ask(&allowed).await.bytes, allow.bytes);
+    stage.assert_sound().await;
+}
