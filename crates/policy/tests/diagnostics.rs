@@ -227,8 +227,11 @@ fn a_public_policy_with_a_type_error_is_rejected_by_strict_validation() {
         read("lint.cedarschema"),
         read("fixtures/policy/autoresearch-safe.cedar"),
     ) else {
-        assert_ne!(option_env!("CI"), Some("true"), "the vectors are missing");
-        println!("skipped: no {folder}");
+        assert!(
+            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+            "the vectors are missing"
+        );
+        eprintln!("skipped: no {folder}");
         return;
     };
     // The same engine and mode as ours, against the vector's own schema.

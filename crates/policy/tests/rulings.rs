@@ -222,7 +222,7 @@ fn a_policy_sees_every_fact_of_the_question() {
         r#"context.attributes has ticket && context.attributes.ticket == "T-1" && !(context.attributes has hours)"#,
         r#"context has run && context.run.id == "run-1" && context.sensitive"#,
         r#"resource == Resource::"repo:acme/\"widgets\"""#,
-        r#"context.trust.rank == 5 && context.trust.signed && context.trust.level == context.trust.claimed"#,
+        "context.trust.rank == 5 && context.trust.signed && context.trust.level == context.trust.claimed",
         r#"context.parameters.containsAll(["to", "base"]) && context.targets == ["main"] && context.target_stated"#,
         r#"context.tool.name == "github" && context.tool.mutates && context.tool.risk == "medium" && !context.tool.canary"#,
         r#"action in Action::"mutate" && action in Action::"risk:medium" && action in Action::"tool:github""#,
@@ -265,7 +265,7 @@ fn a_claim_moves_a_read_among_the_mutations_and_nothing_moves_a_mutation_out() {
         "action in Action::\"mutate\" && !(action in Action::\"read\") && context.tool.mutates"
     ));
     let (agent, tool) = (World::default().agent(), World::default().tool());
-    let set = compile(&[tool.clone()], &[]).unwrap();
+    let set = compile(std::slice::from_ref(&tool), &[]).unwrap();
     let denied = World {
         trust: Trust::Unknown,
         ..World::default()
@@ -446,27 +446,30 @@ fn agentdojo(suite: &str) -> Option<(Tool, Vec<Value>)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/agentdojo");
     let read = |path: String| std::fs::read_to_string(format!("{folder}/{path}"));
     let Ok(tools) = read(format!("tools/{suite}.json")) else {
-        assert_ne!(
-            option_env!("CI"),
-            Some("true"),
+        assert!(
+            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
             "the benchmark's tools are missing"
         );
-        println!("skipped: no {folder}");
+        eprintln!("skipped: no {folder}");
         return None;
     };
-    let tools: Value = serde_json::from_str(&tools).unwrap();
-    let actions = tools["tools"].as_array().unwrap().iter().map(|tool| {
-        let mutates = tool["annotations"]["readOnlyHint"] != json!(true);
-        action(
-            tool["name"].as_str().unwrap(),
-            mutates,
-            Some(tool["inputSchema"].clone()),
-        )
-    });
-    let calls = read(format!("calls/{suite}.ndjson")).unwrap();
+    let tools: Value = serde_json::from_str(&tools).expect("the tools are JSON");
+    let actions = tools["tools"]
+        .as_array()
+        .expect("tools/list is an array")
+        .iter()
+        .map(|tool| {
+            let mutates = tool["annotations"]["readOnlyHint"] != json!(true);
+            action(
+                tool["name"].as_str().expect("a name is a text"),
+                mutates,
+                Some(tool["inputSchema"].clone()),
+            )
+        });
+    let calls = read(format!("calls/{suite}.ndjson")).expect("the calls stand beside the tools");
     let calls = calls
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|line| serde_json::from_str(line).expect("every line is JSON"))
         .collect();
     Some((tool(suite, actions), calls))
 }
@@ -489,10 +492,10 @@ fn the_tools_of_a_public_benchmark_compile_and_their_calls_are_answered() {
 
 fn play(set: &PolicySet, tool: &Tool, call: &Value) -> policy::Ruling {
     let world = World {
-        trust: serde_json::from_value(call["source_trust"].clone()).unwrap(),
+        trust: serde_json::from_value(call["source_trust"].clone()).expect("the label is a level"),
         ..World::default()
     };
-    let action = &tool.actions[call["action"].as_str().unwrap()];
+    let action = &tool.actions[call["action"].as_str().expect("a name is a text")];
     let parameters = call["parameters"].to_string();
     world.with_question(|question| {
         let question = Question {
