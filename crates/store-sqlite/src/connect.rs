@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// The bytes of a page. SQLite's own default; larger ones change nothing that matters (measured).
 pub(crate) const PAGE_BYTES: u32 = 4_096;
+/// The writer's page cache: 64 MiB in units of −1 KiB. What a commit scatters its rows over should be in here.
+const WRITER_CACHE: &str = "-65536";
 /// How long a statement waits for somebody else's lock. Nobody of ours holds one across statements except the writer,
 /// whose turns are taken in memory; so this only meets other programs, and the callers behind it are waiting.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
@@ -46,6 +48,7 @@ pub(crate) fn writer(database: &Path) -> SqliteConnectOptions {
         // The checkpointer does it in the background; here a caller would wait for it.
         .pragma("wal_autocheckpoint", "0")
         .pragma("journal_size_limit", JOURNAL_BYTES_MAX)
+        .pragma("cache_size", WRITER_CACHE)
         .statement_cache_capacity(WRITER_STATEMENTS_MAX)
         .thread_name(|_| "sqlite-writer".to_owned())
 }

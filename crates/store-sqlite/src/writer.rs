@@ -26,10 +26,16 @@ pub(crate) struct Writer {
     closed: bool,
 }
 
-/// The store was closed.
+/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-#[error("the store is closed")]
-struct Closed;
+pub(crate) enum NotReady {
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// The one before was given up, and a new one could not be made.
+    #[error("the database could not be opened again")]
+    Connect(#[source] sqlx::Error),
+}
 
 /// Why a transaction did not commit.
 enum Failure {
@@ -43,29 +49,29 @@ enum Failure {
 
 impl Writer {
     /// A writer on a migrated connection.
-    pub(crate) async fn new(database: PathBuf, connection: SqliteConnection) -> Result<Self, sqlx::Error> {
-        let mut writer = Self {
+    pub(crate) async fn new(
+        database: PathBuf,
+        mut connection: SqliteConnection,
+    ) -> Result<Self, sqlx::Error> {
+        let numbers = read_numbers(&mut connection).await?;
+        Ok(Self {
             database,
             connection: Some(connection),
-            numbers: TenantNumbers::new(),
+            numbers,
             closed: false,
-        };
-        writer.read_numbers().await?;
-        Ok(writer)
+        })
     }
 
-    /// Makes sure that there is a connection. After a failure it also reads anew what the failure left in doubt.
-    pub(crate) async fn ready(&mut self) -> Result<(), CommitError> {
+    /// The connection. After a failure it is a new one, and what the failure left in doubt has been read anew.
+    pub(crate) async fn ready(&mut self) -> Result<&mut SqliteConnection, NotReady> {
         if self.closed {
-            return Err(CommitError::NotWritten(Box::new(Closed)));
+            return Err(NotReady::Closed);
         }
-        if self.connection.is_some() {
-            return Ok(());
+        if self.connection.is_none() {
+            let connection = self.reconnect().await.map_err(NotReady::Connect)?;
+            self.connection = Some(connection);
         }
-        self.reconnect().await.map_err(|error| {
-            self.connection = None;
-            CommitError::NotWritten(Box::new(error))
-        })
+        self.connection.as_mut().ok_or(NotReady::Closed)
     }
 
     /// The numbers of all tenants that have committed.
@@ -78,7 +84,7 @@ impl Writer {
         let mut connection = self
             .connection
             .take()
-            .ok_or_else(|| CommitError::NotWritten(Box::new(Closed)))?;
+            .ok_or_else(|| CommitError::NotWritten(Box::new(NotReady::Closed)))?;
         let failure = match transact(&mut connection, &mut work).await {
             Ok(()) => {
                 self.connection = Some(connection);
@@ -114,29 +120,11 @@ impl Writer {
         }
     }
 
-    async fn reconnect(&mut self) -> Result<(), sqlx::Error> {
+    async fn reconnect(&mut self) -> Result<SqliteConnection, sqlx::Error> {
         let options = connect::writer(&self.database).create_if_missing(false);
-        self.connection = Some(SqliteConnection::connect_with(&options).await?);
-        self.read_numbers().await
-    }
-
-    async fn read_numbers(&mut self) -> Result<(), sqlx::Error> {
-        let Some(connection) = &mut self.connection else {
-            return Ok(());
-        };
-        let rows = sqlx::query!("SELECT tenant_no, tenant_id FROM tenants")
-            .fetch_all(connection)
-            .await?;
-        self.numbers = rows
-            .into_iter()
-            .filter_map(|row| {
-                Some((
-                    TenantId::from_bytes(row.tenant_id.try_into().ok()?),
-                    row.tenant_no,
-                ))
-            })
-            .collect();
-        Ok(())
+        let mut connection = SqliteConnection::connect_with(&options).await?;
+        self.numbers = read_numbers(&mut connection).await?;
+        Ok(connection)
     }
 
     /// The connection itself, for tests that make it fail.
@@ -150,6 +138,18 @@ impl Writer {
     pub(crate) fn lose_connection(&mut self) {
         self.connection = None;
     }
+}
+
+async fn read_numbers(connection: &mut SqliteConnection) -> Result<TenantNumbers, sqlx::Error> {
+    let rows = sqlx::query!("SELECT tenant_no, tenant_id FROM tenants")
+        .fetch_all(connection)
+        .await?;
+    let number =
+        |(id, tenant_no): (Vec<u8>, i64)| Some((TenantId::from_bytes(id.try_into().ok()?), tenant_no));
+    Ok(rows
+        .into_iter()
+        .filter_map(|row| number((row.tenant_id, row.tenant_no)))
+        .collect())
 }
 
 async fn close(connection: SqliteConnection) {
