@@ -85,13 +85,14 @@ impl Gateway {
         let snapshot = self.snapshot.load();
         let tenant = snapshot.tenant(caller.tenant).ok_or_else(Refusal::ledger_unavailable)?;
         let agent = caller.refresh(tenant, now)?;
-        let replay = if may_act(tenant, &agent) { Replay::Always } else { Replay::OnlyDenials };
-        if let Some(answer) = self.replayed(caller, ask, replay)? {
-            return Ok(Step::Answer(answer));
-        }
+        // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing.
         if ask.mode == Mode::DryRun {
             self.limits.probe(&tenant.directory.tenant, &agent, 1, now)?;
             return self.dry_run(tenant, &agent, ask).map(Step::Answer);
+        }
+        let replay = if may_act(tenant, &agent) { Replay::Always } else { Replay::OnlyDenials };
+        if let Some(answer) = self.replayed(caller, ask, replay)? {
+            return Ok(Step::Answer(answer));
         }
         if !*admitted {
             self.limits.admit(&tenant.directory.tenant, &agent, 1, now)?;
@@ -106,7 +107,6 @@ impl Gateway {
     fn replayed(&self, caller: &AgentCaller, ask: &Ask, replay: Replay) -> Result<Option<Answer>, Refusal> {
         let Some(key) = request_key(caller, ask) else { return Ok(None) };
         match self.replays.find(&key) {
-            // A dry run is never recorded, so it is not the same ask as any that was.
             Some(given) if given.ask != ask.digest => Err(reused()),
             Some(given) if replay == Replay::Always || given.verdict == Verdict::Deny => {
                 self.metrics.count_replay();

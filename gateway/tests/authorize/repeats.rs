@@ -40,6 +40,25 @@ async fn a_dry_run_leaves_nothing_behind() {
 }
 
 #[tokio::test]
+async fn a_dry_run_under_an_id_that_was_used_is_answered_whether_it_is_remembered_or_not() {
+    let mut stage = Stage::set().await;
+    stage.ask(&named(changing(), "call-1")).await.expect(200);
+    let mut dry = named(injected(), "call-1");
+    dry["mode"] = json!("dry_run");
+    for remembered in [true, false] {
+        if !remembered {
+            stage = stage.restart().await;
+        }
+        assert_eq!(
+            reason(&stage, &dry).await,
+            "policy_forbids",
+            "remembered: {remembered}"
+        );
+    }
+    assert_eq!(stage.count("decision").await, 1);
+}
+
+#[tokio::test]
 async fn an_idempotency_key_stands_for_the_request_id() {
     let stage = Stage::set().await;
     let call = |key: &str| {
