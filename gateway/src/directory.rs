@@ -18,15 +18,13 @@ pub mod users;
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
-use axum::body::HttpBody;
-use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use engine::{EntryKind, TenantSnapshot};
 use imbl::OrdMap;
 use model::name::InvalidName;
 use model::{Agent, AgentId, Directory, Noun, SlashFreeName, Tenant, TenantId, Timestamp, Tool, Write};
 use serde::Serialize;
-use serde::de::{Deserialize, DeserializeOwned, Deserializer};
+use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::fmt::Display;
 use std::ops::Bound;
@@ -57,22 +55,6 @@ impl<T> Upserted<T> {
         } else {
             Self::Known(view)
         }
-    }
-}
-
-/// A JSON body that may be left out, where every member of it may be.
-pub struct OptionalJson<T>(pub T);
-
-impl<T: DeserializeOwned + Default> FromRequest<Arc<Gateway>> for OptionalJson<T> {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
-        if request.body().is_end_stream() {
-            return Ok(Self(T::default()));
-        }
-        Json::from_request(request, gateway)
-            .await
-            .map(|Json(body)| Self(body))
     }
 }
 

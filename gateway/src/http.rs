@@ -3,10 +3,12 @@
 pub mod caller;
 pub mod json;
 pub mod page;
+pub mod query;
 pub mod refusal;
 pub mod request_id;
 
 pub use caller::{Access, AgentCaller, Caller, KeyCaller, TenantCaller};
-pub use json::{CanonicalBody, Created, Json};
+pub use json::{CanonicalBody, Created, Json, OptionalJson};
 pub use page::{Page, PageQuery};
+pub use query::{ListQuery, Query};
 pub use refusal::{Code, Refusal};

@@ -12,8 +12,8 @@ const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// What a caller is told to wait when a bucket never refills.
 const NEVER_REFILLS_SECONDS: u64 = 86_400;
-/// Buckets in memory before the full ones among them are forgotten.
-const SWEEP_ABOVE: usize = 4_096;
+/// Buckets in memory before the full ones among them are looked for and forgotten.
+const SWEEP_AT_LEAST: usize = 4_096;
 
 /// What may be missing of a whole token: sums of many small refills lose a little, and nobody should wait for that.
 const ROUNDING: f64 = 1e-6;
@@ -57,7 +57,11 @@ impl Level {
 
     fn gained_until(&self, now: Timestamp) -> f64 {
         // A clock that was set back gives nothing, rather than taking tokens away.
-        let millis = u32::try_from(now.millis() - self.at.millis()).unwrap_or(if now > self.at { u32::MAX } else { 0 });
+        let millis = u32::try_from(now.millis() - self.at.millis()).unwrap_or(if now > self.at {
+            u32::MAX
+        } else {
+            0
+        });
         f64::from(millis) / 1_000.0 * self.size.refill_per_second()
     }
 
@@ -81,7 +85,11 @@ impl Level {
             return 0;
         }
         let seconds = (missing / refill).ceil();
-        if seconds < 1e9 { whole(seconds).max(1) } else { NEVER_REFILLS_SECONDS }
+        if seconds < 1e9 {
+            whole(seconds).max(1)
+        } else {
+            NEVER_REFILLS_SECONDS
+        }
     }
 }
 
@@ -99,7 +107,24 @@ fn whole(number: f64) -> u64 {
 /// All buckets that are not full.
 pub struct Limits {
     /// Held for a few look-ups at a time and never across an `await`.
-    levels: Mutex<HashMap<Owner, Level>>,
+    levels: Mutex<Levels>,
+}
+
+struct Levels {
+    known: HashMap<Owner, Level>,
+    /// How many there may be before the full ones among them are forgotten.
+    sweep_at: usize,
+}
+
+impl Levels {
+    fn keep(&mut self, taken: Vec<(Owner, Level)>, now: Timestamp) {
+        self.known.extend(taken);
+        if self.known.len() >= self.sweep_at {
+            self.known.retain(|_, level| !level.is_full_at(now));
+            // Looking at all of them again is worth it only when there are twice as many.
+            self.sweep_at = SWEEP_AT_LEAST.max(self.known.len() * 2);
+        }
+    }
 }
 
 /// How full a bucket is, for those who ask.
@@ -121,7 +146,10 @@ impl Limits {
     /// All buckets full.
     pub fn new() -> Self {
         Self {
-            levels: Mutex::new(HashMap::new()),
+            levels: Mutex::new(Levels {
+                known: HashMap::new(),
+                sweep_at: SWEEP_AT_LEAST,
+            }),
         }
     }
 
@@ -137,25 +165,39 @@ impl Limits {
 
     /// How full an agent's own bucket is.
     pub fn agent_remaining(&self, agent: &Agent, now: Timestamp) -> Option<Remaining> {
-        agent.bucket.map(|size| self.remaining(Owner::Agent(agent.id), size, now))
+        agent
+            .bucket
+            .map(|size| self.remaining(Owner::Agent(agent.id), size, now))
     }
 
     /// How full a tenant's bucket is.
     pub fn tenant_remaining(&self, tenant: &Tenant, now: Timestamp) -> Option<Remaining> {
-        tenant.bucket.map(|size| self.remaining(Owner::Tenant(tenant.id), size, now))
+        tenant
+            .bucket
+            .map(|size| self.remaining(Owner::Tenant(tenant.id), size, now))
     }
 
     fn remaining(&self, owner: Owner, size: Bucket, now: Timestamp) -> Remaining {
         let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        let level = Level::now(levels.get(&owner), size, now);
+        let level = Level::now(levels.known.get(&owner), size, now);
         Remaining {
             tokens: level.whole_tokens(),
             full_in_seconds: level.seconds_until(f64::from(size.capacity())),
         }
     }
 
-    fn pass(&self, tenant: &Tenant, agent: &Agent, cost: u32, now: Timestamp, take: bool) -> Result<(), Refusal> {
-        let sizes = [(Owner::Tenant(tenant.id), tenant.bucket), (Owner::Agent(agent.id), agent.bucket)];
+    fn pass(
+        &self,
+        tenant: &Tenant,
+        agent: &Agent,
+        cost: u32,
+        now: Timestamp,
+        take: bool,
+    ) -> Result<(), Refusal> {
+        let sizes = [
+            (Owner::Tenant(tenant.id), tenant.bucket),
+            (Owner::Agent(agent.id), agent.bucket),
+        ];
         if sizes.iter().all(|(_, size)| size.is_none()) {
             return Ok(());
         }
@@ -164,7 +206,7 @@ impl Limits {
         let mut taken = Vec::with_capacity(sizes.len());
         for (owner, size) in sizes {
             let Some(size) = size else { continue };
-            let mut level = Level::now(levels.get(&owner), size, now);
+            let mut level = Level::now(levels.known.get(&owner), size, now);
             if !level.has(cost) {
                 return Err(limited(owner, &level, cost));
             }
@@ -172,17 +214,9 @@ impl Limits {
             taken.push((owner, level));
         }
         if take {
-            levels.extend(taken);
-            sweep(&mut levels, now);
+            levels.keep(taken, now);
         }
         Ok(())
-    }
-}
-
-/// Forgets the buckets that are full again, once there are many.
-fn sweep(levels: &mut HashMap<Owner, Level>, now: Timestamp) {
-    if levels.len() > SWEEP_ABOVE && levels.len() == levels.capacity() {
-        levels.retain(|_, level| !level.is_full_at(now));
     }
 }
 
@@ -191,7 +225,11 @@ fn limited(owner: Owner, level: &Level, cost: f64) -> Refusal {
     let wait = level.seconds_until(cost);
     let capacity = level.size.capacity();
     let window = level.size.refill_per_second().recip() * f64::from(capacity);
-    let window = if window.is_finite() { whole(window.ceil()).max(1) } else { NEVER_REFILLS_SECONDS };
+    let window = if window.is_finite() {
+        whole(window.ceil()).max(1)
+    } else {
+        NEVER_REFILLS_SECONDS
+    };
     let name = owner.as_str();
     let text = |text: String| HeaderValue::from_str(&text).expect("digits and plain words are visible ASCII");
     Refusal::new(
@@ -199,6 +237,42 @@ fn limited(owner: Owner, level: &Level, cost: f64) -> Refusal {
         format!("the {name}'s bucket of {capacity} asks is empty; ask again in {wait} s"),
     )
     .with_header(header::RETRY_AFTER, HeaderValue::from(wait))
-    .with_header(RATE_LIMIT_POLICY, text(format!("\"{name}\";q={capacity};w={window}")))
-    .with_header(RATE_LIMIT, text(format!("\"{name}\";r={};t={wait}", level.whole_tokens())))
+    .with_header(
+        RATE_LIMIT_POLICY,
+        text(format!("\"{name}\";q={capacity};w={window}")),
+    )
+    .with_header(
+        RATE_LIMIT,
+        text(format!("\"{name}\";r={};t={wait}", level.whole_tokens())),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_that_are_full_again_are_forgotten() {
+        let size = Bucket::new(1, 1.0).expect("one token a second is a bucket");
+        let level = |at| Level {
+            tokens: 0.0,
+            at: Timestamp::from_millis(at),
+            size,
+        };
+        let owner = |number: u128| Owner::Agent(AgentId::from_bytes(number.to_be_bytes()));
+        let mut levels = Levels {
+            known: HashMap::new(),
+            sweep_at: SWEEP_AT_LEAST,
+        };
+        let all = (0..SWEEP_AT_LEAST as u128 - 1)
+            .map(|number| (owner(number), level(0)))
+            .collect();
+        levels.keep(all, Timestamp::from_millis(0));
+        assert_eq!(levels.known.len(), SWEEP_AT_LEAST - 1);
+        levels.keep(
+            vec![(owner(u128::MAX), level(2_000))],
+            Timestamp::from_millis(2_000),
+        );
+        assert_eq!(levels.known.len(), 1);
+    }
 }

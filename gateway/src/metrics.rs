@@ -33,6 +33,7 @@ pub struct Metrics {
     commit_entries: Histogram,
     waiting: Gauge,
     healthy: Gauge,
+    database_bytes: Gauge,
 }
 
 impl Default for Metrics {
@@ -57,6 +58,7 @@ impl Metrics {
             commit_entries: Histogram::new(entries),
             waiting: Gauge::default(),
             healthy: Gauge::default(),
+            database_bytes: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -72,6 +74,7 @@ impl Metrics {
         registry.register("commit_seconds", "Time to make a batch durable", self.commit_seconds.clone());
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
         registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
+        registry.register("database_bytes", "Size of the database", self.database_bytes.clone());
         registry.register("ledger_healthy", "1 while the ledger can be written, 0 otherwise", self.healthy.clone());
     }
 
@@ -86,7 +89,9 @@ impl Metrics {
 
     /// Counts a refusal or a fault.
     pub fn count_refusal(&self, code: Code) {
-        self.refusals.get_or_create(&RefusalLabels { code: code.as_str() }).inc();
+        self.refusals
+            .get_or_create(&RefusalLabels { code: code.as_str() })
+            .inc();
     }
 
     /// Counts a replay.
@@ -102,7 +107,13 @@ impl Metrics {
     /// Notes how long a commit took and how much was in it.
     pub fn observe_commit(&self, entries: usize, took: Duration) {
         self.commit_seconds.observe(took.as_secs_f64());
-        self.commit_entries.observe(f64::from(u32::try_from(entries).unwrap_or(u32::MAX)));
+        self.commit_entries
+            .observe(f64::from(u32::try_from(entries).unwrap_or(u32::MAX)));
+    }
+
+    /// Notes how large the database is.
+    pub fn set_database_bytes(&self, bytes: u64) {
+        self.database_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// All metrics in the `OpenMetrics` text format.

@@ -19,17 +19,35 @@ pub async fn healthz() -> &'static str {
 /// `GET /readyz`: the ledger can be written, as far as the last attempt showed, and read, which is tried now.
 pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
     gateway.store.entries(TenantId::SYSTEM, 1, 1).await?;
-    if gateway.sequencer.is_healthy() { Ok("ready\n") } else { Err(Refusal::ledger_unavailable()) }
+    if gateway.sequencer.is_healthy() {
+        Ok("ready\n")
+    } else {
+        Err(Refusal::ledger_unavailable())
+    }
 }
 
 /// `GET /metrics`: what was counted.
 pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
-    let text = gateway.metrics.render(gateway.sequencer.waiting(), gateway.sequencer.is_healthy());
+    // Metrics are wanted most when the database is in trouble: the last known size will do then.
+    if let Ok(bytes) = gateway.store.size_bytes().await {
+        gateway.metrics.set_database_bytes(bytes);
+    }
+    let text = gateway
+        .metrics
+        .render(gateway.sequencer.waiting(), gateway.sequencer.is_healthy());
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], text).into_response()
+    (
+        [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))],
+        text,
+    )
+        .into_response()
 }
 
 /// `GET /openapi.json`: the contract.
 pub async fn openapi() -> Response {
-    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], OPENAPI).into_response()
+    (
+        [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))],
+        OPENAPI,
+    )
+        .into_response()
 }

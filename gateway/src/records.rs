@@ -5,7 +5,7 @@
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
 //! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
-//! - [`query`], [`reader`], `range`: what these endpoints share.
+//! - [`reader`], `range`: what these endpoints share.
 
 mod audit;
 pub mod decisions;
@@ -13,8 +13,7 @@ pub mod events;
 pub mod export;
 pub mod head;
 mod line;
-pub mod query;
-mod range;
+pub mod range;
 pub mod reader;
 pub mod receipts;
 mod told;

@@ -8,6 +8,7 @@
 //! - [`canonicalize`]: bytes of a request to canonical text, without a tree between them
 //! - [`of`]: the same for a value that serde can serialize
 //! - [`ObjectWriter`]: an object whose keys are known when the program is written, built in canonical order
+//! - [`read`]: a shape from a text, with errors that name the place
 //! - [`Digest`]: SHA-256, printed as `sha256:<64 hex>`
 
 mod canonical;
@@ -15,13 +16,16 @@ mod digest;
 mod error;
 mod number;
 mod order;
+mod read;
 mod scan;
+mod strict;
 mod text;
 mod writer;
 
 pub use crate::canonical::{Canonical, of};
 pub use crate::digest::{Digest, DigestError};
 pub use crate::error::{Error, ErrorKind};
+pub use crate::read::{ReadError, read};
 pub use crate::scan::{Limits, canonicalize};
 pub use crate::text::write_string;
 pub use crate::writer::ObjectWriter;

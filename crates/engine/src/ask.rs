@@ -18,36 +18,24 @@ const SOURCES_MAX: usize = 256;
 const UNIT_BYTES_MAX: usize = 64;
 /// The shortest and longest life of what an ask holds, in milliseconds: one second to one day.
 const TTL_MS: std::ops::RangeInclusive<u64> = 1_000..=86_400_000;
+/// The largest amount: beyond 2^53 − 1 canonical JSON rounds, and what is reserved would not be what was asked.
+pub const AMOUNT_MAX: i64 = (1 << 53) - 1;
 /// What is hashed names its own format, so that no other text can be taken for an action.
 const ACTION_TYPE: &str = "countersign.action/1";
 
-/// Why a body is not an ask.
+/// Why a body is not an ask: where, what, and whether it is a member that the contract does not know, which could be a
+/// misspelt one that was meant to make the ask stricter.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// A member that the contract does not know: it could be a misspelt one that was meant to make the ask stricter.
-    #[error("unknown field at `{pointer}`: {detail}")]
-    UnknownField {
-        /// Where, as a JSON Pointer (RFC 6901).
-        pointer: String,
-        /// What was found, and what could stand there.
-        detail: String,
-    },
-    /// A member is missing or has the wrong type or value.
-    #[error("`{pointer}`: {detail}")]
-    InvalidField {
-        /// Where, as a JSON Pointer (RFC 6901).
-        pointer: String,
-        /// What is wrong with it.
-        detail: String,
-    },
-}
+#[error(transparent)]
+pub struct AskError(#[from] pub canon::ReadError);
 
 impl AskError {
     fn invalid(pointer: &str, detail: impl Into<String>) -> Self {
-        Self::InvalidField {
+        Self(canon::ReadError {
             pointer: pointer.to_owned(),
             detail: detail.into(),
-        }
+            is_unknown_field: false,
+        })
     }
 }
 
@@ -198,7 +186,7 @@ struct Trace {
 impl Ask {
     /// Reads an ask from its canonical text.
     pub fn parse(text: &Canonical) -> Result<Self, AskError> {
-        let body: Body<'_> = serde_json::from_str(text.as_str()).map_err(|_| locate(text.as_str()))?;
+        let body: Body<'_> = canon::read(text.as_str())?;
         body.check()?;
         let agent = body.agent.unwrap_or(AgentClaim {
             id: None,
@@ -304,32 +292,12 @@ fn check_estimate(estimate: &Estimate) -> Result<(), AskError> {
         let detail = format!("should have 1 to {UNIT_BYTES_MAX} bytes and no control characters");
         return Err(AskError::invalid("/estimate/unit", detail));
     }
-    if estimate.amount < 0 {
-        return Err(AskError::invalid("/estimate/amount", "should not be negative"));
+    if !(0..=AMOUNT_MAX).contains(&estimate.amount) {
+        let detail =
+            format!("should be from 0 to {AMOUNT_MAX}, the largest whole number that JSON keeps exact");
+        return Err(AskError::invalid("/estimate/amount", detail));
     }
     Ok(())
-}
-
-/// Reads a body that is known to be wrong once more, to say where. Off the hot path on purpose: it costs twice.
-fn locate(text: &str) -> AskError {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let Err(error) = serde_path_to_error::deserialize::<_, Body<'_>>(&mut deserializer) else {
-        return AskError::invalid("", "the body is not an ask");
-    };
-    let pointer = error.path().iter().fold(String::new(), |pointer, segment| {
-        pointer + "/" + &segment.to_string().replace('~', "~0").replace('/', "~1")
-    });
-    let message = error.into_inner().to_string();
-    // The position that serde names is one in the canonical text, which the caller never saw.
-    let detail = message
-        .rsplit_once(" at line ")
-        .map_or(message.as_str(), |(detail, _)| detail)
-        .to_owned();
-    if detail.starts_with("unknown field") {
-        AskError::UnknownField { pointer, detail }
-    } else {
-        AskError::InvalidField { pointer, detail }
-    }
 }
 
 impl FrozenAction {

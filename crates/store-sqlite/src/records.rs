@@ -3,6 +3,7 @@
 use crate::decode::Place;
 use crate::{SqliteStore, connect, entry, search, unavailable};
 use async_trait::async_trait;
+use ledger::Head;
 use model::{AgentId, DecisionId, TenantId, Timestamp};
 use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
 
@@ -87,12 +88,43 @@ impl Records for SqliteStore {
         self.read(self.read_receipt(tenant, id)).await
     }
 
+    async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
+        self.read(self.read_head(tenant)).await
+    }
+
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         self.read(self.read_size()).await
     }
 }
 
 impl SqliteStore {
+    async fn read_head(&self, tenant: TenantId) -> Result<Head, StoreError> {
+        let tenant_id = &tenant.as_bytes()[..];
+        let row = sqlx::query!(
+            r#"SELECT
+                   tenant_no AS "tenant_no!",
+                   head_seq,
+                   head_hash
+               FROM tenants
+               WHERE tenant_id = ?1"#,
+            tenant_id,
+        )
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(unavailable)?;
+        let Some(row) = row else {
+            return Ok(Head::GENESIS);
+        };
+        let place = Place {
+            table: "tenants",
+            row: row.tenant_no,
+        };
+        Ok(Head {
+            seq: place.unsigned("head_seq", row.head_seq)?,
+            hash: place.digest("head_hash", row.head_hash)?,
+        })
+    }
+
     async fn read_entries(
         &self,
         tenant: TenantId,

@@ -8,6 +8,7 @@ use crate::{
     StoreError, StoredDecision, StoredEntry, StoredTenant,
 };
 use async_trait::async_trait;
+use ledger::Head;
 use model::{DecisionId, TenantId};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,6 +131,10 @@ impl<S: Store + ?Sized> Journal for FaultyStore<S> {
 
 #[async_trait]
 impl<S: Store + ?Sized> Records for FaultyStore<S> {
+    async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
+        self.read()?.head(tenant).await
+    }
+
     async fn entries(
         &self,
         tenant: TenantId,

@@ -74,6 +74,10 @@ pub trait Journal: Send + Sync {
 /// many has a limit, and none keeps a read transaction open between calls. Errors: [`StoreError`]; absence is `None`.
 #[async_trait]
 pub trait Records: Send + Sync {
+    /// Where a tenant's chain ends, as the last commit wrote it down beside the chain; [`Head::GENESIS`] if there is no
+    /// such tenant.
+    async fn head(&self, tenant: TenantId) -> Result<Head, StoreError>;
+
     /// Entries of a tenant's chain from `from_seq` on, in order, at most `limit`.
     async fn entries(
         &self,

@@ -62,15 +62,20 @@ impl Item {
 }
 
 fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
-    let body: Body<'_> = crate::http::json::from_text(text.as_str())?;
+    let body: Body<'_> = canon::read(text.as_str())?;
     if body.asks.is_empty() || body.asks.len() > ASKS_MAX {
-        return Err(Refusal::new(Code::InvalidField, format!("`asks` has 1 to {ASKS_MAX} items")));
+        return Err(Refusal::new(
+            Code::InvalidField,
+            format!("`asks` has 1 to {ASKS_MAX} items"),
+        ));
     }
     Ok(body
         .asks
         .into_iter()
         .map(|ask| {
-            let ask = text.value_within(ask.get()).expect("a raw value borrows from the text it was read from");
+            let ask = text
+                .value_within(ask.get())
+                .expect("a raw value borrows from the text it was read from");
             Ok(Ask::parse(&ask)?)
         })
         .collect())
@@ -80,7 +85,11 @@ impl Gateway {
     /// Judges every ask that has no answer yet. Returns those that must be recorded, with their places.
     fn decide_each(&self, caller: &AgentCaller, items: &mut [Item]) -> Vec<(usize, Ready)> {
         let mut waiting = Vec::new();
-        for (place, item) in items.iter_mut().enumerate().filter(|(_, item)| item.answer.is_none()) {
+        for (place, item) in items
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, item)| item.answer.is_none())
+        {
             let step = match &item.ask {
                 Ok(ask) => self.decide(caller, ask, &mut item.admitted),
                 Err(refusal) => Err(refusal.clone()),
@@ -101,8 +110,10 @@ impl Gateway {
         items: &mut [Item],
         waiting: Vec<(usize, Ready)>,
     ) -> Result<(), Refusal> {
-        let (places, proposals): (Vec<_>, Vec<_>) =
-            waiting.into_iter().map(|(place, ready)| ((place, ready.reason, ready.replay), ready.proposal)).unzip();
+        let (places, proposals): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .map(|(place, ready)| ((place, ready.reason, ready.replay), ready.proposal))
+            .unzip();
         let recorded = self.sequencer.record_all(proposals).await?;
         for ((place, reason, replay), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];

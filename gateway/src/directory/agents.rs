@@ -5,11 +5,12 @@ mod tools_field;
 use super::{Clearable, change, check_registered, facts, find_agent, page, put, read, sent};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
+use crate::http::{Code, Created, Json, ListQuery, Page, Refusal, TenantCaller};
 use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use engine::EntryKind;
 use model::{Agent, AgentId, Attributes, Directory, Name, Noun, RiskTier, Standing, Timestamp, ToolAccess};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tools_field::ToolsField;
@@ -52,8 +53,13 @@ pub struct AgentPatch {
 
 /// Which agents are listed.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AgentFilter {
     status: Option<Status>,
+    #[serde(rename = "limit")]
+    _limit: Option<IgnoredAny>,
+    #[serde(rename = "cursor")]
+    _cursor: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -163,11 +169,13 @@ pub async fn create(
 pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-    Query(query): Query<PageQuery>,
-    Query(filter): Query<AgentFilter>,
+    query: ListQuery<AgentFilter>,
 ) -> Result<Json<Page<AgentView>>, Refusal> {
     let tenant = read(&gateway, &caller)?;
-    page(&tenant.directory.agents, &query, |agent| filter.keeps(agent)).map(Json)
+    page(&tenant.directory.agents, &query.page, |agent| {
+        query.filter.keeps(agent)
+    })
+    .map(Json)
 }
 
 /// `GET /v1/agents/{id}`

@@ -8,10 +8,10 @@
 mod listing;
 
 use super::tools::check_count;
-use super::{OptionalJson, Upserted, change, facts, find_tool, new_name};
+use super::{Upserted, change, facts, find_tool, new_name};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{CanonicalBody, Code, Json, Refusal, TenantCaller};
+use crate::http::{CanonicalBody, Code, Json, OptionalJson, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use canon::Digest;

@@ -7,9 +7,9 @@
 use super::{check_future, check_in_use, facts, page, put};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
+use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
 use model::{ApiKey, Directory, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Timestamp, Write};

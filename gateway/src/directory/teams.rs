@@ -3,9 +3,9 @@
 use super::{Upserted, change, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Refusal, TenantCaller};
+use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
 use model::{Attributes, Directory, Name, Noun, Team, Write};

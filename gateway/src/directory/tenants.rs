@@ -5,9 +5,9 @@
 use super::{check_in_use, facts, is_in_use, put};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, KeyCaller, Page, PageQuery, Refusal, json};
+use crate::http::{Code, Created, Json, KeyCaller, Page, PageQuery, Query, Refusal};
 use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
 use model::{Directory, Name, Noun, Settings, Standing, Tenant, TenantId, Timestamp, Write};
@@ -205,7 +205,7 @@ fn read_settings(members: &Map<String, Value>) -> Result<Settings, Refusal> {
     struct Place {
         settings: Settings,
     }
-    json::from_text::<Place>(&json!({"settings": members}).to_string()).map(|place| place.settings)
+    Ok(canon::read::<Place>(&json!({"settings": members}).to_string())?.settings)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! `/v1/agents/{id}/tokens`: what agents sign in with. Several may work at once, so that they can be rotated without a gap.
 
-use super::{OptionalJson, change, check_future, facts, find_agent, read};
+use super::{change, check_future, facts, find_agent, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
+use crate::http::{Code, Created, Json, OptionalJson, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
 use model::standing::RevokedForGood;

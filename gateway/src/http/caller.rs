@@ -75,7 +75,11 @@ pub struct TenantCaller {
 impl AgentCaller {
     /// The agent as it is now, if its token still works.
     pub fn refresh(&self, tenant: &TenantSnapshot, now: model::Timestamp) -> Result<Arc<Agent>, Refusal> {
-        let token = tenant.directory.tokens.get(&self.token).filter(|token| !token.has_expired(now));
+        let token = tenant
+            .directory
+            .tokens
+            .get(&self.token)
+            .filter(|token| !token.has_expired(now));
         let agent = token.and_then(|_| tenant.directory.agents.get(&self.agent.id));
         agent.cloned().ok_or_else(unknown_credential)
     }
@@ -100,7 +104,12 @@ pub async fn layer(
     }
 }
 
-fn admit(gateway: &Gateway, snapshot: &Snapshot, access: Access, request: &mut Request) -> Result<(), Refusal> {
+fn admit(
+    gateway: &Gateway,
+    snapshot: &Snapshot,
+    access: Access,
+    request: &mut Request,
+) -> Result<(), Refusal> {
     let caller = identify(gateway, snapshot, request.headers())?;
     match (&caller, access) {
         (Caller::Agent(agent), Access::Agent | Access::AgentOrRoles(_)) => {
@@ -141,19 +150,35 @@ fn admit(gateway: &Gateway, snapshot: &Snapshot, access: Access, request: &mut R
 
 fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Result<Caller, Refusal> {
     let secret = bearer(headers)?;
-    let credential = snapshot.credential(&Digest::of(secret.as_bytes())).ok_or_else(|| malformed_or_unknown(secret))?;
+    let credential = snapshot
+        .credential(&Digest::of(secret.as_bytes()))
+        .ok_or_else(|| malformed_or_unknown(secret))?;
     let now = gateway.clock.now();
     let (Credential::Agent { tenant, .. } | Credential::Key { tenant, .. }) = credential;
     let directory = snapshot.tenant(tenant).map(|tenant| &tenant.directory);
-    let directory = directory.filter(|directory| directory.tenant.deleted_at.is_none()).ok_or_else(unknown_credential)?;
+    let directory = directory
+        .filter(|directory| directory.tenant.deleted_at.is_none())
+        .ok_or_else(unknown_credential)?;
     match credential {
         Credential::Agent { agent, token, .. } => {
-            directory.tokens.get(&token).filter(|token| !token.has_expired(now)).ok_or_else(unknown_credential)?;
-            let agent = directory.agents.get(&agent).cloned().ok_or_else(unknown_credential)?;
+            directory
+                .tokens
+                .get(&token)
+                .filter(|token| !token.has_expired(now))
+                .ok_or_else(unknown_credential)?;
+            let agent = directory
+                .agents
+                .get(&agent)
+                .cloned()
+                .ok_or_else(unknown_credential)?;
             Ok(Caller::Agent(AgentCaller { tenant, agent, token }))
         }
         Credential::Key { key, .. } => {
-            let key = directory.keys.get(&key).filter(|key| !key.has_expired(now)).cloned();
+            let key = directory
+                .keys
+                .get(&key)
+                .filter(|key| !key.has_expired(now))
+                .cloned();
             Ok(Caller::Key(KeyCaller {
                 key: key.ok_or_else(unknown_credential)?,
             }))
@@ -162,12 +187,17 @@ fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Resu
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
-    let value = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let value = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
     let (scheme, secret) = value.and_then(|value| value.split_once(' ')).unwrap_or_default();
     if scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty() {
         return Ok(secret.trim());
     }
-    Err(Refusal::new(Code::InvalidToken, "send the header `Authorization: Bearer` and your credential"))
+    Err(Refusal::new(
+        Code::InvalidToken,
+        "send the header `Authorization: Bearer` and your credential",
+    ))
 }
 
 /// Tells a mistyped credential from one that does not work, without a word of it.
@@ -179,7 +209,10 @@ fn malformed_or_unknown(secret: &str) -> Refusal {
 }
 
 fn unknown_credential() -> Refusal {
-    Refusal::new(Code::InvalidToken, "this credential is unknown, has expired or was deleted")
+    Refusal::new(
+        Code::InvalidToken,
+        "this credential is unknown, has expired or was deleted",
+    )
 }
 
 fn forbidden(access: Access) -> Refusal {
@@ -201,13 +234,18 @@ fn tenant_of(
     roles: &'static [Role],
     headers: &HeaderMap,
 ) -> Result<TenantId, Refusal> {
-    let named = headers.get(COUNTERSIGN_TENANT).map(|value| value.to_str().unwrap_or_default());
+    let named = headers
+        .get(COUNTERSIGN_TENANT)
+        .map(|value| value.to_str().unwrap_or_default());
     if caller.key.role == Role::Operator {
         let Some(named) = named else {
             let detail = "an operator names the tenant with the header `Countersign-Tenant: tnt_…`";
             return Err(Refusal::new(Code::TenantRequired, detail));
         };
-        let tenant = named.parse().ok().filter(|tenant| snapshot.tenant(*tenant).is_some());
+        let tenant = named
+            .parse()
+            .ok()
+            .filter(|tenant| snapshot.tenant(*tenant).is_some());
         return tenant.ok_or_else(|| Refusal::not_found("tenant", named));
     }
     if !roles.contains(&caller.key.role) {

@@ -2,14 +2,14 @@
 
 use super::refusal::{Code, Refusal};
 use crate::gateway::Gateway;
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use canon::Canonical;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The deepest nesting of a body.
@@ -40,7 +40,23 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Json<T> {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
-        from_text(text.as_str()).map(Self)
+        Ok(Self(canon::read(text.as_str())?))
+    }
+}
+
+/// A JSON body that may be left out, where every member of it may be.
+pub struct OptionalJson<T>(pub T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<Gateway>> for OptionalJson<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
+        if request.body().is_end_stream() {
+            return Ok(Self(T::default()));
+        }
+        Json::from_request(request, gateway)
+            .await
+            .map(|Json(body)| Self(body))
     }
 }
 
@@ -60,8 +76,14 @@ impl<T: Serialize> IntoResponse for Created<T> {
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default();
+    let content_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let media_type = content_type
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default();
     let media_type = media_type.trim().to_ascii_lowercase();
     if media_type == "application/json" || media_type.ends_with("+json") {
         return Ok(());
@@ -71,9 +93,20 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 async fn read(request: Request, bytes_max: usize) -> Result<Bytes, Refusal> {
-    let too_large = || Refusal::new(Code::BodyTooLarge, format!("a body has at most {bytes_max} bytes"));
-    let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    if announced.and_then(|length| length.parse::<usize>().ok()).is_some_and(|length| length > bytes_max) {
+    let too_large = || {
+        Refusal::new(
+            Code::BodyTooLarge,
+            format!("a body has at most {bytes_max} bytes"),
+        )
+    };
+    let announced = request
+        .headers()
+        .get(header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    if announced
+        .and_then(|length| length.parse::<usize>().ok())
+        .is_some_and(|length| length > bytes_max)
+    {
         return Err(too_large());
     }
     axum::body::to_bytes(request.into_body(), bytes_max)
@@ -94,63 +127,16 @@ const REJECTION_BYTES_MAX: usize = 4_096;
 /// Turns what axum says about a path or a query into a problem like every other.
 pub async fn readable_rejections(request: Request, next: Next) -> Response {
     let response = next.run(request).await;
-    let is_text = response.headers().get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/plain"));
+    let is_text = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes().starts_with(b"text/plain"));
     if !response.status().is_client_error() || !is_text {
         return response;
     }
-    let text = axum::body::to_bytes(response.into_body(), REJECTION_BYTES_MAX).await.unwrap_or_default();
+    let text = axum::body::to_bytes(response.into_body(), REJECTION_BYTES_MAX)
+        .await
+        .unwrap_or_default();
     let detail = String::from_utf8_lossy(&text).into_owned();
     Refusal::new(Code::InvalidParameter, detail).into_response()
-}
-
-/// Reads a shape from JSON text. The error names the field.
-pub fn from_text<'de, T: Deserialize<'de>>(text: &'de str) -> Result<T, Refusal> {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let message = error.into_inner().to_string();
-        // The position that serde names is one in the canonical text, which the caller never saw.
-        let detail = message.rsplit_once(" at line ").map_or(message.as_str(), |(detail, _)| detail);
-        let code = if detail.starts_with("unknown field") { Code::UnknownField } else { Code::InvalidField };
-        let place = if path == "." { "the body".to_owned() } else { format!("`{path}`") };
-        Refusal::new(code, format!("{place}: {detail}"))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(serde::Deserialize, Debug)]
-    #[serde(deny_unknown_fields)]
-    struct Shape {
-        #[expect(dead_code, reason = "only its shape matters")]
-        inner: Inner,
-    }
-
-    #[derive(serde::Deserialize, Debug)]
-    #[serde(deny_unknown_fields)]
-    struct Inner {
-        #[expect(dead_code, reason = "only its shape matters")]
-        count: u32,
-    }
-
-    fn refusal(text: &str) -> String {
-        let refusal = from_text::<Shape>(text).unwrap_err();
-        let problem: serde_json::Value = serde_json::from_str(&refusal.to_problem("r")).unwrap();
-        format!("{}: {}", problem["code"].as_str().unwrap(), problem["detail"].as_str().unwrap())
-    }
-
-    #[test]
-    fn an_error_names_the_field() {
-        assert_eq!(
-            refusal(r#"{"inner":{"count":"three"}}"#),
-            "invalid_field: `inner.count`: invalid type: string \"three\", expected u32"
-        );
-        assert_eq!(
-            refusal(r#"{"inner":{"count":3,"cuont":4}}"#),
-            "unknown_field: `inner.cuont`: unknown field `cuont`, expected `count`"
-        );
-        assert_eq!(refusal("{}"), "invalid_field: the body: missing field `inner`");
-    }
 }

@@ -13,9 +13,10 @@ const LIMIT_MAX: u16 = 500;
 
 /// What a caller says about the page it wants.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PageQuery {
-    limit: Option<NonZeroU16>,
-    cursor: Option<String>,
+    pub(super) limit: Option<NonZeroU16>,
+    pub(super) cursor: Option<String>,
 }
 
 /// One page.
@@ -32,15 +33,23 @@ impl PageQuery {
     pub fn limit(&self) -> Result<usize, Refusal> {
         match self.limit.map_or(LIMIT_DEFAULT, NonZeroU16::get) {
             limit if limit <= LIMIT_MAX => Ok(usize::from(limit)),
-            _ => Err(Refusal::new(Code::InvalidParameter, format!("`limit` is a number from 1 to {LIMIT_MAX}"))),
+            _ => Err(Refusal::new(
+                Code::InvalidParameter,
+                format!("`limit` is a number from 1 to {LIMIT_MAX}"),
+            )),
         }
     }
 
     /// The key after which the page begins.
     pub fn after<K: std::str::FromStr>(&self) -> Result<Option<K>, Refusal> {
-        let Some(cursor) = &self.cursor else { return Ok(None) };
+        let Some(cursor) = &self.cursor else {
+            return Ok(None);
+        };
         cursor.parse().map(Some).map_err(|_| {
-            Refusal::new(Code::InvalidParameter, "`cursor` is not the `next_cursor` of a page of this list")
+            Refusal::new(
+                Code::InvalidParameter,
+                "`cursor` is not the `next_cursor` of a page of this list",
+            )
         })
     }
 }

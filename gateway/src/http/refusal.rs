@@ -189,7 +189,10 @@ impl Refusal {
     pub fn render(&self, request_id: &str) -> Response {
         let mut response = (self.0.code.status(), self.to_problem(request_id)).into_response();
         let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
         if self.0.code == Code::InvalidToken {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -224,13 +227,20 @@ impl From<engine::Refusal> for Refusal {
     }
 }
 
-impl From<engine::AskError> for Refusal {
-    fn from(error: engine::AskError) -> Self {
-        let code = match error {
-            engine::AskError::UnknownField { .. } => Code::UnknownField,
-            engine::AskError::InvalidField { .. } => Code::InvalidField,
+impl From<canon::ReadError> for Refusal {
+    fn from(error: canon::ReadError) -> Self {
+        let code = if error.is_unknown_field {
+            Code::UnknownField
+        } else {
+            Code::InvalidField
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<engine::AskError> for Refusal {
+    fn from(error: engine::AskError) -> Self {
+        error.0.into()
     }
 }
 
@@ -249,7 +259,10 @@ impl From<model::standing::RevokedForGood> for Refusal {
 /// Reading from storage failed. It is logged here, once; the caller learns only that it failed.
 impl From<store::StoreError> for Refusal {
     fn from(error: store::StoreError) -> Self {
-        tracing::error!(error = &error as &dyn std::error::Error, "the ledger could not be read");
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "the ledger could not be read"
+        );
         Self::ledger_unavailable()
     }
 }
@@ -277,6 +290,9 @@ mod tests {
     fn a_401_says_how_to_sign_in() {
         let response = Refusal::new(Code::InvalidToken, "no").render("req-7");
         assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
-        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+        assert_eq!(
+            response.headers()[header::CONTENT_TYPE],
+            "application/problem+json"
+        );
     }
 }

@@ -4,7 +4,6 @@
 //! It reads a chunk at a time, holds no read transaction between chunks, and its memory does not grow with the range.
 //! That the head itself was not rewritten together with the chain, only a head or a receipt kept elsewhere can show.
 
-use super::head;
 use super::line::Readable;
 use super::told::{self, Told};
 use ledger::{Head, Verifier};
@@ -160,7 +159,7 @@ impl Audit<'_> {
         else {
             return Ok(Ok(()));
         };
-        let now = head::of(self.store, self.tenant).await?;
+        let now = self.store.head(self.tenant).await?;
         if behind.seq <= now.seq {
             return Ok(Ok(()));
         }

@@ -2,9 +2,9 @@
 //!
 //! A decision is shown as its ledger entry tells it. Parameters are not in there, only their digest.
 
-use super::query::{ListQuery, invalid};
 use super::reader::Reader;
 use crate::gateway::Gateway;
+use crate::http::query::{ListQuery, invalid};
 use crate::http::{Json, Page, Refusal};
 use axum::extract::{Path, State};
 use canon::Digest;

@@ -1,7 +1,7 @@
 //! `GET /v1/audit/events`: the entries of the ledger, oldest first, whole.
 
-use super::query::{ListQuery, invalid};
 use crate::gateway::Gateway;
+use crate::http::query::{ListQuery, invalid};
 use crate::http::{Json, Page, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::State;

@@ -3,11 +3,10 @@
 //! It is read a chunk at a time while the caller takes it in, so a slow caller costs one chunk of memory and holds
 //! nothing open in the store. What fails midway breaks the response off: a file never looks whole when it is not.
 
-use super::head;
 use super::line::Readable;
-use super::query::Query;
 use super::range::Range;
 use crate::gateway::Gateway;
+use crate::http::query::Query;
 use crate::http::{Refusal, TenantCaller};
 use axum::Extension;
 use axum::body::Body;
@@ -42,7 +41,7 @@ pub async fn export(
     Extension(caller): Extension<TenantCaller>,
     Query(range): Query<Range>,
 ) -> Result<Response, Refusal> {
-    let head = head::of(&*gateway.store, caller.tenant).await?;
+    let head = gateway.store.head(caller.tenant).await?;
     let range = range.within(head.seq)?;
     let rest = Rest {
         gateway,

@@ -5,11 +5,9 @@ use crate::http::{Json, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
 use canon::Digest;
-use ledger::Head;
 use model::TenantId;
 use serde::Serialize;
 use std::sync::Arc;
-use store::{Store, StoreError};
 
 /// The end of a chain. An empty one ends at seq 0 with a hash of zeros.
 #[derive(Debug, Serialize)]
@@ -24,17 +22,10 @@ pub async fn show(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
 ) -> Result<Json<LedgerHead>, Refusal> {
-    let head = of(&*gateway.store, caller.tenant).await?;
+    let head = gateway.store.head(caller.tenant).await?;
     Ok(Json(LedgerHead {
         tenant: caller.tenant,
         seq: head.seq,
         hash: head.hash,
     }))
-}
-
-/// The head that the last commit wrote down, beside the chain and not taken from it: that is how a cut tail is noticed.
-pub(super) async fn of(store: &dyn Store, tenant: TenantId) -> Result<Head, StoreError> {
-    let tenants = store.load().await?;
-    let found = tenants.into_iter().find(|stored| stored.tenant == tenant);
-    Ok(found.map_or(Head::GENESIS, |stored| stored.head))
 }

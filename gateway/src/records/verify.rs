@@ -1,10 +1,9 @@
 //! `POST /v1/ledger/verify`: whether what is stored is what was recorded. What that means stands in the module `audit`.
 
 use super::audit::{Audit, Fault, Findings};
-use super::head;
 use super::range::Range;
 use crate::gateway::Gateway;
-use crate::http::{Json, Refusal, TenantCaller};
+use crate::http::{Json, OptionalJson, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
 use ledger::Head;
@@ -27,10 +26,10 @@ pub struct Verification {
 pub async fn verify(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-    Json(range): Json<Range>,
+    OptionalJson(range): OptionalJson<Range>,
 ) -> Result<Json<Verification>, Refusal> {
     let store = &*gateway.store;
-    let head = head::of(store, caller.tenant).await?;
+    let head = store.head(caller.tenant).await?;
     let seqs = range.within(head.seq)?;
     let audit = Audit {
         store,

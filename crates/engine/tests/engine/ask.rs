@@ -2,7 +2,7 @@
 
 use crate::support::{ask, ask_json, canonical};
 use canon::Digest;
-use engine::{Ask, AskError, Mode};
+use engine::{Ask, Mode};
 use model::Trust;
 use serde_json::{Value, json};
 
@@ -74,24 +74,21 @@ fn a_field_that_nobody_knows_is_refused_wherever_it_is() {
     for (members, message) in [
         (
             json!({"aproval_id": "x"}),
-            "unknown field at `/aproval_id`: unknown field `aproval_id`",
+            "`/aproval_id`: unknown field `aproval_id`",
         ),
         (
             json!({"tool_call": {"mutate_state": true}}),
-            "unknown field at `/tool_call/mutate_state`: unknown field",
+            "`/tool_call/mutate_state`: unknown field",
         ),
-        (
-            json!({"context": {"v": 1}}),
-            "unknown field at `/context/v`: unknown field `v`",
-        ),
+        (json!({"context": {"v": 1}}), "`/context/v`: unknown field `v`"),
         (
             json!({"user": {"id": "u", "role": "admin"}}),
-            "unknown field at `/user/role`: unknown field `role`",
+            "`/user/role`: unknown field `role`",
         ),
     ] {
         let body = ask_json("read", members);
         let error = Ask::parse(&canonical(&body)).unwrap_err();
-        assert!(matches!(error, AskError::UnknownField { .. }));
+        assert!(error.0.is_unknown_field);
         assert!(error.to_string().starts_with(message), "{error}");
     }
 }
@@ -137,7 +134,7 @@ fn a_wrong_or_missing_field_is_named() {
         ),
         (
             json!({"estimate": {"unit": "USD", "amount": -1}}),
-            "`/estimate/amount`: should not be negative",
+            "`/estimate/amount`: should be from 0 to 9007199254740991",
         ),
         (
             json!({"estimate": {"unit": "USD", "amount": 1.5}}),
@@ -154,7 +151,38 @@ fn a_wrong_or_missing_field_is_named() {
     }
     assert_eq!(
         error(&json!({"context": {"source_trust": "unknown"}})),
-        "``: missing field `tool_call`"
+        "the body: missing field `tool_call`"
     );
-    assert_eq!(error(&json!([])).split(':').next(), Some("``"));
+}
+
+#[test]
+fn an_ask_cannot_be_spelt_without_naming_its_members() {
+    let whole = json!([
+        null,
+        ["github", "read", null, null, {}],
+        ["unknown", null, null, null, null],
+        null,
+        null,
+        null,
+        null,
+        null,
+        null,
+        null
+    ]);
+    assert_eq!(error(&whole), "the body: invalid type: array, expected an object");
+    let part =
+        json!({"tool_call": ["github", "read", null, null, {}], "context": {"source_trust": "unknown"}});
+    assert_eq!(
+        error(&part),
+        "`/tool_call`: invalid type: array, expected an object"
+    );
+}
+
+#[test]
+fn an_amount_that_json_would_round_is_refused() {
+    let message = error_with(json!({"estimate": {"unit": "USD", "amount": 9_007_199_254_740_993_i64}}));
+    assert!(
+        message.starts_with("`/estimate/amount`: should be from 0 to 9007199254740991"),
+        "{message}"
+    );
 }

@@ -3,8 +3,26 @@
 use super::sample::{Ask, Chain, decision_id, name, receipt};
 use super::{Fixture, commit};
 use crate::{Batch, DecisionFilter};
+use ledger::Head;
 use model::{ReasonCode, TenantId, Timestamp};
 use std::sync::Arc;
+
+/// Each tenant has its own, and one that nobody knows has the beginning.
+pub async fn the_head_is_where_the_last_commit_left_it(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    commit(&*store, &Chain::new(2).decisions(5)).await;
+    for _ in 0..2 {
+        let batch = chain.decisions(3);
+        let expected = batch.advances[0].to;
+        commit(&*store, &batch).await;
+        assert_eq!(store.head(chain.tenant).await.unwrap(), expected);
+    }
+    assert_eq!(
+        store.head(TenantId::from_bytes([9; 16])).await.unwrap(),
+        Head::GENESIS
+    );
+}
 
 /// From anywhere, never more than asked for, and nothing beyond the end.
 pub async fn entries_come_in_order_and_within_the_limit(fixture: &dyn Fixture) {

@@ -3,7 +3,7 @@
 //! The protocol is extensible, so members that are not known here are let pass; they count in the digest of a definition.
 
 use crate::directory::tools::check_schema;
-use crate::http::{Code, Refusal, json};
+use crate::http::{Code, Refusal};
 use canon::Digest;
 use model::{Name, Risk, ToolAction};
 use serde::Deserialize;
@@ -78,7 +78,7 @@ impl Listing {
     /// Reads a body that is canonical JSON, so that what stands in it is what is hashed.
     pub(super) fn read(body: &str) -> Result<Self, Refusal> {
         let text = result_text(body)?;
-        let list: ListToolsResult = json::from_text(text)?;
+        let list: ListToolsResult = canon::read(text)?;
         let texts: Texts<'_> = serde_json::from_str(text).map_err(|_| not_a_list())?;
         let mut actions = BTreeMap::new();
         for (place, (definition, text)) in list.tools.into_iter().zip(texts.tools).enumerate() {

@@ -1,10 +1,12 @@
 //! Query parameters, all of which must be known: a misspelt filter that is ignored would answer another question.
 
-use crate::http::{Code, PageQuery, Refusal};
+use super::page::PageQuery;
+use super::refusal::{Code, Refusal};
 use axum::extract::{FromRequestParts, Query as Lenient};
 use axum::http::Uri;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use std::num::NonZeroU16;
 
 /// What `axum` says before it says what is wrong.
 const PREAMBLE: &str = "Failed to deserialize query string: ";
@@ -18,6 +20,22 @@ pub struct ListQuery<T> {
     pub filter: T,
     /// Which page it is.
     pub page: PageQuery,
+}
+
+/// Which page it is, beside parameters that `T` knows.
+#[derive(serde::Deserialize)]
+struct Place {
+    limit: Option<NonZeroU16>,
+    cursor: Option<String>,
+}
+
+impl From<Place> for PageQuery {
+    fn from(place: Place) -> Self {
+        Self {
+            limit: place.limit,
+            cursor: place.cursor,
+        }
+    }
 }
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
@@ -34,7 +52,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for ListQuery<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         Ok(Self {
             filter: read(&parts.uri)?,
-            page: read(&parts.uri)?,
+            page: read::<Place>(&parts.uri)?.into(),
         })
     }
 }

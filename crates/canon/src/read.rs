@@ -1,0 +1,182 @@
+//! Reading a shape from JSON text, strictly: a struct is an object, and an error says where and what in plain words.
+//!
+//! The text is not canonicalized here, and what the shape means is the caller's business.
+
+use serde::Deserialize;
+
+use crate::strict::Strict;
+
+/// How `serde` names the types that requests are made of, and how a person would.
+const PLAIN_WORDS: [(&str, &str); 8] = [
+    ("expected u64", "expected a whole number that is not negative"),
+    ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ("expected u16", "expected a whole number from 0 to 65535"),
+    ("expected i64", "expected a whole number"),
+    ("expected f64", "expected a number"),
+    (
+        "expected a nonzero u16",
+        "expected a whole number from 1 to 65535",
+    ),
+    ("expected any valid JSON value", "expected a value"),
+    ("expected a sequence", "expected an array"),
+];
+
+/// Why a text does not have the shape.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {detail}", self.place())]
+pub struct ReadError {
+    /// Where, as a JSON Pointer (RFC 6901); empty for the whole text.
+    pub pointer: String,
+    /// What is wrong there.
+    pub detail: String,
+    /// Whether a member is there that the shape does not know.
+    pub is_unknown_field: bool,
+}
+
+impl ReadError {
+    /// The place in words.
+    fn place(&self) -> String {
+        if self.pointer.is_empty() {
+            "the body".to_owned()
+        } else {
+            format!("`{}`", self.pointer)
+        }
+    }
+}
+
+/// Reads a shape from JSON text.
+///
+/// # Errors
+/// The text does not have the shape. It is then read a second time to say where, so only failing costs twice.
+pub fn read<'text, T: Deserialize<'text>>(text: &'text str) -> Result<T, ReadError> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = T::deserialize(Strict(&mut deserializer)).map_err(|_| locate::<T>(text))?;
+    deserializer
+        .end()
+        .map_err(|error| describe(String::new(), &error))?;
+    Ok(value)
+}
+
+fn locate<'text, T: Deserialize<'text>>(text: &'text str) -> ReadError {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    match serde_path_to_error::deserialize::<_, T>(Strict(&mut deserializer)) {
+        Ok(_) => ReadError {
+            pointer: String::new(),
+            detail: "the text does not have the expected shape".to_owned(),
+            is_unknown_field: false,
+        },
+        Err(error) => {
+            let pointer = error.path().iter().fold(String::new(), |pointer, segment| {
+                let segment = segment.to_string();
+                // An index is written `[0]` there and `0` in a JSON Pointer.
+                let index = segment.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+                let token = index.unwrap_or(&segment).replace('~', "~0").replace('/', "~1");
+                pointer + "/" + &token
+            });
+            describe(pointer, error.inner())
+        }
+    }
+}
+
+fn describe(pointer: String, error: &serde_json::Error) -> ReadError {
+    let message = error.to_string();
+    // The position is one in a text that the caller may never have seen.
+    let message = message
+        .rsplit_once(" at line ")
+        .map_or(message.as_str(), |(detail, _)| detail);
+    ReadError {
+        pointer,
+        is_unknown_field: message.starts_with("unknown field"),
+        detail: in_plain_words(message),
+    }
+}
+
+fn in_plain_words(message: &str) -> String {
+    if let Some((found, _)) = message.split_once(", expected struct ") {
+        return format!("{found}, expected an object").replace("sequence", "array");
+    }
+    let known = PLAIN_WORDS.iter().find(|(rust, _)| message.ends_with(rust));
+    known
+        .map_or_else(
+            || message.to_owned(),
+            |(rust, plain)| format!("{}{plain}", message.strip_suffix(rust).unwrap_or(message)),
+        )
+        .replace("invalid type: sequence", "invalid type: array")
+        .replace("invalid type: map", "invalid type: object")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    #[derive(Deserialize, Debug)]
+    #[serde(deny_unknown_fields)]
+    struct Shape<'a> {
+        inner: Inner,
+        list: Option<Vec<Inner>>,
+        #[serde(borrow)]
+        raw: Option<&'a RawValue>,
+    }
+
+    #[derive(Deserialize, Debug)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        count: u32,
+    }
+
+    fn error(text: &str) -> String {
+        read::<Shape<'_>>(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_has_the_shape_is_read_and_raw_values_stay_as_they_are() {
+        let shape: Shape<'_> =
+            read(r#"{"inner":{"count":3},"list":[{"count":4}],"raw":{"a":[1.50]}}"#).unwrap();
+        assert_eq!((shape.inner.count, shape.list.unwrap()[0].count), (3, 4));
+        assert_eq!(shape.raw.unwrap().get(), r#"{"a":[1.50]}"#);
+    }
+
+    #[test]
+    fn an_array_is_no_object_however_deep() {
+        assert_eq!(
+            error("[{\"count\":3}]"),
+            "the body: invalid type: array, expected an object"
+        );
+        assert_eq!(
+            error(r#"{"inner":[3]}"#),
+            "`/inner`: invalid type: array, expected an object"
+        );
+        assert_eq!(
+            error(r#"{"inner":{"count":3},"list":[[4]]}"#),
+            "`/list/0`: invalid type: array, expected an object"
+        );
+    }
+
+    #[test]
+    fn an_error_names_the_place_in_plain_words() {
+        assert_eq!(
+            error(r#"{"inner":{"count":"three"}}"#),
+            "`/inner/count`: invalid type: string \"three\", expected a whole number from 0 to 4294967295"
+        );
+        assert_eq!(
+            error(r#"{"inner":{"count":3,"cuont":4}}"#),
+            "`/inner/cuont`: unknown field `cuont`, expected `count`"
+        );
+        assert_eq!(error("{}"), "the body: missing field `inner`");
+        assert_eq!(
+            error(r#"{"inner":{"count":3}} x"#),
+            "the body: trailing characters"
+        );
+    }
+
+    #[test]
+    fn an_unknown_field_is_told_from_a_wrong_one() {
+        assert!(
+            read::<Inner>(r#"{"count":3,"x":1}"#)
+                .unwrap_err()
+                .is_unknown_field
+        );
+        assert!(!read::<Inner>("{}").unwrap_err().is_unknown_field);
+    }
+}
