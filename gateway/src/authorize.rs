@@ -16,7 +16,9 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::judge::may_act;
 use engine::proposal::Happening;
-use engine::{Ask, Conflict, Decided, Judgement, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge};
+use engine::{
+    Ask, Conflict, Decided, Judgement, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge,
+};
 use model::{Agent, DecisionId, Name, Verdict};
 use std::sync::Arc;
 use store::RequestKey;
@@ -31,7 +33,11 @@ pub struct Answer(Bytes);
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], self.0).into_response()
+        (
+            [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))],
+            self.0,
+        )
+            .into_response()
     }
 }
 
@@ -83,14 +89,20 @@ impl Gateway {
     fn decide(&self, caller: &AgentCaller, ask: &Ask, admitted: &mut bool) -> Result<Step, Refusal> {
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
-        let tenant = snapshot.tenant(caller.tenant).ok_or_else(Refusal::ledger_unavailable)?;
+        let tenant = snapshot
+            .tenant(caller.tenant)
+            .ok_or_else(Refusal::ledger_unavailable)?;
         let agent = caller.refresh(tenant, now)?;
         // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing.
         if ask.mode == Mode::DryRun {
             self.limits.probe(&tenant.directory.tenant, &agent, 1, now)?;
             return self.dry_run(tenant, &agent, ask).map(Step::Answer);
         }
-        let replay = if may_act(tenant, &agent) { Replay::Always } else { Replay::OnlyDenials };
+        let replay = if may_act(tenant, &agent) {
+            Replay::Always
+        } else {
+            Replay::OnlyDenials
+        };
         if let Some(answer) = self.replayed(caller, ask, replay)? {
             return Ok(Step::Answer(answer));
         }
@@ -100,12 +112,16 @@ impl Gateway {
         }
         let judgement = judge(tenant, &agent, ask, now)?;
         let id = DecisionId::new(now, &*self.entropy);
-        Ok(Step::Record(Ready::new(caller, tenant, &agent, ask, judgement, id, replay)))
+        Ok(Step::Record(Ready::new(
+            caller, tenant, &agent, ask, judgement, id, replay,
+        )))
     }
 
     /// The answer that was given to this ask before, if it is still at hand.
     fn replayed(&self, caller: &AgentCaller, ask: &Ask, replay: Replay) -> Result<Option<Answer>, Refusal> {
-        let Some(key) = request_key(caller, ask) else { return Ok(None) };
+        let Some(key) = request_key(caller, ask) else {
+            return Ok(None);
+        };
         match self.replays.find(&key) {
             Some(given) if given.ask != ask.digest => Err(reused()),
             Some(given) if replay == Replay::Always || given.verdict == Verdict::Deny => {
@@ -223,15 +239,24 @@ fn reused() -> Refusal {
 
 /// `Idempotency-Key` may stand for `request_id`. It is a quoted string (a Structured Field, RFC 9651) or a bare one.
 fn take_idempotency_key(ask: &mut Ask, headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(()) };
-    let invalid = |detail: String| Refusal::new(Code::InvalidParameter, format!("`Idempotency-Key`: {detail}"));
-    let text = value.to_str().map_err(|_| invalid("should be visible ASCII".to_owned()))?.trim();
-    let bare = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(());
+    };
+    let invalid =
+        |detail: String| Refusal::new(Code::InvalidParameter, format!("`Idempotency-Key`: {detail}"));
+    let text = value
+        .to_str()
+        .map_err(|_| invalid("should be visible ASCII".to_owned()))?
+        .trim();
+    let bare = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+        .unwrap_or(text);
     let key = Name::new(bare).map_err(|error| invalid(error.to_string()))?;
     match &ask.request_id {
-        Some(request_id) if *request_id != key => {
-            Err(invalid("differs from `request_id`; send one of them, or the same in both".to_owned()))
-        }
+        Some(request_id) if *request_id != key => Err(invalid(
+            "differs from `request_id`; send one of them, or the same in both".to_owned(),
+        )),
         _ => {
             ask.request_id = Some(key);
             Ok(())
@@ -244,7 +269,12 @@ fn trace_id(headers: &HeaderMap) -> Option<Name> {
     let value = headers.get(TRACEPARENT)?.to_str().ok()?;
     let mut parts = value.split('-');
     let (version, trace_id) = (parts.next()?, parts.next()?);
-    let is_hex = |text: &str, length| text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let valid = is_hex(version, 2) && version != "ff" && is_hex(trace_id, 32) && trace_id.bytes().any(|byte| byte != b'0');
+    let is_hex = |text: &str, length| {
+        text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let valid = is_hex(version, 2)
+        && version != "ff"
+        && is_hex(trace_id, 32)
+        && trace_id.bytes().any(|byte| byte != b'0');
     if valid { Name::new(trace_id).ok() } else { None }
 }

@@ -114,7 +114,9 @@ impl Gateway {
         facts: Value,
         writes: Vec<Write>,
     ) -> Result<Proposal, Refusal> {
-        let policies = self.recompile(before, &writes).map_err(|diagnostics| invalid_policies(&diagnostics))?;
+        let policies = self
+            .recompile(before, &writes)
+            .map_err(|diagnostics| invalid_policies(&diagnostics))?;
         Ok(Proposal {
             tenant: before.directory.tenant.id,
             revision: before.revision,
@@ -127,7 +129,11 @@ impl Gateway {
     }
 
     /// The policies after these writes, if they make a difference to them.
-    fn recompile(&self, before: &TenantSnapshot, writes: &[Write]) -> Result<Option<Arc<PolicySet>>, Diagnostics> {
+    fn recompile(
+        &self,
+        before: &TenantSnapshot,
+        writes: &[Write],
+    ) -> Result<Option<Arc<PolicySet>>, Diagnostics> {
         let mut after = before.directory.clone();
         for write in writes {
             after.apply(write);
@@ -153,7 +159,10 @@ fn entry(kind: EntryKind, key: &ApiKey, facts: Value) -> Result<ProposedEntry, R
     body.insert("by".to_owned(), by);
     let body = canon::of(&body).map_err(|error| {
         tracing::error!(%error, kind = kind.as_str(), "the body of an entry could not be written");
-        Refusal::new(Code::Internal, "the change could not be written down, so it was not made")
+        Refusal::new(
+            Code::Internal,
+            "the change could not be written down, so it was not made",
+        )
     })?;
     Ok(ProposedEntry::new(kind, body))
 }
@@ -167,6 +176,8 @@ fn invalid_policies(diagnostics: &Diagnostics) -> Refusal {
 }
 
 fn unexpected() -> Refusal {
-    Refusal::new(Code::Conflict, "somebody else changed the same thing at the same time; try again")
+    Refusal::new(
+        Code::Conflict,
+        "somebody else changed the same thing at the same time; try again",
+    )
 }
-

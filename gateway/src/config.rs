@@ -29,13 +29,23 @@ pub struct Serve {
     #[arg(long, env = "COUNTERSIGN_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
     /// Where everything is kept, as `sqlite:PATH`.
-    #[arg(long, env = "COUNTERSIGN_DATABASE_URL", default_value = "sqlite:./countersign.db", value_name = "URL")]
+    #[arg(
+        long,
+        env = "COUNTERSIGN_DATABASE_URL",
+        default_value = "sqlite:./countersign.db",
+        value_name = "URL"
+    )]
     pub database_url: String,
     /// A file with base policies, in place of those in the program.
     #[arg(long, env = "COUNTERSIGN_POLICIES", value_name = "FILE")]
     pub policies: Option<PathBuf>,
     /// An operator key to install, in place of a random one that is printed once.
-    #[arg(long, env = "COUNTERSIGN_OPERATOR_KEY", hide_env_values = true, value_name = "KEY")]
+    #[arg(
+        long,
+        env = "COUNTERSIGN_OPERATOR_KEY",
+        hide_env_values = true,
+        value_name = "KEY"
+    )]
     pub operator_key: Option<String>,
     /// Also make a demo tenant with an agent and tools, and print a curl that asks for a decision.
     #[arg(long, env = "COUNTERSIGN_DEMO")]

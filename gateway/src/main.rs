@@ -33,7 +33,14 @@ fn start_logging(options: &Serve) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&options.log)?;
     // Colours are for people: in a file they are noise.
     let colours = std::io::stderr().is_terminal();
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
-    if options.log_json { lines.json().init() } else { lines.init() }
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr);
+    if options.log_json {
+        lines.json().init()
+    } else {
+        lines.init()
+    }
     Ok(())
 }

@@ -76,16 +76,23 @@ pub async fn report(
     let not_found = || Refusal::not_found("decision", &id);
     let id: DecisionId = id.parse().map_err(|_| not_found())?;
     let decision = gateway.store.decision(caller.tenant, id).await?;
-    let decision = decision.filter(|decision| decision.agent == caller.agent.id).ok_or_else(not_found)?;
+    let decision = decision
+        .filter(|decision| decision.agent == caller.agent.id)
+        .ok_or_else(not_found)?;
     let decided: Decided = serde_json::from_str(&decision.body).map_err(|_| Refusal::ledger_unavailable())?;
     // An action that was not allowed and was carried out all the same is the worst mismatch of all.
     let executed = !matches!(outcome.status, Status::NotExecuted);
-    let mismatch = outcome.executed_hash.is_some_and(|executed| executed != decided.action_hash)
+    let mismatch = outcome
+        .executed_hash
+        .is_some_and(|executed| executed != decided.action_hash)
         || executed && decision.reason.verdict() != Verdict::Allow;
     if mismatch {
         gateway.metrics.count_mismatch();
     }
-    gateway.record_outcome(&caller, id, &outcome, mismatch).await.map(Created)
+    gateway
+        .record_outcome(&caller, id, &outcome, mismatch)
+        .await
+        .map(Created)
 }
 
 impl Outcome {
@@ -95,8 +102,15 @@ impl Outcome {
             let detail = "`executed_hash` is needed unless `status` is `not_executed`";
             return Err(Refusal::new(Code::InvalidField, detail));
         }
-        if self.actual.as_ref().is_some_and(|actual| actual.amount < 0 || actual.unit.is_empty()) {
-            return Err(Refusal::new(Code::InvalidField, "`actual` needs a unit and an amount that is not negative"));
+        if self
+            .actual
+            .as_ref()
+            .is_some_and(|actual| actual.amount < 0 || actual.unit.is_empty())
+        {
+            return Err(Refusal::new(
+                Code::InvalidField,
+                "`actual` needs a unit and an amount that is not negative",
+            ));
         }
         Ok(())
     }

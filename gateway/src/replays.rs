@@ -52,7 +52,11 @@ impl Replays {
     /// What was answered under this key.
     pub fn find(&self, key: &RequestKey) -> Option<Given> {
         let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        generations.young.get(key).or_else(|| generations.old.get(key)).cloned()
+        generations
+            .young
+            .get(key)
+            .or_else(|| generations.old.get(key))
+            .cloned()
     }
 
     /// Remembers an answer that is on disk.

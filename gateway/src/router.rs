@@ -3,10 +3,10 @@
 //! A route that is not in the table does not exist, and no route is without an [`Access`]. The `OpenAPI` document is held
 //! against this table by a test.
 
+use crate::directory::{agents, grants, import, keys, quota, standing, teams, tenants, tokens, tools, users};
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
-use crate::directory::{agents, grants, import, keys, quota, standing, teams, tenants, tokens, tools, users};
 use crate::{authorize, operation, outcome, records, whoami};
 use axum::Router;
 use axum::handler::Handler;
@@ -155,5 +155,8 @@ async fn no_such_route() -> Refusal {
 }
 
 async fn method_not_allowed() -> Refusal {
-    Refusal::new(Code::MethodNotAllowed, "the methods of each route are listed in `/openapi.json`")
+    Refusal::new(
+        Code::MethodNotAllowed,
+        "the methods of each route are listed in `/openapi.json`",
+    )
 }

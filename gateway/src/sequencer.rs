@@ -231,7 +231,9 @@ impl Task {
     async fn books(&mut self) -> Result<Books, Fault> {
         match &self.state {
             State::Trusted(books) => return Ok(books.clone()),
-            State::Doubtful(not_before) if Instant::now() < *not_before => return Err(Fault::LedgerUnavailable),
+            State::Doubtful(not_before) if Instant::now() < *not_before => {
+                return Err(Fault::LedgerUnavailable);
+            }
             State::Doubtful(_) => {}
         }
         match crate::start::load_books(&*self.parts.store, &self.parts.base_policies).await {
@@ -252,9 +254,15 @@ impl Task {
     async fn commit(&mut self, batch: &Batch) -> Result<(), Fault> {
         let started = Instant::now();
         let outcome = self.parts.store.commit(batch).await;
-        self.parts.metrics.observe_commit(batch.entries.len(), started.elapsed());
+        self.parts
+            .metrics
+            .observe_commit(batch.entries.len(), started.elapsed());
         let Err(error) = outcome else { return Ok(()) };
-        tracing::error!(error = &error as &dyn std::error::Error, entries = batch.entries.len(), "a batch failed");
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            entries = batch.entries.len(),
+            "a batch failed"
+        );
         if !matches!(error, CommitError::NotWritten(_)) {
             self.state = State::Doubtful(Instant::now());
         }
@@ -271,7 +279,10 @@ impl Task {
     }
 
     fn unreadable(&self, error: &StoreError) -> Fault {
-        tracing::error!(error = error as &dyn std::error::Error, "the ledger could not be searched");
+        tracing::error!(
+            error = error as &dyn std::error::Error,
+            "the ledger could not be searched"
+        );
         self.fault()
     }
 
@@ -299,7 +310,9 @@ async fn look_up(store: &dyn Store, proposals: &[Proposal]) -> Result<Found, Sto
     let (mut requests, mut outcomes) = (Vec::new(), Vec::new());
     for proposal in proposals {
         match &proposal.what {
-            Happening::Decision(decision) => requests.extend(decision.request.iter().map(|(key, ..)| key.clone())),
+            Happening::Decision(decision) => {
+                requests.extend(decision.request.iter().map(|(key, ..)| key.clone()))
+            }
             Happening::Outcome { decision, .. } => outcomes.push((proposal.tenant, *decision)),
             Happening::Change(_) | Happening::NewTenant { .. } => {}
         }
@@ -307,7 +320,10 @@ async fn look_up(store: &dyn Store, proposals: &[Proposal]) -> Result<Found, Sto
     let mut found = Found::default();
     if !requests.is_empty() {
         let recorded = store.find_requests(&requests).await?;
-        found.requests = recorded.into_iter().map(|request| (request.key.clone(), request)).collect();
+        found.requests = recorded
+            .into_iter()
+            .map(|request| (request.key.clone(), request))
+            .collect();
     }
     if !outcomes.is_empty() {
         found.outcomes = store.find_outcomes(&outcomes).await?.into_iter().collect();

@@ -53,7 +53,13 @@ pub struct Ingredients {
 
 /// Loads everything, tries the policies, and starts the sequencer.
 pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, JoinHandle<()>), StartError> {
-    let Ingredients { store, clock, entropy, base_policies, options } = ingredients;
+    let Ingredients {
+        store,
+        clock,
+        entropy,
+        base_policies,
+        options,
+    } = ingredients;
     let base_policies = Arc::new(base_policies);
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
     let books = load_books(&*store, &base_policies).await?;

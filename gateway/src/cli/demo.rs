@@ -9,8 +9,9 @@ use anyhow::{Context, anyhow};
 use canon::Digest;
 use engine::EntryKind;
 use model::{
-    Agent, AgentId, AgentToken, ApiKey, Attributes, Directory, KeyId, Name, Noun, RiskTier, Role, Secret, SecretKind,
-    Settings, SlashFreeName, Standing, Tenant, TenantId, Timestamp, TokenId, Tool, ToolAccess, Write,
+    Agent, AgentId, AgentToken, ApiKey, Attributes, Directory, KeyId, Name, Noun, RiskTier, Role, Secret,
+    SecretKind, Settings, SlashFreeName, Standing, Tenant, TenantId, Timestamp, TokenId, Tool, ToolAccess,
+    Write,
 };
 use serde_json::json;
 use std::net::SocketAddr;
@@ -81,7 +82,10 @@ async fn ensure_tenant(gateway: &Gateway, key: &ApiKey) -> anyhow::Result<Tenant
         deleted_at: None,
     };
     let id = tenant.id;
-    gateway.create_tenant(key, &Arc::new(tenant)).await.map_err(|refusal| anyhow!(refusal.to_problem("demo")))?;
+    gateway
+        .create_tenant(key, &Arc::new(tenant))
+        .await
+        .map_err(|refusal| anyhow!(refusal.to_problem("demo")))?;
     Ok(id)
 }
 
@@ -136,7 +140,12 @@ fn demo_agent(id: AgentId, tenant: TenantId, tool: &SlashFreeName, now: Timestam
     }
 }
 
-async fn make_token(gateway: &Gateway, key: &ApiKey, tenant: TenantId, agent: AgentId) -> anyhow::Result<Secret> {
+async fn make_token(
+    gateway: &Gateway,
+    key: &ApiKey,
+    tenant: TenantId,
+    agent: AgentId,
+) -> anyhow::Result<Secret> {
     let secret = Secret::mint(SecretKind::AgentToken, &*gateway.entropy);
     let id = TokenId::new(gateway.clock.now(), &*gateway.entropy);
     change(gateway, key, tenant, |_, now| {
@@ -164,7 +173,9 @@ async fn change<T>(
     tenant: TenantId,
     plan: impl Fn(&Directory, Timestamp) -> Plan<T>,
 ) -> anyhow::Result<T> {
-    let changed = gateway.change_tenant(tenant, key, |directory, now| Ok(plan(directory, now))).await;
+    let changed = gateway
+        .change_tenant(tenant, key, |directory, now| Ok(plan(directory, now)))
+        .await;
     changed.map_err(|refusal| anyhow!(refusal.to_problem("demo")))
 }
 

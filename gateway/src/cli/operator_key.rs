@@ -17,7 +17,9 @@ const OPERATOR_KEY_BYTES_MIN: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorKeyError {
     /// The key that was brought along could be guessed.
-    #[error("COUNTERSIGN_OPERATOR_KEY should begin with `csk_` and have at least {OPERATOR_KEY_BYTES_MIN} bytes")]
+    #[error(
+        "COUNTERSIGN_OPERATOR_KEY should begin with `csk_` and have at least {OPERATOR_KEY_BYTES_MIN} bytes"
+    )]
     TooWeak,
     /// It could not be recorded.
     #[error("the operator key could not be recorded: {0}")]
@@ -33,7 +35,9 @@ pub async fn ensure(gateway: &Gateway, given: Option<&str>) -> Result<Option<Sec
         install(gateway, Digest::of(text.as_bytes()), "from the environment").await?;
         return Ok(None);
     }
-    let exists = gateway.tenant(TenantId::SYSTEM).is_ok_and(|system| !system.directory.keys.is_empty());
+    let exists = gateway
+        .tenant(TenantId::SYSTEM)
+        .is_ok_and(|system| !system.directory.keys.is_empty());
     if exists {
         return Ok(None);
     }

@@ -36,16 +36,25 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     };
     let (gateway, sequencer) = start::start(ingredients).await?;
     let printed_key = operator_key::ensure(&gateway, options.operator_key.as_deref()).await?;
-    let listener =
-        TcpListener::bind(options.listen).await.with_context(|| format!("cannot listen on {}", options.listen))?;
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", options.listen))?;
     let address = listener.local_addr()?;
-    let demo = if options.demo { Some(demo::set_up(&gateway, address).await?) } else { None };
+    let demo = if options.demo {
+        Some(demo::set_up(&gateway, address).await?)
+    } else {
+        None
+    };
     greet(printed_key.as_ref().map(model::Secret::reveal), demo.as_deref())?;
     tracing::info!(%address, "listening on {address}");
     serve(listener, gateway, sequencer).await
 }
 
-async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: JoinHandle<()>) -> anyhow::Result<()> {
+async fn serve(
+    listener: TcpListener,
+    gateway: Arc<Gateway>,
+    sequencer: JoinHandle<()>,
+) -> anyhow::Result<()> {
     use axum::serve::ListenerExt;
     // An answer is one small write; waiting to fill a packet would only delay it.
     let listener = listener.tap_io(|stream| {
@@ -82,12 +91,17 @@ async fn out_of_patience(told: oneshot::Receiver<()>) {
 async fn open_store(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     // Only the scheme is repeated: the rest of a URL may hold a password.
     let scheme = url.split(':').next().unwrap_or_default();
-    anyhow::ensure!(scheme == "sqlite", "`{scheme}:` is not a store that this version knows; use `sqlite:PATH`");
+    anyhow::ensure!(
+        scheme == "sqlite",
+        "`{scheme}:` is not a store that this version knows; use `sqlite:PATH`"
+    );
     Ok(Arc::new(store_sqlite::SqliteStore::open(url).await?))
 }
 
 fn base_policies(file: Option<&Path>) -> anyhow::Result<BasePolicies> {
-    let Some(file) = file else { return Ok(BasePolicies::shipped()) };
+    let Some(file) = file else {
+        return Ok(BasePolicies::shipped());
+    };
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?;
     BasePolicies::parse(&text).with_context(|| format!("the policies in `{}` are not valid", file.display()))
 }

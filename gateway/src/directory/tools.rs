@@ -207,10 +207,10 @@ fn read_actions(bodies: Vec<ActionBody>) -> Result<BTreeMap<Name, ToolAction>, R
             pinned: None,
             held: None,
         };
-        check_schema(&action, &format!("actions[{place}].input_schema"))?;
+        check_schema(&action, &format!("/actions/{place}/input_schema"))?;
         if actions.insert(body.name.clone(), action).is_some() {
             let detail = format!(
-                "`actions[{place}].name`: `{}` stands in the list already",
+                "`/actions/{place}/name`: `{}` stands in the list already",
                 body.name
             );
             return Err(Refusal::new(Code::InvalidField, detail));

@@ -164,8 +164,8 @@ async fn a_bad_agent_is_refused_with_the_field_that_is_wrong() {
         ),
         ("tools", json!(["a/b"]), "invalid_field", "`/`"),
         ("tools", json!("some"), "invalid_field", "`\"all\"` or a list"),
-        ("risk_tier", json!("critical"), "invalid_field", "`risk_tier`"),
-        ("environment", json!(""), "invalid_field", "`environment`"),
+        ("risk_tier", json!("critical"), "invalid_field", "`/risk_tier`"),
+        ("environment", json!(""), "invalid_field", "`/environment`"),
         (
             "attributes",
             json!({"x": 1.5}),

@@ -215,12 +215,12 @@ async fn a_bad_list_is_refused_with_what_is_wrong() {
     for (body, part) in [
         (json!({}), "send what `tools/list` answers"),
         (rpc_error, "send what `tools/list` answers"),
-        (json!({"tools": "all"}), "`tools`"),
+        (json!({"tools": "all"}), "`/tools`"),
         (json!({"tools": [{"name": "a"}]}), "`inputSchema`"),
         (json!({"tools": [{"inputSchema": {}}]}), "`name`"),
         (
             json!({"tools": [{"name": "a\n", "inputSchema": {}}]}),
-            "`tools[0].name`",
+            "`/tools/0/name`",
         ),
         (
             json!({"tools": [definition("a", "1"), definition("a", "2")]}),

@@ -159,7 +159,7 @@ async fn a_bad_key_is_refused_with_the_field_that_is_wrong() {
     for (body, code, part) in [
         (json!({"role": "admin"}), "invalid_field", "`name`"),
         (json!({"name": "k"}), "invalid_field", "`role`"),
-        (json!({"name": "k", "role": "root"}), "invalid_field", "`role`"),
+        (json!({"name": "k", "role": "root"}), "invalid_field", "`/role`"),
         (
             json!({"name": "k", "role": "admin", "scopes": []}),
             "unknown_field",
@@ -168,12 +168,12 @@ async fn a_bad_key_is_refused_with_the_field_that_is_wrong() {
         (
             json!({"name": "k", "role": "admin", "user": ""}),
             "invalid_field",
-            "`user`",
+            "`/user`",
         ),
         (
             json!({"name": "k", "role": "admin", "expires_at": "soon"}),
             "invalid_field",
-            "`soon`",
+            "`/soon`",
         ),
         (
             json!({"name": "k", "role": "admin", "expires_at": NOW}),

@@ -135,7 +135,12 @@ async fn bad_people_are_refused_with_what_is_wrong() {
             "invalid_field",
             "there is no team `ghosts`",
         ),
-        ("/v1/users/ada", json!({"teams": "a"}), "invalid_field", "`teams`"),
+        (
+            "/v1/users/ada",
+            json!({"teams": "a"}),
+            "invalid_field",
+            "`/teams`",
+        ),
         ("/v1/users/ada", json!({"name": "ada"}), "unknown_field", "`name`"),
         (
             "/v1/users/ada",

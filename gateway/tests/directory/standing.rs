@@ -92,7 +92,7 @@ impl Subject<'_> {
                     .await
                     .problem(400, code);
                 assert!(
-                    detail.contains("`reason`") || detail.contains("`for`"),
+                    detail.contains("reason`") || detail.contains("`for`"),
                     "{detail}"
                 );
             }

@@ -179,19 +179,19 @@ async fn a_bad_tenant_is_refused_with_the_field_that_is_wrong() {
     let acme = Acme::open().await;
     for (body, code, part) in [
         (json!({}), "invalid_field", "missing field `name`"),
-        (json!({"name": ""}), "invalid_field", "`name`"),
-        (json!({"name": 7}), "invalid_field", "`name`"),
+        (json!({"name": ""}), "invalid_field", "`/name`"),
+        (json!({"name": 7}), "invalid_field", "`/name`"),
         (json!({"name": "a\u{7}b"}), "invalid_field", "control characters"),
         (json!({"name": "a", "colour": "red"}), "unknown_field", "`colour`"),
         (
             json!({"name": "a", "settings": {"colour": 1}}),
             "unknown_field",
-            "`settings.colour`",
+            "`/settings/colour`",
         ),
         (
             json!({"name": "a", "settings": {"context_attributes": {"x": "Float"}}}),
             "invalid_field",
-            "`settings.",
+            "`/settings/",
         ),
     ] {
         let detail = acme

@@ -141,15 +141,15 @@ async fn a_bad_tool_is_refused_with_what_is_wrong() {
         (
             with("risk", json!("severe")),
             "invalid_field",
-            "`actions[0].risk`",
+            "`/actions/0/risk`",
         ),
-        (with("name", json!("")), "invalid_field", "`actions[0].name`"),
+        (with("name", json!("")), "invalid_field", "`/actions/0/name`"),
         (with("mutates", json!(true)), "unknown_field", "`mutates`"),
         (with("pinned", json!(null)), "unknown_field", "`pinned`"),
         (
             with("input_schema", json!("object")),
             "invalid_field",
-            "`actions[0].input_schema`",
+            "`/actions/0/input_schema`",
         ),
         (
             with("input_schema", json!({"title": "x".repeat(65_536)})),

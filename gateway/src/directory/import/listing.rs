@@ -83,10 +83,10 @@ impl Listing {
         let mut actions = BTreeMap::new();
         for (place, (definition, text)) in list.tools.into_iter().zip(texts.tools).enumerate() {
             let action = definition.into_action(Digest::of(text.get().as_bytes()));
-            check_schema(&action, &format!("tools[{place}].inputSchema"))?;
+            check_schema(&action, &format!("/tools/{place}/inputSchema"))?;
             let name = action.name.clone();
             if actions.insert(name.clone(), action).is_some() {
-                let detail = format!("`tools[{place}].name`: `{name}` stands in the list already");
+                let detail = format!("`/tools/{place}/name`: `{name}` stands in the list already");
                 return Err(Refusal::new(Code::InvalidField, detail));
             }
         }
@@ -196,13 +196,13 @@ mod tests {
             );
         }
         let tools = json!({"tools": [{"name": "a", "inputSchema": {}}, {"name": "b"}]});
-        assert_eq!(detail(&tools), "`tools[1]`: missing field `inputSchema`");
+        assert_eq!(detail(&tools), "`/tools/1`: missing field `inputSchema`");
         let twice = json!({"tools": [{"name": "a", "inputSchema": {}}, {"name": "a", "inputSchema": {}}]});
-        assert_eq!(detail(&twice), "`tools[1].name`: `a` stands in the list already");
+        assert_eq!(detail(&twice), "`/tools/1/name`: `a` stands in the list already");
         let long = json!({"title": "x".repeat(SCHEMA_BYTES_MAX)});
         let detail = detail(&json!({"tools": [{"name": "a", "inputSchema": long}]}));
         assert!(
-            detail.starts_with("`tools[0].inputSchema`: a schema has at most 65536 bytes"),
+            detail.starts_with("`/tools/0/inputSchema`: a schema has at most 65536 bytes"),
             "{detail}"
         );
     }
