@@ -173,7 +173,7 @@ async fn a_bad_key_is_refused_with_the_field_that_is_wrong() {
         (
             json!({"name": "k", "role": "admin", "expires_at": "soon"}),
             "invalid_field",
-            "`/soon`",
+            "`soon`",
         ),
         (
             json!({"name": "k", "role": "admin", "expires_at": NOW}),
