@@ -236,5 +236,12 @@ class Update(GateTest):
             self.assertEqual(self.baseline.read_bytes(), before)
 
 
+class CheckedIn(unittest.TestCase):
+    def test_the_baseline_of_this_repository_is_one(self):
+        baseline = gate.read_baseline(gate.ROOT / "benches/baselines/criterion.json")
+        calibration = gate.ROOT / "benches/benches/calibration.rs"
+        self.assertEqual(baseline["calibration_sha256"], gate.digest(calibration))
+
+
 if __name__ == "__main__":
     unittest.main()
