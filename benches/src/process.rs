@@ -48,6 +48,10 @@ impl GatewayProcess {
             .reveal()
             .to_owned();
         let log = File::create(log_path(folder.path()))?;
+        // The gateway is started in another folder, where a relative path would name something else.
+        let binary = binary
+            .canonicalize()
+            .with_context(|| format!("there is no `{}`", binary.display()))?;
         let child = Command::new(&binary)
             .arg("serve")
             .args(["--listen", &address.to_string()])

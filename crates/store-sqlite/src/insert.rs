@@ -1,7 +1,7 @@
 //! The inserts of the ledger: many rows a statement, a few fixed sizes, texts made once.
 //!
 //! A statement costs a hop to the writer's thread whatever it holds, so rows travel together. The number of rows is
-//! always a power of two: the texts are few, stay prepared, and any number of rows is a few of them. This is the
+//! always one of [`SIZES`]: the texts are few, stay prepared, and any number of rows is two or three of them. This is the
 //! only SQL here that the compiler does not check, because its length varies; the conformance suite runs each size.
 
 use crate::entry;
@@ -13,10 +13,11 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 use store::{Batch, DecisionRow, EntryRow, OutcomeRow};
 
-/// The most rows a statement: beyond it the time is in the rows, not in the hop (measured).
-const ROWS_MAX: usize = 128;
-/// One text for each power of two up to [`ROWS_MAX`].
-const SIZES: usize = ROWS_MAX.ilog2() as usize + 1;
+/// How many rows a statement may have: the numbers up to 128 of at most three significant bits, so that any other is a sum
+/// of at most three. Beyond 128 the time is in the rows, not in the hop (measured).
+const SIZES: [usize; 24] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128,
+];
 
 /// The numbers that this database gave to tenants.
 pub(crate) type TenantNumbers = HashMap<model::TenantId, i64>;
@@ -43,10 +44,10 @@ pub(crate) enum Unbindable {
 
 /// The texts of one shape.
 struct Shape {
-    /// By the power of two of the rows.
-    alone: [Arc<str>; SIZES],
+    /// One for each of [`SIZES`].
+    alone: [Arc<str>; SIZES.len()],
     /// The same with [`OPENING`] before.
-    opening: [Arc<str>; SIZES],
+    opening: [Arc<str>; SIZES.len()],
     /// How many values a row has, over all its tables.
     columns: usize,
 }
@@ -81,19 +82,19 @@ const OPENING_VALUES: usize = 6;
 
 impl Shape {
     fn of(tables: &[(&str, usize)]) -> Self {
-        let text = |power: usize| {
+        let text = |rows: usize| {
             let inserts = tables.iter().map(|(table, columns)| {
                 let row = format!("({})", vec!["?"; *columns].join(", "));
                 format!(
                     "INSERT INTO {table} VALUES {}",
-                    vec![row; 1_usize << power].join(", ")
+                    vec![row; rows].join(", ")
                 )
             });
             inserts.collect::<Vec<_>>().join("; ")
         };
         Self {
-            alone: std::array::from_fn(|power| text(power).into()),
-            opening: std::array::from_fn(|power| format!("{OPENING}{}", text(power)).into()),
+            alone: SIZES.map(|rows| text(rows).into()),
+            opening: SIZES.map(|rows| format!("{OPENING}{}", text(rows)).into()),
             columns: tables.iter().map(|(_, columns)| columns).sum(),
         }
     }
@@ -165,8 +166,8 @@ impl Making<'_> {
         rows: usize,
         mut bind: impl FnMut(&mut Binder<'_>, Range<usize>) -> Result<(), Unbindable>,
     ) -> Result<(), Unbindable> {
-        for (at, size) in chunks(rows) {
-            let power = size.ilog2() as usize;
+        for (at, which) in chunks(rows) {
+            let size = SIZES[which];
             let mut binder = Binder {
                 numbers: self.numbers,
                 arguments: SqliteArguments::default(),
@@ -175,9 +176,9 @@ impl Making<'_> {
             let text = match self.opening.take() {
                 Some(step) => {
                     binder.opening(step)?;
-                    &shape.opening[power]
+                    &shape.opening[which]
                 }
-                None => &shape.alone[power],
+                None => &shape.alone[which],
             };
             bind(&mut binder, at..at + size)?;
             self.made.push(Statement {
@@ -189,14 +190,13 @@ impl Making<'_> {
     }
 }
 
-/// Cuts so many rows into powers of two, the largest first: where each begins, and its size.
+/// Cuts so many rows into [`SIZES`], the largest first: where each begins, and which of the sizes it has.
 fn chunks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let left = rows - at;
-        let size = 1 << left.min(ROWS_MAX).checked_ilog2()?;
-        at += size;
-        Some((at - size, size))
+        let which = SIZES.partition_point(|size| *size <= rows - at).checked_sub(1)?;
+        at += SIZES[which];
+        Some((at - SIZES[which], which))
     })
 }
 
@@ -296,13 +296,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_number_of_rows_is_cut_into_powers_of_two_without_gap_or_overlap() {
+    fn any_number_of_rows_is_cut_without_gap_or_overlap() {
         for rows in 0..1_000 {
             let mut next = 0;
-            for (at, size) in chunks(rows) {
+            for (at, which) in chunks(rows) {
                 assert_eq!(at, next);
-                assert!(size.is_power_of_two() && size <= ROWS_MAX);
-                next = at + size;
+                next = at + SIZES[which];
             }
             assert_eq!(next, rows);
         }
@@ -312,8 +311,8 @@ mod tests {
     fn few_statements_carry_many_rows() {
         assert_eq!(chunks(1).count(), 1);
         assert_eq!(chunks(128).count(), 1);
-        assert_eq!(chunks(127).count(), 7);
-        assert_eq!(chunks(1_000).count(), 7 + 3);
+        assert!((1..128).all(|rows| chunks(rows).count() <= 3));
+        assert_eq!(chunks(1_000).count(), 7 + 2);
     }
 
     #[test]
@@ -327,10 +326,10 @@ mod tests {
     #[test]
     fn a_text_has_a_place_for_every_value() {
         for shape in [&DECISIONS, &REQUESTED_DECISIONS, &ENTRIES, &REQUESTS, &OUTCOMES] {
-            for power in 0..SIZES {
-                let places = shape.alone[power].matches('?').count();
-                assert_eq!(places, shape.columns << power);
-                assert_eq!(shape.opening[power].matches('?').count(), places + OPENING_VALUES);
+            for (which, rows) in SIZES.into_iter().enumerate() {
+                let places = shape.alone[which].matches('?').count();
+                assert_eq!(places, shape.columns * rows);
+                assert_eq!(shape.opening[which].matches('?').count(), places + OPENING_VALUES);
             }
         }
     }
