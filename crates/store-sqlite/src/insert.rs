@@ -85,10 +85,7 @@ impl Shape {
         let text = |rows: usize| {
             let inserts = tables.iter().map(|(table, columns)| {
                 let row = format!("({})", vec!["?"; *columns].join(", "));
-                format!(
-                    "INSERT INTO {table} VALUES {}",
-                    vec![row; rows].join(", ")
-                )
+                format!("INSERT INTO {table} VALUES {}", vec![row; rows].join(", "))
             });
             inserts.collect::<Vec<_>>().join("; ")
         };

@@ -91,10 +91,7 @@ impl Subject<'_> {
                     .send()
                     .await
                     .problem(400, code);
-                assert!(
-                    detail.contains("reason`") || detail.contains("`for`"),
-                    "{detail}"
-                );
+                assert!(detail.contains("reason`") || detail.contains("`for`"), "{detail}");
             }
         }
         self.acme.assert_silent().await;
