@@ -42,9 +42,9 @@ fn start_logging(options: &Serve) -> anyhow::Result<()> {
         .with_ansi(colours)
         .with_writer(std::io::stderr);
     if options.log_json {
-        lines.json().init()
+        lines.json().init();
     } else {
-        lines.init()
+        lines.init();
     }
     Ok(())
 }

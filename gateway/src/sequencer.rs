@@ -311,7 +311,7 @@ async fn look_up(store: &dyn Store, proposals: &[Proposal]) -> Result<Found, Sto
     for proposal in proposals {
         match &proposal.what {
             Happening::Decision(decision) => {
-                requests.extend(decision.request.iter().map(|(key, ..)| key.clone()))
+                requests.extend(decision.request.iter().map(|(key, ..)| key.clone()));
             }
             Happening::Outcome { decision, .. } => outcomes.push((proposal.tenant, *decision)),
             Happening::Change(_) | Happening::NewTenant { .. } => {}
