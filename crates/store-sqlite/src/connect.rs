@@ -78,6 +78,10 @@ pub(crate) fn readers(database: &Path) -> SqlitePool {
     SqlitePoolOptions::new()
         .max_connections(READERS_MAX)
         .acquire_timeout(READER_WAIT_MAX)
+        // With either of these the pool starts a task that counts idle connections, and that count can run below zero while
+        // one is handed back: the task then never ends and keeps a core busy. A local file needs neither.
+        .idle_timeout(None)
+        .max_lifetime(None)
         // A local file does not hang up: asking first would cost a thread hop on every read.
         .test_before_acquire(false)
         .connect_lazy_with(options)
