@@ -8,7 +8,7 @@
 //! - [`canonicalize`]: bytes of a request to canonical text, without a tree between them
 //! - [`of`]: the same for a value that serde can serialize
 //! - [`ObjectWriter`]: an object whose keys are known when the program is written, built in canonical order
-//! - [`read`]: a shape from a text, with errors that name the place
+//! - [`read()`]: a shape from a text, with errors that name the place
 //! - [`Digest`]: SHA-256, printed as `sha256:<64 hex>`
 
 mod canonical;

@@ -2,10 +2,10 @@
 //!
 //! - [`ask`]: what a caller sends, read from its canonical text, with the action in it frozen;
 //! - [`snapshot`]: everything a decision may look at, immutable, with a revision;
-//! - [`judge`]: one ask against a snapshot;
+//! - [`judge()`]: one ask against a snapshot;
 //! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
 //! - [`proposal`]: what somebody wants recorded;
-//! - [`apply`]: one batch of proposals onto the books.
+//! - [`apply()`]: one batch of proposals onto the books.
 //!
 //! There is no I/O here, no clock and no randomness: time and ids are arguments.
 

@@ -10,7 +10,7 @@
 //! - [`question`], `parameters`, `input`, `facts`, `context`: what is asked, turned into a Cedar request;
 //! - `rule`, [`ruling`]: the answer;
 //! - [`diagnostics`]: what is wrong with a text, and where;
-//! - [`probe`]: the question that must be denied before anything is served.
+//! - [`probe()`]: the question that must be denied before anything is served.
 //!
 //! It does no I/O, reads no clock, and knows neither budgets nor approvals beyond asking for them.
 
