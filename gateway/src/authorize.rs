@@ -78,7 +78,7 @@ impl Gateway {
                     return Ok(Answer(answer));
                 }
                 // Somebody changed the directory in between: what was judged may not hold any more.
-                Recorded::Not(Conflict::DirectoryMoved) => {}
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => return Err(reused()),
             }
         }

@@ -69,7 +69,7 @@ impl Gateway {
             let proposal = self.propose(&before, key, plan.kind, plan.facts, plan.writes)?;
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => return Ok(plan.answer),
-                Recorded::Not(Conflict::DirectoryMoved) => {}
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
             }
         }
@@ -99,7 +99,7 @@ impl Gateway {
             };
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => return Ok(()),
-                Recorded::Not(Conflict::DirectoryMoved) => {}
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
             }
         }

@@ -1,5 +1,6 @@
 //! The gateway: everything that handlers share, in one place.
 
+use crate::follower::Follower;
 use crate::http::{Code, Refusal};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -10,6 +11,7 @@ use engine::TenantSnapshot;
 use model::{Clock, Entropy, TenantId};
 use policy::BasePolicies;
 use std::sync::Arc;
+use std::time::Duration;
 use store::Store;
 
 /// What may be set from outside.
@@ -21,6 +23,8 @@ pub struct Options {
     pub queue_max: usize,
     /// How many asks are recorded in one commit.
     pub batch_max: usize,
+    /// How long a gateway answers that cannot find out whether others have changed anything.
+    pub snapshot_age_max: Duration,
 }
 
 impl Default for Options {
@@ -30,6 +34,7 @@ impl Default for Options {
             // Two batches: one that is being written and one that waits. More would only make everybody wait longer.
             queue_max: 1_024,
             batch_max: 512,
+            snapshot_age_max: Duration::from_secs(2),
         }
     }
 }
@@ -48,6 +53,8 @@ pub struct Gateway {
     pub snapshot: Arc<SnapshotCell>,
     /// The one way to record anything.
     pub sequencer: Sequencer,
+    /// Keeps the snapshot up to date with what others write.
+    pub follower: Follower,
     /// Where what was recorded is read back.
     pub store: Arc<dyn Store>,
     /// The token buckets.

@@ -14,6 +14,7 @@ pub mod changes;
 pub mod cli;
 pub mod config;
 pub mod directory;
+pub mod follower;
 pub mod gateway;
 pub mod http;
 pub mod limits;

@@ -166,7 +166,7 @@ impl Gateway {
                         hash: receipt.head().hash,
                     });
                 }
-                Recorded::Not(Conflict::DirectoryMoved) => {}
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Before(_) | Recorded::Not(_) => {
                     let detail = format!("an outcome of `{id}` was reported before, and there is only one");
                     return Err(Refusal::new(Code::OutcomeReported, detail));

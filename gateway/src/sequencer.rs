@@ -3,24 +3,30 @@
 //! Whatever waits is drained into a batch, applied, committed once, and everybody in it is woken. There is no artificial
 //! delay: a batch grows by itself while the one before is being written. The queue is bounded, and a full one refuses
 //! at once. A caller that goes away changes nothing: its proposal is recorded like any other.
+//!
+//! It has a thread of its own, so that it does not stand in line with the callers that it lets go on.
 
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
 use engine::proposal::Happening;
-use engine::{Applied, Books, Conflict, Found, Proposal, Settled, apply};
-use model::{Clock, Timestamp};
-use policy::BasePolicies;
+use engine::{Applied, Books, Conflict, Found, Proposal, Settled, Snapshot, apply};
+use model::{Clock, TenantId, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::{Batch, CommitError, Store, StoreError};
-use tokio::sync::{mpsc, oneshot};
+use store::{Batch, CommitError, RequestKey, Store, StoreError, Turn};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-/// How long a sequencer that cannot read its store refuses before it tries again for a caller.
-const RELOAD_PAUSE: Duration = Duration::from_millis(100);
 /// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
+/// How often a batch is made again because somebody else was faster, or because something in it was recorded before.
+const ATTEMPTS_MAX: usize = 4;
+/// For how many batches after a repeated request the next ones are looked for beforehand: who repeats one often repeats more.
+const WARY_BATCHES: u32 = 64;
+/// How long a proposal that was turned back waits for the directory as it is now. A follower that takes longer is in
+/// trouble.
+const FOLLOW_MAX: Duration = Duration::from_secs(2);
 
 /// Proof that something is on disk and in the chain. Only this module can make one, so there is no answer without it.
 #[derive(Debug)]
@@ -92,6 +98,7 @@ struct Submission {
 pub struct Sequencer {
     queue: mpsc::Sender<Submission>,
     healthy: Arc<AtomicBool>,
+    snapshot: Arc<SnapshotCell>,
 }
 
 /// What a sequencer works with.
@@ -100,10 +107,10 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// Where it publishes.
     pub snapshot: Arc<SnapshotCell>,
+    /// Wakes whoever reads the directory from the store again.
+    pub follow: Arc<Notify>,
     /// Where the time of a batch comes from.
     pub clock: Arc<dyn Clock>,
-    /// What the policies of a reloaded directory are compiled with.
-    pub base_policies: Arc<BasePolicies>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// How many submissions may wait.
@@ -112,18 +119,36 @@ pub struct Parts {
     pub batch_max: usize,
 }
 
+/// The end of a sequencer: comes when the last handle is gone and all that waited is recorded.
+pub type Ended = oneshot::Receiver<()>;
+
 impl Sequencer {
-    /// Starts the task, which ends when the last handle is gone and all that waited is recorded.
-    pub fn start(books: Books, parts: Parts) -> (Self, tokio::task::JoinHandle<()>) {
+    /// Starts its thread.
+    pub fn start(parts: Parts) -> std::io::Result<(Self, Ended)> {
         let (queue, waiting) = mpsc::channel(parts.queue_max);
         let healthy = Arc::new(AtomicBool::new(true));
-        let task = Task {
-            state: State::Trusted(books),
+        let handle = Self {
+            queue,
             healthy: Arc::clone(&healthy),
+            snapshot: Arc::clone(&parts.snapshot),
+        };
+        let task = Task {
+            healthy,
+            wary: 0,
             parts,
         };
-        let handle = tokio::spawn(task.run(waiting));
-        (Self { queue, healthy }, handle)
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (end, ended) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("sequencer".to_owned())
+            .spawn(move || {
+                runtime.block_on(task.run(waiting));
+                // Nobody waits for the end any more: that is their right.
+                let _ = end.send(());
+            })?;
+        Ok((handle, ended))
     }
 
     /// Records one proposal.
@@ -132,7 +157,8 @@ impl Sequencer {
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
-    /// Records several proposals in one commit. Each has its own outcome, in order.
+    /// Records several proposals in one commit. Each has its own outcome, in order. When one is turned back because the
+    /// directory has moved, the snapshot that it has to be made again from is in force.
     pub async fn record_all(&self, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
         let (reply, answer) = oneshot::channel();
         let submission = Submission { proposals, reply };
@@ -141,10 +167,18 @@ impl Sequencer {
             mpsc::error::TrySendError::Closed(_) => Fault::LedgerUnavailable,
         })?;
         // The task drops a reply only when it has panicked: then the ledger cannot trust itself, and neither can we.
-        answer.await.unwrap_or(Err(Fault::LedgerUnavailable))
+        let recorded = answer.await.unwrap_or(Err(Fault::LedgerUnavailable))?;
+        for outcome in &recorded {
+            if let Recorded::Not(Conflict::DirectoryMoved { tenant, revision }) = outcome
+                && !self.snapshot.reaches(*tenant, *revision, FOLLOW_MAX).await
+            {
+                return Err(Fault::LedgerUnavailable);
+            }
+        }
+        Ok(recorded)
     }
 
-    /// Whether the last attempt to write or to read back succeeded.
+    /// Whether the last attempt to write succeeded.
     pub fn is_healthy(&self) -> bool {
         self.healthy.load(Ordering::Relaxed) && !self.queue.is_closed()
     }
@@ -155,19 +189,19 @@ impl Sequencer {
     }
 }
 
-/// What the task knows about the ledger.
-enum State {
-    /// Memory and storage agree.
-    Trusted(Books),
-    /// They may not; storage must be read again, though not before this time. It is not one of the clock on the wall,
-    /// which can be set back.
-    Doubtful(Instant),
+struct Task {
+    healthy: Arc<AtomicBool>,
+    /// How many more batches are looked up in storage before they are applied.
+    wary: u32,
+    parts: Parts,
 }
 
-struct Task {
-    state: State,
-    healthy: Arc<AtomicBool>,
-    parts: Parts,
+/// Why a batch did not go through.
+enum Failure {
+    /// It can be made again at once.
+    Again,
+    /// Everybody in it gets a fault.
+    Fault,
 }
 
 impl Task {
@@ -189,9 +223,11 @@ impl Task {
         waiting.recv().await
     }
 
-    /// Finds out whether the ledger can be read back and locked for writing. It writes nothing.
+    /// Finds out whether the ledger can be locked for writing. It writes nothing.
     async fn probe(&mut self) {
-        if self.books().await.is_ok() && self.parts.store.commit(&Batch::default()).await.is_ok() {
+        if let Ok(turn) = self.parts.store.begin(&[]).await
+            && turn.commit(&Batch::default()).await.is_ok()
+        {
             self.healthy.store(true, Ordering::Relaxed);
         }
     }
@@ -203,7 +239,9 @@ impl Task {
             sizes.push((submission.proposals.len(), submission.reply));
             proposals.extend(submission.proposals);
         }
-        match self.record(proposals).await {
+        let recorded = self.record(&proposals).await;
+        self.healthy.store(recorded.is_ok(), Ordering::Relaxed);
+        match recorded {
             Ok(settled) => answer_each(sizes, settled),
             Err(fault) => {
                 for (_, reply) in sizes {
@@ -214,82 +252,101 @@ impl Task {
         }
     }
 
-    async fn record(&mut self, proposals: Vec<Proposal>) -> Result<Vec<Settled>, Fault> {
-        let books = self.books().await?;
-        let found = match look_up(&*self.parts.store, &proposals).await {
-            Ok(found) => found,
-            Err(error) => return Err(self.unreadable(&error)),
-        };
+    async fn record(&mut self, proposals: &[Proposal]) -> Result<Vec<Settled>, Fault> {
+        let tenants = tenants(proposals);
+        for _ in 0..ATTEMPTS_MAX {
+            match self.attempt(&tenants, proposals).await {
+                Ok(settled) => return Ok(settled),
+                Err(Failure::Again) => {}
+                Err(Failure::Fault) => return Err(Fault::LedgerUnavailable),
+            }
+        }
+        Err(Fault::LedgerUnavailable)
+    }
+
+    /// Takes the turn, applies the batch to where things stand then, commits it, and puts in force what it changes.
+    async fn attempt(
+        &mut self,
+        tenants: &[TenantId],
+        proposals: &[Proposal],
+    ) -> Result<Vec<Settled>, Failure> {
+        let mut turn = self.parts.store.begin(tenants).await.map_err(unreadable)?;
+        let mut found = Found::default();
+        if self.wary > 0 {
+            self.wary -= 1;
+            found = look_up(&mut *turn, proposals).await.map_err(unreadable)?;
+        }
+        let before = self.parts.snapshot.load_full();
+        let books = Books::new(Snapshot::clone(&before), turn.places().clone());
         let applied = apply(&books, found, proposals, self.parts.clock.now());
         if !applied.batch.entries.is_empty() {
-            self.commit(&applied.batch).await?;
+            self.commit(turn, &applied.batch).await?;
         }
-        Ok(self.publish(applied))
+        Ok(self.publish(&before, applied))
     }
 
-    /// The books, read from storage again if they are in doubt.
-    async fn books(&mut self) -> Result<Books, Fault> {
-        match &self.state {
-            State::Trusted(books) => return Ok(books.clone()),
-            State::Doubtful(not_before) if Instant::now() < *not_before => {
-                return Err(Fault::LedgerUnavailable);
-            }
-            State::Doubtful(_) => {}
-        }
-        match crate::start::load_books(&*self.parts.store, &self.parts.base_policies).await {
-            Ok(books) => {
-                tracing::info!("the ledger was read back and is in use again");
-                self.parts.snapshot.publish(books.snapshot().clone());
-                self.state = State::Trusted(books.clone());
-                Ok(books)
-            }
-            Err(error) => {
-                tracing::error!(%error, "the ledger could not be read back");
-                self.state = State::Doubtful(Instant::now() + RELOAD_PAUSE);
-                Err(self.fault())
-            }
-        }
-    }
-
-    async fn commit(&mut self, batch: &Batch) -> Result<(), Fault> {
+    async fn commit(&mut self, turn: Box<dyn Turn>, batch: &Batch) -> Result<(), Failure> {
         let started = Instant::now();
-        let outcome = self.parts.store.commit(batch).await;
+        let outcome = turn.commit(batch).await;
         self.parts
             .metrics
             .observe_commit(batch.entries.len(), started.elapsed());
         let Err(error) = outcome else { return Ok(()) };
+        match error {
+            // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
+            CommitError::AlreadyRecorded if self.wary == 0 => {
+                self.wary = WARY_BATCHES;
+                return Err(Failure::Again);
+            }
+            CommitError::HeadMoved { tenant } => {
+                tracing::warn!(%tenant, "somebody else moved the head of a chain during our turn");
+                return Err(Failure::Again);
+            }
+            _ => {}
+        }
         tracing::error!(
             error = &error as &dyn std::error::Error,
             entries = batch.entries.len(),
             "a batch failed"
         );
-        if !matches!(error, CommitError::NotWritten(_)) {
-            self.state = State::Doubtful(Instant::now());
-        }
-        Err(self.fault())
+        // It may have been written, and then it may have changed a directory.
+        self.parts.follow.notify_one();
+        Err(Failure::Fault)
     }
 
-    fn publish(&mut self, applied: Applied) -> Vec<Settled> {
-        if applied.directory_changes {
-            self.parts.snapshot.publish(applied.books.snapshot().clone());
+    fn publish(&mut self, before: &Arc<Snapshot>, applied: Applied) -> Vec<Settled> {
+        if !applied.changed.is_empty() {
+            self.parts
+                .snapshot
+                .publish(before, applied.books.snapshot(), &applied.changed);
         }
-        self.state = State::Trusted(applied.books);
-        self.healthy.store(true, Ordering::Relaxed);
+        let was_turned_back =
+            |settled: &Settled| matches!(settled, Settled::Conflict(Conflict::DirectoryMoved { .. }));
+        if applied.settled.iter().any(was_turned_back) {
+            self.parts.follow.notify_one();
+        }
         applied.settled
     }
+}
 
-    fn unreadable(&self, error: &StoreError) -> Fault {
-        tracing::error!(
-            error = error as &dyn std::error::Error,
-            "the ledger could not be searched"
-        );
-        self.fault()
-    }
+fn unreadable(error: StoreError) -> Failure {
+    tracing::error!(
+        error = &error as &dyn std::error::Error,
+        "the ledger does not answer"
+    );
+    Failure::Fault
+}
 
-    fn fault(&self) -> Fault {
-        self.healthy.store(false, Ordering::Relaxed);
-        Fault::LedgerUnavailable
-    }
+/// Whose chains a batch may write to, each once.
+fn tenants(proposals: &[Proposal]) -> Vec<TenantId> {
+    let mut tenants: Vec<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
+    tenants.extend(proposals.iter().filter_map(|proposal| match proposal.what {
+        Happening::NewTenant { tenant, .. } => Some(tenant),
+        _ => None,
+    }));
+    tenants.sort_unstable();
+    tenants.dedup();
+    tenants
 }
 
 /// What waits now, at most `batch_max` proposals unless one submission alone is larger.
@@ -306,8 +363,9 @@ fn drain(first: Submission, waiting: &mut mpsc::Receiver<Submission>, batch_max:
 }
 
 /// What storage knows about these proposals already.
-async fn look_up(store: &dyn Store, proposals: &[Proposal]) -> Result<Found, StoreError> {
-    let (mut requests, mut outcomes) = (Vec::new(), Vec::new());
+async fn look_up(turn: &mut dyn Turn, proposals: &[Proposal]) -> Result<Found, StoreError> {
+    let mut requests: Vec<RequestKey> = Vec::new();
+    let mut outcomes = Vec::new();
     for proposal in proposals {
         match &proposal.what {
             Happening::Decision(decision) => {
@@ -319,14 +377,14 @@ async fn look_up(store: &dyn Store, proposals: &[Proposal]) -> Result<Found, Sto
     }
     let mut found = Found::default();
     if !requests.is_empty() {
-        let recorded = store.find_requests(&requests).await?;
+        let recorded = turn.find_requests(&requests).await?;
         found.requests = recorded
             .into_iter()
             .map(|request| (request.key.clone(), request))
             .collect();
     }
     if !outcomes.is_empty() {
-        found.outcomes = store.find_outcomes(&outcomes).await?.into_iter().collect();
+        found.outcomes = turn.find_outcomes(&outcomes).await?.into_iter().collect();
     }
     Ok(found)
 }

@@ -1,25 +1,122 @@
-//! The snapshot in force: read without a lock, replaced whole by the sequencer after a commit.
+//! The snapshot in force: read without a lock, replaced whole.
+//!
+//! Two put snapshots in force: the sequencer after a commit, and the follower when another gateway has changed something.
+//! Both give whole tenants with their revisions, and the later revision stays, whoever comes first.
 
 use arc_swap::{ArcSwap, Guard};
-use engine::Snapshot;
-use std::sync::Arc;
+use engine::{Snapshot, TenantSnapshot};
+use model::TenantId;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// Holds the snapshot in force.
-pub struct SnapshotCell(ArcSwap<Snapshot>);
+pub struct SnapshotCell {
+    current: ArcSwap<Snapshot>,
+    /// Held while one snapshot is replaced by the next, never across an `await`.
+    replacing: Mutex<()>,
+    replaced: Notify,
+    /// When it was last known to be the state of the store; none where nobody else writes.
+    confirmed: Option<Confirmed>,
+}
+
+/// A time that many read and one moves.
+struct Confirmed {
+    start: Instant,
+    /// Milliseconds since the start.
+    after: AtomicU64,
+}
 
 impl SnapshotCell {
-    /// A cell that holds this snapshot.
-    pub fn new(snapshot: Snapshot) -> Self {
-        Self(ArcSwap::from_pointee(snapshot))
+    /// A cell that holds this snapshot, which was just read. `is_shared` says whether others write to the store.
+    pub fn new(snapshot: Snapshot, is_shared: bool) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(snapshot),
+            replacing: Mutex::new(()),
+            replaced: Notify::new(),
+            confirmed: is_shared.then(|| Confirmed {
+                start: Instant::now(),
+                after: AtomicU64::new(0),
+            }),
+        }
     }
 
     /// The snapshot in force. Do not hold it across an `await`: it pins a slot that others need.
     pub fn load(&self) -> Guard<Arc<Snapshot>> {
-        self.0.load()
+        self.current.load()
     }
 
-    /// Puts another in force.
-    pub fn publish(&self, snapshot: Snapshot) {
-        self.0.store(Arc::new(snapshot));
+    /// The snapshot in force, to keep.
+    pub fn load_full(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    /// Puts in force what was made of `before` by changing some tenants.
+    pub fn publish(&self, before: &Arc<Snapshot>, after: &Snapshot, changed: &BTreeSet<TenantId>) {
+        let replacing = self.lock();
+        if Arc::ptr_eq(&self.current.load(), before) {
+            self.current.store(Arc::new(after.clone()));
+        } else {
+            let tenants = changed.iter().filter_map(|tenant| after.tenant(*tenant));
+            self.replace(tenants.map(|tenant| TenantSnapshot::clone(tenant)));
+        }
+        drop(replacing);
+        self.replaced.notify_waiters();
+    }
+
+    /// Puts tenants in force as they were read from the store, unless later ones are.
+    pub fn adopt(&self, tenants: Vec<TenantSnapshot>) {
+        let replacing = self.lock();
+        self.replace(tenants);
+        drop(replacing);
+        self.replaced.notify_waiters();
+    }
+
+    /// Waits until a tenant's directory has reached a revision; false if it does not in this time.
+    pub async fn reaches(&self, tenant: TenantId, revision: u64, within: Duration) -> bool {
+        let reached = async {
+            loop {
+                let replaced = self.replaced.notified();
+                if self.load().revision(tenant) >= revision {
+                    return;
+                }
+                replaced.await;
+            }
+        };
+        tokio::time::timeout(within, reached).await.is_ok()
+    }
+
+    /// Notes that at this time it was the state of the store.
+    pub fn confirm(&self, at: Instant) {
+        if let Some(confirmed) = &self.confirmed {
+            let after = at.saturating_duration_since(confirmed.start).as_millis();
+            let after = u64::try_from(after).unwrap_or(u64::MAX);
+            confirmed.after.store(after, Ordering::Relaxed);
+        }
+    }
+
+    /// How long ago it was last known to be the state of the store.
+    pub fn age(&self) -> Duration {
+        self.confirmed.as_ref().map_or(Duration::ZERO, |confirmed| {
+            let after = Duration::from_millis(confirmed.after.load(Ordering::Relaxed));
+            confirmed.start.elapsed().saturating_sub(after)
+        })
+    }
+
+    fn replace(&self, tenants: impl IntoIterator<Item = TenantSnapshot>) {
+        let mut next = Snapshot::clone(&self.current.load());
+        for tenant in tenants {
+            let known = next.tenant(tenant.directory.tenant.id);
+            if known.is_none_or(|known| known.revision < tenant.revision) {
+                next.insert(tenant);
+            }
+        }
+        self.current.store(Arc::new(next));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,18 +2,19 @@
 //!
 //! It refuses to start when the base policies would let a known-forbidden ask through.
 
+use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::replays::Replays;
-use crate::sequencer::{Parts, Sequencer};
+use crate::sequencer::{Ended, Parts, Sequencer};
 use crate::snapshot::SnapshotCell;
-use engine::{Books, Snapshot, TenantSnapshot};
+use engine::{Snapshot, TenantSnapshot};
 use model::{Clock, Directory, Entropy, Noun, Settings, Standing, Tenant, TenantId, Timestamp};
 use policy::{BasePolicies, Diagnostics, PolicySet, Registry};
 use std::sync::Arc;
-use store::{Store, StoreError, StoredTenant};
-use tokio::task::JoinHandle;
+use store::{Place, Store, StoreError, StoredTenant};
+use tokio::sync::Notify;
 
 /// Why a gateway does not start, or does not come back.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +33,12 @@ pub enum StartError {
         /// What is wrong with them.
         diagnostics: Diagnostics,
     },
+    /// The policies of a tenant could not be compiled at all.
+    #[error("compiling policies panicked")]
+    Panicked,
+    /// The sequencer has no thread.
+    #[error("the sequencer could not be started")]
+    Thread(#[source] std::io::Error),
     /// The base policies allow what they must not.
     #[error("the base policies do not hold: {0}")]
     Probe(String),
@@ -51,8 +58,8 @@ pub struct Ingredients {
     pub options: Options,
 }
 
-/// Loads everything, tries the policies, and starts the sequencer.
-pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, JoinHandle<()>), StartError> {
+/// Loads everything, tries the policies, and starts the sequencer and the follower.
+pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), StartError> {
     let Ingredients {
         store,
         clock,
@@ -62,19 +69,26 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, JoinHandle
     } = ingredients;
     let base_policies = Arc::new(base_policies);
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
-    let books = load_books(&*store, &base_policies).await?;
-    let snapshot = Arc::new(SnapshotCell::new(books.snapshot().clone()));
+    let loaded = load_snapshot(&*store, &base_policies).await?;
+    let snapshot = Arc::new(SnapshotCell::new(loaded, store.is_shared()));
     let metrics = Arc::new(Metrics::new());
+    let follow = Arc::new(Notify::new());
     let parts = Parts {
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
+        follow: Arc::clone(&follow),
         clock: Arc::clone(&clock),
-        base_policies: Arc::clone(&base_policies),
         metrics: Arc::clone(&metrics),
         queue_max: options.queue_max,
         batch_max: options.batch_max,
     };
-    let (sequencer, task) = Sequencer::start(books, parts);
+    let (sequencer, ended) = Sequencer::start(parts).map_err(StartError::Thread)?;
+    let follower = Follower::start(Following {
+        store: Arc::clone(&store),
+        snapshot: Arc::clone(&snapshot),
+        base_policies: Arc::clone(&base_policies),
+        wake: follow,
+    });
     let gateway = Gateway {
         clock,
         entropy,
@@ -82,26 +96,24 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, JoinHandle
         base_policies,
         snapshot,
         sequencer,
+        follower,
         store,
         limits: Limits::new(),
         replays: Replays::new(),
         metrics,
         changing: tokio::sync::Mutex::new(()),
     };
-    Ok((Arc::new(gateway), task))
+    Ok((Arc::new(gateway), ended))
 }
 
-/// Reads the books from a store. The system tenant is there even if nothing was ever recorded.
-pub async fn load_books(store: &dyn Store, base: &BasePolicies) -> Result<Books, StartError> {
-    let stored = store.load().await?;
-    let mut heads = Vec::with_capacity(stored.len());
+/// Reads the snapshot from a store. The system tenant is there even if nothing was ever recorded.
+pub async fn load_snapshot(store: &dyn Store, base: &BasePolicies) -> Result<Snapshot, StartError> {
     let mut snapshot = Snapshot::default();
     snapshot.insert(restore(base, system_tenant())?);
-    for tenant in stored {
-        heads.push((tenant.tenant, tenant.head));
+    for tenant in store.load(None).await? {
         snapshot.insert(restore(base, tenant)?);
     }
-    Ok(Books::new(snapshot, heads))
+    Ok(snapshot)
 }
 
 fn system_tenant() -> StoredTenant {
@@ -116,13 +128,13 @@ fn system_tenant() -> StoredTenant {
     };
     StoredTenant {
         tenant: TenantId::SYSTEM,
-        head: ledger::Head::GENESIS,
-        revision: 0,
+        place: Place::GENESIS,
         nouns: vec![Noun::Tenant(Arc::new(tenant))],
     }
 }
 
-fn restore(base: &BasePolicies, stored: StoredTenant) -> Result<TenantSnapshot, StartError> {
+/// One tenant as it was stored, with its policies compiled.
+pub fn restore(base: &BasePolicies, stored: StoredTenant) -> Result<TenantSnapshot, StartError> {
     let itself = stored.nouns.iter().find_map(|noun| match noun {
         Noun::Tenant(tenant) => Some(Arc::clone(tenant)),
         _ => None,
@@ -144,7 +156,7 @@ fn restore(base: &BasePolicies, stored: StoredTenant) -> Result<TenantSnapshot, 
     Ok(TenantSnapshot {
         directory,
         policies: Arc::new(policies),
-        revision: stored.revision,
+        revision: stored.place.revision,
     })
 }
 

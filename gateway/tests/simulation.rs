@@ -199,13 +199,13 @@ impl Simulation {
             let status = call.send().await.expect(200)["status"].clone();
             assert_eq!(status == "frozen", frozen.contains(&agent.id), "{}", agent.id);
         }
-        let stored = self.stage.store.load().await.unwrap();
+        let stored = self.stage.store.load(None).await.unwrap();
         let stored = stored
             .into_iter()
             .find(|stored| stored.tenant == self.stage.tenant)
             .unwrap();
         assert_eq!(
-            stored.revision,
+            stored.place.revision,
             self.stage.gateway.tenant(self.stage.tenant).unwrap().revision
         );
     }

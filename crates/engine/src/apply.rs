@@ -1,7 +1,7 @@
 //! Applying one batch of proposals onto the books: the only place where entries get their place in a chain.
 //!
-//! It is pure. The sequencer owns the books, looks up what the batch needs to know from storage beforehand, and
-//! commits what comes out. If the commit fails, the books from before are still there, untouched.
+//! It is pure. The sequencer has the turn to write, so it knows where the tenants of the batch stand, and commits what
+//! comes out. If the commit fails, the books from before are still there, untouched, and so are the proposals.
 
 use crate::entry_kind::EntryKind;
 use crate::proposal::{Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
@@ -10,14 +10,14 @@ use bytes::Bytes;
 use canon::{Digest, ObjectWriter};
 use ledger::Head;
 use model::{AgentId, DecisionId, Directory, Noun, TenantId, Timestamp, Write};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use store::{Advance, Batch, DecisionRow, EntryRow, FoundRequest, OutcomeRow, RequestKey};
+use store::{Advance, Batch, DecisionRow, EntryRow, FoundRequest, OutcomeRow, Place, RequestKey};
 
-/// Where every chain ends, and the directory as it is there.
+/// Where the tenants of a batch stand, and the directory as it is there.
 #[derive(Clone, Default)]
 pub struct Books {
-    heads: imbl::OrdMap<TenantId, (Head, Timestamp)>,
+    places: HashMap<TenantId, Place>,
     snapshot: Snapshot,
 }
 
@@ -51,8 +51,13 @@ pub enum Settled {
 /// Why a proposal was not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
-    /// The directory has moved on since the proposal was made: make it again.
-    DirectoryMoved,
+    /// The directory has moved on since the proposal was made: make it again, from this revision.
+    DirectoryMoved {
+        /// Whose directory.
+        tenant: TenantId,
+        /// Where it is now.
+        revision: u64,
+    },
     /// The request id was used for another ask.
     RequestReused,
     /// The decision has an outcome already.
@@ -67,21 +72,14 @@ pub struct Applied {
     pub batch: Batch,
     /// What became of each proposal, in order.
     pub settled: Vec<Settled>,
-    /// Whether the directory of any tenant changes.
-    pub directory_changes: bool,
+    /// The tenants whose directory changes.
+    pub changed: BTreeSet<TenantId>,
 }
 
 impl Books {
-    /// The books of a store that was just loaded.
-    pub fn new(snapshot: Snapshot, heads: impl IntoIterator<Item = (TenantId, Head)>) -> Self {
-        let start = Timestamp::from_millis(i64::MIN);
-        Self {
-            heads: heads
-                .into_iter()
-                .map(|(tenant, head)| (tenant, (head, start)))
-                .collect(),
-            snapshot,
-        }
+    /// The books of a batch: a snapshot, and where its tenants stand.
+    pub fn new(snapshot: Snapshot, places: HashMap<TenantId, Place>) -> Self {
+        Self { places, snapshot }
     }
 
     /// The directory as it is at the heads.
@@ -91,31 +89,32 @@ impl Books {
 
     /// Where a tenant's chain ends.
     pub fn head(&self, tenant: TenantId) -> Head {
-        self.heads.get(&tenant).map_or(Head::GENESIS, |(head, _)| *head)
+        self.place(tenant).head
+    }
+
+    fn place(&self, tenant: TenantId) -> Place {
+        self.places.get(&tenant).copied().unwrap_or(Place::GENESIS)
     }
 }
 
 /// Applies a batch. `now` is the time of all its entries, unless the one before in a chain is later: time in a chain
 /// never runs backwards.
-pub fn apply(books: &Books, found: Found, proposals: Vec<Proposal>, now: Timestamp) -> Applied {
+pub fn apply(books: &Books, found: Found, proposals: &[Proposal], now: Timestamp) -> Applied {
     let mut pass = Pass {
         books: books.clone(),
         found,
         batch: Batch::default(),
         now,
         scratch: String::new(),
-        directory_changes: false,
+        changed: BTreeSet::new(),
     };
-    let settled = proposals
-        .into_iter()
-        .map(|proposal| pass.settle(proposal))
-        .collect();
+    let settled = proposals.iter().map(|proposal| pass.settle(proposal)).collect();
     pass.note_advances(books);
     Applied {
         books: pass.books,
         batch: pass.batch,
         settled,
-        directory_changes: pass.directory_changes,
+        changed: pass.changed,
     }
 }
 
@@ -126,27 +125,18 @@ struct Pass {
     now: Timestamp,
     /// Where headers are written before they are hashed.
     scratch: String,
-    directory_changes: bool,
+    changed: BTreeSet<TenantId>,
 }
 
 impl Pass {
-    fn settle(&mut self, proposal: Proposal) -> Settled {
-        let Proposal {
-            tenant,
-            revision,
-            what,
-        } = proposal;
-        if self
-            .books
-            .snapshot
-            .tenant(tenant)
-            .map_or(0, |tenant| tenant.revision)
-            != revision
-        {
-            return Settled::Conflict(Conflict::DirectoryMoved);
+    fn settle(&mut self, proposal: &Proposal) -> Settled {
+        let tenant = proposal.tenant;
+        let revision = self.books.place(tenant).revision;
+        if revision != proposal.revision {
+            return Settled::Conflict(Conflict::DirectoryMoved { tenant, revision });
         }
-        match what {
-            Happening::Decision(decision) => self.decide(tenant, *decision),
+        match &proposal.what {
+            Happening::Decision(decision) => self.decide(tenant, decision),
             Happening::Change(change) => self.change(tenant, change),
             Happening::NewTenant {
                 tenant: new,
@@ -154,31 +144,33 @@ impl Pass {
                 change,
             } => {
                 self.announce(tenant, announcement);
-                self.change(new, change)
+                self.change(*new, change)
             }
-            Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, decision),
+            Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, *decision),
         }
     }
 
-    fn decide(&mut self, tenant: TenantId, decision: ProposedDecision) -> Settled {
+    fn decide(&mut self, tenant: TenantId, decision: &ProposedDecision) -> Settled {
         let mut request = None;
-        if let Some((key, ask, replay)) = decision.request {
-            match self.found.requests.get(&key) {
-                Some(found) if found.ask != ask => return Settled::Conflict(Conflict::RequestReused),
-                Some(found) if replay == Replay::Always || found.reason.verdict() == model::Verdict::Deny => {
+        if let Some((key, ask, replay)) = &decision.request {
+            match self.found.requests.get(key) {
+                Some(found) if found.ask != *ask => return Settled::Conflict(Conflict::RequestReused),
+                Some(found)
+                    if *replay == Replay::Always || found.reason.verdict() == model::Verdict::Deny =>
+                {
                     return Settled::Replayed(found.receipt.clone());
                 }
                 // The id keeps standing for the first decision; this one is recorded without it.
                 Some(_) => {}
-                None => request = Some((key, ask)),
+                None => request = Some((key, *ask)),
             }
         }
-        let (head, prev, at) = self.link(tenant, decision.entry);
+        let (head, prev, at) = self.link(tenant, &decision.entry);
         let answer = decision.answer.seal(tenant, &head, &prev, at);
-        if let Some((key, ask)) = &request {
+        if let Some((key, ask)) = request {
             let found = FoundRequest {
                 key: key.clone(),
-                ask: *ask,
+                ask,
                 reason: decision.reason,
                 receipt: answer.clone(),
             };
@@ -189,15 +181,15 @@ impl Pass {
             seq: head.seq,
             id: decision.id,
             agent: decision.agent,
-            tool: decision.tool,
-            action: decision.action,
+            tool: decision.tool.clone(),
+            action: decision.action.clone(),
             reason: decision.reason,
-            run_id: decision.run_id,
-            request: request.map(|(key, ask)| (key.request_id, ask)),
+            run_id: decision.run_id.clone(),
+            request: request.map(|(key, ask)| (key.request_id.clone(), ask)),
             receipt: answer.clone(),
         });
-        if let Some(reason) = decision.quarantine {
-            self.quarantine(tenant, decision.agent, decision.id, &reason);
+        if let Some(reason) = &decision.quarantine {
+            self.quarantine(tenant, decision.agent, decision.id, reason);
         }
         Settled::Recorded { head, at, answer }
     }
@@ -218,13 +210,13 @@ impl Pass {
         });
         body.string("id", &agent.to_string());
         body.string("reason", reason);
-        self.link(tenant, ProposedEntry::new(EntryKind::AgentFrozen, body.finish()));
-        self.write(tenant, vec![Write::Put(Noun::Agent(Arc::new(frozen)))], None);
+        self.link(tenant, &ProposedEntry::new(EntryKind::AgentFrozen, body.finish()));
+        self.write(tenant, &[Write::Put(Noun::Agent(Arc::new(frozen)))], None);
     }
 
-    fn change(&mut self, tenant: TenantId, change: Change) -> Settled {
-        let (head, _, at) = self.link(tenant, change.entry);
-        self.write(tenant, change.writes, change.policies);
+    fn change(&mut self, tenant: TenantId, change: &Change) -> Settled {
+        let (head, _, at) = self.link(tenant, &change.entry);
+        self.write(tenant, &change.writes, change.policies.clone());
         Settled::Recorded {
             head,
             at,
@@ -234,12 +226,12 @@ impl Pass {
 
     /// Tells of a new tenant in another's chain. That directory counts as changed, so two cannot be announced from one
     /// revision.
-    fn announce(&mut self, tenant: TenantId, announcement: ProposedEntry) {
+    fn announce(&mut self, tenant: TenantId, announcement: &ProposedEntry) {
         self.link(tenant, announcement);
-        self.write(tenant, Vec::new(), None);
+        self.write(tenant, &[], None);
     }
 
-    fn write(&mut self, tenant: TenantId, writes: Vec<Write>, policies: Option<Arc<policy::PolicySet>>) {
+    fn write(&mut self, tenant: TenantId, writes: &[Write], policies: Option<Arc<policy::PolicySet>>) {
         if self.books.snapshot.tenant(tenant).is_none()
             && let (Some(Write::Put(Noun::Tenant(new))), Some(policies)) = (writes.first(), &policies)
         {
@@ -249,14 +241,15 @@ impl Pass {
                 revision: 0,
             });
         }
-        self.books.snapshot.advance(tenant, &writes, policies);
+        self.books.snapshot.advance(tenant, writes, policies);
+        self.books.places.entry(tenant).or_insert(Place::GENESIS).revision += 1;
         self.batch
             .writes
-            .extend(writes.into_iter().map(|write| (tenant, write)));
-        self.directory_changes = true;
+            .extend(writes.iter().map(|write| (tenant, write.clone())));
+        self.changed.insert(tenant);
     }
 
-    fn report_outcome(&mut self, tenant: TenantId, entry: ProposedEntry, decision: DecisionId) -> Settled {
+    fn report_outcome(&mut self, tenant: TenantId, entry: &ProposedEntry, decision: DecisionId) -> Settled {
         if !self.found.outcomes.insert(decision) {
             return Settled::Conflict(Conflict::OutcomeReported);
         }
@@ -274,14 +267,10 @@ impl Pass {
     }
 
     /// Gives an entry its place. Returns the new head, the hash of the entry before, and the time.
-    fn link(&mut self, tenant: TenantId, entry: ProposedEntry) -> (Head, Digest, Timestamp) {
-        let (before, last) = self
-            .books
-            .heads
-            .get(&tenant)
-            .copied()
-            .unwrap_or((Head::GENESIS, self.now));
-        let at = self.now.max(last);
+    fn link(&mut self, tenant: TenantId, entry: &ProposedEntry) -> (Head, Digest, Timestamp) {
+        let place = self.books.places.entry(tenant).or_insert(Place::GENESIS);
+        let before = place.head;
+        let at = self.now.max(place.at);
         let head = ledger::link(
             &before,
             &tenant.to_string(),
@@ -290,7 +279,7 @@ impl Pass {
             &entry.body_digest,
             &mut self.scratch,
         );
-        self.books.heads.insert(tenant, (head, at));
+        (place.head, place.at) = (head, at);
         self.batch.entries.push(EntryRow {
             tenant,
             seq: head.seq,
@@ -298,26 +287,21 @@ impl Pass {
             at,
             prev: before.hash,
             hash: head.hash,
-            body: entry.body,
+            body: entry.body.clone(),
         });
         (head, before.hash, at)
     }
 
     /// Notes how far each tenant has moved since the books from before.
     fn note_advances(&mut self, before: &Books) {
-        let moved: std::collections::BTreeSet<_> =
-            self.batch.entries.iter().map(|entry| entry.tenant).collect();
+        let moved: BTreeSet<_> = self.batch.entries.iter().map(|entry| entry.tenant).collect();
         self.batch.advances = moved
             .into_iter()
             .map(|tenant| Advance {
                 tenant,
                 from: before.head(tenant),
                 to: self.books.head(tenant),
-                revision: self
-                    .books
-                    .snapshot
-                    .tenant(tenant)
-                    .map_or(0, |tenant| tenant.revision),
+                revision: self.books.place(tenant).revision,
             })
             .collect();
     }

@@ -178,6 +178,9 @@ fn strings(object: &mut ObjectWriter, key: &str, values: &[String]) {
     }
 }
 
+/// Room for the receipt of an answer: its members and their values.
+const RECEIPT_BYTES: usize = 320;
+
 impl UnsealedAnswer {
     /// SHA-256 of the answer without its receipt.
     pub fn digest(&self) -> Digest {
@@ -185,10 +188,10 @@ impl UnsealedAnswer {
     }
 
     /// The answer with its receipt: the exact bytes that are stored and sent.
-    pub fn seal(self, tenant: TenantId, head: &Head, prev: &Digest, at: Timestamp) -> bytes::Bytes {
+    pub fn seal(&self, tenant: TenantId, head: &Head, prev: &Digest, at: Timestamp) -> bytes::Bytes {
         use std::fmt::Write as _;
-        let mut text = self.0;
-        text.truncate(text.len() - 1);
+        let mut text = String::with_capacity(self.0.len() + RECEIPT_BYTES);
+        text.push_str(&self.0[..self.0.len() - 1]);
         write!(
             text,
             ",\"receipt\":{{\"tenant\":\"{tenant}\",\"seq\":{},\"at\":\"{at}\",\"hash\":\"{}\",\"prev_hash\":\"{prev}\"}}}}",

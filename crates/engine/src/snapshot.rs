@@ -52,6 +52,11 @@ impl Snapshot {
         self.tenants.get(&id)
     }
 
+    /// How many changes a tenant's directory has seen; 0 if it is not there.
+    pub fn revision(&self, id: TenantId) -> u64 {
+        self.tenants.get(&id).map_or(0, |tenant| tenant.revision)
+    }
+
     /// Every tenant, by id.
     pub fn tenants(&self) -> impl Iterator<Item = (&TenantId, &Arc<TenantSnapshot>)> {
         self.tenants.iter()
@@ -62,9 +67,17 @@ impl Snapshot {
         self.credentials.get(digest).copied()
     }
 
-    /// Puts a tenant in place, with the credentials in its directory.
+    /// Puts a tenant in place of what was known of it, with the credentials in its directory and no others.
     pub fn insert(&mut self, tenant: TenantSnapshot) {
         let id = tenant.directory.tenant.id;
+        if let Some(before) = self.tenants.get(&id).cloned() {
+            for token in before.directory.tokens.values() {
+                self.credentials.remove(&token.digest);
+            }
+            for key in before.directory.keys.values() {
+                self.credentials.remove(&key.digest);
+            }
+        }
         for token in tenant.directory.tokens.values() {
             self.add_credential(id, &Noun::Token(Arc::clone(token)));
         }

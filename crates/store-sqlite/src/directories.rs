@@ -1,10 +1,11 @@
 //! Loading everything that the snapshot is made from.
 
 use crate::decode::Place;
+use crate::journal::tenants_json;
 use crate::{SqliteStore, unavailable};
 use async_trait::async_trait;
 use ledger::Head;
-use model::{Noun, NounKind, TenantId};
+use model::{Noun, NounKind, TenantId, Timestamp};
 use store::{Directories, StoreError, StoredTenant};
 
 /// A tenant, and one of its nouns if it has any.
@@ -13,6 +14,7 @@ struct Row {
     tenant_id: Vec<u8>,
     head_seq: i64,
     head_hash: Vec<u8>,
+    head_at: i64,
     revision: i64,
     kind: Option<String>,
     value: Option<String>,
@@ -20,7 +22,8 @@ struct Row {
 
 #[async_trait]
 impl Directories for SqliteStore {
-    async fn load(&self) -> Result<Vec<StoredTenant>, StoreError> {
+    async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError> {
+        let only = only.map(tenants_json);
         // One statement sees the state after one commit: heads and nouns cannot be of different times.
         let rows = sqlx::query_as!(
             Row,
@@ -29,12 +32,16 @@ impl Directories for SqliteStore {
                    tenants.tenant_id,
                    tenants.head_seq,
                    tenants.head_hash,
+                   tenants.head_at,
                    tenants.revision,
                    directory.kind AS "kind?",
                    directory.value AS "value?"
                FROM tenants
                LEFT JOIN directory ON directory.tenant_no = tenants.tenant_no
+               WHERE ?1 IS NULL
+                  OR tenants.tenant_id IN (SELECT unhex(asked.value) FROM json_each(?1) AS asked)
                ORDER BY tenants.tenant_no"#,
+            only,
         )
         .fetch_all(&self.readers)
         .await
@@ -52,20 +59,50 @@ impl Directories for SqliteStore {
         }
         Ok(tenants)
     }
+
+    async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        let rows = sqlx::query!("SELECT tenant_no, tenant_id, revision FROM tenants")
+            .fetch_all(&self.readers)
+            .await
+            .map_err(unavailable)?;
+        let revision = |tenant_no, id, revision| {
+            let place = place(tenant_no);
+            let id = TenantId::from_bytes(place.id("tenant_id", id)?);
+            Ok((id, place.unsigned("revision", revision)?))
+        };
+        rows.into_iter()
+            .map(|row| revision(row.tenant_no, row.tenant_id, row.revision))
+            .collect()
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn changed(&self) -> Result<(), StoreError> {
+        std::future::pending().await
+    }
+}
+
+fn place(tenant_no: i64) -> Place {
+    Place {
+        table: "tenants",
+        row: tenant_no,
+    }
 }
 
 fn tenant(row: &Row) -> Result<StoredTenant, StoreError> {
-    let place = Place {
-        table: "tenants",
-        row: row.tenant_no,
-    };
+    let place = place(row.tenant_no);
     Ok(StoredTenant {
         tenant: TenantId::from_bytes(place.id("tenant_id", row.tenant_id.clone())?),
-        head: Head {
-            seq: place.unsigned("head_seq", row.head_seq)?,
-            hash: place.digest("head_hash", row.head_hash.clone())?,
+        place: store::Place {
+            head: Head {
+                seq: place.unsigned("head_seq", row.head_seq)?,
+                hash: place.digest("head_hash", row.head_hash.clone())?,
+            },
+            at: Timestamp::from_millis(row.head_at),
+            revision: place.unsigned("revision", row.revision)?,
         },
-        revision: place.unsigned("revision", row.revision)?,
         nouns: Vec::new(),
     })
 }

@@ -26,6 +26,8 @@ pub(crate) type TenantNumbers = HashMap<model::TenantId, i64>;
 pub(crate) struct Statement {
     pub(crate) sql: SqlStr,
     pub(crate) arguments: SqliteArguments,
+    /// Whether it ends with COMMIT.
+    pub(crate) closes: bool,
 }
 
 /// Why a statement could not be made. It cannot happen with a batch that was checked.
@@ -44,12 +46,37 @@ pub(crate) enum Unbindable {
 
 /// The texts of one shape.
 struct Shape {
-    /// One for each of [`SIZES`].
-    alone: [Arc<str>; SIZES.len()],
-    /// The same with [`OPENING`] before.
-    opening: [Arc<str>; SIZES.len()],
+    /// One for each of [`SIZES`], in each of the [`Frame`]s.
+    texts: [[Arc<str>; SIZES.len()]; Frame::ALL.len()],
     /// How many values a row has, over all its tables.
     columns: usize,
+}
+
+/// What else of the transaction a statement carries, to save hops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Frame {
+    /// Begins with [`OPENING`].
+    opens: bool,
+    /// Ends with [`CLOSING`].
+    closes: bool,
+}
+
+impl Frame {
+    const ALL: [Self; 4] = [
+        Self::of(false, false),
+        Self::of(false, true),
+        Self::of(true, false),
+        Self::of(true, true),
+    ];
+
+    const fn of(opens: bool, closes: bool) -> Self {
+        Self { opens, closes }
+    }
+
+    /// Its place in [`ALL`](Self::ALL).
+    fn index(self) -> usize {
+        usize::from(self.opens) * 2 + usize::from(self.closes)
+    }
 }
 
 const ENTRY: (&str, usize) = ("audit_events (entry, kind, at, prev, hash, body)", 6);
@@ -76,9 +103,11 @@ static OUTCOMES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[OUTCOME]));
 /// Begins the transaction and moves the one head there is to move, in the same hop as the first rows. If the head is not
 /// where it should be, NULL meets NOT NULL, and that is an error which nothing else in a commit can cause.
 const OPENING: &str = "BEGIN IMMEDIATE; \
-    UPDATE tenants SET head_seq = CASE WHEN head_seq = ? AND head_hash = ? THEN ? END, head_hash = ?, revision = ? \
+    UPDATE tenants SET head_seq = CASE WHEN head_seq = ? AND head_hash = ? THEN ? END, head_hash = ?, head_at = ?, revision = ? \
     WHERE tenant_no = ?; ";
-const OPENING_VALUES: usize = 6;
+const OPENING_VALUES: usize = 7;
+/// Ends the transaction in the same hop as the last rows.
+const CLOSING: &str = "; COMMIT";
 
 impl Shape {
     fn of(tables: &[(&str, usize)]) -> Self {
@@ -89,16 +118,20 @@ impl Shape {
             });
             inserts.collect::<Vec<_>>().join("; ")
         };
+        let framed = |frame: Frame, rows| {
+            let before = if frame.opens { OPENING } else { "" };
+            let after = if frame.closes { CLOSING } else { "" };
+            format!("{before}{}{after}", text(rows)).into()
+        };
         Self {
-            alone: SIZES.map(|rows| text(rows).into()),
-            opening: SIZES.map(|rows| format!("{OPENING}{}", text(rows)).into()),
+            texts: Frame::ALL.map(|frame| SIZES.map(|rows| framed(frame, rows))),
             columns: tables.iter().map(|(_, columns)| columns).sum(),
         }
     }
 }
 
 /// All statements that insert the ledger rows of a batch. Given the only head that moves, the first of them opens the
-/// transaction and moves it.
+/// transaction and moves it. If nothing comes after them, the last one commits.
 pub(crate) fn statements(
     batch: &Batch,
     numbers: &TenantNumbers,
@@ -107,6 +140,7 @@ pub(crate) fn statements(
     let mut making = Making {
         numbers,
         opening: only,
+        last: None,
         made: Vec::new(),
     };
     // INVARIANT: every decision has an entry in the batch, so there are at least as many entries. Which of them share a
@@ -144,7 +178,7 @@ pub(crate) fn statements(
     making.each(&OUTCOMES, batch.outcomes.len(), |binder, rows| {
         binder.outcomes(&batch.outcomes[rows])
     })?;
-    Ok(making.made)
+    Ok(making.finish(batch.writes.is_empty()))
 }
 
 /// The statements of a batch while they are made.
@@ -152,38 +186,69 @@ struct Making<'a> {
     numbers: &'a TenantNumbers,
     /// Until a statement has taken it.
     opening: Option<&'a Move>,
+    /// The last one, whose text depends on whether another follows.
+    last: Option<Bound>,
     made: Vec<Statement>,
+}
+
+/// A statement whose values are bound, before it has its text.
+struct Bound {
+    shape: &'static Shape,
+    /// Which of [`SIZES`].
+    size: usize,
+    opens: bool,
+    arguments: SqliteArguments,
+}
+
+impl Bound {
+    fn with_text(self, closes: bool) -> Statement {
+        let text = &self.shape.texts[Frame::of(self.opens, closes).index()][self.size];
+        Statement {
+            sql: AssertSqlSafe(Arc::clone(text)).into_sql_str(),
+            arguments: self.arguments,
+            closes,
+        }
+    }
 }
 
 impl Making<'_> {
     /// Makes the statements for so many rows; `bind` gives a range of them to one.
     fn each(
         &mut self,
-        shape: &Shape,
+        shape: &'static Shape,
         rows: usize,
         mut bind: impl FnMut(&mut Binder<'_>, Range<usize>) -> Result<(), Unbindable>,
     ) -> Result<(), Unbindable> {
-        for (at, which) in chunks(rows) {
-            let size = SIZES[which];
+        for (at, size) in chunks(rows) {
             let mut binder = Binder {
                 numbers: self.numbers,
                 arguments: SqliteArguments::default(),
             };
-            binder.arguments.reserve(OPENING_VALUES + size * shape.columns, 0);
-            let text = match self.opening.take() {
-                Some(step) => {
-                    binder.opening(step)?;
-                    &shape.opening[which]
-                }
-                None => &shape.alone[which],
-            };
-            bind(&mut binder, at..at + size)?;
-            self.made.push(Statement {
-                sql: AssertSqlSafe(Arc::clone(text)).into_sql_str(),
+            binder
+                .arguments
+                .reserve(OPENING_VALUES + SIZES[size] * shape.columns, 0);
+            let opening = self.opening.take();
+            if let Some(step) = opening {
+                binder.opening(step)?;
+            }
+            bind(&mut binder, at..at + SIZES[size])?;
+            let next = Bound {
+                shape,
+                size,
+                opens: opening.is_some(),
                 arguments: binder.arguments,
-            });
+            };
+            let before = self.last.replace(next);
+            self.made.extend(before.map(|before| before.with_text(false)));
         }
         Ok(())
+    }
+
+    /// All of them.
+    fn finish(mut self, closes: bool) -> Vec<Statement> {
+        self.made
+            .extend(self.last.take().map(|last| last.with_text(closes)));
+        self.made
     }
 }
 
@@ -209,6 +274,7 @@ impl Binder<'_> {
         self.bind(&step.from_hash[..])?;
         self.bind(step.to_seq)?;
         self.bind(&step.to_hash[..])?;
+        self.bind(step.to_at)?;
         self.bind(step.revision)?;
         self.bind(step.tenant_no)
     }
@@ -312,21 +378,28 @@ mod tests {
         assert_eq!(chunks(1_000).count(), 7 + 2);
     }
 
+    fn shapes() -> [&'static Shape; 5] {
+        [&DECISIONS, &REQUESTED_DECISIONS, &ENTRIES, &REQUESTS, &OUTCOMES]
+    }
+
     #[test]
     fn no_statement_has_more_parameters_than_sqlite_takes() {
-        for shape in [&DECISIONS, &REQUESTED_DECISIONS, &ENTRIES, &REQUESTS, &OUTCOMES] {
-            let most = shape.alone.last().unwrap().split("; ");
+        for shape in shapes() {
+            let most = shape.texts[0].last().unwrap().split("; ");
             assert!(most.map(|statement| statement.matches('?').count()).max() <= Some(32_766));
         }
     }
 
     #[test]
     fn a_text_has_a_place_for_every_value() {
-        for shape in [&DECISIONS, &REQUESTED_DECISIONS, &ENTRIES, &REQUESTS, &OUTCOMES] {
-            for (which, rows) in SIZES.into_iter().enumerate() {
-                let places = shape.alone[which].matches('?').count();
-                assert_eq!(places, shape.columns * rows);
-                assert_eq!(shape.opening[which].matches('?').count(), places + OPENING_VALUES);
+        for shape in shapes() {
+            for frame in Frame::ALL {
+                for (text, rows) in shape.texts[frame.index()].iter().zip(SIZES) {
+                    let opening = if frame.opens { OPENING_VALUES } else { 0 };
+                    assert_eq!(text.matches('?').count(), opening + shape.columns * rows);
+                    assert_eq!(text.starts_with("BEGIN"), frame.opens);
+                    assert_eq!(text.ends_with("COMMIT"), frame.closes);
+                }
             }
         }
     }

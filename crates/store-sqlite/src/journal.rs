@@ -1,69 +1,94 @@
 //! Writing, and finding again what a batch may have to repeat.
 
 use crate::decode::Place;
-use crate::work::Work;
 use crate::writer::Writer;
-use crate::{SqliteStore, unavailable};
+use crate::{SqliteStore, bounded, unavailable};
 use async_trait::async_trait;
 use model::{DecisionId, TenantId};
 use sqlx::SqliteConnection;
+use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Batch, CommitError, FoundRequest, Journal, RequestKey, StoreError};
+use store::{Batch, CommitError, FoundRequest, Journal, Place as TenantPlace, RequestKey, StoreError, Turn};
+use tokio::sync::{Notify, OwnedMutexGuard};
 
 /// Keys looked up by one statement: some hundred microseconds of reading.
 const KEYS_MAX: usize = 512;
 
 #[async_trait]
 impl Journal for SqliteStore {
-    async fn commit(&self, batch: &Batch) -> Result<(), CommitError> {
+    async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError> {
         let mut writer = Arc::clone(&self.writer).lock_owned().await;
-        writer
-            .ready()
-            .await
-            .map_err(|error| CommitError::NotWritten(Box::new(error)))?;
-        let work = Work::of(batch, writer.numbers())?;
+        let ready = writer.ready().await;
+        ready.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        Ok(Box::new(SqliteTurn {
+            places: writer.places(tenants),
+            writer,
+            committed: Arc::clone(&self.committed),
+        }))
+    }
+}
+
+/// The turn on the one connection that writes. Nothing has begun in the database yet: whoever holds this is alone.
+struct SqliteTurn {
+    writer: OwnedMutexGuard<Writer>,
+    places: HashMap<TenantId, TenantPlace>,
+    /// Wakes the checkpointer.
+    committed: Arc<Notify>,
+}
+
+#[async_trait]
+impl Turn for SqliteTurn {
+    fn places(&self) -> &HashMap<TenantId, TenantPlace> {
+        &self.places
+    }
+
+    // These look-ups go over the writer's connection, because a commit follows: another connection forgets its cache with
+    // every commit, this one keeps it, and has the page at hand when the row is inserted.
+    async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        let find = async {
+            let mut found = Vec::new();
+            for some in keys.chunks(KEYS_MAX) {
+                find_some_requests(connection, some, &mut found).await?;
+            }
+            Ok(found)
+        };
+        bounded(find).await
+    }
+
+    async fn find_outcomes(
+        &mut self,
+        decisions: &[(TenantId, DecisionId)],
+    ) -> Result<Vec<DecisionId>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        let find = async {
+            let mut found = Vec::new();
+            for some in decisions.chunks(KEYS_MAX) {
+                find_some_outcomes(connection, some, &mut found).await?;
+            }
+            Ok(found)
+        };
+        bounded(find).await
+    }
+
+    async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
+        let Self {
+            mut writer,
+            committed,
+            ..
+        } = *self;
+        let work = writer.work(batch)?;
         // Up to here the caller can go away and nothing has happened. From here on it cannot stop the transaction: the
         // task owns the turn and all that it writes.
         let task = tokio::spawn(async move { writer.run(work).await });
         let outcome = task
             .await
             .unwrap_or_else(|error| Err(CommitError::Unknown(Box::new(error))));
-        self.committed.notify_one();
+        committed.notify_one();
         outcome
-    }
-
-    async fn find_requests(&self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
-        let find = async {
-            let mut found = Vec::new();
-            let mut writer = self.writer.lock().await;
-            let connection = ready(&mut writer).await?;
-            for some in keys.chunks(KEYS_MAX) {
-                find_some_requests(connection, some, &mut found).await?;
-            }
-            Ok(found)
-        };
-        self.read(find).await
-    }
-
-    async fn find_outcomes(
-        &self,
-        decisions: &[(TenantId, DecisionId)],
-    ) -> Result<Vec<DecisionId>, StoreError> {
-        let find = async {
-            let mut found = Vec::new();
-            let mut writer = self.writer.lock().await;
-            let connection = ready(&mut writer).await?;
-            for some in decisions.chunks(KEYS_MAX) {
-                find_some_outcomes(connection, some, &mut found).await?;
-            }
-            Ok(found)
-        };
-        self.read(find).await
     }
 }
 
-/// The writer's connection, for look-ups that a commit follows: another one forgets its cache with every commit, this one
-/// keeps it, and has the page at hand when the row is inserted.
 async fn ready(writer: &mut Writer) -> Result<&mut SqliteConnection, StoreError> {
     let ready = writer.ready().await;
     ready.map_err(|error| StoreError::Unavailable(Box::new(error)))
@@ -168,6 +193,15 @@ fn decisions_json(decisions: &[(TenantId, DecisionId)]) -> String {
         json.push('"');
         push_hex(json, tenant.as_bytes());
         push_hex(json, decision.as_bytes());
+        json.push('"');
+    })
+}
+
+/// `["<tenant>",…]`, ids as 32 hexadecimal digits.
+pub(crate) fn tenants_json(tenants: &[TenantId]) -> String {
+    json_array(tenants, |json, tenant| {
+        json.push('"');
+        push_hex(json, tenant.as_bytes());
         json.push('"');
     })
 }

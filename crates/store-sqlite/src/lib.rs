@@ -100,16 +100,13 @@ impl SqliteStore {
         self.writer.lock().await.close().await;
         *self.claim.lock().await = None;
     }
+}
 
-    /// Runs a read, but not for ever.
-    async fn read<T>(
-        &self,
-        read: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        match tokio::time::timeout(READ_TIME_MAX, read).await {
-            Ok(outcome) => outcome,
-            Err(elapsed) => Err(StoreError::Unavailable(Box::new(elapsed))),
-        }
+/// Runs a read, but not for ever.
+async fn bounded<T>(read: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    match tokio::time::timeout(READ_TIME_MAX, read).await {
+        Ok(outcome) => outcome,
+        Err(elapsed) => Err(StoreError::Unavailable(Box::new(elapsed))),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading back what was recorded: entries, decisions, receipts.
 
 use crate::decode::Place;
-use crate::{SqliteStore, connect, entry, search, unavailable};
+use crate::{SqliteStore, bounded, connect, entry, search, unavailable};
 use async_trait::async_trait;
 use ledger::Head;
 use model::{AgentId, DecisionId, TenantId, Timestamp};
@@ -51,11 +51,11 @@ impl Records for SqliteStore {
         from_seq: u64,
         limit: u32,
     ) -> Result<Vec<StoredEntry>, StoreError> {
-        self.read(self.read_entries(tenant, from_seq, limit)).await
+        bounded(self.read_entries(tenant, from_seq, limit)).await
     }
 
     async fn decision(&self, tenant: TenantId, id: DecisionId) -> Result<Option<StoredDecision>, StoreError> {
-        self.read(self.read_decision(tenant, id)).await
+        bounded(self.read_decision(tenant, id)).await
     }
 
     async fn decisions(
@@ -65,7 +65,7 @@ impl Records for SqliteStore {
         before_seq: Option<u64>,
         limit: u32,
     ) -> Result<Vec<StoredDecision>, StoreError> {
-        self.read(search::decisions(
+        bounded(search::decisions(
             &self.readers,
             tenant,
             filter,
@@ -81,19 +81,19 @@ impl Records for SqliteStore {
         from_seq: u64,
         limit: u32,
     ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
-        self.read(self.read_receipts(tenant, from_seq, limit)).await
+        bounded(self.read_receipts(tenant, from_seq, limit)).await
     }
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
-        self.read(self.read_receipt(tenant, id)).await
+        bounded(self.read_receipt(tenant, id)).await
     }
 
     async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
-        self.read(self.read_head(tenant)).await
+        bounded(self.read_head(tenant)).await
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {
-        self.read(self.read_size()).await
+        bounded(self.read_size()).await
     }
 }
 

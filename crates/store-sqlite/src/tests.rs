@@ -49,7 +49,7 @@ impl Folder {
 
 /// The end of the one chain that is stored.
 async fn head(store: &SqliteStore) -> ledger::Head {
-    store.load().await.unwrap()[0].head
+    store.load(None).await.unwrap()[0].place.head
 }
 
 /// One commit with three decisions.

@@ -3,8 +3,8 @@
 use crate::entry::SEQ_MAX;
 use crate::insert::{self, Statement, TenantNumbers};
 use ledger::Head;
-use model::{TenantId, Write};
-use store::{Advance, Batch, CommitError};
+use model::{TenantId, Timestamp, Write};
+use store::{Advance, Batch, CommitError, Place};
 
 /// The last number that a tenant can have: 23 bits.
 const TENANT_NO_MAX: i64 = (1 << 23) - 1;
@@ -15,6 +15,8 @@ pub(crate) struct Work {
     pub(crate) inserts: Vec<Statement>,
     /// Whether the first insert begins the transaction and moves the one head.
     pub(crate) opens: bool,
+    /// Whether the last insert commits it.
+    pub(crate) closes: bool,
     pub(crate) changes: Vec<Change>,
 }
 
@@ -28,7 +30,10 @@ pub(crate) struct Move {
     pub(crate) from_hash: Vec<u8>,
     pub(crate) to_seq: i64,
     pub(crate) to_hash: Vec<u8>,
+    pub(crate) to_at: i64,
     pub(crate) revision: i64,
+    /// Where the tenant stands afterwards.
+    pub(crate) to: Place,
 }
 
 /// A change of a directory.
@@ -72,8 +77,9 @@ impl Work {
         let mut moves = Vec::with_capacity(batch.advances.len());
         let mut next = 0;
         for advance in &batch.advances {
+            let at = batch.last_at(advance.tenant);
             if let Some(tenant_no) = known.get(&advance.tenant) {
-                moves.push(Move::of(advance, *tenant_no, false)?);
+                moves.push(Move::of(advance, at, *tenant_no, false)?);
             } else if advance.from == Head::GENESIS {
                 // Counted once a batch, and only when there is a new tenant: it is rare.
                 next = if next == 0 {
@@ -81,7 +87,7 @@ impl Work {
                 } else {
                     next + 1
                 };
-                moves.push(Move::of(advance, next, true)?);
+                moves.push(Move::of(advance, at, next, true)?);
             } else {
                 return Err(CommitError::HeadMoved {
                     tenant: advance.tenant,
@@ -96,8 +102,10 @@ impl Work {
             [only] if !only.is_new && !batch.entries.is_empty() => Some(only),
             _ => None,
         };
+        let inserts = insert::statements(batch, &numbers, only).map_err(not_written)?;
         Ok(Self {
-            inserts: insert::statements(batch, &numbers, only).map_err(not_written)?,
+            closes: inserts.last().is_some_and(|last| last.closes),
+            inserts,
             changes: changes(batch, &numbers),
             opens: only.is_some(),
             moves,
@@ -106,7 +114,7 @@ impl Work {
 }
 
 impl Move {
-    fn of(advance: &Advance, tenant_no: i64, is_new: bool) -> Result<Self, CommitError> {
+    fn of(advance: &Advance, at: Timestamp, tenant_no: i64, is_new: bool) -> Result<Self, CommitError> {
         let fits = |field, value: u64, max: i64| {
             let value = i64::try_from(value).ok().filter(|value| *value <= max);
             value.ok_or_else(|| {
@@ -124,7 +132,13 @@ impl Move {
             from_hash: advance.from.hash.as_bytes().to_vec(),
             to_seq: fits("seq", advance.to.seq, SEQ_MAX)?,
             to_hash: advance.to.hash.as_bytes().to_vec(),
+            to_at: at.millis(),
             revision: fits("revision", advance.revision, i64::MAX)?,
+            to: Place {
+                head: advance.to,
+                at,
+                revision: advance.revision,
+            },
         })
     }
 }

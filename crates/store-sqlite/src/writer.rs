@@ -7,14 +7,19 @@
 use crate::connect;
 use crate::insert::TenantNumbers;
 use crate::work::{Change, Move, Work};
-use model::TenantId;
-use sqlx::error::ErrorKind;
+use canon::Digest;
+use ledger::Head;
+use model::{TenantId, Timestamp};
+use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::{Connection, SqliteConnection};
+use std::collections::HashMap;
 use std::path::PathBuf;
-use store::CommitError;
+use store::{Batch, CommitError, Place};
 
 /// `SQLITE_BUSY`, the primary code: somebody else holds a lock that is needed. Nothing has happened yet.
 const SQLITE_BUSY: i32 = 5;
+/// `SQLITE_ERROR`: the statement makes no sense here, as BEGIN inside a transaction.
+const SQLITE_ERROR: i32 = 1;
 
 /// The writer.
 #[derive(Debug)]
@@ -22,7 +27,10 @@ pub(crate) struct Writer {
     database: PathBuf,
     /// None after a failure, until the next commit.
     connection: Option<SqliteConnection>,
+    /// What every tenant that has committed is called here.
     numbers: TenantNumbers,
+    /// Where each of them stands: nobody else writes, so memory knows.
+    places: HashMap<TenantId, Place>,
     closed: bool,
 }
 
@@ -41,6 +49,8 @@ pub(crate) enum NotReady {
 enum Failure {
     /// A tenant's head is another one.
     HeadMoved(TenantId),
+    /// A request id or an outcome was recorded before.
+    AlreadyRecorded,
     /// Nothing was written if the transaction is rolled back.
     BeforeCommit(sqlx::Error),
     /// COMMIT itself failed: the log may hold the whole transaction, and a crash would bring it to light.
@@ -53,13 +63,16 @@ impl Writer {
         database: PathBuf,
         mut connection: SqliteConnection,
     ) -> Result<Self, sqlx::Error> {
-        let numbers = read_numbers(&mut connection).await?;
-        Ok(Self {
+        let mut writer = Self {
             database,
-            connection: Some(connection),
-            numbers,
+            connection: None,
+            numbers: TenantNumbers::new(),
+            places: HashMap::new(),
             closed: false,
-        })
+        };
+        writer.learn(&mut connection).await?;
+        writer.connection = Some(connection);
+        Ok(writer)
     }
 
     /// The connection. After a failure it is a new one, and what the failure left in doubt has been read anew.
@@ -74,12 +87,13 @@ impl Writer {
         self.connection.as_mut().ok_or(NotReady::Closed)
     }
 
-    /// The numbers of all tenants that have committed.
-    pub(crate) const fn numbers(&self) -> &TenantNumbers {
-        &self.numbers
+    /// Where these tenants stand, as far as they have ever written.
+    pub(crate) fn places(&self, tenants: &[TenantId]) -> HashMap<TenantId, Place> {
+        let known = |tenant: &TenantId| Some((*tenant, *self.places.get(tenant)?));
+        tenants.iter().filter_map(known).collect()
     }
 
-    /// Commits. To be run where nobody cancels it.
+    /// Writes a batch. To be run where nobody cancels it.
     pub(crate) async fn run(&mut self, mut work: Work) -> Result<(), CommitError> {
         let mut connection = self
             .connection
@@ -88,16 +102,26 @@ impl Writer {
         let failure = match transact(&mut connection, &mut work).await {
             Ok(()) => {
                 self.connection = Some(connection);
-                let new = work.moves.iter().filter(|step| step.is_new);
-                self.numbers.extend(new.map(|step| (step.tenant, step.tenant_no)));
+                for step in work.moves {
+                    self.numbers.insert(step.tenant, step.tenant_no);
+                    self.places.insert(step.tenant, step.to);
+                }
                 return Ok(());
             }
             Err(failure) => failure,
         };
-        if let Failure::AtCommit(error) = failure {
-            // Closed, and not only dropped: when the caller is told that it does not know, what is there stays there.
-            close(connection).await;
-            return Err(CommitError::Unknown(Box::new(error)));
+        // Where memory may be wrong the connection is given up, and what comes next reads everything anew. It is closed,
+        // and not only dropped: when the caller is told that it does not know, what is there stays there.
+        match failure {
+            Failure::AtCommit(error) => {
+                close(connection).await;
+                return Err(CommitError::Unknown(Box::new(error)));
+            }
+            Failure::HeadMoved(tenant) => {
+                close(connection).await;
+                return Err(CommitError::HeadMoved { tenant });
+            }
+            Failure::AlreadyRecorded | Failure::BeforeCommit(_) => {}
         }
         match sqlx::query!("ROLLBACK").execute(&mut connection).await {
             Ok(_) => self.connection = Some(connection),
@@ -105,11 +129,14 @@ impl Writer {
             Err(_) => close(connection).await,
         }
         Err(match failure {
-            Failure::HeadMoved(tenant) => CommitError::HeadMoved { tenant },
-            Failure::BeforeCommit(error) | Failure::AtCommit(error) => {
-                CommitError::NotWritten(Box::new(error))
-            }
+            Failure::BeforeCommit(error) => CommitError::NotWritten(Box::new(error)),
+            _ => CommitError::AlreadyRecorded,
         })
+    }
+
+    /// The work of a batch.
+    pub(crate) fn work(&self, batch: &Batch) -> Result<Work, CommitError> {
+        Work::of(batch, &self.numbers)
     }
 
     /// Closes the connection. Every later commit is refused.
@@ -123,8 +150,40 @@ impl Writer {
     async fn reconnect(&mut self) -> Result<SqliteConnection, sqlx::Error> {
         let options = connect::writer(&self.database).create_if_missing(false);
         let mut connection = SqliteConnection::connect_with(&options).await?;
-        self.numbers = read_numbers(&mut connection).await?;
+        self.learn(&mut connection).await?;
         Ok(connection)
+    }
+
+    /// Reads what every tenant is called here, and where it stands.
+    async fn learn(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        let rows = sqlx::query!(
+            "SELECT tenant_no, tenant_id, head_seq, head_hash, head_at, revision
+             FROM tenants"
+        )
+        .fetch_all(connection)
+        .await?;
+        self.numbers.clear();
+        self.places.clear();
+        for row in rows {
+            // What cannot be read is left out: whoever writes there is told that the head has moved.
+            let Ok(tenant) = row.tenant_id.try_into().map(TenantId::from_bytes) else {
+                continue;
+            };
+            self.numbers.insert(tenant, row.tenant_no);
+            if let (Ok(seq), Ok(hash), Ok(revision)) = (
+                row.head_seq.try_into(),
+                row.head_hash.try_into().map(Digest::from_bytes),
+                row.revision.try_into(),
+            ) {
+                let place = Place {
+                    head: Head { seq, hash },
+                    at: Timestamp::from_millis(row.head_at),
+                    revision,
+                };
+                self.places.insert(tenant, place);
+            }
+        }
+        Ok(())
     }
 
     /// The connection itself, for tests that make it fail.
@@ -140,18 +199,6 @@ impl Writer {
     }
 }
 
-async fn read_numbers(connection: &mut SqliteConnection) -> Result<TenantNumbers, sqlx::Error> {
-    let rows = sqlx::query!("SELECT tenant_no, tenant_id FROM tenants")
-        .fetch_all(connection)
-        .await?;
-    let number =
-        |(id, tenant_no): (Vec<u8>, i64)| Some((TenantId::from_bytes(id.try_into().ok()?), tenant_no));
-    Ok(rows
-        .into_iter()
-        .filter_map(|row| number((row.tenant_id, row.tenant_no)))
-        .collect())
-}
-
 async fn close(connection: SqliteConnection) {
     if let Err(error) = connection.close().await {
         tracing::warn!(%error, "the writer's connection did not close: {error}");
@@ -163,31 +210,47 @@ async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<
         begin(connection, &work.moves).await?;
     }
     for statement in std::mem::take(&mut work.inserts) {
+        let closes = statement.closes;
         let insert = sqlx::query_with(statement.sql, statement.arguments);
-        insert
-            .execute(&mut *connection)
-            .await
-            .map_err(|error| match &work.moves[..] {
-                [only] if is_not_null(&error) => Failure::HeadMoved(only.tenant),
-                _ => Failure::BeforeCommit(error),
-            })?;
+        let done = insert.execute(&mut *connection).await;
+        done.map_err(|error| Failure::of(error, &work.moves, closes))?;
     }
     for change in &work.changes {
-        write_noun(connection, change)
-            .await
-            .map_err(Failure::BeforeCommit)?;
+        let done = write_noun(connection, change).await;
+        done.map_err(Failure::BeforeCommit)?;
     }
-    sqlx::query!("COMMIT")
-        .execute(connection)
-        .await
-        .map(drop)
-        .map_err(|error| {
-            if primary_code(&error) == Some(SQLITE_BUSY) {
-                Failure::BeforeCommit(error)
+    if !work.closes {
+        let done = sqlx::query!("COMMIT").execute(connection).await;
+        done.map_err(|error| Failure::of(error, &[], true))?;
+    }
+    Ok(())
+}
+
+impl Failure {
+    /// What an error of a statement means; `closes` says whether the statement commits too.
+    fn of(error: sqlx::Error, moves: &[Move], closes: bool) -> Self {
+        let Some(kind) = error.as_database_error().map(DatabaseError::kind) else {
+            return if closes {
+                Self::AtCommit(error)
             } else {
-                Failure::AtCommit(error)
-            }
-        })
+                Self::BeforeCommit(error)
+            };
+        };
+        match (kind, moves) {
+            (ErrorKind::NotNullViolation, [only]) => Self::HeadMoved(only.tenant),
+            (ErrorKind::UniqueViolation, _) if names_a_repetition(&error) => Self::AlreadyRecorded,
+            // A constraint fails a row, and never a COMMIT: there are no deferred ones. Neither does a COMMIT in WAL mode
+            // wait for anybody's lock: the transaction has had it from the beginning.
+            (ErrorKind::Other, _) if closes && !comes_before_commit(&error) => Self::AtCommit(error),
+            _ => Self::BeforeCommit(error),
+        }
+    }
+}
+
+/// Whether it was a request id or an outcome that was there already. SQLite names the columns of the key.
+fn names_a_repetition(error: &sqlx::Error) -> bool {
+    let message = error.as_database_error().map_or("", DatabaseError::message);
+    message.contains(": requests.") || message.contains(": outcomes.")
 }
 
 /// Begins a transaction and moves the heads in it, one by one, so that the one that has moved already can be named.
@@ -207,13 +270,14 @@ async fn move_head(connection: &mut SqliteConnection, step: &Move) -> Result<boo
     let done = if step.is_new {
         let tenant_id = &step.tenant.as_bytes()[..];
         sqlx::query!(
-            "INSERT INTO tenants (tenant_no, tenant_id, head_seq, head_hash, revision)
-             VALUES (?1, ?2, ?3, ?4, ?5)
+            "INSERT INTO tenants (tenant_no, tenant_id, head_seq, head_hash, head_at, revision)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
              ON CONFLICT DO NOTHING",
             step.tenant_no,
             tenant_id,
             step.to_seq,
             step.to_hash,
+            step.to_at,
             step.revision,
         )
         .execute(connection)
@@ -223,12 +287,14 @@ async fn move_head(connection: &mut SqliteConnection, step: &Move) -> Result<boo
             "UPDATE tenants
              SET head_seq = ?1,
                  head_hash = ?2,
-                 revision = ?3
-             WHERE tenant_no = ?4
-               AND head_seq = ?5
-               AND head_hash = ?6",
+                 head_at = ?3,
+                 revision = ?4
+             WHERE tenant_no = ?5
+               AND head_seq = ?6
+               AND head_hash = ?7",
             step.to_seq,
             step.to_hash,
+            step.to_at,
             step.revision,
             step.tenant_no,
             step.from_seq,
@@ -275,10 +341,9 @@ async fn write_noun(connection: &mut SqliteConnection, change: &Change) -> Resul
     .map(drop)
 }
 
-fn is_not_null(error: &sqlx::Error) -> bool {
-    error
-        .as_database_error()
-        .is_some_and(|error| error.kind() == ErrorKind::NotNullViolation)
+/// Whether a statement that fails like this has not come to its COMMIT.
+fn comes_before_commit(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(SQLITE_BUSY | SQLITE_ERROR))
 }
 
 fn primary_code(error: &sqlx::Error) -> Option<i32> {

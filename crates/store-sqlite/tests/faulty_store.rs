@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::conformance::load;
 use store::conformance::sample::Chain;
+use store::conformance::{load, try_commit};
 use store::faults::{Fault, FaultyStore};
 use store::{CommitError, Journal, Store, StoreError};
 use store_sqlite::SqliteStore;
@@ -21,7 +21,7 @@ async fn scene() -> Scene {
     let url = format!("sqlite:{}/ledger.db", folder.path().display());
     let mut chain = Chain::new(1);
     let real: Arc<dyn Store> = Arc::new(SqliteStore::open(&url).await.unwrap());
-    real.commit(&chain.decisions(1)).await.unwrap();
+    try_commit(&*real, &chain.decisions(1)).await.unwrap();
     Scene {
         store: FaultyStore::new(real),
         chain,
@@ -33,8 +33,8 @@ impl Scene {
     /// What one commit reports, and whether it is there.
     async fn commit(&mut self) -> (Result<(), CommitError>, bool) {
         let mut next = self.chain.clone();
-        let outcome = self.store.commit(&next.decisions(2)).await;
-        let head = load(&**self.store.inner()).await[0].head;
+        let outcome = try_commit(&self.store, &next.decisions(2)).await;
+        let head = load(&**self.store.inner()).await[0].place.head;
         assert!(head == next.head || head == self.chain.head);
         if head == next.head {
             self.chain = next;
@@ -91,8 +91,18 @@ async fn reads_fail_until_they_are_allowed_again() {
     let scene = scene().await;
     scene.store.fail_reads(true);
     let keys = [scene.chain.key("r-1")];
-    let error = scene.store.find_requests(&keys).await.unwrap_err();
-    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    let unavailable = |error: &StoreError| matches!(error, StoreError::Unavailable(_));
+    assert!(
+        scene
+            .store
+            .begin(&[])
+            .await
+            .is_err_and(|error| unavailable(&error))
+    );
     scene.store.fail_reads(false);
-    assert!(scene.store.find_requests(&keys).await.unwrap().is_empty());
+    let mut turn = scene.store.begin(&[]).await.unwrap();
+    assert!(turn.find_requests(&keys).await.unwrap().is_empty());
+    scene.store.fail_reads(true);
+    let error = turn.find_requests(&keys).await.unwrap_err();
+    assert!(unavailable(&error), "{error:?}");
 }

@@ -177,6 +177,13 @@ impl Batch {
         }
     }
 
+    /// When the last entry of a tenant in this batch was recorded. A batch that hangs together has one for each tenant
+    /// that advances.
+    pub fn last_at(&self, tenant: TenantId) -> Timestamp {
+        let last = self.entries.iter().rev().find(|entry| entry.tenant == tenant);
+        last.map_or(Timestamp::from_millis(0), |entry| entry.at)
+    }
+
     fn check_rows(&self) -> Result<(), MalformedBatch> {
         if self.decisions.len() > self.entries.len() {
             return Err(MalformedBatch::SharedEntry);

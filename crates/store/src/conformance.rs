@@ -12,8 +12,9 @@ pub mod requests;
 pub mod sample;
 pub mod search;
 
-use crate::{Batch, CommitError, Store, StoredTenant};
+use crate::{Batch, CommitError, FoundRequest, RequestKey, Store, StoredTenant};
 use async_trait::async_trait;
+use model::{DecisionId, TenantId};
 use std::sync::Arc;
 
 /// An empty database, and how to open it.
@@ -26,27 +27,45 @@ pub trait Fixture: Send + Sync {
     async fn reopen(&self) -> Arc<dyn Store>;
 }
 
+/// Takes the turn for the tenants of a batch and commits it, wherever they stand.
+pub async fn try_commit(store: &(impl Store + ?Sized), batch: &Batch) -> Result<(), CommitError> {
+    let tenants: Vec<_> = batch.advances.iter().map(|advance| advance.tenant).collect();
+    let turn = store.begin(&tenants).await;
+    let turn = turn.map_err(|error| CommitError::NotWritten(Box::new(error)))?;
+    turn.commit(batch).await
+}
+
 /// Commits what must go through.
 pub async fn commit(store: &dyn Store, batch: &Batch) {
-    store
-        .commit(batch)
+    try_commit(store, batch)
         .await
         .expect("a batch that hangs together is written");
 }
 
 /// Commits what must not go through, and returns why.
 pub async fn refused(store: &dyn Store, batch: &Batch) -> CommitError {
-    store
-        .commit(batch)
+    try_commit(store, batch)
         .await
         .expect_err("the batch must not be written")
 }
 
 /// All tenants, by id.
 pub async fn load(store: &dyn Store) -> Vec<StoredTenant> {
-    let mut tenants = store.load().await.expect("the store can be loaded");
+    let mut tenants = store.load(None).await.expect("the store can be loaded");
     tenants.sort_by_key(|tenant| tenant.tenant);
     tenants
+}
+
+/// Looks requests up in a turn of its own.
+pub async fn find_requests(store: &dyn Store, keys: &[RequestKey]) -> Vec<FoundRequest> {
+    let mut turn = store.begin(&[]).await.unwrap();
+    turn.find_requests(keys).await.unwrap()
+}
+
+/// Looks outcomes up in a turn of its own.
+pub async fn find_outcomes(store: &dyn Store, decisions: &[(TenantId, DecisionId)]) -> Vec<DecisionId> {
+    let mut turn = store.begin(&[]).await.unwrap();
+    turn.find_outcomes(decisions).await.unwrap()
 }
 
 /// Makes one `#[tokio::test]` of each promise. The argument is a function that makes a [`Fixture`].
@@ -56,6 +75,9 @@ macro_rules! conformance_tests {
         $crate::conformance_tests! { @each $fixture;
             commits::a_new_store_is_empty,
             commits::a_commit_moves_the_heads_of_its_tenants,
+            commits::a_turn_says_where_its_tenants_stand,
+            commits::a_turn_that_is_given_back_wrote_nothing,
+            commits::turns_for_the_same_tenant_wait_for_each_other,
             commits::a_commit_from_another_head_writes_nothing,
             commits::of_two_commits_from_one_head_only_one_lands,
             commits::a_batch_that_does_not_hang_together_is_not_written,
@@ -69,6 +91,8 @@ macro_rules! conformance_tests {
             directories::an_agents_name_is_unique_within_its_tenant,
             directories::writes_of_one_batch_take_effect_in_order,
             directories::a_tenant_stays_in_its_own_directory,
+            directories::only_the_tenants_that_are_named_are_loaded,
+            directories::revisions_are_those_of_the_last_commits,
             requests::a_recorded_request_is_found_with_its_answer,
             requests::a_request_that_was_not_recorded_is_not_found,
             requests::many_requests_are_found_in_one_call,

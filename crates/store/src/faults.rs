@@ -4,13 +4,13 @@
 //! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
 
 use crate::{
-    Batch, CommitError, DecisionFilter, Directories, FoundRequest, Journal, Records, RequestKey, Store,
-    StoreError, StoredDecision, StoredEntry, StoredTenant,
+    Batch, CommitError, DecisionFilter, Directories, FoundRequest, Journal, Place, Records, RequestKey,
+    Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn,
 };
 use async_trait::async_trait;
 use ledger::Head;
 use model::{DecisionId, TenantId};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,8 +41,8 @@ pub struct Planned;
 #[derive(Debug)]
 pub struct FaultyStore<S: ?Sized> {
     // INVARIANT: never locked across an await.
-    plan: Mutex<VecDeque<Fault>>,
-    reads_fail: AtomicBool,
+    plan: Arc<Mutex<VecDeque<Fault>>>,
+    reads_fail: Arc<AtomicBool>,
     inner: Arc<S>,
 }
 
@@ -50,15 +50,15 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// A store that passes everything on until it is told otherwise.
     pub fn new(inner: Arc<S>) -> Self {
         Self {
-            plan: Mutex::new(VecDeque::new()),
-            reads_fail: AtomicBool::new(false),
+            plan: Arc::default(),
+            reads_fail: Arc::default(),
             inner,
         }
     }
 
     /// Adds to what is to become of the next commits, one after the other. The ones after that pass.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.lock().extend(faults);
+        lock(&self.plan).extend(faults);
     }
 
     /// Makes every read fail from now on, or none.
@@ -71,31 +71,82 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         &self.inner
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Fault>> {
-        self.plan
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
     fn read(&self) -> Result<&S, StoreError> {
-        if self.reads_fail.load(Ordering::SeqCst) {
-            return Err(StoreError::Unavailable(Box::new(Planned)));
-        }
+        fail_if(&self.reads_fail)?;
         Ok(&self.inner)
     }
 }
 
+fn lock(plan: &Mutex<VecDeque<Fault>>) -> std::sync::MutexGuard<'_, VecDeque<Fault>> {
+    plan.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn fail_if(reads_fail: &AtomicBool) -> Result<(), StoreError> {
+    if reads_fail.load(Ordering::SeqCst) {
+        return Err(StoreError::Unavailable(Box::new(Planned)));
+    }
+    Ok(())
+}
+
 #[async_trait]
 impl<S: Store + ?Sized> Directories for FaultyStore<S> {
-    async fn load(&self) -> Result<Vec<StoredTenant>, StoreError> {
-        self.read()?.load().await
+    async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError> {
+        self.read()?.load(only).await
+    }
+
+    async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        self.read()?.revisions().await
+    }
+
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
+    async fn changed(&self) -> Result<(), StoreError> {
+        self.inner.changed().await
     }
 }
 
 #[async_trait]
 impl<S: Store + ?Sized> Journal for FaultyStore<S> {
-    async fn commit(&self, batch: &Batch) -> Result<(), CommitError> {
-        let fault = self.lock().pop_front().unwrap_or(Fault::Pass);
+    async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError> {
+        let inner = self.read()?.begin(tenants).await?;
+        Ok(Box::new(FaultyTurn {
+            inner,
+            plan: Arc::clone(&self.plan),
+            reads_fail: Arc::clone(&self.reads_fail),
+        }))
+    }
+}
+
+/// A turn whose commit ends as planned.
+struct FaultyTurn {
+    inner: Box<dyn Turn>,
+    plan: Arc<Mutex<VecDeque<Fault>>>,
+    reads_fail: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Turn for FaultyTurn {
+    fn places(&self) -> &HashMap<TenantId, Place> {
+        self.inner.places()
+    }
+
+    async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_requests(keys).await
+    }
+
+    async fn find_outcomes(
+        &mut self,
+        decisions: &[(TenantId, DecisionId)],
+    ) -> Result<Vec<DecisionId>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_outcomes(decisions).await
+    }
+
+    async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
+        let fault = lock(&self.plan).pop_front().unwrap_or(Fault::Pass);
         match fault {
             Fault::Pass => self.inner.commit(batch).await,
             Fault::Delay(time) => {
@@ -115,17 +166,6 @@ impl<S: Store + ?Sized> Journal for FaultyStore<S> {
                 },
             )),
         }
-    }
-
-    async fn find_requests(&self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
-        self.read()?.find_requests(keys).await
-    }
-
-    async fn find_outcomes(
-        &self,
-        decisions: &[(TenantId, DecisionId)],
-    ) -> Result<Vec<DecisionId>, StoreError> {
-        self.read()?.find_outcomes(decisions).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! What storage promises. The promises are traits; a backend is a crate that keeps them and passes [`conformance`].
 //!
 //! - [`Directories`]: what the snapshot is loaded from;
-//! - [`Journal`]: the one way to write anything, a batch at a time;
+//! - [`Journal`] and [`Turn`]: the one way to write anything, a batch at a time;
 //! - [`Records`]: reading back what was decided.
 //!
 //! There is no SQL here and no policy. Backends share no code with each other.
@@ -20,51 +20,96 @@ pub use records::{DecisionFilter, StoredDecision, StoredEntry};
 
 use async_trait::async_trait;
 use ledger::Head;
-use model::{DecisionId, Noun, TenantId};
+use model::{DecisionId, Noun, TenantId, Timestamp};
+use std::collections::HashMap;
+
+/// Where a tenant stands: the end of its chain, and how often its directory has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The end of its chain.
+    pub head: Head,
+    /// When its last entry was recorded.
+    pub at: Timestamp,
+    /// How many changes its directory has seen.
+    pub revision: u64,
+}
+
+impl Place {
+    /// Where a tenant stands that has never been written.
+    pub const GENESIS: Self = Self {
+        head: Head::GENESIS,
+        at: Timestamp::from_millis(0),
+        revision: 0,
+    };
+}
 
 /// One tenant as storage holds it.
 #[derive(Debug)]
 pub struct StoredTenant {
     /// Which.
     pub tenant: TenantId,
-    /// The end of its chain.
-    pub head: Head,
-    /// How many changes its directory has seen.
-    pub revision: u64,
+    /// Where it stands.
+    pub place: Place,
     /// Its nouns, its [`Noun::Tenant`] among them.
     pub nouns: Vec<Noun>,
 }
 
-/// What the snapshot is loaded from.
+/// What the snapshot is loaded from, and how it is kept up to date.
 ///
 /// Consistency: what [`load`](Self::load) returns is the state after some commit, whole, for all tenants alike.
 /// Durability: it reads nothing that a crash could take back. Concurrency: any number of calls at once.
 /// Errors: all are [`StoreError`]; none changes anything.
 #[async_trait]
 pub trait Directories: Send + Sync {
-    /// Every tenant, with its head, its revision and its nouns.
-    async fn load(&self) -> Result<Vec<StoredTenant>, StoreError>;
+    /// Tenants with where they stand and their nouns: those named, as far as they exist, or all.
+    async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError>;
+
+    /// The revision of every tenant: what tells which of them have to be loaded again.
+    async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
+
+    /// Whether other programs write to the same database, so that revisions move without anybody here.
+    fn is_shared(&self) -> bool;
+
+    /// Returns when another program has said that it changed a directory; may return without cause. Where
+    /// nobody else writes it never returns. Not every change is announced: whoever waits here also looks at
+    /// [`revisions`](Self::revisions) now and then.
+    async fn changed(&self) -> Result<(), StoreError>;
 }
 
-/// The one way to write.
+/// The one way to write: take the turn, see where things stand, commit.
 ///
-/// Consistency: a batch is there whole or not at all, and only if every tenant in it still has the head it advances
-/// from. Durability: when [`commit`](Self::commit) returns `Ok`, the batch survives the loss of power. Concurrency: one
-/// commit at a time; a call waits for the one before. Cancellation: a commit that has begun runs to its end, also when
-/// the caller goes away. Errors: [`CommitError`] says whether the batch may have landed.
+/// Consistency: between [`begin`](Self::begin) and the end of the turn nobody else moves the heads of its tenants, in this
+/// program or another. Concurrency: a call waits for the turns before it, in bounded time. Errors: [`StoreError`];
+/// nothing was written.
 #[async_trait]
 pub trait Journal: Send + Sync {
-    /// Writes a batch.
-    async fn commit(&self, batch: &Batch) -> Result<(), CommitError>;
+    /// Takes the turn to write to these tenants.
+    async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError>;
+}
+
+/// The turn to write. Dropping it gives the turn back, and nothing was written.
+///
+/// Consistency: a batch is there whole or not at all, and only if every tenant in it still has the head it advances
+/// from. Durability: when [`commit`](Self::commit) returns `Ok`, the batch survives the loss of power. Cancellation: a
+/// commit whose caller goes away is there whole or not at all. Errors: [`CommitError`] says whether the batch may have
+/// landed.
+#[async_trait]
+pub trait Turn: Send {
+    /// Where each of the tenants stands. One that was never written is missing.
+    fn places(&self) -> &HashMap<TenantId, Place>;
 
     /// The receipts of those of these requests that were recorded before, in no particular order.
-    async fn find_requests(&self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError>;
+    async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError>;
 
     /// Which of these decisions have an outcome already.
     async fn find_outcomes(
-        &self,
+        &mut self,
         decisions: &[(TenantId, DecisionId)],
     ) -> Result<Vec<DecisionId>, StoreError>;
+
+    /// Writes a batch and ends the turn. Whoever has not looked for requests and outcomes beforehand is told by
+    /// [`CommitError::AlreadyRecorded`] that one of the batch is there already.
+    async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError>;
 }
 
 /// Reading back what was recorded.

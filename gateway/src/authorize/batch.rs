@@ -132,7 +132,7 @@ impl Gateway {
                     self.metrics.count_replay();
                     Some(Ok(answer))
                 }
-                Recorded::Not(Conflict::DirectoryMoved) => None,
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => None,
                 Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => Some(Err(reused())),
             };
         }

@@ -4,6 +4,7 @@ use crate::cli::{demo, operator_key};
 use crate::config::Serve;
 use crate::gateway::{Gateway, Options};
 use crate::router::router;
+use crate::sequencer::Ended;
 use crate::start::{self, Ingredients};
 use anyhow::Context;
 use model::{SystemClock, SystemEntropy};
@@ -15,7 +16,6 @@ use std::time::Duration;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
 /// How long requests that have begun may take to finish once the server is told to stop. A client that never sends the
 /// rest of its body would otherwise keep it from stopping.
@@ -50,11 +50,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     serve(listener, gateway, sequencer).await
 }
 
-async fn serve(
-    listener: TcpListener,
-    gateway: Arc<Gateway>,
-    sequencer: JoinHandle<()>,
-) -> anyhow::Result<()> {
+async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: Ended) -> anyhow::Result<()> {
     use axum::serve::ListenerExt;
     // An answer is one small write; waiting to fill a packet would only delay it.
     let listener = listener.tap_io(|stream| {

@@ -94,6 +94,9 @@ pub async fn layer(
     if access == Access::Public {
         return next.run(request).await;
     }
+    if gateway.snapshot.age() > gateway.options.snapshot_age_max {
+        return Refusal::snapshot_stale().into_response();
+    }
     let snapshot = gateway.snapshot.load();
     match admit(&gateway, &snapshot, access, &mut request) {
         Ok(()) => {

@@ -145,6 +145,15 @@ impl Refusal {
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
+    /// What other gateways have changed is not known, so nobody can be trusted with what they had before.
+    pub fn snapshot_stale() -> Self {
+        Self::new(
+            Code::LedgerUnavailable,
+            "this gateway cannot find out what others have changed, so nothing is allowed; try again later",
+        )
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
     /// There is no room in the queue.
     pub fn overloaded() -> Self {
         Self::new(Code::Overloaded, "the queue is full; try again later")

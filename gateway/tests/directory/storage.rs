@@ -1,7 +1,7 @@
 //! What is on disk is what is in memory: a gateway that starts again knows the same directory.
 
 use crate::Acme;
-use gateway::start::load_books;
+use gateway::start::load_snapshot;
 use model::{Directory, Noun};
 use policy::BasePolicies;
 use serde_json::{Value, json};
@@ -80,11 +80,10 @@ async fn a_gateway_that_starts_again_knows_the_same_directory() {
     let acme = Acme::open().await;
     live(&acme).await;
     let id = acme.tenant.id.parse().unwrap();
-    let again = load_books(&*acme.store, &BasePolicies::shipped()).await.unwrap();
-    let (before, after) = (
-        acme.gateway.tenant(id).unwrap(),
-        again.snapshot().tenant(id).unwrap(),
-    );
+    let again = load_snapshot(&*acme.store, &BasePolicies::shipped())
+        .await
+        .unwrap();
+    let (before, after) = (acme.gateway.tenant(id).unwrap(), again.tenant(id).unwrap());
     let known = nouns(&before.directory);
     assert_eq!(known.len(), 8, "{known:#?}");
     assert_eq!(nouns(&after.directory), known);

@@ -4,6 +4,7 @@
 use crate::support::{BEGINNING, Reply, World};
 use gateway::gateway::Options;
 use gateway::router::router;
+use gateway::sequencer::Ended;
 use gateway::start::{self, Ingredients};
 use ledger::{Entry, EntryHeader, Head, Verifier};
 use model::time::ManualClock;
@@ -16,7 +17,6 @@ use store::faults::FaultyStore;
 use store::{Directories, Records, StoredEntry};
 use store_sqlite::SqliteStore;
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
 
 /// More entries than any test writes.
 const ENTRIES_MAX: u32 = 100_000;
@@ -29,7 +29,7 @@ pub(crate) struct Stage {
     pub(crate) tenant: TenantId,
     /// An agent of low risk with all tools.
     pub(crate) agent: Player,
-    sequencer: JoinHandle<()>,
+    sequencer: Ended,
 }
 
 /// An agent with a token.
@@ -168,11 +168,12 @@ impl Stage {
 
     /// Where the tenant's chain ends in the store.
     pub(crate) async fn head(&self) -> Head {
-        let stored = self.store.load().await.unwrap();
+        let stored = self.store.load(None).await.unwrap();
         stored
             .into_iter()
             .find(|stored| stored.tenant == self.tenant)
             .unwrap()
+            .place
             .head
     }
 
@@ -243,7 +244,7 @@ async fn run(
     operator: &Secret,
     clock: Arc<ManualClock>,
     (base_policies, options): (BasePolicies, Options),
-) -> (World, Arc<FaultyStore<SqliteStore>>, JoinHandle<()>) {
+) -> (World, Arc<FaultyStore<SqliteStore>>, Ended) {
     let url = format!("sqlite:{}", folder.path().join("countersign.db").display());
     let store = Arc::new(SqliteStore::open(&url).await.unwrap());
     let faults = Arc::new(FaultyStore::new(Arc::clone(&store)));

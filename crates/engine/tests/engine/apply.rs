@@ -10,6 +10,7 @@ use engine::{apply, judge};
 use ledger::Head;
 use model::{DecisionId, Noun, ReasonCode, TenantId, Timestamp, Write};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::FoundRequest;
 
@@ -23,7 +24,7 @@ fn propose(books: &Books, ask: &Ask, id: u8) -> Proposal {
     proposal(tenant, ask, &judged(books, ask), id, Replay::Always)
 }
 
-fn apply_all(books: &Books, proposals: Vec<Proposal>) -> Applied {
+fn apply_all(books: &Books, proposals: &[Proposal]) -> Applied {
     apply(books, Found::default(), proposals, NOW)
 }
 
@@ -56,7 +57,7 @@ fn freeze(books: &Books) -> Proposal {
 fn entries_follow_each_other_without_a_gap_and_the_receipt_names_them() {
     let books = books(tenant());
     let read = ask("read", json!({}));
-    let applied = apply_all(&books, vec![propose(&books, &read, 1), propose(&books, &read, 2)]);
+    let applied = apply_all(&books, &[propose(&books, &read, 1), propose(&books, &read, 2)]);
     let [first, second] = &applied.batch.entries[..] else {
         panic!("two entries")
     };
@@ -77,7 +78,7 @@ fn entries_follow_each_other_without_a_gap_and_the_receipt_names_them() {
 #[test]
 fn the_body_names_the_answer_by_digest() {
     let books = books(tenant());
-    let applied = apply_all(&books, vec![propose(&books, &ask("read", json!({})), 1)]);
+    let applied = apply_all(&books, &[propose(&books, &ask("read", json!({})), 1)]);
     let body: Value = serde_json::from_str(applied.batch.entries[0].body.as_str()).unwrap();
     let sealed = bytes(&applied.settled[0]);
     let unsealed = engine::decision::UnsealedAnswer::unseal(&sealed).unwrap();
@@ -89,8 +90,8 @@ fn the_body_names_the_answer_by_digest() {
 fn the_books_from_before_are_untouched_and_the_same_inputs_give_the_same_bytes() {
     let books = books(tenant());
     let read = ask("read", json!({}));
-    let once = apply_all(&books, vec![propose(&books, &read, 1)]);
-    let again = apply_all(&books, vec![propose(&books, &read, 1)]);
+    let once = apply_all(&books, &[propose(&books, &read, 1)]);
+    let again = apply_all(&books, &[propose(&books, &read, 1)]);
     assert_eq!(books.head(TENANT), Head::GENESIS);
     assert_eq!(bytes(&once.settled[0]), bytes(&again.settled[0]));
     assert_eq!(once.books.head(TENANT), again.books.head(TENANT));
@@ -100,7 +101,7 @@ fn the_books_from_before_are_untouched_and_the_same_inputs_give_the_same_bytes()
 fn two_of_the_same_ask_in_one_batch_are_recorded_once() {
     let books = books(tenant());
     let read = ask("read", json!({"request_id": "call-1"}));
-    let applied = apply_all(&books, vec![propose(&books, &read, 1), propose(&books, &read, 2)]);
+    let applied = apply_all(&books, &[propose(&books, &read, 1), propose(&books, &read, 2)]);
     assert_eq!(applied.batch.entries.len(), 1);
     assert!(matches!(applied.settled[1], Settled::Replayed(_)));
     assert_eq!(bytes(&applied.settled[0]), bytes(&applied.settled[1]));
@@ -111,10 +112,7 @@ fn a_request_id_with_another_ask_is_a_conflict() {
     let books = books(tenant());
     let read = ask("read", json!({"request_id": "call-1"}));
     let write = ask("write", json!({"request_id": "call-1"}));
-    let applied = apply_all(
-        &books,
-        vec![propose(&books, &read, 1), propose(&books, &write, 2)],
-    );
+    let applied = apply_all(&books, &[propose(&books, &read, 1), propose(&books, &write, 2)]);
     assert!(matches!(
         applied.settled[1],
         Settled::Conflict(Conflict::RequestReused)
@@ -147,7 +145,7 @@ fn what_storage_recorded_before_is_replayed() {
     let applied = apply(
         &books,
         found(ReasonCode::PolicyPermits),
-        vec![propose(&books, &read, 1)],
+        &[propose(&books, &read, 1)],
         NOW,
     );
     assert!(applied.batch.entries.is_empty());
@@ -156,20 +154,10 @@ fn what_storage_recorded_before_is_replayed() {
     // An agent that may not act does not get yesterday's allow, though it may get yesterday's denial.
     let tenant = books.snapshot().tenant(TENANT).unwrap();
     let only_denials = || proposal(tenant, &read, &judged(&books, &read), 1, Replay::OnlyDenials);
-    let applied = apply(
-        &books,
-        found(ReasonCode::PolicyPermits),
-        vec![only_denials()],
-        NOW,
-    );
+    let applied = apply(&books, found(ReasonCode::PolicyPermits), &[only_denials()], NOW);
     assert_eq!(applied.batch.entries.len(), 1);
     assert_eq!(applied.batch.decisions[0].request, None);
-    let applied = apply(
-        &books,
-        found(ReasonCode::PolicyForbids),
-        vec![only_denials()],
-        NOW,
-    );
+    let applied = apply(&books, found(ReasonCode::PolicyForbids), &[only_denials()], NOW);
     assert_eq!(bytes(&applied.settled[0]), "earlier");
 }
 
@@ -178,11 +166,11 @@ fn what_was_judged_before_a_freeze_is_not_recorded_after_it() {
     let books = books(tenant());
     let applied = apply_all(
         &books,
-        vec![freeze(&books), propose(&books, &ask("read", json!({})), 1)],
+        &[freeze(&books), propose(&books, &ask("read", json!({})), 1)],
     );
     assert!(matches!(
         applied.settled[1],
-        Settled::Conflict(Conflict::DirectoryMoved)
+        Settled::Conflict(Conflict::DirectoryMoved { .. })
     ));
     assert_eq!(applied.batch.entries.len(), 1);
     let after = &applied.books.snapshot().tenant(TENANT).unwrap();
@@ -196,12 +184,12 @@ fn what_was_judged_before_a_freeze_is_not_recorded_after_it() {
 #[test]
 fn two_changes_from_one_revision_cannot_both_be_made() {
     let books = books(tenant());
-    let applied = apply_all(&books, vec![freeze(&books), freeze(&books)]);
+    let applied = apply_all(&books, &[freeze(&books), freeze(&books)]);
     assert!(matches!(
         applied.settled[1],
-        Settled::Conflict(Conflict::DirectoryMoved)
+        Settled::Conflict(Conflict::DirectoryMoved { .. })
     ));
-    assert!(applied.directory_changes);
+    assert_eq!(applied.changed, BTreeSet::from([TENANT]));
 }
 
 #[test]
@@ -224,13 +212,13 @@ fn a_tenant_is_made_whole_or_not_at_all() {
             },
         },
     };
-    let stale = apply_all(&books, vec![make(6)]);
+    let stale = apply_all(&books, &[make(6)]);
     assert!(matches!(
         stale.settled[0],
-        Settled::Conflict(Conflict::DirectoryMoved)
+        Settled::Conflict(Conflict::DirectoryMoved { .. })
     ));
     assert!(stale.batch.entries.is_empty() && stale.books.snapshot().tenant(new).is_none());
-    let applied = apply_all(&books, vec![make(7)]);
+    let applied = apply_all(&books, &[make(7)]);
     let places: Vec<_> = applied
         .batch
         .entries
@@ -246,7 +234,7 @@ fn a_tenant_is_made_whole_or_not_at_all() {
 fn a_canary_freezes_its_caller_in_the_same_commit() {
     let books = books(tenant_with(agent(), [tool("github"), tool("canary-vault")]));
     let bait = ask("read", json!({"tool_call": {"tool": "canary-vault"}}));
-    let applied = apply_all(&books, vec![propose(&books, &bait, 1)]);
+    let applied = apply_all(&books, &[propose(&books, &bait, 1)]);
     let kinds: Vec<_> = applied.batch.entries.iter().map(|entry| entry.kind).collect();
     assert_eq!(kinds, ["decision", "agent_frozen"]);
     assert_eq!(applied.batch.writes.len(), 1);
@@ -267,7 +255,7 @@ fn an_outcome_is_recorded_once() {
             decision,
         },
     };
-    let applied = apply_all(&books, vec![report(), report()]);
+    let applied = apply_all(&books, &[report(), report()]);
     assert_eq!(applied.batch.outcomes.len(), 1);
     assert!(matches!(
         applied.settled[1],
@@ -277,7 +265,7 @@ fn an_outcome_is_recorded_once() {
         outcomes: [decision].into(),
         ..Found::default()
     };
-    let applied = apply(&books, known, vec![report()], NOW);
+    let applied = apply(&books, known, &[report()], NOW);
     assert!(matches!(
         applied.settled[0],
         Settled::Conflict(Conflict::OutcomeReported)
@@ -288,12 +276,12 @@ fn an_outcome_is_recorded_once() {
 fn time_in_a_chain_never_runs_backwards() {
     let books = books(tenant());
     let read = ask("read", json!({}));
-    let later = apply_all(&books, vec![propose(&books, &read, 1)]);
+    let later = apply_all(&books, &[propose(&books, &read, 1)]);
     let earlier = Timestamp::from_millis(NOW.millis() - 60_000);
     let applied = apply(
         &later.books,
         Found::default(),
-        vec![propose(&later.books, &read, 2)],
+        &[propose(&later.books, &read, 2)],
         earlier,
     );
     assert_eq!(applied.batch.entries[0].at, NOW);

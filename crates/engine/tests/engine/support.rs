@@ -9,7 +9,9 @@ use model::{
 };
 use policy::{BasePolicies, PolicySet, Registry};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::sync::Arc;
+use store::Place;
 use store::RequestKey;
 
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -78,9 +80,14 @@ pub(crate) fn tenant() -> TenantSnapshot {
 }
 
 pub(crate) fn books(tenant: TenantSnapshot) -> Books {
+    let revision = tenant.revision;
     let mut snapshot = Snapshot::default();
     snapshot.insert(tenant);
-    Books::new(snapshot, [])
+    let place = Place {
+        revision,
+        ..Place::GENESIS
+    };
+    Books::new(snapshot, HashMap::from([(TENANT, place)]))
 }
 
 pub(crate) fn canonical(value: &Value) -> Canonical {

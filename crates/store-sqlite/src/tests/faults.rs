@@ -7,7 +7,8 @@ use sqlx::SqliteConnection;
 use std::error::Error;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
-use store::{Batch, CommitError, Journal, Records};
+use store::conformance::try_commit;
+use store::{Batch, CommitError, Records};
 
 /// A batch that needs many new pages.
 fn large(chain: &mut Chain) -> Batch {
@@ -52,7 +53,7 @@ async fn a_full_disk_is_not_written_and_passes_when_there_is_room_again() {
     write_three(&store, &mut chain).await;
     // The smallest limit that SQLite accepts is the size that the database has.
     on_writer(&store, "PRAGMA max_page_count = 1").await;
-    let error = store.commit(&large(&mut chain.clone())).await.unwrap_err();
+    let error = try_commit(&store, &large(&mut chain.clone())).await.unwrap_err();
     assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
     assert!(causes(&error).contains("full"), "{}", causes(&error));
     assert_eq!(head(&store).await, chain.head);
@@ -62,7 +63,7 @@ async fn a_full_disk_is_not_written_and_passes_when_there_is_room_again() {
         on_writer(&store, "PRAGMA max_page_count = 4294967294").await;
     }
     let batch = large(&mut chain);
-    store.commit(&batch).await.unwrap();
+    try_commit(&store, &batch).await.unwrap();
     assert_eq!(head(&store).await, chain.head);
 }
 
@@ -79,7 +80,7 @@ async fn a_lock_held_by_another_program_is_an_error_in_bounded_time() {
         .unwrap();
     for _ in 0..2 {
         let begin = Instant::now();
-        let error = store.commit(&chain.clone().decisions(1)).await.unwrap_err();
+        let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
         assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
         assert!(causes(&error).contains("locked"), "{}", causes(&error));
         assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
@@ -105,7 +106,7 @@ async fn a_commit_that_fails_is_unknown_and_reading_back_tells() {
     let mut newcomer = Chain::new(2);
     let mut batch = chain.clone().decisions(1);
     newcomer.put_agent(&mut batch, 1, "builder");
-    let error = store.commit(&batch).await.unwrap_err();
+    let error = try_commit(&store, &batch).await.unwrap_err();
     assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
     assert!(
         store.writer.lock().await.connection().is_none(),
@@ -113,8 +114,11 @@ async fn a_commit_that_fails_is_unknown_and_reading_back_tells() {
     );
     assert_eq!(head(&store).await, chain.head);
     // The next commit has a connection of its own, on which nothing is left of the one before.
-    store.commit(&batch).await.unwrap();
-    assert_eq!(store::conformance::load(&store).await[1].head, newcomer.head);
+    try_commit(&store, &batch).await.unwrap();
+    assert_eq!(
+        store::conformance::load(&store).await[1].place.head,
+        newcomer.head
+    );
 }
 
 #[tokio::test]
@@ -124,7 +128,7 @@ async fn a_transaction_that_was_left_open_is_closed_by_the_next_commit() {
     let mut chain = Chain::new(1);
     write_three(&store, &mut chain).await;
     on_writer(&store, "BEGIN IMMEDIATE").await;
-    let error = store.commit(&chain.clone().decisions(1)).await.unwrap_err();
+    let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
     assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
     write_three(&store, &mut chain).await;
     assert_eq!(head(&store).await, chain.head);
@@ -152,7 +156,7 @@ async fn a_head_that_another_program_moved_is_noticed() {
     let mut stranger = folder.stranger().await;
     let change = sqlx::query("UPDATE tenants SET head_hash = zeroblob(32)");
     change.execute(&mut stranger).await.unwrap();
-    let error = store.commit(&chain.clone().decisions(1)).await.unwrap_err();
+    let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
     assert!(matches!(error, CommitError::HeadMoved { .. }), "{error:?}");
     assert_eq!(store.entries(chain.tenant, 0, 10).await.unwrap().len(), 3);
 }

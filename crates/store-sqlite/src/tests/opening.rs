@@ -5,7 +5,8 @@ use crate::OpenError;
 use sqlx::{Connection, Row, SqliteConnection};
 use std::error::Error;
 use store::conformance::sample::Chain;
-use store::{CommitError, Journal, Records, StoreError};
+use store::conformance::try_commit;
+use store::{CommitError, Records, StoreError};
 
 async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String {
     let row = sqlx::query(name).fetch_one(connection).await.unwrap();
@@ -89,7 +90,7 @@ async fn a_closed_store_refuses_everything_and_leaves_one_file_and_its_lock() {
     write_three(&store, &mut chain).await;
     store.close().await;
     store.close().await;
-    let error = store.commit(&chain.decisions(1)).await.unwrap_err();
+    let error = try_commit(&store, &chain.decisions(1)).await.unwrap_err();
     assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
     let error = store.size_bytes().await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
@@ -201,7 +202,7 @@ async fn a_row_that_no_program_wrote_is_an_error_that_names_it() {
     let mut stranger = folder.stranger().await;
     let change = sqlx::query("UPDATE tenants SET head_hash = x'00'");
     change.execute(&mut stranger).await.unwrap();
-    let error = store::Directories::load(&store).await.unwrap_err();
+    let error = store::Directories::load(&store, None).await.unwrap_err();
     let expected =
         "the database holds something unreadable: `head_hash` of row 1 of `tenants` is not 32 bytes";
     assert_eq!(error.to_string(), expected);

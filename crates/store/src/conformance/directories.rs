@@ -101,7 +101,7 @@ pub async fn nouns_of_every_kind_are_loaded_as_they_were_put(fixture: &dyn Fixtu
     }
     commit(&*store, &batch).await;
     assert_eq!(nouns(&*store, &chain).await, json(&expected));
-    assert_eq!(load(&*store).await[0].revision, chain.revision);
+    assert_eq!(load(&*store).await[0].place.revision, chain.revision);
 }
 
 /// The last put counts, and a noun that was taken away is gone; also one that was never there.
@@ -173,4 +173,36 @@ pub async fn a_tenant_stays_in_its_own_directory(fixture: &dyn Fixture) {
     chain.write(&mut batch, Write::Delete(noun.clone()));
     commit(&*store, &batch).await;
     assert_eq!(nouns(&*store, &chain).await, json(&[noun]));
+}
+
+/// The ones that are named, as far as they are there, each with all that it has.
+pub async fn only_the_tenants_that_are_named_are_loaded(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two, never) = (Chain::new(1), Chain::new(2), Chain::new(3));
+    let mut batch = Batch::default();
+    one.put_agent(&mut batch, 1, "builder");
+    two.put_agent(&mut batch, 2, "tester");
+    two.put_agent(&mut batch, 3, "reviewer");
+    commit(&*store, &batch).await;
+    let found = store.load(Some(&[two.tenant, never.tenant])).await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].tenant, found[0].nouns.len()), (two.tenant, 2));
+    assert_eq!((found[0].place.head, found[0].place.revision), (two.head, 2));
+    assert!(store.load(Some(&[])).await.unwrap().is_empty());
+}
+
+/// What a gateway compares with what it knows.
+pub async fn revisions_are_those_of_the_last_commits(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    assert!(store.revisions().await.unwrap().is_empty());
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let mut batch = two.decisions(1);
+    one.put_agent(&mut batch, 1, "builder");
+    commit(&*store, &batch).await;
+    let mut batch = Batch::default();
+    one.put_agent(&mut batch, 1, "tester");
+    commit(&*store, &batch).await;
+    let mut revisions = store.revisions().await.unwrap();
+    revisions.sort();
+    assert_eq!(revisions, [(one.tenant, 2), (two.tenant, 0)]);
 }
