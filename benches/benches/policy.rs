@@ -62,16 +62,17 @@ fn agent() -> Agent {
 
 /// For every tool a limit and a wish for approval; those of the last tool apply to what is asked below.
 fn tenant_policies() -> Vec<TenantPolicy> {
-    let policy = |number| TenantPolicy {
-        name: SlashFreeName::new(&format!("limits-{number}")).expect("a plain word is a name"),
-        cedar: format!(
+    let policy = |number| {
+        let name = SlashFreeName::new(&format!("limits-{number}")).expect("a plain word is a name");
+        let cedar = format!(
             r#"@id("no-freeze-branch")
                forbid (principal, action == Action::"tool-{number}/put", resource)
                when {{ context.input.base_branch == "freeze" }};
                @id("ask-for-large-numbers") @decision("require_approval")
                permit (principal, action == Action::"tool-{number}/put", resource)
                when {{ context.input.number > 1000 }};"#
-        ),
+        );
+        TenantPolicy::new(name, cedar)
     };
     (0..TOOLS).map(policy).collect()
 }

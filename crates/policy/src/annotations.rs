@@ -2,7 +2,7 @@
 //! that silently does something else.
 
 use crate::ruling::{ApprovalTerms, Obligation};
-use cedar_policy::Effect;
+use cedar_policy_core::ast::Effect;
 use model::Name;
 
 /// What a policy does when it is satisfied.
@@ -183,6 +183,16 @@ pub(crate) fn read<'a>(
         obligations,
     };
     Ok((id, notes))
+}
+
+#[cfg(test)]
+impl Notes {
+    /// What a policy without any annotation would say, if it were one.
+    pub(crate) fn plain(effect: Effect) -> Self {
+        read(effect, [("id", "plain")].into_iter())
+            .expect("it has an id")
+            .1
+    }
 }
 
 #[cfg(test)]

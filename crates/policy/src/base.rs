@@ -1,14 +1,15 @@
-//! The texts that policies come from: the operator's base policies, which are a ceiling, and a tenant's own.
+//! The operator's base policies, which are a ceiling for every tenant.
 
 use crate::diagnostics::Diagnostics;
+use crate::parse::{self, Parsed};
 use crate::ruling::PolicyId;
-use crate::statement::{self, Statement};
-use model::SlashFreeName;
+use std::sync::Arc;
 
 /// The operator's base policies, parsed. Whether they fit a registry is decided when they are compiled with it.
+/// Cloning shares them.
 #[derive(Debug, Clone)]
 pub struct BasePolicies {
-    pub(crate) statements: Vec<Statement>,
+    pub(crate) policies: Arc<[Parsed]>,
 }
 
 impl BasePolicies {
@@ -17,21 +18,14 @@ impl BasePolicies {
 
     /// The base policies in this text.
     pub fn parse(text: &str) -> Result<Self, Diagnostics> {
-        let statements = statement::parse(PolicyId::BASE, text)?;
-        Ok(Self { statements })
+        let policies = parse::parse(PolicyId::BASE, text, &[])?;
+        Ok(Self {
+            policies: policies.into(),
+        })
     }
 
     /// The base policies that come with the binary, parsed.
     pub fn shipped() -> Self {
         Self::parse(Self::SHIPPED).expect("a test parses the same text")
     }
-}
-
-/// A policy of a tenant's: a name, and a text with any number of Cedar policies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenantPolicy {
-    /// Its name. `base` is the operator's.
-    pub name: SlashFreeName,
-    /// Its text.
-    pub cedar: String,
 }

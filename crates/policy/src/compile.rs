@@ -1,21 +1,28 @@
-//! A registry and policies, compiled: validated as strictly as Cedar can, immutable, and shared by all decisions.
+//! From texts to a [`PolicySet`]: parsed, validated as strictly as Cedar can, and remembered.
 
-use crate::annotations::Notes;
-use crate::base::{BasePolicies, TenantPolicy};
-use crate::context::Prepared;
-use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
-use crate::json_schema::Record;
+use crate::annotations::Role;
+use crate::base::BasePolicies;
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::memory::{Recent, Shelf};
 use crate::parameters::Rules;
+use crate::parse::{self, Parsed};
 use crate::ruling::PolicyId;
 use crate::schema;
-use crate::slice::{Slice, Slicer};
-use crate::statement::{self, Statement};
+use crate::set::PolicySet;
+use crate::statement::Statement;
+use crate::tenant::{LINKS_MAX, TenantPolicy};
+use crate::validate::{Validator, Verdict};
+use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
-use cedar_policy::{Schema, ValidationMode, ValidationResult, Validator};
+use cedar_policy::Schema;
 use imbl::OrdMap;
-use model::{AttributeType, Name, SlashFreeName, Tool, ToolAction};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use model::{AttributeType, Name, SlashFreeName, Tool};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// How many schemas a compiler keeps for the next change: of the registries whose policies are being worked on.
+const SCHEMAS_MAX: usize = 8;
 
 /// What a tenant has registered, as far as policies may speak of it.
 #[derive(Debug, Clone, Copy)]
@@ -26,189 +33,202 @@ pub struct Registry<'a> {
     pub attributes: &'a BTreeMap<Name, AttributeType>,
 }
 
-/// Policies that were validated against a registry. Cloning shares everything.
-#[derive(Clone)]
-pub struct PolicySet {
-    pub(crate) compiled: Arc<Compiled>,
+/// What a tenant wants to have in force.
+#[derive(Debug, Clone, Copy)]
+pub struct Candidate<'a> {
+    /// All of its policies.
+    pub policies: &'a [TenantPolicy],
+    /// What they may speak of.
+    pub registry: Registry<'a>,
+    /// Whether the operator lets tenants permit anything.
+    pub permits: TenantPermits,
 }
 
-/// What a policy set is made of.
-pub(crate) struct Compiled {
-    pub(crate) notes: HashMap<PolicyId, Notes>,
-    pub(crate) actions: HashMap<SlashFreeName, HashMap<Name, Action>>,
-    pub(crate) attributes: Record,
-    pub(crate) authorizer: cedar_policy::Authorizer,
-    schema_text: String,
-    digest: Digest,
-    warnings: Vec<Diagnostic>,
+/// Whether tenants may permit what the base policies do not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TenantPermits {
+    /// They may; what the base policies forbid stays forbidden.
+    #[default]
+    Allowed,
+    /// They may not: all they can write is a `forbid`, and advice.
+    Forbidden,
 }
 
-/// An action of a tool, ready to be asked about.
-pub(crate) struct Action {
-    pub(crate) parameters: Rules,
-    pub(crate) reading: Prepared,
-    pub(crate) mutating: Prepared,
-    /// What the registry says, which no question can loosen.
-    pub(crate) mutates: bool,
+/// Compiles policies under the operator's base policies. It remembers what is in use, so that a change to one policy of a
+/// thousand compiles one, and so that tenants with equal tools share what is equal.
+///
+/// Compiling takes milliseconds to seconds. It blocks nobody, but has no place on a thread that answers asks.
+#[derive(Debug)]
+pub struct Compiler {
+    base: BasePolicies,
+    rules: Shelf<Digest, Rules>,
+    vocabularies: Shelf<Digest, Vocabulary>,
+    /// Large, and needed only when something is validated.
+    schemas: Recent<Digest, Schema>,
+    /// By the policy and the vocabulary that it was validated against.
+    policies: Shelf<[Digest; 2], CompiledPolicy>,
 }
 
-impl PolicySet {
-    /// These policies for this registry, or everything that is wrong with them.
-    pub fn compile(
-        base: &BasePolicies,
-        tenant: &[TenantPolicy],
-        registry: Registry<'_>,
-    ) -> Result<Self, Diagnostics> {
-        let mut faults = Vec::new();
-        let statements = statements(base, tenant, &mut faults);
-        let actions = actions(registry, Slicer::new(&statements), &mut faults);
-        let schema::Compiled { schema, text } = schema::compile(registry)?;
-        let warnings = validate(schema, &statements, &mut faults);
+/// A named policy that was validated.
+#[derive(Debug)]
+pub(crate) struct CompiledPolicy {
+    pub(crate) statements: Vec<Arc<Statement>>,
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+impl Compiler {
+    /// A compiler under these base policies.
+    pub fn new(base: BasePolicies) -> Self {
+        Self {
+            base,
+            rules: Shelf::default(),
+            vocabularies: Shelf::default(),
+            schemas: Recent::new(SCHEMAS_MAX),
+            policies: Shelf::default(),
+        }
+    }
+
+    /// The base policies.
+    pub const fn base(&self) -> &BasePolicies {
+        &self.base
+    }
+
+    /// These policies, or everything that is wrong with them.
+    pub fn compile(&self, candidate: Candidate<'_>) -> Result<PolicySet, Diagnostics> {
+        let registry = vocabulary::digest(candidate.registry);
+        let vocabulary = self.vocabulary(registry, candidate.registry).map_err(|wrong| {
+            // What can be told without a vocabulary is told as well.
+            let unread = candidate
+                .policies
+                .iter()
+                .filter_map(|policy| parsed(policy).err());
+            let all = [wrong].into_iter().chain(unread);
+            Diagnostics(all.flat_map(|found| found.0).collect())
+        })?;
+        let mut faults = name_faults(candidate.policies);
+        let mut policies = Vec::with_capacity(candidate.policies.len());
+        for compiled in self.policies(registry, candidate)? {
+            match compiled {
+                Ok(policy) => policies.push(policy),
+                Err(found) => faults.extend(found.0),
+            }
+        }
+        if candidate.permits == TenantPermits::Forbidden {
+            let statements = policies.iter().flat_map(|policy| &policy.statements);
+            faults.extend(statements.filter_map(|statement| permit_fault(statement)));
+        }
         if !faults.is_empty() {
             return Err(Diagnostics(faults));
         }
-        let compiled = Compiled {
-            digest: digest(&statements),
-            notes: statements
-                .into_iter()
-                .map(|statement| (statement.id, statement.notes))
-                .collect(),
-            actions,
-            attributes: schema::attributes(registry),
-            authorizer: cedar_policy::Authorizer::new(),
-            schema_text: text,
-            warnings,
-        };
-        Ok(Self {
-            compiled: Arc::new(compiled),
+        let modes = candidate
+            .policies
+            .iter()
+            .map(|policy| (&policy.name, &policy.mode));
+        Ok(PolicySet::new(vocabulary, policies, modes))
+    }
+
+    fn vocabulary(&self, digest: Digest, registry: Registry<'_>) -> Result<Arc<Vocabulary>, Diagnostics> {
+        self.vocabularies.get(digest, || {
+            let schema = self.schema(digest, registry)?;
+            Vocabulary::new(&self.base, registry, &schema, &self.rules)
         })
     }
 
-    /// SHA-256 of the canonical JSON of all policies: an array of pairs of id and text, in the order of the ids.
-    pub fn digest(&self) -> Digest {
-        self.compiled.digest
+    fn schema(&self, digest: Digest, registry: Registry<'_>) -> Result<Arc<Schema>, Diagnostics> {
+        self.schemas.get(digest, || schema::compile(registry))
     }
 
-    /// The schema that the policies were validated against, for people who write policies.
-    pub fn schema_cedar(&self) -> &str {
-        &self.compiled.schema_text
-    }
-
-    /// What is not wrong with the policies but odd, such as one that can never apply.
-    pub fn warnings(&self) -> &[Diagnostic] {
-        &self.compiled.warnings
-    }
-
-    /// The ids of all policies, sorted.
-    pub fn policy_ids(&self) -> Vec<&PolicyId> {
-        let ids: BTreeSet<_> = self.compiled.notes.keys().collect();
-        ids.into_iter().collect()
-    }
-}
-
-impl std::fmt::Debug for PolicySet {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PolicySet({})", self.compiled.digest)
-    }
-}
-
-fn actions(
-    registry: Registry<'_>,
-    mut slicer: Slicer<'_>,
-    faults: &mut Vec<Diagnostic>,
-) -> HashMap<SlashFreeName, HashMap<Name, Action>> {
-    let mut ready = HashMap::new();
-    for (name, tool) in registry.tools {
-        let mut actions = HashMap::new();
-        for action in tool.actions.values() {
-            match prepare(tool, action, &mut slicer) {
-                Ok(prepared) => {
-                    actions.insert(action.name.clone(), prepared);
-                }
-                Err(fault) => {
-                    let message = format!("the input schema of `{name}/{}` {}", action.name, fault.message);
-                    faults.push(Diagnostic { message, ..fault });
-                }
-            }
+    /// Each policy, validated against the registry with this digest, or what is wrong with it.
+    fn policies(
+        &self,
+        registry: Digest,
+        candidate: Candidate<'_>,
+    ) -> Result<Vec<Result<Arc<CompiledPolicy>, Diagnostics>>, Diagnostics> {
+        let keys = candidate.policies.iter().map(|policy| [digest(policy), registry]);
+        let keys: Vec<_> = keys.collect();
+        let known: Option<Vec<_>> = keys.iter().map(|key| self.policies.find(key).map(Ok)).collect();
+        if let Some(known) = known {
+            return Ok(known);
         }
-        ready.insert(name.clone(), actions);
+        let schema = self.schema(registry, candidate.registry)?;
+        let validator = Validator::new(&schema);
+        let compiled = candidate
+            .policies
+            .iter()
+            .zip(keys)
+            .map(|(policy, key)| self.policies.get(key, || CompiledPolicy::new(policy, &validator)));
+        Ok(compiled.collect())
     }
-    ready
 }
 
-fn prepare(tool: &Tool, action: &ToolAction, slicer: &mut Slicer<'_>) -> Result<Action, Diagnostic> {
-    Ok(Action {
-        parameters: Rules::of(action)?,
-        reading: Prepared::new(tool, action, false, slicer),
-        mutating: Prepared::new(tool, action, true, slicer),
-        mutates: action.mutates_state,
-    })
+impl CompiledPolicy {
+    fn new(policy: &TenantPolicy, validator: &Validator<'_>) -> Result<Self, Diagnostics> {
+        let parsed = parsed(policy)?;
+        let mut all = Verdict::default();
+        for statement in &parsed {
+            let verdict = validator.validate(statement);
+            all.errors.extend(verdict.errors);
+            all.warnings.extend(verdict.warnings);
+        }
+        if !all.errors.is_empty() {
+            return Err(Diagnostics(all.errors));
+        }
+        Ok(Self {
+            statements: parsed.into_iter().map(|parsed| parsed.statement).collect(),
+            warnings: all.warnings,
+        })
+    }
 }
 
-/// Every policy, in the order of the ids.
-fn statements(base: &BasePolicies, tenant: &[TenantPolicy], faults: &mut Vec<Diagnostic>) -> Vec<Statement> {
-    let mut statements = base.statements.clone();
+fn parsed(policy: &TenantPolicy) -> Result<Vec<Parsed>, Diagnostics> {
+    if policy.links.len() > LINKS_MAX {
+        let message = format!(
+            "the policy has {} links, and may have {LINKS_MAX}",
+            policy.links.len()
+        );
+        return Err(Diagnostic::error(message).about(&policy.name).into());
+    }
+    parse::parse(policy.name.as_str(), &policy.cedar, &policy.links)
+}
+
+/// What is the same for equal policies, whatever their modes.
+fn digest(policy: &TenantPolicy) -> Digest {
+    let TenantPolicy {
+        name, cedar, links, ..
+    } = policy;
+    Digest::of(json!([name, cedar, links]).to_string().as_bytes())
+}
+
+/// A name stands for one policy that is enforced, and for one on trial at most.
+fn name_faults(policies: &[TenantPolicy]) -> Vec<Diagnostic> {
     let mut names = BTreeSet::new();
-    for TenantPolicy { name, cedar } in tenant {
-        if name.as_str() == PolicyId::BASE {
-            faults.push(Diagnostic::error("the name `base` is the operator's").about(name));
-        } else if !names.insert(name) {
-            faults.push(Diagnostic::error("the name is used more than once").about(name));
+    let mut faults = Vec::new();
+    for TenantPolicy { name, mode, .. } in policies {
+        let fault = if name.as_str() == PolicyId::BASE {
+            "the name `base` is the operator's"
+        } else if names.insert((name, mode.is_trial())) {
+            continue;
+        } else if mode.is_trial() {
+            "the name is used more than once for a policy on trial"
         } else {
-            match statement::parse(name.as_str(), cedar) {
-                Ok(more) => statements.extend(more),
-                Err(more) => faults.extend(more.0),
-            }
-        }
+            "the name is used more than once"
+        };
+        faults.push(Diagnostic::error(fault).about(name));
     }
-    statements.sort_by(|one, other| one.id.cmp(&other.id));
-    statements
+    faults
 }
 
-/// Pushes the errors and returns the warnings, both in the order of the policies.
-fn validate(schema: Schema, statements: &[Statement], faults: &mut Vec<Diagnostic>) -> Vec<Diagnostic> {
-    let validator = Validator::new(schema);
-    let whole = Slice::whole(statements);
-    let results = [&whole.rules, &whole.advice].map(|set| validator.validate(set, ValidationMode::Strict));
-    let mut warnings = Vec::new();
-    for statement in statements {
-        let ours = |id: &cedar_policy::PolicyId| AsRef::<str>::as_ref(id) == statement.id.as_str();
-        let errors = results.iter().flat_map(ValidationResult::validation_errors);
-        let errors = errors.filter(|error| ours(error.policy_id()));
-        faults.extend(once_a_place(
-            errors
-                .map(|error| statement.finding(Severity::Error, error))
-                .collect(),
-        ));
-        let odd = results.iter().flat_map(ValidationResult::validation_warnings);
-        let odd = odd.filter(|warning| ours(warning.policy_id()));
-        warnings.extend(once_a_place(
-            odd.map(|warning| statement.finding(Severity::Warning, warning))
-                .collect(),
-        ));
+fn permit_fault(statement: &Statement) -> Option<Diagnostic> {
+    match statement.notes.role {
+        Role::Forbid | Role::Advice => None,
+        Role::Permit | Role::Approval(_) => Some(
+            Diagnostic::error("the operator does not let tenants permit anything")
+                .with_help("write a `forbid`, or ask the operator for a base policy that permits it")
+                .about(&statement.id)
+                .at(statement.place()),
+        ),
     }
-    warnings
 }
 
-/// Cedar validates a policy once for every action, and finds the same thing as often. Which action it names must not
-/// depend on chance.
-fn once_a_place(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    found.sort_by(|one, other| {
-        let key = |finding: &Diagnostic| finding.place.map(|place| (place.offset, place.length));
-        key(one)
-            .cmp(&key(other))
-            .then_with(|| one.message.cmp(&other.message))
-    });
-    found.dedup_by_key(|finding| finding.place);
-    found
-}
-
-fn digest(statements: &[Statement]) -> Digest {
-    let pairs: Vec<_> = statements
-        .iter()
-        .map(|statement| (&statement.id, statement.text()))
-        .collect();
-    // An array of arrays of strings has no members to sort and no numbers, and serde_json escapes strings as RFC 8785
-    // wants: the text is canonical already.
-    Digest::of(&serde_json::to_vec(&pairs).expect("strings have no fallible serializers"))
-}
+#[cfg(test)]
+mod tests;

@@ -1,271 +1,315 @@
-//! A question as a Cedar request: entities and context from interned ids and typed pairs, without JSON and without
-//! checking against the schema, because both were made from the same registry.
+//! A question in Cedar's terms: entities and context from typed values, without JSON and without checking against the
+//! schema, because both were made from the same registry. What no policy at hand looks at is not made.
 
+use crate::evaluate::Asked;
 use crate::facts;
+use crate::index::{Index, Position};
 use crate::input;
 use crate::json_schema::{Record, Shape};
+use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
-use crate::slice::{Slice, Slicer};
-use crate::split::Known;
-use cedar_policy::{Context, Entities, Entity, EntityUid, Request, RestrictedExpression};
-use model::{Agent, Attributes, EffectiveTrust, Tool, ToolAction};
-use serde_json::Value;
-use std::sync::Arc;
-
-/// Why a request cannot be refused.
-const NO_SCHEMA: &str = "only a schema could refuse a request, and none is given";
-
-type Pair = (String, RestrictedExpression);
-
-macro_rules! members {
-    ($($name:ident = $word:literal,)*) => {
-        /// The members of the context. Each is made only if a policy that may decide looks at it.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Member {
-            $($name,)*
-        }
-
-        impl Member {
-            /// Every member.
-            pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
-
-            /// The name that policies know it by.
-            pub(crate) const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => $word,)* }
-            }
-        }
-    };
-}
-
-members! {
-    Input = "input",
-    Parameters = "parameters",
-    Targets = "targets",
-    TargetStated = "target_stated",
-    Trust = "trust",
-    Tool = "tool",
-    Agent = "agent",
-    Environment = "environment",
-    User = "user",
-    Sensitive = "sensitive",
-    Attributes = "attributes",
-    Run = "run",
-    Now = "now",
-}
-
-impl Member {
-    /// The member with this name.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|member| member.as_str() == name)
-    }
-
-    /// Its place in a set of members.
-    pub(crate) const fn bit(self) -> u32 {
-        1 << self as u32
-    }
-}
+use cedar_policy_core::ast::{
+    self, Context, Entity, EntityUID, EntityUIDEntry, PartialValue, Request, Value,
+};
+use cedar_policy_core::entities::{Entities, NoEntitiesSchema, TCComputation};
+use cedar_policy_core::extensions::Extensions;
+use model::{Agent, Attributes, EffectiveTrust, Tool, ToolAction, Trust};
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
 
 /// What is the same for all asks for one action that count as changing something, or for all that do not.
-pub(crate) struct Prepared {
-    pub(crate) slice: Arc<Slice>,
-    uid: EntityUid,
-    /// Only the action, which is in its groups.
-    entities: Entities,
-    tool_facts: RestrictedExpression,
+#[derive(Debug)]
+pub(crate) struct Side {
+    uid: Arc<EntityUID>,
+    /// What the action is in. Actions that are in the same share it.
+    groups: Arc<[EntityUID; 3]>,
+    mutates: bool,
 }
 
-impl Prepared {
-    /// The action of this tool, as one that changes something or does not.
-    pub(crate) fn new(tool: &Tool, action: &ToolAction, mutates: bool, slicer: &mut Slicer<'_>) -> Self {
-        let tool_facts = record(vec![
-            ("name".into(), string(tool.name.as_str())),
-            ("action".into(), string(action.name.as_str())),
-            ("risk".into(), string(action.risk.as_str())),
-            ("mutates".into(), boolean(mutates)),
-            ("canary".into(), boolean(tool.canary)),
-        ]);
-        let uid = facts::action(&facts::action_id(tool.name.as_str(), action.name.as_str()));
-        let known = [(Member::Tool.as_str().to_owned(), tool_facts.clone())];
-        let known = Context::from_pairs(known).expect("strings and booleans evaluate to themselves");
-        let nobody = (facts::agent(""), facts::resource(""));
-        let request = Request::new(nobody.0, uid.clone(), nobody.1, known, None).expect(NO_SCHEMA);
-        let entity = Entity::new_no_attrs(uid.clone(), facts::groups(tool, action, mutates).into());
-        Self {
-            slice: slicer.slice(&Known::new(tool, action, mutates, &request)),
-            uid,
-            entities: Entities::from_entities([entity], None)
-                .expect("one entity has no twin and is in no cycle"),
-            tool_facts,
+/// The groups of actions, each once.
+#[derive(Default)]
+pub(crate) struct Groups(HashSet<Arc<[EntityUID; 3]>>);
+
+impl Groups {
+    fn of(&mut self, tool: &Tool, action: &ToolAction, mutates: bool) -> Arc<[EntityUID; 3]> {
+        let groups = Arc::new(facts::groups(tool, action, mutates));
+        if let Some(known) = self.0.get(&groups) {
+            return Arc::clone(known);
         }
+        self.0.insert(Arc::clone(&groups));
+        groups
     }
 }
 
-/// The question, ready for Cedar.
-pub(crate) struct Asked {
-    pub(crate) request: Request,
-    pub(crate) entities: Entities,
+impl Side {
+    /// The action of this tool, as one that changes nothing, and as one that changes something.
+    pub(crate) fn both(tool: &Tool, action: &ToolAction, groups: &mut Groups) -> [Self; 2] {
+        let uid = facts::action(&facts::action_id(tool.name.as_str(), action.name.as_str()));
+        let uid = Arc::new(uid);
+        [false, true].map(|mutates| Self {
+            uid: Arc::clone(&uid),
+            groups: groups.of(tool, action, mutates),
+            mutates,
+        })
+    }
+
+    /// The action and what it is in.
+    pub(crate) fn position(&self) -> Position<'_> {
+        Position {
+            entity: &self.uid,
+            ancestors: &*self.groups,
+        }
+    }
+
+    /// What is known of every ask for the action: only the action itself, and only `context.tool`.
+    pub(crate) fn known(&self, tool: &Tool, action: &ToolAction) -> Asked {
+        let facts = (Member::Tool.as_str().into(), self.tool_facts(tool, action));
+        Asked {
+            request: self.request(
+                facts::agent(""),
+                facts::resource(""),
+                Context::Value(Arc::new([facts].into())),
+            ),
+            entities: Entities::new(),
+        }
+    }
+
+    fn request(&self, principal: EntityUID, resource: EntityUID, context: Context) -> Request {
+        let action = EntityUIDEntry::Known {
+            euid: Arc::clone(&self.uid),
+            loc: None,
+        };
+        let known = |uid| EntityUIDEntry::known(uid, None);
+        Request::new_unchecked(known(principal), action, known(resource), Some(context))
+    }
+
+    /// The action in its groups.
+    fn entity(&self) -> Entity {
+        let parents = self.groups.iter().cloned().collect();
+        Entity::new_with_attr_partial_value((*self.uid).clone(), [], HashSet::new(), parents, [])
+    }
+
+    fn tool_facts(&self, tool: &Tool, action: &ToolAction) -> Value {
+        record([
+            ("name", tool.name.as_str().into()),
+            ("action", action.name.as_str().into()),
+            ("risk", action.risk.as_str().into()),
+            ("mutates", self.mutates.into()),
+            ("canary", tool.canary.into()),
+        ])
+    }
 }
 
 /// Everything that a request is made from.
 pub(crate) struct Facts<'q> {
     question: &'q Question<'q>,
-    prepared: &'q Prepared,
+    side: &'q Side,
     parameters: &'q Parameters<'q>,
-    attributes: RestrictedExpression,
+    attributes: Value,
+    principal: EntityUID,
+    /// What the principal is in.
+    teams: Vec<EntityUID>,
+    resource: EntityUID,
 }
 
 impl<'q> Facts<'q> {
     /// The facts of this question, if the caller's attributes have the types that the tenant has declared.
     pub(crate) fn new(
         question: &'q Question<'q>,
-        prepared: &'q Prepared,
+        side: &'q Side,
         parameters: &'q Parameters<'q>,
         declared: &Record,
     ) -> Result<Self, Unanswerable> {
+        let team = question.agent.team.iter();
         Ok(Self {
-            question,
-            prepared,
-            parameters,
             attributes: caller_attributes(question.attributes, declared)?,
+            principal: facts::agent(&question.agent.id.to_string()),
+            teams: team.map(|team| facts::team(team.as_str())).collect(),
+            resource: facts::resource(question.resource.unwrap_or_default()),
+            question,
+            side,
+            parameters,
         })
     }
 
-    pub(crate) fn ask(&self) -> Asked {
-        let principal = facts::agent(&self.question.agent.id.to_string());
-        let resource = facts::resource(self.question.resource.unwrap_or_default());
-        let entities = self.entities(&principal);
-        let request = Request::new(
-            principal,
-            self.prepared.uid.clone(),
-            resource,
-            self.context(),
-            None,
-        );
-        let request = request.expect(NO_SCHEMA);
-        Asked { request, entities }
+    /// The policies in this index that are about the question, if these are the numbers of its action.
+    pub(crate) fn find(&self, index: &Index, actions: &[u32]) -> Vec<u32> {
+        let principal = Position {
+            entity: &self.principal,
+            ancestors: &self.teams,
+        };
+        let resource = Position {
+            entity: &self.resource,
+            ancestors: &[],
+        };
+        index.find(actions, principal, resource)
     }
 
-    fn entities(&self, principal: &EntityUid) -> Entities {
-        let agent = self.question.agent;
-        let agent_entity = entity(
-            principal.clone(),
-            agent_pairs(agent),
-            agent.team.iter().map(|team| facts::team(team.as_str())).collect(),
-            &agent.attributes,
-        );
-        let team = self.question.team;
-        let team = team.map(|team| {
-            entity(
-                facts::team(team.name.as_str()),
-                Vec::new(),
-                Vec::new(),
-                &team.attributes,
-            )
-        });
-        let user = self
-            .question
-            .user
-            .and_then(|user| user.registered.map(|registered| (user.id, registered)));
-        let user = user.map(|(id, registered)| {
-            let teams = registered
-                .teams
-                .iter()
-                .map(|team| facts::team(team.as_str()))
-                .collect();
-            entity(facts::user(id), Vec::new(), teams, &registered.attributes)
-        });
-        let more = [Some(agent_entity), team, user];
-        let entities = self
-            .prepared
-            .entities
-            .clone()
-            .add_entities(more.into_iter().flatten(), None);
-        entities.expect("the entities are of four types, so they differ, and teams have no parents")
-    }
-
-    fn context(&self) -> Context {
-        let looked_at = Member::ALL
+    /// The question for policies that look at nothing else than this.
+    pub(crate) fn ask(&self, looks: Looks) -> Asked {
+        let members = Member::ALL
             .iter()
-            .filter(|member| self.prepared.slice.looks_at(**member));
-        let pairs = looked_at.filter_map(|member| Some((member.as_str().to_owned(), self.value(*member)?)));
-        Context::from_pairs(pairs).expect("the names are distinct and every value was made from its type")
+            .filter(|member| looks.at(Looks::member(**member)));
+        let context = members
+            .filter_map(|member| Some((member.as_str().into(), self.value(*member)?)))
+            .collect();
+        Asked {
+            request: self.side.request(
+                self.principal.clone(),
+                self.resource.clone(),
+                Context::Value(Arc::new(context)),
+            ),
+            entities: self.entities(looks),
+        }
+    }
+
+    fn entities(&self, looks: Looks) -> Entities {
+        let seen_user = Looks::USER.and(Looks::member(Member::User));
+        let entities = [
+            looks.at(Looks::PRINCIPAL).then(|| Arc::new(self.agent())),
+            looks.at(Looks::ACTION).then(|| Arc::new(self.side.entity())),
+            looks.at(Looks::TEAM).then(|| self.team()).flatten(),
+            looks.at(seen_user).then(|| self.user()).flatten(),
+        ];
+        let added = Entities::new().add_entities(
+            entities.into_iter().flatten(),
+            None::<&NoEntitiesSchema>,
+            // Teams are in nothing, so parents are all the ancestors that there are.
+            TCComputation::AssumeAlreadyComputed,
+            Extensions::all_available(),
+        );
+        added.expect("the entities are of four types, so they differ")
+    }
+
+    fn agent(&self) -> Entity {
+        let agent = self.question.agent;
+        let parents = self.teams.iter().cloned().collect();
+        entity(
+            self.principal.clone(),
+            agent_facts(agent),
+            parents,
+            &agent.attributes,
+        )
+    }
+
+    fn team(&self) -> Option<Arc<Entity>> {
+        let team = self.question.team?;
+        let uid = facts::team(team.name.as_str());
+        Some(Arc::new(entity(uid, [], HashSet::new(), &team.attributes)))
+    }
+
+    /// A user whom nobody registered is no entity: it is in no team and has no tags.
+    fn user(&self) -> Option<Arc<Entity>> {
+        let user = self.question.user?;
+        let registered = user.registered?;
+        let teams = registered
+            .teams
+            .iter()
+            .map(|team| facts::team(team.as_str()))
+            .collect();
+        Some(Arc::new(entity(
+            facts::user(user.id),
+            [],
+            teams,
+            &registered.attributes,
+        )))
     }
 
     /// The value of this member; `None` where the question has none.
-    fn value(&self, member: Member) -> Option<RestrictedExpression> {
+    fn value(&self, member: Member) -> Option<Value> {
         let agent = self.question.agent;
         Some(match member {
             Member::Input => self.parameters.input(),
             Member::Parameters => self.parameters.names(),
             Member::Targets => self.parameters.targets(),
-            Member::TargetStated => boolean(self.parameters.target_stated()),
+            Member::TargetStated => self.parameters.target_stated().into(),
             Member::Trust => trust(self.question.trust),
-            Member::Tool => self.prepared.tool_facts.clone(),
+            Member::Tool => self.side.tool_facts(self.question.tool, self.question.action),
             Member::Agent => {
-                let team = agent
-                    .team
-                    .iter()
-                    .map(|team| ("team".to_owned(), string(team.as_str())));
-                record(agent_pairs(agent).into_iter().chain(team).collect())
+                let team = agent.team.iter().map(|team| ("team", team.as_str().into()));
+                record(agent_facts(agent).chain(team))
             }
-            Member::Environment => string(agent.environment.as_ref()?.as_str()),
-            Member::User => RestrictedExpression::new_entity_uid(facts::user(self.question.user?.id)),
-            Member::Sensitive => boolean(self.question.contains_sensitive_data),
+            Member::Environment => agent.environment.as_ref()?.as_str().into(),
+            Member::User => facts::user(self.question.user?.id).into(),
+            Member::Sensitive => self.question.contains_sensitive_data.into(),
             Member::Attributes => self.attributes.clone(),
-            Member::Run => record(vec![("id".into(), string(self.question.run?))]),
-            Member::Now => RestrictedExpression::new_datetime(self.question.now.to_string()),
+            Member::Run => record([("id", self.question.run?.into())]),
+            Member::Now => {
+                let now = input::datetime(&self.question.now.to_string());
+                now.expect("a timestamp is written as Cedar reads it")
+            }
         })
     }
 }
 
-fn entity(uid: EntityUid, pairs: Vec<Pair>, parents: Vec<EntityUid>, attributes: &Attributes) -> Entity {
-    let tags = attributes
-        .tags()
-        .map(|(name, tag)| (name.to_string(), RestrictedExpression::new_string(tag)));
-    Entity::new_with_tags(uid, pairs, parents, tags).expect("strings evaluate to themselves")
+fn entity(
+    uid: EntityUID,
+    facts: impl IntoIterator<Item = (&'static str, Value)>,
+    parents: HashSet<EntityUID>,
+    attributes: &Attributes,
+) -> Entity {
+    let facts = facts.into_iter().map(|(name, value)| (name.into(), value.into()));
+    let tags = attributes.tags();
+    let tags = tags.map(|(name, tag)| (name.as_str().into(), PartialValue::Value(tag.into())));
+    Entity::new_with_attr_partial_value(uid, facts, HashSet::new(), parents, tags)
 }
 
-fn agent_pairs(agent: &Agent) -> Vec<Pair> {
+fn agent_facts(agent: &Agent) -> impl Iterator<Item = (&'static str, Value)> {
     let optional = [("environment", &agent.environment), ("owner", &agent.owner)];
-    let mut pairs = vec![
-        ("name".to_owned(), string(agent.name.as_str())),
-        ("risk_tier".to_owned(), string(agent.risk_tier.as_str())),
+    let optional = optional
+        .into_iter()
+        .filter_map(|(key, name)| Some((key, name.as_ref()?.as_str().into())));
+    let always = [
+        ("name", agent.name.as_str().into()),
+        ("risk_tier", agent.risk_tier.as_str().into()),
     ];
-    for (key, name) in optional {
-        if let Some(name) = name {
-            pairs.push((key.to_owned(), string(name.as_str())));
+    always.into_iter().chain(optional)
+}
+
+/// `context.trust` for every claimed level, level that it counts as, and signature or none: made once, because most
+/// policies look at it.
+static TRUST: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let mut values = Vec::new();
+    for claimed in Trust::ALL {
+        for level in Trust::ALL {
+            for signed in [false, true] {
+                values.push(record([
+                    ("claimed", claimed.as_str().into()),
+                    ("level", level.as_str().into()),
+                    ("rank", level.rank().into()),
+                    ("signed", signed.into()),
+                ]));
+            }
         }
     }
-    pairs
-}
+    values
+});
 
-fn trust(trust: EffectiveTrust) -> RestrictedExpression {
-    record(vec![
-        ("claimed".into(), string(trust.claimed.as_str())),
-        ("level".into(), string(trust.level.as_str())),
-        ("rank".into(), RestrictedExpression::new_long(trust.level.rank())),
-        ("signed".into(), boolean(trust.signed)),
-    ])
+fn trust(trust: EffectiveTrust) -> Value {
+    let place = |wanted: Trust| Trust::ALL.iter().position(|level| *level == wanted);
+    let (claimed, level) = (place(trust.claimed), place(trust.level));
+    let places = claimed.zip(level).expect("ALL has every level");
+    TRUST[(places.0 * Trust::ALL.len() + places.1) * 2 + usize::from(trust.signed)].clone()
 }
 
 /// The caller's attributes that the tenant has declared; others are not visible.
-fn caller_attributes(text: Option<&str>, declared: &Record) -> Result<RestrictedExpression, Unanswerable> {
+fn caller_attributes(text: Option<&str>, declared: &Record) -> Result<Value, Unanswerable> {
     let Some(text) = text.filter(|_| !declared.is_empty()) else {
-        return Ok(record(Vec::new()));
+        return Ok(ast::Value::empty_record(None));
     };
     let mistyped = |name: &str, detail: &str| Unanswerable::MistypedAttribute {
         name: name.to_owned(),
         detail: detail.to_owned(),
     };
-    let Ok(Value::Object(given)) = serde_json::from_str(text) else {
+    let Ok(serde_json::Value::Object(given)) = serde_json::from_str(text) else {
         return Err(mistyped("", "is not inside a JSON object"));
     };
     let mut pairs = Vec::new();
     for (name, member) in declared {
         if let Some(value) = given.get(name) {
             let detail = |mismatch: input::Mismatch| mistyped(name, element_detail(&member.shape, &mismatch));
-            pairs.push((name.clone(), input::typed(&member.shape, value).map_err(detail)?));
+            pairs.push((name.as_str(), input::typed(&member.shape, value).map_err(detail)?));
         }
     }
     Ok(record(pairs))
@@ -278,14 +322,6 @@ fn element_detail(shape: &Shape, mismatch: &input::Mismatch) -> &'static str {
     }
 }
 
-fn string(text: &str) -> RestrictedExpression {
-    RestrictedExpression::new_string(text.to_owned())
-}
-
-fn boolean(truth: bool) -> RestrictedExpression {
-    RestrictedExpression::new_bool(truth)
-}
-
-fn record(pairs: Vec<Pair>) -> RestrictedExpression {
-    RestrictedExpression::new_record(pairs).expect("the names are distinct")
+fn record<'a>(pairs: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+    Value::record(pairs, None)
 }

@@ -1,5 +1,6 @@
 //! What is wrong with a policy, in words and with its place in the text, so that an editor can underline it.
 
+use cedar_policy_core::parser::Loc;
 use serde::Serialize;
 use std::fmt;
 
@@ -41,6 +42,11 @@ impl Place {
             offset,
             length: length.min(text.len() - offset),
         }
+    }
+
+    /// The place of something that Cedar has found.
+    pub(crate) fn of_loc(loc: Option<&Loc>) -> Option<Self> {
+        loc.map(|loc| Self::of(&loc.src, loc.start(), loc.end() - loc.start()))
     }
 }
 
@@ -84,6 +90,15 @@ impl Diagnostic {
             message: found.to_string(),
             help: found.help().map(|help| help.to_string()),
             place: label.map(|label| Place::of(text, label.offset(), label.len())),
+        }
+    }
+
+    /// The same finding, as one that stops nothing.
+    #[must_use]
+    pub(crate) fn into_warning(self) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..self
         }
     }
 

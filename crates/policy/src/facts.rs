@@ -1,7 +1,7 @@
 //! The names that the schema and the requests share: entity types, action groups and ids, built from parts and never
 //! glued into Cedar text.
 
-use cedar_policy::{EntityId, EntityTypeName, EntityUid};
+use cedar_policy_core::ast::{Eid, EntityType, EntityUID, Name};
 use model::{Tool, ToolAction};
 use std::sync::LazyLock;
 
@@ -18,16 +18,17 @@ pub(crate) const READ: &str = "read";
 pub(crate) const MUTATE: &str = "mutate";
 
 /// The entity types, parsed once.
-struct Types {
-    agent: EntityTypeName,
-    team: EntityTypeName,
-    user: EntityTypeName,
-    resource: EntityTypeName,
-    action: EntityTypeName,
+pub(crate) struct Types {
+    pub(crate) agent: EntityType,
+    pub(crate) team: EntityType,
+    pub(crate) user: EntityType,
+    pub(crate) resource: EntityType,
+    pub(crate) action: EntityType,
 }
 
-static TYPES: LazyLock<Types> = LazyLock::new(|| {
-    let name = |text: &str| text.parse().expect("the word is an identifier");
+pub(crate) static TYPES: LazyLock<Types> = LazyLock::new(|| {
+    let name =
+        |text: &str| EntityType::from(Name::parse_unqualified_name(text).expect("the word is an identifier"));
     Types {
         agent: name(AGENT),
         team: name(TEAM),
@@ -37,27 +38,27 @@ static TYPES: LazyLock<Types> = LazyLock::new(|| {
     }
 });
 
-fn uid(of: &EntityTypeName, id: &str) -> EntityUid {
-    EntityUid::from_type_name_and_id(of.clone(), EntityId::new(id))
+fn uid(of: &EntityType, id: &str) -> EntityUID {
+    EntityUID::from_components(of.clone(), Eid::new(id), None)
 }
 
-pub(crate) fn agent(id: &str) -> EntityUid {
+pub(crate) fn agent(id: &str) -> EntityUID {
     uid(&TYPES.agent, id)
 }
 
-pub(crate) fn team(name: &str) -> EntityUid {
+pub(crate) fn team(name: &str) -> EntityUID {
     uid(&TYPES.team, name)
 }
 
-pub(crate) fn user(id: &str) -> EntityUid {
+pub(crate) fn user(id: &str) -> EntityUID {
     uid(&TYPES.user, id)
 }
 
-pub(crate) fn resource(name: &str) -> EntityUid {
+pub(crate) fn resource(name: &str) -> EntityUID {
     uid(&TYPES.resource, name)
 }
 
-pub(crate) fn action(id: &str) -> EntityUid {
+pub(crate) fn action(id: &str) -> EntityUID {
     uid(&TYPES.action, id)
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn risk_group(risk: model::Risk) -> String {
 }
 
 /// The groups that an action is in, as one that changes something or does not.
-pub(crate) fn groups(tool: &Tool, action: &ToolAction, mutates: bool) -> [EntityUid; 3] {
+pub(crate) fn groups(tool: &Tool, action: &ToolAction, mutates: bool) -> [EntityUID; 3] {
     [
         effect_group(mutates).to_owned(),
         risk_group(action.risk),

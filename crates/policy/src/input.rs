@@ -1,11 +1,20 @@
 //! A JSON value as a Cedar value of a known type, or where and why it is not one.
 
 use crate::json_schema::{Record, Shape};
-use cedar_policy::RestrictedExpression;
+use cedar_policy_core::ast::{self, Name, PartialValue};
+use cedar_policy_core::extensions::Extensions;
 use serde_json::{Map, Number, Value};
+use std::sync::LazyLock;
 
 /// Ten thousandths: Cedar's decimals are integers of 64 bits of them.
 const DECIMAL_PLACES: usize = 4;
+
+static DECIMAL: LazyLock<Name> = LazyLock::new(|| function("decimal"));
+static DATETIME: LazyLock<Name> = LazyLock::new(|| function("datetime"));
+
+fn function(name: &str) -> Name {
+    Name::parse_unqualified_name(name).expect("the word is an identifier")
+}
 
 /// Where a value does not have its type, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,29 +41,26 @@ impl Mismatch {
 }
 
 /// The members of an object that have a type. Others are not visible to policies.
-pub(crate) fn record(
-    members: &Record,
-    object: &Map<String, Value>,
-) -> Result<RestrictedExpression, Mismatch> {
+pub(crate) fn record(members: &Record, object: &Map<String, Value>) -> Result<ast::Value, Mismatch> {
     let mut pairs = Vec::with_capacity(members.len());
     for (name, member) in members {
         match object.get(name) {
             None | Some(Value::Null) if !member.required => {}
             None => return Err(Mismatch::here("is required").inside(name)),
             Some(value) => {
-                let expression = typed(&member.shape, value).map_err(|mismatch| mismatch.inside(name))?;
-                pairs.push((name.clone(), expression));
+                let value = typed(&member.shape, value).map_err(|mismatch| mismatch.inside(name))?;
+                pairs.push((name.as_str(), value));
             }
         }
     }
-    Ok(RestrictedExpression::new_record(pairs).expect("the names of a map are distinct"))
+    Ok(ast::Value::record(pairs, None))
 }
 
 /// The value as one of this type.
-pub(crate) fn typed(shape: &Shape, value: &Value) -> Result<RestrictedExpression, Mismatch> {
+pub(crate) fn typed(shape: &Shape, value: &Value) -> Result<ast::Value, Mismatch> {
     match (shape, value) {
-        (Shape::String, Value::String(text)) => Ok(RestrictedExpression::new_string(text.clone())),
-        (Shape::Bool, Value::Bool(truth)) => Ok(RestrictedExpression::new_bool(*truth)),
+        (Shape::String, Value::String(text)) => Ok(text.as_str().into()),
+        (Shape::Bool, Value::Bool(truth)) => Ok((*truth).into()),
         (Shape::Long, Value::Number(number)) => long(number),
         (Shape::Decimal, Value::Number(number)) => decimal(number),
         (Shape::Set(items), Value::Array(values)) => set(items, values),
@@ -70,14 +76,14 @@ pub(crate) fn typed(shape: &Shape, value: &Value) -> Result<RestrictedExpression
     }
 }
 
-fn long(number: &Number) -> Result<RestrictedExpression, Mismatch> {
+fn long(number: &Number) -> Result<ast::Value, Mismatch> {
     match number.as_i64() {
-        Some(integer) => Ok(RestrictedExpression::new_long(integer)),
+        Some(integer) => Ok(integer.into()),
         None => Err(Mismatch::here("is not an integer of 64 bits")),
     }
 }
 
-fn decimal(number: &Number) -> Result<RestrictedExpression, Mismatch> {
+fn decimal(number: &Number) -> Result<ast::Value, Mismatch> {
     const UNFIT: &str = "has more than four decimal places or too many digits, so policies cannot judge it";
     // Shortest digits that give the number back, never with an exponent: `98.7`, `4`, `0.0000001`.
     let text = number.as_f64().map(|float| float.to_string()).unwrap_or_default();
@@ -87,30 +93,44 @@ fn decimal(number: &Number) -> Result<RestrictedExpression, Mismatch> {
     if places.len() > DECIMAL_PLACES || ten_thousandths.is_err() {
         return Err(Mismatch::here(UNFIT));
     }
-    Ok(RestrictedExpression::new_decimal(format!("{whole}.{places}")))
+    called(&DECIMAL, &format!("{whole}.{places}")).ok_or(Mismatch::here(UNFIT))
 }
 
-fn set(items: &Shape, values: &[Value]) -> Result<RestrictedExpression, Mismatch> {
+/// A point in time, from the text that Cedar reads: RFC 3339 in UTC with milliseconds.
+pub(crate) fn datetime(text: &str) -> Option<ast::Value> {
+    called(&DATETIME, text)
+}
+
+/// What this function of Cedar's makes of a text.
+fn called(function: &Name, text: &str) -> Option<ast::Value> {
+    match Extensions::all_available()
+        .func(function)
+        .ok()?
+        .call(&[text.into()])
+    {
+        Ok(PartialValue::Value(value)) => Some(value),
+        Ok(PartialValue::Residual(_)) | Err(_) => None,
+    }
+}
+
+fn set(items: &Shape, values: &[Value]) -> Result<ast::Value, Mismatch> {
     let members = values
         .iter()
         .enumerate()
         .map(|(index, value)| typed(items, value).map_err(|mismatch| mismatch.inside(&index.to_string())));
-    Ok(RestrictedExpression::new_set(
-        members.collect::<Result<Vec<_>, _>>()?,
-    ))
+    Ok(ast::Value::set(members.collect::<Result<Vec<_>, _>>()?, None))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::json_schema::{Member, record_of};
-    use cedar_policy::{Context, EvalResult};
+    use cedar_policy::EvalResult;
     use serde_json::json;
 
     /// What a policy sees.
     fn seen(shape: &Shape, value: &Value) -> Result<String, Mismatch> {
-        let context = Context::from_pairs([("x".to_owned(), typed(shape, value)?)]).unwrap();
-        Ok(match context.get("x").unwrap() {
+        Ok(match EvalResult::from(typed(shape, value)?) {
             EvalResult::ExtensionValue(text) => text,
             other => other.to_string(),
         })

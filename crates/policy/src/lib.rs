@@ -2,13 +2,14 @@
 //! it, and rules on questions.
 //!
 //! A map of the crate, in the order in which a policy travels:
-//! - [`base`] and [`TenantPolicy`]: the texts that policies come from;
-//! - `statement`, `annotations`: one policy each, with its id and what its annotations ask for;
-//! - `json_schema`, `schema`: the Cedar schema that policies are validated against;
-//! - `members`, `split`, `slice`: the policies that one action can meet, and what they look at;
-//! - [`compile`]: everything together, as an immutable [`PolicySet`];
-//! - [`question`], `parameters`, `input`, `facts`, `context`: what is asked, turned into a Cedar request;
-//! - `rule`, [`ruling`]: the answer;
+//! - [`base`], [`tenant`]: the texts that policies come from;
+//! - `text`: how long and how deep a text may be;
+//! - `parse`, `link`, `statement`, `annotations`: single policies, each with its id and what its annotations ask for;
+//! - `json_schema`, [`schema`], `validate`: the Cedar schema of a registry, and validation against it;
+//! - `looks`, `guard`, `index`: what policies look at, and which of them can be about an ask;
+//! - `vocabulary`, `memory`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
+//! - [`question`], `parameters`, `input`, `facts`, `context`: what is asked, in Cedar's terms;
+//! - `evaluate`, `rule`, [`ruling`]: the answer;
 //! - [`diagnostics`]: what is wrong with a text, and where;
 //! - [`probe()`]: the question that must be denied before anything is served.
 //!
@@ -20,27 +21,43 @@ pub mod diagnostics;
 pub mod probe;
 pub mod question;
 pub mod ruling;
+pub mod schema;
+pub mod set;
+pub mod tenant;
 
 mod annotations;
 mod context;
+mod evaluate;
 mod facts;
+mod guard;
+mod index;
 mod input;
 mod json_schema;
-mod members;
+mod link;
+mod looks;
+mod memory;
 mod parameters;
+mod parse;
 mod rule;
-mod schema;
-mod slice;
-mod split;
 mod statement;
+mod text;
+mod validate;
+mod vocabulary;
 
-pub use base::{BasePolicies, TenantPolicy};
-pub use compile::{PolicySet, Registry};
+pub use base::BasePolicies;
+pub use compile::{Candidate, Compiler, Registry, TenantPermits};
 pub use diagnostics::{Diagnostic, Diagnostics, Place, Severity};
 pub use probe::{ProbeFailure, probe};
 pub use question::{Question, Unanswerable, UserFacts};
-pub use ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling};
+pub use ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling, Rulings};
+pub use schema::SchemaTexts;
+pub use set::PolicySet;
+pub use tenant::{LINKS_MAX, Link, Mode, SlotValues, TenantPolicy};
+pub use text::{DEPTH_MAX, NESTING_MAX, POLICY_BYTES_MAX};
 
 // Unit tests share a fixture with the tests outside, which call the crate by its name.
 #[cfg(test)]
 extern crate self as policy;
+#[cfg(test)]
+#[path = "../tests/world/world.rs"]
+mod world;

@@ -7,7 +7,8 @@ use crate::input;
 use crate::json_schema::Record;
 use crate::question::Unanswerable;
 use crate::schema;
-use cedar_policy::RestrictedExpression;
+use canon::Digest;
+use cedar_policy_core::ast::{self, Literal};
 use jsonschema::{PatternOptions, Validator};
 use model::ToolAction;
 use serde_json::{Map, Value};
@@ -28,11 +29,18 @@ pub(crate) const TARGETS: [&str; 8] = [
 ];
 
 /// What is known about the parameters of one action.
+#[derive(Debug)]
 pub(crate) struct Rules {
     validator: Option<Validator>,
     record: Record,
     /// The members of `TARGETS` that the schema declares: all of them where there is no schema.
     targets: Vec<&'static str>,
+}
+
+/// What is the same for actions with equal rules: their schema.
+pub(crate) fn digest(action: &ToolAction) -> Digest {
+    let schema = action.input_schema.as_deref();
+    Digest::of(schema.map(Value::to_string).unwrap_or_default().as_bytes())
 }
 
 impl Rules {
@@ -114,27 +122,27 @@ fn unsatisfied(path: &str) -> String {
 pub(crate) struct Parameters<'r> {
     rules: &'r Rules,
     object: Map<String, Value>,
-    input: RestrictedExpression,
+    input: ast::Value,
 }
 
 impl Parameters<'_> {
     /// `context.input`: the parameters that have a type.
-    pub(crate) fn input(&self) -> RestrictedExpression {
+    pub(crate) fn input(&self) -> ast::Value {
         self.input.clone()
     }
 
     /// `context.parameters`: the names of all parameters.
-    pub(crate) fn names(&self) -> RestrictedExpression {
-        RestrictedExpression::new_set(self.object.keys().cloned().map(RestrictedExpression::new_string))
+    pub(crate) fn names(&self) -> ast::Value {
+        ast::Value::set_of_lits(self.object.keys().map(|name| name.as_str().into()), None)
     }
 
     /// `context.targets`: every text under a name that says into what a merge goes, declared or not.
-    pub(crate) fn targets(&self) -> RestrictedExpression {
+    pub(crate) fn targets(&self) -> ast::Value {
         let mut texts = Vec::new();
         for value in TARGETS.iter().filter_map(|name| self.object.get(*name)) {
             collect_texts(value, &mut texts);
         }
-        RestrictedExpression::new_set(texts)
+        ast::Value::set_of_lits(texts, None)
     }
 
     /// `context.target_stated`: whether the target is a text under a name that the action itself declares. A name that it
@@ -162,9 +170,9 @@ fn has(object: &Map<String, Value>, path: &str) -> bool {
 }
 
 /// The depth is bounded by that of the request's body.
-fn collect_texts(value: &Value, texts: &mut Vec<RestrictedExpression>) {
+fn collect_texts(value: &Value, texts: &mut Vec<Literal>) {
     match value {
-        Value::String(text) => texts.push(RestrictedExpression::new_string(text.clone())),
+        Value::String(text) => texts.push(text.as_str().into()),
         Value::Array(values) => values.iter().for_each(|value| collect_texts(value, texts)),
         Value::Object(members) => members.values().for_each(|value| collect_texts(value, texts)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}

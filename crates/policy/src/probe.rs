@@ -1,9 +1,10 @@
 //! The probe at start-up: a question that any base policies must deny. A gateway that would allow it must not serve.
 
 use crate::base::BasePolicies;
-use crate::compile::{PolicySet, Registry};
+use crate::compile::Registry;
 use crate::diagnostics::Diagnostics;
 use crate::question::{Question, Unanswerable};
+use crate::set::PolicySet;
 use imbl::OrdMap;
 use model::{
     Agent, AgentId, Attributes, EffectiveTrust, Name, ReasonCode, Risk, RiskTier, SlashFreeName, Standing,

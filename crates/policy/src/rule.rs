@@ -2,20 +2,24 @@
 //! answer never depends on the order in which policies were evaluated.
 
 use crate::annotations::{Notes, Role};
-use crate::compile::{Compiled, PolicySet};
-use crate::context::{Asked, Facts};
+use crate::context::Facts;
+use crate::evaluate::{Asked, holds};
+use crate::facts::TYPES;
+use crate::looks::Looks;
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
-use crate::ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling};
-use crate::slice::Slice;
-use cedar_policy::{AuthorizationError, EvaluationError};
+use crate::ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling, Rulings};
+use crate::set::{Contents, PolicySet, Presence, TenantRule, World};
+use crate::statement::Statement;
+use crate::vocabulary::Rule;
+use cedar_policy_core::evaluator::EvaluationError;
 use model::ReasonCode;
-use std::collections::BTreeSet;
 
 /// A satisfied policy.
 type Satisfied<'s> = (&'s PolicyId, &'s Notes);
 
-/// What Cedar found, every list in the order of the ids.
+/// What Cedar found.
+#[derive(Default)]
 struct Findings<'s> {
     forbids: Vec<Satisfied<'s>>,
     approvals: Vec<Satisfied<'s>>,
@@ -26,98 +30,160 @@ struct Findings<'s> {
     faults: Vec<PolicyFault>,
 }
 
+/// A policy that the question is about, and whether its condition holds.
+struct Evaluated<'s> {
+    statement: &'s Statement,
+    presence: Presence,
+    outcome: Result<bool, Box<EvaluationError>>,
+}
+
 impl PolicySet {
     /// The answer of the policies to this question.
     pub fn rule(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
-        let compiled = &*self.compiled;
-        let tool = compiled.actions.get(&question.tool.name);
-        let Some(action) = tool.and_then(|actions| actions.get(&question.action.name)) else {
-            return Ok(denial(
-                ReasonCode::UnknownTool,
-                "no policy knows the tool's action".into(),
-            ));
+        let world = World::InForce(&question.agent.id);
+        let Some(case) = Case::open(&self.contents, question)? else {
+            return Ok(unknown_action());
         };
-        let parameters = action.parameters.read(question.parameters)?;
-        let mutates = question.mutates || action.mutates;
-        let prepared = if mutates {
-            &action.mutating
-        } else {
-            &action.reading
+        let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
+        Ok(case.ruling(&evaluated, world))
+    }
+
+    /// The answer of the policies, and beside it that of the policies on trial. Where nothing is on trial it costs what
+    /// [`Self::rule`] does.
+    pub fn rule_beside(&self, question: &Question<'_>) -> Result<Rulings, Unanswerable> {
+        if !self.has_trials() {
+            return self.rule(question).map(|ruling| Rulings { ruling, shadow: None });
+        }
+        let Some(case) = Case::open(&self.contents, question)? else {
+            let (ruling, shadow) = (unknown_action(), Some(unknown_action()));
+            return Ok(Rulings { ruling, shadow });
         };
-        let asked = Facts::new(question, prepared, &parameters, &compiled.attributes)?.ask();
-        Ok(compiled.judge(&prepared.slice, &asked, &parameters))
+        let evaluated = case.evaluate(|_| true);
+        Ok(Rulings {
+            ruling: case.ruling(&evaluated, World::InForce(&question.agent.id)),
+            shadow: Some(case.ruling(&evaluated, World::Promoted)),
+        })
     }
 }
 
-impl Compiled {
-    fn judge(&self, slice: &Slice, asked: &Asked, parameters: &Parameters<'_>) -> Ruling {
-        let mut findings = Findings {
-            forbids: Vec::new(),
-            approvals: Vec::new(),
-            permits: Vec::new(),
-            advice: Vec::new(),
-            strict_faults: Vec::new(),
-            faults: Vec::new(),
+/// A question, and the policies that can be about it.
+struct Case<'s> {
+    contents: &'s Contents,
+    parameters: Parameters<'s>,
+    found: Vec<(&'s Rule, Presence)>,
+    asked: Asked,
+}
+
+impl<'s> Case<'s> {
+    /// `None` if no policy can know the action.
+    fn open(contents: &'s Contents, question: &Question<'_>) -> Result<Option<Self>, Unanswerable> {
+        let vocabulary = &*contents.vocabulary;
+        let Some(action) = vocabulary.action(question.tool.name.as_str(), question.action.name.as_str())
+        else {
+            return Ok(None);
         };
-        self.evaluate(&slice.rules, asked, &mut findings);
-        if self.might_advise(slice, parameters) {
-            self.evaluate(&slice.advice, asked, &mut findings);
+        let parameters = action.parameters.read(question.parameters)?;
+        let mutates = question.mutates || action.mutates;
+        let side = &action.sides[usize::from(mutates)];
+        let facts = Facts::new(question, side, &parameters, &vocabulary.attributes)?;
+        let mut found = Vec::new();
+        for number in facts.find(&vocabulary.base_index, &action.base[usize::from(mutates)]) {
+            found.push((&vocabulary.base_rules[number as usize], Presence::Always));
         }
-        findings.into_ruling(parameters)
+        for number in facts.find(contents.index(), contents.numbers(action, mutates)) {
+            let TenantRule { rule, presence } = &contents.rules[number as usize];
+            found.push((rule, *presence));
+        }
+        found.retain(|(rule, _)| {
+            let notes = &rule.statement.notes;
+            rule.statement.scope.admits_types(&TYPES.agent, &TYPES.resource)
+                // Most asks carry nothing that advice is about, and then it is not asked for.
+                && (notes.role != Role::Advice || advises(notes, &parameters))
+        });
+        let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
+        let looks = conditions.fold(Looks::default(), |looks, condition| looks.and(condition.looks));
+        let asked = facts.ask(looks);
+        Ok(Some(Self {
+            contents,
+            parameters,
+            found,
+            asked,
+        }))
     }
 
-    /// Most asks carry nothing that advice is about, and then it is not asked for.
-    fn might_advise(&self, slice: &Slice, parameters: &Parameters<'_>) -> bool {
-        slice.advice.policies().any(|policy| {
-            let (_, notes) = self.known(policy.id().as_ref());
-            notes
-                .obligations
-                .iter()
-                .any(|obligation| applies(obligation, parameters))
-        })
+    /// Whether the conditions of these policies hold.
+    fn evaluate(&self, wanted: impl Fn(Presence) -> bool) -> Vec<Evaluated<'s>> {
+        let evaluator = self.asked.evaluator();
+        let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
+        wanted
+            .map(|(rule, presence)| Evaluated {
+                statement: &rule.statement,
+                presence: *presence,
+                outcome: holds(&evaluator, rule.condition.as_ref()),
+            })
+            .collect()
     }
 
-    fn evaluate<'s>(
-        &'s self,
-        policies: &cedar_policy::PolicySet,
-        asked: &Asked,
-        findings: &mut Findings<'s>,
-    ) {
-        let response = self
-            .authorizer
-            .is_authorized(&asked.request, policies, &asked.entities);
-        let diagnostics = response.diagnostics();
-        let reasons: BTreeSet<&str> = diagnostics.reason().map(AsRef::as_ref).collect();
-        for id in reasons {
-            let satisfied = self.known(id);
-            match satisfied.1.role {
-                Role::Forbid => findings.forbids.push(satisfied),
-                Role::Approval(_) => findings.approvals.push(satisfied),
-                Role::Permit => findings.permits.push(satisfied),
-                Role::Advice => findings.advice.push(satisfied),
+    fn ruling(&self, evaluated: &[Evaluated<'s>], world: World<'_>) -> Ruling {
+        let mut findings = Findings::default();
+        for Evaluated {
+            statement,
+            presence,
+            outcome,
+        } in evaluated
+        {
+            let satisfied = (&statement.id, &statement.notes);
+            match (outcome, &statement.notes.role) {
+                _ if !self.contents.counts(*presence, world) => {}
+                (Ok(false), _) => {}
+                (Ok(true), Role::Forbid) => findings.forbids.push(satisfied),
+                (Ok(true), Role::Approval(_)) => findings.approvals.push(satisfied),
+                (Ok(true), Role::Permit) => findings.permits.push(satisfied),
+                (Ok(true), Role::Advice) => findings.advice.push(satisfied),
+                (Err(error), role) => {
+                    if *role != Role::Permit {
+                        findings.strict_faults.push(statement.id.clone());
+                    }
+                    findings.faults.push(PolicyFault {
+                        policy: statement.id.clone(),
+                        message: said(error).to_owned(),
+                    });
+                }
             }
         }
-        for AuthorizationError::PolicyEvaluationError(error) in diagnostics.errors() {
-            let (id, notes) = self.known(error.policy_id().as_ref());
-            if notes.role != Role::Permit {
-                findings.strict_faults.push(id.clone());
-            }
-            findings.faults.push(PolicyFault {
-                policy: id.clone(),
-                message: said(error.inner()).to_owned(),
-            });
-        }
+        findings.into_ruling(&self.parameters)
     }
+}
 
-    fn known(&self, id: &str) -> Satisfied<'_> {
-        self.notes
-            .get_key_value(id)
-            .expect("Cedar was given only policies with notes")
-    }
+/// How many policies are looked at for this question.
+#[cfg(test)]
+pub(crate) fn found(set: &PolicySet, question: &Question<'_>) -> usize {
+    let case = Case::open(&set.contents, question).expect("the parameters fit the schema");
+    case.map_or(0, |case| case.found.len())
+}
+
+fn unknown_action() -> Ruling {
+    denial(
+        ReasonCode::UnknownTool,
+        "no policy knows the tool's action".into(),
+    )
+}
+
+fn advises(notes: &Notes, parameters: &Parameters<'_>) -> bool {
+    let mut obligations = notes.obligations.iter();
+    obligations.any(|obligation| applies(obligation, parameters))
 }
 
 impl Findings<'_> {
     fn into_ruling(mut self, parameters: &Parameters<'_>) -> Ruling {
+        for satisfied in [
+            &mut self.forbids,
+            &mut self.approvals,
+            &mut self.permits,
+            &mut self.advice,
+        ] {
+            satisfied.sort_unstable_by_key(|(id, _)| *id);
+        }
         self.faults.sort();
         self.strict_faults.sort();
         let (reason, deciding) = if !self.forbids.is_empty() {

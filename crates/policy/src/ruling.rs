@@ -129,6 +129,15 @@ pub struct Ruling {
     pub errors: Vec<PolicyFault>,
 }
 
+/// What is ruled beside each other on one question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rulings {
+    /// What is in force.
+    pub ruling: Ruling,
+    /// What it would have been if everything on trial were enforced; `None` if nothing is on trial.
+    pub shadow: Option<Ruling>,
+}
+
 impl Ruling {
     /// What is answered.
     pub const fn verdict(&self) -> Verdict {

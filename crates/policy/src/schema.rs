@@ -10,26 +10,45 @@ use cedar_policy::{Schema, SchemaFragment};
 use model::{AttributeType, Risk, Tool, ToolAction};
 use serde_json::{Map, Value, json};
 
-/// A schema, and the text of it for people.
-pub(crate) struct Compiled {
-    pub(crate) schema: Schema,
-    pub(crate) text: String,
+/// A schema, for people and editors that write policies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SchemaTexts {
+    /// In Cedar's own syntax.
+    pub cedar: String,
+    /// In Cedar's JSON form.
+    pub json: Value,
 }
 
-/// The schema of this registry.
-pub(crate) fn compile(registry: Registry<'_>) -> Result<Compiled, Diagnostics> {
-    let json = json!({"": {
+impl SchemaTexts {
+    /// The schema of this registry.
+    pub fn of(registry: Registry<'_>) -> Result<Self, Diagnostics> {
+        let json = json(registry);
+        let cedar = fragment(json.clone())?.to_cedarschema();
+        let cedar = cedar.map_err(|error| wrong(&error))?;
+        Ok(Self { cedar, json })
+    }
+}
+
+/// The schema that policies for this registry are validated against.
+pub(crate) fn compile(registry: Registry<'_>) -> Result<Schema, Diagnostics> {
+    let schema = Schema::from_schema_fragments([fragment(json(registry))?]);
+    schema.map_err(|error| wrong(&error).into())
+}
+
+fn json(registry: Registry<'_>) -> Value {
+    json!({"": {
         "commonTypes": common_types(registry),
         "entityTypes": entity_types(),
         "actions": actions(registry),
-    }});
-    let wrong = |error: &dyn std::fmt::Display| {
-        Diagnostic::error(format!("the registry's tools do not make a schema: {error}"))
-    };
-    let fragment = SchemaFragment::from_json_value(json).map_err(|error| wrong(&error))?;
-    let text = fragment.to_cedarschema().map_err(|error| wrong(&error))?;
-    let schema = Schema::from_schema_fragments([fragment]).map_err(|error| wrong(&error))?;
-    Ok(Compiled { schema, text })
+    }})
+}
+
+fn fragment(json: Value) -> Result<SchemaFragment, Diagnostic> {
+    SchemaFragment::from_json_value(json).map_err(|error| wrong(&error))
+}
+
+fn wrong(error: &dyn std::fmt::Display) -> Diagnostic {
+    Diagnostic::error(format!("the registry's tools do not make a schema: {error}"))
 }
 
 /// The members of `context.attributes` that this registry declares.

@@ -7,7 +7,8 @@ use model::{
     Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, User,
 };
 use policy::{
-    BasePolicies, Diagnostics, PolicySet, Question, Registry, Ruling, TenantPolicy, Unanswerable, UserFacts,
+    BasePolicies, Diagnostics, PolicySet, Question, Registry, Ruling, SchemaTexts, TenantPolicy,
+    Unanswerable, UserFacts,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -98,10 +99,7 @@ pub(crate) fn tool(tool: &str, actions: impl IntoIterator<Item = ToolAction>) ->
 }
 
 pub(crate) fn tenant(name: &str, cedar: &str) -> TenantPolicy {
-    TenantPolicy {
-        name: SlashFreeName::new(name).unwrap(),
-        cedar: cedar.to_owned(),
-    }
+    TenantPolicy::new(SlashFreeName::new(name).unwrap(), cedar)
 }
 
 /// The shipped policies and these for a registry of these tools.
@@ -138,6 +136,17 @@ impl World {
             attributes: &self.declared,
         };
         PolicySet::compile(base, policies, registry)
+    }
+
+    /// The schema that policies are validated against.
+    pub(crate) fn schema_texts(&self) -> SchemaTexts {
+        let tool = self.tool();
+        let tools = imbl::OrdMap::unit(tool.name.clone(), Arc::new(tool));
+        SchemaTexts::of(Registry {
+            tools: &tools,
+            attributes: &self.declared,
+        })
+        .unwrap()
     }
 
     pub(crate) fn agent(&self) -> Agent {

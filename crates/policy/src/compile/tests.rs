@@ -1,0 +1,116 @@
+//! What is compiled again when something changes, and what is shared.
+
+use super::*;
+use crate::world::{action, tool};
+use model::SlashFreeName;
+
+fn policies(count: usize) -> Vec<TenantPolicy> {
+    let policy = |number: usize| {
+        let cedar = format!(
+            "@id(\"a\") forbid (principal == Agent::\"{number}\", action, resource) when {{ context.sensitive }};"
+        );
+        TenantPolicy::new(SlashFreeName::new(&format!("p{number}")).unwrap(), cedar)
+    };
+    (0..count).map(policy).collect()
+}
+
+fn compiled(compiler: &Compiler, policies: &[TenantPolicy], tools: &[&str]) -> PolicySet {
+    let tools = tools
+        .iter()
+        .map(|name| Arc::new(tool(name, [action("x", true, None)])));
+    let candidate = Candidate {
+        policies,
+        registry: Registry {
+            tools: &tools.map(|tool| (tool.name.clone(), tool)).collect(),
+            attributes: &BTreeMap::new(),
+        },
+        permits: TenantPermits::Allowed,
+    };
+    compiler.compile(candidate).unwrap()
+}
+
+/// How many named policies of two sets are the same in memory.
+fn shared(one: &PolicySet, other: &PolicySet) -> usize {
+    let pairs = one.contents.policies.iter().zip(&other.contents.policies);
+    pairs.filter(|(one, other)| Arc::ptr_eq(one, other)).count()
+}
+
+#[test]
+fn a_change_to_one_policy_of_a_thousand_compiles_one() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let mut policies = policies(1_000);
+    let before = compiled(&compiler, &policies, &["a"]);
+    policies[7].cedar = "@id(\"a\") forbid (principal, action, resource);".into();
+    let after = compiled(&compiler, &policies, &["a"]);
+    assert_eq!(shared(&before, &after), 999);
+    assert_ne!(before.digest(), after.digest());
+    assert!(Arc::ptr_eq(
+        &before.contents.vocabulary,
+        &after.contents.vocabulary
+    ));
+}
+
+#[test]
+fn tenants_with_equal_tools_share_them_and_equal_policies_too() {
+    let compiler = Compiler::new(BasePolicies::shipped());
+    let one = compiled(&compiler, &policies(3), &["a", "b"]);
+    let other = compiled(&compiler, &policies(2), &["a", "b"]);
+    assert!(Arc::ptr_eq(&one.contents.vocabulary, &other.contents.vocabulary));
+    assert_eq!(shared(&one, &other), 2);
+    let elsewhere = compiled(&compiler, &policies(2), &["a", "c"]);
+    assert!(!Arc::ptr_eq(
+        &one.contents.vocabulary,
+        &elsewhere.contents.vocabulary
+    ));
+    // What was valid there need not be valid here.
+    assert_eq!(shared(&one, &elsewhere), 0);
+}
+
+#[test]
+fn everything_about_an_action_makes_another_vocabulary() {
+    let plain = || tool("a", [action("x", true, None)]);
+    let digest = |tool: Tool| {
+        vocabulary::digest(Registry {
+            tools: &OrdMap::unit(tool.name.clone(), Arc::new(tool)),
+            attributes: &BTreeMap::new(),
+        })
+    };
+    let mut digests = vec![digest(plain())];
+    let changes: [fn(&mut Tool); 5] = [
+        |tool| tool.canary = true,
+        |tool| first(tool).mutates_state = false,
+        |tool| first(tool).risk = model::Risk::High,
+        |tool| first(tool).input_schema = Some(Arc::new(json!({}))),
+        |tool| tool.actions.clear(),
+    ];
+    for change in changes {
+        let mut tool = plain();
+        change(&mut tool);
+        digests.push(digest(tool));
+    }
+    let different: BTreeSet<_> = digests.iter().map(ToString::to_string).collect();
+    assert_eq!(different.len(), digests.len());
+    let mut described = plain();
+    first(&mut described).description = Some("words".into());
+    assert_eq!(digest(described), digests[0]);
+}
+
+fn first(tool: &mut Tool) -> &mut model::ToolAction {
+    tool.actions.values_mut().next().unwrap()
+}
+
+#[test]
+fn ten_thousand_policies_about_others_are_not_looked_at() {
+    let world = crate::world::World::default();
+    let mut all = policies(10_000);
+    let me = format!(
+        "@id(\"me\") forbid (principal == Agent::\"{}\", action, resource);",
+        world.agent().id
+    );
+    all.push(TenantPolicy::new(SlashFreeName::new("me").unwrap(), me));
+    let set = world.compile(&BasePolicies::parse("").unwrap(), &all).unwrap();
+    let ruling = world.ask(&set).unwrap();
+    assert_eq!(crate::world::matched(&ruling), ["me/me"]);
+    let looked_at = world.with_question(|question| crate::rule::found(&set, question));
+    assert_eq!(looked_at, 1);
+}

@@ -1,0 +1,144 @@
+//! What has been compiled and is still in use, by a digest of what it was compiled from: to change one policy of a
+//! thousand, one is compiled, and a thousand tenants with the same tools share what is the same.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// How many things nobody uses any more may be left on a shelf before it is tidied, beyond those in use.
+const IDLE_MAX: usize = 1_024;
+
+/// Things that somebody uses, by what they were made of. The shelf itself keeps nothing alive.
+#[derive(Debug)]
+pub(crate) struct Shelf<K, V> {
+    things: Mutex<Things<K, V>>,
+}
+
+#[derive(Debug)]
+struct Things<K, V> {
+    by_key: HashMap<K, Weak<V>>,
+    /// When it has as many, it is tidied.
+    tidied_at: usize,
+}
+
+impl<K, V> Default for Shelf<K, V> {
+    fn default() -> Self {
+        Self {
+            things: Mutex::new(Things {
+                by_key: HashMap::new(),
+                tidied_at: IDLE_MAX,
+            }),
+        }
+    }
+}
+
+impl<K: Eq + Hash, V> Shelf<K, V> {
+    /// The thing with this key, made if nobody has it. It is made without holding the lock: two callers may make the same
+    /// thing at once.
+    pub(crate) fn get<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
+        match self.find(&key) {
+            Some(thing) => Ok(thing),
+            None => Ok(self.keep(key, make()?)),
+        }
+    }
+
+    /// Puts a thing on the shelf.
+    pub(crate) fn keep(&self, key: K, thing: V) -> Arc<V> {
+        let thing = Arc::new(thing);
+        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
+        if things.by_key.len() >= things.tidied_at {
+            things.by_key.retain(|_, thing| thing.strong_count() > 0);
+            things.tidied_at = things.by_key.len() * 2 + IDLE_MAX;
+        }
+        things.by_key.insert(key, Arc::downgrade(&thing));
+        thing
+    }
+
+    /// The thing with this key, if anybody has it.
+    pub(crate) fn find(&self, key: &K) -> Option<Arc<V>> {
+        let things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
+        things.by_key.get(key)?.upgrade()
+    }
+}
+
+/// The last few things, which are kept although nobody uses them at the moment.
+#[derive(Debug)]
+pub(crate) struct Recent<K, V> {
+    things: Mutex<VecDeque<(K, Arc<V>)>>,
+    most: usize,
+}
+
+impl<K: Eq, V> Recent<K, V> {
+    /// Keeps this many at most.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            things: Mutex::new(VecDeque::new()),
+            most,
+        }
+    }
+
+    /// The thing with this key, made if it is not at hand.
+    pub(crate) fn get<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
+        let lock = || self.things.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, thing)) = lock().iter().find(|(known, _)| *known == key) {
+            return Ok(Arc::clone(thing));
+        }
+        let thing = Arc::new(make()?);
+        let mut things = lock();
+        things.push_front((key, Arc::clone(&thing)));
+        things.truncate(self.most);
+        Ok(thing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    fn made(shelf: &Shelf<u32, u32>, key: u32, value: u32) -> Arc<u32> {
+        let Ok(thing) = shelf.get(key, || Ok::<_, Infallible>(value));
+        thing
+    }
+
+    #[test]
+    fn a_thing_is_made_once_while_somebody_uses_it_and_again_afterwards() {
+        let shelf = Shelf::default();
+        let first = made(&shelf, 1, 10);
+        assert_eq!((*made(&shelf, 1, 11), *made(&shelf, 2, 20)), (10, 20));
+        drop(first);
+        assert_eq!(*made(&shelf, 1, 12), 12);
+    }
+
+    #[test]
+    fn a_failure_is_not_kept() {
+        let shelf = Shelf::default();
+        assert_eq!(shelf.get(1, || Err("broken")), Err("broken"));
+        assert_eq!(*made(&shelf, 1, 10), 10);
+    }
+
+    #[test]
+    fn what_nobody_uses_is_cleared_away() {
+        let shelf = Shelf::default();
+        let kept = made(&shelf, 0, 0);
+        for key in 1..=10 * u32::try_from(IDLE_MAX).unwrap() {
+            made(&shelf, key, key);
+        }
+        assert!(shelf.things.lock().unwrap().by_key.len() <= IDLE_MAX + 2);
+        assert!(Arc::ptr_eq(&kept, &made(&shelf, 0, 1)));
+    }
+
+    #[test]
+    fn the_last_few_things_are_kept_and_no_more() {
+        let recent = Recent::new(2);
+        let made = |key: u32, value: u32| {
+            let Ok(thing) = recent.get(key, || Ok::<_, Infallible>(value));
+            *thing
+        };
+        assert_eq!(
+            (made(1, 10), made(1, 11), made(2, 20), made(3, 30)),
+            (10, 10, 20, 30)
+        );
+        assert_eq!((made(3, 31), made(1, 12)), (30, 12));
+    }
+}

@@ -1,0 +1,130 @@
+//! From a text to single policies: each with its own id, the notes from its annotations, and its place in the text.
+//! Templates become policies by being linked. Whether anything fits a schema is not decided here.
+
+use crate::annotations::{self, Notes};
+use crate::diagnostics::{Diagnostic, Diagnostics, Place, Severity};
+use crate::link;
+use crate::ruling::PolicyId;
+use crate::statement::Statement;
+use crate::tenant::Link;
+use crate::text;
+use cedar_policy_core::ast::{PolicyID, Template};
+use cedar_policy_core::parser::{self, Loc};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+/// A policy, and the form of it that is validated.
+#[derive(Debug, Clone)]
+pub(crate) struct Parsed {
+    pub(crate) statement: Arc<Statement>,
+    pub(crate) template: Template,
+}
+
+/// A template under its id, and how often it is linked.
+pub(crate) struct Unlinked {
+    pub(crate) notes: Notes,
+    pub(crate) template: Template,
+    pub(crate) links: usize,
+}
+
+/// What a text has brought so far, by id.
+#[derive(Default)]
+struct Found {
+    policies: BTreeMap<PolicyId, Parsed>,
+    templates: BTreeMap<PolicyId, Unlinked>,
+    faults: Vec<Diagnostic>,
+}
+
+/// Every policy in the text of the policy with this name, linked like this, in the order of their ids.
+pub(crate) fn parse(name: &str, text: &str, links: &[Link]) -> Result<Vec<Parsed>, Diagnostics> {
+    text::check(text).map_err(|fault| fault.about(name))?;
+    let set = parser::parse_policyset(text).map_err(|errors| {
+        let found = errors.iter();
+        Diagnostics(
+            found
+                .map(|error| Diagnostic::from_cedar(text, Severity::Error, error).about(name))
+                .collect(),
+        )
+    })?;
+    let mut templates: Vec<_> = set.all_templates().collect();
+    templates.sort_by_key(|template| template.loc().map(Loc::start));
+    let mut found = Found::default();
+    for template in templates {
+        found.read(name, template);
+    }
+    found.link(name, links);
+    if found.faults.is_empty() {
+        return Ok(found.policies.into_values().collect());
+    }
+    found
+        .faults
+        .sort_by_key(|fault| fault.place.map(|place| place.offset));
+    Err(Diagnostics(found.faults))
+}
+
+impl Found {
+    fn read(&mut self, name: &str, template: &Template) {
+        let annotations = || {
+            let all = template.annotations();
+            all.map(|(key, annotation)| (key.as_ref(), annotation.as_ref()))
+        };
+        let (id, notes) = match annotations::read(template.effect(), annotations()) {
+            Ok((id, notes)) => (PolicyId::new(name, id), notes),
+            Err(fault) => {
+                let id = annotations().find(|(key, _)| *key == "id");
+                let about = id.map_or(name.to_owned(), |(_, id)| format!("{name}/{id}"));
+                let found = Diagnostic::error(fault.message).with_help(fault.help);
+                return self
+                    .faults
+                    .push(found.about(about).at(Place::of_loc(template.loc())));
+            }
+        };
+        let template = template.new_id(PolicyID::from_string(id.as_str()));
+        if self.policies.contains_key(&id) || self.templates.contains_key(&id) {
+            self.faults.push(duplicate(&id).at(Place::of_loc(template.loc())));
+        } else if template.is_static() {
+            let statement = Arc::new(Statement::new(id.clone(), notes, &template));
+            self.policies.insert(id, Parsed { statement, template });
+        } else {
+            let (links, entry) = (0, self.templates.entry(id));
+            entry.or_insert(Unlinked {
+                notes,
+                template,
+                links,
+            });
+        }
+    }
+
+    fn link(&mut self, name: &str, links: &[Link]) {
+        for link in links {
+            let id = PolicyId::new(name, link.id.as_str());
+            let linked = link::link(name, &id, link, &mut self.templates);
+            let taken = self.templates.contains_key(&id);
+            match (linked, self.policies.entry(id)) {
+                (Err(fault), entry) => self.faults.push(fault.about(entry.key())),
+                (Ok(linked), Entry::Vacant(entry)) if !taken => {
+                    entry.insert(linked);
+                }
+                (Ok(linked), entry) => self
+                    .faults
+                    .push(duplicate(entry.key()).at(linked.statement.place())),
+            }
+        }
+        // A template without a link would look like a rule and never apply.
+        let idle = self.templates.iter().filter(|(_, template)| template.links == 0);
+        let idle = idle.map(|(id, idle)| {
+            Diagnostic::error("the policy is a template, and nothing links it")
+                .with_help("add a link that says what its slots stand for, or write it out")
+                .about(id)
+                .at(Place::of_loc(idle.template.loc()))
+        });
+        self.faults.extend(idle);
+    }
+}
+
+fn duplicate(id: &PolicyId) -> Diagnostic {
+    Diagnostic::error(format!("the id `{id}` is used more than once"))
+        .with_help("give every policy, template and link an id of its own")
+        .about(id)
+}

@@ -1,0 +1,246 @@
+//! The policies of a tenant under the operator's, ready to be asked: immutable, and shared by all decisions.
+
+use crate::base::BasePolicies;
+use crate::compile::{Candidate, CompiledPolicy, Compiler, Registry, TenantPermits};
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::index::Index;
+use crate::ruling::PolicyId;
+use crate::statement::Statement;
+use crate::tenant::{Mode, TenantPolicy};
+use crate::vocabulary::{Action, Rule, Vocabulary};
+use canon::Digest;
+use model::{AgentId, SlashFreeName};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Policies that were validated against a registry. Cloning shares everything.
+#[derive(Clone)]
+pub struct PolicySet {
+    pub(crate) contents: Arc<Contents>,
+}
+
+/// What a policy set is made of.
+pub(crate) struct Contents {
+    pub(crate) vocabulary: Arc<Vocabulary>,
+    /// The tenant's policies, by the numbers that `index` knows them by.
+    pub(crate) rules: Vec<TenantRule>,
+    index: Index,
+    /// The numbers in `index` of each action's sides.
+    numbers: Vec<[Box<[u32]>; 2]>,
+    /// What is tried beside what is enforced.
+    pub(crate) trials: Vec<Trial>,
+    digest: Digest,
+    warnings: Vec<Diagnostic>,
+    /// Kept as long as this set is, so that the compiler still knows them when one of them changes.
+    pub(crate) policies: Vec<Arc<CompiledPolicy>>,
+}
+
+/// A tenant's policy, and where it counts.
+#[derive(Debug)]
+pub(crate) struct TenantRule {
+    pub(crate) rule: Rule,
+    pub(crate) presence: Presence,
+}
+
+/// Where a policy counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Everywhere.
+    Always,
+    /// Wherever this trial, which has the same name and would take its place, does not count.
+    Without(usize),
+    /// Wherever this trial counts, which it belongs to.
+    With(usize),
+}
+
+/// A named policy that is tried.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    /// For whom it counts; for nobody if it is a shadow.
+    agents: BTreeSet<AgentId>,
+}
+
+/// Whose policies count.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum World<'a> {
+    /// What is in force for this agent.
+    InForce(&'a AgentId),
+    /// What would be in force if everything on trial were enforced.
+    Promoted,
+}
+
+impl PolicySet {
+    /// These policies for this registry, or everything that is wrong with them. [`Compiler`] does the same for many sets.
+    pub fn compile(
+        base: &BasePolicies,
+        tenant: &[TenantPolicy],
+        registry: Registry<'_>,
+    ) -> Result<Self, Diagnostics> {
+        Compiler::new(base.clone()).compile(Candidate {
+            policies: tenant,
+            registry,
+            permits: TenantPermits::Allowed,
+        })
+    }
+
+    /// The set of these policies. Their names differ but for one on trial beside one that is enforced.
+    pub(crate) fn new<'a>(
+        vocabulary: Arc<Vocabulary>,
+        policies: Vec<Arc<CompiledPolicy>>,
+        modes: impl Iterator<Item = (&'a SlashFreeName, &'a Mode)> + Clone,
+    ) -> Self {
+        let (trials, places) = trials(modes.clone());
+        let mut rules = Vec::new();
+        let mut index = Index::default();
+        for (policy, (name, mode)) in policies.iter().zip(modes) {
+            let presence = match (places.get(name), mode.is_trial()) {
+                (None, _) => Presence::Always,
+                (Some(trial), false) => Presence::Without(*trial),
+                (Some(trial), true) => Presence::With(*trial),
+            };
+            for statement in &policy.statements {
+                let number = u32::try_from(rules.len()).expect("four billion policies fit into no memory");
+                index.add(number, &statement.scope);
+                let rule = Rule::whole(statement);
+                rules.push(TenantRule { rule, presence });
+            }
+        }
+        let warnings = policies.iter().flat_map(|policy| &policy.warnings);
+        let contents = Contents {
+            digest: digest(&vocabulary, &rules, &trials),
+            numbers: numbers(&vocabulary, &index),
+            warnings: vocabulary.warnings.iter().chain(warnings).cloned().collect(),
+            vocabulary,
+            rules,
+            index,
+            trials,
+            policies,
+        };
+        Self {
+            contents: Arc::new(contents),
+        }
+    }
+
+    /// SHA-256 of the canonical JSON of all policies that are in force: an array of an array for each, in the order of
+    /// their ids. It holds the id and the text; and for a link or a canary an object, with the `values` of the slots and
+    /// the ids of the agents that the `canary` is for.
+    pub fn digest(&self) -> Digest {
+        self.contents.digest
+    }
+
+    /// What is not wrong with the policies but odd, such as one that has nothing to do yet.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.contents.warnings
+    }
+
+    /// The ids of all policies, sorted.
+    pub fn policy_ids(&self) -> Vec<&PolicyId> {
+        let base = self.contents.vocabulary.base.policies.iter();
+        let base = base.map(|parsed| &parsed.statement);
+        let tenant = self
+            .contents
+            .policies
+            .iter()
+            .flat_map(|policy| &policy.statements);
+        let ids: BTreeSet<_> = base.chain(tenant).map(|statement| &statement.id).collect();
+        ids.into_iter().collect()
+    }
+
+    /// Whether anything is tried beside what is enforced.
+    pub fn has_trials(&self) -> bool {
+        !self.contents.trials.is_empty()
+    }
+}
+
+impl Contents {
+    /// Where the policies that can be about this are looked up.
+    pub(crate) fn numbers(&self, action: &Action, mutates: bool) -> &[u32] {
+        &self.numbers[action.number][usize::from(mutates)]
+    }
+
+    pub(crate) const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Whether a policy counts in this world.
+    pub(crate) fn counts(&self, presence: Presence, world: World<'_>) -> bool {
+        let is_tried = |trial: usize| match world {
+            World::InForce(agent) => self.trials[trial].agents.contains(agent),
+            World::Promoted => true,
+        };
+        match presence {
+            Presence::Always => true,
+            Presence::Without(trial) => !is_tried(trial),
+            Presence::With(trial) => is_tried(trial),
+        }
+    }
+}
+
+impl std::fmt::Debug for PolicySet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PolicySet({})", self.contents.digest)
+    }
+}
+
+/// The trials, and which name has which.
+fn trials<'a>(
+    modes: impl Iterator<Item = (&'a SlashFreeName, &'a Mode)>,
+) -> (Vec<Trial>, HashMap<&'a SlashFreeName, usize>) {
+    let (mut trials, mut places) = (Vec::new(), HashMap::new());
+    for (name, mode) in modes {
+        let agents = match mode {
+            Mode::Enforced => continue,
+            Mode::Shadow => BTreeSet::new(),
+            Mode::Canary(agents) => agents.clone(),
+        };
+        places.insert(name, trials.len());
+        trials.push(Trial { agents });
+    }
+    (trials, places)
+}
+
+fn numbers(vocabulary: &Vocabulary, index: &Index) -> Vec<[Box<[u32]>; 2]> {
+    let actions = vocabulary.actions.values().flat_map(HashMap::values);
+    let mut numbers: Vec<_> = actions
+        .map(|action| {
+            let of = |side: usize| index.numbers(action.sides[side].position()).as_slice().into();
+            (action.number, [of(0), of(1)])
+        })
+        .collect();
+    numbers.sort_unstable_by_key(|(number, _)| *number);
+    numbers.into_iter().map(|(_, numbers)| numbers).collect()
+}
+
+fn digest(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> Digest {
+    let base = vocabulary.base.policies.iter();
+    let base = base.map(|parsed| (&*parsed.statement, None));
+    let tenant = rules
+        .iter()
+        .filter_map(|TenantRule { rule, presence }| match presence {
+            Presence::With(trial) => {
+                let agents = &trials[*trial].agents;
+                (!agents.is_empty()).then_some((&*rule.statement, Some(agents)))
+            }
+            Presence::Always | Presence::Without(_) => Some((&*rule.statement, None)),
+        });
+    // What is enforced comes before the canary that would take its place.
+    let sorted: BTreeMap<_, _> = base
+        .chain(tenant)
+        .map(|(statement, canary)| ((&statement.id, canary.is_some()), entry(statement, canary)))
+        .collect();
+    let text = serde_json::to_vec(&sorted.values().collect::<Vec<_>>());
+    Digest::of(&text.expect("strings have no fallible serializers"))
+}
+
+/// An array of strings and of objects of strings with a single word for a key has nothing that RFC 8785 would write
+/// otherwise than `serde_json` does, as long as the keys are in order.
+fn entry(statement: &Statement, canary: Option<&BTreeSet<AgentId>>) -> Value {
+    let (id, text, values) = (&statement.id, statement.text(), &statement.values);
+    match (canary, values.is_empty()) {
+        (None, true) => json!([id, text]),
+        (None, false) => json!([id, text, { "values": values }]),
+        (Some(agents), true) => json!([id, text, { "canary": agents }]),
+        (Some(agents), false) => json!([id, text, { "canary": agents, "values": values }]),
+    }
+}

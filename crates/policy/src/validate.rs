@@ -1,0 +1,248 @@
+//! Strict validation of one policy against the schema of a registry.
+//!
+//! Cedar validates every policy against every action. Here a policy meets only the actions that its scope admits, and one
+//! of them where it looks at nothing in which they differ: that is the same and takes a thousandth of the time.
+
+use crate::diagnostics::{Diagnostic, Severity};
+use crate::facts;
+use crate::looks::{Looks, Member};
+use crate::parse::Parsed;
+use cedar_policy::Schema;
+use cedar_policy_core::ast::{ActionConstraint, EntityUID};
+use cedar_policy_core::validator::typecheck::{PolicyCheck, Typechecker};
+use cedar_policy_core::validator::types::{RequestEnv, Type};
+use cedar_policy_core::validator::{
+    ValidationMode, Validator as Cedar, ValidatorSchema, confusable_string_checks,
+};
+use std::collections::{BTreeSet, HashMap};
+
+const MODE: ValidationMode = ValidationMode::Strict;
+
+/// What differs between actions: what they are, and their parameters.
+const OF_THE_ACTION: Looks = Looks::ACTION.and(Looks::member(Member::Input));
+
+const IMPOSSIBLE: &str = "the policy can never match: no ask satisfies its scope and its conditions together";
+
+/// Validates policies against one schema.
+pub(crate) struct Validator<'s> {
+    schema: &'s ValidatorSchema,
+    typechecker: Typechecker<'s>,
+    /// What an ask for each action looks like.
+    asks: Vec<RequestEnv<'s>>,
+    /// Whether they differ in nothing but the action and its parameters, as they do in every registry's schema.
+    alike: bool,
+    /// The places in `asks` of an action, or of the actions in a group.
+    members: HashMap<&'s EntityUID, Vec<usize>>,
+}
+
+/// What validation found.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) errors: Vec<Diagnostic>,
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// What kind of thing no ask can satisfy.
+enum Idle {
+    /// No action that is registered is in its scope, but one could be.
+    NothingRegistered,
+    /// Not as actions are registered. But an ask may claim to change something, and that moves it among the mutations.
+    OnlyByClaim,
+    /// Nothing ever will.
+    Impossible,
+}
+
+impl<'s> Validator<'s> {
+    pub(crate) fn new(schema: &'s Schema) -> Self {
+        let schema: &ValidatorSchema = schema.as_ref();
+        let mut asks: Vec<_> = schema.unlinked_request_envs(MODE).collect();
+        // Cedar has them in the order of hashes. Which action a finding names must not depend on chance.
+        asks.sort_by_key(RequestEnv::action_entity_uid);
+        let mut members: HashMap<&EntityUID, Vec<usize>> = HashMap::new();
+        for (place, ask) in asks.iter().enumerate() {
+            let uid = ask.action_entity_uid().expect("every action is declared");
+            members.entry(uid).or_default().push(place);
+        }
+        for group in schema.action_ids() {
+            let inside = group.descendants().filter_map(|action| members.get(action));
+            let inside: Vec<_> = inside.flatten().copied().collect();
+            members.entry(group.name()).or_default().extend(inside);
+        }
+        Self {
+            schema,
+            typechecker: Typechecker::new(schema, MODE),
+            alike: asks.iter().all(|ask| alike(ask, &asks[0])),
+            asks,
+            members,
+        }
+    }
+
+    /// What is wrong with this policy, and what is odd about it.
+    pub(crate) fn validate(&self, parsed: &Parsed) -> Verdict {
+        let template = &parsed.template;
+        let mut errors: Vec<_> = Cedar::validate_entity_types_and_literals(self.schema, template)
+            .map(|error| finding(parsed, Severity::Error, &error))
+            .collect();
+        let mut warnings: Vec<_> = confusable_string_checks(std::iter::once(template))
+            .map(|warning| finding(parsed, Severity::Warning, &warning))
+            .collect();
+        let admitted = self.admitted(&parsed.statement.scope.action);
+        let mut satisfiable = false;
+        for ask in self.asks_for(parsed, &admitted) {
+            satisfiable |= self.typecheck(parsed, ask, &mut errors);
+        }
+        if errors.is_empty() && !satisfiable {
+            let (severity, said) = self.idle(parsed, admitted.is_empty()).told(parsed);
+            match severity {
+                Severity::Error => errors.push(said),
+                Severity::Warning => warnings.push(said),
+            }
+        }
+        Verdict {
+            errors: once_a_place(errors),
+            warnings: once_a_place(warnings),
+        }
+    }
+
+    /// Whether an error of [`Self::validate`] says that the policy can never match, and nothing else.
+    pub(crate) fn is_idle(error: &Diagnostic) -> bool {
+        error.message == IMPOSSIBLE
+    }
+
+    /// Checks the types of a policy for one ask. Whether the ask could satisfy it, as far as types tell.
+    fn typecheck(&self, parsed: &Parsed, ask: &RequestEnv<'s>, errors: &mut Vec<Diagnostic>) -> bool {
+        let checked = self
+            .typechecker
+            .typecheck_by_single_request_env(&parsed.template, ask);
+        let (found, satisfiable) = match checked {
+            PolicyCheck::Success(_) => (Vec::new(), true),
+            PolicyCheck::Irrelevant(found, _) => (found, false),
+            PolicyCheck::Fail(found) => {
+                if found.is_empty() {
+                    // Cedar stops where the stack ends, and calls the rest fine.
+                    errors.push(too_deep(parsed));
+                }
+                (found, true)
+            }
+        };
+        errors.extend(found.iter().map(|error| finding(parsed, Severity::Error, error)));
+        satisfiable
+    }
+
+    /// The places of the asks that this scope is about.
+    fn admitted(&self, scope: &ActionConstraint) -> BTreeSet<usize> {
+        let within = |action: &EntityUID| self.members.get(action).into_iter().flatten().copied();
+        match scope {
+            ActionConstraint::Any => (0..self.asks.len()).collect(),
+            // Asks are for actions, never for a group of them.
+            ActionConstraint::Eq(action) => within(action)
+                .filter(|place| self.asks[*place].action_entity_uid() == Some(action))
+                .collect(),
+            ActionConstraint::In(actions) => actions.iter().flat_map(|action| within(action)).collect(),
+        }
+    }
+
+    /// The asks that a policy has to be validated for, if its scope is about these.
+    fn asks_for(&self, parsed: &Parsed, admitted: &BTreeSet<usize>) -> Vec<&RequestEnv<'s>> {
+        let asks: Vec<_> = if admitted.is_empty() {
+            // A scope that admits nothing may have slips of its own.
+            self.asks.iter().collect()
+        } else {
+            admitted.iter().map(|place| &self.asks[*place]).collect()
+        };
+        let condition = parsed.statement.condition.as_ref();
+        let differs = condition.is_some_and(|condition| condition.looks.at(OF_THE_ACTION));
+        match &asks[..] {
+            [first, ..] if self.alike && !differs => vec![*first],
+            _ => asks,
+        }
+    }
+
+    fn idle(&self, parsed: &Parsed, nothing_admitted: bool) -> Idle {
+        let scope = &parsed.statement.scope.action;
+        let condition = parsed.statement.condition.as_ref();
+        let asks_for_action = condition.is_some_and(|condition| condition.looks.at(Looks::ACTION));
+        let mutate = facts::action(facts::MUTATE);
+        match scope {
+            _ if self.asks.is_empty() => Idle::NothingRegistered,
+            ActionConstraint::Eq(_) if nothing_admitted => Idle::Impossible,
+            ActionConstraint::In(actions) if actions.iter().any(|action| **action == mutate) => {
+                Idle::OnlyByClaim
+            }
+            _ if nothing_admitted => Idle::NothingRegistered,
+            _ if asks_for_action => Idle::OnlyByClaim,
+            _ => Idle::Impossible,
+        }
+    }
+}
+
+impl Idle {
+    fn told(&self, parsed: &Parsed) -> (Severity, Diagnostic) {
+        let (severity, message, help) = match self {
+            Self::NothingRegistered => (
+                Severity::Warning,
+                "no action that is registered is in the policy's scope, so it has nothing to do yet",
+                "register a tool with such an action, or change the scope",
+            ),
+            Self::OnlyByClaim => (
+                Severity::Warning,
+                "no action is registered that could satisfy the policy; an ask could that claims to change something",
+                "register a tool with such an action, or change the scope and the conditions",
+            ),
+            Self::Impossible => (
+                Severity::Error,
+                IMPOSSIBLE,
+                "asks are from an `Agent` in a `Team`, for one action (a group is written `action in`), and on a `Resource`",
+            ),
+        };
+        let found = Diagnostic::error(message)
+            .with_help(help)
+            .about(&parsed.statement.id);
+        let found = found.at(parsed.statement.place());
+        match severity {
+            Severity::Error => (severity, found),
+            Severity::Warning => (severity, found.into_warning()),
+        }
+    }
+}
+
+/// What Cedar found in this policy.
+fn finding(parsed: &Parsed, severity: Severity, found: &dyn miette::Diagnostic) -> Diagnostic {
+    let text = parsed.statement.loc.as_ref().map_or("", |loc| &*loc.src);
+    Diagnostic::from_cedar(text, severity, found).about(&parsed.statement.id)
+}
+
+/// Whether two asks differ in nothing but the action and its parameters.
+fn alike(one: &RequestEnv<'_>, other: &RequestEnv<'_>) -> bool {
+    let types = |ask: &RequestEnv<'_>| (ask.principal_type(), ask.resource_type());
+    let (Type::Record { attrs, .. }, Type::Record { attrs: others, .. }) =
+        (one.context_type(), other.context_type())
+    else {
+        return false;
+    };
+    let input = Member::Input.as_str();
+    let members = attrs.iter().filter(|(name, _)| *name != input);
+    types(one) == types(other) && members.eq(others.iter().filter(|(name, _)| *name != input))
+}
+
+fn too_deep(parsed: &Parsed) -> Diagnostic {
+    Diagnostic::error("the policy is nested too deeply to be validated")
+        .with_help("take it apart into several policies")
+        .about(&parsed.statement.id)
+        .at(parsed.statement.place())
+}
+
+/// Cedar finds the same thing once for every action.
+fn once_a_place(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    found.sort_by(|one, other| {
+        let key = |finding: &Diagnostic| finding.place.map(|place| (place.offset, place.length));
+        key(one)
+            .cmp(&key(other))
+            .then_with(|| one.message.cmp(&other.message))
+    });
+    found.dedup_by_key(|finding| finding.place);
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! That a policy which meets only the actions it has to is found valid exactly if Cedar, which lets it meet all of them,
+//! finds it valid.
+
+use super::*;
+use crate::parse;
+use crate::schema;
+use crate::world::{action, tool};
+use cedar_policy::ValidationResult;
+use model::{Risk, Tool};
+use policy::Registry;
+use proptest::prelude::*;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
+
+static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+    let number = json!({"properties": {"number": {"type": "integer"}}, "required": ["number"]});
+    let text =
+        json!({"properties": {"number": {"type": "string"}, "to": {"type": "string"}}, "required": ["to"]});
+    let mut send = action("send", true, Some(text));
+    send.risk = Risk::High;
+    schema_of(&[
+        tool(
+            "github",
+            [
+                action("get", false, Some(number.clone())),
+                action("put", true, Some(number)),
+            ],
+        ),
+        tool("mail", [send, action("list", false, None)]),
+        tool("idle", []),
+    ])
+});
+
+fn schema_of(tools: &[Tool]) -> Schema {
+    let tools = tools
+        .iter()
+        .map(|tool| (tool.name.clone(), Arc::new(tool.clone())));
+    let registry = Registry {
+        tools: &tools.collect(),
+        attributes: &BTreeMap::new(),
+    };
+    schema::compile(registry).unwrap()
+}
+
+const PRINCIPALS: [&str; 4] = [
+    "principal",
+    "principal in Team::\"t\"",
+    "principal == Team::\"t\"",
+    "principal is User",
+];
+const ACTIONS: [&str; 10] = [
+    "action",
+    "action in Action::\"read\"",
+    "action in Action::\"mutate\"",
+    "action in [Action::\"risk:high\", Action::\"github/get\"]",
+    "action in Action::\"tool:idle\"",
+    "action in Action::\"risk:critical\"",
+    "action == Action::\"github/get\"",
+    "action == Action::\"mail/send\"",
+    "action == Action::\"read\"",
+    "action == Action::\"mail/sned\"",
+];
+const CONDITIONS: [&str; 17] = [
+    "true",
+    "false",
+    "context.trust.rank > 3",
+    "context.trsut.rank > 3",
+    "context.trust.rank == \"high\"",
+    "context.input.number > 5",
+    "context.input has number && context.input.number == \"5\"",
+    "context.input.to like \"*@example.com\"",
+    "context has user && context.user in Team::\"t\"",
+    "context.user in Team::\"t\"",
+    "action in Action::\"mutate\"",
+    "action == Action::\"github/put\"",
+    "principal.name == context.agent.name",
+    "principal has owner && principal.owner == \"x\"",
+    "resource == Agent::\"a\"",
+    "context == context",
+    "User::\"a\" in Group::\"b\"",
+];
+
+fn policies() -> impl Strategy<Value = String> {
+    let condition = (any::<bool>(), prop::sample::subsequence(&CONDITIONS[..], 1..3));
+    let scope = (
+        prop::sample::select(&PRINCIPALS[..]),
+        prop::sample::select(&ACTIONS[..]),
+    );
+    (scope, prop::collection::vec(condition, 0..3)).prop_map(|((principal, action), conditions)| {
+        let conditions = conditions.into_iter().map(|(when, all)| {
+            let all: Vec<_> = all
+                .into_iter()
+                .map(|condition| format!("({condition})"))
+                .collect();
+            format!(
+                "{} {{ {} }}",
+                if when { "when" } else { "unless" },
+                all.join(" && ")
+            )
+        });
+        let conditions = conditions.collect::<String>();
+        format!("@id(\"a\") permit ({principal}, {action}, resource) {conditions};")
+    })
+}
+
+fn by_us(text: &str) -> Verdict {
+    Validator::new(&SCHEMA).validate(&parse::parse("mine", text, &[]).unwrap()[0])
+}
+
+fn by_cedar(text: &str) -> ValidationResult {
+    let set = cedar_policy::PolicySet::from_str(text).unwrap();
+    cedar_policy::Validator::new(SCHEMA.clone()).validate(&set, cedar_policy::ValidationMode::Strict)
+}
+
+fn is_about_never_matching(finding: &Diagnostic) -> bool {
+    [
+        "can never match",
+        "nothing to do yet",
+        "claims to change something",
+    ]
+    .iter()
+    .any(|words| finding.message.contains(words))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_policy_is_valid_if_cedar_says_so(text in policies()) {
+        let (ours, cedars) = (by_us(&text), by_cedar(&text));
+        let error = ours.errors.iter().find(|error| !is_about_never_matching(error));
+        prop_assert_eq!(error.is_none(), cedars.validation_passed(), "{}: {:?}", text, error);
+        if cedars.validation_passed() {
+            let idle = ours.errors.iter().chain(&ours.warnings).any(is_about_never_matching);
+            let warned = cedars.validation_warnings().next().is_some();
+            prop_assert_eq!(idle, warned, "{}", text);
+        }
+    }
+}
+
+#[test]
+fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
+    let told = |scope: &str, condition: &str| {
+        let text = format!("@id(\"a\") forbid (principal, {scope}, resource) when {{ {condition} }};");
+        let Verdict { errors, warnings } = by_us(&text);
+        (errors.len(), warnings.len())
+    };
+    let (fine, odd, wrong) = ((0, 0), (0, 1), (1, 0));
+    for (scope, condition, expected) in [
+        ("action", "context.sensitive", fine),
+        ("action", "context.sensitive && !context.sensitive", fine),
+        ("action", "context.sensitive && false", wrong),
+        ("action == Action::\"read\"", "true", wrong),
+        ("action in Action::\"risk:critical\"", "true", odd),
+        ("action in Action::\"tool:idle\"", "true", odd),
+        ("action in Action::\"read\"", "action in Action::\"mutate\"", odd),
+        ("action in Action::\"read\"", "principal in Team::\"t\"", fine),
+        ("action in Action::\"read\"", "principal == Team::\"t\"", wrong),
+    ] {
+        assert_eq!(told(scope, condition), expected, "{scope} {condition}");
+    }
+}
+
+#[test]
+fn look_alike_letters_are_pointed_at() {
+    let verdict =
+        by_us("@id(\"a\") permit (principal, action, resource) when { principal.name == \"sсope\" };");
+    assert!(verdict.errors.is_empty());
+    assert!(
+        verdict.warnings[0].message.contains("mixed scripts"),
+        "{:?}",
+        verdict.warnings
+    );
+}

@@ -1,0 +1,254 @@
+//! What the policies of a registry speak of, compiled: its actions and their parameters, and what the base policies leave
+//! for each of them. Tenants with equal registries share it.
+
+use crate::base::BasePolicies;
+use crate::compile::Registry;
+use crate::context::{Groups, Side};
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::evaluate::Asked;
+use crate::guard::{Left, Split};
+use crate::index::Index;
+use crate::json_schema::Record;
+use crate::memory::Shelf;
+use crate::parameters::{self, Rules};
+use crate::schema;
+use crate::statement::{Condition, Statement};
+use crate::validate::{Validator, Verdict};
+use canon::Digest;
+use cedar_policy::Schema;
+use model::{Name, SlashFreeName};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// How many guards are settled for a registry, at most: one for every base policy with a guard and side of an action.
+/// Beyond that they are left to be evaluated with the rest of their policies.
+const GUARDS_MAX: usize = 100_000;
+
+/// What the policies of a registry speak of.
+#[derive(Debug)]
+pub(crate) struct Vocabulary {
+    pub(crate) actions: HashMap<SlashFreeName, HashMap<Name, Action>>,
+    pub(crate) attributes: Record,
+    pub(crate) base: BasePolicies,
+    /// What the base policies leave open, by the numbers that `base_index` knows them by.
+    pub(crate) base_rules: Vec<Rule>,
+    pub(crate) base_index: Index,
+    pub(crate) warnings: Vec<Diagnostic>,
+}
+
+/// An action of a tool, ready to be asked about.
+#[derive(Debug)]
+pub(crate) struct Action {
+    /// Its place among all actions.
+    pub(crate) number: usize,
+    pub(crate) parameters: Arc<Rules>,
+    /// As one that changes nothing, and as one that changes something.
+    pub(crate) sides: [Side; 2],
+    /// The numbers in the index of the base policies, for each side.
+    pub(crate) base: [Vec<u32>; 2],
+    /// What the registry says, which no question can loosen.
+    pub(crate) mutates: bool,
+}
+
+/// A policy, and what of its condition is still open.
+#[derive(Debug, Clone)]
+pub(crate) struct Rule {
+    pub(crate) statement: Arc<Statement>,
+    pub(crate) condition: Option<Condition>,
+}
+
+impl Rule {
+    /// The policy as it was written.
+    pub(crate) fn whole(statement: &Arc<Statement>) -> Self {
+        Self {
+            condition: statement.condition.clone(),
+            statement: Arc::clone(statement),
+        }
+    }
+}
+
+impl Vocabulary {
+    /// The vocabulary of this registry, which has this schema, under these base policies if they are valid there.
+    pub(crate) fn new(
+        base: &BasePolicies,
+        registry: Registry<'_>,
+        schema: &Schema,
+        rules: &Shelf<Digest, Rules>,
+    ) -> Result<Self, Diagnostics> {
+        let vocabulary = Self::unvalidated(base, registry, rules)?;
+        let Verdict { errors, warnings } = validate(base, schema);
+        if !errors.is_empty() {
+            return Err(Diagnostics(errors));
+        }
+        Ok(Self {
+            warnings,
+            ..vocabulary
+        })
+    }
+
+    /// The same, whatever the base policies are.
+    pub(crate) fn unvalidated(
+        base: &BasePolicies,
+        registry: Registry<'_>,
+        rules: &Shelf<Digest, Rules>,
+    ) -> Result<Self, Diagnostics> {
+        let mut actions = actions(registry, rules)?;
+        let (base_rules, base_index) = settle(base, registry, &mut actions);
+        Ok(Self {
+            base: base.clone(),
+            attributes: schema::attributes(registry),
+            actions,
+            base_rules,
+            base_index,
+            warnings: Vec::new(),
+        })
+    }
+
+    pub(crate) fn action(&self, tool: &str, action: &str) -> Option<&Action> {
+        self.actions.get(tool)?.get(action)
+    }
+}
+
+/// What is the same in equal registries: everything that policies or parameters are compiled from.
+pub(crate) fn digest(registry: Registry<'_>) -> Digest {
+    let tools = registry.tools.values().map(|tool| {
+        let actions = tool.actions.values().map(|action| {
+            json!([
+                action.name,
+                action.mutates_state,
+                action.risk,
+                action.input_schema
+            ])
+        });
+        json!([tool.name, tool.canary, actions.collect::<Vec<_>>()])
+    });
+    let all = json!([tools.collect::<Vec<_>>(), registry.attributes]);
+    Digest::of(all.to_string().as_bytes())
+}
+
+fn actions(
+    registry: Registry<'_>,
+    rules: &Shelf<Digest, Rules>,
+) -> Result<HashMap<SlashFreeName, HashMap<Name, Action>>, Diagnostics> {
+    let mut ready = HashMap::new();
+    let mut faults = Vec::new();
+    let mut groups = Groups::default();
+    let mut number = 0;
+    for (name, tool) in registry.tools {
+        let mut actions = HashMap::new();
+        for action in tool.actions.values() {
+            match rules.get(parameters::digest(action), || Rules::of(action)) {
+                Ok(parameters) => {
+                    let prepared = Action {
+                        number,
+                        parameters,
+                        sides: Side::both(tool, action, &mut groups),
+                        base: Default::default(),
+                        mutates: action.mutates_state,
+                    };
+                    actions.insert(action.name.clone(), prepared);
+                    number += 1;
+                }
+                Err(fault) => {
+                    let message = format!("the input schema of `{name}/{}` {}", action.name, fault.message);
+                    faults.push(Diagnostic { message, ..fault });
+                }
+            }
+        }
+        ready.insert(name.clone(), actions);
+    }
+    if faults.is_empty() {
+        Ok(ready)
+    } else {
+        Err(Diagnostics(faults))
+    }
+}
+
+/// The base policies fit every registry, also one without the actions that they are about: what never matches is odd only.
+fn validate(base: &BasePolicies, schema: &Schema) -> Verdict {
+    let validator = Validator::new(schema);
+    let mut all = Verdict::default();
+    for parsed in &*base.policies {
+        let Verdict { errors, warnings } = validator.validate(parsed);
+        let (idle, errors): (Vec<_>, Vec<_>) = errors.into_iter().partition(Validator::is_idle);
+        all.errors.extend(errors);
+        all.warnings.extend(warnings);
+        all.warnings
+            .extend(idle.into_iter().map(Diagnostic::into_warning));
+    }
+    all
+}
+
+/// A base policy whose condition is known in part as soon as the action is.
+struct Guarded<'b> {
+    statement: &'b Arc<Statement>,
+    split: Split,
+}
+
+/// Settles what the base policies know as soon as the action is.
+fn settle(
+    base: &BasePolicies,
+    registry: Registry<'_>,
+    actions: &mut HashMap<SlashFreeName, HashMap<Name, Action>>,
+) -> (Vec<Rule>, Index) {
+    let (mut rules, mut index) = (Vec::new(), Index::default());
+    let sides = actions.values().map(HashMap::len).sum::<usize>() * 2;
+    let mut guarded = Vec::new();
+    for parsed in &*base.policies {
+        let statement = &parsed.statement;
+        let split = statement.condition.as_ref().and_then(Split::of);
+        let split = split.filter(|_| (guarded.len() + 1) * sides <= GUARDS_MAX);
+        if let Some(split) = split {
+            guarded.push(Guarded { statement, split });
+        } else {
+            let number = add(&mut rules, Rule::whole(statement));
+            index.add(number, &statement.scope);
+        }
+    }
+    for tool in registry.tools.values() {
+        for action in tool.actions.values() {
+            let prepared = actions.get_mut(&tool.name);
+            let prepared = prepared.and_then(|actions| actions.get_mut(&action.name));
+            let Action { sides, base, .. } = prepared.expect("every action of the registry was prepared");
+            for (side, numbers) in sides.iter().zip(base) {
+                let own = settle_side(&guarded, side, &side.known(tool, action), &mut rules, &mut index);
+                *numbers = index.numbers(side.position()).as_slice().to_vec();
+                numbers.extend(own);
+            }
+        }
+    }
+    (rules, index)
+}
+
+/// Adds what one side of an action leaves of these policies. Returns the number that it is found under, if anything is.
+fn settle_side(
+    guarded: &[Guarded<'_>],
+    side: &Side,
+    known: &Asked,
+    rules: &mut Vec<Rule>,
+    index: &mut Index,
+) -> Option<u32> {
+    let mut own = None;
+    for Guarded { statement, split } in guarded {
+        if !statement.scope.admits_action(side.position()) {
+            continue;
+        }
+        let condition = match split.left(known) {
+            Left::Nothing => continue,
+            Left::Rest(rest) => rest,
+            Left::Whole => statement.condition.clone(),
+        };
+        let statement = Arc::clone(statement);
+        let scope = statement.scope.clone();
+        let number = add(rules, Rule { statement, condition });
+        let own = *own.get_or_insert_with(|| index.unused_number());
+        index.add_under(own, number, &scope);
+    }
+    own
+}
+
+fn add(rules: &mut Vec<Rule>, rule: Rule) -> u32 {
+    rules.push(rule);
+    u32::try_from(rules.len() - 1).expect("guards have a bound, and a text has fewer policies than bytes")
+}

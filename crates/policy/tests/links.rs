@@ -1,0 +1,198 @@
+//! Templates and what they are linked with.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[cfg(test)]
+#[path = "world/world.rs"]
+mod world;
+
+use model::{ReasonCode, Team, Verdict};
+use policy::{BasePolicies, Diagnostic, Link, PolicySet, TenantPolicy};
+use serde_json::{Value, json};
+use world::{World, matched, name, tenant};
+
+const TEMPLATES: &str = r#"
+    @id("may-read") @reason("they may read it")
+    permit (principal in ?principal, action in Action::"read", resource == ?resource);
+    @id("frozen")
+    forbid (principal == ?principal, action, resource) unless { context.sensitive };
+    @id("plain") forbid (principal, action, resource) when { context.sensitive };
+"#;
+const AGENT: &str = "Agent::\"agt_070w3ge1r70w3ge1r70w3ge1r7\"";
+
+fn linked(links: Value) -> TenantPolicy {
+    TenantPolicy {
+        links: serde_json::from_value(links).unwrap(),
+        ..tenant("mine", TEMPLATES)
+    }
+}
+
+fn both() -> Value {
+    json!([
+        {"template": "may-read", "id": "sales-may-read", "values": {"?principal": "Team::\"sales\"", "?resource": "Resource::\"crm\""}},
+        {"template": "frozen", "id": "freeze-builder", "values": {"?principal": AGENT}},
+    ])
+}
+
+fn read() -> World {
+    World {
+        registered_as_mutating: false,
+        ..World::default()
+    }
+}
+
+fn compiled(world: &World, policy: TenantPolicy) -> Result<PolicySet, Vec<Diagnostic>> {
+    let base = BasePolicies::parse("").unwrap();
+    world
+        .compile(&base, &[policy])
+        .map_err(|diagnostics| diagnostics.0)
+}
+
+#[test]
+fn a_link_is_a_policy_with_its_own_id_and_the_notes_of_its_template() {
+    let sales = Team {
+        name: name("sales"),
+        attributes: model::Attributes::default(),
+    };
+    let world = World {
+        team: Some(sales),
+        resource: Some("crm".into()),
+        ..read()
+    };
+    let links = json!([both()[0], {"template": "frozen", "id": "freeze-another", "values": {"?principal": "Agent::\"agt_2\""}}]);
+    let set = compiled(&world, linked(links)).unwrap();
+    let ids: Vec<_> = set.policy_ids().into_iter().map(ToString::to_string).collect();
+    assert_eq!(ids, ["mine/freeze-another", "mine/plain", "mine/sales-may-read"]);
+    let ruling = world.ask(&set).unwrap();
+    assert_eq!(
+        (ruling.verdict(), matched(&ruling)),
+        (Verdict::Allow, vec!["mine/sales-may-read"])
+    );
+    assert_eq!(ruling.explanation, "they may read it");
+
+    let stranger = World {
+        team: None,
+        ..world.clone()
+    };
+    assert_eq!(stranger.ask(&set).unwrap().reason, ReasonCode::NoPolicyPermits);
+    let elsewhere = World {
+        resource: Some("hr".into()),
+        ..world.clone()
+    };
+    assert_eq!(elsewhere.ask(&set).unwrap().reason, ReasonCode::NoPolicyPermits);
+
+    let frozen = compiled(&world, linked(both())).unwrap();
+    let ruling = world.ask(&frozen).unwrap();
+    assert_eq!(
+        (ruling.reason, matched(&ruling)),
+        (ReasonCode::PolicyForbids, vec!["mine/freeze-builder"])
+    );
+}
+
+#[test]
+fn what_a_link_stands_for_is_part_of_the_digest() {
+    let digest = |resource: &str| {
+        let mut links = both();
+        links[0]["values"]["?resource"] = resource.into();
+        compiled(&read(), linked(links)).unwrap().digest()
+    };
+    assert_ne!(digest("Resource::\"crm\""), digest("Resource::\"hr\""));
+    assert_eq!(digest("Resource::\"crm\""), digest("Resource::\"crm\""));
+}
+
+#[test]
+fn a_link_is_json_with_known_members_only() {
+    let link = both()[0].clone();
+    let parsed: Link = serde_json::from_value(link.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&parsed).unwrap(), link);
+    for (member, value) in [
+        ("values", json!({"?action": "x"})),
+        ("tempalte", json!("x")),
+        ("id", json!("")),
+    ] {
+        let mut wrong = link.clone();
+        wrong[member] = value;
+        assert!(serde_json::from_value::<Link>(wrong).is_err(), "{member}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_link_is_told() {
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut links = both();
+        change(&mut links);
+        let found = compiled(&read(), linked(links)).unwrap_err();
+        found
+            .iter()
+            .map(|found| {
+                format!(
+                    "{}: {}",
+                    found.policy.as_deref().unwrap_or_default(),
+                    found.message
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let value = |text: &'static str| move |links: &mut Value| links[1]["values"]["?principal"] = text.into();
+    assert_eq!(
+        with(&|links| links[1]["template"] = "forzen".into()),
+        [
+            "mine/freeze-builder: there is no template `mine/forzen`",
+            "mine/frozen: the policy is a template, and nothing links it",
+        ]
+    );
+    assert_eq!(
+        with(&|links| links[1]["values"] = json!({})),
+        ["mine/freeze-builder: the link does not say what `?principal` stands for"]
+    );
+    assert_eq!(
+        with(&|links| links[1]["values"]["?resource"] = "Resource::\"x\"".into()),
+        ["mine/freeze-builder: the template has no `?resource`"]
+    );
+    for taken in ["plain", "frozen", "sales-may-read"] {
+        assert_eq!(
+            with(&|links| links[1]["id"] = taken.into()),
+            [format!(
+                "mine/{taken}: the id `mine/{taken}` is used more than once"
+            )]
+        );
+    }
+    for wrong in ["bob", "Agent::bob", "", "Agent::\"a\" || true"] {
+        assert_eq!(
+            with(&value(wrong)),
+            [format!("mine/freeze-builder: `{wrong}` is not an entity")]
+        );
+    }
+    assert_eq!(
+        with(&value("Agnet::\"a\""))[0],
+        "mine/freeze-builder: for policy `mine/freeze-builder`, unrecognized entity type `Agnet`"
+    );
+    assert_eq!(
+        with(&value("Resource::\"a\"")),
+        [
+            "mine/freeze-builder: the policy can never match: no ask satisfies its scope and its conditions together"
+        ]
+    );
+}
+
+#[test]
+fn a_value_that_is_nested_deeply_is_no_crash() {
+    let mut links = both();
+    links[1]["values"]["?principal"] = "(".repeat(10_000).into();
+    let found = compiled(&read(), linked(links)).unwrap_err();
+    assert_eq!(found[0].message, format!("`{}` is not an entity", "(".repeat(64)));
+}
+
+#[test]
+fn links_have_a_bound() {
+    let link: Link = serde_json::from_value(both()[1].clone()).unwrap();
+    let policy = TenantPolicy {
+        links: vec![link; policy::LINKS_MAX + 1],
+        ..tenant("mine", TEMPLATES)
+    };
+    let found = compiled(&read(), policy).unwrap_err();
+    assert_eq!(
+        found[0].to_string(),
+        "mine: the policy has 10001 links, and may have 10000"
+    );
+}

@@ -1,0 +1,204 @@
+//! Policies in shadow and in canary, beside what is enforced, and operators who let tenants permit nothing.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[cfg(test)]
+#[path = "world/world.rs"]
+mod world;
+
+use model::{AgentId, ReasonCode, SlashFreeName};
+use policy::{BasePolicies, Candidate, Compiler, Mode, PolicySet, Registry, TenantPermits, TenantPolicy};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use world::{World, compile, matched, tenant};
+
+const ALLOW: &str = "@id(\"it\") permit (principal, action, resource);";
+const DENY: &str = "@id(\"it\") forbid (principal, action, resource);";
+const OTHER: &str = "@id(\"other\") forbid (principal, action, resource) when { context.sensitive };";
+
+fn with(name: &str, cedar: &str, mode: Mode) -> TenantPolicy {
+    TenantPolicy {
+        mode,
+        ..tenant(name, cedar)
+    }
+}
+
+fn canary(agents: &[AgentId]) -> Mode {
+    Mode::Canary(agents.iter().copied().collect())
+}
+
+fn me() -> AgentId {
+    World::default().agent().id
+}
+
+fn other() -> AgentId {
+    AgentId::from_bytes([9; 16])
+}
+
+fn set(policies: &[TenantPolicy]) -> PolicySet {
+    World::default()
+        .compile(&BasePolicies::parse("").unwrap(), policies)
+        .unwrap()
+}
+
+/// The reason of what is in force, and of the shadow.
+fn beside(set: &PolicySet) -> (ReasonCode, Option<ReasonCode>) {
+    let rulings = World::default()
+        .with_question(|question| set.rule_beside(question))
+        .unwrap();
+    assert_eq!(World::default().ask(set).unwrap(), rulings.ruling);
+    (rulings.ruling.reason, rulings.shadow.map(|shadow| shadow.reason))
+}
+
+#[test]
+fn a_policy_in_shadow_changes_no_answer_and_says_its_own() {
+    use ReasonCode::{NoPolicyPermits, PolicyForbids, PolicyPermits};
+    assert_eq!(beside(&set(&[tenant("a", ALLOW)])), (PolicyPermits, None));
+    assert_eq!(
+        beside(&set(&[tenant("a", ALLOW), with("b", DENY, Mode::Shadow)])),
+        (PolicyPermits, Some(PolicyForbids))
+    );
+    assert_eq!(
+        beside(&set(&[with("b", ALLOW, Mode::Shadow)])),
+        (NoPolicyPermits, Some(PolicyPermits))
+    );
+}
+
+#[test]
+fn a_version_on_trial_takes_the_place_of_the_one_that_is_enforced() {
+    use ReasonCode::{PolicyForbids, PolicyPermits};
+    let versions = |mode: Mode| [tenant("a", ALLOW), with("a", DENY, mode)];
+    assert_eq!(
+        beside(&set(&versions(Mode::Shadow))),
+        (PolicyPermits, Some(PolicyForbids))
+    );
+    assert_eq!(
+        beside(&set(&versions(canary(&[other()])))),
+        (PolicyPermits, Some(PolicyForbids))
+    );
+    assert_eq!(
+        beside(&set(&versions(canary(&[me()])))),
+        (PolicyForbids, Some(PolicyForbids))
+    );
+    let loosened = set(&[tenant("a", DENY), with("a", ALLOW, canary(&[me(), other()]))]);
+    assert_eq!(beside(&loosened), (PolicyPermits, Some(PolicyPermits)));
+    let ruling = World::default().ask(&loosened).unwrap();
+    assert_eq!(matched(&ruling), ["a/it"]);
+}
+
+#[test]
+fn everything_on_trial_counts_together_in_the_shadow() {
+    use ReasonCode::{PolicyForbids, PolicyPermits};
+    let policies = [
+        tenant("a", ALLOW),
+        with("a", OTHER, canary(&[me()])),
+        with("b", ALLOW, Mode::Shadow),
+        with("c", DENY, canary(&[other()])),
+    ];
+    // For this agent only the first trial counts, and that permits nothing.
+    assert_eq!(
+        beside(&set(&policies[..2])),
+        (ReasonCode::NoPolicyPermits, Some(ReasonCode::NoPolicyPermits))
+    );
+    assert_eq!(
+        beside(&set(&policies[..3])),
+        (ReasonCode::NoPolicyPermits, Some(PolicyPermits))
+    );
+    assert_eq!(
+        beside(&set(&policies)),
+        (ReasonCode::NoPolicyPermits, Some(PolicyForbids))
+    );
+}
+
+#[test]
+fn an_action_that_nothing_knows_is_unknown_to_the_shadow_too() {
+    let registry = world::tool("other", [world::action("x", true, None)]);
+    let set = compile(&[registry], &[with("a", ALLOW, Mode::Shadow)]).unwrap();
+    assert_eq!(
+        beside(&set),
+        (ReasonCode::UnknownTool, Some(ReasonCode::UnknownTool))
+    );
+}
+
+#[test]
+fn the_digest_names_what_is_in_force_and_for_whom() {
+    let digest = |policies: &[TenantPolicy]| set(policies).digest();
+    let enforced = digest(&[tenant("a", ALLOW)]);
+    assert_eq!(
+        digest(&[tenant("a", ALLOW), with("a", DENY, Mode::Shadow)]),
+        enforced
+    );
+    assert_eq!(
+        digest(&[tenant("a", ALLOW), with("b", DENY, canary(&[]))]),
+        enforced
+    );
+    let canaries = [vec![me()], vec![other()], vec![me(), other()]]
+        .map(|agents| digest(&[tenant("a", ALLOW), with("a", DENY, canary(&agents))]));
+    let all: BTreeSet<_> = canaries.into_iter().chain([enforced]).collect();
+    assert_eq!(all.len(), 4);
+}
+
+#[test]
+fn one_name_has_one_version_that_is_enforced_and_one_on_trial() {
+    let faults = |policies: &[TenantPolicy]| {
+        let base = BasePolicies::parse("").unwrap();
+        World::default().compile(&base, policies).unwrap_err().to_string()
+    };
+    let shadow = || with("a", ALLOW, Mode::Shadow);
+    assert_eq!(
+        faults(&[shadow(), tenant("a", ALLOW), with("a", DENY, canary(&[me()]))]),
+        "a: the name is used more than once for a policy on trial"
+    );
+    assert_eq!(
+        faults(&[tenant("a", ALLOW), shadow(), tenant("a", DENY)]),
+        "a: the name is used more than once"
+    );
+}
+
+#[test]
+fn a_policy_on_trial_is_validated_like_any_other() {
+    let wrong = "@id(\"a\") permit (principal, action, resource) when { context.trsut.rank > 1 };";
+    let base = BasePolicies::parse("").unwrap();
+    let found = World::default().compile(&base, &[with("a", wrong, Mode::Shadow)]);
+    assert!(found.unwrap_err().to_string().contains("trsut"));
+}
+
+#[test]
+fn an_operator_can_forbid_that_tenants_permit_anything() {
+    let tool = World::default().tool();
+    let tools = imbl::OrdMap::unit(tool.name.clone(), Arc::new(tool));
+    let shipped = Compiler::new(BasePolicies::shipped());
+    let compiled = |cedar: &str, permits: TenantPermits| {
+        let policies = [TenantPolicy::new(SlashFreeName::new("mine").unwrap(), cedar)];
+        let candidate = Candidate {
+            policies: &policies,
+            registry: Registry {
+                tools: &tools,
+                attributes: &BTreeMap::new(),
+            },
+            permits,
+        };
+        shipped.compile(candidate).map_err(|diagnostics| diagnostics.0)
+    };
+    let advice =
+        "@id(\"b\") @decision(\"advise\") @obligation(\"notify:x\") permit (principal, action, resource);";
+    let approval = "\n@id(\"c\") @decision(\"require_approval\") permit (principal, action, resource);";
+    let text = format!("{DENY} {advice} {approval}");
+    assert!(compiled(&text, TenantPermits::Allowed).is_ok());
+    assert!(compiled(&format!("{DENY} {advice}"), TenantPermits::Forbidden).is_ok());
+    let found = compiled(&text, TenantPermits::Forbidden).unwrap_err();
+    let [fault] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (
+            fault.policy.as_deref(),
+            fault.message.as_str(),
+            fault.place.unwrap().line
+        ),
+        (
+            Some("mine/c"),
+            "the operator does not let tenants permit anything",
+            2
+        )
+    );
+    assert!(compiled(ALLOW, TenantPermits::Forbidden).is_err());
+}
