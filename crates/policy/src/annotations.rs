@@ -4,6 +4,7 @@
 use crate::ruling::{ApprovalTerms, Obligation};
 use cedar_policy_core::ast::Effect;
 use model::Name;
+use std::collections::BTreeMap;
 
 /// What a policy does when it is satisfied.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,34 @@ pub(crate) struct Notes {
     pub(crate) reason: Option<String>,
     pub(crate) agent_message: Option<String>,
     pub(crate) obligations: Vec<Obligation>,
+    pub(crate) description: Option<String>,
+}
+
+impl Notes {
+    /// The annotations again, but for the id, as they were written but for their order.
+    pub(crate) fn annotations(&self) -> BTreeMap<&'static str, String> {
+        let (decision, terms) = match &self.role {
+            Role::Forbid | Role::Permit => (None, None),
+            Role::Approval(terms) => (Some("require_approval"), Some(terms)),
+            Role::Advice => (Some("advise"), None),
+        };
+        let obligations: Vec<_> = self.obligations.iter().map(ToString::to_string).collect();
+        let quorum = terms.filter(|terms| terms.quorum > 1);
+        let all = [
+            ("agent_message", self.agent_message.clone()),
+            ("approvers", terms.and_then(|terms| terms.group.clone())),
+            ("decision", decision.map(str::to_owned)),
+            ("description", self.description.clone()),
+            (
+                "obligation",
+                (!obligations.is_empty()).then(|| obligations.join(", ")),
+            ),
+            ("quorum", quorum.map(|terms| terms.quorum.to_string())),
+            ("reason", self.reason.clone()),
+        ];
+        let given = all.into_iter().filter_map(|(key, text)| Some((key, text?)));
+        given.collect()
+    }
 }
 
 /// What is wrong with an annotation, and what to do about it.
@@ -55,6 +84,7 @@ struct Texts<'a> {
     reason: Option<&'a str>,
     agent_message: Option<&'a str>,
     obligation: Option<&'a str>,
+    description: Option<&'a str>,
 }
 
 impl<'a> Texts<'a> {
@@ -69,7 +99,7 @@ impl<'a> Texts<'a> {
                 "reason" => &mut texts.reason,
                 "agent_message" => &mut texts.agent_message,
                 "obligation" => &mut texts.obligation,
-                "description" => continue,
+                "description" => &mut texts.description,
                 _ => return fault(format!("there is no annotation `@{key}`"), KEYS),
             };
             if text.trim().is_empty() {
@@ -181,6 +211,7 @@ pub(crate) fn read<'a>(
         reason: texts.reason.map(str::to_owned),
         agent_message: texts.agent_message.map(str::to_owned),
         obligations,
+        description: texts.description.map(str::to_owned),
     };
     Ok((id, notes))
 }

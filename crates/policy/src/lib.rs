@@ -9,8 +9,9 @@
 //! - `looks`, `guard`, `index`: what policies look at, and which of them can be about an ask;
 //! - `vocabulary`, `memory`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
 //! - [`question`], `parameters`, `input`, `facts`, `context`: what is asked, in Cedar's terms;
-//! - `evaluate`, `rule`, [`ruling`]: the answer;
-//! - [`diagnostics`]: what is wrong with a text, and where;
+//! - `evaluate`, `case`, `rule`, [`ruling`]: the answer;
+//! - [`explain`]: the answer with everything that led to it;
+//! - [`diagnostics`]: what is wrong with a text, and where; [`format()`]: a text laid out;
 //! - [`probe()`]: the question that must be denied before anything is served.
 //!
 //! It does no I/O, reads no clock, and knows neither budgets nor approvals beyond asking for them.
@@ -18,6 +19,7 @@
 pub mod base;
 pub mod compile;
 pub mod diagnostics;
+pub mod explain;
 pub mod probe;
 pub mod question;
 pub mod ruling;
@@ -26,9 +28,11 @@ pub mod set;
 pub mod tenant;
 
 mod annotations;
+mod case;
 mod context;
 mod evaluate;
 mod facts;
+mod format;
 mod guard;
 mod index;
 mod input;
@@ -47,6 +51,8 @@ mod vocabulary;
 pub use base::BasePolicies;
 pub use compile::{Candidate, Compiler, Registry, TenantPermits};
 pub use diagnostics::{Diagnostic, Diagnostics, Place, Severity};
+pub use explain::{Explanation, Outcome, PolicyOutcome, Request};
+pub use format::format;
 pub use probe::{ProbeFailure, probe};
 pub use question::{Question, Unanswerable, UserFacts};
 pub use ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling, Rulings};

@@ -6,6 +6,7 @@ use crate::diagnostics::Diagnostic;
 use crate::input;
 use crate::json_schema::Record;
 use crate::question::Unanswerable;
+use crate::ruling::Obligation;
 use crate::schema;
 use canon::Digest;
 use cedar_policy_core::ast::{self, Literal};
@@ -154,10 +155,15 @@ impl Parameters<'_> {
             .any(|name| self.object.get(*name).is_some_and(Value::is_string))
     }
 
-    /// Whether there is a parameter at this path, `parameters.auth.password`.
-    pub(crate) fn has(&self, path: &str) -> bool {
-        path.strip_prefix("parameters.")
-            .is_some_and(|path| has(&self.object, path))
+    /// Whether this obligation has something to do: nothing can be redacted that is not there.
+    pub(crate) fn has_subject_of(&self, obligation: &Obligation) -> bool {
+        match obligation {
+            // `parameters.auth.password`
+            Obligation::Redact(path) => path
+                .strip_prefix("parameters.")
+                .is_some_and(|path| has(&self.object, path)),
+            Obligation::QuarantineAgent | Obligation::Other(_) => true,
+        }
     }
 }
 

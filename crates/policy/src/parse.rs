@@ -8,7 +8,7 @@ use crate::ruling::PolicyId;
 use crate::statement::Statement;
 use crate::tenant::Link;
 use crate::text;
-use cedar_policy_core::ast::{PolicyID, Template};
+use cedar_policy_core::ast::{PolicyID, PolicySet, Template};
 use cedar_policy_core::parser::{self, Loc};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -38,15 +38,7 @@ struct Found {
 
 /// Every policy in the text of the policy with this name, linked like this, in the order of their ids.
 pub(crate) fn parse(name: &str, text: &str, links: &[Link]) -> Result<Vec<Parsed>, Diagnostics> {
-    text::check(text).map_err(|fault| fault.about(name))?;
-    let set = parser::parse_policyset(text).map_err(|errors| {
-        let found = errors.iter();
-        Diagnostics(
-            found
-                .map(|error| Diagnostic::from_cedar(text, Severity::Error, error).about(name))
-                .collect(),
-        )
-    })?;
+    let set = read(name, text)?;
     let mut templates: Vec<_> = set.all_templates().collect();
     templates.sort_by_key(|template| template.loc().map(Loc::start));
     let mut found = Found::default();
@@ -61,6 +53,19 @@ pub(crate) fn parse(name: &str, text: &str, links: &[Link]) -> Result<Vec<Parsed
         .faults
         .sort_by_key(|fault| fault.place.map(|place| place.offset));
     Err(Diagnostics(found.faults))
+}
+
+/// The text of the policy with this name as Cedar reads it.
+pub(crate) fn read(name: &str, text: &str) -> Result<PolicySet, Diagnostics> {
+    text::check(text).map_err(|fault| fault.about(name))?;
+    parser::parse_policyset(text).map_err(|errors| {
+        let found = errors.iter();
+        Diagnostics(
+            found
+                .map(|error| Diagnostic::from_cedar(text, Severity::Error, error).about(name))
+                .collect(),
+        )
+    })
 }
 
 impl Found {

@@ -2,16 +2,12 @@
 //! answer never depends on the order in which policies were evaluated.
 
 use crate::annotations::{Notes, Role};
-use crate::context::Facts;
-use crate::evaluate::{Asked, holds};
-use crate::facts::TYPES;
+use crate::case::{Case, Evaluated};
 use crate::looks::Looks;
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
 use crate::ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling, Rulings};
-use crate::set::{Contents, PolicySet, Presence, TenantRule, World};
-use crate::statement::Statement;
-use crate::vocabulary::Rule;
+use crate::set::{PolicySet, World};
 use cedar_policy_core::evaluator::EvaluationError;
 use model::ReasonCode;
 
@@ -30,18 +26,11 @@ struct Findings<'s> {
     faults: Vec<PolicyFault>,
 }
 
-/// A policy that the question is about, and whether its condition holds.
-struct Evaluated<'s> {
-    statement: &'s Statement,
-    presence: Presence,
-    outcome: Result<bool, Box<EvaluationError>>,
-}
-
 impl PolicySet {
     /// The answer of the policies to this question.
     pub fn rule(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
         let world = World::InForce(&question.agent.id);
-        let Some(case) = Case::open(&self.contents, question)? else {
+        let Some(case) = Case::open(&self.contents, question, Looks::default())? else {
             return Ok(unknown_action());
         };
         let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
@@ -54,7 +43,7 @@ impl PolicySet {
         if !self.has_trials() {
             return self.rule(question).map(|ruling| Rulings { ruling, shadow: None });
         }
-        let Some(case) = Case::open(&self.contents, question)? else {
+        let Some(case) = Case::open(&self.contents, question, Looks::default())? else {
             let (ruling, shadow) = (unknown_action(), Some(unknown_action()));
             return Ok(Rulings { ruling, shadow });
         };
@@ -66,65 +55,9 @@ impl PolicySet {
     }
 }
 
-/// A question, and the policies that can be about it.
-struct Case<'s> {
-    contents: &'s Contents,
-    parameters: Parameters<'s>,
-    found: Vec<(&'s Rule, Presence)>,
-    asked: Asked,
-}
-
-impl<'s> Case<'s> {
-    /// `None` if no policy can know the action.
-    fn open(contents: &'s Contents, question: &Question<'_>) -> Result<Option<Self>, Unanswerable> {
-        let vocabulary = &*contents.vocabulary;
-        let Some(action) = vocabulary.action(question.tool.name.as_str(), question.action.name.as_str())
-        else {
-            return Ok(None);
-        };
-        let parameters = action.parameters.read(question.parameters)?;
-        let mutates = question.mutates || action.mutates;
-        let side = &action.sides[usize::from(mutates)];
-        let facts = Facts::new(question, side, &parameters, &vocabulary.attributes)?;
-        let mut found = Vec::new();
-        for number in facts.find(&vocabulary.base_index, &action.base[usize::from(mutates)]) {
-            found.push((&vocabulary.base_rules[number as usize], Presence::Always));
-        }
-        for number in facts.find(contents.index(), contents.numbers(action, mutates)) {
-            let TenantRule { rule, presence } = &contents.rules[number as usize];
-            found.push((rule, *presence));
-        }
-        found.retain(|(rule, _)| {
-            let notes = &rule.statement.notes;
-            rule.statement.scope.admits_types(&TYPES.agent, &TYPES.resource)
-                // Most asks carry nothing that advice is about, and then it is not asked for.
-                && (notes.role != Role::Advice || advises(notes, &parameters))
-        });
-        let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
-        let looks = conditions.fold(Looks::default(), |looks, condition| looks.and(condition.looks));
-        let asked = facts.ask(looks);
-        Ok(Some(Self {
-            contents,
-            parameters,
-            found,
-            asked,
-        }))
-    }
-
-    /// Whether the conditions of these policies hold.
-    fn evaluate(&self, wanted: impl Fn(Presence) -> bool) -> Vec<Evaluated<'s>> {
-        let evaluator = self.asked.evaluator();
-        let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
-        wanted
-            .map(|(rule, presence)| Evaluated {
-                statement: &rule.statement,
-                presence: *presence,
-                outcome: holds(&evaluator, rule.condition.as_ref()),
-            })
-            .collect()
-    }
-
-    fn ruling(&self, evaluated: &[Evaluated<'s>], world: World<'_>) -> Ruling {
+impl Case<'_> {
+    /// What comes of these policies in this world.
+    pub(crate) fn ruling(&self, evaluated: &[Evaluated<'_>], world: World<'_>) -> Ruling {
         let mut findings = Findings::default();
         for Evaluated {
             statement,
@@ -155,23 +88,12 @@ impl<'s> Case<'s> {
     }
 }
 
-/// How many policies are looked at for this question.
-#[cfg(test)]
-pub(crate) fn found(set: &PolicySet, question: &Question<'_>) -> usize {
-    let case = Case::open(&set.contents, question).expect("the parameters fit the schema");
-    case.map_or(0, |case| case.found.len())
-}
-
-fn unknown_action() -> Ruling {
+/// The answer where no policy can know the action.
+pub(crate) fn unknown_action() -> Ruling {
     denial(
         ReasonCode::UnknownTool,
         "no policy knows the tool's action".into(),
     )
-}
-
-fn advises(notes: &Notes, parameters: &Parameters<'_>) -> bool {
-    let mut obligations = notes.obligations.iter();
-    obligations.any(|obligation| applies(obligation, parameters))
 }
 
 impl Findings<'_> {
@@ -270,16 +192,9 @@ fn explanation(reason: ReasonCode, deciding: &[Satisfied<'_>]) -> String {
 /// The obligations of these policies that have something to do: nothing can be redacted that is not there.
 fn applicable(policies: &[Satisfied<'_>], parameters: &Parameters<'_>) -> Vec<Obligation> {
     let all = policies.iter().flat_map(|(_, notes)| &notes.obligations);
-    all.filter(|obligation| applies(obligation, parameters))
+    all.filter(|obligation| parameters.has_subject_of(obligation))
         .cloned()
         .collect()
-}
-
-fn applies(obligation: &Obligation, parameters: &Parameters<'_>) -> bool {
-    match obligation {
-        Obligation::Redact(path) => parameters.has(path),
-        Obligation::QuarantineAgent | Obligation::Other(_) => true,
-    }
 }
 
 /// The strictest terms: the largest quorum, and the group that the first policy with one names.
@@ -295,7 +210,7 @@ fn terms(deciding: &[Satisfied<'_>]) -> Option<ApprovalTerms> {
 }
 
 /// What went wrong, without the values that it went wrong with.
-fn said(error: &EvaluationError) -> &'static str {
+pub(crate) fn said(error: &EvaluationError) -> &'static str {
     match error {
         EvaluationError::EntityDoesNotExist(_) => "an entity that it looks at does not exist",
         EvaluationError::EntityAttrDoesNotExist(_) => "an attribute or tag that it looks at does not exist",

@@ -145,6 +145,36 @@ impl Ruling {
     }
 }
 
+/// In the words of the API.
+impl Serialize for Ruling {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Words<'a> {
+            decision: &'static str,
+            reason_code: &'static str,
+            reason: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            agent_message: Option<&'a str>,
+            matched_policies: &'a [PolicyId],
+            obligations: &'a [Obligation],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            approval: Option<&'a ApprovalTerms>,
+            errors: &'a [PolicyFault],
+        }
+        let words = Words {
+            decision: self.verdict().as_str(),
+            reason_code: self.reason.as_str(),
+            reason: &self.explanation,
+            agent_message: self.agent_message.as_deref(),
+            matched_policies: &self.matched,
+            obligations: &self.obligations,
+            approval: self.approval.as_ref(),
+            errors: &self.errors,
+        };
+        words.serialize(serializer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -163,6 +163,15 @@ impl Contents {
         &self.index
     }
 
+    /// For whom a policy counts.
+    pub(crate) fn mode(&self, presence: Presence) -> Mode {
+        match presence {
+            Presence::Always | Presence::Without(_) => Mode::Enforced,
+            Presence::With(trial) if self.trials[trial].agents.is_empty() => Mode::Shadow,
+            Presence::With(trial) => Mode::Canary(self.trials[trial].agents.clone()),
+        }
+    }
+
     /// Whether a policy counts in this world.
     pub(crate) fn counts(&self, presence: Presence, world: World<'_>) -> bool {
         let is_tried = |trial: usize| match world {

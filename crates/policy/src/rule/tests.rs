@@ -4,6 +4,8 @@
 use super::*;
 use crate::base::BasePolicies;
 use crate::compile::CompiledPolicy;
+use crate::context::Facts;
+use crate::evaluate::Asked;
 use crate::memory::Shelf;
 use crate::parse;
 use crate::tenant::Mode;
@@ -187,7 +189,9 @@ fn by_cedar(asked: &Asked, name: &str, text: &str) -> Outcomes {
 
 /// What we make of all policies that the index finds.
 fn by_us(set: &PolicySet, question: &Question<'_>) -> Outcomes {
-    let case = Case::open(&set.contents, question).unwrap().unwrap();
+    let case = Case::open(&set.contents, question, Looks::default())
+        .unwrap()
+        .unwrap();
     let evaluated = case.evaluate(|_| true);
     let outcomes = evaluated.iter().map(|evaluated| {
         let outcome = evaluated.outcome.as_ref().ok().copied();

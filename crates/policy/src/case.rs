@@ -1,0 +1,90 @@
+//! One question before the policies: which of them it is about, and whether their conditions hold.
+
+use crate::annotations::Role;
+use crate::context::Facts;
+use crate::evaluate::{Asked, holds};
+use crate::facts::TYPES;
+use crate::looks::Looks;
+use crate::parameters::Parameters;
+use crate::question::{Question, Unanswerable};
+use crate::set::{Contents, Presence, TenantRule};
+use crate::statement::Statement;
+use crate::vocabulary::Rule;
+use cedar_policy_core::evaluator::EvaluationError;
+
+/// A question, and the policies that can be about it.
+pub(crate) struct Case<'s> {
+    pub(crate) contents: &'s Contents,
+    pub(crate) parameters: Parameters<'s>,
+    found: Vec<(&'s Rule, Presence)>,
+    pub(crate) asked: Asked,
+}
+
+impl<'s> Case<'s> {
+    /// The case of this question; `None` if no policy can know the action. `looks` is made in any case, also where no
+    /// policy looks at it.
+    pub(crate) fn open(
+        contents: &'s Contents,
+        question: &Question<'_>,
+        looks: Looks,
+    ) -> Result<Option<Self>, Unanswerable> {
+        let vocabulary = &*contents.vocabulary;
+        let Some(action) = vocabulary.action(question.tool.name.as_str(), question.action.name.as_str())
+        else {
+            return Ok(None);
+        };
+        let parameters = action.parameters.read(question.parameters)?;
+        let mutates = question.mutates || action.mutates;
+        let side = &action.sides[usize::from(mutates)];
+        let facts = Facts::new(question, side, &parameters, &vocabulary.attributes)?;
+        let mut found = Vec::new();
+        for number in facts.find(&vocabulary.base_index, &action.base[usize::from(mutates)]) {
+            found.push((&vocabulary.base_rules[number as usize], Presence::Always));
+        }
+        for number in facts.find(contents.index(), contents.numbers(action, mutates)) {
+            let TenantRule { rule, presence } = &contents.rules[number as usize];
+            found.push((rule, *presence));
+        }
+        found.retain(|(rule, _)| {
+            let notes = &rule.statement.notes;
+            rule.statement.scope.admits_types(&TYPES.agent, &TYPES.resource)
+                // Most asks carry nothing that advice is about, and then it is not asked for.
+                && (notes.role != Role::Advice || notes.obligations.iter().any(|obligation| parameters.has_subject_of(obligation)))
+        });
+        let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
+        let looks = conditions.fold(looks, |looks, condition| looks.and(condition.looks));
+        let asked = facts.ask(looks);
+        Ok(Some(Self {
+            contents,
+            parameters,
+            found,
+            asked,
+        }))
+    }
+
+    /// Whether the conditions of these policies hold.
+    pub(crate) fn evaluate(&self, wanted: impl Fn(Presence) -> bool) -> Vec<Evaluated<'s>> {
+        let evaluator = self.asked.evaluator();
+        let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
+        wanted
+            .map(|(rule, presence)| Evaluated {
+                statement: &rule.statement,
+                presence: *presence,
+                outcome: holds(&evaluator, rule.condition.as_ref()),
+            })
+            .collect()
+    }
+
+    /// How many policies are looked at.
+    #[cfg(test)]
+    pub(crate) const fn width(&self) -> usize {
+        self.found.len()
+    }
+}
+
+/// A policy that the question is about, and whether its condition holds.
+pub(crate) struct Evaluated<'s> {
+    pub(crate) statement: &'s Statement,
+    pub(crate) presence: Presence,
+    pub(crate) outcome: Result<bool, Box<EvaluationError>>,
+}

@@ -1,0 +1,176 @@
+//! An answer with everything that led to it: the policies that the ask is about, what came of each, and the question as
+//! Cedar saw it. For people who try policies; nothing here is recorded, and it shows what the ask holds.
+
+use crate::annotations::Role;
+use crate::case::{Case, Evaluated};
+use crate::diagnostics::Place;
+use crate::evaluate::Asked;
+use crate::looks::Looks;
+use crate::question::{Question, Unanswerable};
+use crate::rule::{said, unknown_action};
+use crate::ruling::{PolicyId, Ruling};
+use crate::set::{PolicySet, World};
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// An answer with everything that led to it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The answer.
+    pub ruling: Ruling,
+    /// What it would be if everything on trial were enforced; absent if nothing is on trial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<Ruling>,
+    /// The policies whose scope is about the ask, sorted by id. Others cannot match it.
+    pub policies: Vec<PolicyOutcome>,
+    /// The question as Cedar saw it; absent where no policy knows the action.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
+}
+
+/// What came of one policy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PolicyOutcome {
+    /// Which.
+    pub id: PolicyId,
+    /// `permit` or `forbid`.
+    pub effect: &'static str,
+    /// `enforced`, `shadow` or `canary`.
+    pub mode: &'static str,
+    /// Its annotations but for the id.
+    pub annotations: BTreeMap<&'static str, String>,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why it failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
+    /// Whether it made the ruling what it is.
+    pub determines: bool,
+    /// Where it is in its text.
+    #[serde(flatten)]
+    pub place: Option<Place>,
+}
+
+/// Whether a policy's conditions hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// They do.
+    Satisfied,
+    /// They do not.
+    Unsatisfied,
+    /// They could not be evaluated.
+    Failed,
+}
+
+/// A question in Cedar's terms.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Request {
+    /// The agent, as Cedar writes it.
+    pub principal: String,
+    /// The action.
+    pub action: String,
+    /// The resource.
+    pub resource: String,
+    /// The context in Cedar's JSON form.
+    pub context: Value,
+    /// The entities in Cedar's JSON form.
+    pub entities: Value,
+}
+
+impl PolicySet {
+    /// The answer to this question, and everything that led to it.
+    pub fn explain(&self, question: &Question<'_>) -> Result<Explanation, Unanswerable> {
+        let Some(case) = Case::open(&self.contents, question, Looks::ALL)? else {
+            return Ok(Explanation {
+                ruling: unknown_action(),
+                shadow: self.has_trials().then(unknown_action),
+                policies: Vec::new(),
+                request: None,
+            });
+        };
+        let evaluated = case.evaluate(|_| true);
+        let world = World::InForce(&question.agent.id);
+        let ruling = case.ruling(&evaluated, world);
+        let shadow = self
+            .has_trials()
+            .then(|| case.ruling(&evaluated, World::Promoted));
+        let mut policies: Vec<_> = evaluated
+            .iter()
+            .map(|evaluated| {
+                let counts = self.contents.counts(evaluated.presence, world);
+                let determines = counts && ruling.matched.contains(&evaluated.statement.id);
+                self.outcome(evaluated, determines)
+            })
+            .collect();
+        // What is enforced comes before what would take its place.
+        policies.sort_by(|one, other| one.id.cmp(&other.id).then(other.mode.cmp(one.mode)));
+        Ok(Explanation {
+            ruling,
+            shadow,
+            policies,
+            request: Some(Request::of(&case.asked)),
+        })
+    }
+
+    fn outcome(&self, evaluated: &Evaluated<'_>, determines: bool) -> PolicyOutcome {
+        let Evaluated {
+            statement,
+            presence,
+            outcome,
+        } = evaluated;
+        PolicyOutcome {
+            id: statement.id.clone(),
+            effect: match statement.notes.role {
+                Role::Forbid => "forbid",
+                Role::Permit | Role::Approval(_) | Role::Advice => "permit",
+            },
+            mode: self.contents.mode(*presence).as_str(),
+            annotations: statement.notes.annotations(),
+            outcome: match outcome {
+                Ok(true) => Outcome::Satisfied,
+                Ok(false) => Outcome::Unsatisfied,
+                Err(_) => Outcome::Failed,
+            },
+            error: outcome.as_ref().err().map(|error| said(error)),
+            determines,
+            place: statement.place(),
+        }
+    }
+}
+
+impl Request {
+    fn of(asked: &Asked) -> Self {
+        let [principal, action, resource] = [
+            asked.request.principal(),
+            asked.request.action(),
+            asked.request.resource(),
+        ]
+        .map(|entry| entry.uid().map(ToString::to_string).unwrap_or_default());
+        let context = asked.request.context();
+        let context = context.and_then(|context| context.to_json_value().ok());
+        Self {
+            principal,
+            action,
+            resource,
+            context: context.expect("values that were made from JSON have a JSON form"),
+            entities: entities(asked),
+        }
+    }
+}
+
+/// Cedar has entities and parents in the order of hashes.
+fn entities(asked: &Asked) -> Value {
+    let mut entities = asked.entities.to_json_value().expect("strings have a JSON form");
+    let by_uid = |uid: &Value| [uid["type"].to_string(), uid["id"].to_string()];
+    if let Some(entities) = entities.as_array_mut() {
+        entities.sort_by_key(|entity| by_uid(&entity["uid"]));
+        for entity in entities {
+            if let Some(parents) = entity["parents"].as_array_mut() {
+                parents.sort_by_key(by_uid);
+            }
+        }
+    }
+    entities
+}

@@ -1,0 +1,75 @@
+//! Policies in the layout that Cedar's formatter gives them. Comments and meaning stay.
+
+use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::parse;
+use cedar_policy_formatter::{Config, policies_str_to_pretty};
+
+/// The layout of Cedar's own tools.
+const LINE_WIDTH: usize = 80;
+const INDENT_WIDTH: isize = 2;
+
+/// This text of the policy with this name, laid out; or why it cannot be read. Annotations are not looked at.
+pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
+    parse::read(name, text)?;
+    let config = Config {
+        line_width: LINE_WIDTH,
+        indent_width: INDENT_WIDTH,
+    };
+    policies_str_to_pretty(text, &config).map_err(|error| {
+        Diagnostic::error(format!("the text cannot be laid out: {error}"))
+            .about(name)
+            .into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::BasePolicies;
+    use cedar_policy_core::ast::Expr;
+
+    #[test]
+    fn a_text_is_laid_out_and_keeps_its_comments() {
+        let text = "// why\n@id(\"a\")permit(principal,action in [Action::\"read\"],resource)when{context.sensitive// so\n};\n// end";
+        assert_eq!(
+            format("mine", text).unwrap(),
+            "// why\n@id(\"a\")\npermit (\n  principal,\n  action in [Action::\"read\"],\n  resource\n)\nwhen\n{\n  context.sensitive // so\n};\n// end\n"
+        );
+        assert_eq!(format("mine", "").unwrap(), "\n");
+    }
+
+    #[test]
+    fn what_is_laid_out_stays_and_means_the_same() {
+        let once = format("base", BasePolicies::SHIPPED).unwrap();
+        assert_eq!(format("base", &once).unwrap(), once);
+        let (before, after) = (BasePolicies::shipped(), BasePolicies::parse(&once).unwrap());
+        for (before, after) in before.policies.iter().zip(&*after.policies) {
+            assert_eq!(before.statement.id, after.statement.id);
+            assert_eq!(before.statement.notes, after.statement.notes);
+            let same = |one: &Expr, other: &Expr| one.eq_shape(other);
+            assert!(same(&before.template.condition(), &after.template.condition()));
+        }
+    }
+
+    #[test]
+    fn templates_are_laid_out_too() {
+        let text = "@id(\"a\") permit (principal == ?principal, action, resource);";
+        let laid_out = "@id(\"a\")\npermit (\n  principal == ?principal,\n  action,\n  resource\n);\n";
+        assert_eq!(format("mine", text).unwrap(), laid_out);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_placed() {
+        let Diagnostics(found) = format("mine", "permit (principal,\n action resource);").unwrap_err();
+        assert_eq!(
+            (found[0].policy.as_deref(), found[0].place.unwrap().line),
+            (Some("mine"), 2)
+        );
+        let deep = format!(
+            "permit (principal, action, resource) when {{ {} }};",
+            "(".repeat(10_000)
+        );
+        let Diagnostics(found) = format("mine", &deep).unwrap_err();
+        assert!(found[0].message.contains("nested"), "{found:?}");
+    }
+}
