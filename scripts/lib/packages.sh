@@ -4,18 +4,24 @@
 need() {
     local command=$1
     shift
-    if command -v "$command" >/dev/null; then
-        return
+    if ! command -v "$command" >/dev/null; then
+        install_for "$command" "$@"
     fi
+}
+
+# install_for WHAT PACKAGE...: installs the packages with apt, because WHAT is missing.
+install_for() {
+    local what=$1
+    shift
     if ! command -v apt-get >/dev/null; then
-        printf '%s is missing; install it (on Debian: %s)\n' "$command" "$*" >&2
+        printf '%s is missing; install it (on Debian: %s)\n' "$what" "$*" >&2
         exit 1
     fi
-    printf '%s is missing, installing: %s\n' "$command" "$*" >&2
+    printf '%s is missing, installing: %s\n' "$what" "$*" >&2
     local as_root=()
     if [ "$(id -u)" -ne 0 ]; then
         as_root=(sudo)
     fi
     "${as_root[@]}" apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 }
