@@ -157,6 +157,7 @@ async fn stretch(
                decisions.action,
                decisions.reason,
                decisions.run_id,
+               decisions.ask,
                audit_events.at,
                audit_events.hash,
                audit_events.body

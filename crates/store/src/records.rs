@@ -39,6 +39,8 @@ pub struct StoredDecision {
     pub reason: ReasonCode,
     /// The run it was part of.
     pub run_id: Option<Name>,
+    /// The digest of the ask, where the caller gave a request id under which it can come again.
+    pub ask: Option<Digest>,
     /// The hash of its entry.
     pub hash: Digest,
     /// The body of its entry: canonical JSON.

@@ -74,7 +74,10 @@ pub async fn a_decision_and_its_receipt_are_found_by_id(fixture: &dyn Fixture) {
     assert_eq!((found.seq, found.id, found.at), (2, id, ask.at));
     assert_eq!((found.agent, found.reason), (ask.agent, ask.reason));
     assert_eq!((found.tool, found.action), (name("git'hub"), name("a/b")));
-    assert_eq!(found.run_id, ask.run_id.map(name));
+    assert_eq!(
+        (found.run_id, found.ask),
+        (ask.run_id.map(name), Some(ask.digest()))
+    );
     assert_eq!(
         (found.hash, &*found.body),
         (batch.entries[1].hash, batch.entries[1].body.as_str())
@@ -82,6 +85,11 @@ pub async fn a_decision_and_its_receipt_are_found_by_id(fixture: &dyn Fixture) {
     assert_eq!(
         store.receipt(chain.tenant, id).await.unwrap(),
         Some(receipt(chain.tenant, 2))
+    );
+    let unnamed = decision_id(chain.tenant, 1);
+    assert_eq!(
+        store.decision(chain.tenant, unnamed).await.unwrap().unwrap().ask,
+        None
     );
     let unknown = decision_id(chain.tenant, 4);
     assert_eq!(store.decision(chain.tenant, unknown).await.unwrap(), None);
