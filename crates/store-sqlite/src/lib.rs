@@ -3,12 +3,13 @@
 //! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
 //! - `writer`, `work`, `insert`: a commit, one at a time, on the one connection that writes;
 //! - `checkpoint`: keeps the write-ahead log short in the background;
-//! - `journal`, `directories`, `records`, `search`: the promises of [`store`], a file each;
+//! - `journal`, `directories`, `records`, `search`, `buckets`: the promises of [`store`], a file each;
 //! - `entry`, `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/sqlite`, with its reasons. There is no cache here, no retry and no decision: whoever
 //! commits is told what happened and decides what to do about it.
 
+mod buckets;
 mod checkpoint;
 mod claim;
 mod connect;
@@ -27,6 +28,7 @@ mod writer;
 
 pub use open::OpenError;
 
+use async_trait::async_trait;
 use checkpoint::Checkpointer;
 use claim::Claim;
 use sqlx::SqlitePool;
@@ -34,7 +36,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::StoreError;
+use store::{Store, StoreError};
 use tokio::sync::Mutex;
 use writer::Writer;
 
@@ -99,6 +101,13 @@ impl SqliteStore {
         self.readers.close().await;
         self.writer.lock().await.close().await;
         *self.claim.lock().await = None;
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn close(&self) {
+        Self::close(self).await;
     }
 }
 

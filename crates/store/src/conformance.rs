@@ -5,6 +5,7 @@
 //! function returns if the promise is kept and panics if not.
 #![expect(clippy::unwrap_used, reason = "these are tests: a panic is a broken promise")]
 
+pub mod buckets;
 pub mod commits;
 pub mod directories;
 pub mod records;
@@ -111,6 +112,16 @@ macro_rules! conformance_tests {
             search::a_text_is_found_whatever_its_case_and_taken_literally,
             search::pages_do_not_shift_while_decisions_arrive,
             search::a_rare_match_far_back_is_found,
+            buckets::a_full_bucket_lends_what_it_holds,
+            buckets::fewer_than_the_least_are_not_lent,
+            buckets::tokens_come_back_with_time,
+            buckets::parts_of_tokens_add_up,
+            buckets::what_is_given_back_can_be_lent_again,
+            buckets::a_bucket_is_its_owners_alone,
+            buckets::another_size_counts_from_now_on,
+            buckets::a_lease_is_there_after_reopening,
+            buckets::all_together_never_get_more_than_there_is,
+            buckets::only_full_buckets_are_forgotten,
         }
     };
     (@each $fixture:path; $($module:ident::$promise:ident,)*) => {

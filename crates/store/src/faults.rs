@@ -4,12 +4,12 @@
 //! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
 
 use crate::{
-    Batch, CommitError, DecisionFilter, Directories, FoundRequest, Journal, Place, Records, RequestKey,
-    Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn,
+    Batch, BucketKey, Buckets, CommitError, DecisionFilter, Directories, FoundRequest, Journal, Lease, Place,
+    Records, RequestKey, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted,
 };
 use async_trait::async_trait;
 use ledger::Head;
-use model::{DecisionId, TenantId};
+use model::{Bucket, DecisionId, TenantId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -61,7 +61,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         lock(&self.plan).extend(faults);
     }
 
-    /// Makes every read fail from now on, or none.
+    /// Makes everything but commits fail from now on, or nothing.
     pub fn fail_reads(&self, fail: bool) {
         self.reads_fail.store(fail, Ordering::SeqCst);
     }
@@ -213,5 +213,27 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         self.read()?.size_bytes().await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
+    async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError> {
+        self.read()?.lease(key, size, wanted).await
+    }
+
+    async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError> {
+        self.read()?.give_back(key, size, tokens).await
+    }
+
+    async fn forget_full(&self) -> Result<u64, StoreError> {
+        self.read()?.forget_full().await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Store for FaultyStore<S> {
+    async fn close(&self) {
+        self.inner.close().await;
     }
 }

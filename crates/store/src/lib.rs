@@ -2,11 +2,13 @@
 //!
 //! - [`Directories`]: what the snapshot is loaded from;
 //! - [`Journal`] and [`Turn`]: the one way to write anything, a batch at a time;
-//! - [`Records`]: reading back what was decided.
+//! - [`Records`]: reading back what was decided;
+//! - [`Buckets`]: token buckets that several gateways share.
 //!
 //! There is no SQL here and no policy. Backends share no code with each other.
 
 pub mod batch;
+mod buckets;
 pub mod conformance;
 mod error;
 pub mod faults;
@@ -15,6 +17,7 @@ mod records;
 pub use batch::{
     Advance, Batch, DecisionRow, EntryRow, FoundRequest, MalformedBatch, OutcomeRow, RequestKey,
 };
+pub use buckets::{BucketKey, Buckets, Lease, Wanted};
 pub use error::{CommitError, StoreError};
 pub use records::{DecisionFilter, StoredDecision, StoredEntry};
 
@@ -160,6 +163,8 @@ pub trait Records: Send + Sync {
 }
 
 /// A backend: all promises together.
-pub trait Store: Directories + Journal + Records {}
-
-impl<T: Directories + Journal + Records> Store for T {}
+#[async_trait]
+pub trait Store: Directories + Journal + Records + Buckets {
+    /// Closes it after what is being written. What is asked of it afterwards is refused. Closing twice does nothing.
+    async fn close(&self);
+}

@@ -1,0 +1,190 @@
+//! What shared token buckets promise: never more than there is, whoever asks, and what comes back with time.
+
+use super::Fixture;
+use crate::{BucketKey, Lease, Store, Wanted};
+use model::{Bucket, TenantId};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn key(owner: &str) -> BucketKey {
+    BucketKey {
+        tenant: TenantId::from_bytes([1; 16]),
+        owner: owner.to_owned(),
+    }
+}
+
+fn size(capacity: u32, refill_per_second: f64) -> Bucket {
+    Bucket::new(capacity, refill_per_second).expect("samples have good sizes")
+}
+
+async fn lease(store: &dyn Store, owner: &str, size: Bucket, least: u32, most: u32) -> Lease {
+    store
+        .lease(&key(owner), size, Wanted { least, most })
+        .await
+        .unwrap()
+}
+
+/// Whole tokens, from the least to the most that are wanted, until there are none.
+pub async fn a_full_bucket_lends_what_it_holds(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let size = size(10, 0.0);
+    let lent = |granted, left| Lease {
+        granted,
+        left,
+        wait: Some(Duration::ZERO),
+    };
+    assert_eq!(lease(&*store, "a", size, 1, 4).await, lent(4, 6.0));
+    assert_eq!(lease(&*store, "a", size, 3, 9).await, lent(6, 0.0));
+    let nothing = Lease {
+        granted: 0,
+        left: 0.0,
+        wait: None,
+    };
+    assert_eq!(lease(&*store, "a", size, 1, 1).await, nothing);
+}
+
+/// Less than the least is nothing, and takes nothing; from a bucket that was asked for before and from a new one.
+pub async fn fewer_than_the_least_are_not_lent(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let size = size(10, 0.0);
+    assert_eq!(lease(&*store, "a", size, 11, 20).await.granted, 0);
+    assert_eq!(lease(&*store, "a", size, 1, 7).await.granted, 7);
+    let refused = lease(&*store, "a", size, 4, 8).await;
+    assert_eq!((refused.granted, refused.left), (0, 3.0));
+    assert_eq!(lease(&*store, "a", size, 3, 8).await.granted, 3);
+}
+
+/// At the rate of the bucket, never beyond its capacity; and whoever waits as long as it was told gets its tokens.
+pub async fn tokens_come_back_with_time(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let size = size(10, 100.0);
+    assert_eq!(lease(&*store, "a", size, 10, 10).await.granted, 10);
+    let begin = Instant::now();
+    let refused = lease(&*store, "a", size, 8, 10).await;
+    if refused.granted == 0 {
+        tokio::time::sleep(refused.wait.unwrap() + Duration::from_millis(2)).await;
+        assert!(lease(&*store, "a", size, 8, 10).await.granted >= 8);
+    }
+    assert!(
+        begin.elapsed() >= Duration::from_millis(75),
+        "tokens came too early"
+    );
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert_eq!(lease(&*store, "a", size, 1, 100).await.granted, 10);
+}
+
+/// A part of a token is not lent and not lost.
+pub async fn parts_of_tokens_add_up(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let size = size(2, 4.0);
+    assert_eq!(lease(&*store, "a", size, 2, 2).await.granted, 2);
+    let begin = Instant::now();
+    let mut granted = 0;
+    while begin.elapsed() < Duration::from_millis(1_050) {
+        granted += lease(&*store, "a", size, 1, 2).await.granted;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let most = (4.0 * begin.elapsed().as_secs_f64()).floor();
+    assert!(granted >= 4 && f64::from(granted) <= most, "{granted} of {most}");
+}
+
+/// What was not used is there again; what does not fit is lost.
+pub async fn what_is_given_back_can_be_lent_again(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let size = size(10, 0.0);
+    assert_eq!(lease(&*store, "a", size, 1, 8).await.granted, 8);
+    store.give_back(&key("a"), size, 3).await.unwrap();
+    assert_eq!(lease(&*store, "a", size, 1, 8).await.granted, 5);
+    store.give_back(&key("a"), size, 30).await.unwrap();
+    assert_eq!(lease(&*store, "a", size, 1, 80).await.granted, 10);
+    store.give_back(&key("never asked for"), size, 30).await.unwrap();
+    assert_eq!(lease(&*store, "never asked for", size, 1, 80).await.granted, 10);
+}
+
+/// Neither another owner of the tenant nor the same owner of another tenant.
+pub async fn a_bucket_is_its_owners_alone(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let size = size(10, 0.0);
+    assert_eq!(lease(&*store, "a", size, 1, 10).await.granted, 10);
+    for owner in ["A", "a ", "", "it's", "\u{1F600}"] {
+        assert_eq!(lease(&*store, owner, size, 1, 10).await.granted, 10, "{owner}");
+    }
+    let another = BucketKey {
+        tenant: TenantId::from_bytes([2; 16]),
+        ..key("a")
+    };
+    let wanted = Wanted { least: 1, most: 10 };
+    assert_eq!(store.lease(&another, size, wanted).await.unwrap().granted, 10);
+}
+
+/// What was in it stays, as far as it fits.
+pub async fn another_size_counts_from_now_on(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    assert_eq!(lease(&*store, "a", size(10, 0.0), 1, 2).await.granted, 2);
+    let smaller = lease(&*store, "a", size(5, 0.0), 1, 1).await;
+    assert_eq!((smaller.granted, smaller.left), (1, 4.0));
+    let larger = lease(&*store, "a", size(100, 0.0), 1, 1).await;
+    assert_eq!((larger.granted, larger.left), (1, 3.0));
+}
+
+/// Opening again refills nothing.
+pub async fn a_lease_is_there_after_reopening(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let size = size(10, 0.0);
+    assert_eq!(lease(&*store, "a", size, 1, 7).await.granted, 7);
+    drop(store);
+    let store = fixture.reopen().await;
+    assert_eq!(lease(&*store, "a", size, 1, 10).await.granted, 3);
+}
+
+/// However many ask at once, all of them together get what the bucket held and what it was refilled with.
+pub async fn all_together_never_get_more_than_there_is(fixture: &dyn Fixture) {
+    const CAPACITY: u32 = 50;
+    const REFILL: f64 = 400.0;
+    let store = fixture.open().await;
+    let begin = Instant::now();
+    let leasers = (0..8).map(|number| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let mut granted = 0;
+            while begin.elapsed() < Duration::from_millis(500) {
+                let most = 1 + number % 4;
+                let lent = lease(&*store, "shared", size(CAPACITY, REFILL), 1, most).await;
+                granted += lent.granted;
+                if lent.granted == most && number == 7 {
+                    store
+                        .give_back(&key("shared"), size(CAPACITY, REFILL), 1)
+                        .await
+                        .unwrap();
+                    granted -= 1;
+                }
+            }
+            granted
+        })
+    });
+    let mut granted = 0;
+    for leaser in leasers.collect::<Vec<_>>() {
+        granted += leaser.await.unwrap();
+    }
+    // The clock of a store may count in milliseconds.
+    let most = f64::from(CAPACITY) + REFILL * (begin.elapsed().as_secs_f64() + 0.001);
+    assert!(f64::from(granted) <= most, "{granted} of {most}");
+    assert!(granted > CAPACITY, "{granted}: nothing was refilled");
+}
+
+/// A full bucket can go, and is as full as before; one that is not stays.
+pub async fn only_full_buckets_are_forgotten(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let slow = size(10, 0.0);
+    let fast = size(10, 1_000.0);
+    assert_eq!(lease(&*store, "slow", slow, 1, 7).await.granted, 7);
+    for owner in ["b", "c", "d"] {
+        assert_eq!(lease(&*store, owner, fast, 1, 10).await.granted, 10);
+    }
+    assert_eq!(lease(&*store, "untouched", slow, 11, 20).await.granted, 0);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(store.forget_full().await.unwrap(), 4);
+    assert_eq!(store.forget_full().await.unwrap(), 0);
+    assert_eq!(lease(&*store, "slow", slow, 1, 10).await.granted, 3);
+    assert_eq!(lease(&*store, "b", fast, 1, 100).await.granted, 10);
+}
