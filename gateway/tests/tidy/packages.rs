@@ -4,7 +4,7 @@ use crate::tree::{none, text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each package, its folder, and its floor: it may depend on lower floors only.
-const FLOORS: [(&str, &str, u32); 9] = [
+const FLOORS: [(&str, &str, u32); 10] = [
     ("canon", "crates/canon", 0),
     ("ledger", "crates/ledger", 1),
     ("model", "crates/model", 1),
@@ -12,6 +12,7 @@ const FLOORS: [(&str, &str, u32); 9] = [
     ("store", "crates/store", 2),
     ("engine", "crates/engine", 3),
     ("store-sqlite", "crates/store-sqlite", 3),
+    ("store-postgres", "crates/store-postgres", 3),
     ("gateway", "gateway", 4),
     ("benches", "benches", 5),
 ];
@@ -26,10 +27,13 @@ const KEEPERS: [(&str, &[&str]); 12] = [
     ("clap", &["gateway", "benches"]),
     ("jsonschema", &["policy"]),
     ("prometheus-client", &["gateway"]),
-    ("sqlx", &["store-sqlite"]),
-    ("tokio", &["store", "store-sqlite", "gateway", "benches"]),
+    ("sqlx", &["store-sqlite", "store-postgres"]),
+    (
+        "tokio",
+        &["store", "store-sqlite", "store-postgres", "gateway", "benches"],
+    ),
     ("tower", &["gateway", "benches"]),
-    ("tracing", &["store-sqlite", "gateway"]),
+    ("tracing", &["store-sqlite", "store-postgres", "gateway"]),
 ];
 
 /// The names in those sections of a manifest that end like this.

@@ -10,6 +10,22 @@ const DECISION_LINES_MAX: usize = 60;
 #[test]
 fn migrations_are_numbered_without_gaps() {
     check_numbers("migrations/sqlite", "_", ".sql");
+    check_numbers("migrations/postgres", "_", ".sql");
+}
+
+#[test]
+fn migrations_are_in_pairs() {
+    let names = |folder: &str| -> Vec<_> {
+        let paths = files(folder).into_iter();
+        paths
+            .filter_map(|path| path.rsplit_once('/').map(|(_, name)| name.to_owned()))
+            .collect()
+    };
+    assert_eq!(
+        names("migrations/sqlite"),
+        names("migrations/postgres"),
+        "migrations: give each step of one store its pair in the other, under the same name"
+    );
 }
 
 #[test]

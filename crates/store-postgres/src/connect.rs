@@ -1,0 +1,136 @@
+//! How each kind of connection is set up: those that write, those that read, the listener, the one that migrates.
+//!
+//! Every setting that durability or boundedness rests on is set here and nowhere else, and explicitly: what the server, the
+//! database or the role have as their default must not weaken a promise. The settings travel with the start of a
+//! connection, so they cost no round trip, and they take precedence over those of the URL.
+
+use crate::connections::Connections;
+use sqlx::ConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a connection may take to be made, TLS and password included.
+pub(crate) const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
+/// Turns at once in this process. Each has a connection; whoever has none yet waits in memory and not in the server.
+const TURNS_MAX: usize = 8;
+/// Leases of tokens at once in this process. They have connections of their own: a lease must not wait behind a commit that
+/// waits for another gateway.
+const LEASES_MAX: usize = 4;
+/// Readers at once. They share the server with the commits of all gateways.
+const READERS_MAX: usize = 6;
+/// Loads at once: who starts or catches up, and who looks whether it has to.
+const LOADS_MAX: usize = 2;
+/// How long whoever wants a connection waits for one.
+pub(crate) const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(5);
+/// What the program is called in `pg_stat_activity` unless the URL says otherwise.
+const NAME: &str = "countersign";
+
+/// A gateway that stops between the steps of a turn, by SIGSTOP or with its network gone, holds up the tenants of
+/// its batch for no longer than this: then the server ends its transaction.
+const IDLE_IN_TURN_MAX: &str = "2s";
+/// How long a turn waits for another one with the same tenants: longer than a gateway that has stopped is waited for, so
+/// that the others go on without an error.
+const LOCK_WAIT_MAX: &str = "3s";
+/// How long any statement of a turn may run. It does not bound the wait for the disk or a standby in COMMIT: the server stops
+/// the clock before that, as it must, because there is no way back from there.
+const WRITE_TIME_MAX: &str = "5s";
+/// The same as seen from here, where the server may be out of reach and not only slow. It bounds COMMIT too.
+const WRITE_WAIT_MAX: Duration = Duration::from_secs(6);
+/// How long a read may run.
+const READ_TIME_MAX: &str = "10s";
+/// The same as seen from here.
+pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(11);
+/// How long a load may run: all nouns of all tenants are a lot, and without them a gateway cannot start.
+const LOAD_TIME_MAX: &str = "120s";
+/// The same as seen from here.
+const LOAD_WAIT_MAX: Duration = Duration::from_secs(121);
+/// How long a step of a migration may run, and how long one waits for a gateway that is migrating already.
+const MIGRATION_TIME_MAX: &str = "10min";
+
+/// What all connections have in common. The server looks after clients that have gone without a word, because it is
+/// their transactions that hold locks: it asks after 5 quiet seconds and gives them up after 15.
+fn common(base: &PgConnectOptions) -> PgConnectOptions {
+    let named = match base.get_application_name() {
+        Some(_) => base.clone(),
+        None => base.clone().application_name(NAME),
+    };
+    named
+        .options([
+            ("tcp_keepalives_idle", "5"),
+            ("tcp_keepalives_interval", "5"),
+            ("tcp_keepalives_count", "2"),
+            // Compiling a statement takes longer than running any of ours.
+            ("jit", "off"),
+        ])
+        // The log of the gateway has one line for what went wrong; statements, slow ones too, are not it.
+        .disable_statement_logging()
+}
+
+/// The connections that turns are taken on.
+pub(crate) fn turns(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(writer(base), TURNS_MAX, WRITE_WAIT_MAX)
+}
+
+/// The connections that tokens are lent on.
+pub(crate) fn leases(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(writer(base), LEASES_MAX, WRITE_WAIT_MAX)
+}
+
+/// The connections that records are read on.
+pub(crate) fn readers(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(reader(base, READ_TIME_MAX), READERS_MAX, READ_WAIT_MAX)
+}
+
+/// The connections that directories are loaded on.
+pub(crate) fn loads(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(reader(base, LOAD_TIME_MAX), LOADS_MAX, LOAD_WAIT_MAX)
+}
+
+fn writer(base: &PgConnectOptions) -> PgConnectOptions {
+    common(base).options([
+        // INVARIANT: an `Ok` from COMMIT means that the write-ahead log is on the disk, and on the standby's where the server
+        // has a synchronous one.
+        ("synchronous_commit", "on"),
+        ("statement_timeout", WRITE_TIME_MAX),
+        ("lock_timeout", LOCK_WAIT_MAX),
+        ("idle_in_transaction_session_timeout", IDLE_IN_TURN_MAX),
+        // A commit is planned once a connection and not with every batch: planning takes longer than running it.
+        ("plan_cache_mode", "force_generic_plan"),
+        // Everything that a turn looks up, it looks up by key. Without this a plan that was made while a table was small
+        // would go on reading all of it when it has grown.
+        ("enable_seqscan", "off"),
+    ])
+}
+
+fn reader(base: &PgConnectOptions, time_max: &str) -> PgConnectOptions {
+    common(base).options([
+        ("default_transaction_read_only", "on"),
+        ("statement_timeout", time_max),
+    ])
+}
+
+/// The one connection that is told of changes.
+pub(crate) fn listener(base: &PgConnectOptions) -> PgPool {
+    pool(1).connect_lazy_with(common(base))
+}
+
+/// The one connection that looks at the schema and brings it up to date.
+pub(crate) fn migrator(base: &PgConnectOptions) -> PgConnectOptions {
+    common(base).options([
+        ("synchronous_commit", "on"),
+        ("statement_timeout", MIGRATION_TIME_MAX),
+        ("lock_timeout", MIGRATION_TIME_MAX),
+    ])
+}
+
+/// A pool of so many connections.
+pub(crate) fn pool(connections_max: u32) -> PgPoolOptions {
+    PgPoolOptions::new()
+        .max_connections(connections_max)
+        .acquire_timeout(CONNECTION_WAIT_MAX)
+        // With either of these the pool starts a task that counts idle connections, and that count can run below zero while
+        // one is handed back: the task then never ends and keeps a core busy. A few idle connections do no harm.
+        .idle_timeout(None)
+        .max_lifetime(None)
+}

@@ -1,0 +1,283 @@
+//! Connections: lent one at a time, and only ever lent again when they are known to be clean.
+//!
+//! This is not the pool of the driver, for four reasons. A connection whose transaction is open must never be lent to the
+//! next one, whatever becomes of whoever held it; the driver's pool does not look. It asks every connection that comes back
+//! whether it is well, which is a round trip a commit, and waits without a limit for the answer of a server that is out of
+//! reach. And it waits for a server that is away, where a caller is better told at once.
+
+use crate::connect::{CONNECT_TIME_MAX, CONNECTION_WAIT_MAX};
+use crate::unavailable;
+use sqlx::postgres::{
+    PgArguments, PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity, Postgres,
+};
+use sqlx::query::Map;
+use sqlx::{ConnectOptions, Connection};
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use store::StoreError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// How long undoing may take before the connection is given up instead, which undoes just as well.
+const ROLLBACK_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotLent {
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// All are in use, and none came back in time.
+    #[error("all connections are in use")]
+    AllInUse,
+    /// The server did not take another one in time.
+    #[error("the server did not answer in time")]
+    TimedOut,
+    /// The server did not take another one.
+    #[error("the server cannot be reached")]
+    Connect(#[source] sqlx::Error),
+}
+
+/// So many connections at most, made when they are needed and kept.
+pub(crate) struct Connections {
+    options: PgConnectOptions,
+    permits: Arc<Semaphore>,
+    most: usize,
+    /// How long a statement is waited for.
+    time_max: Duration,
+    /// Last in, first out: what was used last is the likeliest to be alive, and has its plans made. Locked for a push or a pop
+    /// only. None when closed.
+    idle: Mutex<Option<Vec<PgConnection>>>,
+}
+
+impl Connections {
+    pub(crate) fn new(options: PgConnectOptions, most: usize, time_max: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            options,
+            permits: Arc::new(Semaphore::new(most)),
+            most,
+            time_max,
+            idle: Mutex::new(Some(Vec::new())),
+        })
+    }
+
+    /// Lends a connection: one that was used before, if there is one.
+    pub(crate) async fn lend(self: &Arc<Self>) -> Result<Lent, NotLent> {
+        let permit = timeout(CONNECTION_WAIT_MAX, Arc::clone(&self.permits).acquire_owned()).await;
+        let permit = permit
+            .map_err(|_| NotLent::AllInUse)?
+            .map_err(|_| NotLent::Closed)?;
+        let idle = self.with_idle(Vec::pop).ok_or(NotLent::Closed)?;
+        let is_new = idle.is_none();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        Ok(Lent {
+            connection: Some(connection),
+            is_new,
+            state: State::Clean,
+            home: Arc::clone(self),
+            permit: Some(permit),
+        })
+    }
+
+    /// The rows that a query gives which changes nothing. It is made anew if it has to be asked again.
+    pub(crate) async fn read<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send>(
+        self: &Arc<Self>,
+        query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,
+    ) -> Result<Vec<O>, StoreError> {
+        let mut lent = self.lend().await.map_err(unavailable)?;
+        loop {
+            let rows = in_time(
+                lent.time_max(),
+                query().fetch_all(lent.start().map_err(unavailable)?),
+            )
+            .await;
+            match lent.settle_clean(rows) {
+                Ok(rows) => return Ok(rows),
+                Err(error) if lent.replace(&error).await.map_err(unavailable)? => {}
+                Err(error) => return Err(unavailable(error)),
+            }
+        }
+    }
+
+    /// Makes a connection that is not counted and not kept.
+    pub(crate) async fn connect(&self) -> Result<PgConnection, NotLent> {
+        match timeout(CONNECT_TIME_MAX, self.options.connect()).await {
+            Ok(connected) => connected.map_err(NotLent::Connect),
+            Err(_) => Err(NotLent::TimedOut),
+        }
+    }
+
+    /// Waits for what is lent, then closes all. What is asked for afterwards is refused.
+    pub(crate) async fn close(&self) {
+        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
+        let _all = timeout(CONNECTION_WAIT_MAX, self.permits.acquire_many(all)).await;
+        self.permits.close();
+        let idle = self.lock().take();
+        for connection in idle.into_iter().flatten() {
+            // Whether the server heard the good-bye does not matter.
+            drop(timeout(ROLLBACK_TIME_MAX, connection.close()).await);
+        }
+    }
+
+    /// Forgets the idle connections: one of them turned out to be dead, and the server that closed it has closed all.
+    fn forget_idle(&self) {
+        drop(self.with_idle(std::mem::take));
+    }
+
+    fn with_idle<T>(&self, look: impl FnOnce(&mut Vec<PgConnection>) -> T) -> Option<T> {
+        self.lock().as_mut().map(look)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<PgConnection>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a connection that is lent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing is open: it can be lent again.
+    Clean,
+    /// A transaction is open and no statement is running: it can be lent again after ROLLBACK.
+    InTransaction,
+    /// A statement was sent and its end was not seen: nobody knows. It is closed.
+    Busy,
+}
+
+/// A connection, until it is dropped. Whoever drops it in the middle of something leaves neither transaction nor lock behind.
+pub(crate) struct Lent {
+    /// None only while it is being dropped or replaced.
+    connection: Option<PgConnection>,
+    /// Whether it was made for this.
+    is_new: bool,
+    state: State,
+    home: Arc<Connections>,
+    /// Given back with the connection.
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Lent {
+    /// The connection, to run a statement on. Until [`settle`](Self::settle) says how it ended, it counts as broken off.
+    pub(crate) fn start(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
+        self.state = State::Busy;
+        self.connection.as_mut().ok_or(sqlx::Error::PoolClosed)
+    }
+
+    /// Notes how a statement ended that was to leave a transaction open.
+    pub(crate) fn settle<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        // An error of the statement leaves the transaction open, as one that can only be rolled back. After any other error,
+        // of the network or FATAL, the connection is not to be trusted.
+        let is_open = outcome
+            .as_ref()
+            .err()
+            .is_none_or(|error| severity(error) == Some(PgSeverity::Error));
+        if is_open {
+            self.state = State::InTransaction;
+        }
+        outcome
+    }
+
+    /// Notes how a statement ended that was to leave nothing open.
+    pub(crate) fn settle_clean<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        if outcome.is_ok() {
+            self.state = State::Clean;
+        }
+        outcome
+    }
+
+    /// After the first statement failed on a connection that was used before: whether it is worth another try on a new one. The
+    /// server may have been restarted since, and nothing has happened yet.
+    pub(crate) async fn replace(&mut self, error: &sqlx::Error) -> Result<bool, NotLent> {
+        if self.is_new || severity(error) == Some(PgSeverity::Error) {
+            return Ok(false);
+        }
+        self.home.forget_idle();
+        self.connection = None;
+        self.connection = Some(self.home.connect().await?);
+        self.is_new = true;
+        self.state = State::Clean;
+        Ok(true)
+    }
+
+    /// Undoes what was done, and returns when the locks are given back or the connection is closed.
+    pub(crate) async fn roll_back(&mut self) {
+        if self.state == State::InTransaction {
+            let connection = self.connection.as_mut();
+            self.state = if let Some(connection) = connection {
+                roll_back(connection).await
+            } else {
+                State::Busy
+            };
+        }
+        if self.state == State::Busy {
+            self.connection = None;
+        }
+    }
+
+    /// How long a statement on it is waited for.
+    pub(crate) fn time_max(&self) -> Duration {
+        self.home.time_max
+    }
+
+    /// Where it belongs.
+    pub(crate) const fn home(&self) -> &Arc<Connections> {
+        &self.home
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        match self.state {
+            State::Clean => keep(&self.home, connection),
+            // Closing it ends the transaction too: the server notices at the latest when the statement ends.
+            State::Busy => drop(connection),
+            State::InTransaction => {
+                // Without a runtime, as when a program ends, the connection is closed, which undoes as well.
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    let (home, permit) = (Arc::clone(&self.home), self.permit.take());
+                    runtime.spawn(async move {
+                        if roll_back(&mut connection).await == State::Clean {
+                            keep(&home, connection);
+                        }
+                        drop(permit);
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn keep(home: &Connections, connection: PgConnection) {
+    home.with_idle(|idle| idle.push(connection));
+}
+
+async fn roll_back(connection: &mut PgConnection) -> State {
+    let done = timeout(ROLLBACK_TIME_MAX, sqlx::raw_sql("ROLLBACK").execute(connection)).await;
+    if matches!(done, Ok(Ok(_))) {
+        State::Clean
+    } else {
+        State::Busy
+    }
+}
+
+/// Waits for a statement, but not for ever. One that was not waited for has to count as broken off.
+pub(crate) async fn in_time<T>(
+    time_max: Duration,
+    statement: impl Future<Output = Result<T, sqlx::Error>> + Send,
+) -> Result<T, sqlx::Error> {
+    let too_slow = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+    timeout(time_max, statement).await.unwrap_or_else(too_slow)
+}
+
+/// How bad an error is that the server sent; none if it sent none.
+pub(crate) fn severity(error: &sqlx::Error) -> Option<PgSeverity> {
+    let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
+    Some(error.severity())
+}

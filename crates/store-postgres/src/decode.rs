@@ -1,0 +1,90 @@
+//! From columns to the types they were written from. A value that no version of this program wrote is an error that
+//! says which row it stands in; nothing is guessed.
+
+use canon::Digest;
+use model::{Name, ReasonCode, TenantId};
+use sqlx::types::Uuid;
+use store::StoreError;
+
+/// Which row a value stands in: for the error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) table: &'static str,
+    pub(crate) tenant: TenantId,
+    /// The `seq` of its entry; none in a table of tenants or nouns.
+    pub(crate) seq: Option<i64>,
+}
+
+/// A tenant's id, as it stands in a column.
+pub(crate) const fn uuid(tenant: TenantId) -> Uuid {
+    Uuid::from_bytes(*tenant.as_bytes())
+}
+
+impl Row {
+    /// The error for a column of this row.
+    pub(crate) fn corrupt(self, column: &str, why: &str) -> StoreError {
+        let Self { table, tenant, seq } = self;
+        let entry = seq.map_or_else(String::new, |seq| format!("entry {seq} of "));
+        StoreError::Corrupt {
+            what: format!("`{column}` of {entry}{tenant} in `{table}` {why}"),
+        }
+    }
+
+    pub(crate) fn digest(self, column: &str, bytes: &[u8]) -> Result<Digest, StoreError> {
+        let bytes = bytes
+            .try_into()
+            .map_err(|_| self.corrupt(column, "is not 32 bytes"))?;
+        Ok(Digest::from_bytes(bytes))
+    }
+
+    pub(crate) fn name(self, column: &str, text: &str) -> Result<Name, StoreError> {
+        Name::new(text).map_err(|error| self.corrupt(column, &format!("is no name: {error}")))
+    }
+
+    pub(crate) fn reason(self, text: &str) -> Result<ReasonCode, StoreError> {
+        let found = ReasonCode::ALL.iter().find(|code| code.as_str() == text);
+        found
+            .copied()
+            .ok_or_else(|| self.corrupt("reason", "is no reason code that this program knows"))
+    }
+
+    pub(crate) fn unsigned(self, column: &str, number: i64) -> Result<u64, StoreError> {
+        number.try_into().map_err(|_| self.corrupt(column, "is negative"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: Row = Row {
+        table: "decisions",
+        tenant: TenantId::SYSTEM,
+        seq: Some(7),
+    };
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        for code in ReasonCode::ALL {
+            assert_eq!(ROW.reason(code.as_str()).unwrap(), *code);
+        }
+        assert_eq!(ROW.digest("hash", &[4; 32]).unwrap(), Digest::from_bytes([4; 32]));
+        assert_eq!(ROW.name("tool", "github").unwrap().as_str(), "github");
+        assert_eq!(ROW.unsigned("seq", 3).unwrap(), 3);
+    }
+
+    #[test]
+    fn what_was_never_written_is_named_with_its_row() {
+        let errors = [
+            ROW.digest("hash", &[]).map(drop),
+            ROW.name("tool", "a\u{0}b").map(drop),
+            ROW.reason("because").map(drop),
+            ROW.unsigned("seq", -1).map(drop),
+        ];
+        for error in errors {
+            let message = error.unwrap_err().to_string();
+            let place = "of entry 7 of tnt_00000000000000000000000000 in `decisions`";
+            assert!(message.contains(place), "{message}");
+        }
+    }
+}

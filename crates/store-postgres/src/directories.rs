@@ -1,0 +1,115 @@
+//! Loading what the snapshot is made from, and hearing of what others have changed.
+
+use crate::PostgresStore;
+use crate::decode::{self, uuid};
+use async_trait::async_trait;
+use ledger::Head;
+use model::{Noun, NounKind, TenantId, Timestamp};
+use sqlx::types::Uuid;
+use store::{Directories, Place, StoreError, StoredTenant};
+
+/// A tenant, and one of its nouns if it has any.
+struct Row {
+    tenant_id: Uuid,
+    head_seq: i64,
+    head_hash: Vec<u8>,
+    head_at: i64,
+    revision: i64,
+    kind: Option<String>,
+    value: Option<String>,
+}
+
+#[async_trait]
+impl Directories for PostgresStore {
+    async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError> {
+        let only: Option<Vec<_>> = only.map(|only| only.iter().map(|tenant| uuid(*tenant)).collect());
+        // One statement sees the state after one commit: heads and nouns cannot be of different times.
+        let query = || {
+            sqlx::query_as!(
+                Row,
+                r#"SELECT
+                   tenants.tenant_id,
+                   tenants.head_seq,
+                   tenants.head_hash,
+                   tenants.head_at,
+                   tenants.revision,
+                   directory.kind AS "kind?",
+                   directory.value AS "value?"
+               FROM tenants
+               LEFT JOIN directory ON directory.tenant_id = tenants.tenant_id
+               WHERE $1::uuid[] IS NULL
+                  OR tenants.tenant_id = ANY ($1)
+               ORDER BY tenants.tenant_id"#,
+                only.as_deref(),
+            )
+        };
+        let rows = self.loads.read(query).await?;
+        let mut tenants: Vec<StoredTenant> = Vec::new();
+        for row in rows {
+            let id = TenantId::from_bytes(row.tenant_id.into_bytes());
+            if tenants.last().is_none_or(|last| last.tenant != id) {
+                tenants.push(tenant(id, &row)?);
+            }
+            if let (Some(tenant), Some(noun)) = (tenants.last_mut(), noun(id, row)?) {
+                tenant.nouns.push(noun);
+            }
+        }
+        Ok(tenants)
+    }
+
+    async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        let query = || sqlx::query!("SELECT tenant_id, revision FROM tenants");
+        let rows = self.loads.read(query).await?;
+        let decoded = rows.into_iter().map(|row| {
+            let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
+            Ok((tenant, of_tenant(tenant).unsigned("revision", row.revision)?))
+        });
+        decoded.collect()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn changed(&self) -> Result<(), StoreError> {
+        self.listener.changed().await
+    }
+}
+
+const fn of_tenant(tenant: TenantId) -> decode::Row {
+    decode::Row {
+        table: "tenants",
+        tenant,
+        seq: None,
+    }
+}
+
+fn tenant(id: TenantId, row: &Row) -> Result<StoredTenant, StoreError> {
+    let place = of_tenant(id);
+    Ok(StoredTenant {
+        tenant: id,
+        place: Place {
+            head: Head {
+                seq: place.unsigned("head_seq", row.head_seq)?,
+                hash: place.digest("head_hash", &row.head_hash)?,
+            },
+            at: Timestamp::from_millis(row.head_at),
+            revision: place.unsigned("revision", row.revision)?,
+        },
+        nouns: Vec::new(),
+    })
+}
+
+fn noun(tenant: TenantId, row: Row) -> Result<Option<Noun>, StoreError> {
+    let (Some(kind), Some(value)) = (row.kind, row.value) else {
+        return Ok(None);
+    };
+    let place = decode::Row {
+        table: "directory",
+        ..of_tenant(tenant)
+    };
+    let kind = NounKind::from_word(&kind).ok_or_else(|| place.corrupt("kind", "is no kind of noun"))?;
+    let noun = Noun::from_json(kind, &value)
+        .map_err(|error| place.corrupt("value", &format!("is not a {}: {error}", kind.as_str())))?;
+    Ok(Some(noun))
+}

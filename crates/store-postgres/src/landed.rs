@@ -1,0 +1,99 @@
+//! Finding out whether a batch is there after its COMMIT was sent and the answer was lost.
+//!
+//! The transaction may still be running: the server can be slower to commit than a new connection is to ask. So the
+//! question is asked under the lock that the lost transaction holds until its end.
+
+use crate::connections::{Connections, NotLent};
+use crate::decode::uuid;
+use canon::Digest;
+use model::TenantId;
+use std::time::Duration;
+use store::Batch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How long the answer is looked for: a little longer than the server lets a transaction idle whose client is gone, so that
+/// a COMMIT that never arrived is known to be none.
+const LOOK_TIME_MAX: Duration = Duration::from_millis(2_500);
+/// How long to wait before the server is tried again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// An entry of a batch: if it is there, the batch is, because a batch is there whole or not at all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mark {
+    tenant: TenantId,
+    seq: i64,
+    hash: Digest,
+}
+
+impl Mark {
+    /// The last entry of a batch.
+    pub(crate) fn of(batch: &Batch) -> Option<Self> {
+        let last = batch.entries.last()?;
+        Some(Self {
+            tenant: last.tenant,
+            seq: i64::try_from(last.seq).ok()?,
+            hash: last.hash,
+        })
+    }
+}
+
+/// Why one attempt to find out gave no answer. The next one may.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error(transparent)]
+    NotLent(#[from] NotLent),
+    #[error(transparent)]
+    Statement(#[from] sqlx::Error),
+}
+
+/// Whether the batch is there; none if the server does not say in time.
+pub(crate) async fn look(connections: &Connections, mark: Option<Mark>) -> Option<bool> {
+    let mark = mark?;
+    let end = Instant::now() + LOOK_TIME_MAX;
+    loop {
+        match timeout_at(end, is_there(connections, mark)).await {
+            Ok(Ok(answer)) => return Some(answer),
+            Ok(Err(error)) => tracing::debug!(%error, "what became of a commit is not known yet: {error}"),
+            Err(_) => return None,
+        }
+        timeout_at(end, sleep(PAUSE)).await.ok()?;
+    }
+}
+
+/// Asks on a connection of its own.
+async fn is_there(connections: &Connections, mark: Mark) -> Result<bool, NoAnswer> {
+    let mut connection = connections.connect().await?;
+    sqlx::raw_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        .execute(&mut connection)
+        .await?;
+    let zero = &Digest::ZERO.as_bytes()[..];
+    // Waits for whoever is moving this head or making this tenant. It changes nothing, and is rolled back.
+    sqlx::query!(
+        "INSERT INTO tenants AS tenant (tenant_id, head_seq, head_hash, head_at, revision)
+         VALUES ($1, 0, $2, 0, 0)
+         ON CONFLICT (tenant_id) DO UPDATE
+         SET revision = tenant.revision",
+        uuid(mark.tenant),
+        zero,
+    )
+    .execute(&mut connection)
+    .await?;
+    // A statement of its own: it sees what was committed while the one before waited.
+    let found = sqlx::query_scalar!(
+        r#"SELECT EXISTS (
+               SELECT
+               FROM audit_events
+               WHERE tenant_id = $1
+                 AND seq = $2
+                 AND hash = $3
+           ) AS "found!""#,
+        uuid(mark.tenant),
+        mark.seq,
+        &mark.hash.as_bytes()[..],
+    )
+    .fetch_one(&mut connection)
+    .await?;
+    // If this fails, closing the connection does the same.
+    drop(sqlx::raw_sql("ROLLBACK").execute(&mut connection).await);
+    Ok(found)
+}

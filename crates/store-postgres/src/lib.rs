@@ -1,0 +1,115 @@
+//! The storage promises kept on PostgreSQL, for any number of gateways over one database.
+//!
+//! - `address`, `open`, `connect`: from a URL to connections that are set up right;
+//! - `connections`: how they are lent and come back;
+//! - `turn`, `commit`, `insert`, `changes`, `landed`: a commit, from the lock to what became of it;
+//! - `listener`: what other gateways have changed;
+//! - `directories`, `records`, `search`, `buckets`: the other promises of [`store`], a file each;
+//! - `decode`: what stands in the columns.
+//!
+//! The schema is in `migrations/postgres`, with its reasons; why it is made like this is in
+//! `docs/decisions/0005-postgresql.md`. There is no leader here, no cache, no retry of a commit and no decision: whoever
+//! commits is told what happened and decides what to do about it.
+
+mod address;
+mod buckets;
+mod changes;
+mod commit;
+mod connect;
+mod connections;
+mod decode;
+mod directories;
+mod insert;
+mod landed;
+mod listener;
+mod open;
+mod records;
+mod search;
+mod turn;
+
+pub use open::OpenError;
+
+use address::Address;
+use async_trait::async_trait;
+use connections::Connections;
+use listener::Listener;
+use sqlx::types::Uuid;
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use store::{Store, StoreError};
+
+/// A ledger in a PostgreSQL database, which other gateways may be writing to at the same time.
+pub struct PostgresStore {
+    address: Address,
+    /// Which store this is: so that it knows its own announcements from those of others.
+    id: Uuid,
+    turns: Arc<Connections>,
+    leases: Arc<Connections>,
+    readers: Arc<Connections>,
+    loads: Arc<Connections>,
+    listener: Listener,
+}
+
+impl PostgresStore {
+    /// Opens the database that a URL such as `postgres://user:password@host:5432/countersign` names, and brings its
+    /// schema up to date. The database itself has to be there.
+    ///
+    /// `sslmode` behind the `?` says how the server is reached. `prefer`, which is what is meant without it, uses TLS where
+    /// the server has it and believes any certificate; `require` insists on TLS and believes any certificate; `verify-full`
+    /// insists on a certificate for that host from a known authority, or from the one in the file that `sslrootcert` names.
+    /// Over a network that others share only `verify-full` is safe: a password can be read or asked for by whoever stands in
+    /// between. A pooler between the two has to keep a connection for a session, because settings and announcements are a
+    /// session's.
+    pub async fn open(url: &str) -> Result<Self, OpenError> {
+        let address = Address::parse(url)?;
+        let id = open::prepare(&address).await?;
+        let options = &address.options;
+        Ok(Self {
+            id,
+            turns: connect::turns(options),
+            leases: connect::leases(options),
+            readers: connect::readers(options),
+            loads: connect::loads(options),
+            listener: Listener::new(connect::listener(options), id),
+            address,
+        })
+    }
+
+    /// Brings the schema of the database that a URL names up to date and closes it again, so that gateways can be run by a
+    /// role that may not change the schema.
+    pub async fn migrate(url: &str) -> Result<(), OpenError> {
+        open::prepare(&Address::parse(url)?).await.map(drop)
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn close(&self) {
+        self.listener.close().await;
+        self.turns.close().await;
+        self.leases.close().await;
+        self.readers.close().await;
+        self.loads.close().await;
+    }
+}
+
+/// The server and the database, and never the password.
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresStore({})", self.address)
+    }
+}
+
+/// Runs a read, but not for ever, even if the server is out of reach.
+async fn bounded<T>(read: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+    match tokio::time::timeout(connect::READ_WAIT_MAX, read).await {
+        Ok(outcome) => outcome,
+        Err(elapsed) => Err(StoreError::Unavailable(Box::new(elapsed))),
+    }
+}
+
+/// The database did not answer.
+fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Unavailable(Box::new(error))
+}

@@ -1,0 +1,309 @@
+//! From an address to a database that is ready: reachable, new enough, ours, and of this program's schema.
+//!
+//! Everything that can be wrong is said in words that name the server and the database and what to do, and never the password.
+//! Nothing is repaired.
+
+use crate::address::Address;
+use crate::connect::{self, CONNECT_TIME_MAX};
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::PgConnection;
+use sqlx::types::Uuid;
+use sqlx::{ConnectOptions, Connection};
+use tokio::time::timeout;
+
+/// The schema, a step a file.
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
+
+/// The oldest server that is tested with, as it writes its version.
+const SERVER_VERSION_MIN: u32 = 150_000;
+/// The only encoding in which every text can be kept.
+const ENCODING: &str = "UTF8";
+
+/// Why a database could not be opened. No message holds a password.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL does not say where the database is. It is not repeated, because a password may be in it.
+    #[error("the URL of the PostgreSQL database is not right: {expected}")]
+    Url {
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// Nobody answers there.
+    #[error(
+        "no PostgreSQL server answers at `{server}`: check the host, the port, `sslmode` and that it is running"
+    )]
+    Unreachable {
+        /// The host and the port, or the folder of the socket.
+        server: String,
+        /// What the network says.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The server did not finish answering.
+    #[error("the PostgreSQL server at `{server}` did not take the connection in time")]
+    TimedOut {
+        /// The host and the port, or the folder of the socket.
+        server: String,
+    },
+    /// The user or the password is wrong.
+    #[error("the PostgreSQL server at `{server}` does not let `{user}` in: check the user and the password")]
+    Refused {
+        /// The host and the port, or the folder of the socket.
+        server: String,
+        /// Who tried.
+        user: String,
+        /// What the server says.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The database has to be made by somebody who may.
+    #[error(
+        "there is no database `{database}` at `{server}`: make it first, with `CREATE DATABASE \"{database}\"`"
+    )]
+    NoDatabase {
+        /// The host and the port, or the folder of the socket.
+        server: String,
+        /// Its name.
+        database: String,
+    },
+    /// The server is older than any that this program is tested with.
+    #[error("the PostgreSQL server at `{server}` is version {found}: it takes 15 or newer")]
+    OldServer {
+        /// The host and the port, or the folder of the socket.
+        server: String,
+        /// Its version.
+        found: u32,
+    },
+    /// The database cannot keep every text.
+    #[error(
+        "the database `{database}` is encoded in {found}: make one with `ENCODING 'UTF8' TEMPLATE template0`"
+    )]
+    Encoding {
+        /// Where it is.
+        database: String,
+        /// Its encoding.
+        found: String,
+    },
+    /// The database belongs to another program.
+    #[error("`{database}` holds tables of another program: use a database of its own, or a schema")]
+    Foreign {
+        /// Where it is.
+        database: String,
+    },
+    /// A newer program has been at work here.
+    #[error(
+        "the database `{database}` has schema {found}, this program knows {known}: start a newer version of it"
+    )]
+    Newer {
+        /// Where it is.
+        database: String,
+        /// The version of its schema.
+        found: i64,
+        /// The newest version that this program knows.
+        known: i64,
+    },
+    /// The schema is not the one that the migrations of this program make.
+    #[error("the schema of `{database}` could not be brought up to date")]
+    Migrate {
+        /// Where it is.
+        database: String,
+        /// Which migration, and why.
+        #[source]
+        source: MigrateError,
+    },
+    /// The server did not do as it was asked.
+    #[error("the database `{database}` could not be opened")]
+    Database {
+        /// Where it is.
+        database: String,
+        /// What the server says.
+        #[source]
+        source: sqlx::Error,
+    },
+}
+
+/// What the schema of a database turns out to be.
+enum Schema {
+    /// Nothing is there yet, or an older step of ours.
+    Behind,
+    /// Exactly what this program makes.
+    UpToDate,
+}
+
+/// Checks the database and brings its schema up to date. Returns an id that no other store has.
+pub(crate) async fn prepare(address: &Address) -> Result<Uuid, OpenError> {
+    let mut connection = connect(address).await?;
+    let failed = |source| failed(address, source);
+    check_server(address, &mut connection).await?;
+    // A role that may not change the schema can still serve, if there is nothing to change.
+    if let Schema::Behind = schema(address, &mut connection).await? {
+        migrate(address).await?;
+    }
+    let id = sqlx::query_scalar!(r#"SELECT gen_random_uuid() AS "id!""#)
+        .fetch_one(&mut connection)
+        .await
+        .map_err(failed)?;
+    connection.close().await.map_err(failed)?;
+    Ok(id)
+}
+
+async fn connect(address: &Address) -> Result<PgConnection, OpenError> {
+    let options = connect::migrator(&address.options);
+    match timeout(CONNECT_TIME_MAX, options.connect()).await {
+        Ok(connected) => connected.map_err(|error| not_connected(address, error)),
+        Err(_) => Err(OpenError::TimedOut {
+            server: address.server(),
+        }),
+    }
+}
+
+fn not_connected(address: &Address, source: sqlx::Error) -> OpenError {
+    let server = address.server();
+    let code = source
+        .as_database_error()
+        .and_then(|error| Some(error.code()?.into_owned()));
+    match code.as_deref() {
+        // invalid_password, invalid_authorization_specification
+        Some("28P01" | "28000") => OpenError::Refused {
+            server,
+            user: address.user().to_owned(),
+            source,
+        },
+        // invalid_catalog_name
+        Some("3D000") => OpenError::NoDatabase {
+            server,
+            database: address.database().to_owned(),
+        },
+        Some(_) => failed(address, source),
+        None => OpenError::Unreachable { server, source },
+    }
+}
+
+fn failed(address: &Address, source: sqlx::Error) -> OpenError {
+    OpenError::Database {
+        database: address.to_string(),
+        source,
+    }
+}
+
+async fn check_server(address: &Address, connection: &mut PgConnection) -> Result<(), OpenError> {
+    let version = connection.server_version_num().unwrap_or(0);
+    if version < SERVER_VERSION_MIN {
+        return Err(OpenError::OldServer {
+            server: address.server(),
+            found: version / 10_000,
+        });
+    }
+    let settings = sqlx::query!(
+        r#"SELECT
+               current_setting('server_encoding') AS "encoding!",
+               current_setting('fsync') AS "fsync!""#
+    )
+    .fetch_one(connection)
+    .await
+    .map_err(|source| failed(address, source))?;
+    if settings.encoding != ENCODING {
+        return Err(OpenError::Encoding {
+            database: address.to_string(),
+            found: settings.encoding,
+        });
+    }
+    if settings.fsync != "on" {
+        tracing::warn!(
+            fsync = settings.fsync,
+            "the PostgreSQL server runs with fsync = {}: what it commits may not survive the loss of power",
+            settings.fsync
+        );
+    }
+    Ok(())
+}
+
+/// Looks at what is there, without changing anything.
+async fn schema(address: &Address, connection: &mut PgConnection) -> Result<Schema, OpenError> {
+    let failed = |source| failed(address, source);
+    // What an extension has brought along is nobody's ledger.
+    let tables = sqlx::query_scalar!(
+        r#"SELECT relname::text AS "name!"
+           FROM pg_class
+           WHERE relnamespace = current_schema()::regnamespace
+             AND relkind IN ('r', 'p', 'v', 'm', 'f')
+             AND NOT EXISTS (
+                 SELECT
+                 FROM pg_depend
+                 WHERE pg_depend.classid = 'pg_class'::regclass
+                   AND pg_depend.objid = pg_class.oid
+                   AND pg_depend.deptype = 'e'
+             )"#
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(failed)?;
+    let foreign = || OpenError::Foreign {
+        database: address.to_string(),
+    };
+    let is_kept = tables.iter().any(|table| *table == MIGRATIONS.table_name);
+    if !is_kept {
+        return if tables.is_empty() {
+            Ok(Schema::Behind)
+        } else {
+            Err(foreign())
+        };
+    }
+    let applied: Vec<(i64, String, Vec<u8>)> = sqlx::query_as(
+        "SELECT version, description, checksum FROM _sqlx_migrations WHERE success ORDER BY version",
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(failed)?;
+    let Some((_, first, _)) = applied.first() else {
+        // Another gateway is making it at this moment.
+        return if tables.len() == 1 {
+            Ok(Schema::Behind)
+        } else {
+            Err(foreign())
+        };
+    };
+    let ours: Vec<_> = MIGRATIONS.iter().collect();
+    if ours
+        .first()
+        .is_none_or(|migration| *migration.description != **first)
+    {
+        return Err(foreign());
+    }
+    let is_same = ours.len() == applied.len()
+        && ours.iter().zip(&applied).all(|(ours, (version, _, checksum))| {
+            ours.version == *version && ours.checksum[..] == checksum[..]
+        });
+    Ok(if is_same { Schema::UpToDate } else { Schema::Behind })
+}
+
+/// Runs the steps that are missing. Of several gateways that start at once, one does it and the others wait.
+async fn migrate(address: &Address) -> Result<(), OpenError> {
+    // A pool of one and not a connection, because the future of migrating a connection is not `Send`.
+    let one = connect::pool(1);
+    let one = one
+        .connect_with(connect::migrator(&address.options))
+        .await
+        .map_err(|source| failed(address, source))?;
+    let migrated = MIGRATIONS.run(&one).await;
+    // Closing it gives back the lock that a failed migration leaves behind.
+    one.close().await;
+    migrated.map_err(|error| explain(address, error))
+}
+
+fn explain(address: &Address, error: MigrateError) -> OpenError {
+    let known = MIGRATIONS
+        .iter()
+        .map(|migration| migration.version)
+        .max()
+        .unwrap_or(0);
+    let database = address.to_string();
+    match error {
+        MigrateError::VersionMissing(found) if found > known => OpenError::Newer {
+            database,
+            found,
+            known,
+        },
+        source => OpenError::Migrate { database, source },
+    }
+}

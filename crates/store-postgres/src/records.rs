@@ -1,0 +1,285 @@
+//! Reading back what was recorded: entries, decisions, receipts.
+
+use crate::decode::{Row, uuid};
+use crate::{PostgresStore, bounded, search};
+use async_trait::async_trait;
+use ledger::Head;
+use model::{AgentId, DecisionId, TenantId, Timestamp};
+use sqlx::types::Uuid;
+use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
+
+/// A row of `decisions` with what its entry adds.
+pub(crate) struct DecisionColumns {
+    pub(crate) seq: i64,
+    pub(crate) id: Uuid,
+    pub(crate) agent: Uuid,
+    pub(crate) tool: String,
+    pub(crate) action: String,
+    pub(crate) reason: String,
+    pub(crate) run_id: Option<String>,
+    pub(crate) ask: Option<Vec<u8>>,
+    pub(crate) at: i64,
+    pub(crate) hash: Vec<u8>,
+    pub(crate) body: String,
+}
+
+impl DecisionColumns {
+    pub(crate) fn decode(self, tenant: TenantId) -> Result<StoredDecision, StoreError> {
+        let row = Row {
+            table: "decisions",
+            tenant,
+            seq: Some(self.seq),
+        };
+        Ok(StoredDecision {
+            seq: row.unsigned("seq", self.seq)?,
+            id: DecisionId::from_bytes(self.id.into_bytes()),
+            at: Timestamp::from_millis(self.at),
+            agent: AgentId::from_bytes(self.agent.into_bytes()),
+            tool: row.name("tool", &self.tool)?,
+            action: row.name("action", &self.action)?,
+            reason: row.reason(&self.reason)?,
+            run_id: self.run_id.map(|text| row.name("run_id", &text)).transpose()?,
+            ask: self.ask.map(|bytes| row.digest("ask", &bytes)).transpose()?,
+            hash: row.digest("hash", &self.hash)?,
+            body: self.body,
+        })
+    }
+}
+
+/// A `seq` as it can be compared with a column. One beyond the last possible finds nothing, as it should.
+fn from(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}
+
+#[async_trait]
+impl Records for PostgresStore {
+    async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
+        bounded(self.read_head(tenant)).await
+    }
+
+    async fn entries(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        bounded(self.read_entries(tenant, from_seq, limit)).await
+    }
+
+    async fn decision(&self, tenant: TenantId, id: DecisionId) -> Result<Option<StoredDecision>, StoreError> {
+        bounded(self.read_decision(tenant, id)).await
+    }
+
+    async fn decisions(
+        &self,
+        tenant: TenantId,
+        filter: &DecisionFilter,
+        before_seq: Option<u64>,
+        limit: u32,
+    ) -> Result<Vec<StoredDecision>, StoreError> {
+        bounded(search::decisions(
+            &self.readers,
+            tenant,
+            filter,
+            before_seq,
+            limit,
+        ))
+        .await
+    }
+
+    async fn receipts(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
+        bounded(self.read_receipts(tenant, from_seq, limit)).await
+    }
+
+    async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
+        bounded(self.read_receipt(tenant, id)).await
+    }
+
+    async fn size_bytes(&self) -> Result<u64, StoreError> {
+        bounded(self.read_size()).await
+    }
+}
+
+impl PostgresStore {
+    async fn read_head(&self, tenant: TenantId) -> Result<Head, StoreError> {
+        let query = || {
+            sqlx::query!(
+                "SELECT head_seq, head_hash
+             FROM tenants
+             WHERE tenant_id = $1",
+                uuid(tenant),
+            )
+        };
+        let Some(row) = self.readers.read(query).await?.pop() else {
+            return Ok(Head::GENESIS);
+        };
+        let place = Row {
+            table: "tenants",
+            tenant,
+            seq: None,
+        };
+        Ok(Head {
+            seq: place.unsigned("head_seq", row.head_seq)?,
+            hash: place.digest("head_hash", &row.head_hash)?,
+        })
+    }
+
+    async fn read_entries(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<StoredEntry>, StoreError> {
+        let query = || {
+            sqlx::query!(
+                "SELECT seq, kind, at, prev, hash, body
+             FROM audit_events
+             WHERE tenant_id = $1
+               AND seq >= $2
+             ORDER BY seq
+             LIMIT $3",
+                uuid(tenant),
+                from(from_seq),
+                i64::from(limit),
+            )
+        };
+        let rows = self.readers.read(query).await?;
+        let decoded = rows.into_iter().map(|row| {
+            let place = Row {
+                table: "audit_events",
+                tenant,
+                seq: Some(row.seq),
+            };
+            Ok(StoredEntry {
+                seq: place.unsigned("seq", row.seq)?,
+                kind: row.kind,
+                at: Timestamp::from_millis(row.at),
+                prev: place.digest("prev", &row.prev)?,
+                hash: place.digest("hash", &row.hash)?,
+                body: row.body,
+            })
+        });
+        decoded.collect()
+    }
+
+    async fn read_decision(
+        &self,
+        tenant: TenantId,
+        id: DecisionId,
+    ) -> Result<Option<StoredDecision>, StoreError> {
+        let query = || {
+            sqlx::query_as!(
+                DecisionColumns,
+                "SELECT
+                 decisions.seq,
+                 decisions.id,
+                 decisions.agent,
+                 decisions.tool,
+                 decisions.action,
+                 decisions.reason,
+                 decisions.run_id,
+                 decisions.ask,
+                 audit_events.at,
+                 audit_events.hash,
+                 audit_events.body
+             FROM decisions
+             JOIN audit_events
+                 ON audit_events.tenant_id = decisions.tenant_id
+                AND audit_events.seq = decisions.seq
+             WHERE decisions.tenant_id = $1
+               AND decisions.id = $2",
+                uuid(tenant),
+                Uuid::from_bytes(*id.as_bytes()),
+            )
+        };
+        let row = self.readers.read(query).await?.pop();
+        row.map(|row| row.decode(tenant)).transpose()
+    }
+
+    async fn read_receipts(
+        &self,
+        tenant: TenantId,
+        from_seq: u64,
+        limit: u32,
+    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
+        let query = || {
+            sqlx::query!(
+                "SELECT
+                 decisions.seq,
+                 decisions.id,
+                 decisions.agent,
+                 decisions.tool,
+                 decisions.action,
+                 decisions.reason,
+                 decisions.run_id,
+                 decisions.ask,
+                 audit_events.at,
+                 audit_events.hash,
+                 audit_events.body,
+                 receipts.bytes
+             FROM decisions
+             JOIN audit_events
+                 ON audit_events.tenant_id = decisions.tenant_id
+                AND audit_events.seq = decisions.seq
+             JOIN receipts
+                 ON receipts.tenant_id = decisions.tenant_id
+                AND receipts.seq = decisions.seq
+             WHERE decisions.tenant_id = $1
+               AND decisions.seq >= $2
+             ORDER BY decisions.seq
+             LIMIT $3",
+                uuid(tenant),
+                from(from_seq),
+                i64::from(limit),
+            )
+        };
+        let rows = self.readers.read(query).await?;
+        let decoded = rows.into_iter().map(|row| {
+            let decision = DecisionColumns {
+                seq: row.seq,
+                id: row.id,
+                agent: row.agent,
+                tool: row.tool,
+                action: row.action,
+                reason: row.reason,
+                run_id: row.run_id,
+                ask: row.ask,
+                at: row.at,
+                hash: row.hash,
+                body: row.body,
+            };
+            Ok((decision.decode(tenant)?, row.bytes))
+        });
+        decoded.collect()
+    }
+
+    async fn read_receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
+        let query = || {
+            sqlx::query!(
+                "SELECT receipts.bytes
+             FROM decisions
+             JOIN receipts
+                 ON receipts.tenant_id = decisions.tenant_id
+                AND receipts.seq = decisions.seq
+             WHERE decisions.tenant_id = $1
+               AND decisions.id = $2",
+                uuid(tenant),
+                Uuid::from_bytes(*id.as_bytes()),
+            )
+        };
+        let row = self.readers.read(query).await?.pop();
+        Ok(row.map(|row| row.bytes))
+    }
+
+    /// What the files of the database hold, indexes and all.
+    async fn read_size(&self) -> Result<u64, StoreError> {
+        let query = || sqlx::query!(r#"SELECT pg_database_size(current_database()) AS "bytes!""#);
+        let row = self.readers.read(query).await?.pop();
+        Ok(row.and_then(|row| u64::try_from(row.bytes).ok()).unwrap_or(0))
+    }
+}

@@ -1,0 +1,225 @@
+//! The turn to write: a transaction that holds the rows of its tenants from its first round trip to its last.
+//!
+//! The rows of `tenants` are the locks. They are taken in the order of the ids, so that no two turns ever wait for each
+//! other; there is nobody who hands out turns but the server. A turn that is dropped is rolled back, and one whose process
+//! is gone is rolled back by the server.
+
+use crate::commit::Work;
+use crate::connections::{Lent, in_time};
+use crate::decode::{Row, uuid};
+use crate::{PostgresStore, unavailable};
+use async_trait::async_trait;
+use ledger::Head;
+use model::{AgentId, DecisionId, TenantId, Timestamp};
+use sqlx::postgres::PgRow;
+use sqlx::types::Uuid;
+use sqlx::{AssertSqlSafe, Row as _};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use store::{Batch, CommitError, FoundRequest, Journal, Place, RequestKey, StoreError, Turn};
+
+/// Begins a transaction in which every statement sees what was committed before it, and that may write: whatever the
+/// database has as its default.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
+#[async_trait]
+impl Journal for PostgresStore {
+    async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError> {
+        let mut lent = self.turns.lend().await.map_err(unavailable)?;
+        let text = opening(tenants);
+        let rows = match lock(&mut lent, text.clone()).await {
+            Ok(rows) => rows,
+            Err(error) if lent.replace(&error).await.map_err(unavailable)? => {
+                lock(&mut lent, text).await.map_err(unavailable)?
+            }
+            Err(error) => return Err(unavailable(error)),
+        };
+        let places = rows.iter().map(place).collect::<Result<_, _>>()?;
+        Ok(Box::new(PostgresTurn {
+            lent,
+            taken: tenants.to_vec(),
+            places,
+            store: self.id,
+        }))
+    }
+}
+
+/// The statements that begin a turn and lock its tenants, as one text, because that is one round trip; which is why the ids
+/// stand in it and are not bound. They are 16 bytes each, written as hexadecimal digits, so nothing can be smuggled in.
+fn opening(tenants: &[TenantId]) -> String {
+    let mut text = BEGIN.to_owned();
+    for (at, tenant) in tenants.iter().enumerate() {
+        text.push_str(match at {
+            0 => {
+                "; SELECT tenant_id, head_seq, head_hash, head_at, revision \
+                 FROM tenants \
+                 WHERE tenant_id IN ('"
+            }
+            _ => "', '",
+        });
+        write!(text, "{}", uuid(*tenant).as_simple()).expect("writing to a string does not fail");
+    }
+    if !tenants.is_empty() {
+        text.push_str("') ORDER BY tenant_id FOR UPDATE");
+    }
+    text
+}
+
+async fn lock(lent: &mut Lent, text: String) -> Result<Vec<PgRow>, sqlx::Error> {
+    let statements = sqlx::raw_sql(AssertSqlSafe(text));
+    let rows = in_time(lent.time_max(), statements.fetch_all(lent.start()?)).await;
+    lent.settle(rows)
+}
+
+fn place(row: &PgRow) -> Result<(TenantId, Place), StoreError> {
+    let number = |column| row.try_get::<i64, _>(column).map_err(unavailable);
+    let tenant: Uuid = row.try_get(0).map_err(unavailable)?;
+    let tenant = TenantId::from_bytes(tenant.into_bytes());
+    let hash: Vec<u8> = row.try_get(2).map_err(unavailable)?;
+    let row = Row {
+        table: "tenants",
+        tenant,
+        seq: None,
+    };
+    let place = Place {
+        head: Head {
+            seq: row.unsigned("head_seq", number(1)?)?,
+            hash: row.digest("head_hash", &hash)?,
+        },
+        at: Timestamp::from_millis(number(3)?),
+        revision: row.unsigned("revision", number(4)?)?,
+    };
+    Ok((tenant, place))
+}
+
+/// A turn that was taken.
+struct PostgresTurn {
+    lent: Lent,
+    taken: Vec<TenantId>,
+    places: HashMap<TenantId, Place>,
+    /// Which store this is.
+    store: Uuid,
+}
+
+#[async_trait]
+impl Turn for PostgresTurn {
+    fn places(&self) -> &HashMap<TenantId, Place> {
+        &self.places
+    }
+
+    async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
+        let tenants: Vec<_> = keys.iter().map(|key| uuid(key.tenant)).collect();
+        let agents: Vec<_> = keys
+            .iter()
+            .map(|key| Uuid::from_bytes(*key.agent.as_bytes()))
+            .collect();
+        let ids: Vec<_> = keys.iter().map(|key| key.request_id.as_str()).collect();
+        let query = sqlx::query!(
+            r#"SELECT
+                   requests.tenant_id,
+                   requests.agent,
+                   requests.request_id,
+                   requests.seq,
+                   decisions.ask,
+                   decisions.reason,
+                   receipts.bytes
+               FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, agent, request_id)
+               JOIN requests
+                   ON requests.tenant_id = asked.tenant_id
+                  AND requests.agent = asked.agent
+                  AND requests.request_id = asked.request_id
+               JOIN decisions
+                   ON decisions.tenant_id = requests.tenant_id
+                  AND decisions.seq = requests.seq
+               JOIN receipts
+                   ON receipts.tenant_id = requests.tenant_id
+                  AND receipts.seq = requests.seq"#,
+            &tenants,
+            &agents,
+            &ids as &[&str],
+        );
+        let lent = &mut self.lent;
+        let rows = in_time(
+            lent.time_max(),
+            query.fetch_all(lent.start().map_err(unavailable)?),
+        )
+        .await;
+        let rows = lent.settle(rows).map_err(unavailable)?;
+        let found = rows.into_iter().map(|found| {
+            let row = Row {
+                table: "requests",
+                tenant: TenantId::from_bytes(found.tenant_id.into_bytes()),
+                seq: Some(found.seq),
+            };
+            Ok(FoundRequest {
+                key: RequestKey {
+                    tenant: row.tenant,
+                    agent: AgentId::from_bytes(found.agent.into_bytes()),
+                    request_id: row.name("request_id", &found.request_id)?,
+                },
+                ask: row.digest("ask", &found.ask.unwrap_or_default())?,
+                reason: row.reason(&found.reason)?,
+                receipt: found.bytes.into(),
+            })
+        });
+        found.collect()
+    }
+
+    async fn find_outcomes(
+        &mut self,
+        decisions: &[(TenantId, DecisionId)],
+    ) -> Result<Vec<DecisionId>, StoreError> {
+        let tenants: Vec<_> = decisions.iter().map(|(tenant, _)| uuid(*tenant)).collect();
+        let ids: Vec<_> = decisions
+            .iter()
+            .map(|(_, id)| Uuid::from_bytes(*id.as_bytes()))
+            .collect();
+        let query = sqlx::query_scalar!(
+            "SELECT outcomes.decision
+             FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, decision)
+             JOIN outcomes
+                 ON outcomes.tenant_id = asked.tenant_id
+                AND outcomes.decision = asked.decision",
+            &tenants,
+            &ids,
+        );
+        let lent = &mut self.lent;
+        let found = in_time(
+            lent.time_max(),
+            query.fetch_all(lent.start().map_err(unavailable)?),
+        )
+        .await;
+        let found = lent.settle(found).map_err(unavailable)?.into_iter();
+        Ok(found.map(|id| DecisionId::from_bytes(id.into_bytes())).collect())
+    }
+
+    async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
+        let work = Work::of(batch, &self.taken, &self.places, self.store)?;
+        if work.is_nothing() {
+            return Ok(());
+        }
+        // Up to here the caller can go away and nothing has happened. From here on it cannot stop the transaction: the
+        // task owns the turn and all that it writes.
+        let task = tokio::spawn(work.run(self.lent));
+        let outcome = task.await;
+        outcome.unwrap_or_else(|error| Err(CommitError::Unknown(Box::new(error))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_begins_with_one_text() {
+        assert_eq!(opening(&[]), BEGIN);
+        let tenants = [TenantId::from_bytes([0x27; 16]), TenantId::SYSTEM];
+        assert_eq!(
+            opening(&tenants),
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
+             SELECT tenant_id, head_seq, head_hash, head_at, revision FROM tenants \
+             WHERE tenant_id IN ('27272727272727272727272727272727', '00000000000000000000000000000000') \
+             ORDER BY tenant_id FOR UPDATE"
+        );
+    }
+}
