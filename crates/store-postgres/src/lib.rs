@@ -25,6 +25,10 @@ mod listener;
 mod open;
 mod records;
 mod search;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 pub use open::OpenError;

@@ -1,0 +1,201 @@
+//! Who may open what: every wrong address is said in words that help, and none of them holds the password.
+
+use super::{causes, database, open, server, write_three};
+use crate::testing::{Database, Server};
+use crate::{OpenError, PostgresStore};
+use sqlx::Connection;
+use std::time::{Duration, Instant};
+use store::conformance::load;
+use store::conformance::sample::Chain;
+
+/// Opens what cannot be opened, and returns why, after making sure that the password is nowhere in it.
+async fn refused(url: &str) -> (OpenError, String) {
+    let error = PostgresStore::open(url).await.unwrap_err();
+    let message = causes(&error);
+    for secret in [password(url), password(&server().unwrap())] {
+        assert!(!message.contains(&secret), "{message}");
+        assert!(!format!("{error:?} {error:#?}").contains(&secret), "{error:?}");
+    }
+    (error, message)
+}
+
+fn password(url: &str) -> String {
+    let (_, rest) = url.split_once("://").unwrap();
+    let (user, _) = rest.rsplit_once('@').unwrap();
+    user.split_once(':').unwrap().1.to_owned()
+}
+
+#[tokio::test]
+async fn a_wrong_password_names_the_server_and_the_user() {
+    let database = database().await;
+    let url = database
+        .url()
+        .replace(&password(&database.url()), "not-the-password");
+    let (error, message) = refused(&url).await;
+    assert!(matches!(error, OpenError::Refused { .. }), "{message}");
+    assert!(message.contains("does not let `countersign` in"), "{message}");
+    let url = database.url().replace("countersign:", "nobody:");
+    let (error, message) = refused(&url).await;
+    assert!(matches!(error, OpenError::Refused { .. }), "{message}");
+    assert!(message.contains("`nobody`"), "{message}");
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_named_with_how_to_make_it() {
+    let database = database().await;
+    let url = database.url().replace(database.name(), "no_such_ledger");
+    let (error, message) = refused(&url).await;
+    assert!(matches!(error, OpenError::NoDatabase { .. }), "{message}");
+    assert!(
+        message.contains("`CREATE DATABASE \"no_such_ledger\"`"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    // It takes connections and says nothing.
+    let begin = Instant::now();
+    let (error, message) = refused(&format!("postgres://u:a-password@{place}/ledger")).await;
+    assert!(matches!(error, OpenError::TimedOut { .. }), "{message}");
+    assert!(message.contains(&place), "{message}");
+    assert!(begin.elapsed() < Duration::from_secs(6));
+    drop(listener);
+    for host in [&place[..], "no-such-host.invalid:5432"] {
+        let (error, message) = refused(&format!("postgres://u:a-password@{host}/ledger")).await;
+        assert!(matches!(error, OpenError::Unreachable { .. }), "{message}");
+        assert!(message.contains(host), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_a_newer_version_is_refused_with_both_versions() {
+    let database = database().await;
+    drop(open(&database).await);
+    let mut stranger = database.stranger().await;
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'from the future', TRUE, '', 0)",
+    )
+    .execute(&mut stranger)
+    .await
+    .unwrap();
+    let (error, message) = refused(&database.url()).await;
+    assert!(matches!(error, OpenError::Newer { found: 9999, .. }), "{message}");
+    assert!(message.contains("start a newer version"), "{message}");
+    assert!(matches!(
+        PostgresStore::migrate(&database.url()).await,
+        Err(OpenError::Newer { .. })
+    ));
+}
+
+#[tokio::test]
+async fn a_migration_that_was_changed_afterwards_is_refused() {
+    let database = database().await;
+    drop(open(&database).await);
+    let mut stranger = database.stranger().await;
+    let change = sqlx::query("UPDATE _sqlx_migrations SET checksum = '' WHERE version = 1");
+    change.execute(&mut stranger).await.unwrap();
+    let (error, message) = refused(&database.url()).await;
+    assert!(matches!(error, OpenError::Migrate { .. }), "{message}");
+    assert!(message.contains("migration 1"), "{message}");
+}
+
+#[tokio::test]
+async fn the_database_of_another_program_is_refused_and_not_touched() {
+    let theirs = "CREATE TABLE theirs (a int)";
+    // The second is of a program that keeps its schema in the same way.
+    let alike =
+        "CREATE TABLE _sqlx_migrations (version bigint, description text, success boolean, checksum bytea);
+                 INSERT INTO _sqlx_migrations VALUES (1, 'something else', TRUE, '')";
+    for theirs in [theirs, alike] {
+        let database = database().await;
+        let mut stranger = database.stranger().await;
+        sqlx::raw_sql(theirs).execute(&mut stranger).await.unwrap();
+        let (error, message) = refused(&database.url()).await;
+        assert!(matches!(error, OpenError::Foreign { .. }), "{message}");
+        let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+            .fetch_one(&mut stranger)
+            .await
+            .unwrap();
+        assert_eq!(tables, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_keep_every_text_is_refused() {
+    let latin = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0";
+    let database = Database::make_with(server(), latin).await;
+    let (error, message) = refused(&database.url()).await;
+    assert!(matches!(error, OpenError::Encoding { .. }), "{message}");
+    assert!(message.contains("LATIN1"), "{message}");
+}
+
+#[tokio::test]
+async fn many_gateways_that_start_at_once_make_one_schema() {
+    let database = database().await;
+    let url = database.url();
+    let starting: Vec<_> = (0..6)
+        .map(|_| {
+            let url = url.clone();
+            tokio::spawn(async move { PostgresStore::open(&url).await.map(drop) })
+        })
+        .collect();
+    for one in starting {
+        one.await.unwrap().unwrap();
+    }
+    assert!(load(&open(&database).await).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_change_the_schema_can_serve() {
+    let database = database().await;
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    let role = format!("{}_role", database.name());
+    let mut stranger = database.stranger().await;
+    let make = format!(
+        "CREATE ROLE {role} LOGIN PASSWORD 'another-password';
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(make))
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    let url = database
+        .url()
+        .replace(&password(&database.url()), "another-password");
+    let store = PostgresStore::open(&url.replace("countersign:", &format!("{role}:")))
+        .await
+        .unwrap();
+    write_three(&store, &mut Chain::new(1)).await;
+    store::Store::close(&store).await;
+    let gone = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(gone))
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    stranger.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_is_as_safe_as_the_url_asks() {
+    let server = Server::start();
+    let url = |mode: &str| server.url().replace("sslmode=disable", mode);
+    let is_encrypted = async |mode: &str| -> Result<bool, OpenError> {
+        let store = PostgresStore::open(&url(mode)).await?;
+        let mut lent = store.turns.lend().await.unwrap();
+        let query = sqlx::query_scalar("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
+        Ok(query.fetch_one(lent.start().unwrap()).await.unwrap())
+    };
+    assert!(!is_encrypted("sslmode=disable").await.unwrap());
+    assert!(is_encrypted("sslmode=prefer").await.unwrap());
+    assert!(is_encrypted("sslmode=require").await.unwrap());
+    let known = format!("sslmode=verify-full&sslrootcert={}", server.authority().display());
+    assert!(is_encrypted(&known).await.unwrap());
+    // Nobody knows its authority, unless told.
+    let (error, message) = refused(&url("sslmode=verify-full")).await;
+    assert!(matches!(error, OpenError::Unreachable { .. }), "{message}");
+    assert!(message.contains("certificate"), "{message}");
+}

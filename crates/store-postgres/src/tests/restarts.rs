@@ -1,0 +1,128 @@
+//! A server that stops and starts again, under load: what was answered is there, and nobody has to open the store again.
+
+use crate::PostgresStore;
+use crate::testing::Server;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use store::conformance::sample::{Ask, Chain};
+use store::conformance::{load, try_commit};
+use store::{Batch, CommitError, Directories, Journal, Records};
+use tokio::time::timeout;
+
+/// How long after the server is back everything has to work again.
+const RECOVERY_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Writes one chain until it is told to stop, and returns its end and how many commits failed.
+async fn keep_writing(store: Arc<PostgresStore>, number: u8, stop: Arc<AtomicBool>) -> (Chain, usize) {
+    let mut chain = Chain::new(number);
+    let mut failed = 0;
+    while !stop.load(Ordering::SeqCst) {
+        let Ok(turn) = store.begin(&[chain.tenant]).await else {
+            failed += 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let found = turn
+            .places()
+            .get(&chain.tenant)
+            .map_or(Chain::new(number).head, |place| place.head);
+        // INVARIANT of the test: what was said to be written, and only that, is there.
+        assert_eq!(found, chain.head);
+        let mut next = chain.clone();
+        match turn.commit(&next.decisions(3)).await {
+            Ok(()) => chain = next,
+            Err(CommitError::NotWritten(_)) => failed += 1,
+            Err(CommitError::Unknown(_)) => {
+                failed += 1;
+                let landed = loop {
+                    if let Ok(head) = store.head(chain.tenant).await {
+                        break head == next.head;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                };
+                chain = if landed { next } else { chain };
+            }
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    (chain, failed)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_restarts_under_load_loses_nothing_that_was_answered() {
+    let server = Arc::new(Server::start());
+    let store = Arc::new(PostgresStore::open(&server.url()).await.unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (1..=3)
+        .map(|number| tokio::spawn(keep_writing(Arc::clone(&store), number, Arc::clone(&stop))))
+        .collect();
+    for restart in [Server::stop, Server::crash, Server::stop] {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        let server = Arc::clone(&server);
+        tokio::task::spawn_blocking(move || {
+            restart(&server);
+            server.start_again();
+        })
+        .await
+        .unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::SeqCst);
+    let mut failed = 0;
+    for writer in writers {
+        let (chain, failed_here) = writer.await.unwrap();
+        failed += failed_here;
+        let entries = store.entries(chain.tenant, 0, 1_000_000).await.unwrap();
+        assert_eq!(entries.len() as u64, chain.head.seq);
+        assert_eq!(entries.last().unwrap().hash, chain.head.hash);
+        assert!(entries.windows(2).all(|pair| pair[0].hash == pair[1].prev));
+    }
+    assert!(failed > 0, "the server was never missed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_server_is_away_everything_fails_soon_and_afterwards_everything_works() {
+    let server = Server::start();
+    let store = Arc::new(PostgresStore::open(&server.url()).await.unwrap());
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    chain.put_agent(&mut batch, 1, "builder");
+    try_commit(&*store, &batch).await.unwrap();
+    store.changed().await.unwrap();
+    server.stop();
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let error = try_commit(&*store, &chain.clone().decisions(1))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        let begin = Instant::now();
+        assert!(store.load(None).await.is_err() && store.head(chain.tenant).await.is_err());
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        let changed = timeout(Duration::from_secs(5), store.changed()).await;
+        assert!(changed.unwrap().is_err());
+    }
+    server.start_again();
+    let begin = Instant::now();
+    try_commit(&*store, &chain.decisions(1)).await.unwrap();
+    assert_eq!(load(&*store).await[0].place.head, chain.head);
+    // The connection that listens is new, so something may have been missed.
+    timeout(RECOVERY_TIME_MAX, store.changed())
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(begin.elapsed() < RECOVERY_TIME_MAX, "{:?}", begin.elapsed());
+    let another = PostgresStore::open(&server.url()).await.unwrap();
+    let listening = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { timeout(RECOVERY_TIME_MAX, store.changed()).await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut batch = Batch::default();
+    chain.put_agent(&mut batch, 2, "tester");
+    chain.decision(&mut batch, &Ask::default());
+    try_commit(&another, &batch).await.unwrap();
+    listening.await.unwrap().unwrap().unwrap();
+}

@@ -1,0 +1,156 @@
+//! The schema: keys by tenant, nothing rewritten, nothing guessed.
+
+use super::{database, open, write_three};
+use crate::PostgresStore;
+use crate::testing::Database;
+use sqlx::AssertSqlSafe;
+use std::time::{Duration, Instant};
+use store::conformance::sample::{Ask, Chain};
+use store::{Batch, Directories, Store};
+
+#[tokio::test]
+async fn every_key_begins_with_the_tenant_so_that_tables_can_be_distributed() {
+    let database = database().await;
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    let mut stranger = database.stranger().await;
+    let keys: Vec<(String, String)> = sqlx::query_as(
+        "SELECT pg_class.relname::text, pg_attribute.attname::text
+         FROM pg_index
+         JOIN pg_class ON pg_class.oid = pg_index.indrelid
+         JOIN pg_attribute ON pg_attribute.attrelid = pg_class.oid AND pg_attribute.attnum = pg_index.indkey[0]
+         WHERE pg_class.relnamespace = 'public'::regnamespace
+           AND (pg_index.indisprimary OR pg_index.indisunique)
+           AND pg_class.relname <> '_sqlx_migrations'",
+    )
+    .fetch_all(&mut stranger)
+    .await
+    .unwrap();
+    let tables: Vec<String> = sqlx::query_scalar(
+        "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' AND tablename <> '_sqlx_migrations'",
+    )
+    .fetch_all(&mut stranger)
+    .await
+    .unwrap();
+    assert!(tables.len() >= 8, "{tables:?}");
+    for table in &tables {
+        assert!(keys.iter().any(|(of, _)| of == table), "`{table}` has no key");
+    }
+    for (table, first) in keys {
+        assert_eq!(
+            first, "tenant_id",
+            "a key of `{table}` begins with something else"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_was_recorded_cannot_be_rewritten_by_hand() {
+    let database = database().await;
+    let store = open(&database).await;
+    write_three(&store, &mut Chain::new(1)).await;
+    let mut stranger = database.stranger().await;
+    for statement in [
+        "DELETE FROM tenants",
+        "UPDATE audit_events SET body = '{}'",
+        "DELETE FROM audit_events",
+        "UPDATE decisions SET reason = 'policy_permits'",
+        "DELETE FROM decisions",
+        "UPDATE receipts SET bytes = ''",
+        "DELETE FROM receipts",
+        "TRUNCATE tenants",
+        "TRUNCATE audit_events",
+        "TRUNCATE decisions",
+        "TRUNCATE receipts",
+    ] {
+        let error = sqlx::raw_sql(statement)
+            .execute(&mut stranger)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("are not rewritten or deleted"),
+            "{statement}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_no_program_wrote_is_an_error_that_names_it() {
+    let database = database().await;
+    let store = open(&database).await;
+    write_three(&store, &mut Chain::new(1)).await;
+    let mut stranger = database.stranger().await;
+    let change = sqlx::query("UPDATE tenants SET head_hash = '\\x00'");
+    change.execute(&mut stranger).await.unwrap();
+    let error = store.load(None).await.unwrap_err();
+    let tenant = Chain::new(1).tenant;
+    let expected = format!(
+        "the database holds something unreadable: `head_hash` of {tenant} in `tenants` is not 32 bytes"
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+/// How many updates the heads have seen, and how many of them touched no index.
+async fn updates(database: &Database) -> (i64, i64) {
+    let mut stranger = database.stranger().await;
+    sqlx::query_as("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'tenants'")
+        .fetch_one(&mut stranger)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn heads_that_move_touch_no_index() {
+    const TENANTS: u8 = 150;
+    const ROUNDS: i64 = 8;
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chains: Vec<_> = (1..=TENANTS).map(Chain::new).collect();
+    for _ in 0..ROUNDS {
+        let mut batch = Batch::default();
+        for chain in &mut chains {
+            chain.decision(&mut batch, &Ask::default());
+        }
+        store::conformance::commit(&store, &batch).await;
+    }
+    store.close().await;
+    let begin = Instant::now();
+    let (updates, without_index) = loop {
+        let found = updates(&database).await;
+        if found.0 >= ROUNDS * i64::from(TENANTS) {
+            break found;
+        }
+        // The server counts with a delay.
+        assert!(begin.elapsed() < Duration::from_secs(10), "{found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(
+        without_index * 100 >= updates * 95,
+        "{without_index} of {updates}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_looked_up_in_a_turn_is_looked_up_by_key() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    for number in 0..500 {
+        chain.decision(&mut batch, &Ask::named(&format!("call-{number}")));
+    }
+    store::conformance::commit(&store, &batch).await;
+    let mut lent = store.turns.lend().await.unwrap();
+    for statement in [
+        "SELECT FROM tenants WHERE tenant_id IN (gen_random_uuid(), gen_random_uuid()) ORDER BY tenant_id FOR UPDATE",
+        "SELECT FROM unnest(ARRAY[gen_random_uuid()]) AS asked (tenant_id) JOIN requests USING (tenant_id)",
+        "SELECT FROM unnest(ARRAY[gen_random_uuid()]) AS asked (tenant_id) JOIN outcomes USING (tenant_id)",
+    ] {
+        let explain = AssertSqlSafe(format!("EXPLAIN {statement}"));
+        let plan = sqlx::query_scalar::<_, String>(explain)
+            .fetch_all(lent.start().unwrap())
+            .await;
+        let plan = lent.settle_clean(plan).unwrap().join("\n");
+        assert!(!plan.contains("Seq Scan"), "{statement}:\n{plan}");
+    }
+}

@@ -1,0 +1,169 @@
+//! With which settings it is written: what the server, the role or the URL have as their default does not count.
+
+use super::{database, open, write_three};
+use crate::PostgresStore;
+use crate::connections::Lent;
+use sqlx::{AssertSqlSafe, Row};
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::conformance::sample::Chain;
+use store::conformance::try_commit;
+use store::{CommitError, Journal, Records, Store, StoreError};
+
+async fn setting(lent: &mut Lent, name: &str) -> String {
+    let row = sqlx::raw_sql(AssertSqlSafe(format!("SHOW {name}")))
+        .fetch_one(lent.start().unwrap())
+        .await;
+    lent.settle_clean(row).unwrap().get(0)
+}
+
+#[tokio::test]
+async fn every_commit_is_synced_whatever_the_defaults_are() {
+    let database = database().await;
+    let mut stranger = database.stranger().await;
+    let weaken = format!(
+        "ALTER DATABASE {name} SET synchronous_commit = off;
+         ALTER DATABASE {name} SET default_transaction_isolation = 'serializable';
+         ALTER DATABASE {name} SET default_transaction_read_only = on;
+         ALTER DATABASE {name} SET statement_timeout = 0",
+        name = database.name()
+    );
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(weaken))
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    let url = format!("{}&options=-c%20synchronous_commit%3Doff", database.url());
+    let store = PostgresStore::open(&url).await.unwrap();
+    for connections in [&store.turns, &store.leases] {
+        let mut lent = connections.lend().await.unwrap();
+        for (name, value) in [
+            ("synchronous_commit", "on"),
+            ("statement_timeout", "5s"),
+            ("lock_timeout", "3s"),
+            ("idle_in_transaction_session_timeout", "2s"),
+            ("tcp_keepalives_idle", "5"),
+            ("plan_cache_mode", "force_generic_plan"),
+            ("application_name", "countersign"),
+        ] {
+            assert_eq!(setting(&mut lent, name).await, value, "{name}");
+        }
+    }
+    write_three(&store, &mut Chain::new(1)).await;
+}
+
+#[tokio::test]
+async fn a_turn_sees_what_was_committed_before_each_statement() {
+    let database = database().await;
+    let store = open(&database).await;
+    let name = database.name();
+    let stricter = format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'");
+    let mut stranger = database.stranger().await;
+    sqlx::raw_sql(AssertSqlSafe(stricter))
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let writers = [Arc::new(store), Arc::new(open(&database).await)].map(|store| {
+        tokio::spawn(async move {
+            for _ in 0..20 {
+                let mut chain = Chain::new(1);
+                let turn = store.begin(&[chain.tenant]).await.unwrap();
+                chain.head = turn.places()[&chain.tenant].head;
+                turn.commit(&chain.decisions(1)).await.unwrap();
+            }
+        })
+    });
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(open(&database).await.head(chain.tenant).await.unwrap().seq, 43);
+}
+
+#[tokio::test]
+async fn readers_cannot_write() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut lent = store.readers.lend().await.unwrap();
+    let delete = sqlx::query("DELETE FROM directory");
+    let error = delete.execute(lent.start().unwrap()).await.unwrap_err();
+    assert!(error.to_string().contains("read-only"), "{error}");
+}
+
+#[tokio::test]
+async fn a_lock_held_by_another_program_is_an_error_in_bounded_time() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let mut stranger = database.stranger().await;
+    sqlx::raw_sql("BEGIN; SELECT FROM tenants FOR UPDATE")
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    let begin = Instant::now();
+    let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
+    assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+    let cause = super::causes(error.source().unwrap());
+    assert!(cause.contains("lock timeout"), "{cause}");
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    assert_eq!(
+        super::head(&store, &chain).await,
+        chain.head,
+        "reading goes on meanwhile"
+    );
+    sqlx::raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
+    write_three(&store, &mut chain).await;
+}
+
+#[tokio::test]
+async fn a_closed_store_refuses_everything_and_leaves_no_connection() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    store::Directories::changed(&store).await.unwrap();
+    store.size_bytes().await.unwrap();
+    store.close().await;
+    store.close().await;
+    let error = try_commit(&store, &chain.decisions(1)).await.unwrap_err();
+    assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+    let error = store.size_bytes().await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    assert!(store::Directories::changed(&store).await.is_err());
+    let mut stranger = database.stranger().await;
+    let begin = Instant::now();
+    loop {
+        let left: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        .fetch_one(&mut stranger)
+        .await
+        .unwrap();
+        if left == 0 {
+            break;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "{left} connections are left"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_printed_of_a_store_is_not_its_password() {
+    let database = database().await;
+    let store = open(&database).await;
+    let printed = format!("{store:?}");
+    assert!(printed.contains(database.name()), "{printed}");
+    let (_, rest) = database
+        .url()
+        .split_once("countersign:")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let password = rest.split_once('@').unwrap().0.to_owned();
+    assert!(!printed.contains(&password));
+}
