@@ -12,6 +12,7 @@
 //! - `evaluate`, `case`, `rule`, [`ruling`]: the answer;
 //! - [`explain`]: the answer with everything that led to it;
 //! - [`diagnostics`]: what is wrong with a text, and where; [`format()`]: a text laid out;
+//! - [`suite`]: asks with the verdicts that are expected of them, from plain files;
 //! - [`probe()`]: the question that must be denied before anything is served.
 //!
 //! It does no I/O, reads no clock, and knows neither budgets nor approvals beyond asking for them.
@@ -25,6 +26,7 @@ pub mod question;
 pub mod ruling;
 pub mod schema;
 pub mod set;
+pub mod suite;
 pub mod tenant;
 
 mod annotations;
@@ -58,6 +60,7 @@ pub use question::{Question, Unanswerable, UserFacts};
 pub use ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;
+pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};
 pub use tenant::{LINKS_MAX, Link, Mode, SlotValues, TenantPolicy};
 pub use text::{DEPTH_MAX, NESTING_MAX, POLICY_BYTES_MAX};
 

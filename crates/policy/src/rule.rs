@@ -164,7 +164,8 @@ impl Findings<'_> {
     }
 }
 
-fn denial(reason: ReasonCode, explanation: String) -> Ruling {
+/// A denial that no policy made.
+pub(crate) fn denial(reason: ReasonCode, explanation: String) -> Ruling {
     Ruling {
         reason,
         explanation,

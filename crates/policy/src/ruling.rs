@@ -21,6 +21,16 @@ impl PolicyId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The name of the named policy that it is in, and its id there.
+    pub fn parts(&self) -> (&str, &str) {
+        self.0.split_once('/').expect("it was made of two parts")
+    }
+
+    /// Whether it is the operator's.
+    pub fn is_base(&self) -> bool {
+        self.parts().0 == Self::BASE
+    }
 }
 
 impl fmt::Display for PolicyId {

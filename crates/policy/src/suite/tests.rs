@@ -1,0 +1,176 @@
+//! What a suite says when something is not as expected.
+
+use super::*;
+use crate::base::BasePolicies;
+use crate::world::tenant;
+use serde_json::json;
+
+const POLICY: &str = r#"
+    @id("limit") @decision("require_approval") @approvers("leads")
+    permit (principal, action == Action::"bank/pay", resource) when { context.input.amount > 10 };
+    @id("never") forbid (principal, action == Action::"bank/pay", resource) when { context.input.amount > 1000 };
+    @id("fails") permit (principal, action == Action::"bank/pay", resource)
+      when { context.input.amount == 13 && context.input.amount * 9223372036854775807 > 0 };
+"#;
+
+fn tools() -> Value {
+    let schema = json!({"properties": {"amount": {"type": "integer"}}, "required": ["amount"]});
+    json!({
+        "tools": [{"name": "bank", "actions": [{"name": "pay", "mutates_state": true, "risk": "high", "input_schema": schema}]}],
+        "context_attributes": {"ticket": "string"},
+    })
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a JSON literal is written where it is passed"
+)]
+fn pay(amount: i64, expect: Value) -> Value {
+    json!({
+        "name": format!("pay {amount}"),
+        "ask": {"tool_call": {"action": "pay", "parameters": {"amount": amount}}},
+        "expect": expect,
+    })
+}
+
+fn tests(tests: &[Value]) -> Value {
+    json!({
+        "agents": {"clerk": {}},
+        "defaults": {"agent": "clerk", "tool": "bank", "source_trust": "trusted_internal_unsigned"},
+        "tests": tests,
+    })
+}
+
+fn suite(tools: &Value, tests: &Value) -> Result<Suite, SuiteError> {
+    let sources = SuiteTexts {
+        policies: &[tenant("mine", POLICY)],
+        tools: &tools.to_string(),
+        tests: &tests.to_string(),
+    };
+    Suite::new(&Compiler::new(BasePolicies::shipped()), sources)
+}
+
+fn report(all: &[Value]) -> Report {
+    suite(&tools(), &tests(all)).unwrap().run()
+}
+
+#[test]
+fn what_is_as_expected_passes_and_what_nobody_tried_is_named() {
+    let approval = json!({
+        "decision": "require_approval", "reason_code": "policy_requires_approval", "policies": ["mine/limit"],
+        "reason": "the policy `mine/limit` requires approval", "approval": {"group": "leads"}, "obligations": [],
+    });
+    let report = report(&[pay(11, approval), pay(10, json!({"decision": "allow"}))]);
+    assert!(report.passed(), "{report:?}");
+    let untested: Vec<_> = report.untested.iter().map(PolicyId::as_str).collect();
+    assert_eq!(untested, ["mine/fails", "mine/never"]);
+}
+
+#[test]
+fn what_is_not_as_expected_is_told_in_sentences() {
+    let wrong = json!({
+        "decision": "deny", "reason_code": "policy_forbids", "policies": ["mine/never"], "approval": {"quorum": 2},
+        "agent_message": "no", "errors": ["mine/limit"],
+    });
+    let report = report(&[pay(11, wrong)]);
+    assert!(!report.passed());
+    assert_eq!(
+        report.results[0].differences,
+        [
+            "`decision` should be \"deny\" and is \"require_approval\"",
+            "`reason_code` should be \"policy_forbids\" and is \"policy_requires_approval\"",
+            "`agent_message` should be \"no\" and is null",
+            "`policies` should be [\"mine/never\"] and is [\"mine/limit\"]",
+            "`approval` should be {\"quorum\":2} and is {\"group\":\"leads\",\"quorum\":1}",
+            "`errors` should be [\"mine/limit\"] and is []",
+        ]
+    );
+}
+
+#[test]
+fn a_policy_that_fails_fails_the_test_that_did_not_expect_it() {
+    let report = report(&[
+        pay(13, json!({"decision": "require_approval"})),
+        pay(11, json!({"decision": "require_approval"})),
+    ]);
+    assert_eq!(
+        report.results[0].differences,
+        ["`errors` should be [] and is [\"mine/fails\"]"]
+    );
+    assert!(report.results[1].passed());
+}
+
+#[test]
+fn an_ask_that_would_be_refused_fails_and_one_for_an_unknown_tool_is_denied() {
+    let mut mistyped = pay(1, json!({"decision": "allow"}));
+    mistyped["ask"]["context"] = json!({"attributes": {"ticket": 5}});
+    let mut unknown = pay(2, json!({"decision": "deny", "reason_code": "unknown_tool"}));
+    unknown["ask"]["tool_call"]["action"] = "apy".into();
+    let report = report(&[mistyped, unknown]);
+    assert_eq!(
+        report.results[0].differences,
+        ["the ask would be refused: the attribute `ticket` is not a string"]
+    );
+    assert_eq!(report.results[0].ruling, None);
+    assert!(report.results[1].passed());
+}
+
+#[test]
+fn a_whole_ask_can_be_pasted_in() {
+    let mut test = pay(11, json!({"decision": "deny"}));
+    test["at"] = "2025-01-01T00:00:00Z".into();
+    test["ask"] = json!({
+        "request_id": "call-7f3",
+        "tool_call": {"tool": "bank", "action": "pay", "resource": "account:1", "mutates_state": true, "parameters": {"amount": 5}},
+        "context": {
+            "source_trust": "semi_trusted_customer", "contains_sensitive_data": false,
+            "sources": {"/amount": "untrusted_external"}, "attributes": {"ticket": "T-1"},
+        },
+        "agent": {"environment": "production"}, "user": {"id": "u-17"},
+        "trace": {"run_id": "run-1", "parent_run_id": null, "trace_id": "0af7651916cd43dd8448eb211c80319c"},
+        "estimate": {"unit": "USD_MICROCENTS", "amount": 250_000}, "ttl_ms": 60_000, "approval_id": "apr_1", "mode": "enforce",
+    });
+    assert!(report(&[test]).passed());
+}
+
+#[test]
+fn files_are_read_strictly() {
+    let told = |tools: &Value, tests: &Value| suite(tools, tests).unwrap_err().to_string();
+    let fine = || pay(1, json!({"decision": "allow"}));
+    for (member, said) in [
+        ("expcet", "`/tests/0/expcet`: unknown field `expcet`"),
+        ("agnet", "`/tests/0/agnet`: unknown field `agnet`"),
+    ] {
+        let mut test = fine();
+        test[member] = "x".into();
+        let told = told(&tools(), &tests(&[test]));
+        assert!(
+            told.starts_with(&format!("the tests cannot be read: {said}")),
+            "{told}"
+        );
+    }
+    let mut stranger = fine();
+    stranger["agent"] = "nobody".into();
+    assert_eq!(
+        told(&tools(), &tests(&[stranger])),
+        "the tests cannot be read: the test `pay 1` is asked by `nobody`, which is not among `agents`"
+    );
+    assert_eq!(
+        told(&tools(), &tests(&[fine(), fine()])),
+        "the tests cannot be read: the test `pay 1` is there twice"
+    );
+    let mut bare = tests(&[fine()]);
+    bare["defaults"] = json!({"agent": "clerk", "tool": "bank"});
+    assert_eq!(
+        told(&tools(), &bare),
+        "the tests cannot be read: the test `pay 1` does not say the `context.source_trust`, and neither do the defaults"
+    );
+    let mut twice = tools();
+    twice["tools"] = json!([twice["tools"][0], twice["tools"][0]]);
+    assert_eq!(
+        told(&twice, &tests(&[])),
+        "the tools cannot be read: the tool `bank` is there twice"
+    );
+    let other = json!({"tools": []});
+    assert!(told(&other, &tests(&[])).starts_with("the policies are not valid: mine/"));
+}
