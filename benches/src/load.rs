@@ -29,9 +29,9 @@ const GRACE: Duration = Duration::from_secs(30);
 /// A run: what, how long, against which gateway.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan<'a> {
-    /// Where the gateway listens.
-    pub address: SocketAddr,
-    /// An operator key of the gateway: the run makes a tenant of its own.
+    /// Where the gateways listen, all over one database. Connections are spread over them in turn.
+    pub addresses: &'a [SocketAddr],
+    /// An operator key of theirs: the run makes tenants of its own.
     pub operator_key: &'a str,
     /// How many of everything.
     pub setting: Setting,
@@ -43,7 +43,7 @@ pub struct Plan<'a> {
 
 /// Everything the connections share.
 struct Course {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     authorizations: Vec<String>,
     asks: Vec<Ask>,
     measured_from: Instant,
@@ -55,20 +55,41 @@ struct Course {
 pub async fn run(plan: Plan<'_>) -> Result<Report> {
     let Setting {
         connections,
+        tenants,
         agents,
         distinct,
     } = plan.setting;
     ensure!(
-        connections > 0 && agents > 0 && distinct > 0,
-        "a load needs a connection, an agent and an ask"
+        connections > 0 && tenants > 0 && agents > 0 && distinct > 0,
+        "a load needs a connection, a tenant, an agent and an ask"
     );
-    let mut operator = Client::open(plan.address, plan.operator_key).await?;
-    let authorizations = set_up(&mut operator, agents).await?;
-    let seq_before = operator.head().await?.seq;
+    let first = *plan.addresses.first().context("a load needs a gateway")?;
+    let mut operators = Vec::with_capacity(tenants);
+    let mut authorizations = vec![String::new(); agents];
+    for number in 0..tenants {
+        let mut operator = Client::open(first, plan.operator_key).await?;
+        operator
+            .create_tenant(&format!("load-{}-{number}", std::process::id()))
+            .await?;
+        operator.put_tool(asks::TOOL, &asks::actions()).await?;
+        // Agents in turn are of tenants in turn.
+        for agent in (number..agents).step_by(tenants) {
+            let token = operator
+                .create_agent(&format!("agent-{agent}"), asks::TOOL)
+                .await?;
+            authorizations[agent] = format!("Bearer {token}");
+        }
+        operators.push(operator);
+    }
+    until_known(plan.addresses, &authorizations).await?;
+    let mut seq_before = 0;
+    for operator in &mut operators {
+        seq_before += operator.head().await?.seq;
+    }
 
     let measured_from = Instant::now() + plan.warm_up;
     let course = Rc::new(Course {
-        address: plan.address,
+        addresses: plan.addresses.to_vec(),
         authorizations,
         asks: asks::asks(distinct),
         measured_from,
@@ -78,12 +99,18 @@ pub async fn run(plan: Plan<'_>) -> Result<Report> {
     ask_on_all(&course, connections).await?;
     let seconds = measured_from.elapsed().as_secs_f64();
 
-    let verification = operator.verify().await?;
-    let ledger = LedgerReport {
-        verified: verification.verified,
-        checked: verification.checked,
-        recorded: verification.head.seq - seq_before,
+    let mut ledger = LedgerReport {
+        verified: true,
+        checked: 0,
+        recorded: 0,
     };
+    for operator in &mut operators {
+        let verification = operator.verify().await?;
+        ledger.verified &= verification.verified;
+        ledger.checked += verification.checked;
+        ledger.recorded += verification.head.seq;
+    }
+    ledger.recorded -= seq_before;
     let tally = Rc::into_inner(course)
         .context("a connection is still asking")?
         .tally
@@ -91,20 +118,29 @@ pub async fn run(plan: Plan<'_>) -> Result<Report> {
     Ok(tally.report(plan.setting, seconds, ledger))
 }
 
-/// Makes the tenant, the tool and the agents; the value of each agent's `Authorization` header.
-async fn set_up(operator: &mut Client, agents: usize) -> Result<Vec<String>> {
-    operator
-        .create_tenant(&format!("load-{}", std::process::id()))
-        .await?;
-    operator.put_tool(asks::TOOL, &asks::actions()).await?;
-    let mut authorizations = Vec::with_capacity(agents);
-    for number in 0..agents {
-        let token = operator
-            .create_agent(&format!("agent-{number}"), asks::TOOL)
-            .await?;
-        authorizations.push(format!("Bearer {token}"));
+/// Waits until every gateway has heard of every agent.
+async fn until_known(addresses: &[SocketAddr], authorizations: &[String]) -> Result<()> {
+    let deadline = Instant::now() + GRACE;
+    for address in addresses {
+        let mut connection = Connection::open(*address).await?;
+        for authorization in authorizations {
+            let headers = [("Authorization", &**authorization)];
+            let request = Request {
+                method: "GET",
+                path: "/v1/whoami",
+                headers: &headers,
+                body: b"",
+            };
+            while connection.send(request).await?.status != 200 {
+                ensure!(
+                    Instant::now() < deadline,
+                    "`{address}` does not learn of the agents"
+                );
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
     }
-    Ok(authorizations)
+    Ok(())
 }
 
 async fn ask_on_all(course: &Rc<Course>, connections: usize) -> Result<()> {
@@ -126,7 +162,8 @@ async fn ask_on_all(course: &Rc<Course>, connections: usize) -> Result<()> {
 
 /// One connection: ask, wait for the answer, count it, ask again. Agents and asks are taken in turn.
 async fn ask_until_end(course: Rc<Course>, number: usize) -> Result<()> {
-    let mut connection = Connection::open(course.address).await?;
+    let address = course.addresses[number % course.addresses.len()];
+    let mut connection = Connection::open(address).await?;
     let mut body = Vec::new();
     for turn in 0.. {
         let ask = &course.asks[(number + turn) % course.asks.len()];
@@ -147,7 +184,7 @@ async fn ask_until_end(course: Rc<Course>, number: usize) -> Result<()> {
         }
         let Ok(answer) = connection.send(request).await else {
             course.tally.borrow_mut().failed();
-            connection = Connection::open(course.address).await?;
+            connection = Connection::open(address).await?;
             continue;
         };
         let took = began.elapsed();

@@ -34,8 +34,13 @@ pub struct GatewayProcess {
 }
 
 impl GatewayProcess {
-    /// Starts the binary, by default the one built beside this program, and waits until it is ready.
-    pub async fn start(binary: Option<&Path>) -> Result<Self> {
+    /// Starts the binary, by default the one built beside this program, on a database, by default a temporary SQLite file,
+    /// with an operator key, by default a new one, and waits until it is ready.
+    pub async fn start(
+        binary: Option<&Path>,
+        database_url: Option<&str>,
+        operator_key: Option<&str>,
+    ) -> Result<Self> {
         let binary = binary.map_or_else(binary_beside_us, |binary| Ok(binary.to_owned()))?;
         ensure!(
             binary.is_file(),
@@ -44,9 +49,15 @@ impl GatewayProcess {
         );
         let folder = tempfile::tempdir()?;
         let address = free_address()?;
-        let operator_key = Secret::mint(SecretKind::ApiKey, &SystemEntropy)
-            .reveal()
-            .to_owned();
+        let operator_key = operator_key.map_or_else(
+            || {
+                Secret::mint(SecretKind::ApiKey, &SystemEntropy)
+                    .reveal()
+                    .to_owned()
+            },
+            str::to_owned,
+        );
+        let file = format!("sqlite:{}", folder.path().join("countersign.db").display());
         let log = File::create(log_path(folder.path()))?;
         // The gateway is started in another folder, where a relative path would name something else.
         let binary = binary
@@ -55,10 +66,7 @@ impl GatewayProcess {
         let child = Command::new(&binary)
             .arg("serve")
             .args(["--listen", &address.to_string()])
-            .args([
-                "--database-url",
-                &format!("sqlite:{}", folder.path().join("countersign.db").display()),
-            ])
+            .env("COUNTERSIGN_DATABASE_URL", database_url.unwrap_or(&file))
             .env("COUNTERSIGN_OPERATOR_KEY", &operator_key)
             .current_dir(folder.path())
             .stdin(Stdio::null())
@@ -163,7 +171,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_binary_that_is_not_there_is_named() {
-        let error = GatewayProcess::start(Some(Path::new("no/such/gateway")))
+        let error = GatewayProcess::start(Some(Path::new("no/such/gateway")), None, None)
             .await
             .unwrap_err();
         assert!(
@@ -176,7 +184,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_gateway_that_ends_at_once_is_not_waited_for() {
-        let error = GatewayProcess::start(Some(Path::new("/bin/false")))
+        let error = GatewayProcess::start(Some(Path::new("/bin/false")), None, None)
             .await
             .unwrap_err();
         assert!(

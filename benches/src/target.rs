@@ -14,6 +14,9 @@ pub struct TargetOptions {
     /// The gateway binary to start [default: the one built beside this program].
     #[arg(long, conflicts_with = "url")]
     binary: Option<PathBuf>,
+    /// The database of the gateway that is started [default: a temporary SQLite file].
+    #[arg(long, conflicts_with = "url")]
+    database_url: Option<String>,
     /// A gateway that already runs, as `ADDRESS:PORT` with or without `http://`.
     #[arg(long, requires = "key", value_parser = parse_url)]
     url: Option<SocketAddr>,
@@ -42,7 +45,8 @@ impl TargetOptions {
                 _started: None,
             });
         }
-        let started = GatewayProcess::start(self.binary.as_deref()).await?;
+        let started =
+            GatewayProcess::start(self.binary.as_deref(), self.database_url.as_deref(), None).await?;
         let (address, operator_key) = (started.address(), started.operator_key().to_owned());
         Ok(Target {
             address,

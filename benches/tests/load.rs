@@ -8,12 +8,13 @@ use benches::process::GatewayProcess;
 
 #[tokio::test]
 async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs() {
-    let gateway = GatewayProcess::start(None).await.unwrap();
+    let gateway = GatewayProcess::start(None, None, None).await.unwrap();
     let report = run(Plan {
-        address: gateway.address(),
+        addresses: &[gateway.address()],
         operator_key: gateway.operator_key(),
         setting: Setting {
             connections: 4,
+            tenants: 2,
             agents: 3,
             distinct: 20,
         },
@@ -32,17 +33,18 @@ async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs()
 
 #[tokio::test]
 async fn a_gateway_that_is_killed_under_load_fails_the_run() {
-    let gateway = GatewayProcess::start(None).await.unwrap();
+    let gateway = GatewayProcess::start(None, None, None).await.unwrap();
     let (address, operator_key) = (gateway.address(), gateway.operator_key().to_owned());
     let killer = async move {
         tokio::time::sleep(Duration::from_millis(600)).await;
         drop(gateway);
     };
     let plan = Plan {
-        address,
+        addresses: &[address],
         operator_key: &operator_key,
         setting: Setting {
             connections: 2,
+            tenants: 1,
             agents: 1,
             distinct: 10,
         },

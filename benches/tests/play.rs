@@ -17,7 +17,7 @@ async fn no_injected_mutation_is_allowed_and_no_trusted_user_is_denied() {
         eprintln!("skipped: there is no data set at `{DATA}`");
         return;
     }
-    let gateway = GatewayProcess::start(None).await.unwrap();
+    let gateway = GatewayProcess::start(None, None, None).await.unwrap();
     let reports = play(gateway.address(), gateway.operator_key(), Path::new(DATA))
         .await
         .unwrap();

@@ -7,6 +7,7 @@ pub mod batch;
 
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
+use crate::limits::{Admission, Short};
 use crate::replays::Given;
 use crate::sequencer::Recorded;
 use axum::Extension;
@@ -61,6 +62,10 @@ impl Gateway {
         for _ in 0..ATTEMPTS_MAX {
             let proposal = match self.decide(caller, ask, &mut admitted)? {
                 Step::Answer(answer) => return Ok(answer),
+                Step::Fill(short) => {
+                    self.limits.fill(&short).await?;
+                    continue;
+                }
                 Step::Record(proposal) => proposal,
             };
             let (reason, replay) = (proposal.reason, proposal.replay);
@@ -95,7 +100,10 @@ impl Gateway {
         let agent = caller.refresh(tenant, now)?;
         // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing.
         if ask.mode == Mode::DryRun {
-            self.limits.probe(&tenant.directory.tenant, &agent, 1, now)?;
+            let admission = self.limits.probe(&tenant.directory.tenant, &agent, 1, now)?;
+            if let Admission::Short(short) = admission {
+                return Ok(Step::Fill(short));
+            }
             return self.dry_run(tenant, &agent, ask).map(Step::Answer);
         }
         let replay = if may_act(tenant, &agent) {
@@ -107,7 +115,10 @@ impl Gateway {
             return Ok(Step::Answer(answer));
         }
         if !*admitted {
-            self.limits.admit(&tenant.directory.tenant, &agent, 1, now)?;
+            let admission = self.limits.admit(&tenant.directory.tenant, &agent, 1, now)?;
+            if let Admission::Short(short) = admission {
+                return Ok(Step::Fill(short));
+            }
             *admitted = true;
         }
         let judgement = judge(tenant, &agent, ask, now)?;
@@ -162,6 +173,8 @@ impl Gateway {
 enum Step {
     /// There is an answer already.
     Answer(Answer),
+    /// There may be one when these tokens are there.
+    Fill(Short),
     /// There will be one when this is recorded.
     Record(Ready),
 }

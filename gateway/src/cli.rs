@@ -1,6 +1,9 @@
 //! The commands of the program.
 
+pub mod check_config;
+pub mod copy;
 pub mod demo;
+pub mod migrate;
 pub mod operator_key;
 pub mod serve;
 pub mod verify;

@@ -18,8 +18,39 @@ pub struct CommandLine {
 pub enum Command {
     /// Serve the API.
     Serve(Serve),
+    /// Say whether `serve` would start with the same options, without serving.
+    CheckConfig(Serve),
+    /// Bring the schema of a database up to date; `serve` does it too, where its role may.
+    Migrate(Database),
+    /// Copy everything from one database to another, empty one, and verify it on both ends.
+    Copy(Copy),
     /// Verify an exported ledger, without a gateway.
     Verify(Verify),
+}
+
+/// Where everything is kept.
+#[derive(Debug, Args)]
+pub struct Database {
+    /// Where everything is kept: `sqlite:PATH` or `postgres://USER:PASSWORD@HOST/DATABASE`.
+    #[arg(
+        long = "database-url",
+        env = "COUNTERSIGN_DATABASE_URL",
+        hide_env_values = true,
+        default_value = "sqlite:./countersign.db",
+        value_name = "URL"
+    )]
+    pub url: String,
+}
+
+/// What to copy.
+#[derive(Debug, Args)]
+pub struct Copy {
+    /// The database to copy from; no gateway may be writing to it.
+    #[arg(long, value_name = "URL")]
+    pub from: String,
+    /// The database to copy to; it has to be empty.
+    #[arg(long, value_name = "URL")]
+    pub to: String,
 }
 
 /// How to serve.
@@ -28,14 +59,9 @@ pub struct Serve {
     /// Where to listen.
     #[arg(long, env = "COUNTERSIGN_LISTEN", default_value = "127.0.0.1:8080")]
     pub listen: SocketAddr,
-    /// Where everything is kept, as `sqlite:PATH`.
-    #[arg(
-        long,
-        env = "COUNTERSIGN_DATABASE_URL",
-        default_value = "sqlite:./countersign.db",
-        value_name = "URL"
-    )]
-    pub database_url: String,
+    /// Where everything is kept.
+    #[command(flatten)]
+    pub database: Database,
     /// A file with base policies, in place of those in the program.
     #[arg(long, env = "COUNTERSIGN_POLICIES", value_name = "FILE")]
     pub policies: Option<PathBuf>,

@@ -1,19 +1,25 @@
 //! Token buckets: of a tenant and of an agent. All are looked at before any is taken from.
 //!
-//! A bucket is in memory, on this gateway alone, and only while it is not full: an idle agent costs nothing.
+//! - [`Local`]: buckets of this gateway alone; with N gateways there are N of each;
+//! - `shared`: one bucket for all gateways, for tenants that set `limits.shared`.
+
+mod local;
+mod shared;
+
+pub use local::Local;
 
 use crate::http::{Code, Refusal};
 use axum::http::{HeaderName, HeaderValue, header};
 use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use shared::{Shared, Shortage};
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Lease, Store, StoreError};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// What a caller is told to wait when a bucket never refills.
 const NEVER_REFILLS_SECONDS: u64 = 86_400;
-/// Buckets in memory before the full ones among them are looked for and forgotten.
-const SWEEP_AT_LEAST: usize = 4_096;
 
 /// What may be missing of a whole token: sums of many small refills lose a little, and nobody should wait for that.
 const ROUNDING: f64 = 1e-6;
@@ -104,29 +110,6 @@ fn whole(number: f64) -> u64 {
     whole
 }
 
-/// All buckets that are not full.
-pub struct Limits {
-    /// Held for a few look-ups at a time and never across an `await`.
-    levels: Mutex<Levels>,
-}
-
-struct Levels {
-    known: HashMap<Owner, Level>,
-    /// How many there may be before the full ones among them are forgotten.
-    sweep_at: usize,
-}
-
-impl Levels {
-    fn keep(&mut self, taken: Vec<(Owner, Level)>, now: Timestamp) {
-        self.known.extend(taken);
-        if self.known.len() >= self.sweep_at {
-            self.known.retain(|_, level| !level.is_full_at(now));
-            // Looking at all of them again is worth it only when there are twice as many.
-            self.sweep_at = SWEEP_AT_LEAST.max(self.known.len() * 2);
-        }
-    }
-}
-
 /// How full a bucket is, for those who ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remaining {
@@ -136,93 +119,142 @@ pub struct Remaining {
     pub full_in_seconds: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self::new()
+impl Remaining {
+    fn of(level: &Level) -> Self {
+        Self {
+            tokens: level.whole_tokens(),
+            full_in_seconds: level.seconds_until(f64::from(level.size.capacity())),
+        }
     }
 }
 
+/// All buckets.
+pub struct Limits {
+    local: Local,
+    shared: Shared,
+}
+
+/// Whether an ask may pass.
+pub enum Admission {
+    /// It may.
+    Admitted,
+    /// Tokens have to be lent first, with [`Limits::fill`].
+    Short(Short),
+}
+
+/// Where tokens are missing.
+pub struct Short(Vec<Shortage>);
+
 impl Limits {
-    /// All buckets full.
-    pub fn new() -> Self {
+    /// All buckets full; those that are shared are in this store.
+    pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
-            levels: Mutex::new(Levels {
-                known: HashMap::new(),
-                sweep_at: SWEEP_AT_LEAST,
-            }),
+            local: Local::new(),
+            shared: Shared::new(store),
         }
     }
 
     /// Takes `cost` tokens from every bucket that applies, or from none.
-    pub fn admit(&self, tenant: &Tenant, agent: &Agent, cost: u32, now: Timestamp) -> Result<(), Refusal> {
-        self.pass(tenant, agent, cost, now, true)
-    }
-
-    /// Whether [`admit`](Self::admit) would let it pass. Takes nothing.
-    pub fn probe(&self, tenant: &Tenant, agent: &Agent, cost: u32, now: Timestamp) -> Result<(), Refusal> {
-        self.pass(tenant, agent, cost, now, false)
-    }
-
-    /// How full an agent's own bucket is.
-    pub fn agent_remaining(&self, agent: &Agent, now: Timestamp) -> Option<Remaining> {
-        agent
-            .bucket
-            .map(|size| self.remaining(Owner::Agent(agent.id), size, now))
-    }
-
-    /// How full a tenant's bucket is.
-    pub fn tenant_remaining(&self, tenant: &Tenant, now: Timestamp) -> Option<Remaining> {
-        tenant
-            .bucket
-            .map(|size| self.remaining(Owner::Tenant(tenant.id), size, now))
-    }
-
-    fn remaining(&self, owner: Owner, size: Bucket, now: Timestamp) -> Remaining {
-        let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        let level = Level::now(levels.known.get(&owner), size, now);
-        Remaining {
-            tokens: level.whole_tokens(),
-            full_in_seconds: level.seconds_until(f64::from(size.capacity())),
-        }
-    }
-
-    fn pass(
+    pub fn admit(
         &self,
         tenant: &Tenant,
         agent: &Agent,
         cost: u32,
         now: Timestamp,
-        take: bool,
-    ) -> Result<(), Refusal> {
-        let sizes = [
-            (Owner::Tenant(tenant.id), tenant.bucket),
-            (Owner::Agent(agent.id), agent.bucket),
-        ];
-        if sizes.iter().all(|(_, size)| size.is_none()) {
-            return Ok(());
+    ) -> Result<Admission, Refusal> {
+        if tenant.settings.limits.shared {
+            return Ok(self.shared.pass(&wanted(tenant, agent, cost), true));
         }
-        let cost = f64::from(cost);
-        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = Vec::with_capacity(sizes.len());
-        for (owner, size) in sizes {
-            let Some(size) = size else { continue };
-            let mut level = Level::now(levels.known.get(&owner), size, now);
-            if !level.has(cost) {
-                return Err(limited(owner, &level, cost));
+        self.local
+            .admit(tenant, agent, cost, now)
+            .map(|()| Admission::Admitted)
+    }
+
+    /// Whether [`admit`](Self::admit) would let it pass. Takes nothing.
+    pub fn probe(
+        &self,
+        tenant: &Tenant,
+        agent: &Agent,
+        cost: u32,
+        now: Timestamp,
+    ) -> Result<Admission, Refusal> {
+        if tenant.settings.limits.shared {
+            return Ok(self.shared.pass(&wanted(tenant, agent, cost), false));
+        }
+        self.local
+            .probe(tenant, agent, cost, now)
+            .map(|()| Admission::Admitted)
+    }
+
+    /// Has tokens of shared buckets lent; a refusal if there are none.
+    pub async fn fill(&self, short: &Short) -> Result<(), Refusal> {
+        self.shared.fill(&short.0).await
+    }
+
+    /// Gives back what was lent and nobody has asked for in a while. To be called every now and then.
+    pub async fn give_back_idle(&self) -> Result<(), StoreError> {
+        self.shared.give_back_idle().await
+    }
+
+    /// How full an agent's own bucket is.
+    pub async fn agent_remaining(
+        &self,
+        tenant: &Tenant,
+        agent: &Agent,
+        now: Timestamp,
+    ) -> Result<Option<Remaining>, StoreError> {
+        match agent.bucket {
+            Some(size) if tenant.settings.limits.shared => {
+                let want = Shortage::of(tenant, Owner::Agent(agent.id), size, 0);
+                self.shared.remaining(&want).await.map(Some)
             }
-            level.tokens -= cost;
-            taken.push((owner, level));
+            _ => Ok(self.local.agent_remaining(agent, now)),
         }
-        if take {
-            levels.keep(taken, now);
+    }
+
+    /// How full a tenant's bucket is.
+    pub async fn tenant_remaining(
+        &self,
+        tenant: &Tenant,
+        now: Timestamp,
+    ) -> Result<Option<Remaining>, StoreError> {
+        match tenant.bucket {
+            Some(size) if tenant.settings.limits.shared => {
+                let want = Shortage::of(tenant, Owner::Tenant(tenant.id), size, 0);
+                self.shared.remaining(&want).await.map(Some)
+            }
+            _ => Ok(self.local.tenant_remaining(tenant, now)),
         }
-        Ok(())
     }
 }
 
+/// The buckets that an ask takes from.
+fn wanted(tenant: &Tenant, agent: &Agent, cost: u32) -> Vec<Shortage> {
+    let buckets = [
+        (Owner::Tenant(tenant.id), tenant.bucket),
+        (Owner::Agent(agent.id), agent.bucket),
+    ];
+    let want = |(owner, size): (Owner, Option<Bucket>)| Some(Shortage::of(tenant, owner, size?, cost));
+    buckets.into_iter().filter_map(want).collect()
+}
+
+/// The refusal of a bucket that could not lend enough.
+fn limited_by_lease(owner: Owner, size: Bucket, lease: Lease) -> Refusal {
+    let level = Level {
+        tokens: lease.left,
+        at: Timestamp::from_millis(0),
+        size,
+    };
+    let wait = lease.wait.unwrap_or(Duration::from_secs(NEVER_REFILLS_SECONDS));
+    limited(
+        owner,
+        &level,
+        whole(wait.as_secs_f64().ceil()).clamp(1, NEVER_REFILLS_SECONDS),
+    )
+}
+
 /// The refusal, with the headers of RFC 9110 and of the IETF draft on rate limit headers.
-fn limited(owner: Owner, level: &Level, cost: f64) -> Refusal {
-    let wait = level.seconds_until(cost);
+fn limited(owner: Owner, level: &Level, wait: u64) -> Refusal {
     let capacity = level.size.capacity();
     let window = level.size.refill_per_second().recip() * f64::from(capacity);
     let window = if window.is_finite() {
@@ -245,34 +277,4 @@ fn limited(owner: Owner, level: &Level, cost: f64) -> Refusal {
         RATE_LIMIT,
         text(format!("\"{name}\";r={};t={wait}", level.whole_tokens())),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_that_are_full_again_are_forgotten() {
-        let size = Bucket::new(1, 1.0).expect("one token a second is a bucket");
-        let level = |at| Level {
-            tokens: 0.0,
-            at: Timestamp::from_millis(at),
-            size,
-        };
-        let owner = |number: u128| Owner::Agent(AgentId::from_bytes(number.to_be_bytes()));
-        let mut levels = Levels {
-            known: HashMap::new(),
-            sweep_at: SWEEP_AT_LEAST,
-        };
-        let all = (0..SWEEP_AT_LEAST as u128 - 1)
-            .map(|number| (owner(number), level(0)))
-            .collect();
-        levels.keep(all, Timestamp::from_millis(0));
-        assert_eq!(levels.known.len(), SWEEP_AT_LEAST - 1);
-        levels.keep(
-            vec![(owner(u128::MAX), level(2_000))],
-            Timestamp::from_millis(2_000),
-        );
-        assert_eq!(levels.known.len(), 1);
-    }
 }

@@ -13,20 +13,26 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     match CommandLine::parse().command {
-        Command::Serve(options) => serve(options),
+        Command::Serve(options) => {
+            report(start_logging(&options).and_then(|()| block_on(cli::serve::run(options))))
+        }
+        Command::CheckConfig(options) => report(block_on(cli::check_config::run(options))),
+        Command::Migrate(database) => report(block_on(cli::migrate::run(database))),
+        Command::Copy(options) => report(block_on(cli::copy::run(options))),
         Command::Verify(options) => cli::verify::run(&options.file),
     }
 }
 
-fn serve(options: Serve) -> ExitCode {
-    let outcome = start_logging(&options).and_then(|()| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(cli::serve::run(options))
-    });
+fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(command)
+}
+
+fn report(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The log may not be running yet, so this goes to the terminal directly.
+            // The log may not be running, so this goes to the terminal directly.
             eprintln!("countersign: {error:#}");
             ExitCode::FAILURE
         }

@@ -7,7 +7,7 @@
 //! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
 //! - [`reader`], `range`: what these endpoints share.
 
-mod audit;
+pub(crate) mod audit;
 pub mod decisions;
 pub mod events;
 pub mod export;

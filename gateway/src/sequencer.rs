@@ -270,11 +270,18 @@ impl Task {
         tenants: &[TenantId],
         proposals: &[Proposal],
     ) -> Result<Vec<Settled>, Failure> {
-        let mut turn = self.parts.store.begin(tenants).await.map_err(unreadable)?;
+        let mut turn = self
+            .parts
+            .store
+            .begin(tenants)
+            .await
+            .map_err(|error| unreadable(&error))?;
         let mut found = Found::default();
         if self.wary > 0 {
             self.wary -= 1;
-            found = look_up(&mut *turn, proposals).await.map_err(unreadable)?;
+            found = look_up(&mut *turn, proposals)
+                .await
+                .map_err(|error| unreadable(&error))?;
         }
         let before = self.parts.snapshot.load_full();
         let books = Books::new(Snapshot::clone(&before), turn.places().clone());
@@ -329,9 +336,9 @@ impl Task {
     }
 }
 
-fn unreadable(error: StoreError) -> Failure {
+fn unreadable(error: &StoreError) -> Failure {
     tracing::error!(
-        error = &error as &dyn std::error::Error,
+        error = error as &dyn std::error::Error,
         "the ledger does not answer"
     );
     Failure::Fault

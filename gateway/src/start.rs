@@ -4,6 +4,7 @@
 
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
+use crate::jobs;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::replays::Replays;
@@ -97,13 +98,15 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         snapshot,
         sequencer,
         follower,
+        limits: Limits::new(Arc::clone(&store)),
         store,
-        limits: Limits::new(),
         replays: Replays::new(),
         metrics,
         changing: tokio::sync::Mutex::new(()),
     };
-    Ok((Arc::new(gateway), ended))
+    let gateway = Arc::new(gateway);
+    jobs::start(&gateway);
+    Ok((gateway, ended))
 }
 
 /// Reads the snapshot from a store. The system tenant is there even if nothing was ever recorded.

@@ -10,7 +10,7 @@ mod support;
 
 use axum::http::StatusCode;
 use gateway::http::Refusal;
-use gateway::limits::Limits;
+use gateway::limits::Local;
 use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
 use proptest::prelude::*;
 use serde_json::json;
@@ -41,7 +41,7 @@ fn after(millis: i64) -> Timestamp {
 
 /// An agent's bucket alone, and its asks.
 struct Alone {
-    limits: Limits,
+    limits: Local,
     tenant: Tenant,
     agent: Agent,
 }
@@ -49,7 +49,7 @@ struct Alone {
 impl Alone {
     fn with(capacity: u32, refill_per_second: f64) -> Self {
         Self {
-            limits: Limits::new(),
+            limits: Local::new(),
             tenant: tenant(None),
             agent: agent(1, bucket(capacity, refill_per_second)),
         }
@@ -127,7 +127,7 @@ fn a_refusal_has_the_three_headers() {
 
 #[test]
 fn a_tenant_that_refuses_takes_nothing_from_its_agent() {
-    let limits = Limits::new();
+    let limits = Local::new();
     let (tenant, agent) = (tenant(bucket(1, 0.0)), agent(1, bucket(5, 0.0)));
     limits.admit(&tenant, &agent, 1, BEGINNING).unwrap();
     for _ in 0..10 {
@@ -139,7 +139,7 @@ fn a_tenant_that_refuses_takes_nothing_from_its_agent() {
 
 #[test]
 fn an_agent_that_is_refused_takes_nothing_from_its_tenant() {
-    let limits = Limits::new();
+    let limits = Local::new();
     let (tenant, greedy, modest) = (
         tenant(bucket(5, 0.0)),
         agent(1, bucket(1, 0.0)),
@@ -207,7 +207,7 @@ fn two_cores_cannot_take_the_same_token() {
 
 #[test]
 fn buckets_that_are_full_again_are_forgotten_and_nobody_notices() {
-    let limits = Limits::new();
+    let limits = Local::new();
     let tenant = tenant(None);
     let agents = |n: u16| {
         let [high, low] = n.to_be_bytes();

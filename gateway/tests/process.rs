@@ -168,10 +168,10 @@ fn the_demo_can_be_started_again_on_its_database() {
 
 #[test]
 fn a_second_process_on_the_same_file_refuses_to_start() {
-    let place = Place::new();
+    let place = Place::on_file();
     let server = place.serve(&["--demo"]);
     let demo = Demo::of(&place);
-    let other = Place::new();
+    let other = Place::on_file();
     let url = format!("sqlite:{}", place.database().display());
     let message = other.fails(&mut other.command(&["--database-url", &url]));
     let file = place.database().canonicalize().unwrap();
@@ -188,10 +188,11 @@ fn a_database_that_cannot_be_opened_is_named_and_no_password_is_repeated() {
     let place = Place::new();
     for (url, words) in [
         (
-            "postgres://ann:hunter2@db/ledger",
-            "`postgres:` is not a store that this version knows; use `sqlite:PATH`",
+            "mysql://ann:hunter2@db/ledger",
+            "`mysql:` is not a store that this version knows; use `sqlite:PATH`",
         ),
         ("hunter2", "use `sqlite:PATH`"),
+        ("postgres://ann:hunter2@127.0.0.1:1/ledger", "127.0.0.1:1"),
         (
             "sqlite:/no/such/folder/a.db",
             "the folder of the database `/no/such/folder/a.db` does not exist",
@@ -201,7 +202,7 @@ fn a_database_that_cannot_be_opened_is_named_and_no_password_is_repeated() {
     ] {
         let message = place.fails(&mut place.command(&["--database-url", url]));
         assert!(message.contains(words), "{url}: {message}");
-        assert!(url == "hunter2" || !message.contains("hunter2"), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
     }
 }
 
@@ -298,7 +299,7 @@ fn clients_that_hang_up_take_nothing_from_those_who_stay() {
 
 #[test]
 fn a_full_disk_stops_every_allow_until_there_is_room_again() {
-    let place = Place::new();
+    let place = Place::on_file();
     place.serve(&["--demo"]).kill();
     let demo = Demo::of(&place);
     // No file may grow beyond this, which fails like a full disk, and the limit can be lifted while it runs.
@@ -343,7 +344,7 @@ fn a_full_disk_stops_every_allow_until_there_is_room_again() {
 
 #[tokio::test]
 async fn a_locked_database_stops_every_allow_until_the_lock_is_gone() {
-    let place = Place::new();
+    let place = Place::on_file();
     let server = place.serve(&["--demo"]);
     let (demo, client) = (Demo::of(&place), server.client());
     let options = SqliteConnectOptions::new().filename(place.database());
@@ -363,6 +364,88 @@ async fn a_locked_database_stops_every_allow_until_the_lock_is_gone() {
         assert_eq!(client.get("/readyz", "").status, 200);
     }
     assert_verifies(&client, &demo.tenant);
+}
+
+#[test]
+fn a_gateway_that_is_killed_holds_nobody_up() {
+    let place = Place::on_postgres();
+    let mut first = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let beside = place.beside();
+    let second = beside.serve(&[]);
+    wait_for_recovery(&second.client(), &demo);
+    let mut answers = Vec::new();
+    for round in 0..3 {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let ask = |server, name: String| {
+                let (demo, stop) = (&demo, &stop);
+                scope.spawn(move || ask_until(server, demo, &name, stop))
+            };
+            let dying = ask(&first, format!("dying-{round}"));
+            let living = ask(&second, format!("living-{round}"));
+            std::thread::sleep(Duration::from_millis(400));
+            Command::new("kill").args(["-9", &first.pid()]).status().unwrap();
+            let killed = Instant::now();
+            answers.extend(dying.join().unwrap());
+            let client = second.client();
+            client
+                .post("/v1/authorize", &demo.token, &asking(&format!("next-{round}")))
+                .unwrap();
+            assert!(
+                killed.elapsed() < Duration::from_secs(2),
+                "{:?}",
+                killed.elapsed()
+            );
+            std::thread::sleep(Duration::from_millis(100));
+            stop.store(true, Ordering::Relaxed);
+            answers.extend(living.join().unwrap());
+        });
+        first.wait(Duration::from_secs(5));
+        first = place.serve(&[]);
+    }
+    assert!(answers.len() > 30, "{}", answers.len());
+    assert_recorded(&second.client(), &demo, &answers);
+}
+
+#[test]
+fn a_database_server_that_crashes_under_load_loses_no_answer_and_is_waited_for() {
+    let database = store_postgres::testing::Server::start();
+    let place = Place::with_url(&database.url());
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let (mut answers, stop) = (Vec::new(), AtomicBool::new(false));
+    let (mut away, client) = (0, server.client());
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| ask_until(&server, &demo, "call", &stop));
+        std::thread::sleep(Duration::from_millis(500));
+        database.crash();
+        let began = Instant::now();
+        let answer = client
+            .post("/v1/authorize", &demo.token, &self::asking("while-away"))
+            .unwrap();
+        assert_unavailable(&answer);
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        assert_eq!(client.get("/readyz", "").status, 503);
+        database.start_again();
+        wait_for_recovery(&client, &demo);
+        stop.store(true, Ordering::Relaxed);
+        for answer in asking.join().unwrap() {
+            if answer.status == 200 {
+                answers.push(answer);
+            } else {
+                assert_unavailable(&answer);
+                away += 1;
+            }
+        }
+    });
+    assert!(
+        answers.len() > 10 && away > 0,
+        "{} answers, {away} times away",
+        answers.len()
+    );
+    assert_recorded(&client, &demo, &answers);
+    assert_eq!(client.get("/readyz", "").status, 200);
 }
 
 #[test]

@@ -325,7 +325,7 @@ async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
 #[tokio::test]
 async fn a_caller_that_hangs_up_is_recorded_like_any_other() {
     let stage = Arc::new(Stage::set().await);
-    stage.faults.plan([Fault::Delay(Duration::from_millis(100))]);
+    stage.faults.plan([Fault::Delay(Duration::from_secs(1))]);
     let gone = {
         let stage = Arc::clone(&stage);
         tokio::spawn(async move { stage.ask(&named(changing(), "call-1")).await })

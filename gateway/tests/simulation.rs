@@ -16,7 +16,6 @@ use stage::{Player, Stage, asking, named, verify};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::faults::Fault;
-use store::{Directories, Records};
 
 const AGENTS: u64 = 5;
 const STEPS: usize = 80;

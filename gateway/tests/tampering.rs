@@ -6,9 +6,8 @@
 mod support;
 
 use serde_json::{Value, json};
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use support::World;
+use support::hand::Hand;
 use support::tenancy::{Tenancy, injected, merging, reading};
 
 /// The tables that hold what was decided.
@@ -18,9 +17,7 @@ const TABLES: [&str; 3] = ["audit_events", "decisions", "receipts"];
 struct Scene {
     world: World,
     tenancy: Tenancy,
-    database: SqliteConnection,
-    /// What stands before the `seq` in the number of an entry.
-    base: i64,
+    hand: Hand,
 }
 
 impl Scene {
@@ -34,35 +31,13 @@ impl Scene {
         let outcome = format!("/v1/decisions/{}/outcome", last["decision_id"].as_str().unwrap());
         let report = json!({"status": "succeeded", "executed_hash": last["action_hash"]});
         world.post(&outcome, &tenancy.token, &report).await.expect(201);
-        let options = SqliteConnectOptions::new().filename(world.database());
-        let mut database = SqliteConnection::connect_with(&options).await.unwrap();
-        let base: i64 = sqlx::query_scalar("SELECT tenant_no << 40 FROM tenants WHERE tenant_id = ?")
-            .bind(&tenancy.id.as_bytes()[..])
-            .fetch_one(&mut database)
-            .await
-            .unwrap();
-        let mut scene = Self {
-            world,
-            tenancy,
-            database,
-            base,
-        };
-        scene.disarm().await;
-        scene
-    }
-
-    /// Takes the triggers away and keeps a copy of everything, as somebody with the file can.
-    async fn disarm(&mut self) {
-        let triggers = sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'trigger'");
-        let triggers: Vec<String> = triggers.fetch_all(&mut self.database).await.unwrap();
-        assert!(!triggers.is_empty(), "nothing protects the ledger");
-        for trigger in triggers {
-            self.run(&format!("DROP TRIGGER {trigger}")).await;
-        }
+        let mut hand = Hand::on(&world.home, tenancy.id).await;
+        hand.disarm().await;
         for table in TABLES {
-            self.run(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}"))
+            hand.run(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}"))
                 .await;
         }
+        Self { world, tenancy, hand }
     }
 
     async fn restore(&mut self) {
@@ -73,25 +48,8 @@ impl Scene {
         }
     }
 
-    /// Runs SQL in which `#9` stands for the number of entry 9.
     async fn run(&mut self, sql: &str) {
-        let mut text = String::new();
-        let mut rest = sql;
-        while let Some((before, after)) = rest.split_once('#') {
-            let digits = after.len()
-                - after
-                    .trim_start_matches(|character: char| character.is_ascii_digit())
-                    .len();
-            let seq: i64 = after[..digits].parse().unwrap();
-            text.push_str(before);
-            text.push_str(&(self.base + seq).to_string());
-            rest = &after[digits..];
-        }
-        text.push_str(rest);
-        sqlx::raw_sql(AssertSqlSafe(text))
-            .execute(&mut self.database)
-            .await
-            .unwrap();
+        self.hand.run(sql).await;
     }
 
     async fn verify(&self, range: Value) -> Value {
@@ -166,7 +124,7 @@ async fn an_entry_that_was_tampered_with_is_named() {
             (
                 "UPDATE audit_events SET hash = zeroblob(31) WHERE entry = #9",
                 9,
-                "`hash` of row",
+                "`hash` of",
             ),
             (
                 "UPDATE audit_events SET hash = zeroblob(32) WHERE entry = #12",
@@ -205,12 +163,12 @@ async fn a_decision_that_was_tampered_with_is_named() {
     scene
         .check(&[
             (
-                "UPDATE decisions SET id = zeroblob(16) WHERE entry = #9",
+                "UPDATE decisions SET id = NOBODY WHERE entry = #9",
                 9,
                 "`decision_id` of the decision",
             ),
             (
-                "UPDATE decisions SET agent = zeroblob(16) WHERE entry = #9",
+                "UPDATE decisions SET agent = NOBODY WHERE entry = #9",
                 9,
                 "`agent` of the decision",
             ),
@@ -232,7 +190,7 @@ async fn a_decision_that_was_tampered_with_is_named() {
             (
                 "UPDATE decisions SET reason = 'because' WHERE entry = #9",
                 9,
-                "`reason` of row",
+                "`reason` of",
             ),
             (
                 "UPDATE decisions SET run_id = 'another' WHERE entry = #9",
@@ -250,7 +208,7 @@ async fn a_decision_that_was_tampered_with_is_named() {
             (&swapped("decisions"), 8, "of the decision is"),
             (
                 "CREATE TABLE stray AS SELECT * FROM saved_decisions WHERE entry = #8;
-                 UPDATE stray SET entry = #3, id = zeroblob(16);
+                 UPDATE stray SET entry = #3, id = NOBODY;
                  INSERT INTO decisions SELECT * FROM stray;
                  DROP TABLE stray",
                 3,
@@ -258,10 +216,10 @@ async fn a_decision_that_was_tampered_with_is_named() {
             ),
             (
                 "CREATE TABLE stray AS SELECT * FROM saved_decisions WHERE entry = #8;
-                 UPDATE stray SET entry = #3, id = zeroblob(16);
+                 UPDATE stray SET entry = #3, id = NOBODY;
                  INSERT INTO decisions SELECT * FROM stray;
                  DROP TABLE stray;
-                 INSERT INTO receipts SELECT #3, bytes FROM saved_receipts WHERE entry = #8",
+                 INSERT INTO receipts SELECT ENTRY #3, bytes FROM saved_receipts WHERE entry = #8",
                 3,
                 "a decision is stored for an entry of the kind `tool_put`",
             ),
@@ -276,9 +234,7 @@ async fn a_receipt_that_was_tampered_with_is_named() {
     let answer = "the receipt is not the answer that its entry names";
     let place = "the receipt names another place";
     let replace = |old: &str, new: &str| {
-        format!(
-            "UPDATE receipts SET bytes = CAST(replace(CAST(bytes AS TEXT), '{old}', '{new}') AS BLOB) WHERE entry = #9"
-        )
+        format!("UPDATE receipts SET bytes = <<replace([[bytes]], '{old}', '{new}')>> WHERE entry = #9")
     };
     scene
         .check(&[
@@ -292,11 +248,15 @@ async fn a_receipt_that_was_tampered_with_is_named() {
             (&replace("\"tenant\":\"tnt_", "\"tenant\":\"tnt_0"), 9, place),
             (&replace("T09:30:00.000Z", "T09:30:00.001Z"), 9, place),
             (
-                "UPDATE receipts SET bytes = CAST(CAST(bytes AS TEXT) || ' ' AS BLOB) WHERE entry = #9",
+                "UPDATE receipts SET bytes = <<[[bytes]] || ' '>> WHERE entry = #9",
                 9,
                 place,
             ),
-            ("UPDATE receipts SET bytes = x'00' WHERE entry = #9", 9, answer),
+            (
+                "UPDATE receipts SET bytes = zeroblob(1) WHERE entry = #9",
+                9,
+                answer,
+            ),
             ("DELETE FROM receipts WHERE entry = #9", 9, missing),
             ("DELETE FROM receipts WHERE entry >= #11", 11, missing),
             (&swapped("receipts"), 8, answer),
@@ -307,7 +267,7 @@ async fn a_receipt_that_was_tampered_with_is_named() {
 #[tokio::test]
 async fn an_entry_behind_the_head_is_named() {
     let mut scene = Scene::new().await;
-    let smuggled = "INSERT INTO audit_events SELECT #13, kind, at, prev, hash, body FROM saved_audit_events WHERE entry = #12";
+    let smuggled = "INSERT INTO audit_events (PLACE, kind, at, prev, hash, body) SELECT ENTRY #13, kind, at, prev, hash, body FROM saved_audit_events WHERE entry = #12";
     let found = scene.after(smuggled).await;
     assert_eq!(found["first_fault"]["seq"], 13, "{found}");
     assert_eq!(
@@ -325,8 +285,8 @@ async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it(
     }
     scene
         .run(
-            "UPDATE tenants SET head_seq = 10, head_hash = (SELECT hash FROM audit_events WHERE entry = #10)
-             WHERE EXISTS (SELECT 1 FROM audit_events WHERE entry = #10) AND tenant_no << 40 = #0",
+            "UPDATE tenants SET head_seq = 10, head_hash = (SELECT hash FROM audit_events WHERE entry = #10 AND ITS)
+             WHERE MINE",
         )
         .await;
     assert_eq!(scene.verify(json!({})).await["verified"], true);

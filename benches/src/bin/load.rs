@@ -1,6 +1,6 @@
 //! `load`: how many authorizations a second, how fast, and whether every one of them is in the ledger.
 //!
-//! Starts a gateway of its own on a temporary SQLite file, or takes a running one. Exit code 1 means that the run is
+//! Starts a gateway of its own on a temporary SQLite file or on the database it is given, or takes a running one. Exit code 1 means that the run is
 //! worth nothing: errors, wrong decisions, or a ledger that disagrees with what was answered.
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
@@ -25,6 +25,9 @@ struct Options {
     /// Seconds of asking before that.
     #[arg(long, default_value_t = 2.0)]
     warm_up: f64,
+    /// Tenants that the agents are of.
+    #[arg(long, default_value_t = 1)]
+    tenants: usize,
     /// Agents to ask for.
     #[arg(long, default_value_t = 100)]
     agents: usize,
@@ -44,10 +47,11 @@ async fn main() -> Result<ExitCode> {
     let options = Options::parse();
     let target = options.target.reach().await?;
     let report = run(Plan {
-        address: target.address,
+        addresses: &[target.address],
         operator_key: &target.operator_key,
         setting: Setting {
             connections: options.connections,
+            tenants: options.tenants,
             agents: options.agents,
             distinct: options.distinct,
         },

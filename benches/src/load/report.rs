@@ -34,6 +34,8 @@ impl Outcomes {
 pub struct Setting {
     /// How many connections ask at once, each one ask at a time.
     pub connections: usize,
+    /// How many tenants the agents are of, in turn.
+    pub tenants: usize,
     /// How many agents they ask for.
     pub agents: usize,
     /// How many different asks are sent in turn.
@@ -126,8 +128,8 @@ impl fmt::Display for Report {
         } = self;
         writeln!(
             f,
-            "load        {} connections, {} agents, {} distinct asks, {:.1} s",
-            setting.connections, setting.agents, setting.distinct, self.seconds
+            "load        {} connections, {} tenants, {} agents, {} distinct asks, {:.1} s",
+            setting.connections, setting.tenants, setting.agents, setting.distinct, self.seconds
         )?;
         writeln!(f, "throughput  {:.0} decisions/s", self.per_second)?;
         writeln!(
@@ -191,6 +193,7 @@ mod tests {
         tally.report(
             Setting {
                 connections: 2,
+                tenants: 1,
                 agents: 5,
                 distinct: 7,
             },
@@ -278,6 +281,7 @@ mod tests {
         let report = Tally::new().report(
             Setting {
                 connections: 1,
+                tenants: 1,
                 agents: 1,
                 distinct: 1,
             },

@@ -35,6 +35,25 @@ pub struct Settings {
     /// The members of `context.attributes` that policies see, and their types.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub context_attributes: BTreeMap<Name, AttributeType>,
+    /// How limits are kept.
+    #[serde(default, skip_serializing_if = "LimitSettings::is_default")]
+    pub limits: LimitSettings,
+}
+
+/// How a tenant's limits are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitSettings {
+    /// Whether all gateways together admit what a bucket allows, exactly, and not each of them.
+    #[serde(default)]
+    pub shared: bool,
+}
+
+impl LimitSettings {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A tenant.

@@ -54,13 +54,13 @@ pub struct SqliteStore {
     checkpointer: Mutex<Checkpointer>,
     /// Wakes the checkpointer without taking its lock.
     committed: Arc<tokio::sync::Notify>,
-    /// Given back by [`close`](Self::close), or when the store is dropped.
+    /// Given back by [`close`](Store::close), or when the store is dropped.
     claim: Mutex<Option<Claim>>,
 }
 
 impl SqliteStore {
     /// Opens the database that a URL such as `sqlite:countersign.db` names. A file that is not there is made, an
-    /// older schema is brought up to date, and until [`close`](Self::close) or the end of the process nobody else can
+    /// older schema is brought up to date, and until [`close`](Store::close) or the end of the process nobody else can
     /// open it.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         Self::open_bounded(url, checkpoint::LOG_FRAMES_MAX).await
@@ -93,21 +93,16 @@ impl SqliteStore {
     pub fn path(&self) -> &Path {
         &self.database
     }
-
-    /// Closes the database after what is being written: the write-ahead log is moved into the file, and somebody else
-    /// can open it. What is asked of the store afterwards is refused. Closing twice does nothing.
-    pub async fn close(&self) {
-        self.checkpointer.lock().await.stop().await;
-        self.readers.close().await;
-        self.writer.lock().await.close().await;
-        *self.claim.lock().await = None;
-    }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
+    /// The write-ahead log is moved into the file, and somebody else can open it.
     async fn close(&self) {
-        Self::close(self).await;
+        self.checkpointer.lock().await.stop().await;
+        self.readers.close().await;
+        self.writer.lock().await.close().await;
+        *self.claim.lock().await = None;
     }
 }
 

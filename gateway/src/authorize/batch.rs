@@ -34,11 +34,13 @@ pub async fn authorize_batch(
     let asks = read(&text)?;
     let mut items: Vec<Item> = asks.into_iter().map(Item::new).collect();
     for _ in 0..super::ATTEMPTS_MAX {
-        let waiting = gateway.decide_each(&caller, &mut items);
-        if waiting.is_empty() {
+        let waiting = gateway.decide_each(&caller, &mut items).await;
+        if !waiting.is_empty() {
+            gateway.record_each(&caller, &mut items, waiting).await?;
+        }
+        if items.iter().all(|item| item.answer.is_some()) {
             return Ok(Answer(write(items, request_id.as_str())));
         }
-        gateway.record_each(&caller, &mut items, waiting).await?;
     }
     Err(Refusal::overloaded())
 }
@@ -83,7 +85,7 @@ fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
 
 impl Gateway {
     /// Judges every ask that has no answer yet. Returns those that must be recorded, with their places.
-    fn decide_each(&self, caller: &AgentCaller, items: &mut [Item]) -> Vec<(usize, Ready)> {
+    async fn decide_each(&self, caller: &AgentCaller, items: &mut [Item]) -> Vec<(usize, Ready)> {
         let mut waiting = Vec::new();
         for (place, item) in items
             .iter_mut()
@@ -97,6 +99,10 @@ impl Gateway {
             match step {
                 Ok(Step::Record(ready)) => waiting.push((place, ready)),
                 Ok(Step::Answer(answer)) => item.answer = Some(Ok(answer.0)),
+                // Judged again in the next round, when the tokens are there.
+                Ok(Step::Fill(short)) => {
+                    item.answer = self.limits.fill(&short).await.err().map(Err);
+                }
                 Err(refusal) => item.answer = Some(Err(refusal)),
             }
         }

@@ -6,6 +6,7 @@ use crate::gateway::{Gateway, Options};
 use crate::router::router;
 use crate::sequencer::Ended;
 use crate::start::{self, Ingredients};
+use crate::stores;
 use anyhow::Context;
 use model::{SystemClock, SystemEntropy};
 use policy::BasePolicies;
@@ -13,7 +14,6 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -23,9 +23,9 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Serves until SIGINT or SIGTERM; what was accepted by then is still answered.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
-    let store = open_store(&options.database_url).await?;
+    let store = stores::open(&options.database.url).await?;
     let ingredients = Ingredients {
-        store,
+        store: Arc::clone(&store),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         base_policies: base_policies(options.policies.as_deref())?,
@@ -47,7 +47,10 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     };
     greet(printed_key.as_ref().map(model::Secret::reveal), demo.as_deref())?;
     tracing::info!(%address, "listening on {address}");
-    serve(listener, gateway, sequencer).await
+    serve(listener, gateway, sequencer).await?;
+    store.close().await;
+    tracing::info!("stopped");
+    Ok(())
 }
 
 async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: Ended) -> anyhow::Result<()> {
@@ -74,7 +77,6 @@ async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: Ended) -
         }
         () = out_of_patience(told) => tracing::warn!("some requests did not finish within {GRACE:?} and get no answer"),
     }
-    tracing::info!("stopped");
     Ok(())
 }
 
@@ -84,17 +86,8 @@ async fn out_of_patience(told: oneshot::Receiver<()>) {
     tokio::time::sleep(GRACE).await;
 }
 
-async fn open_store(url: &str) -> anyhow::Result<Arc<dyn Store>> {
-    // Only the scheme is repeated: the rest of a URL may hold a password.
-    let scheme = url.split(':').next().unwrap_or_default();
-    anyhow::ensure!(
-        scheme == "sqlite",
-        "`{scheme}:` is not a store that this version knows; use `sqlite:PATH`"
-    );
-    Ok(Arc::new(store_sqlite::SqliteStore::open(url).await?))
-}
-
-fn base_policies(file: Option<&Path>) -> anyhow::Result<BasePolicies> {
+/// The base policies from a file, or those in the program.
+pub(super) fn base_policies(file: Option<&Path>) -> anyhow::Result<BasePolicies> {
     let Some(file) = file else {
         return Ok(BasePolicies::shipped());
     };

@@ -8,7 +8,7 @@ use crate::limits::Remaining;
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::EntryKind;
-use model::{Agent, Bucket, Noun, Role, Tenant, Write};
+use model::{Agent, Bucket, Noun, Role, Tenant, TenantId, Write};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct QuotaBody {
 pub struct QuotaView {
     /// `null`: unlimited.
     bucket: Option<Bucket>,
-    /// What is left in the bucket of this gateway.
+    /// What is left in the bucket: of all gateways if it is shared, otherwise of this one.
     remaining: Option<RemainingView>,
 }
 
@@ -44,18 +44,18 @@ impl QuotaView {
         Self { bucket, remaining }
     }
 
-    fn of_agent(gateway: &Gateway, agent: &Agent) -> Self {
-        Self::of(
-            agent.bucket,
-            gateway.limits.agent_remaining(agent, gateway.clock.now()),
-        )
+    async fn of_agent(gateway: &Gateway, tenant: TenantId, agent: &Agent) -> Result<Self, Refusal> {
+        let tenant = gateway.tenant(tenant)?;
+        let now = gateway.clock.now();
+        let remaining = gateway
+            .limits
+            .agent_remaining(&tenant.directory.tenant, agent, now);
+        Ok(Self::of(agent.bucket, remaining.await?))
     }
 
-    fn of_tenant(gateway: &Gateway, tenant: &Tenant) -> Self {
-        Self::of(
-            tenant.bucket,
-            gateway.limits.tenant_remaining(tenant, gateway.clock.now()),
-        )
+    async fn of_tenant(gateway: &Gateway, tenant: &Tenant) -> Result<Self, Refusal> {
+        let remaining = gateway.limits.tenant_remaining(tenant, gateway.clock.now());
+        Ok(Self::of(tenant.bucket, remaining.await?))
     }
 }
 
@@ -63,8 +63,10 @@ impl QuotaView {
 pub async fn get_own(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
-) -> Json<QuotaView> {
-    Json(QuotaView::of_agent(&gateway, &caller.agent))
+) -> Result<Json<QuotaView>, Refusal> {
+    Ok(Json(
+        QuotaView::of_agent(&gateway, caller.tenant, &caller.agent).await?,
+    ))
 }
 
 /// `GET /v1/agents/{id}/quota`
@@ -75,7 +77,7 @@ pub async fn get_of_agent(
 ) -> Result<Json<QuotaView>, Refusal> {
     let tenant = read(&gateway, &caller)?;
     let agent = find_agent(&tenant.directory, &id)?;
-    Ok(Json(QuotaView::of_agent(&gateway, agent)))
+    Ok(Json(QuotaView::of_agent(&gateway, caller.tenant, agent).await?))
 }
 
 /// `PUT /v1/agents/{id}/quota`
@@ -101,7 +103,8 @@ pub async fn put_of_agent(
             answer: after,
         })
     });
-    Ok(Json(QuotaView::of_agent(&gateway, &*changed.await?)))
+    let agent = changed.await?;
+    Ok(Json(QuotaView::of_agent(&gateway, caller.tenant, &agent).await?))
 }
 
 /// `GET /v1/tenants/{id}/quota`
@@ -114,7 +117,7 @@ pub async fn get_of_tenant(
     if caller.key.role != Role::Operator && tenant.id != caller.tenant {
         return Err(Refusal::not_found("tenant", &id));
     }
-    Ok(Json(QuotaView::of_tenant(&gateway, &tenant)))
+    Ok(Json(QuotaView::of_tenant(&gateway, &tenant).await?))
 }
 
 /// `PUT /v1/tenants/{id}/quota`
@@ -140,7 +143,8 @@ pub async fn put_of_tenant(
             answer: after,
         })
     });
-    Ok(Json(QuotaView::of_tenant(&gateway, &*changed.await?)))
+    let tenant = changed.await?;
+    Ok(Json(QuotaView::of_tenant(&gateway, &tenant).await?))
 }
 
 #[cfg(test)]

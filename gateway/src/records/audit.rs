@@ -17,28 +17,28 @@ const CHUNK: u32 = 256;
 
 /// The first thing that is wrong.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Fault {
+pub(crate) struct Fault {
     /// At which entry.
-    pub(super) seq: u64,
+    pub(crate) seq: u64,
     /// What is wrong there.
-    pub(super) what: String,
+    pub(crate) what: String,
 }
 
 /// What an audit found.
 #[derive(Debug)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     /// How many entries were right before the first fault.
-    pub(super) checked: u64,
-    pub(super) first_fault: Option<Fault>,
+    pub(crate) checked: u64,
+    pub(crate) first_fault: Option<Fault>,
 }
 
 /// A ledger to be verified.
 #[derive(Clone, Copy)]
-pub(super) struct Audit<'a> {
-    pub(super) store: &'a dyn Store,
-    pub(super) tenant: TenantId,
+pub(crate) struct Audit<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) tenant: TenantId,
     /// Where the last commit says that the chain ends.
-    pub(super) head: Head,
+    pub(crate) head: Head,
 }
 
 /// A part of the ledger that could be read, or what stands in the way.
@@ -53,7 +53,7 @@ struct Chunk {
 
 impl Audit<'_> {
     /// Verifies a range that is within the head.
-    pub(super) async fn run(self, range: RangeInclusive<u64>) -> Result<Findings, StoreError> {
+    pub(crate) async fn run(self, range: RangeInclusive<u64>) -> Result<Findings, StoreError> {
         let tenant = self.tenant.to_string();
         let mut pass = match self.anchor(*range.start()).await? {
             Ok(anchor) => Pass {

@@ -23,7 +23,6 @@ mod tools;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::ops::Deref;
-use store::Records;
 use support::{Reply, World};
 
 /// When every test begins, as the API writes it.

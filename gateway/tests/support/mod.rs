@@ -1,6 +1,7 @@
-//! A gateway on an SQLite file of its own, spoken to through its real router. Nothing is faked but the clock and the
-//! network.
+//! A gateway on a store of its own, spoken to through its real router. Nothing is faked but the clock and the network.
 
+pub(crate) mod hand;
+pub(crate) mod home;
 pub(crate) mod tenancy;
 
 use axum::Router;
@@ -11,14 +12,13 @@ use gateway::cli::operator_key;
 use gateway::gateway::{Gateway, Options};
 use gateway::router::router;
 use gateway::start::{self, Ingredients};
+use home::Home;
 use model::time::ManualClock;
 use model::{Secret, SecretKind, SystemEntropy, Timestamp};
 use policy::BasePolicies;
 use serde_json::Value;
-use std::path::PathBuf;
 use std::sync::Arc;
-use store_sqlite::SqliteStore;
-use tempfile::TempDir;
+use store::Store;
 use tower::ServiceExt;
 
 /// When every test begins: 2026-01-31T09:30:00.000Z.
@@ -27,12 +27,12 @@ pub(crate) const BEGINNING: Timestamp = Timestamp::from_millis(1_769_851_800_000
 /// A running gateway.
 pub(crate) struct World {
     pub(crate) gateway: Arc<Gateway>,
-    pub(crate) store: Arc<SqliteStore>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<ManualClock>,
     /// The operator's key.
     pub(crate) operator: String,
     pub(crate) app: Router,
-    pub(crate) folder: TempDir,
+    pub(crate) home: Arc<Home>,
 }
 
 /// What came back.
@@ -60,10 +60,20 @@ impl World {
 
     /// The same, with other options.
     pub(crate) async fn start_with(options: Options) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("countersign.db").display());
-        let store = Arc::new(SqliteStore::open(&url).await.unwrap());
+        let home = Arc::new(Home::new().await);
+        let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
         let clock = Arc::new(ManualClock::at(BEGINNING));
+        Self::join(home, &operator, clock, options).await
+    }
+
+    /// A gateway on a store that others may have opened too.
+    pub(crate) async fn join(
+        home: Arc<Home>,
+        operator: &Secret,
+        clock: Arc<ManualClock>,
+        options: Options,
+    ) -> Self {
+        let store = home.open().await;
         let ingredients = Ingredients {
             store: store.clone(),
             clock: clock.clone(),
@@ -72,23 +82,19 @@ impl World {
             options,
         };
         let (gateway, _) = start::start(ingredients).await.unwrap();
-        let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
-        operator_key::install(&gateway, operator.digest(), "test")
-            .await
-            .unwrap();
+        if gateway.snapshot.load().credential(&operator.digest()).is_none() {
+            operator_key::install(&gateway, operator.digest(), "test")
+                .await
+                .unwrap();
+        }
         Self {
             app: router(&gateway),
             gateway,
             store,
             clock,
             operator: operator.reveal().to_owned(),
-            folder,
+            home,
         }
-    }
-
-    /// The database, for looking into it from outside.
-    pub(crate) fn database(&self) -> PathBuf {
-        self.folder.path().join("countersign.db")
     }
 
     /// A request of whoever has this credential; of nobody if it is empty.

@@ -1,5 +1,9 @@
 //! The real program as a child process, spoken to over real HTTP. It is stopped by killing it unless a test says otherwise.
 
+#[path = "home.rs"]
+#[expect(dead_code, reason = "a place has its own folder")]
+mod home;
+
 use serde_json::Value;
 use std::fmt;
 use std::fs::File;
@@ -7,7 +11,9 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store_postgres::testing::Database;
 use tempfile::TempDir;
 
 /// The program.
@@ -19,9 +25,19 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// The operator key that servers of tests are started with.
 pub(crate) const OPERATOR: &str = "csk_an-operator-key-of-tests";
 
-/// A folder with a database, which outlives the servers on it.
+/// A folder and a database, which outlive the servers on them.
 pub(crate) struct Place {
     folder: TempDir,
+    /// Where the store is not a file in the folder.
+    database: Option<Elsewhere>,
+}
+
+/// A database that is no file.
+#[derive(Clone)]
+struct Elsewhere {
+    url: String,
+    /// Gone when the last place on it is gone; none if somebody else looks after it.
+    _database: Option<Arc<Database>>,
 }
 
 /// A running server.
@@ -51,9 +67,60 @@ impl Answer {
 }
 
 impl Place {
+    /// On the store that tests are run on.
     pub(crate) fn new() -> Self {
+        if home::is_postgres() {
+            Self::on_postgres()
+        } else {
+            Self::on_file()
+        }
+    }
+
+    /// On a PostgreSQL database, whatever tests are run on.
+    pub(crate) fn on_postgres() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let database = runtime.unwrap().block_on(home::database());
         Self {
             folder: tempfile::tempdir().unwrap(),
+            database: Some(Elsewhere {
+                url: database.url(),
+                _database: Some(Arc::new(database)),
+            }),
+        }
+    }
+
+    /// On a PostgreSQL database that somebody else looks after.
+    pub(crate) fn with_url(url: &str) -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            database: Some(Elsewhere {
+                url: url.to_owned(),
+                _database: None,
+            }),
+        }
+    }
+
+    /// Another folder on the same PostgreSQL database.
+    pub(crate) fn beside(&self) -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            database: self.database.clone(),
+        }
+    }
+
+    /// On a SQLite file, whatever tests are run on: for what only files can do.
+    pub(crate) fn on_file() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            database: None,
+        }
+    }
+
+    /// What a server here keeps everything in.
+    pub(crate) fn url(&self) -> String {
+        match &self.database {
+            Some(elsewhere) => elsewhere.url.clone(),
+            None => "sqlite:./countersign.db".to_owned(),
         }
     }
 
@@ -78,6 +145,7 @@ impl Place {
         let file = |name| File::create(self.path().join(name)).unwrap();
         command
             .env_remove("COUNTERSIGN_OPERATOR_KEY")
+            .env("COUNTERSIGN_DATABASE_URL", self.url())
             .current_dir(self.path())
             .stdin(Stdio::null())
             .stdout(file("stdout"))

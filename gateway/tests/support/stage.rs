@@ -1,6 +1,7 @@
 //! A gateway whose store fails on command and that can be stopped and started again, with one tenant ready to play in.
-//! The store behind the faults is a real SQLite file.
+//! The store behind the faults is a real one.
 
+use crate::support::home::Home;
 use crate::support::{BEGINNING, Reply, World};
 use gateway::gateway::Options;
 use gateway::router::router;
@@ -14,9 +15,7 @@ use serde_json::{Value, json};
 use std::ops::Deref;
 use std::sync::Arc;
 use store::faults::FaultyStore;
-use store::{Directories, Records, StoredEntry};
-use store_sqlite::SqliteStore;
-use tempfile::TempDir;
+use store::{Store, StoredEntry};
 
 /// More entries than any test writes.
 const ENTRIES_MAX: u32 = 100_000;
@@ -25,7 +24,7 @@ const ENTRIES_MAX: u32 = 100_000;
 pub(crate) struct Stage {
     world: World,
     /// What spoils commits and reads.
-    pub(crate) faults: Arc<FaultyStore<SqliteStore>>,
+    pub(crate) faults: Arc<FaultyStore<dyn Store>>,
     pub(crate) tenant: TenantId,
     /// An agent of low risk with all tools.
     pub(crate) agent: Player,
@@ -61,13 +60,8 @@ impl Stage {
     pub(crate) async fn set_under(policies: BasePolicies, options: Options) -> Self {
         let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
         let clock = Arc::new(ManualClock::at(BEGINNING));
-        let (world, faults, sequencer) = run(
-            tempfile::tempdir().unwrap(),
-            &operator,
-            clock,
-            (policies, options),
-        )
-        .await;
+        let (world, faults, sequencer) =
+            run(Arc::new(Home::new().await), &operator, clock, (policies, options)).await;
         let body = world
             .post("/v1/tenants", &world.operator, &json!({"name": "acme"}))
             .await
@@ -109,7 +103,7 @@ impl Stage {
             clock,
             operator,
             app,
-            folder,
+            home,
             ..
         } = world;
         let options = gateway.options;
@@ -118,7 +112,7 @@ impl Stage {
         store.close().await;
         let operator = Secret::parse(&operator).unwrap();
         let (world, faults, sequencer) =
-            run(folder, &operator, clock, (BasePolicies::shipped(), options)).await;
+            run(home, &operator, clock, (BasePolicies::shipped(), options)).await;
         Self {
             world,
             faults,
@@ -240,13 +234,12 @@ pub(crate) fn verify(tenant: TenantId, entries: &[StoredEntry], head: &Head) {
 }
 
 async fn run(
-    folder: TempDir,
+    home: Arc<Home>,
     operator: &Secret,
     clock: Arc<ManualClock>,
     (base_policies, options): (BasePolicies, Options),
-) -> (World, Arc<FaultyStore<SqliteStore>>, Ended) {
-    let url = format!("sqlite:{}", folder.path().join("countersign.db").display());
-    let store = Arc::new(SqliteStore::open(&url).await.unwrap());
+) -> (World, Arc<FaultyStore<dyn Store>>, Ended) {
+    let store = home.open().await;
     let faults = Arc::new(FaultyStore::new(Arc::clone(&store)));
     let ingredients = Ingredients {
         store: faults.clone(),
@@ -265,7 +258,7 @@ async fn run(
         store,
         clock,
         operator: operator.reveal().to_owned(),
-        folder,
+        home,
     };
     (world, faults, sequencer)
 }

@@ -5,7 +5,7 @@ use crate::SqliteStore;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
-use store::{Batch, Records};
+use store::{Batch, Records, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

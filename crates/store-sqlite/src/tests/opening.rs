@@ -6,7 +6,7 @@ use sqlx::{Connection, Row, SqliteConnection};
 use std::error::Error;
 use store::conformance::sample::Chain;
 use store::conformance::try_commit;
-use store::{CommitError, Records, StoreError};
+use store::{CommitError, Records, Store, StoreError};
 
 async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String {
     let row = sqlx::query(name).fetch_one(connection).await.unwrap();

@@ -1,0 +1,204 @@
+//! `countersign copy --from URL --to URL`: moves everything from one store to another.
+//!
+//! Each ledger is verified before it is copied, entry by entry as it goes over, and once more where it arrives. The
+//! target has to be empty, and nobody may write to the source meanwhile: if its head has moved at the end, the copy is
+//! not what is there now, and the command says so and fails.
+
+use crate::config::Copy;
+use crate::records::audit::Audit;
+use crate::stores;
+use anyhow::{Context, bail, ensure};
+use canon::Limits;
+use engine::EntryKind;
+use ledger::Head;
+use model::{DecisionId, Name, TenantId, Write};
+use serde::Deserialize;
+use std::io::Write as _;
+use store::{
+    Advance, Batch, DecisionRow, EntryRow, OutcomeRow, Store, StoredDecision, StoredEntry, StoredTenant,
+};
+
+/// Entries in one commit: the hop and the sync are spread over many, and memory stays flat.
+const CHUNK: u32 = 1_024;
+
+/// More than any body: the largest tells of a tool with all its schemas.
+const BODY_LIMITS: Limits = Limits {
+    bytes_max: 16 * 1024 * 1024,
+    depth_max: 128,
+};
+
+/// Copies, and says what went over.
+pub async fn run(options: Copy) -> anyhow::Result<()> {
+    ensure!(
+        options.from != options.to,
+        "`--from` and `--to` name the same database"
+    );
+    let from = stores::open(&options.from).await.context("the source")?;
+    let to = stores::open(&options.to).await.context("the target")?;
+    let copied = copy(&*from, &*to).await;
+    from.close().await;
+    to.close().await;
+    let copied = copied?;
+    let (tenants, entries) = (copied.len(), copied.iter().map(|head| head.seq).sum::<u64>());
+    writeln!(
+        std::io::stdout(),
+        "copied and verified {entries} entries of {tenants} ledgers"
+    )?;
+    Ok(())
+}
+
+/// Copies every tenant of one store to another, empty one. Returns where their chains end.
+pub async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Vec<Head>> {
+    ensure!(
+        to.revisions().await?.is_empty(),
+        "the target is not empty: a ledger is never written over, so use an empty database"
+    );
+    let mut heads = Vec::new();
+    for tenant in from.load(None).await? {
+        let id = tenant.tenant;
+        let head = copy_tenant(from, to, tenant)
+            .await
+            .with_context(|| format!("copying {id}"))?;
+        heads.push(head);
+    }
+    Ok(heads)
+}
+
+async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> anyhow::Result<Head> {
+    let (id, head) = (tenant.tenant, tenant.place.head);
+    verify(from, id, head)
+        .await
+        .context("the source does not verify, so nothing of it was copied")?;
+    let revision = tenant.place.revision;
+    let mut at = Head::GENESIS;
+    while at.seq < head.seq {
+        let mut batch = read(from, id, at, head.seq).await?;
+        let reached = batch.advances[0].to;
+        if reached.seq == head.seq {
+            // The directory is not what it was at each entry, but what it is at the last one.
+            batch.advances[0].revision = revision;
+            batch.writes = tenant
+                .nouns
+                .iter()
+                .cloned()
+                .map(|noun| (id, Write::Put(noun)))
+                .collect();
+        }
+        let turn = to.begin(&[id]).await?;
+        turn.commit(&batch).await?;
+        at = reached;
+    }
+    let now = from.head(id).await?;
+    ensure!(
+        now == head && at == head,
+        "somebody wrote to the source meanwhile: stop its gateways, and copy again into an empty database"
+    );
+    verify(to, id, head).await.context("the copy does not verify")?;
+    Ok(head)
+}
+
+async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Result<()> {
+    if head.seq == 0 {
+        return Ok(());
+    }
+    let audit = Audit { store, tenant, head };
+    let findings = audit.run(1..=head.seq).await?;
+    match findings.first_fault {
+        Some(fault) => bail!("entry {}: {}", fault.seq, fault.what),
+        None => Ok(()),
+    }
+}
+
+/// The next entries behind a head, with everything that belongs to them, as a batch.
+async fn read(from: &dyn Store, tenant: TenantId, at: Head, last: u64) -> anyhow::Result<Batch> {
+    let limit = u32::try_from(last - at.seq).unwrap_or(CHUNK).min(CHUNK);
+    let entries = from.entries(tenant, at.seq + 1, limit).await?;
+    let end = entries.last().context("entries are missing")?;
+    let to = Head {
+        seq: end.seq,
+        hash: end.hash,
+    };
+    let mut batch = Batch {
+        advances: vec![Advance {
+            tenant,
+            from: at,
+            to,
+            revision: 0,
+        }],
+        ..Batch::default()
+    };
+    let decided = entries
+        .iter()
+        .filter(|entry| entry.kind == EntryKind::Decision.as_str())
+        .count();
+    if decided > 0 {
+        let decided = u32::try_from(decided)?;
+        for (decision, receipt) in from.receipts(tenant, at.seq + 1, decided).await? {
+            batch.decisions.push(decision_row(tenant, decision, receipt)?);
+        }
+    }
+    for entry in entries {
+        if entry.kind == EntryKind::OutcomeReported.as_str() {
+            batch.outcomes.push(outcome_row(tenant, &entry)?);
+        }
+        batch.entries.push(entry_row(tenant, &entry)?);
+    }
+    Ok(batch)
+}
+
+fn entry_row(tenant: TenantId, entry: &StoredEntry) -> anyhow::Result<EntryRow> {
+    let kind = EntryKind::ALL.iter().find(|kind| kind.as_str() == entry.kind);
+    let kind =
+        kind.with_context(|| format!("entry {} is of a kind that this version does not know", entry.seq))?;
+    let body = canon::canonicalize(entry.body.as_bytes(), BODY_LIMITS)?;
+    ensure!(
+        body.as_str() == entry.body,
+        "the body of entry {} is not canonical JSON",
+        entry.seq
+    );
+    Ok(EntryRow {
+        tenant,
+        seq: entry.seq,
+        kind: kind.as_str(),
+        at: entry.at,
+        prev: entry.prev,
+        hash: entry.hash,
+        body,
+    })
+}
+
+/// What of a decision's body stands in a table besides.
+#[derive(Deserialize)]
+struct Asked {
+    request_id: Option<Name>,
+}
+
+fn decision_row(tenant: TenantId, decision: StoredDecision, receipt: Vec<u8>) -> anyhow::Result<DecisionRow> {
+    let asked: Asked = serde_json::from_str(&decision.body)?;
+    Ok(DecisionRow {
+        tenant,
+        seq: decision.seq,
+        id: decision.id,
+        agent: decision.agent,
+        tool: decision.tool,
+        action: decision.action,
+        reason: decision.reason,
+        run_id: decision.run_id,
+        // Where an id keeps standing for an earlier decision, this one has no digest.
+        request: asked.request_id.zip(decision.ask),
+        receipt: receipt.into(),
+    })
+}
+
+fn outcome_row(tenant: TenantId, entry: &StoredEntry) -> anyhow::Result<OutcomeRow> {
+    #[derive(Deserialize)]
+    struct Reported {
+        decision_id: DecisionId,
+    }
+    let reported: Reported = serde_json::from_str(&entry.body)?;
+    Ok(OutcomeRow {
+        tenant,
+        decision: reported.decision_id,
+        seq: entry.seq,
+    })
+}

@@ -1,0 +1,30 @@
+//! What is done every now and then, whoever asks or not.
+
+use crate::gateway::Gateway;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How often tokens that lie about are given back.
+const ROUND: Duration = Duration::from_secs(1);
+/// How many rounds there are between two looks at the buckets in the store.
+const FORGET_EVERY: u32 = 60;
+
+/// Starts the jobs of a gateway. They end with it.
+pub fn start(gateway: &Arc<Gateway>) {
+    tokio::spawn(run(Arc::downgrade(gateway)));
+}
+
+async fn run(gateway: Weak<Gateway>) {
+    for round in 0_u32.. {
+        tokio::time::sleep(ROUND).await;
+        let Some(gateway) = gateway.upgrade() else { return };
+        let mut done = gateway.limits.give_back_idle().await;
+        if round % FORGET_EVERY == 0 && done.is_ok() {
+            done = gateway.store.forget_full().await.map(drop);
+        }
+        if let Err(error) = done {
+            // What could not be given back is refilled with time.
+            tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
+        }
+    }
+}

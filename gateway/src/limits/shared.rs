@@ -1,0 +1,192 @@
+//! Buckets that several gateways share, exactly: each gateway takes tokens out of the store in advance, and admits from what
+//! it was lent without asking anybody.
+//!
+//! What all of them admit together is never more than the bucket allows, because a token is in the store or with one gateway,
+//! and what is with a gateway that dies is lost. What lies about unused is given back, so that it is there for the others.
+
+use super::{Admission, Level, Owner, Remaining, Short, limited_by_lease};
+use crate::http::Refusal;
+use model::{Bucket, Tenant, TenantId, Timestamp};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use store::{BucketKey, Store, StoreError, Wanted};
+
+/// The part of a bucket that is lent at once: large enough that few asks wait for a lease, small enough that tokens do not
+/// pile up where nobody asks.
+const SHARE: u32 = 16;
+/// More than this is never lent at once.
+const LEASE_MAX: u32 = 256;
+/// How long tokens may lie about before they are given back.
+const IDLE_MAX: Duration = Duration::from_secs(1);
+/// How many leases of this gateway wait for each other by chance.
+const DOORS: usize = 64;
+
+/// A bucket that tokens are wanted from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shortage {
+    pub(super) tenant: TenantId,
+    pub(super) owner: Owner,
+    pub(super) size: Bucket,
+    /// How many tokens the ask needs.
+    pub(super) cost: u32,
+}
+
+impl Shortage {
+    /// So many tokens of an owner's bucket.
+    pub(super) fn of(tenant: &Tenant, owner: Owner, size: Bucket, cost: u32) -> Self {
+        Self {
+            tenant: tenant.id,
+            owner,
+            size,
+            cost,
+        }
+    }
+}
+
+/// Tokens that were lent and not used yet.
+#[derive(Debug, Clone, Copy)]
+struct Stock {
+    tenant: TenantId,
+    size: Bucket,
+    tokens: u32,
+    used: Instant,
+}
+
+/// What this gateway was lent.
+pub(super) struct Shared {
+    store: Arc<dyn Store>,
+    /// Held for a few look-ups at a time and never across an `await`.
+    stocks: Mutex<HashMap<Owner, Stock>>,
+    /// One lease at a time for a bucket: those who wait find what the first one was lent.
+    doors: [tokio::sync::Mutex<()>; DOORS],
+    hasher: RandomState,
+}
+
+impl Shared {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            stocks: Mutex::default(),
+            doors: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Takes from all of these buckets, or from none and says where tokens are missing.
+    pub(super) fn pass(&self, wanted: &[Shortage], take: bool) -> Admission {
+        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let short = |want: &&Shortage| tokens(&stocks, want) < want.cost;
+        let missing: Vec<Shortage> = wanted.iter().filter(short).copied().collect();
+        if !missing.is_empty() {
+            return Admission::Short(Short(missing));
+        }
+        if take {
+            let now = Instant::now();
+            for want in wanted {
+                if let Some(stock) = stocks.get_mut(&want.owner) {
+                    stock.tokens -= want.cost;
+                    stock.used = now;
+                }
+            }
+        }
+        Admission::Admitted
+    }
+
+    /// Has tokens lent, so that there are enough; a refusal if there are not.
+    pub(super) async fn fill(&self, missing: &[Shortage]) -> Result<(), Refusal> {
+        for want in missing {
+            let door = &self.doors[self.door(want.owner)];
+            let _one_at_a_time = door.lock().await;
+            let there = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
+            if there >= want.cost {
+                continue;
+            }
+            let missing = want.cost - there;
+            let share = (want.size.capacity() / SHARE).clamp(1, LEASE_MAX);
+            let wanted = Wanted {
+                least: missing,
+                most: missing.max(share),
+            };
+            let lease = self
+                .store
+                .lease(&key(want.tenant, want.owner), want.size, wanted)
+                .await?;
+            if lease.granted == 0 {
+                return Err(limited_by_lease(want.owner, want.size, lease));
+            }
+            self.keep(want, lease.granted);
+        }
+        Ok(())
+    }
+
+    /// How full a bucket is: what is in the store, and what was lent to this gateway.
+    pub(super) async fn remaining(&self, want: &Shortage) -> Result<Remaining, StoreError> {
+        let more_than_fit = Wanted {
+            least: u32::MAX,
+            most: u32::MAX,
+        };
+        let lease = self
+            .store
+            .lease(&key(want.tenant, want.owner), want.size, more_than_fit)
+            .await?;
+        let here = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
+        let level = Level {
+            tokens: (lease.left + f64::from(here)).min(f64::from(want.size.capacity())),
+            at: Timestamp::from_millis(0),
+            size: want.size,
+        };
+        Ok(Remaining::of(&level))
+    }
+
+    /// Gives back what nobody has asked for in a while.
+    pub(super) async fn give_back_idle(&self) -> Result<(), StoreError> {
+        let idle: Vec<(Owner, Stock)> = {
+            let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+            stocks
+                .extract_if(|_, stock| stock.used.elapsed() >= IDLE_MAX)
+                .collect()
+        };
+        for (owner, stock) in idle {
+            if stock.tokens > 0 {
+                let key = key(stock.tenant, owner);
+                self.store.give_back(&key, stock.size, stock.tokens).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self, want: &Shortage, granted: u32) {
+        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = tokens(&stocks, want);
+        let stock = Stock {
+            tenant: want.tenant,
+            size: want.size,
+            tokens: there + granted,
+            used: Instant::now(),
+        };
+        stocks.insert(want.owner, stock);
+    }
+
+    fn door(&self, owner: Owner) -> usize {
+        let hash = self.hasher.hash_one(owner);
+        usize::try_from(hash % DOORS as u64).unwrap_or_default()
+    }
+}
+
+/// What is left of what was lent. Tokens of a bucket that has another size by now count no more.
+fn tokens(stocks: &HashMap<Owner, Stock>, want: &Shortage) -> u32 {
+    let stock = stocks.get(&want.owner).filter(|stock| stock.size == want.size);
+    stock.map_or(0, |stock| stock.tokens)
+}
+
+fn key(tenant: TenantId, owner: Owner) -> BucketKey {
+    BucketKey {
+        tenant,
+        owner: match owner {
+            Owner::Tenant(_) => "tenant".to_owned(),
+            Owner::Agent(agent) => format!("agent/{agent}"),
+        },
+    }
+}

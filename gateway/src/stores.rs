@@ -1,0 +1,46 @@
+//! From a URL to a store: the one place that knows which backends there are.
+
+use anyhow::Context;
+use std::sync::Arc;
+use store::Store;
+use store_postgres::PostgresStore;
+use store_sqlite::SqliteStore;
+
+/// What a database URL begins with.
+enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+/// Opens the store that a URL names, and brings its schema up to date.
+pub async fn open(url: &str) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(match backend(url)? {
+        Backend::Sqlite => Arc::new(SqliteStore::open(url).await?),
+        Backend::Postgres => Arc::new(PostgresStore::open(url).await?),
+    })
+}
+
+/// Brings the schema of the store that a URL names up to date, and closes it again.
+pub async fn migrate(url: &str) -> anyhow::Result<()> {
+    match backend(url)? {
+        Backend::Sqlite => SqliteStore::open(url).await?.close().await,
+        Backend::Postgres => PostgresStore::migrate(url)
+            .await
+            .context("the schema is as it was")?,
+    }
+    Ok(())
+}
+
+fn backend(url: &str) -> anyhow::Result<Backend> {
+    // Only the scheme is repeated: the rest of a URL may hold a password.
+    match url.split_once(':').map(|(scheme, _)| scheme) {
+        Some("sqlite") => Ok(Backend::Sqlite),
+        Some("postgres" | "postgresql") => Ok(Backend::Postgres),
+        Some(scheme) => anyhow::bail!(
+            "`{scheme}:` is not a store that this version knows; use `sqlite:PATH` or `postgres://HOST/DATABASE`"
+        ),
+        None => {
+            anyhow::bail!("the database URL has no scheme; use `sqlite:PATH` or `postgres://HOST/DATABASE`")
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Several gateways over one PostgreSQL database: one chain, one answer to a request, one bucket, and what one of them
+//! changes is in force on the others.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use futures_util::future::join_all;
+use gateway::gateway::Options;
+use gateway::router::router;
+use gateway::start::{self, Ingredients};
+use model::time::ManualClock;
+use model::{Role, Secret, SecretKind, SystemEntropy};
+use policy::BasePolicies;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::faults::FaultyStore;
+use support::home::{self, Home};
+use support::tenancy::{Tenancy, injected, reading};
+use support::{BEGINNING, World};
+
+/// What one gateway changes is in force on the others within this time.
+const IN_FORCE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Three gateways and a tenant.
+struct Cluster {
+    worlds: Vec<Arc<World>>,
+    tenancy: Tenancy,
+    operator: Secret,
+}
+
+impl Cluster {
+    async fn new() -> Self {
+        let home = Arc::new(Home::Database(home::database().await));
+        let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+        let mut worlds = Vec::new();
+        for _ in 0..3 {
+            let clock = Arc::new(ManualClock::at(BEGINNING));
+            let world = World::join(Arc::clone(&home), &operator, clock, Options::default()).await;
+            worlds.push(Arc::new(world));
+        }
+        let tenancy = worlds[0].tenancy("acme").await;
+        let cluster = Self {
+            worlds,
+            tenancy,
+            operator,
+        };
+        cluster.until_all_know(&cluster.tenancy.other_token).await;
+        cluster
+    }
+
+    /// Waits until every gateway lets this credential in.
+    async fn until_all_know(&self, credential: &str) {
+        for world in &self.worlds {
+            eventually(|| async { world.get("/v1/whoami", credential).await.status == 200 }).await;
+        }
+    }
+
+    async fn verify(&self) -> Value {
+        let verified = self.worlds[0]
+            .post("/v1/ledger/verify", &self.tenancy.auditor, &json!({}))
+            .await
+            .expect(200);
+        assert_eq!(verified["verified"], true, "{verified}");
+        verified
+    }
+
+    /// A change of the operator's, made on this gateway.
+    async fn change(&self, at: usize, method: &str, path: &str, body: &Value) -> Value {
+        let reply = self.worlds[at]
+            .call(method, path, self.operator.reveal())
+            .tenant(self.tenancy.id)
+            .json(body)
+            .send()
+            .await;
+        assert!(reply.status.is_success(), "{path}: {}", reply.text());
+        reply.json()
+    }
+}
+
+/// Waits until it is so, which has to be soon.
+async fn eventually<F: Future<Output = bool>>(so: impl Fn() -> F) {
+    let deadline = Instant::now() + IN_FORCE_WITHIN;
+    while !so().await {
+        assert!(Instant::now() < deadline, "not within {IN_FORCE_WITHIN:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn named(mut ask: Value, request_id: &str) -> Value {
+    ask["request_id"] = json!(request_id);
+    ask
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_gateways_write_one_chain_without_fork_or_gap() {
+    let cluster = Cluster::new().await;
+    let before = cluster.verify().await["head"]["seq"].as_u64().unwrap();
+    let callers = (0..12).map(|caller| {
+        let world = Arc::clone(&cluster.worlds[caller % 3]);
+        let token = cluster.tenancy.token.clone();
+        tokio::spawn(async move {
+            let mut seqs = Vec::new();
+            for turn in 0..25 {
+                let ask = named(reading(), &format!("call-{caller}-{turn}"));
+                let answer = world.post("/v1/authorize", &token, &ask).await.expect(200);
+                seqs.push(answer["receipt"]["seq"].as_u64().unwrap());
+            }
+            seqs
+        })
+    });
+    let seqs: Vec<u64> = join_all(callers)
+        .await
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .collect();
+    let distinct: HashSet<u64> = seqs.iter().copied().collect();
+    assert_eq!((seqs.len(), distinct.len()), (300, 300));
+    let after = cluster.verify().await;
+    assert_eq!(after["head"]["seq"], before + 300);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_request_sent_to_all_gateways_at_once_has_one_answer() {
+    let cluster = Cluster::new().await;
+    let before = cluster.verify().await["checked"].as_u64().unwrap();
+    for round in 0..20 {
+        let ask = named(reading(), &format!("call-{round}"));
+        let replies = cluster
+            .worlds
+            .iter()
+            .map(|world| world.post("/v1/authorize", &cluster.tenancy.token, &ask));
+        let replies = join_all(replies).await;
+        for reply in &replies {
+            reply.expect(200);
+            assert_eq!(reply.bytes, replies[0].bytes);
+        }
+        let other = named(injected(), &format!("call-{round}"));
+        for world in &cluster.worlds {
+            let reused = world.post("/v1/authorize", &cluster.tenancy.token, &other).await;
+            reused.problem(422, "idempotency_key_reused");
+        }
+    }
+    assert_eq!(cluster.verify().await["checked"], before + 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freeze_on_one_gateway_holds_on_all_from_the_next_decision_on() {
+    let cluster = Cluster::new().await;
+    let agent = cluster.tenancy.agent;
+    for verb in ["freeze", "unfreeze", "freeze"] {
+        let path = format!("/v1/agents/{agent}/{verb}");
+        cluster
+            .change(0, "POST", &path, &json!({"reason": "a test"}))
+            .await;
+        // No gateway has to have heard of it: what it judged before is turned back when it is to be recorded.
+        for world in &cluster.worlds[1..] {
+            let answer = world
+                .post("/v1/authorize", &cluster.tenancy.token, &reading())
+                .await
+                .expect(200);
+            let expected = if verb == "freeze" { "deny" } else { "allow" };
+            assert_eq!(answer["decision"], expected, "{verb}: {answer}");
+        }
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_are_in_force_everywhere_soon_also_where_nobody_decides() {
+    let cluster = Cluster::new().await;
+    let [first, second, third] = &cluster.worlds[..] else {
+        panic!("three gateways");
+    };
+    let key = first.add_key(cluster.tenancy.id, Role::Auditor).await;
+    cluster.until_all_know(&key).await;
+
+    let path = format!("/v1/agents/{}/tokens", cluster.tenancy.agent);
+    let token = cluster.change(1, "POST", &path, &json!({})).await;
+    let secret = token["token"].as_str().unwrap();
+    cluster.until_all_know(secret).await;
+    let path = format!("{path}/{}", token["id"].as_str().unwrap());
+    let gone = second
+        .call("DELETE", &path, cluster.operator.reveal())
+        .tenant(cluster.tenancy.id)
+        .send()
+        .await;
+    assert_eq!(gone.status, 204, "{}", gone.text());
+    for world in [first, third] {
+        eventually(|| async { world.get("/v1/whoami", secret).await.status == 401 }).await;
+    }
+
+    let tenant = third
+        .post(
+            "/v1/tenants",
+            cluster.operator.reveal(),
+            &json!({"name": "globex"}),
+        )
+        .await
+        .expect(201);
+    let path = format!("/v1/tenants/{}", tenant["id"].as_str().unwrap());
+    for world in [first, second] {
+        eventually(|| async { world.get(&path, cluster.operator.reveal()).await.status == 200 }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_gateways_that_change_the_same_thing_do_not_lose_a_change() {
+    let cluster = Cluster::new().await;
+    let changes = (0..30).map(|number| {
+        let (method, path) = ("PUT", format!("/v1/teams/team-{number}"));
+        let cluster = &cluster;
+        async move { cluster.change(number % 3, method, &path, &json!({})).await }
+    });
+    join_all(changes).await;
+    for world in &cluster.worlds {
+        eventually(|| async {
+            let tenant = world.gateway.tenant(cluster.tenancy.id).unwrap();
+            tenant.directory.teams.len() == 30
+        })
+        .await;
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shared_bucket_admits_what_it_holds_whatever_gateway_is_asked() {
+    let cluster = Cluster::new().await;
+    let tenant = format!("/v1/tenants/{}", cluster.tenancy.id);
+    let settings = json!({"settings": {"limits": {"shared": true}}});
+    cluster.change(0, "PATCH", &tenant, &settings).await;
+    let bucket = json!({"bucket": {"capacity": 50, "refill_per_second": 0}});
+    let quota = format!("/v1/agents/{}/quota", cluster.tenancy.agent);
+    cluster.change(0, "PUT", &quota, &bucket).await;
+    for world in &cluster.worlds {
+        eventually(|| async {
+            let tenant = world.gateway.tenant(cluster.tenancy.id).unwrap();
+            tenant.directory.agents[&cluster.tenancy.agent].bucket.is_some()
+        })
+        .await;
+    }
+    let token = cluster.tenancy.token.as_str();
+    let asks = (0..120).map(|number| {
+        let world = &cluster.worlds[number % 3];
+        let ask = named(reading(), &format!("call-{number}"));
+        async move { world.post("/v1/authorize", token, &ask).await.status.as_u16() }
+    });
+    let statuses = join_all(asks).await;
+    let admitted = statuses.iter().filter(|status| **status == 200).count();
+    assert!(
+        statuses.iter().all(|status| [200, 429].contains(status)),
+        "{statuses:?}"
+    );
+    // What one gateway was lent and did not use is given back before the others are asked again.
+    let mut later = 0;
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_millis(2_100)).await;
+        for world in &cluster.worlds {
+            while world
+                .post("/v1/authorize", &cluster.tenancy.token, &reading())
+                .await
+                .status
+                == 200
+            {
+                later += 1;
+            }
+        }
+    }
+    assert_eq!(admitted + later, 50);
+    let left = cluster.worlds[1]
+        .get("/v1/quota", &cluster.tenancy.token)
+        .await
+        .expect(200);
+    assert_eq!(left["remaining"]["tokens"], 0, "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_in_a_chain_does_not_run_backwards_though_clocks_differ_by_a_minute() {
+    let cluster = Cluster::new().await;
+    cluster.worlds[0].clock.advance_millis(60_000);
+    for turn in 0..9 {
+        let world = &cluster.worlds[turn % 3];
+        world
+            .post("/v1/authorize", &cluster.tenancy.token, &reading())
+            .await
+            .expect(200);
+    }
+    let store = &cluster.worlds[0].store;
+    let entries = store.entries(cluster.tenancy.id, 1, 1_000).await.unwrap();
+    assert!(entries.is_sorted_by_key(|entry| entry.at));
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
+    let cluster = Cluster::new().await;
+    let inner = cluster.worlds[0].home.open().await;
+    let faults = Arc::new(FaultyStore::new(inner));
+    let ingredients = Ingredients {
+        store: faults.clone(),
+        clock: cluster.worlds[0].clock.clone(),
+        entropy: Arc::new(SystemEntropy),
+        base_policies: BasePolicies::shipped(),
+        options: Options::default(),
+    };
+    let (gateway, _) = start::start(ingredients).await.unwrap();
+    let deaf = World {
+        app: router(&gateway),
+        gateway,
+        store: faults.clone(),
+        clock: cluster.worlds[0].clock.clone(),
+        operator: cluster.operator.reveal().to_owned(),
+        home: Arc::clone(&cluster.worlds[0].home),
+    };
+    let known = named(reading(), "call-1");
+    deaf.post("/v1/authorize", &cluster.tenancy.token, &known)
+        .await
+        .expect(200);
+    faults.fail_reads(true);
+    let bound = Options::default().snapshot_age_max;
+    tokio::time::sleep(bound + Duration::from_millis(100)).await;
+    // Also what it could answer from memory.
+    for path in ["/v1/whoami", "/v1/quota"] {
+        deaf.get(path, &cluster.tenancy.token)
+            .await
+            .problem(503, "ledger_unavailable");
+    }
+    deaf.post("/v1/authorize", &cluster.tenancy.token, &known)
+        .await
+        .problem(503, "ledger_unavailable");
+    let detail = deaf.get("/readyz", "").await.problem(503, "ledger_unavailable");
+    assert!(detail.contains("what others have changed"), "{detail}");
+    faults.fail_reads(false);
+    eventually(|| async { deaf.get("/readyz", "").await.status == 200 }).await;
+    deaf.post("/v1/authorize", &cluster.tenancy.token, &known)
+        .await
+        .expect(200);
+}

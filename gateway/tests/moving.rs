@@ -1,0 +1,154 @@
+//! `countersign copy`, `migrate` and `check-config`: the real program, from SQLite to PostgreSQL and back.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[path = "support/process.rs"]
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod process;
+
+use process::{OPERATOR, PROGRAM, Place};
+use serde_json::{Value, json};
+use std::process::{Command, Output};
+
+fn run(args: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(args)
+        .env_remove("COUNTERSIGN_DATABASE_URL")
+        .output()
+        .unwrap()
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn succeeds(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{}", told(&output));
+    told(&output)
+}
+
+fn fails(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(!output.status.success(), "{}", told(&output));
+    told(&output)
+}
+
+fn file_of(place: &Place) -> String {
+    format!("sqlite:{}", place.database().display())
+}
+
+fn asking(request_id: &str) -> Value {
+    json!({
+        "request_id": request_id,
+        "tool_call": {"tool": "github", "action": "create_issue", "parameters": {"title": "x"}},
+        "context": {"source_trust": "trusted_internal_unsigned"},
+    })
+}
+
+/// A SQLite file with a demo in it that has decided something; the demo's token, and what was answered.
+fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
+    let place = Place::on_file();
+    let server = place.serve(&["--demo"]);
+    let token = place.printed("demo agent token (shown once): ");
+    let answers = (0..20).map(|number| {
+        let ask = asking(&format!("call-{number}"));
+        server.client().post("/v1/authorize", &token, &ask).unwrap().bytes
+    });
+    let answers = answers.collect();
+    server.kill();
+    (place, token, answers)
+}
+
+#[test]
+fn a_ledger_goes_to_postgres_and_back_and_everything_goes_on_working() {
+    let (place, token, answers) = lived_in();
+    let target = Place::on_postgres();
+    let copied = succeeds(&["copy", "--from", &file_of(&place), "--to", &target.url()]);
+    assert!(copied.contains("of 2 ledgers"), "{copied}");
+    let back = Place::on_file();
+    succeeds(&["copy", "--from", &target.url(), "--to", &file_of(&back)]);
+    for place in [&target, &back] {
+        let server = place.serve(&[]);
+        let client = server.client();
+        // The same token, the same answers under the same request ids, and the chain goes on.
+        for (number, answer) in answers.iter().enumerate() {
+            let again = client.post("/v1/authorize", &token, &asking(&format!("call-{number}")));
+            assert_eq!(again.unwrap().bytes, *answer);
+        }
+        let last: Value = serde_json::from_slice(&answers[19]).unwrap();
+        let next = client
+            .post("/v1/authorize", &token, &asking("another"))
+            .unwrap()
+            .json();
+        assert_eq!(next["receipt"]["prev_hash"], last["receipt"]["hash"]);
+        let tenants = client.get("/v1/tenants", OPERATOR).json();
+        assert_eq!(tenants["items"].as_array().unwrap().len(), 1, "{tenants}");
+    }
+}
+
+#[test]
+fn a_target_that_is_not_empty_is_left_alone() {
+    let (place, ..) = lived_in();
+    let (target, ..) = lived_in();
+    let message = fails(&["copy", "--from", &file_of(&place), "--to", &file_of(&target)]);
+    assert!(message.contains("the target is not empty"), "{message}");
+    let message = fails(&["copy", "--from", &file_of(&place), "--to", &file_of(&place)]);
+    assert!(message.contains("name the same database"), "{message}");
+    let told = succeeds(&["check-config", "--database-url", &file_of(&target)]);
+    assert!(told.contains("1 tenant"), "{told}");
+}
+
+#[tokio::test]
+async fn a_source_that_was_tampered_with_is_not_copied() {
+    let (place, ..) = tokio::task::spawn_blocking(lived_in).await.unwrap();
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(place.database());
+    let mut hand = <sqlx::SqliteConnection as sqlx::Connection>::connect_with(&options)
+        .await
+        .unwrap();
+    sqlx::raw_sql(
+        "DROP TRIGGER audit_events_are_not_rewritten;
+         UPDATE audit_events SET body = replace(body, 'allow', 'deny') WHERE body LIKE '%call-7%'",
+    )
+    .execute(&mut hand)
+    .await
+    .unwrap();
+    drop(hand);
+    let target = Place::on_file();
+    let message = fails(&["copy", "--from", &file_of(&place), "--to", &file_of(&target)]);
+    assert!(
+        message.contains("does not verify") && message.contains("entry "),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_schema_is_made_without_serving_and_a_good_configuration_is_said_to_be_good() {
+    let (file, database) = (Place::on_file(), Place::on_postgres());
+    for url in [file_of(&file), database.url()] {
+        let told = succeeds(&["migrate", "--database-url", &url]);
+        assert!(told.contains("up to date"), "{told}");
+        let told = succeeds(&["check-config", "--database-url", &url]);
+        assert!(told.contains("0 tenants"), "{told}");
+    }
+}
+
+#[test]
+fn a_bad_configuration_is_named() {
+    let place = Place::on_file();
+    let policies = place.path().join("base.cedar");
+    std::fs::write(&policies, "permit (principal, action, resource);").unwrap();
+    let file = policies.to_str().unwrap();
+    let url = file_of(&place);
+    for (args, words) in [
+        (&["--policies", file][..], "@id"),
+        (&["--operator-key", "hunter2"], "csk_"),
+        (&["--policies", "/no/such/file"], "/no/such/file"),
+    ] {
+        let mut all = vec!["check-config", "--database-url", &url];
+        all.extend(args);
+        let message = fails(&all);
+        assert!(message.contains(words), "{args:?}: {message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}

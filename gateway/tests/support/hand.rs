@@ -1,0 +1,132 @@
+//! A hand on the database of a gateway: SQL that no gateway would run, in words that are translated for each store.
+//!
+//! - `entry = #9` is the row of the tenant's entry 9 (on PostgreSQL also of other tenants with as many entries);
+//! - `(PLACE, …) SELECT ENTRY #9, …` begins a new row for that entry; `ITS` keeps to the tenant's rows, `MINE` to its row in `tenants`;
+//! - `<<text>>` makes bytes of a text, `[[bytes]]` a text of bytes;
+//! - `zeroblob(n)` is n bytes of zero, `NOBODY` an id of zeros.
+
+use super::home::Home;
+use model::TenantId;
+use sqlx::postgres::PgConnection;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+
+/// PostgreSQL has no function of this name.
+const ZEROBLOB: &str = "CREATE FUNCTION zeroblob(integer) RETURNS bytea LANGUAGE sql \
+    AS $$ SELECT decode(repeat('00', $1), 'hex') $$";
+
+/// The hand.
+pub(crate) enum Hand {
+    /// With what stands before the `seq` in the number of an entry.
+    Sqlite(SqliteConnection, i64),
+    /// With the tenant's id.
+    Postgres(PgConnection, String),
+}
+
+impl Hand {
+    /// A hand on what one tenant has recorded.
+    pub(crate) async fn on(home: &Home, tenant: TenantId) -> Self {
+        if let Home::Database(database) = home {
+            let id = format!("{:032x}", u128::from_be_bytes(*tenant.as_bytes()));
+            let mut connection = database.stranger().await;
+            sqlx::raw_sql(ZEROBLOB).execute(&mut connection).await.unwrap();
+            return Self::Postgres(connection, id);
+        }
+        let options = SqliteConnectOptions::new().filename(home.file());
+        let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
+        let base = sqlx::query_scalar("SELECT tenant_no << 40 FROM tenants WHERE tenant_id = ?")
+            .bind(&tenant.as_bytes()[..])
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        Self::Sqlite(connection, base)
+    }
+
+    /// Takes the triggers away, as somebody with the file or the right role can.
+    pub(crate) async fn disarm(&mut self) {
+        let texts: Vec<String> = match self {
+            Self::Sqlite(connection, _) => sqlx::query_scalar(
+                "SELECT 'DROP TRIGGER ' || name FROM sqlite_schema WHERE type = 'trigger'",
+            )
+            .fetch_all(connection)
+            .await
+            .unwrap(),
+            Self::Postgres(connection, _) => sqlx::query_scalar(
+                "SELECT format('DROP TRIGGER %I ON %s', tgname, tgrelid::regclass) FROM pg_trigger WHERE NOT tgisinternal",
+            )
+            .fetch_all(connection)
+            .await
+            .unwrap(),
+        };
+        assert!(!texts.is_empty(), "nothing protects the ledger");
+        for text in texts {
+            self.execute(text).await;
+        }
+    }
+
+    /// Runs SQL.
+    pub(crate) async fn run(&mut self, sql: &str) {
+        let text = match self {
+            Self::Sqlite(_, base) => {
+                let words = [
+                    ("PLACE", "entry"),
+                    ("SELECT ENTRY ", "SELECT "),
+                    ("ITS", "TRUE"),
+                    ("MINE", &format!("tenant_no * 1099511627776 = {base}")),
+                    ("<<", "CAST("),
+                    (">>", " AS BLOB)"),
+                    ("[[", "CAST("),
+                    ("]]", " AS TEXT)"),
+                    ("NOBODY", "zeroblob(16)"),
+                ];
+                with_entries(&replaced(sql, &words), *base)
+            }
+            Self::Postgres(_, tenant) => {
+                let mine = format!("tenant_id = '{tenant}'");
+                let words = [
+                    ("PLACE", "tenant_id, seq"),
+                    ("SELECT ENTRY ", &*format!("SELECT '{tenant}'::uuid, ")),
+                    ("ITS", &mine),
+                    ("MINE", &mine),
+                    ("entry", "seq"),
+                    ("<<", "convert_to("),
+                    (">>", ", 'UTF8')"),
+                    ("[[", "convert_from("),
+                    ("]]", ", 'UTF8')"),
+                    ("NOBODY", "'00000000-0000-0000-0000-000000000000'"),
+                ];
+                with_entries(&replaced(sql, &words), 0)
+            }
+        };
+        self.execute(text).await;
+    }
+
+    async fn execute(&mut self, text: String) {
+        let text = sqlx::raw_sql(AssertSqlSafe(text));
+        match self {
+            Self::Sqlite(connection, _) => drop(text.execute(connection).await.unwrap()),
+            Self::Postgres(connection, _) => drop(text.execute(connection).await.unwrap()),
+        }
+    }
+}
+
+fn replaced(sql: &str, words: &[(&str, &str)]) -> String {
+    words
+        .iter()
+        .fold(sql.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// With the number of an entry for every `#9`.
+fn with_entries(sql: &str, base: i64) -> String {
+    let mut text = String::new();
+    let mut rest = sql;
+    while let Some((before, after)) = rest.split_once('#') {
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let seq: i64 = after[..digits].parse().unwrap();
+        text.push_str(before);
+        text.push_str(&(base + seq).to_string());
+        rest = &after[digits..];
+    }
+    text.push_str(rest);
+    text
+}
