@@ -1,4 +1,5 @@
-//! A policy decision, request building included: with the base policies, and with a tenant's own beside them.
+//! A policy decision, request building included: with the base policies, with a tenant's own beside them, with ten and with
+//! ten thousand of them, and with one in shadow. And a change to one policy of a thousand.
 //!
 //! The policies are compiled once, as they are for every revision of a tenant; each ruling is asserted.
 
@@ -12,7 +13,9 @@ use model::{
     Agent, AgentId, AttributeType, Directory, EffectiveTrust, Name, Noun, SlashFreeName, Tenant, TenantId,
     Timestamp, Tool, Trust, Verdict, Write,
 };
-use policy::{BasePolicies, PolicySet, Question, Registry, TenantPolicy};
+use policy::{
+    BasePolicies, Candidate, Compiler, Mode, PolicySet, Question, Registry, TenantPermits, TenantPolicy,
+};
 use serde_json::json;
 
 /// A tenant with this many tools and two policies for each has a set of a usual size.
@@ -77,13 +80,52 @@ fn tenant_policies() -> Vec<TenantPolicy> {
     (0..TOOLS).map(policy).collect()
 }
 
-fn compile(directory: &Directory, tenant: &[TenantPolicy]) -> PolicySet {
-    let attributes: BTreeMap<Name, AttributeType> = BTreeMap::new();
-    let registry = Registry {
-        tools: &directory.tools,
-        attributes: &attributes,
+/// A limit for each of this many agents on a resource of its own; the last is for the agent that asks below.
+fn policies_by_scope(count: usize) -> Vec<TenantPolicy> {
+    let policy = |number: usize| {
+        let agent = if number + 1 == count {
+            agent().id.to_string()
+        } else {
+            format!("agt_{number}")
+        };
+        let cedar = format!(
+            r#"@id("limit")
+               forbid (principal == Agent::"{agent}", action in Action::"tool:tool-{}", resource)
+               when {{ context.input.number > {} }};"#,
+            if number + 1 == count {
+                TOOLS - 1
+            } else {
+                number % TOOLS
+            },
+            number + 1_000,
+        );
+        let name = SlashFreeName::new(&format!("agent-{number}")).expect("a plain word is a name");
+        TenantPolicy::new(name, cedar)
     };
-    PolicySet::compile(&BasePolicies::shipped(), tenant, registry).expect("the policies fit the tools")
+    (0..count).map(policy).collect()
+}
+
+fn shadow() -> Vec<TenantPolicy> {
+    let name = SlashFreeName::new("stricter").expect("a plain word is a name");
+    let cedar = r#"@id("small-numbers-only")
+        forbid (principal, action in Action::"mutate", resource) when { context.input.number > 10 };"#;
+    vec![TenantPolicy {
+        mode: Mode::Shadow,
+        ..TenantPolicy::new(name, cedar)
+    }]
+}
+
+fn compile(compiler: &Compiler, directory: &Directory, tenant: &[TenantPolicy]) -> PolicySet {
+    let attributes: BTreeMap<Name, AttributeType> = BTreeMap::new();
+    let candidate = Candidate {
+        policies: tenant,
+        registry: Registry {
+            tools: &directory.tools,
+            attributes: &attributes,
+        },
+        permits: TenantPermits::Allowed,
+    };
+    compiler.compile(candidate).expect("the policies fit the tools")
 }
 
 struct Asked {
@@ -133,14 +175,29 @@ const TENANT: [Asked; 2] = [
 
 fn time_rulings(criterion: &mut Criterion) {
     let (directory, agent) = (directory(), agent());
+    let compiler = Compiler::new(BasePolicies::shipped());
     let mut group = criterion.benchmark_group("policy");
     for (policies, asks) in [
-        (compile(&directory, &[]), &BASE[..]),
-        (compile(&directory, &tenant_policies()), &TENANT[..]),
+        (vec![], &BASE[..]),
+        (tenant_policies(), &TENANT[..]),
+        (
+            policies_by_scope(10),
+            &[Asked {
+                name: "scoped_10",
+                ..BASE[0]
+            }],
+        ),
+        (
+            policies_by_scope(10_000),
+            &[Asked {
+                name: "scoped_10000",
+                ..BASE[0]
+            }],
+        ),
     ] {
-        let tool = directory.tools.values().next_back().expect("there are tools");
+        let policies = compile(&compiler, &directory, &policies);
         for asked in asks {
-            let question = question(&agent, tool, asked);
+            let question = question(&agent, last_tool(&directory), asked);
             let ruling = policies.rule(&question).expect("the parameters fit the schema");
             assert_eq!(ruling.verdict(), asked.expected, "{}: {ruling:?}", asked.name);
             group.bench_function(asked.name, |bencher| {
@@ -155,6 +212,48 @@ fn time_rulings(criterion: &mut Criterion) {
         }
     }
     group.finish();
+}
+
+fn last_tool(directory: &Directory) -> &Tool {
+    directory.tools.values().next_back().expect("there are tools")
+}
+
+fn time_shadows(criterion: &mut Criterion) {
+    let (directory, agent) = (directory(), agent());
+    let policies = compile(&Compiler::new(BasePolicies::shipped()), &directory, &shadow());
+    let question = question(&agent, last_tool(&directory), &BASE[0]);
+    criterion.bench_function("policy/beside_a_shadow", |bencher| {
+        bencher.iter(|| {
+            let rulings = policies
+                .rule_beside(black_box(&question))
+                .expect("the parameters fit the schema");
+            let shadow = rulings.shadow.as_ref().expect("something is in shadow");
+            assert!(rulings.ruling.verdict() == Verdict::Allow && shadow.verdict() == Verdict::Deny);
+            rulings
+        });
+    });
+}
+
+/// Another version of one policy each time, as an editor would send it.
+fn time_changes(criterion: &mut Criterion) {
+    let directory = directory();
+    let compiler = Compiler::new(BasePolicies::shipped());
+    let mut policies = policies_by_scope(1_000);
+    let mut in_force = compile(&compiler, &directory, &policies);
+    let mut version = 0_u64;
+    criterion.bench_function("policy/change_one_of_1000", |bencher| {
+        bencher.iter(|| {
+            version += 1;
+            policies[500].cedar = format!(
+                r#"@id("limit") forbid (principal, action == Action::"tool-1/put", resource)
+                   when {{ context.input.number > {version} }};"#
+            )
+            .into();
+            let changed = compile(&compiler, &directory, &policies);
+            assert!(changed.digest() != in_force.digest());
+            in_force = changed;
+        });
+    });
 }
 
 fn question<'a>(agent: &'a Agent, tool: &'a Tool, asked: &'a Asked) -> Question<'a> {
@@ -181,6 +280,6 @@ criterion_group! {
         .sample_size(40)
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(2));
-    targets = time_rulings
+    targets = time_rulings, time_shadows, time_changes
 }
 criterion_main!(benches);

@@ -2,6 +2,7 @@
 
 use cedar_policy_core::parser::Loc;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// How bad it is.
@@ -146,6 +147,20 @@ impl fmt::Display for Diagnostic {
 #[serde(transparent)]
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
+impl Diagnostics {
+    /// The names of the named policies that errors are about, sorted.
+    pub fn policies(&self) -> BTreeSet<&str> {
+        let errors = self
+            .0
+            .iter()
+            .filter(|finding| finding.severity == Severity::Error);
+        let about = errors.filter_map(|finding| finding.policy.as_deref());
+        about
+            .map(|policy| policy.split_once('/').map_or(policy, |(name, _)| name))
+            .collect()
+    }
+}
+
 impl From<Diagnostic> for Diagnostics {
     fn from(diagnostic: Diagnostic) -> Self {
         Self(vec![diagnostic])
@@ -210,5 +225,18 @@ mod tests {
             r#"{"severity":"error","message":"so"}"#
         );
         assert_eq!(Diagnostics(vec![finding]).to_string(), "mine/a:2:1: it is wrong");
+    }
+
+    #[test]
+    fn the_named_policies_with_errors_are_each_named_once() {
+        let about = |policy: &str| Diagnostic::error("no").about(policy);
+        let found = Diagnostics(vec![
+            about("b/x/y"),
+            about("a"),
+            about("b"),
+            about("odd/x").into_warning(),
+            Diagnostic::error("the registry"),
+        ]);
+        assert_eq!(found.policies().into_iter().collect::<Vec<_>>(), ["a", "b"]);
     }
 }

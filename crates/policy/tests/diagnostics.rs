@@ -5,6 +5,7 @@
 mod world;
 
 use policy::{BasePolicies, Diagnostic, Severity};
+use proptest::prelude::*;
 use serde_json::json;
 use std::str::FromStr;
 use world::{World, action, compile, tenant, tool};
@@ -114,6 +115,61 @@ fn a_text_that_is_too_long_or_too_deep_is_an_error_and_no_crash() {
     let deepest = format!("{}context.sensitive{}", "(".repeat(63), ")".repeat(63));
     assert_eq!(faults(&with(&deepest)), []);
     assert_eq!(faults(&with(&vec!["context.sensitive"; 200].join(" && "))), []);
+}
+
+/// Ways to put an expression into another one.
+const WRAPPERS: [&str; 20] = [
+    "({})",
+    "[{}]",
+    "{a: {}}",
+    "!{}",
+    "-{}",
+    "if true then {} else false",
+    "if {} then true else false",
+    "if true then true else {}",
+    "{} && true",
+    "true && {}",
+    "{} || false",
+    "false || {}",
+    "({}) == 1",
+    "1 + {}",
+    "1 * ({})",
+    "({}).a",
+    "({})[\"a\"]",
+    "({}) has a",
+    "({}).contains(1)",
+    "ip({})",
+];
+
+/// Wraps in turn until the text would be too deep.
+fn deepest(wrappers: &[&str]) -> String {
+    let mut condition = "context.sensitive".to_owned();
+    for wrapper in wrappers.iter().cycle().take(2_000) {
+        let deeper = wrapper.replacen("{}", &condition, 1);
+        let text = format!("@id(\"a\") permit (principal, action, resource) when {{ {deeper} }};");
+        let found = BasePolicies::parse(&text).err();
+        if found.is_some_and(|found| found.to_string().contains(" deep")) {
+            return condition;
+        }
+        condition = deeper;
+    }
+    panic!("{wrappers:?} never become too deep");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// An overflow of the stack would end the whole test.
+    #[test]
+    fn what_is_just_not_too_deep_is_read_and_validated_without_a_crash(
+        wrappers in prop::collection::vec(prop::sample::select(&WRAPPERS[..]), 1..6),
+    ) {
+        let condition = deepest(&wrappers);
+        let text = format!("@id(\"a\") permit (principal, action, resource) when {{ {condition} }};");
+        for fault in faults(&text) {
+            prop_assert!(fault.policy.is_some() && !fault.message.is_empty());
+        }
+    }
 }
 
 #[test]
