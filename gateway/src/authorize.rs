@@ -20,7 +20,7 @@ use engine::proposal::Happening;
 use engine::{
     Ask, Conflict, Decided, Judgement, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge,
 };
-use model::{Agent, DecisionId, Name, Verdict};
+use model::{Agent, DecisionId, Name, ReasonCode, Verdict};
 use std::sync::Arc;
 use store::RequestKey;
 
@@ -68,13 +68,13 @@ impl Gateway {
                 }
                 Step::Record(proposal) => proposal,
             };
-            let (reason, replay) = (proposal.reason, proposal.replay);
+            let (said, replay) = (proposal.said, proposal.replay);
             match self.sequencer.record(proposal.into_proposal()).await? {
                 Recorded::Now(receipt) => {
                     let answer = receipt.into_answer();
-                    self.metrics.count_decision(reason);
+                    self.count(said);
                     if replay == Replay::Always {
-                        self.remember(caller, ask, reason.verdict(), &answer);
+                        self.remember(caller, ask, said.reason.verdict(), &answer);
                     }
                     return Ok(Answer(answer));
                 }
@@ -143,6 +143,14 @@ impl Gateway {
         }
     }
 
+    fn count(&self, said: Said) {
+        self.metrics.count_decision(said.reason);
+        if let Some(shadow) = said.shadow {
+            self.metrics
+                .count_shadow_difference(said.reason.verdict(), shadow);
+        }
+    }
+
     fn remember(&self, caller: &AgentCaller, ask: &Ask, verdict: Verdict, answer: &Bytes) {
         if let Some(key) = request_key(caller, ask) {
             let given = Given {
@@ -179,9 +187,17 @@ enum Step {
     Record(Ready),
 }
 
+/// What is counted of a decision.
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    reason: ReasonCode,
+    /// What policies on trial would have said, where they would have said something else.
+    shadow: Option<Verdict>,
+}
+
 /// A judged ask that is ready to be recorded.
 struct Ready {
-    reason: model::ReasonCode,
+    said: Said,
     /// An agent that may not act can be denied under an id that keeps standing for an earlier allow: such a denial is
     /// not remembered as the answer to that id.
     replay: Replay,
@@ -220,7 +236,10 @@ impl Ready {
             quarantine: judgement.quarantine,
         };
         Self {
-            reason: judgement.reason,
+            said: Said {
+                reason: judgement.reason,
+                shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
+            },
             replay,
             proposal: Proposal {
                 tenant: caller.tenant,

@@ -66,7 +66,9 @@ impl Gateway {
             if plan.writes.is_empty() {
                 return Ok(plan.answer);
             }
-            let proposal = self.propose(&before, key, plan.kind, plan.facts, plan.writes)?;
+            let proposal = self
+                .propose(&before, key, plan.kind, plan.facts, plan.writes)
+                .await?;
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => return Ok(plan.answer),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
@@ -79,8 +81,8 @@ impl Gateway {
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
     pub async fn create_tenant(&self, key: &ApiKey, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
         let _one_at_a_time = self.changing.lock().await;
-        let policies = crate::start::compile(&self.base_policies, &Directory::new(Arc::clone(tenant)));
-        let policies = Arc::new(policies.map_err(|diagnostics| invalid_policies(&diagnostics))?);
+        let policies = self.compile(Directory::new(Arc::clone(tenant))).await?;
+        let policies = policies.map_err(|diagnostics| invalid_policies(&diagnostics))?;
         for _ in 0..ATTEMPTS_MAX {
             let facts = json!({"id": tenant.id, "name": tenant.name, "settings": tenant.settings});
             let change = Change {
@@ -106,17 +108,26 @@ impl Gateway {
         Err(Refusal::overloaded())
     }
 
-    fn propose(
+    async fn propose(
         &self,
         before: &TenantSnapshot,
         key: &ApiKey,
         kind: EntryKind,
-        facts: Value,
+        mut facts: Value,
         writes: Vec<Write>,
     ) -> Result<Proposal, Refusal> {
-        let policies = self
-            .recompile(before, &writes)
+        let policies = self.recompile(before, &writes).await?;
+        let policies = policies
+            .transpose()
             .map_err(|diagnostics| invalid_policies(&diagnostics))?;
+        if let Some(policies) = &policies
+            && policies.digest() != before.policies.digest()
+        {
+            facts["policy_digests"] = json!({
+                "before": before.policies.digest(),
+                "after": policies.digest(),
+            });
+        }
         Ok(Proposal {
             tenant: before.directory.tenant.id,
             revision: before.revision,
@@ -129,20 +140,39 @@ impl Gateway {
     }
 
     /// The policies after these writes, if they make a difference to them.
-    fn recompile(
+    async fn recompile(
         &self,
         before: &TenantSnapshot,
         writes: &[Write],
-    ) -> Result<Option<Arc<PolicySet>>, Diagnostics> {
+    ) -> Result<Option<Result<Arc<PolicySet>, Diagnostics>>, Refusal> {
         let mut after = before.directory.clone();
         for write in writes {
             after.apply(write);
         }
-        let same_settings = after.tenant.settings == before.directory.tenant.settings;
-        if same_settings && after.tools == before.directory.tools {
+        let same = after.tenant.settings == before.directory.tenant.settings
+            && after.tools == before.directory.tools
+            && after.policies == before.directory.policies;
+        if same {
             return Ok(None);
         }
-        crate::start::compile(&self.base_policies, &after).map(|policies| Some(Arc::new(policies)))
+        self.compile(after).await.map(Some)
+    }
+
+    /// The policies of a directory, compiled where nobody waits for a decision.
+    pub(crate) async fn compile(
+        &self,
+        directory: Directory,
+    ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
+        let compiler = Arc::clone(&self.compiler);
+        let work =
+            tokio::task::spawn_blocking(move || crate::start::compile(&compiler, &directory).map(Arc::new));
+        work.await.map_err(|error| {
+            tracing::error!(%error, "compiling policies broke off");
+            Refusal::new(
+                Code::Internal,
+                "the policies could not be compiled, so nothing was changed",
+            )
+        })
     }
 }
 

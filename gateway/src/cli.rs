@@ -5,5 +5,6 @@ pub mod copy;
 pub mod demo;
 pub mod migrate;
 pub mod operator_key;
+pub mod policy_test;
 pub mod serve;
 pub mod verify;

@@ -24,8 +24,29 @@ pub enum Command {
     Migrate(Database),
     /// Copy everything from one database to another, empty one, and verify it on both ends.
     Copy(Copy),
+    /// Work on policies, without a gateway.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Verify an exported ledger, without a gateway.
     Verify(Verify),
+}
+
+/// What can be done with policies.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Run the tests in folders with `policy.cedar`, `tools.json` and `tests.json`.
+    Test(PolicyTest),
+}
+
+/// Which tests to run.
+#[derive(Debug, Args)]
+pub struct PolicyTest {
+    /// Folders with tests, or with such folders in them.
+    #[arg(required = true, value_name = "DIR")]
+    pub folders: Vec<PathBuf>,
+    /// A file with base policies, in place of those in the program.
+    #[arg(long, env = "COUNTERSIGN_POLICIES", value_name = "FILE")]
+    pub policies: Option<PathBuf>,
 }
 
 /// Where everything is kept.

@@ -102,14 +102,14 @@ fn check_in_use(tenant: &Tenant) -> Result<(), Refusal> {
 }
 
 /// The caller's tenant as it is now.
-fn read(gateway: &Gateway, caller: &TenantCaller) -> Result<Arc<TenantSnapshot>, Refusal> {
+pub(crate) fn read(gateway: &Gateway, caller: &TenantCaller) -> Result<Arc<TenantSnapshot>, Refusal> {
     let tenant = gateway.tenant(caller.tenant)?;
     check_in_use(&tenant.directory.tenant)?;
     Ok(tenant)
 }
 
 /// Changes the caller's tenant.
-async fn change<T>(
+pub(crate) async fn change<T>(
     gateway: &Gateway,
     caller: &TenantCaller,
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
@@ -132,11 +132,11 @@ fn put<V: Serialize, T>(kind: EntryKind, noun: Noun, view: &V, answer: T) -> Pla
 }
 
 /// A view as facts of an entry.
-fn facts<V: Serialize>(view: &V) -> Value {
+pub(crate) fn facts<V: Serialize>(view: &V) -> Value {
     serde_json::to_value(view).expect("views have string keys and no fallible serializers")
 }
 
-fn find_agent<'d>(directory: &'d Directory, id: &str) -> Result<&'d Arc<Agent>, Refusal> {
+pub(crate) fn find_agent<'d>(directory: &'d Directory, id: &str) -> Result<&'d Arc<Agent>, Refusal> {
     // What is not an id at all is as absent as one that was never given out.
     let agent = id
         .parse::<AgentId>()
@@ -153,7 +153,7 @@ fn find_tool<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<Tool>, 
 }
 
 /// A name that a path gives to something new.
-fn new_name<N: FromStr<Err = InvalidName>>(text: &str) -> Result<N, Refusal> {
+pub(crate) fn new_name<N: FromStr<Err = InvalidName>>(text: &str) -> Result<N, Refusal> {
     text.parse()
         .map_err(|error: InvalidName| Refusal::new(Code::InvalidParameter, error.to_string()))
 }
@@ -186,7 +186,7 @@ fn check_registered<'n>(
 }
 
 /// The page of a map that a caller asks for, of those values that `keep` keeps.
-fn page<K, N, V>(
+pub(crate) fn page<K, N, V>(
     map: &OrdMap<K, Arc<N>>,
     query: &PageQuery,
     keep: impl Fn(&N) -> bool,

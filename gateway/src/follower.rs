@@ -7,7 +7,7 @@
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
 use model::TenantId;
-use policy::BasePolicies;
+use policy::Compiler;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
@@ -34,7 +34,7 @@ pub struct Following {
     /// What is kept up to date.
     pub snapshot: Arc<SnapshotCell>,
     /// What policies are compiled with.
-    pub base_policies: Arc<BasePolicies>,
+    pub compiler: Arc<Compiler>,
     /// What wakes it before its time.
     pub wake: Arc<Notify>,
 }
@@ -126,13 +126,13 @@ impl Following {
         };
         for some in behind.chunks(LOAD_MAX) {
             let stored = self.store.load(Some(some)).await?;
-            let base = Arc::clone(&self.base_policies);
+            let compiler = Arc::clone(&self.compiler);
             // Compiling takes long with many policies or tools, and nobody here waits for a decision.
-            let compiled = tokio::task::spawn_blocking(move || {
-                let tenants = stored.into_iter().map(|tenant| start::restore(&base, tenant));
+            let restoring = tokio::task::spawn_blocking(move || {
+                let tenants = stored.into_iter().map(|tenant| start::restore(&compiler, tenant));
                 tenants.collect::<Result<Vec<_>, _>>()
             });
-            let tenants = compiled.await.map_err(|_| StartError::Panicked)??;
+            let tenants = restoring.await.map_err(|_| StartError::Panicked)??;
             self.snapshot.adopt(tenants);
         }
         self.snapshot.confirm(began);

@@ -9,7 +9,7 @@ use crate::sequencer::Sequencer;
 use crate::snapshot::SnapshotCell;
 use engine::TenantSnapshot;
 use model::{Clock, Entropy, TenantId};
-use policy::BasePolicies;
+use policy::Compiler;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
@@ -47,8 +47,8 @@ pub struct Gateway {
     pub entropy: Arc<dyn Entropy>,
     /// What may be set from outside.
     pub options: Options,
-    /// The base policies.
-    pub base_policies: Arc<BasePolicies>,
+    /// What policies are compiled with, the base policies among them.
+    pub compiler: Arc<Compiler>,
     /// The directory and the policies as they are now.
     pub snapshot: Arc<SnapshotCell>,
     /// The one way to record anything.

@@ -8,7 +8,7 @@ pub mod refusal;
 pub mod request_id;
 
 pub use caller::{Access, AgentCaller, Caller, KeyCaller, TenantCaller};
-pub use json::{CanonicalBody, Created, Json, OptionalJson};
+pub use json::{CanonicalBody, Created, Json, OptionalJson, SetJson};
 pub use page::{Page, PageQuery};
 pub use query::{ListQuery, Query};
 pub use refusal::{Code, Refusal};

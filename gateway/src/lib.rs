@@ -6,6 +6,7 @@
 //! - [`sequencer`]: the one task that writes;
 //! - [`follower`]: how what other gateways change comes into force here;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
+//! - [`policies`]: how a tenant's policies change, and are tried before;
 //! - [`records`]: reading back what was decided;
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
@@ -23,6 +24,7 @@ pub mod limits;
 pub mod metrics;
 pub mod operation;
 pub mod outcome;
+pub mod policies;
 pub mod records;
 pub mod replays;
 pub mod router;

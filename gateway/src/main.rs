@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use gateway::cli;
-use gateway::config::{Command, CommandLine, Serve};
+use gateway::config::{Command, CommandLine, PolicyCommand, Serve};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(options) => report(block_on(cli::check_config::run(options))),
         Command::Migrate(database) => report(block_on(cli::migrate::run(database))),
         Command::Copy(options) => report(block_on(cli::copy::run(options))),
+        Command::Policy(PolicyCommand::Test(options)) => report(cli::policy_test::run(&options)),
         Command::Verify(options) => cli::verify::run(&options.file),
     }
 }

@@ -1,7 +1,7 @@
 //! What is counted. Every metric name of the gateway is in this file.
 
 use crate::http::Code;
-use model::ReasonCode;
+use model::{ReasonCode, Verdict};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -18,6 +18,12 @@ struct DecisionLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShadowLabels {
+    decision: &'static str,
+    shadow: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
     code: &'static str,
 }
@@ -26,6 +32,7 @@ struct RefusalLabels {
 pub struct Metrics {
     registry: Registry,
     decisions: Family<DecisionLabels, Counter>,
+    shadow_differences: Family<ShadowLabels, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     replays: Counter,
     mismatches: Counter,
@@ -51,6 +58,7 @@ impl Metrics {
         let mut metrics = Self {
             registry: Registry::with_prefix("countersign"),
             decisions: Family::default(),
+            shadow_differences: Family::default(),
             refusals: Family::default(),
             replays: Counter::default(),
             mismatches: Counter::default(),
@@ -68,6 +76,7 @@ impl Metrics {
     fn register(&mut self) {
         let registry = &mut self.registry;
         registry.register("decisions", "Decisions that were recorded", self.decisions.clone());
+        registry.register("shadow_differences", "Decisions that policies on trial would have made otherwise", self.shadow_differences.clone());
         registry.register("refusals", "Requests that were refused or failed", self.refusals.clone());
         registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.replays.clone());
         registry.register("outcome_mismatches", "Outcomes that differ from what was decided", self.mismatches.clone());
@@ -85,6 +94,15 @@ impl Metrics {
             reason_code: reason.as_str(),
         };
         self.decisions.get_or_create(&labels).inc();
+    }
+
+    /// Counts a decision that policies on trial would have made otherwise.
+    pub fn count_shadow_difference(&self, decision: Verdict, shadow: Verdict) {
+        let labels = ShadowLabels {
+            decision: decision.as_str(),
+            shadow: shadow.as_str(),
+        };
+        self.shadow_differences.get_or_create(&labels).inc();
     }
 
     /// Counts a refusal or a fault.

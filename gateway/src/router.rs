@@ -7,7 +7,7 @@ use crate::directory::{agents, grants, import, keys, quota, standing, teams, ten
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
-use crate::{authorize, operation, outcome, records, whoami};
+use crate::{authorize, operation, outcome, policies, records, whoami};
 use axum::Router;
 use axum::handler::Handler;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -19,6 +19,8 @@ use std::sync::Arc;
 const ADMIN: Access = Access::Roles(&[Role::Admin]);
 /// Who reads a tenant's directory.
 const DIRECTORY: Access = Access::Roles(&[Role::Admin, Role::PolicyEditor, Role::Auditor]);
+/// Who writes a tenant's policies.
+const POLICIES: Access = Access::Roles(&[Role::PolicyEditor]);
 /// Who makes and deletes keys: a tenant's, or operators' own.
 const KEYS: Access = Access::RolesOrOperator(&[Role::Admin]);
 /// Who reads keys, and the limits of a tenant.
@@ -118,6 +120,21 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/tools/{tool}/revoke", ADMIN, standing::revoke_tool),
         route("POST", "/v1/tools/{tool}/import", ADMIN, import::import),
         route("POST", "/v1/tools/{tool}/actions/{action}/accept", ADMIN, import::accept),
+
+        route("GET", "/v1/policies", DIRECTORY, policies::list),
+        route("POST", "/v1/policies", POLICIES, policies::create),
+        route("PUT", "/v1/policies", POLICIES, policies::replace::replace),
+        route("GET", "/v1/policies/schema", DIRECTORY, policies::checks::schema),
+        route("POST", "/v1/policies/validate", POLICIES, policies::checks::validate),
+        route("POST", "/v1/policies/format", POLICIES, policies::checks::format),
+        route("POST", "/v1/policies/try", POLICIES, policies::explain::try_asks),
+        route("GET", "/v1/policies/{name}", DIRECTORY, policies::get),
+        route("PUT", "/v1/policies/{name}", POLICIES, policies::put),
+        route("DELETE", "/v1/policies/{name}", POLICIES, policies::delete),
+        route("GET", "/v1/policies/{name}/versions", DIRECTORY, policies::trials::versions),
+        route("POST", "/v1/policies/{name}/rollback", POLICIES, policies::trials::rollback),
+        route("POST", "/v1/policies/{name}/promote", POLICIES, policies::trials::promote),
+        route("POST", "/v1/policies/{name}/revert", POLICIES, policies::trials::revert),
 
         route("GET", "/v1/decisions", DECISIONS, records::decisions::list),
         route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show),

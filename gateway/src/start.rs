@@ -11,8 +11,14 @@ use crate::replays::Replays;
 use crate::sequencer::{Ended, Parts, Sequencer};
 use crate::snapshot::SnapshotCell;
 use engine::{Snapshot, TenantSnapshot};
-use model::{Clock, Directory, Entropy, Noun, Settings, Standing, Tenant, TenantId, Timestamp};
-use policy::{BasePolicies, Diagnostics, PolicySet, Registry};
+use model::{
+    Clock, Directory, Entropy, Noun, Policy, PolicyLink, PolicyText, Settings, SlashFreeName, Standing,
+    Tenant, TenantId, Timestamp,
+};
+use policy::{
+    BasePolicies, Candidate, Compiler, Diagnostics, Link, Mode, PolicySet, Registry, SlotValues,
+    TenantPermits, TenantPolicy,
+};
 use std::sync::Arc;
 use store::{Place, Store, StoreError, StoredTenant};
 use tokio::sync::Notify;
@@ -68,9 +74,9 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         base_policies,
         options,
     } = ingredients;
-    let base_policies = Arc::new(base_policies);
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
-    let loaded = load_snapshot(&*store, &base_policies).await?;
+    let compiler = Arc::new(Compiler::new(base_policies));
+    let loaded = load_snapshot(&*store, &compiler).await?;
     let snapshot = Arc::new(SnapshotCell::new(loaded, store.is_shared()));
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
@@ -87,14 +93,14 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let follower = Follower::start(Following {
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
-        base_policies: Arc::clone(&base_policies),
+        compiler: Arc::clone(&compiler),
         wake: follow,
     });
     let gateway = Gateway {
         clock,
         entropy,
         options,
-        base_policies,
+        compiler,
         snapshot,
         sequencer,
         follower,
@@ -110,11 +116,11 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
 }
 
 /// Reads the snapshot from a store. The system tenant is there even if nothing was ever recorded.
-pub async fn load_snapshot(store: &dyn Store, base: &BasePolicies) -> Result<Snapshot, StartError> {
+pub async fn load_snapshot(store: &dyn Store, compiler: &Compiler) -> Result<Snapshot, StartError> {
     let mut snapshot = Snapshot::default();
-    snapshot.insert(restore(base, system_tenant())?);
+    snapshot.insert(restore(compiler, system_tenant())?);
     for tenant in store.load(None).await? {
-        snapshot.insert(restore(base, tenant)?);
+        snapshot.insert(restore(compiler, tenant)?);
     }
     Ok(snapshot)
 }
@@ -137,7 +143,7 @@ fn system_tenant() -> StoredTenant {
 }
 
 /// One tenant as it was stored, with its policies compiled.
-pub fn restore(base: &BasePolicies, stored: StoredTenant) -> Result<TenantSnapshot, StartError> {
+pub fn restore(compiler: &Compiler, stored: StoredTenant) -> Result<TenantSnapshot, StartError> {
     let itself = stored.nouns.iter().find_map(|noun| match noun {
         Noun::Tenant(tenant) => Some(Arc::clone(tenant)),
         _ => None,
@@ -145,14 +151,14 @@ pub fn restore(base: &BasePolicies, stored: StoredTenant) -> Result<TenantSnapsh
     let itself = match itself {
         Some(tenant) => tenant,
         // The system tenant is not written down: it is the same in every store.
-        None if stored.tenant == TenantId::SYSTEM => return restore(base, with_system_tenant(stored)),
+        None if stored.tenant == TenantId::SYSTEM => return restore(compiler, with_system_tenant(stored)),
         None => return Err(StartError::TenantMissing(stored.tenant)),
     };
     let mut directory = Directory::new(itself);
     for noun in stored.nouns {
         directory.apply(&model::Write::Put(noun));
     }
-    let policies = compile(base, &directory).map_err(|diagnostics| StartError::Policies {
+    let policies = compile(compiler, &directory).map_err(|diagnostics| StartError::Policies {
         tenant: stored.tenant,
         diagnostics,
     })?;
@@ -169,10 +175,63 @@ fn with_system_tenant(mut stored: StoredTenant) -> StoredTenant {
 }
 
 /// The policies of a directory.
-pub fn compile(base: &BasePolicies, directory: &Directory) -> Result<PolicySet, Diagnostics> {
-    let registry = Registry {
+pub fn compile(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, Diagnostics> {
+    let policies: Vec<_> = directory
+        .policies
+        .values()
+        .flat_map(|policy| in_use(policy))
+        .collect();
+    compiler.compile(candidate(directory, &policies))
+}
+
+/// What these policies would be in place of a directory's own.
+fn candidate<'a>(directory: &'a Directory, policies: &'a [TenantPolicy]) -> Candidate<'a> {
+    let settings = &directory.tenant.settings;
+    Candidate {
+        policies,
+        registry: registry(directory),
+        permits: if settings.policies.may_permit {
+            TenantPermits::Allowed
+        } else {
+            TenantPermits::Forbidden
+        },
+    }
+}
+
+/// What policies of this directory can speak of.
+pub fn registry(directory: &Directory) -> Registry<'_> {
+    Registry {
         tools: &directory.tools,
         attributes: &directory.tenant.settings.context_attributes,
-    };
-    PolicySet::compile(base, &[], registry)
+    }
+}
+
+/// The versions of a policy that count for anybody, or are tried out.
+fn in_use(policy: &Policy) -> impl Iterator<Item = TenantPolicy> {
+    let enforced = policy.enforced.map(|version| (version, Mode::Enforced));
+    let trial = policy.trial.clone().map(|trial| {
+        let mode = trial.agents.map_or(Mode::Shadow, Mode::Canary);
+        (trial.version, mode)
+    });
+    let in_use = enforced.into_iter().chain(trial);
+    in_use.filter_map(|(version, mode)| Some(tenant_policy(&policy.name, &policy.find(version)?.text, mode)))
+}
+
+/// A policy in the words of the policy crate.
+fn tenant_policy(name: &SlashFreeName, text: &PolicyText, mode: Mode) -> TenantPolicy {
+    let slot = |link: &PolicyLink, slot: &str| link.values.get(slot).cloned();
+    let links = text.links.iter().map(|link| Link {
+        template: link.template.clone(),
+        id: link.id.clone(),
+        values: SlotValues {
+            principal: slot(link, "?principal"),
+            resource: slot(link, "?resource"),
+        },
+    });
+    TenantPolicy {
+        name: name.clone(),
+        cedar: Arc::clone(&text.cedar),
+        links: links.collect(),
+        mode,
+    }
 }

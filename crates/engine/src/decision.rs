@@ -150,6 +150,13 @@ impl Decided<'_> {
         body.unsigned("revision", self.revision);
         optional(&mut body, "risk_level", judgement.risk.map(model::Risk::as_str));
         optional(&mut body, "run_id", ask.run_id.as_ref().map(model::Name::as_str));
+        if let Some(shadow) = &judgement.shadow {
+            body.object("shadow", |member| {
+                member.string("decision", shadow.reason.verdict().as_str());
+                strings(member, "matched_policies", &shadow.matched);
+                member.string("reason_code", shadow.reason.as_str());
+            });
+        }
         body.string("tool", ask.action.tool.as_str());
         optional(
             &mut body,

@@ -83,6 +83,18 @@ kinds! {
     ToolRevoked = "tool_revoked",
     /// A tool was deleted.
     ToolDeleted = "tool_deleted",
+    /// A policy was made, or has a new version.
+    PolicyPut = "policy_put",
+    /// A policy was deleted.
+    PolicyDeleted = "policy_deleted",
+    /// An earlier version of a policy was enforced again.
+    PolicyRolledBack = "policy_rolled_back",
+    /// A policy on trial was enforced.
+    PolicyPromoted = "policy_promoted",
+    /// A policy was taken out of its trial.
+    PolicyReverted = "policy_reverted",
+    /// All policies were replaced at once.
+    PoliciesReplaced = "policies_replaced",
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use crate::ask::{Ask, Mode};
 use crate::snapshot::TenantSnapshot;
 use model::{Agent, EffectiveTrust, ReasonCode, Risk, Standing, Timestamp, Tool, ToolAction, Verdict};
-use policy::{ApprovalTerms, Obligation, Question, Ruling, Unanswerable, UserFacts};
+use policy::{ApprovalTerms, Explanation, Obligation, Question, Ruling, Rulings, Unanswerable, UserFacts};
 
 /// What was found, and everything that led to it.
 #[derive(Debug, Clone)]
@@ -32,12 +32,34 @@ pub struct Judgement {
     pub mutates: bool,
     /// Why the agent is to be frozen, if it is.
     pub quarantine: Option<String>,
+    /// What policies on trial would have said, where it is something else.
+    pub shadow: Option<Shadow>,
+}
+
+/// What would have been said if everything on trial were enforced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shadow {
+    /// The verdict and its reason.
+    pub reason: ReasonCode,
+    /// The policies that would have determined it, sorted.
+    pub matched: Vec<String>,
 }
 
 impl Judgement {
     /// Allow, deny or require approval.
     pub const fn verdict(&self) -> Verdict {
         self.reason.verdict()
+    }
+
+    /// The same, with what a judgement of policies on trial says differently.
+    fn beside(mut self, shadow: Option<Self>) -> Self {
+        self.shadow = shadow
+            .filter(|shadow| shadow.reason != self.reason || shadow.matched != self.matched)
+            .map(|shadow| Shadow {
+                reason: shadow.reason,
+                matched: shadow.matched,
+            });
+        self
     }
 
     fn denial(reason: ReasonCode, explanation: impl Into<String>, trust: EffectiveTrust) -> Self {
@@ -53,6 +75,7 @@ impl Judgement {
             trust,
             mutates: true,
             quarantine: None,
+            shadow: None,
         }
     }
 }
@@ -191,16 +214,17 @@ fn tool_denial(agent: &Agent, tool: &Tool, action: &ToolAction, trust: Effective
     Some(Judgement::denial(reason, explanation, trust))
 }
 
-fn rule(
-    tenant: &TenantSnapshot,
-    agent: &Agent,
-    ask: &Ask,
-    (tool, action): (&Tool, &ToolAction),
+/// What policies are asked about an ask.
+fn question<'a>(
+    tenant: &'a TenantSnapshot,
+    agent: &'a Agent,
+    ask: &'a Ask,
+    (tool, action): (&'a Tool, &'a ToolAction),
     trust: EffectiveTrust,
     now: Timestamp,
-) -> Result<Judgement, Refusal> {
+) -> Question<'a> {
     let directory = &tenant.directory;
-    let question = Question {
+    Question {
         agent,
         team: agent
             .team
@@ -221,9 +245,39 @@ fn rule(
         attributes: ask.attributes.as_deref(),
         run: ask.run_id.as_ref().map(model::Name::as_str),
         now,
-    };
-    match tenant.policies.rule(&question) {
-        Ok(ruling) => Ok(from_ruling(ruling, agent, tool, trust)),
+    }
+}
+
+/// What policies say to an ask and everything that leads to it; `None` where no policy is asked, because the action is not
+/// registered. Standing, grants and held definitions are not looked at.
+pub fn explain(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    now: Timestamp,
+) -> Option<Result<Explanation, Unanswerable>> {
+    let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
+    let action = tool.actions.get(&ask.action.action)?;
+    let trust = EffectiveTrust::without_signature(ask.claimed_trust, ask.worst_source);
+    let question = question(tenant, agent, ask, (tool, action), trust, now);
+    Some(tenant.policies.explain(&question))
+}
+
+fn rule(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    (tool, action): (&Tool, &ToolAction),
+    trust: EffectiveTrust,
+    now: Timestamp,
+) -> Result<Judgement, Refusal> {
+    let question = question(tenant, agent, ask, (tool, action), trust, now);
+    match tenant.policies.rule_beside(&question) {
+        Ok(Rulings { ruling, shadow }) => {
+            let judgement = from_ruling(ruling, agent, tool, trust);
+            let shadow = shadow.map(|ruling| from_ruling(ruling, agent, tool, trust));
+            Ok(judgement.beside(shadow))
+        }
         Err(Unanswerable::InvalidParameters { pointer, detail }) => {
             let explanation = format!("`parameters{pointer}`: {detail}");
             Ok(Judgement::denial(
@@ -263,5 +317,6 @@ fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust
         trust,
         mutates: true,
         quarantine,
+        shadow: None,
     }
 }

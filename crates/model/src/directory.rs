@@ -8,6 +8,7 @@ use crate::id::{AgentId, KeyId, TokenId};
 use crate::key::ApiKey;
 use crate::name::{Name, SlashFreeName};
 use crate::people::{Team, User};
+use crate::policy::Policy;
 use crate::tenant::Tenant;
 use crate::tool::Tool;
 use imbl::OrdMap;
@@ -32,6 +33,8 @@ pub struct Directory {
     pub teams: OrdMap<Name, Arc<Team>>,
     /// Its users.
     pub users: OrdMap<Name, Arc<User>>,
+    /// Its policies, those that were deleted among them.
+    pub policies: OrdMap<SlashFreeName, Arc<Policy>>,
 }
 
 /// The kinds of noun that a directory holds.
@@ -51,11 +54,13 @@ pub enum NounKind {
     Team,
     /// A user.
     User,
+    /// A policy.
+    Policy,
 }
 
 impl NounKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Tenant,
         Self::Key,
         Self::Agent,
@@ -63,6 +68,7 @@ impl NounKind {
         Self::Tool,
         Self::Team,
         Self::User,
+        Self::Policy,
     ];
 
     /// The word that storage keeps.
@@ -75,6 +81,7 @@ impl NounKind {
             Self::Tool => "tool",
             Self::Team => "team",
             Self::User => "user",
+            Self::Policy => "policy",
         }
     }
 
@@ -101,6 +108,8 @@ pub enum Noun {
     Team(Arc<Team>),
     /// A user.
     User(Arc<User>),
+    /// A policy.
+    Policy(Arc<Policy>),
 }
 
 impl Noun {
@@ -114,6 +123,7 @@ impl Noun {
             Self::Tool(_) => NounKind::Tool,
             Self::Team(_) => NounKind::Team,
             Self::User(_) => NounKind::User,
+            Self::Policy(_) => NounKind::Policy,
         }
     }
 
@@ -127,6 +137,7 @@ impl Noun {
             Self::Tool(tool) => tool.name.to_string(),
             Self::Team(team) => team.name.to_string(),
             Self::User(user) => user.name.to_string(),
+            Self::Policy(policy) => policy.name.to_string(),
         }
     }
 
@@ -148,6 +159,7 @@ impl Noun {
             Self::Tool(tool) => serde_json::to_string(tool),
             Self::Team(team) => serde_json::to_string(team),
             Self::User(user) => serde_json::to_string(user),
+            Self::Policy(policy) => serde_json::to_string(policy),
         };
         json.expect("nouns have string keys and no fallible serializers")
     }
@@ -162,6 +174,7 @@ impl Noun {
             NounKind::Tool => Self::Tool(serde_json::from_str(json)?),
             NounKind::Team => Self::Team(serde_json::from_str(json)?),
             NounKind::User => Self::User(serde_json::from_str(json)?),
+            NounKind::Policy => Self::Policy(serde_json::from_str(json)?),
         })
     }
 }
@@ -187,6 +200,7 @@ impl Directory {
             tools: OrdMap::new(),
             teams: OrdMap::new(),
             users: OrdMap::new(),
+            policies: OrdMap::new(),
         }
     }
 
@@ -233,6 +247,9 @@ impl Directory {
             Noun::User(user) => {
                 self.users.insert(user.name.clone(), user);
             }
+            Noun::Policy(policy) => {
+                self.policies.insert(policy.name.clone(), policy);
+            }
         }
     }
 
@@ -258,6 +275,9 @@ impl Directory {
             }
             Noun::User(user) => {
                 self.users.remove(&user.name);
+            }
+            Noun::Policy(policy) => {
+                self.policies.remove(&policy.name);
             }
         }
     }

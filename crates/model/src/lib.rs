@@ -3,7 +3,7 @@
 //! A map of the crate:
 //! - [`id`], [`name`], [`time`], [`secret`]: the small values that everything else is made of;
 //! - [`trust`], [`verdict`]: the words of a decision;
-//! - [`tenant`], [`agent`], [`key`], [`people`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
+//! - [`tenant`], [`agent`], [`key`], [`people`], [`policy`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
 //! - [`directory`]: all nouns of one tenant, as one immutable value.
 //!
 //! It does no I/O, reads no clock and takes no randomness of its own ([`time::Clock`] and [`secret::Entropy`] are
@@ -16,6 +16,7 @@ pub mod id;
 pub mod key;
 pub mod name;
 pub mod people;
+pub mod policy;
 pub mod secret;
 pub mod standing;
 pub mod tenant;
@@ -31,6 +32,7 @@ pub use id::{AgentId, ApprovalId, DecisionId, KeyId, TenantId, TokenId};
 pub use key::{ApiKey, Role};
 pub use name::{Name, SlashFreeName};
 pub use people::{Attributes, Team, User};
+pub use policy::{Policy, PolicyLink, PolicyMode, PolicyText, PolicyVersion, Trial};
 pub use secret::{Entropy, Secret, SecretKind, SystemEntropy};
 pub use standing::{Standing, StandingChange};
 pub use tenant::{AttributeType, Settings, Tenant};

@@ -38,6 +38,35 @@ pub struct Settings {
     /// How limits are kept.
     #[serde(default, skip_serializing_if = "LimitSettings::is_default")]
     pub limits: LimitSettings,
+    /// What its policies may do.
+    #[serde(default, skip_serializing_if = "PolicySettings::is_default")]
+    pub policies: PolicySettings,
+}
+
+/// What a tenant's policies may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicySettings {
+    /// Whether they may permit what the base policies do not; otherwise they can only forbid and advise.
+    #[serde(default = "yes")]
+    pub may_permit: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Default for PolicySettings {
+    fn default() -> Self {
+        Self { may_permit: true }
+    }
+}
+
+impl PolicySettings {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How a tenant's limits are kept.

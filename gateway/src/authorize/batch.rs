@@ -118,19 +118,19 @@ impl Gateway {
     ) -> Result<(), Refusal> {
         let (places, proposals): (Vec<_>, Vec<_>) = waiting
             .into_iter()
-            .map(|(place, ready)| ((place, ready.reason, ready.replay), ready.proposal))
+            .map(|(place, ready)| ((place, ready.said, ready.replay), ready.proposal))
             .unzip();
         let recorded = self.sequencer.record_all(proposals).await?;
-        for ((place, reason, replay), recorded) in places.into_iter().zip(recorded) {
+        for ((place, said, replay), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];
             item.answer = match recorded {
                 Recorded::Now(receipt) => {
                     let answer = receipt.into_answer();
-                    self.metrics.count_decision(reason);
+                    self.count(said);
                     if let Ok(ask) = &item.ask
                         && replay == Replay::Always
                     {
-                        self.remember(caller, ask, reason.verdict(), &answer);
+                        self.remember(caller, ask, said.reason.verdict(), &answer);
                     }
                     Some(Ok(answer))
                 }

@@ -6,6 +6,7 @@ use crate::config::Serve;
 use crate::start;
 use crate::stores;
 use model::Secret;
+use policy::Compiler;
 use std::io::Write;
 
 /// Checks, and says what was found.
@@ -16,7 +17,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         Secret::parse(key)?;
     }
     let store = stores::open(&options.database.url).await?;
-    let snapshot = start::load_snapshot(&*store, &base).await;
+    let snapshot = start::load_snapshot(&*store, &Compiler::new(base)).await;
     store.close().await;
     let tenants = snapshot?.tenants().count() - 1;
     let tenants = match tenants {

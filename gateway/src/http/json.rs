@@ -15,6 +15,10 @@ use std::sync::Arc;
 /// The deepest nesting of a body.
 pub const DEPTH_MAX: usize = 64;
 
+/// The largest body with a set of policies, in bytes. A set of thousands fits, and one that is too long is read far enough to
+/// say which policy is.
+pub const SET_BYTES_MAX: usize = 4 << 20;
+
 /// The canonical text of a JSON body.
 pub struct CanonicalBody(pub Canonical);
 
@@ -22,10 +26,16 @@ impl FromRequest<Arc<Gateway>> for CanonicalBody {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
+        Self::read(request, gateway.options.body_bytes_max).await
+    }
+}
+
+impl CanonicalBody {
+    async fn read(request: Request, bytes_max: usize) -> Result<Self, Refusal> {
         check_content_type(request.headers())?;
-        let bytes = read(request, gateway.options.body_bytes_max).await?;
+        let bytes = read(request, bytes_max).await?;
         let limits = canon::Limits {
-            bytes_max: gateway.options.body_bytes_max,
+            bytes_max,
             depth_max: DEPTH_MAX,
         };
         Ok(Self(canon::canonicalize(&bytes, limits)?))
@@ -40,6 +50,19 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Json<T> {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
+        Ok(Self(canon::read(text.as_str())?))
+    }
+}
+
+/// A JSON body with policies, which may have [`SET_BYTES_MAX`] bytes.
+pub struct SetJson<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for SetJson<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
+        let bytes_max = gateway.options.body_bytes_max.max(SET_BYTES_MAX);
+        let CanonicalBody(text) = CanonicalBody::read(request, bytes_max).await?;
         Ok(Self(canon::read(text.as_str())?))
     }
 }

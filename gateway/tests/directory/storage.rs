@@ -3,7 +3,7 @@
 use crate::Acme;
 use gateway::start::load_snapshot;
 use model::{Directory, Noun};
-use policy::BasePolicies;
+use policy::{BasePolicies, Compiler};
 use serde_json::{Value, json};
 
 /// Every noun as storage keeps it.
@@ -80,7 +80,7 @@ async fn a_gateway_that_starts_again_knows_the_same_directory() {
     let acme = Acme::open().await;
     live(&acme).await;
     let id = acme.tenant.id.parse().unwrap();
-    let again = load_snapshot(&*acme.store, &BasePolicies::shipped())
+    let again = load_snapshot(&*acme.store, &Compiler::new(BasePolicies::shipped()))
         .await
         .unwrap();
     let (before, after) = (acme.gateway.tenant(id).unwrap(), again.tenant(id).unwrap());

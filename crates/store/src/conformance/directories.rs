@@ -5,8 +5,8 @@ use super::{Fixture, commit, load, refused};
 use crate::{Batch, CommitError, Store};
 use canon::Digest;
 use model::{
-    AgentToken, ApiKey, Attributes, KeyId, Noun, Role, SlashFreeName, Team, Timestamp, TokenId, Tool, User,
-    Write,
+    AgentToken, ApiKey, Attributes, KeyId, Noun, Policy, PolicyMode, PolicyText, Role, SlashFreeName, Team,
+    Timestamp, TokenId, Tool, User, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -79,6 +79,17 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
             created_at: at,
         })),
     ];
+    let text = PolicyText {
+        cedar: "@id(\"one\") permit (principal, action, resource);".into(),
+        ..PolicyText::default()
+    };
+    let called = SlashFreeName::new("mail").expect("it has no slash");
+    nouns.push(Noun::Policy(Arc::new(Policy::new(
+        called,
+        text,
+        PolicyMode::Enforced,
+        at,
+    ))));
     nouns.extend(ODD_NAMES.map(team));
     nouns
 }

@@ -1,0 +1,270 @@
+//! A tenant's policy as it is kept: its versions, which of them is enforced, and which is on trial.
+//!
+//! What the text says is not looked into here; only what is valid together with the tenant's other policies is ever kept.
+
+use crate::id::AgentId;
+use crate::name::{Name, SlashFreeName};
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How many versions are kept at hand, besides those that are in use. Older ones stand in the ledger.
+pub const POLICY_VERSIONS_MAX: usize = 32;
+
+/// A policy with its versions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// Its name.
+    pub name: SlashFreeName,
+    /// Its versions, from the oldest one that is kept to the newest.
+    pub versions: Vec<Arc<PolicyVersion>>,
+    /// The version that counts for everybody.
+    pub enforced: Option<u64>,
+    /// The version that is tried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
+    /// When it was deleted: nothing of it is in use any more, and its versions stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_at: Option<Timestamp>,
+}
+
+/// What a version says.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PolicyText {
+    /// Cedar policies and templates.
+    pub cedar: Arc<str>,
+    /// What it is for, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// What its templates are linked with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<PolicyLink>,
+}
+
+/// One version. It never changes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyVersion {
+    /// Its number, from 1.
+    pub version: u64,
+    /// What it says.
+    #[serde(flatten)]
+    pub text: PolicyText,
+    /// When it was written.
+    pub created_at: Timestamp,
+}
+
+/// What a template is linked with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyLink {
+    /// The `@id` of the template.
+    pub template: Name,
+    /// The id of the policy that comes of it.
+    pub id: Name,
+    /// What each slot stands for: an entity as Cedar writes it.
+    pub values: BTreeMap<String, String>,
+}
+
+/// A version on trial.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Which.
+    pub version: u64,
+    /// The agents that it counts for: a canary. Without them it is a shadow, which counts for nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents: Option<BTreeSet<AgentId>>,
+}
+
+/// For whom a new version counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyMode {
+    /// For everybody.
+    Enforced,
+    /// For nobody; what it would have said is recorded.
+    Shadow,
+    /// For these agents.
+    Canary(BTreeSet<AgentId>),
+}
+
+impl PolicyMode {
+    /// The word of the API.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Enforced => "enforced",
+            Self::Shadow => "shadow",
+            Self::Canary(_) => "canary",
+        }
+    }
+}
+
+impl Policy {
+    /// A policy with its first version.
+    pub fn new(name: SlashFreeName, text: PolicyText, mode: PolicyMode, now: Timestamp) -> Self {
+        let empty = Self {
+            name,
+            versions: Vec::new(),
+            enforced: None,
+            trial: None,
+            deleted_at: None,
+        };
+        empty.with_version(text, mode, now)
+    }
+
+    /// The policy with one more version. What is enforced is replaced only by a version that is enforced, and that ends a trial:
+    /// an older version that went on counting for its canaries would exempt them from what was just enforced.
+    #[must_use]
+    pub fn with_version(&self, text: PolicyText, mode: PolicyMode, now: Timestamp) -> Self {
+        let mut after = self.clone();
+        let version = self.version() + 1;
+        after.deleted_at = None;
+        after.versions.push(Arc::new(PolicyVersion {
+            version,
+            text,
+            created_at: now,
+        }));
+        match mode {
+            PolicyMode::Enforced => {
+                after.enforced = Some(version);
+                after.trial = None;
+            }
+            PolicyMode::Shadow => {
+                after.trial = Some(Trial {
+                    version,
+                    agents: None,
+                });
+            }
+            PolicyMode::Canary(agents) => {
+                after.trial = Some(Trial {
+                    version,
+                    agents: Some(agents),
+                });
+            }
+        }
+        after.forget_old();
+        after
+    }
+
+    /// The policy with what is on trial enforced; nothing changes if nothing is.
+    #[must_use]
+    pub fn promoted(&self) -> Self {
+        let mut after = self.clone();
+        if let Some(trial) = after.trial.take() {
+            after.enforced = Some(trial.version);
+        }
+        after
+    }
+
+    /// The policy with nothing on trial.
+    #[must_use]
+    pub fn reverted(&self) -> Self {
+        Self {
+            trial: None,
+            ..self.clone()
+        }
+    }
+
+    /// The policy out of use.
+    #[must_use]
+    pub fn deleted(&self, now: Timestamp) -> Self {
+        Self {
+            enforced: None,
+            trial: None,
+            deleted_at: Some(now),
+            ..self.clone()
+        }
+    }
+
+    /// The number of the newest version; 0 if there is none.
+    pub fn version(&self) -> u64 {
+        self.versions.last().map_or(0, |version| version.version)
+    }
+
+    /// The newest version.
+    pub fn newest(&self) -> Option<&Arc<PolicyVersion>> {
+        self.versions.last()
+    }
+
+    /// A version that is kept.
+    pub fn find(&self, version: u64) -> Option<&Arc<PolicyVersion>> {
+        self.versions.iter().find(|kept| kept.version == version)
+    }
+
+    fn forget_old(&mut self) {
+        let in_use = [self.enforced, self.trial.as_ref().map(|trial| trial.version)];
+        let first_kept = self.version().saturating_sub(POLICY_VERSIONS_MAX as u64) + 1;
+        self.versions
+            .retain(|kept| kept.version >= first_kept || in_use.contains(&Some(kept.version)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1);
+
+    fn text(cedar: &str) -> PolicyText {
+        PolicyText {
+            cedar: cedar.into(),
+            ..PolicyText::default()
+        }
+    }
+
+    fn policy() -> Policy {
+        Policy::new(
+            SlashFreeName::new("mail").unwrap(),
+            text("1"),
+            PolicyMode::Enforced,
+            NOW,
+        )
+    }
+
+    #[test]
+    fn a_trial_leaves_what_is_enforced_alone_until_it_is_promoted() {
+        let trying = policy().with_version(text("2"), PolicyMode::Shadow, NOW);
+        assert_eq!((trying.version(), trying.enforced), (2, Some(1)));
+        assert_eq!(trying.promoted().enforced, Some(2));
+        assert_eq!(trying.promoted().trial, None);
+        assert_eq!(trying.reverted().enforced, Some(1));
+        assert_eq!(trying.reverted().trial, None);
+    }
+
+    #[test]
+    fn what_is_enforced_ends_an_older_trial() {
+        let trying = policy().with_version(text("2"), PolicyMode::Shadow, NOW);
+        let enforced = trying.with_version(text("3"), PolicyMode::Enforced, NOW);
+        assert_eq!((enforced.enforced, enforced.trial), (Some(3), None));
+    }
+
+    #[test]
+    fn what_is_deleted_is_out_of_use_and_its_numbers_go_on() {
+        let gone = policy().deleted(NOW);
+        assert_eq!((gone.enforced, gone.deleted_at), (None, Some(NOW)));
+        let back = gone.with_version(text("2"), PolicyMode::Enforced, NOW);
+        assert_eq!(
+            (back.version(), back.enforced, back.deleted_at),
+            (2, Some(2), None)
+        );
+    }
+
+    #[test]
+    fn old_versions_are_forgotten_and_those_in_use_are_not() {
+        let mut policy = policy();
+        for _ in 0..100 {
+            policy = policy.with_version(text("x"), PolicyMode::Shadow, NOW);
+        }
+        assert_eq!(policy.versions.len(), POLICY_VERSIONS_MAX + 1);
+        assert!(policy.find(1).is_some(), "it is enforced");
+        assert!(policy.find(2).is_none());
+        assert!(policy.find(101).is_some());
+    }
+
+    #[test]
+    fn a_policy_survives_storage() {
+        let canary = PolicyMode::Canary(BTreeSet::from([AgentId::from_bytes([1; 16])]));
+        let policy = policy().with_version(text("permit"), canary, NOW);
+        let json = serde_json::to_string(&policy).unwrap();
+        assert_eq!(serde_json::from_str::<Policy>(&json).unwrap(), policy);
+    }
+}

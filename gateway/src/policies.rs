@@ -1,0 +1,372 @@
+//! `/v1/policies`: a tenant's policies. The most dangerous change there is, so it is made like every other one: on a copy,
+//! compiled whole before anything is written, recorded with who did it and what it was before, in force when the call
+//! returns.
+
+pub mod checks;
+pub mod explain;
+pub mod replace;
+pub mod trials;
+
+use crate::changes::Plan;
+use crate::directory::{change, facts, new_name, read};
+use crate::gateway::Gateway;
+use crate::http::{Code, Json, Page, PageQuery, Refusal, SetJson, TenantCaller};
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use engine::EntryKind;
+use model::{
+    AgentId, Directory, Noun, Policy, PolicyLink, PolicyMode, PolicyText, SlashFreeName, Timestamp, Write,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Names that are parts of paths here.
+const RESERVED: [&str; 8] = [
+    "diff", "format", "reload", "replay", "schema", "try", "validate", "versions",
+];
+
+/// The slots that a template can have.
+const SLOTS: [&str; 2] = ["?principal", "?resource"];
+
+/// What a new version says, and for whom it counts.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Draft {
+    cedar: Arc<str>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    links: Vec<PolicyLink>,
+    #[serde(default)]
+    mode: ModeWord,
+    /// The agents of a canary.
+    #[serde(default)]
+    agents: Option<BTreeSet<AgentId>>,
+}
+
+/// A mode in one word.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModeWord {
+    /// For everybody.
+    #[default]
+    Enforced,
+    /// For nobody.
+    Shadow,
+    /// For some agents.
+    Canary,
+}
+
+/// A draft with its name.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedDraft {
+    name: SlashFreeName,
+    cedar: Arc<str>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    links: Vec<PolicyLink>,
+    #[serde(default)]
+    mode: ModeWord,
+    #[serde(default)]
+    agents: Option<BTreeSet<AgentId>>,
+}
+
+/// A policy as it is shown: its newest version, and which versions are in use.
+#[derive(Debug, Serialize)]
+pub struct PolicyView {
+    name: SlashFreeName,
+    version: u64,
+    cedar: Arc<str>,
+    description: Option<String>,
+    links: Vec<PolicyLink>,
+    /// The version that counts for everybody.
+    enforced: Option<u64>,
+    trial: Option<TrialView>,
+    updated_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Serialize)]
+struct TrialView {
+    version: u64,
+    mode: ModeWord,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agents: Option<BTreeSet<AgentId>>,
+}
+
+/// A policy with the version as its entity tag.
+pub struct Tagged {
+    status: StatusCode,
+    view: PolicyView,
+}
+
+impl Tagged {
+    fn ok(view: PolicyView) -> Self {
+        Self {
+            status: StatusCode::OK,
+            view,
+        }
+    }
+
+    fn made(view: PolicyView) -> Self {
+        Self {
+            status: StatusCode::CREATED,
+            view,
+        }
+    }
+}
+
+impl IntoResponse for Tagged {
+    fn into_response(self) -> Response {
+        let tag = HeaderValue::from_str(&tag(self.view.version)).expect("digits are visible ASCII");
+        (self.status, [(header::ETAG, tag)], Json(self.view)).into_response()
+    }
+}
+
+/// The entity tag of a version.
+fn tag(version: u64) -> String {
+    format!("\"{version}\"")
+}
+
+impl From<&Policy> for PolicyView {
+    fn from(policy: &Policy) -> Self {
+        let text = policy
+            .newest()
+            .map(|newest| newest.text.clone())
+            .unwrap_or_default();
+        Self {
+            name: policy.name.clone(),
+            version: policy.version(),
+            cedar: text.cedar,
+            description: text.description,
+            links: text.links,
+            enforced: policy.enforced,
+            trial: policy.trial.as_ref().map(|trial| TrialView {
+                version: trial.version,
+                mode: match trial.agents {
+                    Some(_) => ModeWord::Canary,
+                    None => ModeWord::Shadow,
+                },
+                agents: trial.agents.clone(),
+            }),
+            updated_at: policy.newest().map(|newest| newest.created_at),
+        }
+    }
+}
+
+impl NamedDraft {
+    fn split(self) -> (SlashFreeName, Draft) {
+        let draft = Draft {
+            cedar: self.cedar,
+            description: self.description,
+            links: self.links,
+            mode: self.mode,
+            agents: self.agents,
+        };
+        (self.name, draft)
+    }
+}
+
+impl Draft {
+    fn text(&self) -> PolicyText {
+        PolicyText {
+            cedar: Arc::clone(&self.cedar),
+            description: self.description.clone(),
+            links: self.links.clone(),
+        }
+    }
+
+    /// For whom it counts. The agents of a canary have to be there.
+    fn mode(&self, directory: &Directory) -> Result<PolicyMode, Refusal> {
+        match (self.mode, &self.agents) {
+            (ModeWord::Enforced, None) => Ok(PolicyMode::Enforced),
+            (ModeWord::Shadow, None) => Ok(PolicyMode::Shadow),
+            (ModeWord::Canary, Some(agents)) if !agents.is_empty() => {
+                match agents.iter().find(|agent| !directory.agents.contains_key(*agent)) {
+                    Some(agent) => Err(invalid(format!("`agents`: there is no agent `{agent}`"))),
+                    None => Ok(PolicyMode::Canary(agents.clone())),
+                }
+            }
+            (ModeWord::Canary, _) => Err(invalid("`agents` says for whom a `canary` counts".to_owned())),
+            (_, Some(_)) => Err(invalid("`agents` goes with the mode `canary` only".to_owned())),
+        }
+    }
+
+    /// A value for a slot that Cedar does not have would be lost without a word.
+    fn check_slots(&self) -> Result<(), Refusal> {
+        let mut slots = self.links.iter().flat_map(|link| link.values.keys());
+        match slots.find(|slot| !SLOTS.contains(&slot.as_str())) {
+            Some(slot) => Err(invalid(format!(
+                "`links`: there is no slot `{slot}`, only `{}` and `{}`",
+                SLOTS[0], SLOTS[1]
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The policy with this draft as its newest version; a new one if there was none.
+    fn applied(
+        &self,
+        directory: &Directory,
+        name: &SlashFreeName,
+        now: Timestamp,
+    ) -> Result<Policy, Refusal> {
+        let mode = self.mode(directory)?;
+        self.check_slots()?;
+        Ok(match directory.policies.get(name.as_str()) {
+            Some(before) => before.with_version(self.text(), mode, now),
+            None => Policy::new(name.clone(), self.text(), mode, now),
+        })
+    }
+}
+
+fn invalid(detail: String) -> Refusal {
+    Refusal::new(Code::InvalidField, detail)
+}
+
+/// A name that a policy can have.
+fn policy_name(text: &str) -> Result<SlashFreeName, Refusal> {
+    if RESERVED.contains(&text) {
+        let detail = format!("a policy cannot be called `{text}`, which is part of a path here");
+        return Err(Refusal::new(Code::InvalidParameter, detail));
+    }
+    new_name(text)
+}
+
+/// The policy with this name that is not deleted.
+fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<Policy>, Refusal> {
+    let policy = directory.policies.get(name);
+    policy
+        .filter(|policy| policy.deleted_at.is_none())
+        .ok_or_else(|| Refusal::not_found("policy", name))
+}
+
+/// Refuses if the caller has seen another version than there is (RFC 9110, section 13.1.1).
+fn check_if_match(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Refusal> {
+    let Some(wanted) = headers.get(header::IF_MATCH) else {
+        return Ok(());
+    };
+    let current = policy.filter(|policy| policy.deleted_at.is_none());
+    let matches = current.is_some_and(|policy| {
+        let tag = tag(policy.version());
+        let wanted = wanted.to_str().unwrap_or_default();
+        wanted
+            .split(',')
+            .any(|one| one.trim() == "*" || one.trim() == tag)
+    });
+    if matches {
+        return Ok(());
+    }
+    let there = current.map_or("there is none".to_owned(), |policy| {
+        format!("it is at version {}", policy.version())
+    });
+    let detail = format!("`If-Match` names another version of the policy: {there}; read it again");
+    Err(Refusal::new(Code::PreconditionFailed, detail))
+}
+
+/// Whether the newest version of one says what the newest of the other says, for the same agents.
+fn says_the_same(before: &Policy, after: &Policy) -> bool {
+    let text = |policy: &Policy| policy.newest().map(|newest| newest.text.clone());
+    let use_of = |policy: &Policy| {
+        let newest = policy.version();
+        let trial = policy.trial.as_ref().filter(|trial| trial.version == newest);
+        (
+            policy.enforced == Some(newest),
+            trial.map(|trial| trial.agents.clone()),
+        )
+    };
+    before.deleted_at.is_none() && text(before) == text(after) && use_of(before) == use_of(after)
+}
+
+/// A plan that puts a policy, and what is answered.
+fn plan<T>(kind: EntryKind, policy: Policy, answer: impl FnOnce(PolicyView) -> T) -> Plan<T> {
+    let view = PolicyView::from(&policy);
+    Plan {
+        kind,
+        facts: facts(&view),
+        writes: vec![Write::Put(Noun::Policy(Arc::new(policy)))],
+        answer: answer(view),
+    }
+}
+
+/// `GET /v1/policies`
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Page<PolicyView>>, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    let policies = &tenant.directory.policies;
+    crate::directory::page(policies, &query, |policy| policy.deleted_at.is_none()).map(Json)
+}
+
+/// `POST /v1/policies`
+pub async fn create(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    SetJson(draft): SetJson<NamedDraft>,
+) -> Result<Tagged, Refusal> {
+    let (name, draft) = draft.split();
+    policy_name(name.as_str())?;
+    change(&gateway, &caller, |directory, now| {
+        if find(directory, name.as_str()).is_ok() {
+            let detail = format!("there is a policy `{name}` already; PUT makes a new version of it");
+            return Err(Refusal::new(Code::Conflict, detail));
+        }
+        let policy = draft.applied(directory, &name, now)?;
+        Ok(plan(EntryKind::PolicyPut, policy, Tagged::made))
+    })
+    .await
+}
+
+/// `GET /v1/policies/{name}`
+pub async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+) -> Result<Tagged, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    find(&tenant.directory, &name).map(|policy| Tagged::ok(PolicyView::from(&**policy)))
+}
+
+/// `PUT /v1/policies/{name}`: a new version, unless the newest says the same for the same agents.
+pub async fn put(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    SetJson(draft): SetJson<Draft>,
+) -> Result<Tagged, Refusal> {
+    let name = policy_name(&name)?;
+    change(&gateway, &caller, |directory, now| {
+        let before = directory.policies.get(name.as_str()).map(|policy| &**policy);
+        check_if_match(&headers, before)?;
+        let after = draft.applied(directory, &name, now)?;
+        Ok(match before.filter(|policy| policy.deleted_at.is_none()) {
+            Some(before) if says_the_same(before, &after) => Plan::nothing(Tagged::ok(before.into())),
+            Some(_) => plan(EntryKind::PolicyPut, after, Tagged::ok),
+            None => plan(EntryKind::PolicyPut, after, Tagged::made),
+        })
+    })
+    .await
+}
+
+/// `DELETE /v1/policies/{name}`
+pub async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Refusal> {
+    change(&gateway, &caller, |directory, now| {
+        let before = find(directory, &name)?;
+        check_if_match(&headers, Some(before))?;
+        let after = before.deleted(now);
+        Ok(plan(EntryKind::PolicyDeleted, after, |_| StatusCode::NO_CONTENT))
+    })
+    .await
+}

@@ -1,0 +1,76 @@
+//! What an editor asks while somebody writes: is it valid, how is it laid out, what can it speak of. Nothing is changed and
+//! nothing is recorded.
+
+use super::replace::SetBody;
+use crate::directory::read;
+use crate::gateway::Gateway;
+use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
+use crate::start;
+use axum::Extension;
+use axum::extract::State;
+use axum::response::IntoResponse;
+use policy::SchemaTexts;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Whether a set would be accepted.
+#[derive(Debug, Serialize)]
+pub struct Validation {
+    valid: bool,
+    diagnostics: Value,
+}
+
+/// A text to lay out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Text {
+    cedar: String,
+}
+
+/// A text laid out.
+#[derive(Debug, Serialize)]
+pub struct Formatted {
+    cedar: String,
+}
+
+/// `POST /v1/policies/validate`: what a PUT of this set would say.
+pub async fn validate(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    SetJson(set): SetJson<SetBody>,
+) -> Result<Json<Validation>, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    let after = set.applied_to(&tenant.directory, gateway.clock.now())?;
+    let (valid, diagnostics) = match gateway.compile(after).await? {
+        Ok(set) => (true, json!(set.warnings())),
+        Err(diagnostics) => (false, json!(diagnostics)),
+    };
+    Ok(Json(Validation { valid, diagnostics }))
+}
+
+/// `POST /v1/policies/format`
+pub async fn format(SetJson(text): SetJson<Text>) -> Result<Json<Formatted>, Refusal> {
+    policy::format("policy", &text.cedar)
+        .map(|cedar| Json(Formatted { cedar }))
+        .map_err(|diagnostics| {
+            Refusal::new(
+                Code::PolicyInvalid,
+                "the text is not Cedar, so it cannot be laid out",
+            )
+            .with_diagnostics(json!(diagnostics))
+        })
+}
+
+/// `GET /v1/policies/schema`: what policies of this tenant can speak of, in both of Cedar's forms.
+pub async fn schema(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+) -> Result<impl IntoResponse, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    let texts = SchemaTexts::of(start::registry(&tenant.directory)).map_err(|diagnostics| {
+        tracing::error!(%diagnostics, "the schema of a tenant could not be written");
+        Refusal::new(Code::Internal, "the schema could not be written")
+    })?;
+    Ok(Json(json!({"cedar": texts.cedar, "json": texts.json})))
+}

@@ -1,0 +1,59 @@
+//! What an editor asks while somebody writes: `validate`, `format`, `schema`. Nothing is recorded.
+
+use crate::{Desk, NO_ISSUES, NO_SECRETS, diagnostics, text};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_set_is_validated_as_a_put_of_it_would_be_and_nothing_changes() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let head = desk.head().await;
+    let set = |cedar: &str| json!({"policies": [{"name": "issues", "cedar": cedar}]});
+    let validated = desk.edit("POST", "/validate", &set(NO_SECRETS)).await.expect(200);
+    assert_eq!(validated, json!({"valid": true, "diagnostics": []}));
+
+    let misspelt = set(&NO_SECRETS.replace("issue", "isue"));
+    let validated = desk.edit("POST", "/validate", &misspelt).await.expect(200);
+    assert_eq!(validated["valid"], false);
+    let refused = diagnostics(&desk.edit("PUT", "", &misspelt).await);
+    assert_eq!(validated["diagnostics"], json!(refused), "a PUT says the same");
+
+    let idle = set(r#"@id("a") forbid (principal, action in Action::"risk:critical", resource);"#);
+    let validated = desk.edit("POST", "/validate", &idle).await.expect(200);
+    assert_eq!(validated["valid"], true);
+    assert_eq!(validated["diagnostics"][0]["severity"], "warning");
+    assert_eq!(validated["diagnostics"][0]["policy"], "issues/a");
+    assert_eq!(desk.head().await, head);
+    assert_eq!(desk.decision().await, "deny");
+}
+
+#[tokio::test]
+async fn a_text_is_laid_out() {
+    let desk = Desk::open().await;
+    let cedar = "// why\n@id(\"a\")permit(principal,action,resource);";
+    let laid_out = desk
+        .edit("POST", "/format", &json!({"cedar": cedar}))
+        .await
+        .expect(200);
+    assert_eq!(
+        laid_out["cedar"],
+        "// why\n@id(\"a\")\npermit (principal, action, resource);\n"
+    );
+    let reply = desk.edit("POST", "/format", &json!({"cedar": "\npermit"})).await;
+    assert_eq!(diagnostics(&reply)[0]["line"], 2);
+}
+
+#[tokio::test]
+async fn the_schema_speaks_of_the_tools() {
+    let desk = Desk::open().await;
+    let schema = desk.edit("GET", "/schema", &Value::Null).await.expect(200);
+    let cedar = text(&schema["cedar"]);
+    for word in ["github/create_issue", "base_branch", "entity Agent"] {
+        assert!(cedar.contains(word), "{word}: {cedar}");
+    }
+    assert!(schema["json"].to_string().contains("github/create_issue"));
+    let tool = json!({"actions": [{"name": "post", "mutates_state": true, "risk": "low"}]});
+    desk.admin("PUT", "/v1/tools/slack", &tool).await.expect(201);
+    let schema = desk.edit("GET", "/schema", &Value::Null).await.expect(200);
+    assert!(text(&schema["cedar"]).contains("slack/post"));
+}

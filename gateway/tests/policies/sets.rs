@@ -1,0 +1,89 @@
+//! A whole set in place of another: all of it or nothing, in one entry.
+
+use crate::{Desk, NO_ISSUES, NO_SECRETS, diagnostics};
+use serde_json::{Value, json};
+
+const NO_MERGES: &str =
+    r#"@id("none") forbid (principal, action == Action::"github/merge_pull_request", resource);"#;
+
+fn set(policies: &[(&str, &str)]) -> Value {
+    let policies = policies
+        .iter()
+        .map(|(name, cedar)| json!({"name": name, "cedar": cedar}));
+    json!({"policies": policies.collect::<Vec<_>>()})
+}
+
+#[tokio::test]
+async fn a_set_is_replaced_in_one_entry_and_one_revision() {
+    let desk = Desk::open().await;
+    desk.put("gone", NO_ISSUES).await.expect(201);
+    desk.put("kept", NO_MERGES).await.expect(201);
+    desk.put("changed", NO_SECRETS).await.expect(201);
+    let before = desk.answer().await;
+    let head = desk.head().await;
+    let body = set(&[("changed", NO_MERGES), ("kept", NO_MERGES), ("new", NO_SECRETS)]);
+    let replaced = desk.edit("PUT", "", &body).await.expect(200);
+    assert_eq!(desk.head().await.seq, head.seq + 1);
+    let versions: Vec<_> = replaced["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|policy| {
+            (
+                policy["name"].as_str().unwrap(),
+                policy["version"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(versions, [("changed", 2), ("kept", 1), ("new", 1)]);
+    assert_eq!(desk.edit("GET", "", &Value::Null).await.expect(200), replaced);
+
+    let after = desk.answer().await;
+    assert_eq!(after["decision"], "allow", "what forbade it is gone");
+    let revision = |answer: &Value| answer["policy"]["revision"].as_u64().unwrap();
+    assert_eq!(revision(&after), revision(&before) + 1);
+    let told = desk.told("policies_replaced").await;
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0]["policies"], replaced["items"]);
+    assert_eq!(told[0]["policy_digests"]["before"], before["policy"]["digest"]);
+    assert_eq!(told[0]["policy_digests"]["after"], after["policy"]["digest"]);
+    assert_eq!(desk.count("policy_deleted").await, 0);
+}
+
+#[tokio::test]
+async fn the_same_set_again_is_not_an_event() {
+    let desk = Desk::open().await;
+    let body = set(&[("issues", NO_ISSUES), ("merges", NO_MERGES)]);
+    desk.edit("PUT", "", &body).await.expect(200);
+    let head = desk.head().await;
+    let again = desk.edit("PUT", "", &body).await.expect(200);
+    assert_eq!(again["items"][0]["version"], 1);
+    assert_eq!(desk.head().await, head);
+}
+
+#[tokio::test]
+async fn a_set_with_one_invalid_policy_changes_nothing() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let head = desk.head().await;
+    let misspelt = NO_MERGES.replace("merge_pull", "merge_pul");
+    let body = set(&[("fine", NO_SECRETS), ("broken", &misspelt)]);
+    let found = diagnostics(&desk.edit("PUT", "", &body).await);
+    assert_eq!(found[0]["policy"], "broken/none");
+    let twice = set(&[("fine", NO_SECRETS), ("fine", NO_MERGES)]);
+    let reply = desk.edit("PUT", "", &twice).await;
+    reply.problem(400, "invalid_field");
+    assert_eq!(desk.head().await, head);
+    assert_eq!(desk.decision().await, "deny");
+}
+
+#[tokio::test]
+async fn an_empty_set_leaves_the_base_policies() {
+    let desk = Desk::open().await;
+    let untouched = desk.answer().await["policy"]["digest"].clone();
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    desk.edit("PUT", "", &set(&[])).await.expect(200);
+    let answer = desk.answer().await;
+    assert_eq!(answer["decision"], "allow");
+    assert_eq!(answer["policy"]["digest"], untouched);
+}

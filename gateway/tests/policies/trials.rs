@@ -1,0 +1,139 @@
+//! Shadow and canary: what is on trial changes no answer but its own agents', and says what it would have said.
+
+use crate::stage::reading;
+use crate::{Desk, NO_ISSUES, NO_SECRETS};
+use serde_json::{Value, json};
+
+/// What would be said with [`NO_ISSUES`].
+fn denied() -> Value {
+    json!({"decision": "deny", "matched_policies": ["issues/none"], "reason_code": "policy_forbids"})
+}
+
+async fn last(desk: &Desk) -> Value {
+    desk.decisions().await.pop().unwrap()
+}
+
+#[tokio::test]
+async fn a_shadow_changes_no_answer_and_what_it_would_have_said_is_recorded() {
+    let desk = Desk::open().await;
+    let before = desk.answer().await;
+    assert!(last(&desk).await.get("shadow").is_none(), "nothing is on trial");
+    let put = desk.shadow("issues", NO_ISSUES).await;
+    assert_eq!(put["enforced"], Value::Null);
+    assert_eq!(put["trial"], json!({"version": 1, "mode": "shadow"}));
+    let after = desk.answer().await;
+    for member in [
+        "decision",
+        "reason_code",
+        "reason",
+        "matched_policies",
+        "obligations",
+    ] {
+        assert_eq!(after[member], before[member]);
+    }
+    assert_eq!(after["policy"]["digest"], before["policy"]["digest"]);
+    assert!(after.get("shadow").is_none(), "it is not the agent's business");
+    assert_eq!(last(&desk).await["shadow"], denied());
+    desk.ask(&reading()).await.expect(200);
+    assert!(last(&desk).await.get("shadow").is_none(), "it would say the same");
+    desk.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_shadow_stands_beside_what_is_enforced() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let put = desk.shadow("issues", NO_SECRETS).await;
+    assert_eq!((&put["version"], &put["enforced"]), (&json!(2), &json!(1)));
+    assert_eq!(desk.decision().await, "deny");
+    assert_eq!(last(&desk).await["shadow"]["decision"], "allow");
+}
+
+#[tokio::test]
+async fn a_canary_counts_for_its_agents_only() {
+    let desk = Desk::open().await;
+    let other = desk.hire(json!({"name": "other", "tools": "all"})).await;
+    let body = json!({"cedar": NO_ISSUES, "mode": "canary", "agents": [desk.agent.id]});
+    let put = desk.edit("PUT", "/issues", &body).await.expect(201);
+    assert_eq!(put["trial"]["agents"], json!([desk.agent.id]));
+    assert_eq!(desk.decision_for(&other).await, "allow");
+    assert_eq!(
+        last(&desk).await["shadow"],
+        denied(),
+        "a shadow for everybody else"
+    );
+    assert_eq!(desk.decision().await, "deny");
+    assert!(last(&desk).await.get("shadow").is_none());
+}
+
+#[tokio::test]
+async fn what_is_promoted_is_enforced() {
+    let desk = Desk::open().await;
+    let other = desk.hire(json!({"name": "other", "tools": "all"})).await;
+    desk.put("issues", NO_SECRETS).await.expect(201);
+    desk.shadow("issues", NO_ISSUES).await;
+    let promoted = desk
+        .edit("POST", "/issues/promote", &Value::Null)
+        .await
+        .expect(200);
+    assert_eq!(
+        (&promoted["enforced"], &promoted["trial"]),
+        (&json!(2), &Value::Null)
+    );
+    for decision in [desk.decision().await, desk.decision_for(&other).await] {
+        assert_eq!(decision, "deny");
+    }
+    assert!(last(&desk).await.get("shadow").is_none());
+    let told = desk.told("policy_promoted").await;
+    assert_eq!((told.len(), &told[0]["enforced"]), (1, &json!(2)));
+    assert!(told[0]["policy_digests"]["after"].is_string());
+    let again = desk.edit("POST", "/issues/promote", &Value::Null).await;
+    again.problem(409, "conflict");
+}
+
+#[tokio::test]
+async fn what_is_reverted_leaves_what_was_enforced() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_SECRETS).await.expect(201);
+    let digest = desk.answer().await["policy"]["digest"].clone();
+    let body = json!({"cedar": NO_ISSUES, "mode": "canary", "agents": [desk.agent.id]});
+    desk.edit("PUT", "/issues", &body).await.expect(200);
+    assert_eq!(desk.decision().await, "deny");
+    let reverted = desk
+        .edit("POST", "/issues/revert", &Value::Null)
+        .await
+        .expect(200);
+    assert_eq!(
+        (&reverted["enforced"], &reverted["trial"]),
+        (&json!(1), &Value::Null)
+    );
+    let answer = desk.answer().await;
+    assert_eq!(answer["decision"], "allow");
+    assert_eq!(answer["policy"]["digest"], digest);
+    assert!(last(&desk).await.get("shadow").is_none());
+    assert_eq!(desk.count("policy_reverted").await, 1);
+    let again = desk.edit("POST", "/issues/revert", &Value::Null).await;
+    again.problem(409, "conflict");
+}
+
+/// An older version that still counted for its canaries would exempt them from what was just forbidden.
+#[tokio::test]
+async fn what_is_enforced_counts_for_canaries_of_an_older_version_too() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let canary = json!({"name": "issues", "cedar": "", "mode": "canary", "agents": [desk.agent.id]});
+    let lenient = json!({"policies": [canary]});
+    let set = json!({"policies": [{"name": "issues", "cedar": NO_ISSUES}]});
+    for (method, path, body) in [
+        ("PUT", "/issues", json!({"cedar": NO_ISSUES})),
+        ("POST", "/issues/rollback", json!({"version": 1})),
+        ("PUT", "", set),
+    ] {
+        desk.edit("PUT", "", &lenient).await.expect(200);
+        assert_eq!(desk.decision().await, "allow", "the canary is lenient");
+        desk.edit(method, path, &body).await.expect(200);
+        assert_eq!(desk.decision().await, "deny", "{method} {path}");
+        let shown = desk.edit("GET", "/issues", &Value::Null).await.expect(200);
+        assert_eq!(shown["trial"], Value::Null, "{method} {path}");
+    }
+}

@@ -1,0 +1,138 @@
+//! `try`: what would be said and why, with nothing recorded.
+
+use crate::stage::{changing, injected, reading};
+use crate::{Desk, NO_ISSUES, diagnostics};
+use serde_json::{Value, json};
+
+impl Desk {
+    /// The ask in the name of the agent.
+    fn of_agent(&self, mut ask: Value) -> Value {
+        ask["agent"] = json!({"id": self.agent.id});
+        ask
+    }
+
+    async fn try_out(&self, candidate: &Value, asks: &[Value]) -> Vec<Value> {
+        let body = json!({"candidate": candidate, "asks": asks});
+        let tried = self.edit("POST", "/try", &body).await.expect(200);
+        tried["results"].as_array().unwrap().clone()
+    }
+}
+
+/// What came of a policy in an explanation.
+fn outcome<'a>(result: &'a Value, id: &str) -> &'a Value {
+    let policies = result["policies"]["policies"].as_array().unwrap();
+    let found = policies.iter().find(|policy| policy["id"] == id);
+    found.unwrap_or_else(|| panic!("{id}: {policies:?}"))
+}
+
+#[tokio::test]
+async fn asks_are_tried_against_the_set_in_force_and_explained() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let head = desk.head().await;
+    let asks = [changing(), reading(), injected()].map(|ask| desk.of_agent(ask));
+    let results = desk.try_out(&Value::Null, &asks).await;
+    let decisions: Vec<_> = results.iter().map(|result| &result["decision"]).collect();
+    assert_eq!(decisions, ["deny", "allow", "deny"]);
+    let denied = outcome(&results[0], "issues/none");
+    assert_eq!(denied["outcome"], "satisfied");
+    assert_eq!(denied["determines"], true);
+    assert_eq!(denied["annotations"], json!({"reason": "No issues"}));
+    assert_eq!(
+        (&denied["line"], &denied["effect"]),
+        (&json!(1), &json!("forbid"))
+    );
+    assert_eq!(
+        outcome(&results[0], "base/mutation-from-trusted")["determines"],
+        false
+    );
+    let request = &results[0]["policies"]["request"];
+    assert_eq!(request["action"], "Action::\"github/create_issue\"");
+    assert_eq!(request["principal"], format!("Agent::\"{}\"", desk.agent.id));
+    assert_eq!(request["context"]["trust"]["level"], "trusted_internal_unsigned");
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+    for (result, ask) in results.iter().zip([changing(), reading(), injected()]) {
+        let answer = desk.ask(&ask).await.expect(200);
+        for member in [
+            "decision",
+            "reason_code",
+            "reason",
+            "matched_policies",
+            "obligations",
+        ] {
+            assert_eq!(result[member], answer[member], "it is what is answered then");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_candidate_is_tried_in_place_of_the_set_and_changes_nothing() {
+    let desk = Desk::open().await;
+    let files = r#"@id("none") forbid (principal, action == Action::"github/get_file", resource);"#;
+    desk.put("files", files).await.expect(201);
+    let head = desk.head().await;
+    let candidate = json!({"policies": [{"name": "issues", "cedar": NO_ISSUES}]});
+    let asks = [changing(), reading()].map(|ask| desk.of_agent(ask));
+    let results = desk.try_out(&candidate, &asks).await;
+    assert_eq!(results[0]["matched_policies"], json!(["issues/none"]));
+    assert_eq!(results[1]["decision"], "allow", "`files` is not in the candidate");
+    assert_eq!(desk.head().await, head);
+    assert_eq!(desk.decision().await, "allow");
+    desk.edit("PUT", "", &candidate).await.expect(200);
+    assert_eq!(desk.decision().await, "deny", "as it was tried");
+
+    let broken = json!({"policies": [{"name": "issues", "cedar": "nonsense"}]});
+    let body = json!({"candidate": broken, "asks": asks});
+    let found = diagnostics(&desk.edit("POST", "/try", &body).await);
+    assert_eq!(found[0]["policy"], "issues");
+}
+
+/// A shadow does not take what is enforced out of force when it is put, so it does not when it is tried.
+#[tokio::test]
+async fn a_candidate_says_what_putting_it_would_make_of_the_set() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let candidate = json!({"policies": [{"name": "issues", "cedar": "", "mode": "shadow"}]});
+    let asks = [desk.of_agent(changing())];
+    let results = desk.try_out(&candidate, &asks).await;
+    assert_eq!(results[0]["decision"], "deny");
+    assert_eq!(results[0]["policies"]["shadow"]["decision"], "allow");
+    desk.edit("PUT", "", &candidate).await.expect(200);
+    assert_eq!(desk.decision().await, "deny");
+}
+
+#[tokio::test]
+async fn each_ask_has_its_own_problem() {
+    let desk = Desk::open().await;
+    let mut misspelt = desk.of_agent(reading());
+    misspelt["contxt"] = json!({});
+    let mut stranger = reading();
+    stranger["agent"] = json!({"id": "agt_00000000000000000000000000"});
+    let mut unknown = desk.of_agent(reading());
+    unknown["tool_call"]["tool"] = json!("gitlab");
+    let asks = [misspelt, reading(), stranger, unknown, desk.of_agent(reading())];
+    let results = desk.try_out(&Value::Null, &asks).await;
+    let codes: Vec<_> = results[..3].iter().map(|problem| &problem["code"]).collect();
+    assert_eq!(codes, ["unknown_field", "invalid_field", "not_found"]);
+    assert_eq!(results[3]["reason_code"], "unknown_tool");
+    assert!(results[3].get("policies").is_none());
+    assert_eq!(results[4]["decision"], "allow");
+    for asks in [vec![], vec![reading(); 101]] {
+        let reply = desk.edit("POST", "/try", &json!({"asks": asks})).await;
+        reply.problem(400, "invalid_field");
+    }
+}
+
+#[tokio::test]
+async fn a_shadow_is_told_of_when_it_is_tried() {
+    let desk = Desk::open().await;
+    desk.shadow("issues", NO_ISSUES).await;
+    let results = desk.try_out(&Value::Null, &[desk.of_agent(changing())]).await;
+    assert_eq!(results[0]["decision"], "allow");
+    assert_eq!(results[0]["policies"]["shadow"]["decision"], "deny");
+    let outcome = outcome(&results[0], "issues/none");
+    assert_eq!(
+        (&outcome["mode"], &outcome["determines"]),
+        (&json!("shadow"), &json!(false))
+    );
+}
