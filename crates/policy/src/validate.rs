@@ -150,12 +150,17 @@ impl<'s> Validator<'s> {
         } else {
             admitted.iter().map(|place| &self.asks[*place]).collect()
         };
-        let condition = parsed.statement.condition.as_ref();
-        let differs = condition.is_some_and(|condition| condition.looks.at(OF_THE_ACTION));
         match &asks[..] {
-            [first, ..] if self.alike && !differs => vec![*first],
+            [first, ..] if self.one_for_all(parsed) => vec![*first],
             _ => asks,
         }
+    }
+
+    /// Whether what can be told of a policy's conditions for one ask holds for every other.
+    fn one_for_all(&self, parsed: &Parsed) -> bool {
+        let condition = parsed.statement.condition.as_ref();
+        let differs = condition.is_some_and(|condition| condition.looks.at(OF_THE_ACTION));
+        self.alike && !differs
     }
 
     fn idle(&self, parsed: &Parsed, nothing_admitted: bool) -> Idle {
@@ -165,6 +170,8 @@ impl<'s> Validator<'s> {
         let mutate = facts::action(facts::MUTATE);
         match scope {
             _ if self.asks.is_empty() => Idle::NothingRegistered,
+            // The conditions fail for an ask in the scope, and so for one that a claim would move into it.
+            _ if !nothing_admitted && self.one_for_all(parsed) => Idle::Impossible,
             ActionConstraint::Eq(_) if nothing_admitted => Idle::Impossible,
             ActionConstraint::In(actions) if actions.iter().any(|action| **action == mutate) => {
                 Idle::OnlyByClaim

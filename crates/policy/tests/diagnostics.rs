@@ -274,6 +274,19 @@ fn a_policy_that_can_never_apply_is_a_warning() {
     );
 }
 
+/// As when the attribute that it looks at is not declared any more: a guard that has silently gone.
+#[test]
+fn a_forbid_of_mutations_that_can_never_match_is_an_error() {
+    let condition = "context.attributes has no_such && context.attributes.no_such == \"x\"";
+    let found = faults(&format!(
+        "@id(\"a\") forbid (principal, action in Action::\"mutate\", resource) when {{ {condition} }};"
+    ));
+    let never = found
+        .iter()
+        .filter(|fault| fault.message.contains("can never match"));
+    assert_eq!(never.count(), 1, "{found:?}");
+}
+
 #[test]
 fn a_schema_that_is_none_names_its_action() {
     for schema in [
