@@ -1,6 +1,7 @@
 //! What the annotations of a policy ask for, read once and checked, so that a misspelt one is an error and not a rule
 //! that silently does something else.
 
+use crate::obligations::Obligations;
 use crate::ruling::{ApprovalTerms, Obligation};
 use cedar_policy_core::ast::Effect;
 use model::Name;
@@ -25,7 +26,7 @@ pub(crate) struct Notes {
     pub(crate) role: Role,
     pub(crate) reason: Option<String>,
     pub(crate) agent_message: Option<String>,
-    pub(crate) obligations: Vec<Obligation>,
+    pub(crate) obligations: Obligations,
     pub(crate) description: Option<String>,
 }
 
@@ -37,7 +38,12 @@ impl Notes {
             Role::Approval(terms) => (Some("require_approval"), Some(terms)),
             Role::Advice => (Some("advise"), None),
         };
-        let obligations: Vec<_> = self.obligations.iter().map(ToString::to_string).collect();
+        let obligations: Vec<_> = self
+            .obligations
+            .as_slice()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         let quorum = terms.filter(|terms| terms.quorum > 1);
         let all = [
             ("agent_message", self.agent_message.clone()),
@@ -161,9 +167,9 @@ impl<'a> Texts<'a> {
         }
     }
 
-    fn obligations(&self, role: &Role) -> Result<Vec<Obligation>, Fault> {
+    fn obligations(&self, role: &Role) -> Result<Obligations, Fault> {
         let texts = self.obligation.into_iter().flat_map(|list| list.split(','));
-        let mut obligations = texts
+        let obligations = texts
             .map(|text| obligation(text.trim(), role))
             .collect::<Result<Vec<_>, _>>()?;
         if obligations.is_empty() && *role == Role::Advice {
@@ -172,9 +178,7 @@ impl<'a> Texts<'a> {
                 "say what it advises, or delete it",
             );
         }
-        obligations.sort();
-        obligations.dedup();
-        Ok(obligations)
+        Ok(Obligations::new(obligations))
     }
 }
 
@@ -185,7 +189,7 @@ fn obligation(text: &str, role: &Role) -> Result<Obligation, Fault> {
             "only a forbid can quarantine the agent",
             "an agent that was allowed something stays in service",
         ),
-        Obligation::Redact(path) if path.strip_prefix("parameters.").is_none_or(str::is_empty) => fault(
+        Obligation::Redact(_) if obligation.parameter().is_none_or(str::is_empty) => fault(
             format!("`{text}` does not say which parameter"),
             "write `redact:parameters.<name>`",
         ),
@@ -277,7 +281,12 @@ mod tests {
             &[ID, ("decision", "advise"), ("obligation", list)],
         )
         .unwrap();
-        let texts: Vec<_> = notes.obligations.iter().map(ToString::to_string).collect();
+        let texts: Vec<_> = notes
+            .obligations
+            .as_slice()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             texts,
             ["redact:parameters.a", "redact:parameters.b", "notify:security"]

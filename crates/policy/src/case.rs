@@ -49,7 +49,7 @@ impl<'s> Case<'s> {
             let notes = &rule.statement.notes;
             rule.statement.scope.admits_types(&TYPES.agent, &TYPES.resource)
                 // Most asks carry nothing that advice is about, and then it is not asked for.
-                && (notes.role != Role::Advice || notes.obligations.iter().any(|obligation| parameters.has_subject_of(obligation)))
+                && (notes.role != Role::Advice || notes.obligations.about(&parameters).next().is_some())
         });
         let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
         let looks = conditions.fold(looks, |looks, condition| looks.and(condition.looks));

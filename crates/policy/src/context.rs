@@ -7,6 +7,7 @@ use crate::index::{Index, Position};
 use crate::input;
 use crate::json_schema::{Record, Shape};
 use crate::looks::{Looks, Member};
+use crate::members::{members, record};
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
 use cedar_policy_core::ast::{
@@ -16,7 +17,7 @@ use cedar_policy_core::entities::{Entities, NoEntitiesSchema, TCComputation};
 use cedar_policy_core::extensions::Extensions;
 use model::{Agent, Attributes, EffectiveTrust, Tool, ToolAction, Trust};
 use std::collections::HashSet;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// What is the same for all asks for one action that count as changing something, or for all that do not.
 #[derive(Debug)]
@@ -148,12 +149,10 @@ impl<'q> Facts<'q> {
 
     /// The question for policies that look at nothing else than this.
     pub(crate) fn ask(&self, looks: Looks) -> Asked {
-        let members = Member::ALL
+        let seen = Member::ALL
             .iter()
             .filter(|member| looks.at(Looks::member(**member)));
-        let context = members
-            .filter_map(|member| Some((member.as_str().into(), self.value(*member)?)))
-            .collect();
+        let context = members(seen.filter_map(|member| Some((member.as_str(), self.value(*member)?))));
         Asked {
             request: self.side.request(
                 self.principal.clone(),
@@ -267,9 +266,13 @@ fn agent_facts(agent: &Agent) -> impl Iterator<Item = (&'static str, Value)> {
     always.into_iter().chain(optional)
 }
 
-/// `context.trust` for every claimed level, level that it counts as, and signature or none: made once, because most
-/// policies look at it.
-static TRUST: LazyLock<Vec<Value>> = LazyLock::new(|| {
+thread_local! {
+    /// `context.trust` for every claimed level, level that it counts as, and signature or none: made once, because most
+    /// policies look at it. Each thread has its own, because evaluation counts references.
+    static TRUST: Vec<Value> = all_trust();
+}
+
+fn all_trust() -> Vec<Value> {
     let mut values = Vec::new();
     for claimed in Trust::ALL {
         for level in Trust::ALL {
@@ -284,13 +287,14 @@ static TRUST: LazyLock<Vec<Value>> = LazyLock::new(|| {
         }
     }
     values
-});
+}
 
 fn trust(trust: EffectiveTrust) -> Value {
     let place = |wanted: Trust| Trust::ALL.iter().position(|level| *level == wanted);
     let (claimed, level) = (place(trust.claimed), place(trust.level));
-    let places = claimed.zip(level).expect("ALL has every level");
-    TRUST[(places.0 * Trust::ALL.len() + places.1) * 2 + usize::from(trust.signed)].clone()
+    let (claimed, level) = claimed.zip(level).expect("ALL has every level");
+    let place = (claimed * Trust::ALL.len() + level) * 2 + usize::from(trust.signed);
+    TRUST.with(|values| values[place].clone())
 }
 
 /// The caller's attributes that the tenant has declared; others are not visible.
@@ -320,8 +324,4 @@ fn element_detail(shape: &Shape, mismatch: &input::Mismatch) -> &'static str {
         Shape::Set(_) => "is not an array of strings",
         _ => mismatch.detail,
     }
-}
-
-fn record<'a>(pairs: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
-    Value::record(pairs, None)
 }

@@ -3,7 +3,7 @@
 //! Cedar's own authorizer walks a whole set and evaluates every scope as an expression. Here the index has decided the
 //! scopes, and what is left is a condition. That both come to the same is proven with Cedar's authorizer in the tests.
 
-use crate::statement::Condition;
+use crate::condition::Condition;
 use cedar_policy_core::ast::{Expr, Literal, Request, SlotEnv, Value, ValueKind};
 use cedar_policy_core::entities::Entities;
 use cedar_policy_core::evaluator::{EvaluationError, Evaluator};

@@ -4,9 +4,9 @@
 //! registry is compiled, so that a question meets only the second part of the policies that are still open. Conditions
 //! behind the first that asks for more stay where they are: they may fail, and failing counts.
 
+use crate::condition::Condition;
 use crate::evaluate::{Asked, holds};
 use crate::looks::{Looks, Member};
-use crate::statement::Condition;
 use cedar_policy_core::ast::{Expr, ExprKind};
 use std::sync::Arc;
 

@@ -14,7 +14,9 @@ const ANY: u32 = 0;
 /// Policies, which the index knows by numbers, by their scope.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    named: HashMap<EntityUID, Named>,
+    actions: HashMap<EntityUID, Named>,
+    /// Principals and resources. It is often empty, and then nothing is hashed to look there.
+    others: HashMap<EntityUID, Named>,
     last: u32,
     /// By action, principal and resource.
     policies: HashMap<[u32; 3], Vec<u32>>,
@@ -42,12 +44,12 @@ impl Index {
         match &scope.action {
             ActionConstraint::Any => self.add_under(ANY, policy, scope),
             ActionConstraint::Eq(action) => {
-                let number = self.number(action, true);
+                let number = number(&mut self.actions, &mut self.last, action, true);
                 self.add_under(number, policy, scope);
             }
             ActionConstraint::In(actions) => {
                 for action in actions {
-                    let number = self.number(action, false);
+                    let number = number(&mut self.actions, &mut self.last, action, false);
                     self.add_under(number, policy, scope);
                 }
             }
@@ -74,24 +76,15 @@ impl Index {
         self.last
     }
 
-    /// The numbers under which policies about this can be, [`ANY`] first.
-    pub(crate) fn numbers(&self, position: Position<'_>) -> Numbers {
-        let mut numbers = Numbers::default();
-        if let Some(named) = self.named.get(position.entity) {
-            numbers.push(named.is);
-            numbers.push(named.within);
-        }
-        for ancestor in position.ancestors {
-            if let Some(named) = self.named.get(ancestor) {
-                numbers.push(named.within);
-            }
-        }
-        numbers
+    /// The numbers under which policies about this action can be, [`ANY`] first.
+    pub(crate) fn action(&self, position: Position<'_>) -> Numbers {
+        Numbers::of(&self.actions, position)
     }
 
     /// The policies whose scope is about these, in ascending order.
     pub(crate) fn find(&self, actions: &[u32], principal: Position<'_>, resource: Position<'_>) -> Vec<u32> {
-        let (principals, resources) = (self.numbers(principal), self.numbers(resource));
+        let principals = Numbers::of(&self.others, principal);
+        let resources = Numbers::of(&self.others, resource);
         let mut found = Vec::new();
         for action in actions {
             for principal in principals.as_slice() {
@@ -109,26 +102,25 @@ impl Index {
     }
 
     fn anchor(&mut self, constraint: &PrincipalOrResourceConstraint) -> u32 {
-        match constraint {
-            PrincipalOrResourceConstraint::Eq(EntityReference::EUID(uid)) => self.number(uid, true),
+        let (uid, exactly) = match constraint {
+            PrincipalOrResourceConstraint::Eq(EntityReference::EUID(uid)) => (uid, true),
             PrincipalOrResourceConstraint::In(EntityReference::EUID(uid))
-            | PrincipalOrResourceConstraint::IsIn(_, EntityReference::EUID(uid)) => self.number(uid, false),
-            _ => ANY,
-        }
-    }
-
-    fn number(&mut self, uid: &EntityUID, exactly: bool) -> u32 {
-        let named = match self.named.get_mut(uid) {
-            Some(named) => named,
-            None => self.named.entry(uid.clone()).or_default(),
+            | PrincipalOrResourceConstraint::IsIn(_, EntityReference::EUID(uid)) => (uid, false),
+            _ => return ANY,
         };
-        let number = if exactly { &mut named.is } else { &mut named.within };
-        if *number == ANY {
-            self.last += 1;
-            *number = self.last;
-        }
-        *number
+        number(&mut self.others, &mut self.last, uid, exactly)
     }
+}
+
+/// The number of an entity that a scope names, a new one if none did before.
+fn number(named: &mut HashMap<EntityUID, Named>, last: &mut u32, uid: &EntityUID, exactly: bool) -> u32 {
+    let named = named.entry(uid.clone()).or_default();
+    let number = if exactly { &mut named.is } else { &mut named.within };
+    if *number == ANY {
+        *last += 1;
+        *number = *last;
+    }
+    *number
 }
 
 /// A few numbers. An agent is in one team at most and a resource in nothing, so that they seldom need the heap.
@@ -149,6 +141,20 @@ impl Default for Numbers {
 }
 
 impl Numbers {
+    fn of(named: &HashMap<EntityUID, Named>, position: Position<'_>) -> Self {
+        let mut numbers = Self::default();
+        if let Some(named) = named.get(position.entity) {
+            numbers.push(named.is);
+            numbers.push(named.within);
+        }
+        for ancestor in position.ancestors {
+            if let Some(named) = named.get(ancestor) {
+                numbers.push(named.within);
+            }
+        }
+        numbers
+    }
+
     pub(crate) fn as_slice(&self) -> &[u32] {
         match self {
             Self::Few { numbers, count } => &numbers[..*count],
@@ -184,7 +190,7 @@ mod tests {
     fn found(index: &Index, resource: &str) -> Vec<u32> {
         let (agent, teams) = (facts::agent("a"), [facts::team("t")]);
         let (action, groups) = (facts::action("x/y"), [facts::action("read")]);
-        let actions = index.numbers(Position {
+        let actions = index.action(Position {
             entity: &action,
             ancestors: &groups,
         });

@@ -1,6 +1,7 @@
 //! A JSON value as a Cedar value of a known type, or where and why it is not one.
 
 use crate::json_schema::{Record, Shape};
+use crate::members;
 use cedar_policy_core::ast::{self, Name, PartialValue};
 use cedar_policy_core::extensions::Extensions;
 use serde_json::{Map, Number, Value};
@@ -53,7 +54,7 @@ pub(crate) fn record(members: &Record, object: &Map<String, Value>) -> Result<as
             }
         }
     }
-    Ok(ast::Value::record(pairs, None))
+    Ok(members::record(pairs))
 }
 
 /// The value as one of this type.

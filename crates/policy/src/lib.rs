@@ -4,12 +4,12 @@
 //! A map of the crate, in the order in which a policy travels:
 //! - [`base`], [`tenant`]: the texts that policies come from;
 //! - `text`: how long and how deep a text may be;
-//! - `parse`, `link`, `statement`, `annotations`: single policies, each with its id and what its annotations ask for;
+//! - `parse`, `link`, `statement`, `condition`, `annotations`: single policies, each with its id and what its annotations ask for;
 //! - `json_schema`, [`schema`], `validate`: the Cedar schema of a registry, and validation against it;
 //! - `looks`, `guard`, `index`: what policies look at, and which of them can be about an ask;
 //! - `vocabulary`, `memory`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
-//! - [`question`], `parameters`, `input`, `facts`, `context`: what is asked, in Cedar's terms;
-//! - `evaluate`, `case`, `rule`, [`ruling`]: the answer;
+//! - [`question`], `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
+//! - `evaluate`, `case`, `obligations`, `rule`, [`ruling`]: the answer;
 //! - [`explain`]: the answer with everything that led to it;
 //! - [`diagnostics`]: what is wrong with a text, and where; [`format()`]: a text laid out;
 //! - [`suite`]: asks with the verdicts that are expected of them, from plain files;
@@ -31,6 +31,7 @@ pub mod tenant;
 
 mod annotations;
 mod case;
+mod condition;
 mod context;
 mod evaluate;
 mod facts;
@@ -41,7 +42,9 @@ mod input;
 mod json_schema;
 mod link;
 mod looks;
+mod members;
 mod memory;
+mod obligations;
 mod parameters;
 mod parse;
 mod rule;

@@ -6,7 +6,6 @@ use crate::diagnostics::Diagnostic;
 use crate::input;
 use crate::json_schema::Record;
 use crate::question::Unanswerable;
-use crate::ruling::Obligation;
 use crate::schema;
 use canon::Digest;
 use cedar_policy_core::ast::{self, Literal};
@@ -155,15 +154,14 @@ impl Parameters<'_> {
             .any(|name| self.object.get(*name).is_some_and(Value::is_string))
     }
 
-    /// Whether this obligation has something to do: nothing can be redacted that is not there.
-    pub(crate) fn has_subject_of(&self, obligation: &Obligation) -> bool {
-        match obligation {
-            // `parameters.auth.password`
-            Obligation::Redact(path) => path
-                .strip_prefix("parameters.")
-                .is_some_and(|path| has(&self.object, path)),
-            Obligation::QuarantineAgent | Obligation::Other(_) => true,
-        }
+    /// The names of all parameters.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.object.keys().map(String::as_str)
+    }
+
+    /// Whether there is a parameter at this path, `auth.password`. A dot may also be part of a name.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        has(&self.object, path)
     }
 }
 

@@ -190,12 +190,11 @@ fn explanation(reason: ReasonCode, deciding: &[Satisfied<'_>]) -> String {
     })
 }
 
-/// The obligations of these policies that have something to do: nothing can be redacted that is not there.
 fn applicable(policies: &[Satisfied<'_>], parameters: &Parameters<'_>) -> Vec<Obligation> {
-    let all = policies.iter().flat_map(|(_, notes)| &notes.obligations);
-    all.filter(|obligation| parameters.has_subject_of(obligation))
-        .cloned()
-        .collect()
+    let all = policies
+        .iter()
+        .flat_map(|(_, notes)| notes.obligations.about(parameters));
+    all.cloned().collect()
 }
 
 /// The strictest terms: the largest quorum, and the group that the first policy with one names.

@@ -72,6 +72,16 @@ impl Obligation {
     const REDACT: &str = "redact:";
     const QUARANTINE_AGENT: &str = "quarantine:agent";
 
+    const PARAMETERS: &str = "parameters.";
+
+    /// The path of the parameter that it is about; none if it is about the ask as a whole.
+    pub(crate) fn parameter(&self) -> Option<&str> {
+        match self {
+            Self::Redact(path) => path.strip_prefix(Self::PARAMETERS),
+            Self::QuarantineAgent | Self::Other(_) => None,
+        }
+    }
+
     /// The obligation with this text.
     pub(crate) fn parse(text: &str) -> Self {
         if text == Self::QUARANTINE_AGENT {

@@ -213,7 +213,7 @@ fn numbers(vocabulary: &Vocabulary, index: &Index) -> Vec<[Box<[u32]>; 2]> {
     let actions = vocabulary.actions.values().flat_map(HashMap::values);
     let mut numbers: Vec<_> = actions
         .map(|action| {
-            let of = |side: usize| index.numbers(action.sides[side].position()).as_slice().into();
+            let of = |side: usize| index.action(action.sides[side].position()).as_slice().into();
             (action.number, [of(0), of(1)])
         })
         .collect();

@@ -2,14 +2,13 @@
 //! Whether it fits a schema is not decided here.
 
 use crate::annotations::Notes;
+use crate::condition::Condition;
 use crate::diagnostics::Place;
 use crate::index::Position;
-use crate::looks::Looks;
 use crate::ruling::PolicyId;
-use cedar_policy_core::ast::{ActionConstraint, EntityType, Expr, PrincipalOrResourceConstraint, Template};
+use cedar_policy_core::ast::{ActionConstraint, EntityType, PrincipalOrResourceConstraint, Template};
 use cedar_policy_core::parser::Loc;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// One policy. Templates are not policies; their links are.
 #[derive(Debug)]
@@ -33,13 +32,6 @@ pub(crate) struct Scope {
     pub(crate) resource: PrincipalOrResourceConstraint,
 }
 
-/// An expression, and what it looks at.
-#[derive(Debug, Clone)]
-pub(crate) struct Condition {
-    pub(crate) expression: Arc<Expr>,
-    pub(crate) looks: Looks,
-}
-
 impl Statement {
     /// The policy in this template without slots.
     pub(crate) fn new(id: PolicyId, notes: Notes, template: &Template) -> Self {
@@ -47,7 +39,7 @@ impl Statement {
             id,
             notes,
             scope: Scope::of(template),
-            condition: template.non_scope_constraints_arc().cloned().map(Condition::new),
+            condition: template.non_scope_constraints().map(Condition::of),
             values: BTreeMap::new(),
             loc: template.loc().cloned(),
         }
@@ -93,14 +85,5 @@ impl Scope {
             _ => true,
         };
         admits(&self.principal, principal) && admits(&self.resource, resource)
-    }
-}
-
-impl Condition {
-    pub(crate) fn new(expression: Arc<Expr>) -> Self {
-        Self {
-            looks: Looks::of(&expression),
-            expression,
-        }
     }
 }

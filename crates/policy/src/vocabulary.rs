@@ -3,6 +3,7 @@
 
 use crate::base::BasePolicies;
 use crate::compile::Registry;
+use crate::condition::Condition;
 use crate::context::{Groups, Side};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::evaluate::Asked;
@@ -12,7 +13,7 @@ use crate::json_schema::Record;
 use crate::memory::Shelf;
 use crate::parameters::{self, Rules};
 use crate::schema;
-use crate::statement::{Condition, Statement};
+use crate::statement::Statement;
 use crate::validate::{Validator, Verdict};
 use canon::Digest;
 use cedar_policy::Schema;
@@ -213,7 +214,7 @@ fn settle(
             let Action { sides, base, .. } = prepared.expect("every action of the registry was prepared");
             for (side, numbers) in sides.iter().zip(base) {
                 let own = settle_side(&guarded, side, &side.known(tool, action), &mut rules, &mut index);
-                *numbers = index.numbers(side.position()).as_slice().to_vec();
+                *numbers = index.action(side.position()).as_slice().to_vec();
                 numbers.extend(own);
             }
         }

@@ -128,7 +128,7 @@ fn decide(
         asked.request.resource(),
     ]
     .map(|entry| Place::of(entry.uid().unwrap(), asked));
-    let actions = index.numbers(action.position());
+    let actions = index.action(action.position());
     let found = index.find(actions.as_slice(), principal.position(), resource.position());
     let evaluator = asked.evaluator();
     let (mut permits, mut forbids, mut errors) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
