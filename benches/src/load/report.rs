@@ -207,7 +207,7 @@ mod tests {
         let text = report(|tally, _| tally.refused(429, "rate_limited".to_owned())).to_string();
         assert_eq!(
             text,
-            "load        2 connections, 5 agents, 7 distinct asks, 2.0 s\n\
+            "load        2 connections, 1 tenants, 5 agents, 7 distinct asks, 2.0 s\n\
              throughput  2 decisions/s\n\
              latency     p50 2.000 ms   p95 3.001 ms   p99 3.001 ms   max 3.001 ms\n\
              decisions   allow 2, deny 1\n\
