@@ -14,8 +14,9 @@ use policy::{Diagnostics, PolicySet};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How often a change is worked out again before it gives up. Only quarantines move a directory in between.
-const ATTEMPTS_MAX: usize = 8;
+/// How often a change is worked out again before it gives up. Those of one gateway wait for each other; quarantines and other
+/// gateways move the directory in between, and of several that change the same tenant each time one gets through.
+const ATTEMPTS_MAX: usize = 64;
 
 /// A change that was worked out: what is written, and what the ledger says about it.
 pub struct Plan<T> {

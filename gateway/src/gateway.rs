@@ -34,7 +34,9 @@ impl Default for Options {
             // Two batches: one that is being written and one that waits. More would only make everybody wait longer.
             queue_max: 1_024,
             batch_max: 512,
-            snapshot_age_max: Duration::from_secs(2),
+            // What is recorded is checked against the store all the same; a hiccup of the database is no reason to send everybody
+            // away.
+            snapshot_age_max: Duration::from_secs(5),
         }
     }
 }

@@ -22,8 +22,8 @@ use support::home::{self, Home};
 use support::tenancy::{Tenancy, injected, reading};
 use support::{BEGINNING, World};
 
-/// What one gateway changes is in force on the others within this time.
-const IN_FORCE_WITHIN: Duration = Duration::from_secs(2);
+/// What one gateway changes is in force on the others within two seconds; a machine that does much else may take longer.
+const IN_FORCE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Three gateways and a tenant.
 struct Cluster {
