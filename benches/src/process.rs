@@ -33,14 +33,25 @@ pub struct GatewayProcess {
     operator_key: String,
 }
 
+/// How to start a gateway.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Launch<'a> {
+    /// The binary [default: the one built beside this program].
+    pub binary: Option<&'a Path>,
+    /// The database [default: a temporary SQLite file].
+    pub database_url: Option<&'a str>,
+    /// An operator key to install [default: a new one].
+    pub operator_key: Option<&'a str>,
+}
+
 impl GatewayProcess {
-    /// Starts the binary, by default the one built beside this program, on a database, by default a temporary SQLite file,
-    /// with an operator key, by default a new one, and waits until it is ready.
-    pub async fn start(
-        binary: Option<&Path>,
-        database_url: Option<&str>,
-        operator_key: Option<&str>,
-    ) -> Result<Self> {
+    /// Starts a gateway and waits until it is ready.
+    pub async fn start(launch: Launch<'_>) -> Result<Self> {
+        let Launch {
+            binary,
+            database_url,
+            operator_key,
+        } = launch;
         let binary = binary.map_or_else(binary_beside_us, |binary| Ok(binary.to_owned()))?;
         ensure!(
             binary.is_file(),
@@ -171,9 +182,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_binary_that_is_not_there_is_named() {
-        let error = GatewayProcess::start(Some(Path::new("no/such/gateway")), None, None)
-            .await
-            .unwrap_err();
+        let error = GatewayProcess::start(Launch {
+            binary: Some(Path::new("no/such/gateway")),
+            ..Launch::default()
+        })
+        .await
+        .unwrap_err();
         assert!(
             error
                 .to_string()
@@ -184,9 +198,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_gateway_that_ends_at_once_is_not_waited_for() {
-        let error = GatewayProcess::start(Some(Path::new("/bin/false")), None, None)
-            .await
-            .unwrap_err();
+        let error = GatewayProcess::start(Launch {
+            binary: Some(Path::new("/bin/false")),
+            ..Launch::default()
+        })
+        .await
+        .unwrap_err();
         assert!(
             error
                 .to_string()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::process::GatewayProcess;
+use crate::process::{GatewayProcess, Launch};
 
 /// The options that say which.
 #[derive(Debug, Args)]
@@ -45,8 +45,12 @@ impl TargetOptions {
                 _started: None,
             });
         }
-        let started =
-            GatewayProcess::start(self.binary.as_deref(), self.database_url.as_deref(), None).await?;
+        let started = GatewayProcess::start(Launch {
+            binary: self.binary.as_deref(),
+            database_url: self.database_url.as_deref(),
+            operator_key: None,
+        })
+        .await?;
         let (address, operator_key) = (started.address(), started.operator_key().to_owned());
         Ok(Target {
             address,

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use benches::load::report::Setting;
 use benches::load::{Plan, run};
-use benches::process::GatewayProcess;
+use benches::process::{GatewayProcess, Launch};
 
 #[tokio::test]
 async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs() {
-    let gateway = GatewayProcess::start(None, None, None).await.unwrap();
+    let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
     let report = run(Plan {
         addresses: &[gateway.address()],
         operator_key: gateway.operator_key(),
@@ -33,7 +33,7 @@ async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs()
 
 #[tokio::test]
 async fn a_gateway_that_is_killed_under_load_fails_the_run() {
-    let gateway = GatewayProcess::start(None, None, None).await.unwrap();
+    let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
     let (address, operator_key) = (gateway.address(), gateway.operator_key().to_owned());
     let killer = async move {
         tokio::time::sleep(Duration::from_millis(600)).await;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use benches::play::{Counts, play};
-use benches::process::GatewayProcess;
+use benches::process::{GatewayProcess, Launch};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/agentdojo");
 
@@ -17,7 +17,7 @@ async fn no_injected_mutation_is_allowed_and_no_trusted_user_is_denied() {
         eprintln!("skipped: there is no data set at `{DATA}`");
         return;
     }
-    let gateway = GatewayProcess::start(None, None, None).await.unwrap();
+    let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
     let reports = play(gateway.address(), gateway.operator_key(), Path::new(DATA))
         .await
         .unwrap();

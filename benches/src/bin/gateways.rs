@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 use benches::load::report::Setting;
 use benches::load::{Plan, run};
-use benches::process::GatewayProcess;
+use benches::process::{GatewayProcess, Launch};
 use clap::Parser;
 
 /// Closed-loop load on several gateways over one database.
@@ -46,11 +46,11 @@ async fn main() -> Result<ExitCode> {
     println!("gateways  tenants  decisions/s  p50 ms  p99 ms");
     for count in 1..=options.gateways {
         let key = gateways.first().map(|first| first.operator_key().to_owned());
-        let started = GatewayProcess::start(
-            options.binary.as_deref(),
-            Some(&options.database_url),
-            key.as_deref(),
-        );
+        let started = GatewayProcess::start(Launch {
+            binary: options.binary.as_deref(),
+            database_url: Some(&options.database_url),
+            operator_key: key.as_deref(),
+        });
         gateways.push(started.await?);
         let addresses: Vec<_> = gateways.iter().map(GatewayProcess::address).collect();
         for tenants in [1, options.tenants] {
