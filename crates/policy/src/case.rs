@@ -9,7 +9,7 @@ use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
 use crate::set::{Contents, Presence, TenantRule};
 use crate::statement::Statement;
-use crate::vocabulary::Rule;
+use crate::vocabulary::{Action, Rule};
 use cedar_policy_core::evaluator::EvaluationError;
 
 /// A question, and the policies that can be about it.
@@ -28,12 +28,33 @@ impl<'s> Case<'s> {
         question: &Question<'_>,
         looks: Looks,
     ) -> Result<Option<Self>, Unanswerable> {
-        let vocabulary = &*contents.vocabulary;
-        let Some(action) = vocabulary.action(question.tool.name.as_str(), question.action.name.as_str())
-        else {
+        let Some(action) = action(contents, question) else {
             return Ok(None);
         };
         let parameters = action.parameters.read(question.parameters)?;
+        Self::with(contents, question, (action, parameters), looks).map(Some)
+    }
+
+    /// The same where nobody knows the parameters. What policies see of them is nothing, so whoever evaluates one that
+    /// looks at them is told a lie: [`Self::looks`] says whether there is one.
+    pub(crate) fn open_blind(
+        contents: &'s Contents,
+        question: &Question<'_>,
+    ) -> Result<Option<Self>, Unanswerable> {
+        let Some(action) = action(contents, question) else {
+            return Ok(None);
+        };
+        let parameters = action.parameters.unknown();
+        Self::with(contents, question, (action, parameters), Looks::default()).map(Some)
+    }
+
+    fn with(
+        contents: &'s Contents,
+        question: &Question<'_>,
+        (action, parameters): (&'s Action, Parameters<'s>),
+        looks: Looks,
+    ) -> Result<Self, Unanswerable> {
+        let vocabulary = &*contents.vocabulary;
         let mutates = question.mutates || action.mutates;
         let side = &action.sides[usize::from(mutates)];
         let facts = Facts::new(question, side, &parameters, &vocabulary.attributes)?;
@@ -49,17 +70,24 @@ impl<'s> Case<'s> {
             let notes = &rule.statement.notes;
             rule.statement.scope.admits_types(&TYPES.agent, &TYPES.resource)
                 // Most asks carry nothing that advice is about, and then it is not asked for.
-                && (notes.role != Role::Advice || notes.obligations.about(&parameters).next().is_some())
+                && (notes.role != Role::Advice || parameters.may_concern(&notes.obligations))
         });
         let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
         let looks = conditions.fold(looks, |looks, condition| looks.and(condition.looks));
         let asked = facts.ask(looks);
-        Ok(Some(Self {
+        Ok(Self {
             contents,
             parameters,
             found,
             asked,
-        }))
+        })
+    }
+
+    /// What the conditions of these policies look at.
+    pub(crate) fn looks(&self, wanted: impl Fn(Presence) -> bool) -> Looks {
+        let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
+        let conditions = wanted.filter_map(|(rule, _)| rule.condition.as_ref());
+        conditions.fold(Looks::default(), |looks, condition| looks.and(condition.looks))
     }
 
     /// Whether the conditions of these policies hold.
@@ -80,6 +108,11 @@ impl<'s> Case<'s> {
     pub(crate) const fn width(&self) -> usize {
         self.found.len()
     }
+}
+
+fn action<'s>(contents: &'s Contents, question: &Question<'_>) -> Option<&'s Action> {
+    let (tool, action) = (question.tool.name.as_str(), question.action.name.as_str());
+    contents.vocabulary.action(tool, action)
 }
 
 /// A policy that the question is about, and whether its condition holds.

@@ -46,6 +46,11 @@ members! {
 impl Looks {
     /// Everything.
     pub(crate) const ALL: Self = Self(u32::MAX);
+    /// What is made of the parameters.
+    pub(crate) const PARAMETERS: Self = Self::member(Member::Input)
+        .and(Self::member(Member::Parameters))
+        .and(Self::member(Member::Targets))
+        .and(Self::member(Member::TargetStated));
     /// The principal, or an agent that is named.
     pub(crate) const PRINCIPAL: Self = Self(1 << 24);
     /// The action, or one that is named.

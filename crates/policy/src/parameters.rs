@@ -5,6 +5,7 @@
 use crate::diagnostics::Diagnostic;
 use crate::input;
 use crate::json_schema::Record;
+use crate::obligations::Obligations;
 use crate::question::Unanswerable;
 use crate::schema;
 use canon::Digest;
@@ -78,7 +79,18 @@ impl Rules {
             rules: self,
             object,
             input,
+            are_known: true,
         })
+    }
+
+    /// Parameters that nobody knows any more: they were valid.
+    pub(crate) fn unknown(&self) -> Parameters<'_> {
+        Parameters {
+            rules: self,
+            object: Map::new(),
+            input: ast::Value::empty_record(None),
+            are_known: false,
+        }
     }
 }
 
@@ -123,6 +135,7 @@ pub(crate) struct Parameters<'r> {
     rules: &'r Rules,
     object: Map<String, Value>,
     input: ast::Value,
+    are_known: bool,
 }
 
 impl Parameters<'_> {
@@ -152,6 +165,11 @@ impl Parameters<'_> {
             .targets
             .iter()
             .any(|name| self.object.get(*name).is_some_and(Value::is_string))
+    }
+
+    /// Whether one of these obligations can have anything to do.
+    pub(crate) fn may_concern(&self, obligations: &Obligations) -> bool {
+        !self.are_known || obligations.about(self).next().is_some()
     }
 
     /// The names of all parameters.

@@ -37,6 +37,23 @@ impl PolicySet {
         Ok(case.ruling(&evaluated, world))
     }
 
+    /// The answer of the policies where nobody knows the parameters, only that they fit the action's schema; `None` if it
+    /// could depend on them. What only names parameters, such as what is to be redacted, is left out of it.
+    pub fn rule_without_parameters(&self, question: &Question<'_>) -> Result<Option<Ruling>, Unanswerable> {
+        let world = World::InForce(&question.agent.id);
+        let Some(case) = Case::open_blind(&self.contents, question)? else {
+            return Ok(Some(unknown_action()));
+        };
+        let counts = |presence| self.contents.counts(presence, world);
+        if case.looks(counts).at(Looks::PARAMETERS) {
+            return Ok(None);
+        }
+        let evaluated = case.evaluate(counts);
+        // Advice that fails denies, but only where the ask has something that it is about.
+        let may_deny = |one: &Evaluated<'_>| one.statement.notes.role == Role::Advice && one.outcome.is_err();
+        Ok((!evaluated.iter().any(may_deny)).then(|| case.ruling(&evaluated, world)))
+    }
+
     /// The answer of the policies, and beside it that of the policies on trial. Where nothing is on trial it costs what
     /// [`Self::rule`] does.
     pub fn rule_beside(&self, question: &Question<'_>) -> Result<Rulings, Unanswerable> {

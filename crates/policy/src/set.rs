@@ -31,6 +31,7 @@ pub(crate) struct Contents {
     /// What is tried beside what is enforced.
     pub(crate) trials: Vec<Trial>,
     digest: Digest,
+    text: Arc<str>,
     warnings: Vec<Diagnostic>,
     /// Kept as long as this set is, so that the compiler still knows them when one of them changes.
     pub(crate) policies: Vec<Arc<CompiledPolicy>>,
@@ -107,8 +108,10 @@ impl PolicySet {
             }
         }
         let warnings = policies.iter().flat_map(|policy| &policy.warnings);
+        let text = text(&vocabulary, &rules, &trials);
         let contents = Contents {
-            digest: digest(&vocabulary, &rules, &trials),
+            digest: Digest::of(text.as_bytes()),
+            text: text.into(),
             numbers: numbers(&vocabulary, &index),
             warnings: vocabulary.warnings.iter().chain(warnings).cloned().collect(),
             vocabulary,
@@ -127,6 +130,11 @@ impl PolicySet {
     /// the ids of the agents that the `canary` is for.
     pub fn digest(&self) -> Digest {
         self.contents.digest
+    }
+
+    /// The text that the digest is of.
+    pub fn text(&self) -> &Arc<str> {
+        &self.contents.text
     }
 
     /// What is not wrong with the policies but odd, such as one that has nothing to do yet.
@@ -221,7 +229,7 @@ fn numbers(vocabulary: &Vocabulary, index: &Index) -> Vec<[Box<[u32]>; 2]> {
     numbers.into_iter().map(|(_, numbers)| numbers).collect()
 }
 
-fn digest(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> Digest {
+fn text(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> String {
     let base = vocabulary.base.policies.iter();
     let base = base.map(|parsed| (&*parsed.statement, None));
     let tenant = rules
@@ -238,8 +246,8 @@ fn digest(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> Di
         .chain(tenant)
         .map(|(statement, canary)| ((&statement.id, canary.is_some()), entry(statement, canary)))
         .collect();
-    let text = serde_json::to_vec(&sorted.values().collect::<Vec<_>>());
-    Digest::of(&text.expect("strings have no fallible serializers"))
+    let text = serde_json::to_string(&sorted.values().collect::<Vec<_>>());
+    text.expect("strings have no fallible serializers")
 }
 
 /// An array of strings and of objects of strings with a single word for a key has nothing that RFC 8785 would write

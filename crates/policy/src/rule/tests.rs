@@ -247,6 +247,66 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn what_is_ruled_without_the_parameters_is_ruled_whatever_they_are(
+        mine in prop::collection::vec(policies(), 0..6),
+        world in worlds(),
+    ) {
+        let mine = numbered(&mine);
+        let set = set(&world, "", &[("mine", &mine, Mode::Enforced)]);
+        let Some(blind) = world.with_question(|question| set.rule_without_parameters(question)).unwrap() else {
+            let looks = ["context.parameters", "context == context", "@decision(\"advise\")"];
+            prop_assert!(looks.iter().any(|part| mine.contains(part)), "{}", mine);
+            return Ok(());
+        };
+        for parameters in [json!({}), json!({"base": "main"}), json!({"other": [1, {"base": 2}]})] {
+            let ruling = World { parameters, ..world.clone() }.ask(&set).unwrap();
+            prop_assert_eq!(ruling.reason, blind.reason, "{}", mine);
+            prop_assert_eq!(&ruling.approval, &blind.approval);
+        }
+    }
+}
+
+#[test]
+fn a_policy_that_looks_at_parameters_is_not_ruled_on_without_them() {
+    let world = World {
+        schema: Some(json!({"properties": {"title": {"type": "string"}, "base": {"type": "string"}}})),
+        parameters: json!({"title": "x"}),
+        ..World::default()
+    };
+    let blind = |head: &str, condition: &str| {
+        let text = format!("@id(\"it\") {head} (principal, action, resource) when {{ {condition} }};");
+        let set = set(&world, "", &[("mine", &text, Mode::Enforced)]);
+        let ruling = world.with_question(|question| set.rule_without_parameters(question));
+        ruling.unwrap().map(|ruling| ruling.reason)
+    };
+    for condition in [
+        "context.input has title",
+        "context.parameters.isEmpty()",
+        "context.targets.isEmpty()",
+        "!context.target_stated",
+    ] {
+        assert_eq!(blind("forbid", condition), None, "{condition}");
+    }
+    assert_eq!(
+        blind("permit", "context.sensitive"),
+        Some(ReasonCode::NoPolicyPermits)
+    );
+    let advice = "@decision(\"advise\") @obligation(\"redact:parameters.base\") permit";
+    assert_eq!(
+        blind(advice, "!context.sensitive"),
+        Some(ReasonCode::NoPolicyPermits)
+    );
+    // It denies an ask that has a `base`, and who knows whether this one had.
+    assert_eq!(
+        blind(advice, "9223372036854775807 + context.trust.rank > 0"),
+        None
+    );
+}
+
 #[test]
 fn the_base_set_is_cut_down_to_what_an_action_can_meet() {
     let world = World::default();
