@@ -104,7 +104,7 @@ impl Work {
             Failure::HeadMoved(tenant) => Err(CommitError::HeadMoved { tenant }),
             Failure::AlreadyRecorded => Err(CommitError::AlreadyRecorded),
             Failure::BeforeCommit(error) => Err(CommitError::NotWritten(error)),
-            Failure::AtCommit(error) => match landed::look(lent.home(), mark).await {
+            Failure::AtCommit(error) => match landed::look(lent.home(), mark, None).await {
                 Some(true) => Ok(()),
                 Some(false) => Err(CommitError::NotWritten(error)),
                 None => Err(CommitError::Unknown(error)),
@@ -193,10 +193,16 @@ async fn commit(lent: &mut Lent) -> Result<(), Failure> {
 /// An error of a statement before COMMIT.
 impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {
-        let key = error.as_database_error().and_then(DatabaseError::constraint);
-        match key {
-            Some("requests_pkey" | "outcomes_pkey") => Self::AlreadyRecorded,
-            _ => Self::BeforeCommit(error.into()),
+        if is_recorded(&error) {
+            Self::AlreadyRecorded
+        } else {
+            Self::BeforeCommit(error.into())
         }
     }
+}
+
+/// Whether the server refuses a batch because a request or an outcome in it was recorded before.
+pub(crate) fn is_recorded(error: &sqlx::Error) -> bool {
+    let key = error.as_database_error().and_then(DatabaseError::constraint);
+    matches!(key, Some("requests_pkey" | "outcomes_pkey"))
 }

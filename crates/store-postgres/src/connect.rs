@@ -92,6 +92,9 @@ fn writer(base: &PgConnectOptions) -> PgConnectOptions {
         // INVARIANT: an `Ok` from COMMIT means that the write-ahead log is on the disk, and on the standby's where the server
         // has a synchronous one.
         ("synchronous_commit", "on"),
+        // For statements that are a transaction of their own.
+        ("default_transaction_isolation", "read committed"),
+        ("default_transaction_read_only", "off"),
         ("statement_timeout", WRITE_TIME_MAX),
         ("lock_timeout", LOCK_WAIT_MAX),
         ("idle_in_transaction_session_timeout", IDLE_IN_TURN_MAX),

@@ -39,6 +39,30 @@ pub(crate) enum NotLent {
     Connect(#[source] sqlx::Error),
 }
 
+/// A session of the server, so that another one can have it ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Session {
+    /// The process that serves it.
+    pub(crate) process: i32,
+    /// When it began, in microseconds: numbers of processes are given again.
+    pub(crate) since: i64,
+}
+
+/// A connection, and which session it is if anybody has asked.
+struct Kept {
+    connection: PgConnection,
+    session: Option<Session>,
+}
+
+impl From<PgConnection> for Kept {
+    fn from(connection: PgConnection) -> Self {
+        Self {
+            connection,
+            session: None,
+        }
+    }
+}
+
 /// So many connections at most, made when they are needed and kept.
 pub(crate) struct Connections {
     options: PgConnectOptions,
@@ -48,7 +72,7 @@ pub(crate) struct Connections {
     time_max: Duration,
     /// Last in, first out: what was used last is the likeliest to be alive, and has its plans made. Locked for a push or a pop
     /// only. None when closed.
-    idle: Mutex<Option<Vec<PgConnection>>>,
+    idle: Mutex<Option<Vec<Kept>>>,
 }
 
 impl Connections {
@@ -70,12 +94,12 @@ impl Connections {
             .map_err(|_| NotLent::Closed)?;
         let idle = self.with_idle(Vec::pop).ok_or(NotLent::Closed)?;
         let is_new = idle.is_none();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => self.connect().await?,
+        let kept = match idle {
+            Some(kept) => kept,
+            None => self.connect().await?.into(),
         };
         Ok(Lent {
-            connection: Some(connection),
+            kept: Some(kept),
             is_new,
             state: State::Clean,
             home: Arc::clone(self),
@@ -117,9 +141,9 @@ impl Connections {
         let _all = timeout(CONNECTION_WAIT_MAX, self.permits.acquire_many(all)).await;
         self.permits.close();
         let idle = self.lock().take();
-        for connection in idle.into_iter().flatten() {
+        for kept in idle.into_iter().flatten() {
             // Whether the server heard the good-bye does not matter.
-            drop(timeout(ROLLBACK_TIME_MAX, connection.close()).await);
+            drop(timeout(ROLLBACK_TIME_MAX, kept.connection.close()).await);
         }
     }
 
@@ -128,11 +152,11 @@ impl Connections {
         drop(self.with_idle(std::mem::take));
     }
 
-    fn with_idle<T>(&self, look: impl FnOnce(&mut Vec<PgConnection>) -> T) -> Option<T> {
+    fn with_idle<T>(&self, look: impl FnOnce(&mut Vec<Kept>) -> T) -> Option<T> {
         self.lock().as_mut().map(look)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<PgConnection>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<Kept>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -151,7 +175,7 @@ enum State {
 /// A connection, until it is dropped. Whoever drops it in the middle of something leaves neither transaction nor lock behind.
 pub(crate) struct Lent {
     /// None only while it is being dropped or replaced.
-    connection: Option<PgConnection>,
+    kept: Option<Kept>,
     /// Whether it was made for this.
     is_new: bool,
     state: State,
@@ -164,7 +188,33 @@ impl Lent {
     /// The connection, to run a statement on. Until [`settle`](Self::settle) says how it ended, it counts as broken off.
     pub(crate) fn start(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
         self.state = State::Busy;
-        self.connection.as_mut().ok_or(sqlx::Error::PoolClosed)
+        let kept = self.kept.as_mut().ok_or(sqlx::Error::PoolClosed)?;
+        Ok(&mut kept.connection)
+    }
+
+    /// Finds out which session it is; a connection is asked once.
+    pub(crate) async fn identify(&mut self) -> Result<(), sqlx::Error> {
+        if self.session().is_some() {
+            return Ok(());
+        }
+        let asked = sqlx::query_as!(
+            Session,
+            r#"SELECT
+                   pid AS "process!",
+                   (extract(epoch FROM backend_start) * 1000000)::bigint AS "since!"
+               FROM pg_stat_activity
+               WHERE pid = pg_backend_pid()"#,
+        );
+        let session = in_time(self.time_max(), asked.fetch_one(self.start()?)).await;
+        let session = self.settle_clean(session)?;
+        if let Some(kept) = &mut self.kept {
+            kept.session = Some(session);
+        }
+        Ok(())
+    }
+
+    fn session(&self) -> Option<Session> {
+        self.kept.as_ref()?.session
     }
 
     /// Notes how a statement ended that was to leave a transaction open.
@@ -196,8 +246,8 @@ impl Lent {
             return Ok(false);
         }
         self.home.forget_idle();
-        self.connection = None;
-        self.connection = Some(self.home.connect().await?);
+        self.kept = None;
+        self.kept = Some(self.home.connect().await?.into());
         self.is_new = true;
         self.state = State::Clean;
         Ok(true)
@@ -206,16 +256,20 @@ impl Lent {
     /// Undoes what was done, and returns when the locks are given back or the connection is closed.
     pub(crate) async fn roll_back(&mut self) {
         if self.state == State::InTransaction {
-            let connection = self.connection.as_mut();
-            self.state = if let Some(connection) = connection {
-                roll_back(connection).await
+            self.state = if let Some(kept) = &mut self.kept {
+                roll_back(&mut kept.connection).await
             } else {
                 State::Busy
             };
         }
         if self.state == State::Busy {
-            self.connection = None;
+            self.kept = None;
         }
+    }
+
+    /// Closes it, because nobody knows what became of the last statement. Returns which session it was, if it is known.
+    pub(crate) fn hang_up(&mut self) -> Option<Session> {
+        self.kept.take()?.session
     }
 
     /// How long a statement on it is waited for.
@@ -231,20 +285,20 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Some(mut connection) = self.connection.take() else {
+        let Some(mut kept) = self.kept.take() else {
             return;
         };
         match self.state {
-            State::Clean => keep(&self.home, connection),
+            State::Clean => keep(&self.home, kept),
             // Closing it ends the transaction too: the server notices at the latest when the statement ends.
-            State::Busy => drop(connection),
+            State::Busy => drop(kept),
             State::InTransaction => {
                 // Without a runtime, as when a program ends, the connection is closed, which undoes as well.
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                     let (home, permit) = (Arc::clone(&self.home), self.permit.take());
                     runtime.spawn(async move {
-                        if roll_back(&mut connection).await == State::Clean {
-                            keep(&home, connection);
+                        if roll_back(&mut kept.connection).await == State::Clean {
+                            keep(&home, kept);
                         }
                         drop(permit);
                     });
@@ -254,8 +308,8 @@ impl Drop for Lent {
     }
 }
 
-fn keep(home: &Connections, connection: PgConnection) {
-    home.with_idle(|idle| idle.push(connection));
+fn keep(home: &Connections, kept: Kept) {
+    home.with_idle(|idle| idle.push(kept));
 }
 
 async fn roll_back(connection: &mut PgConnection) -> State {

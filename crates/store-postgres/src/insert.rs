@@ -1,4 +1,5 @@
-//! The statement that a batch is: it moves the heads and inserts every row of every table.
+//! The statement that a batch is: it moves the heads and, if all of them were where the batch says, inserts every row of
+//! every table.
 //!
 //! Columns travel as arrays, so the text is the same whatever the size of the batch: it is parsed and planned once a
 //! connection, and a batch is one round trip. Everything is encoded here, before the task that nobody can cancel begins, so
@@ -72,6 +73,10 @@ fn seqs<R>(rows: &[R], place: impl Fn(&R) -> (TenantId, u64)) -> Result<Vec<i64>
 }
 
 /// The statement of a batch.
+///
+/// INVARIANT: no row is inserted unless every head was moved. In a transaction that will roll back otherwise this changes
+/// nothing; as a transaction of its own the statement needs it. It also makes sure that the heads are locked before any row is
+/// inserted, so that two of these never wait for each other.
 pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
     let steps = Steps::of(batch)?;
     let entries = &batch.entries[..];
@@ -98,6 +103,7 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
                INSERT INTO audit_events (tenant_id, seq, kind, at, prev, hash, body)
                SELECT *
                FROM unnest($8::uuid[], $9::bigint[], $10::text[], $11::bigint[], $12::bytea[], $13::bytea[], $14::text[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_decisions AS (
                INSERT INTO decisions (tenant_id, seq, id, agent, tool, action, reason, run_id, ask)
@@ -106,11 +112,13 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
                    $15::uuid[], $16::bigint[], $17::uuid[], $18::uuid[], $19::text[], $20::text[], $21::text[], $22::text[],
                    $23::bytea[]
                )
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_receipts AS (
                INSERT INTO receipts (tenant_id, seq, bytes)
                SELECT *
                FROM unnest($15::uuid[], $16::bigint[], $24::bytea[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_requests AS (
                INSERT INTO requests (tenant_id, seq, agent, request_id)
@@ -118,11 +126,13 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
                FROM unnest($15::uuid[], $16::bigint[], $18::uuid[], $25::text[])
                    AS request (tenant_id, seq, agent, request_id)
                WHERE request.request_id IS NOT NULL
+                 AND (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_outcomes AS (
                INSERT INTO outcomes (tenant_id, decision, seq)
                SELECT *
                FROM unnest($26::uuid[], $27::uuid[], $28::bigint[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            )
            SELECT tenant_id
            FROM moved"#,

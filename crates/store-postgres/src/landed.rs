@@ -1,12 +1,15 @@
 //! Finding out whether a batch is there after its COMMIT was sent and the answer was lost.
 //!
 //! The transaction may still be running: the server can be slower to commit than a new connection is to ask. So the
-//! question is asked under the lock that the lost transaction holds until its end.
+//! question is asked under the lock that the lost transaction holds until its end. A batch that was appended has no lock
+//! until it arrives, and it may be on its way for longer than anybody wants to wait: the session that it was sent in is ended,
+//! under the lock, before it is said not to be there.
 
-use crate::connections::{Connections, NotLent};
+use crate::connections::{Connections, NotLent, Session};
 use crate::decode::uuid;
 use canon::Digest;
 use model::TenantId;
+use sqlx::PgConnection;
 use std::time::Duration;
 use store::Batch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -14,6 +17,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// How long the answer is looked for: a little longer than the server lets a transaction idle whose client is gone, so that
 /// a COMMIT that never arrived is known to be none.
 const LOOK_TIME_MAX: Duration = Duration::from_millis(2_500);
+/// How long a session may take to end.
+const END_TIME_MAX: Duration = Duration::from_secs(1);
 /// How long to wait before the server is tried again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,14 +49,21 @@ enum NoAnswer {
     NotLent(#[from] NotLent),
     #[error(transparent)]
     Statement(#[from] sqlx::Error),
+    #[error("the session that it was sent in does not end")]
+    SessionGoesOn,
 }
 
-/// Whether the batch is there; none if the server does not say in time.
-pub(crate) async fn look(connections: &Connections, mark: Option<Mark>) -> Option<bool> {
+/// Whether the batch is there, and if it is not, that it never will be; none if the server does not say in time. `sender` is
+/// the session that it was sent in if it was appended; one that was sent in a turn had the lock already.
+pub(crate) async fn look(
+    connections: &Connections,
+    mark: Option<Mark>,
+    sender: Option<Session>,
+) -> Option<bool> {
     let mark = mark?;
     let end = Instant::now() + LOOK_TIME_MAX;
     loop {
-        match timeout_at(end, is_there(connections, mark)).await {
+        match timeout_at(end, is_there(connections, mark, sender)).await {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(error)) => tracing::debug!(%error, "what became of a commit is not known yet: {error}"),
             Err(_) => return None,
@@ -61,7 +73,7 @@ pub(crate) async fn look(connections: &Connections, mark: Option<Mark>) -> Optio
 }
 
 /// Asks on a connection of its own.
-async fn is_there(connections: &Connections, mark: Mark) -> Result<bool, NoAnswer> {
+async fn is_there(connections: &Connections, mark: Mark, sender: Option<Session>) -> Result<bool, NoAnswer> {
     let mut connection = connections.connect().await?;
     sqlx::raw_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
         .execute(&mut connection)
@@ -93,7 +105,31 @@ async fn is_there(connections: &Connections, mark: Mark) -> Result<bool, NoAnswe
     )
     .fetch_one(&mut connection)
     .await?;
+    if let (false, Some(sender)) = (found, sender) {
+        end(&mut connection, sender).await?;
+    }
     // If this fails, closing the connection does the same.
     drop(sqlx::raw_sql("ROLLBACK").execute(&mut connection).await);
     Ok(found)
+}
+
+/// Ends a session and waits until it has.
+async fn end(connection: &mut PgConnection, session: Session) -> Result<(), NoAnswer> {
+    let time_max = i64::try_from(END_TIME_MAX.as_millis()).unwrap_or(i64::MAX);
+    let ended = sqlx::query_scalar!(
+        r#"SELECT pg_terminate_backend(pid, $3) AS "ended!"
+           FROM pg_stat_activity
+           WHERE pid = $1
+             AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2"#,
+        session.process,
+        session.since,
+        time_max,
+    )
+    .fetch_optional(connection)
+    .await?;
+    // One that is not there any more has ended by itself.
+    match ended {
+        None | Some(true) => Ok(()),
+        Some(false) => Err(NoAnswer::SessionGoesOn),
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! - `address`, `open`, `connect`: from a URL to connections that are set up right;
 //! - `connections`: how they are lent and come back;
-//! - `turn`, `commit`, `insert`, `changes`, `landed`: a commit, from the lock to what became of it;
+//! - `turn`, `commit`, `append`, `insert`, `changes`, `landed`: a commit, from the lock to what became of it;
 //! - `listener`: what other gateways have changed;
 //! - `directories`, `records`, `search`, `buckets`: the other promises of [`store`], a file each;
 //! - `decode`: what stands in the columns.
@@ -12,6 +12,7 @@
 //! commits is told what happened and decides what to do about it.
 
 mod address;
+mod append;
 mod buckets;
 mod changes;
 mod commit;

@@ -4,6 +4,7 @@
 //! and run first.
 
 mod addresses;
+mod appends;
 mod conformance;
 mod faults;
 mod gateways;

@@ -4,6 +4,7 @@
 //! other; there is nobody who hands out turns but the server. A turn that is dropped is rolled back, and one whose process
 //! is gone is rolled back by the server.
 
+use crate::append::{Append, Appended};
 use crate::commit::Work;
 use crate::connections::{Lent, in_time};
 use crate::decode::{Row, uuid};
@@ -16,7 +17,7 @@ use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, Row as _};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use store::{Batch, CommitError, FoundRequest, Journal, Place, RequestKey, StoreError, Turn};
+use store::{Batch, CommitError, FoundRequest, Journal, Place, RequestKey, StoreError, Turn, commit_in_turn};
 
 /// Begins a transaction in which every statement sees what was committed before it, and that may write: whatever the
 /// database has as its default.
@@ -41,6 +42,17 @@ impl Journal for PostgresStore {
             places,
             store: self.id,
         }))
+    }
+
+    async fn append(&self, batch: &Batch) -> Result<(), CommitError> {
+        if let Some(append) = Append::of(batch)? {
+            match append.write(self).await {
+                Appended::Written => return Ok(()),
+                Appended::Failed(error) => return Err(error),
+                Appended::OnDeadConnection => {}
+            }
+        }
+        commit_in_turn(self, batch).await
     }
 }
 

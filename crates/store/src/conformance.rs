@@ -5,6 +5,7 @@
 //! function returns if the promise is kept and panics if not.
 #![expect(clippy::unwrap_used, reason = "these are tests: a panic is a broken promise")]
 
+pub mod appends;
 pub mod buckets;
 pub mod commits;
 pub mod directories;
@@ -28,13 +29,7 @@ pub trait Fixture: Send + Sync {
     async fn reopen(&self) -> Arc<dyn Store>;
 }
 
-/// Takes the turn for the tenants of a batch and commits it, wherever they stand.
-pub async fn try_commit(store: &(impl Store + ?Sized), batch: &Batch) -> Result<(), CommitError> {
-    let tenants: Vec<_> = batch.advances.iter().map(|advance| advance.tenant).collect();
-    let turn = store.begin(&tenants).await;
-    let turn = turn.map_err(|error| CommitError::NotWritten(Box::new(error)))?;
-    turn.commit(batch).await
-}
+pub use crate::commit_in_turn as try_commit;
 
 /// Commits what must go through.
 pub async fn commit(store: &dyn Store, batch: &Batch) {
@@ -87,6 +82,11 @@ macro_rules! conformance_tests {
             commits::a_thousand_decisions_fit_in_one_batch,
             commits::what_was_committed_is_there_after_reopening,
             commits::a_commit_whose_caller_goes_away_is_there_whole_or_not_at_all,
+            appends::what_is_appended_is_written_like_what_is_committed,
+            appends::an_append_from_another_head_writes_nothing,
+            appends::of_many_appends_from_one_head_only_one_lands,
+            appends::a_request_that_was_recorded_is_not_appended_again,
+            appends::an_append_whose_caller_goes_away_is_there_whole_or_not_at_all,
             directories::nouns_of_every_kind_are_loaded_as_they_were_put,
             directories::a_noun_is_replaced_and_taken_away,
             directories::an_agents_name_is_unique_within_its_tenant,

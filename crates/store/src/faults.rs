@@ -117,6 +117,38 @@ impl<S: Store + ?Sized> Journal for FaultyStore<S> {
             reads_fail: Arc::clone(&self.reads_fail),
         }))
     }
+
+    async fn append(&self, batch: &Batch) -> Result<(), CommitError> {
+        spoil(&self.plan, batch, self.inner.append(batch)).await
+    }
+}
+
+/// Writes a batch, if that is what is to become of it.
+async fn spoil(
+    plan: &Mutex<VecDeque<Fault>>,
+    batch: &Batch,
+    write: impl Future<Output = Result<(), CommitError>> + Send,
+) -> Result<(), CommitError> {
+    let fault = lock(plan).pop_front().unwrap_or(Fault::Pass);
+    match fault {
+        Fault::Pass => write.await,
+        Fault::Delay(time) => {
+            tokio::time::sleep(time).await;
+            write.await
+        }
+        Fault::Lose => Err(CommitError::NotWritten(Box::new(Planned))),
+        Fault::LoseUnknown => Err(CommitError::Unknown(Box::new(Planned))),
+        Fault::KeepButReportUnknown => {
+            write.await?;
+            Err(CommitError::Unknown(Box::new(Planned)))
+        }
+        Fault::HeadMoved => Err(batch.advances.first().map_or_else(
+            || CommitError::NotWritten(Box::new(Planned)),
+            |advance| CommitError::HeadMoved {
+                tenant: advance.tenant,
+            },
+        )),
+    }
 }
 
 /// A turn whose commit ends as planned.
@@ -146,26 +178,7 @@ impl Turn for FaultyTurn {
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
-        let fault = lock(&self.plan).pop_front().unwrap_or(Fault::Pass);
-        match fault {
-            Fault::Pass => self.inner.commit(batch).await,
-            Fault::Delay(time) => {
-                tokio::time::sleep(time).await;
-                self.inner.commit(batch).await
-            }
-            Fault::Lose => Err(CommitError::NotWritten(Box::new(Planned))),
-            Fault::LoseUnknown => Err(CommitError::Unknown(Box::new(Planned))),
-            Fault::KeepButReportUnknown => {
-                self.inner.commit(batch).await?;
-                Err(CommitError::Unknown(Box::new(Planned)))
-            }
-            Fault::HeadMoved => Err(batch.advances.first().map_or_else(
-                || CommitError::NotWritten(Box::new(Planned)),
-                |advance| CommitError::HeadMoved {
-                    tenant: advance.tenant,
-                },
-            )),
-        }
+        spoil(&self.plan, batch, self.inner.commit(batch)).await
     }
 }
 

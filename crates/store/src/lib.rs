@@ -79,15 +79,32 @@ pub trait Directories: Send + Sync {
     async fn changed(&self) -> Result<(), StoreError>;
 }
 
-/// The one way to write: take the turn, see where things stand, commit.
+/// The one way to write: take the turn, see where things stand, commit; or append, where one knows already.
 ///
 /// Consistency: between [`begin`](Self::begin) and the end of the turn nobody else moves the heads of its tenants, in this
-/// program or another. Concurrency: a call waits for the turns before it, in bounded time. Errors: [`StoreError`];
-/// nothing was written.
+/// program or another. Concurrency: a call waits for the turns before it, in bounded time. Errors of `begin`:
+/// [`StoreError`]; nothing was written.
 #[async_trait]
 pub trait Journal: Send + Sync {
     /// Takes the turn to write to these tenants.
     async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError>;
+
+    /// Writes a batch that was made without a turn, from where its tenants are thought to stand. It is written only if that
+    /// is where they do; otherwise [`CommitError::HeadMoved`], and the batch has to be made again in a turn. Everything else
+    /// is promised as by [`Turn::commit`].
+    ///
+    /// It saves round trips where the database is another program, and nothing where it is not.
+    async fn append(&self, batch: &Batch) -> Result<(), CommitError> {
+        commit_in_turn(self, batch).await
+    }
+}
+
+/// Takes the turn for the tenants of a batch and commits it in that.
+pub async fn commit_in_turn(journal: &(impl Journal + ?Sized), batch: &Batch) -> Result<(), CommitError> {
+    let tenants: Vec<_> = batch.advances.iter().map(|advance| advance.tenant).collect();
+    let turn = journal.begin(&tenants).await;
+    let turn = turn.map_err(|error| CommitError::NotWritten(Box::new(error)))?;
+    turn.commit(batch).await
 }
 
 /// The turn to write. Dropping it gives the turn back, and nothing was written.

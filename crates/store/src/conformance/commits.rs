@@ -116,7 +116,7 @@ pub async fn a_commit_from_another_head_writes_nothing(fixture: &dyn Fixture) {
 }
 
 /// One moved tenant keeps the whole batch out.
-async fn assert_heads(store: &dyn Store, chains: &[&Chain]) {
+pub(super) async fn assert_heads(store: &dyn Store, chains: &[&Chain]) {
     let found = load(store)
         .await
         .into_iter()
@@ -253,7 +253,7 @@ pub async fn batches_of_every_size_are_written_whole(fixture: &dyn Fixture) {
 }
 
 /// Compares what a batch said with what can be read back.
-async fn assert_written(store: &dyn Store, chain: &Chain, batch: &Batch, before: u64) {
+pub(super) async fn assert_written(store: &dyn Store, chain: &Chain, batch: &Batch, before: u64) {
     let entries = store.entries(chain.tenant, before + 1, 1_000).await.unwrap();
     assert_eq!(entries.len(), batch.entries.len());
     for (found, row) in entries.iter().zip(&batch.entries) {
@@ -369,14 +369,14 @@ pub async fn a_commit_whose_caller_goes_away_is_there_whole_or_not_at_all(fixtur
 }
 
 /// Waits by looking at the clock, because timers count in milliseconds and a commit is over by then.
-async fn wait(time: Duration) {
+pub(super) async fn wait(time: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < time {
         tokio::task::yield_now().await;
     }
 }
 
-async fn assert_last_is(store: &dyn Store, chain: &Chain) {
+pub(super) async fn assert_last_is(store: &dyn Store, chain: &Chain) {
     let last = store.entries(chain.tenant, chain.head.seq, 10).await.unwrap();
     assert_eq!(last.len(), 1);
     assert_eq!(last[0].hash, chain.head.hash);

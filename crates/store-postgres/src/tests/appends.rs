@@ -1,0 +1,132 @@
+//! Batches that are written without a turn: one chain whoever writes, and the truth about those whose answer is lost.
+
+use super::{database, head, open, write_three};
+use crate::PostgresStore;
+use crate::testing::{Cut, Network};
+use std::sync::Arc;
+use std::time::Duration;
+use store::conformance::sample::{Ask, Chain};
+use store::{Batch, CommitError, Journal, Records};
+
+/// A store that has appended before, through a network.
+async fn append_once(network: &Network, url: &str) -> (PostgresStore, Chain) {
+    let store = PostgresStore::open(&network.url(url)).await.unwrap();
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    store.append(&chain.decisions(1)).await.unwrap();
+    (store, chain)
+}
+
+#[tokio::test]
+async fn an_append_whose_answer_is_lost_is_written_once_whatever_became_of_it() {
+    for cut in [
+        Cut::AfterCommit,
+        Cut::BeforeCommit,
+        Cut::LateCommit(Duration::from_millis(700)),
+        Cut::Silence,
+    ] {
+        let database = database().await;
+        let network = Network::before(&database.url()).await;
+        let (store, mut chain) = append_once(&network, &database.url()).await;
+        network.plan_appends([cut]);
+        let outcome = store.append(&chain.decisions(2)).await;
+        assert!(outcome.is_ok(), "{cut:?}: {outcome:?}");
+        // What arrives late finds nobody who listens.
+        tokio::time::sleep(Duration::from_millis(1_000)).await;
+        let witness = open(&database).await;
+        assert_eq!(head(&witness, &chain).await, chain.head, "{cut:?}");
+        assert_eq!(
+            witness.entries(chain.tenant, 0, 10).await.unwrap().len(),
+            6,
+            "{cut:?}"
+        );
+        store.append(&chain.decisions(1)).await.unwrap();
+        assert_eq!(head(&witness, &chain).await, chain.head, "{cut:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_append_of_which_nobody_can_be_asked_is_not_known() {
+    let database = database().await;
+    let network = Network::before(&database.url()).await;
+    let (store, chain) = append_once(&network, &database.url()).await;
+    let mut next = chain.clone();
+    network.plan_appends([Cut::AfterCommit]);
+    network.close(true);
+    let error = store.append(&next.decisions(2)).await.unwrap_err();
+    assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
+    assert_eq!(head(&open(&database).await, &chain).await, next.head);
+    network.close(false);
+    store.append(&next.decisions(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_append_on_a_connection_that_the_server_has_closed_is_written() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    let mut stranger = database.stranger().await;
+    write_three(&store, &mut chain).await;
+    for _ in 0..3 {
+        store.append(&chain.decisions(1)).await.unwrap();
+        sqlx::query(
+            "SELECT pg_terminate_backend(pid)
+             FROM pg_stat_activity
+             WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    }
+    store.append(&chain.decisions(1)).await.unwrap();
+    assert_eq!(head(&store, &chain).await, chain.head);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gateways_that_append_and_take_turns_write_one_chain_without_a_fork() {
+    const ROUNDS: usize = 60;
+    let database = database().await;
+    let mut chain = Chain::new(1);
+    write_three(&open(&database).await, &mut chain).await;
+    let mut writers = Vec::new();
+    for number in 0..3 {
+        let store = Arc::new(open(&database).await);
+        writers.push(tokio::spawn(async move {
+            let mut written = 0;
+            for round in 0..ROUNDS {
+                let mut chain = Chain::new(1);
+                chain.head = store.head(chain.tenant).await.unwrap();
+                let mut batch = Batch::default();
+                for part in 0..5 {
+                    chain.decision(&mut batch, &Ask::named(&format!("{number}-{round}-{part}")));
+                }
+                let outcome = match (round + number) % 4 {
+                    0 => store::commit_in_turn(&*store, &batch).await,
+                    _ => store.append(&batch).await,
+                };
+                match outcome {
+                    Ok(()) => written += 5,
+                    Err(CommitError::HeadMoved { .. }) => {}
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+            written
+        }));
+    }
+    let mut written = 3;
+    for writer in writers {
+        written += writer.await.unwrap();
+    }
+    let entries = open(&database)
+        .await
+        .entries(chain.tenant, 0, 1_000)
+        .await
+        .unwrap();
+    assert_eq!(entries.len(), written);
+    assert!(
+        written >= 3 + 5 * ROUNDS,
+        "{written}: somebody has to be first each time"
+    );
+    assert!(entries.iter().zip(1..).all(|(entry, seq)| entry.seq == seq));
+    assert!(entries.windows(2).all(|pair| pair[0].hash == pair[1].prev));
+}

@@ -1,0 +1,168 @@
+//! What an append promises: what a commit does, and that it is refused when it was made from the wrong place.
+
+use super::commits::{assert_heads, assert_last_is, assert_written, wait};
+use super::sample::{Ask, Chain};
+use super::{Fixture, commit, load};
+use crate::{Batch, CommitError, Store};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Batches of one tenant and of several, of known tenants and of new ones, with and without changes of a directory.
+pub async fn what_is_appended_is_written_like_what_is_committed(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    store.append(&one.decisions(3)).await.unwrap();
+    for size in [1, 2, 3, 63, 64, 65, 300] {
+        let before = one.head.seq;
+        let mut batch = Batch::default();
+        for place in 0..size {
+            let request_id = (place % 2 == 0).then(|| format!("{size}-{place}"));
+            one.decision(
+                &mut batch,
+                &Ask {
+                    request_id,
+                    ..Ask::default()
+                },
+            );
+        }
+        store.append(&batch).await.unwrap();
+        assert_written(&*store, &one, &batch, before).await;
+    }
+    let mut batch = one.decisions(1);
+    two.put_agent(&mut batch, 1, "builder");
+    store.append(&batch).await.unwrap();
+    let mut batch = Batch::default();
+    two.put_agent(&mut batch, 2, "tester");
+    store.append(&batch).await.unwrap();
+    assert_eq!(load(&*store).await[1].nouns.len(), 2);
+    assert_heads(&*fixture.reopen().await, &[&one, &two]).await;
+}
+
+/// Behind the head, before it, and beside it.
+pub async fn an_append_from_another_head_writes_nothing(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut behind = chain.clone();
+    commit(&*store, &chain.decisions(2)).await;
+    let mut beside = behind.clone();
+    behind.decisions(1);
+    for number in 0..2 {
+        beside.decision(
+            &mut Batch::default(),
+            &Ask {
+                text: format!("other {number}"),
+                ..Ask::default()
+            },
+        );
+    }
+    let mut ahead = chain.clone();
+    ahead.decisions(1);
+    for (which, chain) in [("behind", behind), ("beside", beside), ("ahead", ahead)] {
+        let error = store.append(&chain.clone().decisions(3)).await.unwrap_err();
+        assert!(
+            matches!(error, CommitError::HeadMoved { tenant } if tenant == chain.tenant),
+            "{which}: {error:?}"
+        );
+    }
+    assert_heads(&*store, &[&chain]).await;
+    assert!(store.entries(chain.tenant, 3, 10).await.unwrap().is_empty());
+    assert!(store.receipts(chain.tenant, 3, 10).await.unwrap().is_empty());
+    store.append(&chain.decisions(1)).await.unwrap();
+    assert_heads(&*store, &[&chain]).await;
+}
+
+/// All from the same place, at the same time.
+pub async fn of_many_appends_from_one_head_only_one_lands(fixture: &dyn Fixture) {
+    const WRITERS: usize = 8;
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    commit(&*store, &chain.decisions(1)).await;
+    for round in 0..20 {
+        let writers = (0..WRITERS).map(|number| {
+            let (store, mut next) = (Arc::clone(&store), chain.clone());
+            tokio::spawn(async move {
+                let mut batch = Batch::default();
+                next.decision(
+                    &mut batch,
+                    &Ask {
+                        text: number.to_string(),
+                        ..Ask::named(&format!("{round}-{number}"))
+                    },
+                );
+                (store.append(&batch).await, next)
+            })
+        });
+        let mut landed = Vec::new();
+        for writer in writers.collect::<Vec<_>>() {
+            match writer.await.unwrap() {
+                (Ok(()), next) => landed.push(next),
+                (Err(CommitError::HeadMoved { .. }), _) => {}
+                (Err(error), _) => panic!("round {round}: {error:?}"),
+            }
+        }
+        assert_eq!(landed.len(), 1, "round {round}");
+        chain = landed.remove(0);
+        assert_heads(&*store, &[&chain]).await;
+        assert_last_is(&*store, &chain).await;
+    }
+}
+
+/// The whole batch is refused, and the next one is not.
+pub async fn a_request_that_was_recorded_is_not_appended_again(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = chain.decisions(1);
+    chain.decision(&mut batch, &Ask::named("call-1"));
+    commit(&*store, &batch).await;
+    let mut again = chain.clone();
+    let mut batch = again.decisions(2);
+    again.decision(&mut batch, &Ask::named("call-1"));
+    let error = store.append(&batch).await.unwrap_err();
+    assert!(matches!(error, CommitError::AlreadyRecorded), "{error:?}");
+    assert_heads(&*store, &[&chain]).await;
+    store.append(&chain.decisions(1)).await.unwrap();
+    assert_heads(&*store, &[&chain]).await;
+}
+
+/// The caller is dropped at any moment; afterwards the batch is there whole or not at all, and the next one goes through.
+pub async fn an_append_whose_caller_goes_away_is_there_whole_or_not_at_all(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut settled = Chain::new(1);
+    commit(&*store, &settled.decisions(1)).await;
+    let mut landed = 0;
+    for round in 0..60u64 {
+        let mut next = settled.clone();
+        let batch = next.decisions(200);
+        let going = {
+            let store: Arc<dyn Store> = Arc::clone(&store);
+            tokio::spawn(async move { store.append(&batch).await.map_err(|error| error.to_string()) })
+        };
+        wait(Duration::from_micros(round * round)).await;
+        going.abort();
+        drop(going.await);
+        // It may still be running, and whoever comes next is before or behind it.
+        let mut other = settled.clone();
+        let mut own = Batch::default();
+        other.decision(
+            &mut own,
+            &Ask {
+                tool: "other",
+                ..Ask::default()
+            },
+        );
+        settled = match store.append(&own).await {
+            Ok(()) => other,
+            Err(CommitError::HeadMoved { .. }) => {
+                landed += 1;
+                next
+            }
+            Err(error) => panic!("round {round}: {error:?}"),
+        };
+        assert_heads(&*store, &[&settled]).await;
+        assert_last_is(&*store, &settled).await;
+    }
+    assert!(
+        landed > 0,
+        "every append was cancelled before it began, so nothing was tried"
+    );
+}
