@@ -23,6 +23,15 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The SHA-256 of all parts, one after the other, without putting them together first.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
     /// A digest computed elsewhere, as a database column holds it.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -120,6 +129,19 @@ mod tests {
         let mut text = String::from("> ");
         digest.write_to(&mut text);
         assert_eq!(text, format!("> {ABC}"));
+    }
+
+    #[test]
+    fn parts_are_hashed_as_one() {
+        let whole = Digest::of(b"abc");
+        for parts in [
+            &[b"abc" as &[u8]] as &[&[u8]],
+            &[b"", b"a", b"bc"],
+            &[b"ab", b"c", b""],
+        ] {
+            assert_eq!(Digest::of_parts(parts), whole);
+        }
+        assert_eq!(Digest::of_parts(&[]), Digest::of(b""));
     }
 
     #[test]
