@@ -1,4 +1,4 @@
-//! The log as mathematics: entry, chain, verification.
+//! The log as mathematics: entry, chain, tree, verification.
 //!
 //! A tenant's ledger is a chain of entries with `seq` 1, 2, 3… Each has a header that names the tenant, the place, the
 //! kind, the time, the hash of the entry before and the digest of the body; its hash is the SHA-256 of that header. The
@@ -6,16 +6,20 @@
 //!
 //! This crate computes and checks; it does not read files, clocks or databases, and does not know what bodies say.
 //!
-//! - [`link`]: the head after one more entry
+//! - [`link`]: the head after one more entry; [`Tip`]: the same for chain and tree together
+//! - [`merkle`]: the tree over the entries, its roots and its proofs
 //! - [`Entry`]: a stored entry, written as and read from one line of an export
 //! - [`Verifier`]: whether entries form a chain, one at a time in constant memory
 
 mod entry;
 mod fault;
 mod line;
+pub mod merkle;
+mod tip;
 mod verifier;
 
 pub use crate::entry::{EntryHeader, Head, link};
 pub use crate::fault::{Broken, Fault, Unverified};
 pub use crate::line::{Entry, Malformed};
+pub use crate::tip::{Appended, NewEntry, Tip};
 pub use crate::verifier::{Anchor, Report, Verifier};
