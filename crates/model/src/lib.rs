@@ -4,6 +4,7 @@
 //! - [`id`], [`name`], [`time`], [`secret`]: the small values that everything else is made of;
 //! - [`trust`], [`verdict`]: the words of a decision;
 //! - [`tenant`], [`agent`], [`key`], [`people`], [`policy`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
+//! - [`keeping`]: what is kept of an ask's parameters;
 //! - [`directory`]: all nouns of one tenant, as one immutable value.
 //!
 //! It does no I/O, reads no clock and takes no randomness of its own ([`time::Clock`] and [`secret::Entropy`] are
@@ -13,6 +14,7 @@ pub mod agent;
 pub mod bucket;
 pub mod directory;
 pub mod id;
+pub mod keeping;
 pub mod key;
 pub mod name;
 pub mod people;
@@ -29,6 +31,7 @@ pub use agent::{Agent, AgentToken, RiskTier, ToolAccess};
 pub use bucket::Bucket;
 pub use directory::{Directory, Noun, NounKind, Write};
 pub use id::{AgentId, ApprovalId, DecisionId, KeyId, TenantId, TokenId};
+pub use keeping::{Keeping, Pointer};
 pub use key::{ApiKey, Role};
 pub use name::{Name, SlashFreeName};
 pub use people::{Attributes, Team, User};

@@ -2,6 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::id::TenantId;
+use crate::keeping::{Keeping, Pointer};
 use crate::name::Name;
 use crate::standing::Standing;
 use crate::time::Timestamp;
@@ -41,6 +42,15 @@ pub struct Settings {
     /// What its policies may do.
     #[serde(default, skip_serializing_if = "PolicySettings::is_default")]
     pub policies: PolicySettings,
+    /// What its ledger keeps of parameters.
+    #[serde(default, skip_serializing_if = "Keeping::is_default")]
+    pub parameters: Keeping,
+    /// What of the parameters is left out, where the rest is kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redact: Vec<Pointer>,
+    /// Whether its agents may ask to be allowed whatever is found, and only be told what it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observe: bool,
 }
 
 /// What a tenant's policies may do.

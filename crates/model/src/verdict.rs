@@ -50,9 +50,33 @@ macro_rules! reason_codes {
     };
 }
 
+impl ReasonCode {
+    /// Whether it is what policies say when they are asked, and not what was found before or after that.
+    pub const fn is_ruling(self) -> bool {
+        match self {
+            Self::PolicyPermits
+            | Self::PolicyRequiresApproval
+            | Self::PolicyForbids
+            | Self::NoPolicyPermits
+            | Self::PolicyError => true,
+            Self::Observed
+            | Self::AgentFrozen
+            | Self::AgentRevoked
+            | Self::TenantFrozen
+            | Self::UnknownTool
+            | Self::ToolNotGranted
+            | Self::ToolQuarantined
+            | Self::ToolDefinitionChanged
+            | Self::InvalidParameters => false,
+        }
+    }
+}
+
 reason_codes! {
     /// A policy permits it.
     PolicyPermits = "policy_permits" => Allow,
+    /// It was only to be observed, and would not have been allowed otherwise.
+    Observed = "observed" => Allow,
     /// A policy wants a person's approval first.
     PolicyRequiresApproval = "policy_requires_approval" => RequireApproval,
     /// The agent is frozen.
@@ -93,11 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_permit_allows() {
+    fn only_a_permit_allows_and_a_tenant_that_observes() {
         let allowing: Vec<_> = ReasonCode::ALL
             .iter()
             .filter(|code| code.verdict() == Verdict::Allow)
             .collect();
-        assert_eq!(allowing, [&ReasonCode::PolicyPermits]);
+        assert_eq!(allowing, [&ReasonCode::PolicyPermits, &ReasonCode::Observed]);
     }
 }

@@ -67,7 +67,7 @@ pub async fn create(
     let tenant = Arc::new(Tenant {
         id: TenantId::new(now, &*gateway.entropy),
         name: body.name,
-        settings: body.settings,
+        settings: checked(body.settings)?,
         standing: Standing::Active,
         bucket: None,
         created_at: now,
@@ -205,7 +205,18 @@ fn read_settings(members: &Map<String, Value>) -> Result<Settings, Refusal> {
     struct Place {
         settings: Settings,
     }
-    Ok(canon::read::<Place>(&json!({"settings": members}).to_string())?.settings)
+    checked(canon::read::<Place>(&json!({"settings": members}).to_string())?.settings)
+}
+
+/// Refuses settings that contradict each other.
+fn checked(settings: Settings) -> Result<Settings, Refusal> {
+    match settings.contradiction() {
+        Some(detail) => Err(Refusal::new(
+            Code::InvalidField,
+            format!("`settings.redact` {detail}"),
+        )),
+        None => Ok(settings),
+    }
 }
 
 #[cfg(test)]
@@ -232,6 +243,25 @@ mod tests {
         let replaced = json!({"context_attributes": {"level": "Long"}});
         assert_eq!(merged(replaced.clone()), Ok(replaced));
         assert_eq!(merged(json!({"context_attributes": null})), Ok(json!({})));
+    }
+
+    #[test]
+    fn parameters_are_named_only_where_some_are_kept() {
+        for contradiction in [
+            json!({"redact": ["/card"]}),
+            json!({"parameters": "clear", "redact": ["/card"]}),
+            json!({"parameters": "redacted", "redact": ["card"]}),
+            json!({"parameters": "all"}),
+        ] {
+            assert_eq!(
+                merged(contradiction.clone()),
+                Err(Code::InvalidField),
+                "{contradiction}"
+            );
+        }
+        let kept = json!({"parameters": "redacted", "redact": ["/card"]});
+        let with = json!({"context_attributes": null, "parameters": "redacted", "redact": ["/card"]});
+        assert_eq!(merged(with), Ok(kept));
     }
 
     #[test]
