@@ -4,8 +4,10 @@
 
 use crate::ask::{Ask, Mode};
 use crate::snapshot::TenantSnapshot;
-use model::{Agent, EffectiveTrust, ReasonCode, Risk, Standing, Timestamp, Tool, ToolAction, Verdict};
-use policy::{ApprovalTerms, Explanation, Obligation, Question, Ruling, Rulings, Unanswerable, UserFacts};
+use model::{
+    Agent, ApprovalTerms, EffectiveTrust, ReasonCode, Risk, Standing, Timestamp, Tool, ToolAction, Verdict,
+};
+use policy::{Explanation, Obligation, Question, Ruling, Rulings, Unanswerable, UserFacts};
 
 /// What was found, and everything that led to it.
 #[derive(Debug, Clone)]

@@ -4,6 +4,7 @@
 //! - [`id`], [`name`], [`time`], [`secret`]: the small values that everything else is made of;
 //! - [`trust`], [`verdict`]: the words of a decision;
 //! - [`tenant`], [`agent`], [`key`], [`people`], [`policy`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
+//! - [`approval`]: what people are asked before an action, and what they said;
 //! - [`keeping`]: what is kept of an ask's parameters;
 //! - [`directory`]: all nouns of one tenant, as one immutable value.
 //!
@@ -11,6 +12,7 @@
 //! arguments). It does not know Cedar, SQL or HTTP.
 
 pub mod agent;
+pub mod approval;
 pub mod bucket;
 pub mod directory;
 pub mod id;
@@ -28,6 +30,7 @@ pub mod trust;
 pub mod verdict;
 
 pub use agent::{Agent, AgentToken, RiskTier, ToolAccess};
+pub use approval::{Approval, ApprovalStatus, ApprovalTerms};
 pub use bucket::Bucket;
 pub use directory::{Directory, Noun, NounKind, Write};
 pub use id::{AgentId, ApprovalId, DecisionId, KeyId, TenantId, TokenId};

@@ -2,9 +2,9 @@
 //! that silently does something else.
 
 use crate::obligations::Obligations;
-use crate::ruling::{ApprovalTerms, Obligation};
+use crate::ruling::Obligation;
 use cedar_policy_core::ast::Effect;
-use model::Name;
+use model::{ApprovalTerms, Name};
 use std::collections::BTreeMap;
 
 /// What a policy does when it is satisfied.
@@ -51,6 +51,10 @@ impl Notes {
             ("decision", decision.map(str::to_owned)),
             ("description", self.description.clone()),
             (
+                "exclude_owner",
+                terms.filter(|terms| terms.exclude_owner).map(|_| String::new()),
+            ),
+            (
                 "obligation",
                 (!obligations.is_empty()).then(|| obligations.join(", ")),
             ),
@@ -69,8 +73,8 @@ pub(crate) struct Fault {
     pub(crate) help: &'static str,
 }
 
-const KEYS: &str = "the annotations are `@id`, `@decision`, `@approvers`, `@quorum`, `@reason`, `@agent_message`, \
-                    `@obligation` and `@description`";
+const KEYS: &str = "the annotations are `@id`, `@decision`, `@approvers`, `@quorum`, `@exclude_owner`, `@reason`, \
+                    `@agent_message`, `@obligation` and `@description`";
 const DECISIONS: &str = "the decisions are `require_approval` and `advise`; without one, a permit allows";
 
 fn fault<T>(message: impl Into<String>, help: &'static str) -> Result<T, Fault> {
@@ -87,6 +91,7 @@ struct Texts<'a> {
     decision: Option<&'a str>,
     approvers: Option<&'a str>,
     quorum: Option<&'a str>,
+    exclude_owner: Option<&'a str>,
     reason: Option<&'a str>,
     agent_message: Option<&'a str>,
     obligation: Option<&'a str>,
@@ -102,6 +107,10 @@ impl<'a> Texts<'a> {
                 "decision" => &mut texts.decision,
                 "approvers" => &mut texts.approvers,
                 "quorum" => &mut texts.quorum,
+                "exclude_owner" => {
+                    texts.exclude_owner = Some(text);
+                    continue;
+                }
                 "reason" => &mut texts.reason,
                 "agent_message" => &mut texts.agent_message,
                 "obligation" => &mut texts.obligation,
@@ -143,10 +152,10 @@ impl<'a> Texts<'a> {
             }
             (Some(other), _) => return fault(format!("there is no decision `{other}`"), DECISIONS),
         };
-        let terms = self.approvers.is_some() || self.quorum.is_some();
+        let terms = self.approvers.is_some() || self.quorum.is_some() || self.exclude_owner.is_some();
         if terms && !matches!(role, Role::Approval(_)) {
             return fault(
-                "`@approvers` and `@quorum` say who approves, and this policy asks for no approval",
+                "`@approvers`, `@quorum` and `@exclude_owner` say who approves, and this policy asks for no approval",
                 "add `@decision(\"require_approval\")` to a permit, or take them away",
             );
         }
@@ -154,11 +163,18 @@ impl<'a> Texts<'a> {
     }
 
     fn terms(&self) -> Result<ApprovalTerms, Fault> {
+        if !matches!(self.exclude_owner, None | Some("" | "true")) {
+            return fault(
+                "`@exclude_owner` has another value than `true`",
+                "write `@exclude_owner`, or leave it out",
+            );
+        }
         let quorum = self.quorum.map_or(Some(1), |text| text.parse().ok());
         match quorum {
             Some(quorum @ 1..) => Ok(ApprovalTerms {
                 group: self.approvers.map(str::to_owned),
                 quorum,
+                exclude_owner: self.exclude_owner.is_some(),
             }),
             _ => fault(
                 format!("`{}` is not a quorum", self.quorum.unwrap_or_default()),
@@ -258,6 +274,7 @@ mod tests {
             Ok(Role::Approval(ApprovalTerms {
                 group: group.map(str::to_owned),
                 quorum,
+                exclude_owner: false,
             }))
         };
         assert_eq!(terms(&[]), approval(None, 1));
@@ -265,6 +282,13 @@ mod tests {
             terms(&[("approvers", "leads"), ("quorum", "2")]),
             approval(Some("leads"), 2)
         );
+        for value in ["", "true"] {
+            let Ok(Role::Approval(terms)) = terms(&[("exclude_owner", value)]) else {
+                panic!("`{value}` is refused");
+            };
+            assert!(terms.exclude_owner);
+        }
+        assert!(terms(&[("exclude_owner", "false")]).is_err());
         for quorum in ["0", "-1", "two", "1.5", "4294967296"] {
             assert_eq!(
                 terms(&[("quorum", quorum)]),

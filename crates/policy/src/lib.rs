@@ -60,7 +60,7 @@ pub use explain::{Explanation, Outcome, PolicyOutcome, Request};
 pub use format::format;
 pub use probe::{ProbeFailure, probe};
 pub use question::{Question, Unanswerable, UserFacts};
-pub use ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling, Rulings};
+pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};

@@ -6,10 +6,10 @@ use crate::case::{Case, Evaluated};
 use crate::looks::Looks;
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
-use crate::ruling::{ApprovalTerms, Obligation, PolicyFault, PolicyId, Ruling, Rulings};
+use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 use crate::set::{PolicySet, World};
 use cedar_policy_core::evaluator::EvaluationError;
-use model::ReasonCode;
+use model::{ApprovalTerms, ReasonCode};
 
 /// A satisfied policy.
 type Satisfied<'s> = (&'s PolicyId, &'s Notes);
@@ -223,6 +223,7 @@ fn terms(deciding: &[Satisfied<'_>]) -> Option<ApprovalTerms> {
     all.cloned().reduce(|one, other| ApprovalTerms {
         group: one.group.or(other.group),
         quorum: one.quorum.max(other.quorum),
+        exclude_owner: one.exclude_owner || other.exclude_owner,
     })
 }
 

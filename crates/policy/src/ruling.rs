@@ -1,6 +1,6 @@
 //! The answer to a question: a reason code, which is the verdict, and everything that goes with it.
 
-use model::{ReasonCode, Verdict};
+use model::{ApprovalTerms, ReasonCode, Verdict};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -109,16 +109,6 @@ impl Serialize for Obligation {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
-}
-
-/// Who has to approve.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ApprovalTerms {
-    /// The group that approvers are in; anybody who may approve if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// How many different people have to.
-    pub quorum: u32,
 }
 
 /// A policy that could not be evaluated.

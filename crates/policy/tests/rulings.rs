@@ -4,8 +4,8 @@
 #[path = "world/world.rs"]
 mod world;
 
-use model::{AttributeType, ReasonCode, RiskTier, Team, Tool, Trust, User, Verdict};
-use policy::{ApprovalTerms, BasePolicies, PolicySet, Question, Unanswerable};
+use model::{ApprovalTerms, AttributeType, ReasonCode, RiskTier, Team, Tool, Trust, User, Verdict};
+use policy::{BasePolicies, PolicySet, Question, Unanswerable};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use world::{World, action, attributes, compile, matched, name, obligations, tenant, tool};
@@ -105,7 +105,7 @@ fn the_strictest_terms_and_the_first_reason_win() {
         @id("b") @decision("require_approval") @approvers("leads") @quorum("3") @reason("three leads")
         @obligation("notify:b")
         permit (principal, action, resource);
-        @id("a") @decision("require_approval") @agent_message("wait")
+        @id("a") @decision("require_approval") @agent_message("wait") @exclude_owner
         permit (principal, action, resource);
         @id("c") @obligation("notify:c")
         permit (principal, action, resource);
@@ -114,6 +114,7 @@ fn the_strictest_terms_and_the_first_reason_win() {
     let terms = ApprovalTerms {
         group: Some("leads".into()),
         quorum: 3,
+        exclude_owner: true,
     };
     assert_eq!(
         (ruling.reason, ruling.approval.clone()),

@@ -1,0 +1,370 @@
+//! Approvals: what people are asked before one action of one agent, and what they have said.
+//!
+//! An approval is for one agent and one action hash, once, until it expires. What it covers never changes; people vote, and
+//! it is spent. Every change is a method that returns the changed approval. Whether an approval is enough for what policy
+//! asks at the moment of its use is not decided here, but by whoever judges the ask again.
+
+use crate::id::{AgentId, ApprovalId, DecisionId};
+use crate::name::{Name, SlashFreeName};
+use crate::time::Timestamp;
+use crate::tool::Risk;
+use crate::trust::Trust;
+use canon::Digest;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Who has to approve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalTerms {
+    /// The team that approvers are in; anybody who may approve if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// How many different people have to.
+    pub quorum: u32,
+    /// Whether those who answer for the agent, its owner and its team, do not count.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclude_owner: bool,
+}
+
+/// What people are asked to approve, as they are shown it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The decision that asked for it.
+    pub decision_id: DecisionId,
+    /// The agent that may use it.
+    pub agent: AgentId,
+    /// What people call the agent.
+    pub agent_name: Name,
+    /// The tool.
+    pub tool: SlashFreeName,
+    /// The action.
+    pub action: Name,
+    /// What it is done to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// The digest that the action must have when it is asked for again.
+    pub action_hash: Digest,
+    /// The canonical parameters. They go when the approval can no longer be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<String>,
+    /// Why approval is asked for.
+    pub reason: String,
+    /// The policies that ask for it.
+    pub matched_policies: Vec<String>,
+    /// The digest of the policies that were in force.
+    pub policy_digest: Digest,
+    /// The registered risk of the action.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk_level: Option<Risk>,
+    /// How far the caller said that the source is trusted.
+    pub claimed_trust: Trust,
+    /// What that counted as.
+    pub effective_trust: Trust,
+    /// The run it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<Name>,
+    /// For whom the agent acts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Name>,
+    /// The person or group that answers for the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Name>,
+    /// The team of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<Name>,
+}
+
+/// What one person has said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Vote {
+    /// Who.
+    pub user: Name,
+    /// The teams of that person at the time.
+    pub teams: BTreeSet<Name>,
+    /// Whether it was approved; otherwise rejected.
+    pub approves: bool,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// How far an approval has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalStatus {
+    /// It waits for people.
+    Pending,
+    /// Enough people have approved, and it can be used.
+    Approved,
+    /// Somebody has rejected it.
+    Rejected,
+    /// Nobody used it in time.
+    Expired,
+    /// It was used.
+    Spent,
+}
+
+impl ApprovalStatus {
+    /// Every status.
+    pub const ALL: [Self; 5] = [
+        Self::Pending,
+        Self::Approved,
+        Self::Rejected,
+        Self::Expired,
+        Self::Spent,
+    ];
+
+    /// The word of the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+            Self::Spent => "spent",
+        }
+    }
+
+    /// Whether anything can still become of it.
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Approved)
+    }
+}
+
+/// An approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approval {
+    /// Its id.
+    pub id: ApprovalId,
+    /// What it covers.
+    pub request: Request,
+    /// Who has to approve.
+    pub terms: ApprovalTerms,
+    /// How far it has come. One that nobody has looked at since it expired may still say otherwise: [`Self::status_at`].
+    pub status: ApprovalStatus,
+    /// What people have said, in order.
+    pub votes: Vec<Vote>,
+    /// When it was asked for.
+    pub requested_at: Timestamp,
+    /// From when on it cannot be used.
+    pub expires_at: Timestamp,
+    /// The decision that used it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent_by: Option<DecisionId>,
+}
+
+/// Who votes: the person behind a key, as the directory knows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Voter {
+    /// The person.
+    pub user: Name,
+    /// The teams the person is in.
+    pub teams: BTreeSet<Name>,
+}
+
+/// Why a vote does not count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VoteError {
+    /// It is over.
+    #[error("the approval is {} already; the agent has to ask again", .0.as_str())]
+    Over(ApprovalStatus),
+    /// The agent acts for this person.
+    #[error("the agent acts for `{0}`, who therefore cannot vote on it; somebody else has to")]
+    OwnRequest(Name),
+    /// The voter is not in the group.
+    #[error("`{user}` is not in the team `{group}`, whose members vote on this")]
+    NotInGroup {
+        /// Who.
+        user: Name,
+        /// Where they would have to be.
+        group: String,
+    },
+    /// The voter answers for the agent.
+    #[error("`{0}` answers for the agent, and the policy wants somebody else to vote")]
+    OwnerExcluded(Name),
+    /// The voter has said the same before.
+    #[error("`{0}` has voted already, and everybody counts once")]
+    VotedBefore(Name),
+}
+
+/// Why an agent cannot use an approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unusable {
+    /// It is another agent's.
+    #[error("it is not this agent's")]
+    Foreign,
+    /// It is for another action, or for other parameters.
+    #[error("it is for another action, resource or parameters")]
+    OtherAction,
+    /// Not enough people have approved yet.
+    #[error("it waits for people to approve")]
+    Pending,
+    /// Somebody has rejected it.
+    #[error("it was rejected")]
+    Rejected,
+    /// It came too late.
+    #[error("it has expired")]
+    Expired,
+    /// It was used before.
+    #[error("it was used before, and an approval is for one action once")]
+    Spent,
+}
+
+impl Approval {
+    /// What a decision asks people for.
+    pub fn request(
+        id: ApprovalId,
+        request: Request,
+        terms: ApprovalTerms,
+        (requested_at, expires_at): (Timestamp, Timestamp),
+    ) -> Self {
+        Self {
+            id,
+            request,
+            terms,
+            status: ApprovalStatus::Pending,
+            votes: Vec::new(),
+            requested_at,
+            expires_at,
+            spent_by: None,
+        }
+    }
+
+    /// How far it has come at a time: what has not been used in time has expired, whether that was written down or not.
+    pub fn status_at(&self, now: Timestamp) -> ApprovalStatus {
+        if self.status.is_open() && self.expires_at <= now {
+            ApprovalStatus::Expired
+        } else {
+            self.status
+        }
+    }
+
+    /// The approval after a person approved: it can be used when enough different people have.
+    pub fn approve(&self, voter: &Voter, reason: &str, now: Timestamp) -> Result<Self, VoteError> {
+        let mut after = self.with_vote(voter, true, reason, now)?;
+        if after.suffices(&after.terms) {
+            after.status = ApprovalStatus::Approved;
+        }
+        Ok(after)
+    }
+
+    /// The approval after a person rejected it: one is enough, also when others have approved, until it is used.
+    pub fn reject(&self, voter: &Voter, reason: &str, now: Timestamp) -> Result<Self, VoteError> {
+        let mut after = self.with_vote(voter, false, reason, now)?;
+        after.status = ApprovalStatus::Rejected;
+        after.request.parameters = None;
+        Ok(after)
+    }
+
+    fn with_vote(
+        &self,
+        voter: &Voter,
+        approves: bool,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<Self, VoteError> {
+        let status = self.status_at(now);
+        if !status.is_open() {
+            return Err(VoteError::Over(status));
+        }
+        self.check_voter(voter)?;
+        let mut before = self.votes.iter().filter(|vote| vote.user == voter.user);
+        if before.any(|vote| vote.approves == approves) {
+            return Err(VoteError::VotedBefore(voter.user.clone()));
+        }
+        let mut after = self.clone();
+        after.votes.push(Vote {
+            user: voter.user.clone(),
+            teams: voter.teams.clone(),
+            approves,
+            reason: reason.to_owned(),
+            at: now,
+        });
+        Ok(after)
+    }
+
+    fn check_voter(&self, voter: &Voter) -> Result<(), VoteError> {
+        let user = &voter.user;
+        if self.request.user.as_ref() == Some(user) {
+            return Err(VoteError::OwnRequest(user.clone()));
+        }
+        if let Some(group) = &self.terms.group
+            && !voter.teams.iter().any(|team| team.as_str() == group)
+        {
+            return Err(VoteError::NotInGroup {
+                user: user.clone(),
+                group: group.clone(),
+            });
+        }
+        if self.terms.exclude_owner && self.answers_for_agent(user, &voter.teams) {
+            return Err(VoteError::OwnerExcluded(user.clone()));
+        }
+        Ok(())
+    }
+
+    /// Whether somebody owns the agent, is in the group that does, or in its team.
+    fn answers_for_agent(&self, user: &Name, teams: &BTreeSet<Name>) -> bool {
+        let owns = |owner: &Name| owner == user || teams.contains(owner);
+        self.request.owner.as_ref().is_some_and(owns)
+            || self
+                .request
+                .team
+                .as_ref()
+                .is_some_and(|team| teams.contains(team))
+    }
+
+    /// Whether the people who have approved are enough for these terms, which may have changed since it was asked for.
+    pub fn suffices(&self, terms: &ApprovalTerms) -> bool {
+        let counts = |vote: &&Vote| {
+            let is_in_group = terms
+                .group
+                .as_ref()
+                .is_none_or(|group| vote.teams.iter().any(|team| team.as_str() == group));
+            let is_excluded = terms.exclude_owner && self.answers_for_agent(&vote.user, &vote.teams);
+            vote.approves && is_in_group && !is_excluded
+        };
+        // INVARIANT: nobody approves twice, so every vote is another person's.
+        let people = self.votes.iter().filter(counts).count();
+        u32::try_from(people).is_ok_and(|people| people >= terms.quorum)
+    }
+
+    /// Whether this agent can use it for this action now.
+    pub fn check_use(&self, agent: AgentId, action_hash: &Digest, now: Timestamp) -> Result<(), Unusable> {
+        if self.request.agent != agent {
+            return Err(Unusable::Foreign);
+        }
+        match self.status_at(now) {
+            _ if self.request.action_hash != *action_hash => Err(Unusable::OtherAction),
+            ApprovalStatus::Approved => Ok(()),
+            ApprovalStatus::Pending => Err(Unusable::Pending),
+            ApprovalStatus::Rejected => Err(Unusable::Rejected),
+            ApprovalStatus::Expired => Err(Unusable::Expired),
+            ApprovalStatus::Spent => Err(Unusable::Spent),
+        }
+    }
+
+    /// The approval after a decision used it.
+    #[must_use]
+    pub fn spend(&self, decision: DecisionId) -> Self {
+        let mut after = self.clone();
+        after.status = ApprovalStatus::Spent;
+        after.spent_by = Some(decision);
+        after.request.parameters = None;
+        after
+    }
+
+    /// The approval after its time; none if it is not over, or is already.
+    pub fn expire(&self, now: Timestamp) -> Option<Self> {
+        if !self.status.is_open() || self.status_at(now) != ApprovalStatus::Expired {
+            return None;
+        }
+        let mut after = self.clone();
+        after.status = ApprovalStatus::Expired;
+        after.request.parameters = None;
+        Some(after)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+use super::*;
+
+const ASKED: Timestamp = Timestamp::from_millis(1_000);
+const SOON: Timestamp = Timestamp::from_millis(2_000);
+const END: Timestamp = Timestamp::from_millis(3_000);
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn voter(user: &str, teams: &[&str]) -> Voter {
+    Voter {
+        user: name(user),
+        teams: teams.iter().map(|team| name(team)).collect(),
+    }
+}
+
+fn terms(quorum: u32) -> ApprovalTerms {
+    ApprovalTerms {
+        group: Some("leads".to_owned()),
+        quorum,
+        exclude_owner: true,
+    }
+}
+
+fn agent() -> AgentId {
+    AgentId::from_bytes([1; 16])
+}
+
+fn pending(quorum: u32) -> Approval {
+    let request = Request {
+        decision_id: DecisionId::from_bytes([2; 16]),
+        agent: agent(),
+        agent_name: name("builder"),
+        tool: SlashFreeName::new("github").unwrap(),
+        action: name("merge_pull_request"),
+        resource: None,
+        action_hash: Digest::of(b"action"),
+        parameters: Some("{}".to_owned()),
+        reason: "merges need approval".to_owned(),
+        matched_policies: vec!["base/merge".to_owned()],
+        policy_digest: Digest::of(b"policies"),
+        risk_level: None,
+        claimed_trust: Trust::Unknown,
+        effective_trust: Trust::Unknown,
+        run_id: None,
+        user: Some(name("ursula")),
+        owner: Some(name("oscar")),
+        team: Some(name("builders")),
+    };
+    Approval::request(
+        ApprovalId::from_bytes([3; 16]),
+        request,
+        terms(quorum),
+        (ASKED, END),
+    )
+}
+
+#[test]
+fn it_can_be_used_when_enough_different_people_have_approved() {
+    let digest = Digest::of(b"action");
+    let one = pending(2)
+        .approve(&voter("ann", &["leads"]), "fine", SOON)
+        .unwrap();
+    assert_eq!(one.check_use(agent(), &digest, SOON), Err(Unusable::Pending));
+    assert_eq!(
+        one.approve(&voter("ann", &["leads"]), "fine again", SOON),
+        Err(VoteError::VotedBefore(name("ann")))
+    );
+    let two = one.approve(&voter("bob", &["leads"]), "fine", SOON).unwrap();
+    assert_eq!(two.status, ApprovalStatus::Approved);
+    assert_eq!(two.check_use(agent(), &digest, SOON), Ok(()));
+}
+
+#[test]
+fn who_may_not_vote_is_told_why() {
+    let asked = pending(1);
+    for (voter, error) in [
+        (voter("ursula", &["leads"]), VoteError::OwnRequest(name("ursula"))),
+        (
+            voter("ann", &["others"]),
+            VoteError::NotInGroup {
+                user: name("ann"),
+                group: "leads".to_owned(),
+            },
+        ),
+        (
+            voter("oscar", &["leads"]),
+            VoteError::OwnerExcluded(name("oscar")),
+        ),
+        (
+            voter("bert", &["builders", "leads"]),
+            VoteError::OwnerExcluded(name("bert")),
+        ),
+    ] {
+        assert_eq!(asked.approve(&voter, "", SOON), Err(error.clone()));
+        assert_eq!(asked.reject(&voter, "", SOON), Err(error));
+    }
+}
+
+#[test]
+fn one_rejection_rejects_also_what_was_approved() {
+    let approved = pending(1)
+        .approve(&voter("ann", &["leads"]), "fine", SOON)
+        .unwrap();
+    for before in [pending(1), approved] {
+        let rejected = before.reject(&voter("ann", &["leads"]), "no", SOON).unwrap();
+        assert_eq!(rejected.status, ApprovalStatus::Rejected);
+        assert_eq!(rejected.request.parameters, None);
+        assert_eq!(
+            rejected.check_use(agent(), &Digest::of(b"action"), SOON),
+            Err(Unusable::Rejected)
+        );
+        assert_eq!(
+            rejected.approve(&voter("bob", &["leads"]), "", SOON),
+            Err(VoteError::Over(ApprovalStatus::Rejected))
+        );
+    }
+}
+
+#[test]
+fn it_is_for_one_agent_and_one_action_once() {
+    let digest = Digest::of(b"action");
+    let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+    let other = AgentId::from_bytes([9; 16]);
+    assert_eq!(approved.check_use(other, &digest, SOON), Err(Unusable::Foreign));
+    assert_eq!(
+        approved.check_use(agent(), &Digest::of(b"another"), SOON),
+        Err(Unusable::OtherAction)
+    );
+    let spent = approved.spend(DecisionId::from_bytes([4; 16]));
+    assert_eq!(spent.check_use(agent(), &digest, SOON), Err(Unusable::Spent));
+    assert_eq!(spent.request.parameters, None);
+}
+
+#[test]
+fn from_its_end_on_it_has_expired_whether_that_was_written_down_or_not() {
+    let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+    assert_eq!(approved.expire(SOON), None);
+    let digest = Digest::of(b"action");
+    assert_eq!(approved.check_use(agent(), &digest, END), Err(Unusable::Expired));
+    assert_eq!(
+        approved.reject(&voter("bob", &["leads"]), "", END),
+        Err(VoteError::Over(ApprovalStatus::Expired))
+    );
+    let expired = approved.expire(END).unwrap();
+    assert_eq!(
+        (expired.status, expired.expire(END)),
+        (ApprovalStatus::Expired, None)
+    );
+    assert_eq!(expired.request.parameters, None);
+}
+
+#[test]
+fn votes_count_for_the_terms_of_the_moment() {
+    let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+    assert!(approved.suffices(&terms(1)));
+    assert!(!approved.suffices(&terms(2)));
+    let other_group = ApprovalTerms {
+        group: Some("owners".to_owned()),
+        ..terms(1)
+    };
+    assert!(!approved.suffices(&other_group));
+}
+
+#[test]
+fn it_is_the_same_after_being_stored() {
+    let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+    let json = serde_json::to_string(&approved).unwrap();
+    assert_eq!(serde_json::from_str::<Approval>(&json).unwrap(), approved);
+}
