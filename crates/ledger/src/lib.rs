@@ -11,15 +11,28 @@
 //! - [`Entry`]: a stored entry, written as and read from one line of an export
 //! - [`Verifier`]: whether entries form a chain, one at a time in constant memory
 
+mod checkpoint;
+mod encoding;
 mod entry;
 mod fault;
+mod key;
 mod line;
 pub mod merkle;
+mod moment;
+mod note;
 mod tip;
+mod trust;
 mod verifier;
 
+pub use crate::checkpoint::{Checkpoint, MalformedCheckpoint};
 pub use crate::entry::{EntryHeader, Head, link};
 pub use crate::fault::{Broken, Fault, Unverified};
+pub use crate::key::{KEY_NAME_BYTES_MAX, KeyId, MalformedKey, SignatureKind, SigningKey, VerifierKey};
 pub use crate::line::{Entry, Malformed};
+pub use crate::moment::{MalformedMoment, Moment};
+pub use crate::note::{NOTE_BYTES_MAX, Note, NoteFault, NoteSignature, SIGNATURES_MAX, Signed};
 pub use crate::tip::{Appended, NewEntry, Tip};
+pub use crate::trust::{
+    KeySet, MalformedKeySet, PublishedKey, Trust, TrustedCheckpoint, Untrusted, Witnessed,
+};
 pub use crate::verifier::{Anchor, Report, Verifier};
