@@ -19,7 +19,7 @@ pub struct Broken {
 #[non_exhaustive]
 pub enum Fault {
     /// Not a line of an export.
-    #[error(transparent)]
+    #[error("line is not that of an export: {0}")]
     Malformed(#[from] Malformed),
     /// An entry of another chain.
     #[error("tenant is `{found}`, but the chain is that of `{expected}`")]

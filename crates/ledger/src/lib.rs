@@ -15,11 +15,13 @@ mod checkpoint;
 mod encoding;
 mod entry;
 mod fault;
+mod header;
 mod key;
 mod line;
 pub mod merkle;
 mod moment;
 mod note;
+mod reader;
 mod tip;
 mod trust;
 mod verifier;
@@ -28,9 +30,10 @@ pub use crate::checkpoint::{Checkpoint, MalformedCheckpoint};
 pub use crate::entry::{EntryHeader, Head, link};
 pub use crate::fault::{Broken, Fault, Unverified};
 pub use crate::key::{KEY_NAME_BYTES_MAX, KeyId, MalformedKey, SignatureKind, SigningKey, VerifierKey};
-pub use crate::line::{Entry, Malformed};
+pub use crate::line::Entry;
 pub use crate::moment::{MalformedMoment, Moment};
 pub use crate::note::{NOTE_BYTES_MAX, Note, NoteFault, NoteSignature, SIGNATURES_MAX, Signed};
+pub use crate::reader::Malformed;
 pub use crate::tip::{Appended, NewEntry, Tip};
 pub use crate::trust::{
     KeySet, MalformedKeySet, PublishedKey, Trust, TrustedCheckpoint, Untrusted, Witnessed,

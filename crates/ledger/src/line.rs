@@ -3,15 +3,11 @@
 //! The layout is fixed to the byte. A line that another program has formatted anew is refused, not guessed at: the
 //! hashes cover bytes. Whether the hashes are right is the verifier's question.
 
-use std::borrow::Cow;
-use std::ops::Range;
-
-use canon::{Digest, write_string};
+use canon::Digest;
 
 use crate::EntryHeader;
-
-/// Bytes of a digest in its text form.
-const DIGEST_LEN: usize = 71;
+use crate::header::HeaderText;
+use crate::reader::{Malformed, Reader};
 
 /// An entry as it is stored or exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,26 +33,9 @@ impl Entry<'_> {
     }
 }
 
-/// A line that is not one of an export.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line is not that of an export: expected {expected} at byte {offset}")]
-pub struct Malformed {
-    /// What should stand there.
-    pub expected: &'static str,
-    /// Byte of the line, from 0.
-    pub offset: usize,
-}
-
 /// A line that has been read: it has the layout of an export, and every digest in it is a digest.
 pub(crate) struct Line<'l> {
-    text: &'l str,
-    header: Range<usize>,
-    tenant: Cow<'l, str>,
-    seq: u64,
-    kind: Cow<'l, str>,
-    at: Cow<'l, str>,
-    prev: Digest,
-    body_digest: Digest,
+    header: HeaderText<'l>,
     hash: Digest,
     body: Option<&'l str>,
 }
@@ -64,156 +43,38 @@ pub(crate) struct Line<'l> {
 impl<'l> Line<'l> {
     /// Reads a line, with or without its newline.
     pub(crate) fn read(line: &'l [u8]) -> Result<Self, Malformed> {
-        let line = line.strip_suffix(b"\n").unwrap_or(line);
-        let text = std::str::from_utf8(line).map_err(|error| Malformed {
-            expected: "UTF-8",
-            offset: error.valid_up_to(),
-        })?;
-        let mut reader = Reader { text, offset: 0 };
+        let mut reader = Reader::new(line.strip_suffix(b"\n").unwrap_or(line))?;
         reader.literal(r#"{"header":"#)?;
-        let start = reader.offset;
-        reader.literal(r#"{"at":"#)?;
-        let at = reader.string()?;
-        reader.literal(r#","body":"#)?;
-        let body_digest = reader.digest()?;
-        reader.literal(r#","kind":"#)?;
-        let kind = reader.string()?;
-        reader.literal(r#","prev":"#)?;
-        let prev = reader.digest()?;
-        reader.literal(r#","seq":"#)?;
-        let seq = reader.integer()?;
-        reader.literal(r#","tenant":"#)?;
-        let tenant = reader.string()?;
-        reader.literal(r#","v":1}"#)?;
-        let header = start..reader.offset;
+        let header = HeaderText::read(&mut reader)?;
         reader.literal(r#","hash":"#)?;
         let hash = reader.digest()?;
         reader.literal(r#","body":"#)?;
-        let body = reader.body()?;
-        Ok(Self {
-            text,
-            header,
-            tenant,
-            seq,
-            kind,
-            at,
-            prev,
-            body_digest,
-            hash,
-            body,
-        })
+        let body = body(&mut reader)?;
+        Ok(Self { header, hash, body })
     }
 
     /// The exact bytes of the header.
     pub(crate) fn header_bytes(&self) -> &'l [u8] {
-        &self.text.as_bytes()[self.header.clone()]
+        self.header.bytes()
     }
 
     pub(crate) fn entry(&self) -> Entry<'_> {
-        let header = EntryHeader {
-            tenant: &self.tenant,
-            seq: self.seq,
-            kind: &self.kind,
-            at: &self.at,
-            prev: self.prev,
-            body: self.body_digest,
-        };
         Entry {
-            header,
+            header: self.header.header(),
             hash: self.hash,
             body: self.body,
         }
     }
 }
 
-struct Reader<'l> {
-    text: &'l str,
-    offset: usize,
-}
-
-impl<'l> Reader<'l> {
-    fn rest(&self) -> &'l str {
-        &self.text[self.offset..]
-    }
-
-    fn malformed(&self, expected: &'static str) -> Malformed {
-        Malformed {
-            expected,
-            offset: self.offset,
-        }
-    }
-
-    fn literal(&mut self, expected: &'static str) -> Result<(), Malformed> {
-        if !self.rest().starts_with(expected) {
-            return Err(self.malformed(expected));
-        }
-        self.offset += expected.len();
-        Ok(())
-    }
-
-    fn digest(&mut self) -> Result<Digest, Malformed> {
-        let refusal = self.malformed("a digest");
-        let quoted = self.rest().get(..DIGEST_LEN + 2);
-        let text = quoted.and_then(|quoted| quoted.strip_prefix('"')?.strip_suffix('"'));
-        let digest = text.and_then(|text| text.parse().ok()).ok_or(refusal)?;
-        self.offset += DIGEST_LEN + 2;
-        Ok(digest)
-    }
-
-    /// An integer as canonical JSON writes it.
-    fn integer(&mut self) -> Result<u64, Malformed> {
-        let rest = self.rest();
-        let len = rest
-            .bytes()
-            .position(|byte| !byte.is_ascii_digit())
-            .unwrap_or(rest.len());
-        let padded = len > 1 && rest.starts_with('0');
-        let value = rest[..len].parse().ok().filter(|_| !padded);
-        let value = value.ok_or_else(|| self.malformed("an integer"))?;
-        self.offset += len;
-        Ok(value)
-    }
-
-    /// A string as canonical JSON writes it.
-    fn string(&mut self) -> Result<Cow<'l, str>, Malformed> {
-        let refusal = self.malformed("a canonical string");
-        let Some(rest) = self.rest().strip_prefix('"') else {
-            return Err(refusal);
-        };
-        let Some(len) = rest.find(['"', '\\']) else {
-            return Err(refusal);
-        };
-        let plain = &rest[..len];
-        if rest.as_bytes()[len] == b'"' && !plain.bytes().any(|byte| byte < b' ') {
-            self.offset += len + 2;
-            return Ok(Cow::Borrowed(plain));
-        }
-        let mut values = serde_json::Deserializer::from_str(self.rest()).into_iter::<String>();
-        let Some(Ok(text)) = values.next() else {
-            return Err(refusal);
-        };
-        let len = values.byte_offset();
-        let mut canonical = String::with_capacity(len);
-        write_string(&mut canonical, &text);
-        if canonical != self.rest()[..len] {
-            return Err(refusal);
-        }
-        self.offset += len;
-        Ok(Cow::Owned(text))
-    }
-
-    /// The rest of the line: an object or `null`, and the brace that closes the line. That the object is canonical is
-    /// checked with its digest.
-    fn body(&mut self) -> Result<Option<&'l str>, Malformed> {
-        let Some(body) = self.rest().strip_suffix('}') else {
-            self.offset = self.text.len();
-            return Err(self.malformed("`}`"));
-        };
-        match body.as_bytes() {
-            b"null" => Ok(None),
-            [b'{', .., b'}'] => Ok(Some(body)),
-            _ => Err(self.malformed("an object or null")),
-        }
+/// The rest of the line: an object or `null`, and the brace that closes the line. That the object is canonical is
+/// checked with its digest.
+fn body<'l>(reader: &mut Reader<'l>) -> Result<Option<&'l str>, Malformed> {
+    let body = reader.rest_before("}")?;
+    match body.as_bytes() {
+        b"null" => Ok(None),
+        [b'{', .., b'}'] => Ok(Some(body)),
+        _ => Err(reader.malformed("an object or null")),
     }
 }
 
@@ -281,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_line_in_another_layout_is_refused() {
-        let prefix = "line is not that of an export: expected";
+        let prefix = "expected";
         for (from, to, expected) in [
             ("{\"header\"", "{ \"header\"", "{\"header\": at byte 0"),
             ("\"seq\":1", "\"seq\":01", "an integer at byte 235"),
@@ -307,7 +168,7 @@ mod tests {
             ("sha256:4413", "SHA256:4413", "a digest at byte 50"),
             ("\"body\":{}}", "\"body\":[]}", "an object or null at byte 349"),
             ("\"body\":{}}", "\"body\":{}", "an object or null at byte 349"),
-            ("\"body\":{}}", "\"body\":{}} ", "`}` at byte 353"),
+            ("\"body\":{}}", "\"body\":{}} ", "} at byte 353"),
             ("\"body\":{}}", "\"body\":nulL}", "an object or null at byte 349"),
         ] {
             let line = LINE.replacen(from, to, 1);
