@@ -231,6 +231,16 @@ impl Approval {
         }
     }
 
+    /// The approval as storage keeps it.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("an approval has only string keys")
+    }
+
+    /// The approval that was kept so.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
     /// How far it has come at a time: what has not been used in time has expired, whether that was written down or not.
     pub fn status_at(&self, now: Timestamp) -> ApprovalStatus {
         if self.status.is_open() && self.expires_at <= now {

@@ -1,7 +1,9 @@
 //! A commit: the heads, the rows, the nouns, COMMIT; and what to do when nobody says what became of it.
 
+use crate::approvals::ApprovalRows;
 use crate::changes::{self, Changes};
 use crate::connections::{Lent, in_time, severity};
+use crate::contents::Contents;
 use crate::decode::uuid;
 use crate::insert::{self, Insert};
 use crate::landed::{self, Mark};
@@ -26,6 +28,8 @@ pub(crate) struct Work {
     new: Vec<Uuid>,
     insert: Insert,
     changes: Vec<Changes>,
+    approvals: ApprovalRows,
+    contents: Contents,
     /// By what it is known afterwards that the batch is there.
     mark: Option<Mark>,
     /// Which store this is, for those who are told of its changes.
@@ -82,6 +86,8 @@ impl Work {
             new,
             insert: insert::statement(batch)?,
             changes: changes::of(batch),
+            approvals: ApprovalRows::of(batch),
+            contents: Contents::of(batch),
             mark: Mark::of(batch),
             store,
         })
@@ -124,6 +130,14 @@ impl Work {
             all_of(&self.tenants, &moved)?;
             for changes in &self.changes {
                 let written = changes.write(lent.start()?).await;
+                lent.settle(written)?;
+            }
+            if !self.approvals.is_empty() {
+                let written = self.approvals.write(lent.start()?).await;
+                lent.settle(written)?;
+            }
+            if !self.contents.is_empty() {
+                let written = self.contents.write(lent.start()?).await;
                 lent.settle(written)?;
             }
             if !self.changes.is_empty() {

@@ -13,11 +13,13 @@
 
 mod address;
 mod append;
+mod approvals;
 mod buckets;
 mod changes;
 mod commit;
 mod connect;
 mod connections;
+mod contents;
 mod decode;
 mod directories;
 mod insert;

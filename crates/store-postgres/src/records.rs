@@ -3,6 +3,7 @@
 use crate::decode::{Row, uuid};
 use crate::{PostgresStore, bounded, search};
 use async_trait::async_trait;
+use canon::Digest;
 use ledger::Head;
 use model::{AgentId, DecisionId, TenantId, Timestamp};
 use sqlx::types::Uuid;
@@ -98,6 +99,14 @@ impl Records for PostgresStore {
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
         bounded(self.read_receipt(tenant, id)).await
+    }
+
+    async fn contents(
+        &self,
+        tenant: TenantId,
+        digests: &[Digest],
+    ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        bounded(self.read_contents(tenant, digests)).await
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {

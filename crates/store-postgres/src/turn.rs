@@ -8,10 +8,10 @@ use crate::append::{Append, Appended};
 use crate::commit::Work;
 use crate::connections::{Lent, in_time};
 use crate::decode::{Row, uuid};
-use crate::{PostgresStore, unavailable};
+use crate::{PostgresStore, approvals, unavailable};
 use async_trait::async_trait;
 use ledger::Head;
-use model::{AgentId, DecisionId, TenantId, Timestamp};
+use model::{AgentId, Approval, ApprovalId, DecisionId, TenantId, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -203,6 +203,13 @@ impl Turn for PostgresTurn {
         .await;
         let found = lent.settle(found).map_err(unavailable)?.into_iter();
         Ok(found.map(|id| DecisionId::from_bytes(id.into_bytes())).collect())
+    }
+
+    async fn find_approvals(
+        &mut self,
+        approvals: &[(TenantId, ApprovalId)],
+    ) -> Result<Vec<(TenantId, Approval)>, StoreError> {
+        approvals::find(&mut self.lent, approvals).await
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {

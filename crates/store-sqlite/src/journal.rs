@@ -2,9 +2,9 @@
 
 use crate::decode::Place;
 use crate::writer::Writer;
-use crate::{SqliteStore, bounded, unavailable};
+use crate::{SqliteStore, approvals, bounded, unavailable};
 use async_trait::async_trait;
-use model::{DecisionId, TenantId};
+use model::{Approval, ApprovalId, DecisionId, TenantId};
 use sqlx::SqliteConnection;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -65,6 +65,21 @@ impl Turn for SqliteTurn {
             let mut found = Vec::new();
             for some in decisions.chunks(KEYS_MAX) {
                 find_some_outcomes(connection, some, &mut found).await?;
+            }
+            Ok(found)
+        };
+        bounded(find).await
+    }
+
+    async fn find_approvals(
+        &mut self,
+        approvals: &[(TenantId, ApprovalId)],
+    ) -> Result<Vec<(TenantId, Approval)>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        let find = async {
+            let mut found = Vec::new();
+            for some in approvals.chunks(KEYS_MAX) {
+                found.extend(approvals::find(connection, some).await?);
             }
             Ok(found)
         };
@@ -189,10 +204,20 @@ fn requests_json(keys: &[RequestKey]) -> String {
 
 /// `["<tenant><decision>",…]`, ids as 32 hexadecimal digits.
 fn decisions_json(decisions: &[(TenantId, DecisionId)]) -> String {
-    json_array(decisions, |json, (tenant, decision)| {
+    ids_json(
+        decisions
+            .iter()
+            .map(|(tenant, id)| (tenant.as_bytes(), id.as_bytes())),
+    )
+}
+
+/// `["<id><id>",…]`, ids as 32 hexadecimal digits.
+pub(crate) fn ids_json<'i>(pairs: impl Iterator<Item = (&'i [u8; 16], &'i [u8; 16])>) -> String {
+    let pairs: Vec<_> = pairs.collect();
+    json_array(&pairs, |json, (first, second)| {
         json.push('"');
-        push_hex(json, tenant.as_bytes());
-        push_hex(json, decision.as_bytes());
+        push_hex(json, *first);
+        push_hex(json, *second);
         json.push('"');
     })
 }

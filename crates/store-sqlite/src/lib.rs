@@ -9,6 +9,7 @@
 //! The schema is in `migrations/sqlite`, with its reasons. There is no cache here, no retry and no decision: whoever
 //! commits is told what happened and decides what to do about it.
 
+mod approvals;
 mod buckets;
 mod checkpoint;
 mod claim;

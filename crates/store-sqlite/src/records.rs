@@ -3,6 +3,7 @@
 use crate::decode::Place;
 use crate::{SqliteStore, bounded, connect, entry, search, unavailable};
 use async_trait::async_trait;
+use canon::Digest;
 use ledger::Head;
 use model::{AgentId, DecisionId, TenantId, Timestamp};
 use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
@@ -92,6 +93,14 @@ impl Records for SqliteStore {
 
     async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
         bounded(self.read_head(tenant)).await
+    }
+
+    async fn contents(
+        &self,
+        tenant: TenantId,
+        digests: &[Digest],
+    ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        bounded(self.read_contents(tenant, digests)).await
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {
@@ -287,6 +296,35 @@ impl SqliteStore {
         .fetch_optional(&self.readers)
         .await
         .map_err(unavailable)
+    }
+
+    /// One after the other: here a look-up is not a round trip.
+    async fn read_contents(
+        &self,
+        tenant: TenantId,
+        digests: &[Digest],
+    ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        let tenant_id = &tenant.as_bytes()[..];
+        let mut connection = self.readers.acquire().await.map_err(unavailable)?;
+        let mut found = Vec::with_capacity(digests.len());
+        for digest in digests {
+            let wanted = &digest.as_bytes()[..];
+            let bytes = sqlx::query_scalar!(
+                "SELECT contents.bytes
+                 FROM tenants
+                 CROSS JOIN contents
+                     ON contents.tenant_no = tenants.tenant_no
+                 WHERE tenants.tenant_id = ?1
+                   AND contents.digest = ?2",
+                tenant_id,
+                wanted,
+            )
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(unavailable)?;
+            found.extend(bytes.map(|bytes| (*digest, bytes)));
+        }
+        Ok(found)
     }
 
     /// What the pages hold. The write-ahead log is not counted: it is bounded and comes back into the pages.

@@ -1,7 +1,9 @@
 //! What a commit is about to write, with nothing borrowed from the batch: it goes to a task that outlives the caller.
 
+use crate::approvals::{self, ApprovalRow};
 use crate::entry::SEQ_MAX;
 use crate::insert::{self, Statement, TenantNumbers};
+use canon::Digest;
 use ledger::Head;
 use model::{TenantId, Timestamp, Write};
 use store::{Advance, Batch, CommitError, Place};
@@ -18,6 +20,8 @@ pub(crate) struct Work {
     /// Whether the last insert commits it.
     pub(crate) closes: bool,
     pub(crate) changes: Vec<Change>,
+    pub(crate) approvals: Vec<ApprovalRow>,
+    pub(crate) contents: Vec<Content>,
 }
 
 /// How one tenant's head moves.
@@ -47,6 +51,14 @@ pub(crate) enum Change {
     },
     /// The noun is gone.
     Delete(NounKey),
+}
+
+/// Bytes that entries name by their digest.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) tenant_no: i64,
+    pub(crate) digest: Digest,
+    pub(crate) bytes: bytes::Bytes,
 }
 
 /// What a noun is found by.
@@ -107,6 +119,8 @@ impl Work {
             closes: inserts.last().is_some_and(|last| last.closes),
             inserts,
             changes: changes(batch, &numbers),
+            approvals: approvals::rows(batch, &numbers),
+            contents: contents(batch, &numbers),
             opens: only.is_some(),
             moves,
         })
@@ -164,6 +178,18 @@ fn changes(batch: &Batch, numbers: &TenantNumbers) -> Vec<Change> {
         }
     };
     batch.writes.iter().filter_map(change).collect()
+}
+
+fn contents(batch: &Batch, numbers: &TenantNumbers) -> Vec<Content> {
+    let content = |row: &store::ContentRow| {
+        Some(Content {
+            // INVARIANT: a checked batch advances the tenant of every content.
+            tenant_no: *numbers.get(&row.tenant)?,
+            digest: row.digest,
+            bytes: row.bytes.clone(),
+        })
+    };
+    batch.contents.iter().filter_map(content).collect()
 }
 
 fn not_written(error: impl std::error::Error + Send + Sync + 'static) -> CommitError {

@@ -6,7 +6,7 @@
 
 use crate::connect;
 use crate::insert::TenantNumbers;
-use crate::work::{Change, Move, Work};
+use crate::work::{Change, Content, Move, Work};
 use canon::Digest;
 use ledger::Head;
 use model::{TenantId, Timestamp};
@@ -219,6 +219,14 @@ async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<
         let done = write_noun(connection, change).await;
         done.map_err(Failure::BeforeCommit)?;
     }
+    for content in &work.contents {
+        let done = write_content(connection, content).await;
+        done.map_err(Failure::BeforeCommit)?;
+    }
+    for approval in &work.approvals {
+        let done = approval.write(connection).await;
+        done.map_err(Failure::BeforeCommit)?;
+    }
     if !work.closes {
         let done = sqlx::query!("COMMIT").execute(connection).await;
         done.map_err(|error| Failure::of(error, &[], true))?;
@@ -338,6 +346,21 @@ async fn write_noun(connection: &mut SqliteConnection, change: &Change) -> Resul
             .await
         }
     }
+    .map(drop)
+}
+
+async fn write_content(connection: &mut SqliteConnection, content: &Content) -> Result<(), sqlx::Error> {
+    let (digest, bytes) = (&content.digest.as_bytes()[..], &content.bytes[..]);
+    sqlx::query!(
+        "INSERT INTO contents (tenant_no, digest, bytes)
+         VALUES (?1, ?2, ?3)
+         ON CONFLICT DO NOTHING",
+        content.tenant_no,
+        digest,
+        bytes,
+    )
+    .execute(connection)
+    .await
     .map(drop)
 }
 

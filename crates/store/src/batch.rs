@@ -2,7 +2,7 @@
 
 use canon::{Canonical, Digest};
 use ledger::Head;
-use model::{AgentId, DecisionId, Name, ReasonCode, TenantId, Timestamp, Write};
+use model::{AgentId, Approval, DecisionId, Name, ReasonCode, TenantId, Timestamp, Write};
 
 /// Everything that one commit writes, all or none.
 #[derive(Debug, Default)]
@@ -17,6 +17,10 @@ pub struct Batch {
     pub outcomes: Vec<OutcomeRow>,
     /// Changes of directories, in order.
     pub writes: Vec<(TenantId, Write)>,
+    /// Approvals as they are from now on, in order.
+    pub approvals: Vec<(TenantId, Approval)>,
+    /// Contents that entries name by their digest. One that is there already is left as it is.
+    pub contents: Vec<ContentRow>,
 }
 
 /// How far one tenant moves.
@@ -85,6 +89,17 @@ pub struct OutcomeRow {
     pub decision: DecisionId,
     /// The `seq` of the entry that tells the outcome.
     pub seq: u64,
+}
+
+/// Bytes that entries name by their digest. Many entries name the same, and it is there once a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContentRow {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// SHA-256 of the bytes.
+    pub digest: Digest,
+    /// The bytes.
+    pub bytes: bytes::Bytes,
 }
 
 /// What one agent calls one of its asks.
@@ -200,8 +215,10 @@ impl Batch {
                 return Err(MalformedBatch::WithoutEntry { tenant, seq });
             }
         }
-        for (tenant, _) in &self.writes {
-            advance_of(*tenant)?;
+        let others = self.writes.iter().map(|(tenant, _)| *tenant);
+        let others = others.chain(self.approvals.iter().map(|(tenant, _)| *tenant));
+        for tenant in others.chain(self.contents.iter().map(|content| content.tenant)) {
+            advance_of(tenant)?;
         }
         Ok(())
     }
@@ -212,7 +229,7 @@ mod tests {
     use super::*;
     use crate::conformance::sample::{Ask, Chain};
 
-    /// Two tenants that take turns: decisions, an outcome and a write.
+    /// Two tenants that take turns: decisions, an outcome, a write and a content.
     fn whole() -> Batch {
         let (mut one, mut two) = (Chain::new(1), Chain::new(2));
         let mut batch = Batch::default();
@@ -220,6 +237,7 @@ mod tests {
         two.decision(&mut batch, &Ask::default());
         one.outcome(&mut batch, decided);
         two.put_agent(&mut batch, 1, "builder");
+        two.content(&mut batch, "seen");
         batch
     }
 
@@ -272,6 +290,10 @@ mod tests {
         let nobody = Chain::new(3).tenant;
         assert_eq!(
             spoilt(|batch| batch.writes[0].0 = nobody),
+            MalformedBatch::DoesNotAdvance(nobody)
+        );
+        assert_eq!(
+            spoilt(|batch| batch.contents[0].tenant = nobody),
             MalformedBatch::DoesNotAdvance(nobody)
         );
         assert_eq!(

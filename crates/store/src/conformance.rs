@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests: a panic is a broken promise")]
 
 pub mod appends;
+pub mod approvals;
 pub mod buckets;
 pub mod commits;
 pub mod directories;
@@ -107,11 +108,19 @@ macro_rules! conformance_tests {
             records::an_unknown_tenant_has_recorded_nothing,
             records::a_read_sees_every_commit_that_returned_before_it,
             records::the_size_grows_with_what_is_recorded,
+            records::contents_are_found_by_their_digest_once_they_are_written,
+            records::contents_are_there_with_their_batch_or_not_at_all,
             search::every_filter_finds_what_it_names_and_nothing_else,
             search::filters_together_narrow_the_search,
             search::a_text_is_found_whatever_its_case_and_taken_literally,
             search::pages_do_not_shift_while_decisions_arrive,
             search::a_rare_match_far_back_is_found,
+            approvals::an_approval_is_as_it_was_written_last,
+            approvals::an_approval_that_changes_twice_in_a_batch_is_as_at_its_end,
+            approvals::a_batch_that_is_not_written_changes_no_approval,
+            approvals::approvals_are_listed_newest_first_by_what_is_asked_for,
+            approvals::open_approvals_are_found_when_their_time_is_over,
+            approvals::an_approval_is_its_tenants_alone,
             buckets::a_full_bucket_lends_what_it_holds,
             buckets::fewer_than_the_least_are_not_lent,
             buckets::tokens_come_back_with_time,

@@ -4,12 +4,14 @@
 //! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
 
 use crate::{
-    Batch, BucketKey, Buckets, CommitError, DecisionFilter, Directories, FoundRequest, Journal, Lease, Place,
-    Records, RequestKey, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted,
+    ApprovalFilter, Approvals, Batch, BucketKey, Buckets, CommitError, DecisionFilter, Directories,
+    FoundRequest, Journal, Lease, Place, Records, RequestKey, Store, StoreError, StoredDecision, StoredEntry,
+    StoredTenant, Turn, Wanted,
 };
 use async_trait::async_trait;
+use canon::Digest;
 use ledger::Head;
-use model::{Bucket, DecisionId, TenantId};
+use model::{Approval, ApprovalId, Bucket, DecisionId, TenantId, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -177,6 +179,14 @@ impl Turn for FaultyTurn {
         self.inner.find_outcomes(decisions).await
     }
 
+    async fn find_approvals(
+        &mut self,
+        approvals: &[(TenantId, ApprovalId)],
+    ) -> Result<Vec<(TenantId, Approval)>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_approvals(approvals).await
+    }
+
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
         spoil(&self.plan, batch, self.inner.commit(batch)).await
     }
@@ -224,8 +234,41 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         self.read()?.receipt(tenant, id).await
     }
 
+    async fn contents(
+        &self,
+        tenant: TenantId,
+        digests: &[Digest],
+    ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        self.read()?.contents(tenant, digests).await
+    }
+
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         self.read()?.size_bytes().await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
+    async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        self.read()?.approval(tenant, id).await
+    }
+
+    async fn approvals(
+        &self,
+        tenant: TenantId,
+        filter: &ApprovalFilter,
+        before: Option<ApprovalId>,
+        limit: u32,
+    ) -> Result<Vec<Approval>, StoreError> {
+        self.read()?.approvals(tenant, filter, before, limit).await
+    }
+
+    async fn overdue_approvals(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, ApprovalId)>, StoreError> {
+        self.read()?.overdue_approvals(now, limit).await
     }
 }
 

@@ -3,10 +3,12 @@
 //! - [`Directories`]: what the snapshot is loaded from;
 //! - [`Journal`] and [`Turn`]: the one way to write anything, a batch at a time;
 //! - [`Records`]: reading back what was decided;
+//! - [`Approvals`]: what people are asked and have said;
 //! - [`Buckets`]: token buckets that several gateways share.
 //!
 //! There is no SQL here and no policy. Backends share no code with each other.
 
+mod approvals;
 pub mod batch;
 mod buckets;
 pub mod conformance;
@@ -14,16 +16,18 @@ mod error;
 pub mod faults;
 mod records;
 
+pub use approvals::{ApprovalFilter, Approvals};
 pub use batch::{
-    Advance, Batch, DecisionRow, EntryRow, FoundRequest, MalformedBatch, OutcomeRow, RequestKey,
+    Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, MalformedBatch, OutcomeRow, RequestKey,
 };
 pub use buckets::{BucketKey, Buckets, Lease, Wanted};
 pub use error::{CommitError, StoreError};
 pub use records::{DecisionFilter, StoredDecision, StoredEntry};
 
 use async_trait::async_trait;
+use canon::Digest;
 use ledger::Head;
-use model::{DecisionId, Noun, TenantId, Timestamp};
+use model::{Approval, ApprovalId, DecisionId, Noun, TenantId, Timestamp};
 use std::collections::HashMap;
 
 /// Where a tenant stands: the end of its chain, and how often its directory has changed.
@@ -127,6 +131,12 @@ pub trait Turn: Send {
         decisions: &[(TenantId, DecisionId)],
     ) -> Result<Vec<DecisionId>, StoreError>;
 
+    /// These approvals as they are now, in no particular order. One that is not there is missing.
+    async fn find_approvals(
+        &mut self,
+        approvals: &[(TenantId, ApprovalId)],
+    ) -> Result<Vec<(TenantId, Approval)>, StoreError>;
+
     /// Writes a batch and ends the turn. Whoever has not looked for requests and outcomes beforehand is told by
     /// [`CommitError::AlreadyRecorded`] that one of the batch is there already.
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError>;
@@ -175,13 +185,20 @@ pub trait Records: Send + Sync {
     /// The exact bytes that were handed to the caller.
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError>;
 
+    /// Those of the contents with these digests that were written, in no particular order.
+    async fn contents(
+        &self,
+        tenant: TenantId,
+        digests: &[Digest],
+    ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError>;
+
     /// The size of the database in bytes, for the metrics.
     async fn size_bytes(&self) -> Result<u64, StoreError>;
 }
 
 /// A backend: all promises together.
 #[async_trait]
-pub trait Store: Directories + Journal + Records + Buckets {
+pub trait Store: Directories + Journal + Records + Approvals + Buckets {
     /// Closes it after what is being written. What is asked of it afterwards is refused. Closing twice does nothing.
     async fn close(&self);
 }

@@ -1,8 +1,9 @@
 //! What reading back promises: order, limits, exact bytes, and tenants apart.
 
 use super::sample::{Ask, Chain, decision_id, name, receipt};
-use super::{Fixture, commit};
-use crate::{Batch, DecisionFilter};
+use super::{Fixture, commit, refused};
+use crate::{Batch, CommitError, DecisionFilter};
+use canon::Digest;
 use ledger::Head;
 use model::{ReasonCode, TenantId, Timestamp};
 use std::sync::Arc;
@@ -224,4 +225,63 @@ pub async fn the_size_grows_with_what_is_recorded(fixture: &dyn Fixture) {
     commit(&*store, &batch).await;
     let after = store.size_bytes().await.unwrap();
     assert!(after >= before + 100_000, "{before} to {after}");
+}
+
+/// Written once, whatever writes them again, and each tenant has its own.
+pub async fn contents_are_found_by_their_digest_once_they_are_written(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    for _ in 0..2 {
+        let mut batch = one.decisions(1);
+        two.decision(&mut batch, &Ask::default());
+        for (chain, text) in [(&one, "a"), (&one, "b"), (&one, "b"), (&two, "c"), (&two, "a")] {
+            chain.content(&mut batch, text);
+        }
+        // Not only text, and not only a little.
+        let bytes: Vec<u8> = (0..1 << 20).map(|place| (place % 251) as u8).collect();
+        batch.contents.push(crate::ContentRow {
+            tenant: one.tenant,
+            digest: Digest::of(&bytes),
+            bytes: bytes.into(),
+        });
+        commit(&*store, &batch).await;
+    }
+    let store = fixture.reopen().await;
+    let digests = ["a", "b", "c", "d"].map(|text| Digest::of(text.as_bytes()));
+    for (chain, expected) in [
+        (&one, vec!["a", "b"]),
+        (&two, vec!["a", "c"]),
+        (&Chain::new(9), vec![]),
+    ] {
+        let mut found = store.contents(chain.tenant, &digests).await.unwrap();
+        found.sort_by(|one, other| one.1.cmp(&other.1));
+        let expected = expected
+            .into_iter()
+            .map(|text| (Digest::of(text.as_bytes()), text.as_bytes().to_vec()));
+        assert_eq!(found, expected.collect::<Vec<_>>());
+    }
+    let large: Vec<u8> = (0..1 << 20).map(|place| (place % 251) as u8).collect();
+    let found = store.contents(one.tenant, &[Digest::of(&large)]).await.unwrap();
+    assert!(found[0].1 == large, "a megabyte comes back as it went in");
+    assert_eq!(store.contents(one.tenant, &[]).await.unwrap(), []);
+}
+
+/// A batch that is not written leaves none of its contents, and one that is writes them also without any change of a
+/// directory, and also when it is appended.
+pub async fn contents_are_there_with_their_batch_or_not_at_all(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let lost = chain.clone();
+    commit(&*store, &chain.decisions(1)).await;
+    let mut batch = lost.clone().decisions(1);
+    let never = lost.content(&mut batch, "never");
+    assert!(matches!(
+        refused(&*store, &batch).await,
+        CommitError::HeadMoved { .. }
+    ));
+    let mut batch = chain.decisions(2);
+    let appended = chain.content(&mut batch, "appended");
+    store.append(&batch).await.unwrap();
+    let found = store.contents(chain.tenant, &[never, appended]).await.unwrap();
+    assert_eq!(found, [(appended, b"appended".to_vec())]);
 }

@@ -3,13 +3,14 @@
 //! The hashes are hashes of something and the bodies are canonical JSON; neither is what the ledger would make, because
 //! a store looks into neither.
 
-use crate::{Advance, Batch, DecisionRow, EntryRow, OutcomeRow, RequestKey};
+use crate::{Advance, Batch, ContentRow, DecisionRow, EntryRow, OutcomeRow, RequestKey};
 use canon::{Canonical, Digest};
 use ledger::Head;
+use model::approval::{Request, Voter};
 use model::standing::Standing;
 use model::{
-    Agent, AgentId, DecisionId, Name, Noun, ReasonCode, RiskTier, Settings, Tenant, TenantId, Timestamp,
-    ToolAccess, Write,
+    Agent, AgentId, Approval, ApprovalId, ApprovalTerms, DecisionId, Name, Noun, ReasonCode, RiskTier,
+    Settings, Tenant, TenantId, Timestamp, ToolAccess, Trust, Write,
 };
 use std::sync::Arc;
 
@@ -185,6 +186,25 @@ impl Chain {
         self.write(batch, Write::Put(agent(self.tenant, number, called)));
     }
 
+    /// Adds to a batch how an approval is from now on, with its entry.
+    pub fn approval(&mut self, batch: &mut Batch, approval: &Approval) {
+        let body = canon::of(&serde_json::json!({ "approval": approval.id })).expect("samples are JSON");
+        self.entry(batch, "approval", Timestamp::from_millis(4), body);
+        batch.approvals.push((self.tenant, approval.clone()));
+    }
+
+    /// Adds a content to a batch, whose last entry names it.
+    pub fn content(&self, batch: &mut Batch, text: &str) -> Digest {
+        let bytes = text.as_bytes().to_vec();
+        let digest = Digest::of(&bytes);
+        batch.contents.push(ContentRow {
+            tenant: self.tenant,
+            digest,
+            bytes: bytes.into(),
+        });
+        digest
+    }
+
     /// The tenant as a noun.
     pub fn noun(&self) -> Noun {
         Noun::Tenant(Arc::new(Tenant {
@@ -233,6 +253,49 @@ impl Chain {
             });
         }
     }
+}
+
+/// What the agent with this number asks people for; it expires at this time.
+pub fn approval(number: u8, expires_at: i64) -> Approval {
+    let mut id = [0; 16];
+    id[0] = number;
+    let request = Request {
+        decision_id: DecisionId::from_bytes([number; 16]),
+        agent: agent_id(number),
+        agent_name: name("builder"),
+        tool: model::SlashFreeName::new("github").expect("a short word is a name"),
+        action: name("merge_pull_request"),
+        resource: Some("repo:acme/\"widgets\"#42".to_owned()),
+        action_hash: Digest::of(&[number]),
+        parameters: Some(r#"{"base_branch":"m\u0000in","Zoë":1}"#.to_owned()),
+        reason: "merges need approval".to_owned(),
+        matched_policies: vec!["base/merge".to_owned()],
+        policy_digest: Digest::ZERO,
+        risk_level: None,
+        claimed_trust: Trust::Unknown,
+        effective_trust: Trust::Unknown,
+        run_id: None,
+        user: None,
+        owner: None,
+        team: None,
+    };
+    let terms = ApprovalTerms {
+        group: None,
+        quorum: 1,
+        exclude_owner: false,
+    };
+    let times = (Timestamp::from_millis(0), Timestamp::from_millis(expires_at));
+    Approval::request(ApprovalId::from_bytes(id), request, terms, times)
+}
+
+/// The approval after somebody has approved it.
+pub fn approved(approval: &Approval) -> Approval {
+    let voter = Voter {
+        user: name("ann"),
+        teams: [name("leads")].into(),
+    };
+    let after = approval.approve(&voter, "fine", Timestamp::from_millis(1));
+    after.expect("anybody may approve the sample")
 }
 
 /// The id of the decision at this place of a chain: like a UUIDv7, it grows with the chain.

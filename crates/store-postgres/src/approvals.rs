@@ -1,0 +1,180 @@
+//! Approvals: written in the commit of their entry, read by id, by status and by what is overdue.
+
+use crate::connections::{Lent, in_time};
+use crate::decode::{Row, uuid};
+use crate::{PostgresStore, bounded, unavailable};
+use async_trait::async_trait;
+use model::{Approval, ApprovalId, TenantId, Timestamp};
+use sqlx::PgConnection;
+use sqlx::types::Uuid;
+use store::{ApprovalFilter, Approvals, Batch, StoreError};
+
+/// Approvals as they are from now on, a vector a column, with nothing borrowed from the batch.
+#[derive(Default)]
+pub(crate) struct ApprovalRows {
+    tenants: Vec<Uuid>,
+    ids: Vec<Uuid>,
+    agents: Vec<Uuid>,
+    statuses: Vec<&'static str>,
+    expire_at: Vec<i64>,
+    values: Vec<String>,
+}
+
+impl ApprovalRows {
+    /// The approvals of a batch: of each, how it is at the end, because a statement cannot write a row twice.
+    pub(crate) fn of(batch: &Batch) -> Self {
+        let mut rows = Self::default();
+        for (place, (tenant, approval)) in batch.approvals.iter().enumerate() {
+            let is_same =
+                |(other, later): &(TenantId, Approval)| (*other, later.id) == (*tenant, approval.id);
+            if batch.approvals[place + 1..].iter().any(is_same) {
+                continue;
+            }
+            rows.tenants.push(uuid(*tenant));
+            rows.ids.push(Uuid::from_bytes(*approval.id.as_bytes()));
+            rows.agents
+                .push(Uuid::from_bytes(*approval.request.agent.as_bytes()));
+            rows.statuses.push(approval.status.as_str());
+            rows.expire_at.push(approval.expires_at.millis());
+            rows.values.push(approval.to_json());
+        }
+        rows
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Writes them down.
+    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::query!(
+            "INSERT INTO approvals (tenant_id, id, agent, status, expires_at, value)
+             SELECT *
+             FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[])
+             ON CONFLICT (tenant_id, id) DO UPDATE
+             SET status = excluded.status,
+                 value = excluded.value",
+            &self.tenants,
+            &self.ids,
+            &self.agents,
+            &self.statuses as &[&str],
+            &self.expire_at,
+            &self.values,
+        )
+        .execute(connection)
+        .await
+        .map(drop)
+    }
+}
+
+fn decode(tenant: TenantId, value: &str) -> Result<Approval, StoreError> {
+    let row = Row {
+        table: "approvals",
+        tenant,
+        seq: None,
+    };
+    Approval::from_json(value).map_err(|error| row.corrupt("value", &format!("is no approval: {error}")))
+}
+
+/// Those of these approvals that are there, in a turn.
+pub(crate) async fn find(
+    lent: &mut Lent,
+    approvals: &[(TenantId, ApprovalId)],
+) -> Result<Vec<(TenantId, Approval)>, StoreError> {
+    let tenants: Vec<_> = approvals.iter().map(|(tenant, _)| uuid(*tenant)).collect();
+    let ids: Vec<_> = approvals
+        .iter()
+        .map(|(_, id)| Uuid::from_bytes(*id.as_bytes()))
+        .collect();
+    let query = sqlx::query!(
+        "SELECT
+             approvals.tenant_id,
+             approvals.value
+         FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, id)
+         JOIN approvals
+             ON approvals.tenant_id = asked.tenant_id
+            AND approvals.id = asked.id",
+        &tenants,
+        &ids,
+    );
+    let found = in_time(
+        lent.time_max(),
+        query.fetch_all(lent.start().map_err(unavailable)?),
+    )
+    .await;
+    let found = lent.settle(found).map_err(unavailable)?.into_iter().map(|row| {
+        let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
+        Ok((tenant, decode(tenant, &row.value)?))
+    });
+    found.collect()
+}
+
+#[async_trait]
+impl Approvals for PostgresStore {
+    async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        let read = self.readers.read(|| {
+            sqlx::query!(
+                "SELECT value
+                 FROM approvals
+                 WHERE tenant_id = $1
+                   AND id = $2",
+                uuid(tenant),
+                Uuid::from_bytes(*id.as_bytes()),
+            )
+        });
+        let rows = bounded(read).await?;
+        rows.first().map(|row| decode(tenant, &row.value)).transpose()
+    }
+
+    async fn approvals(
+        &self,
+        tenant: TenantId,
+        filter: &ApprovalFilter,
+        before: Option<ApprovalId>,
+        limit: u32,
+    ) -> Result<Vec<Approval>, StoreError> {
+        let read = self.readers.read(|| {
+            sqlx::query!(
+                "SELECT value
+                 FROM approvals
+                 WHERE tenant_id = $1
+                   AND ($2::text IS NULL OR status = $2)
+                   AND ($3::uuid IS NULL OR agent = $3)
+                   AND ($4::uuid IS NULL OR id < $4)
+                 ORDER BY id DESC
+                 LIMIT $5",
+                uuid(tenant),
+                filter.status.map(model::ApprovalStatus::as_str),
+                filter.agent.map(|agent| Uuid::from_bytes(*agent.as_bytes())),
+                before.map(|id| Uuid::from_bytes(*id.as_bytes())),
+                i64::from(limit),
+            )
+        });
+        let rows = bounded(read).await?;
+        rows.iter().map(|row| decode(tenant, &row.value)).collect()
+    }
+
+    async fn overdue_approvals(
+        &self,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, ApprovalId)>, StoreError> {
+        let read = self.readers.read(|| {
+            sqlx::query!(
+                "SELECT tenant_id, id
+                 FROM approvals
+                 WHERE status IN ('pending', 'approved')
+                   AND expires_at <= $1
+                 LIMIT $2",
+                now.millis(),
+                i64::from(limit),
+            )
+        });
+        let rows = bounded(read).await?.into_iter();
+        let overdue = rows.map(|row| {
+            let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
+            (tenant, ApprovalId::from_bytes(row.id.into_bytes()))
+        });
+        Ok(overdue.collect())
+    }
+}

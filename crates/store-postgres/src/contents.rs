@@ -1,0 +1,77 @@
+//! Bytes that entries name by their digest: written with the entries, read back by whoever wants to know what they meant.
+
+use crate::PostgresStore;
+use crate::decode::{Row, uuid};
+use canon::Digest;
+use model::TenantId;
+use sqlx::PgConnection;
+use sqlx::types::Uuid;
+use store::{Batch, StoreError};
+
+/// The contents of a batch, a vector a column, with nothing borrowed from it.
+#[derive(Default)]
+pub(crate) struct Contents {
+    tenants: Vec<Uuid>,
+    digests: Vec<Vec<u8>>,
+    bytes: Vec<Vec<u8>>,
+}
+
+impl Contents {
+    pub(crate) fn of(batch: &Batch) -> Self {
+        let mut contents = Self::default();
+        for row in &batch.contents {
+            contents.tenants.push(uuid(row.tenant));
+            contents.digests.push(row.digest.as_bytes().to_vec());
+            contents.bytes.push(row.bytes.to_vec());
+        }
+        contents
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
+    /// Writes down what is not there yet. The heads of their tenants are locked, so nobody else writes the same ones now.
+    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::query!(
+            "INSERT INTO contents (tenant_id, digest, bytes)
+             SELECT *
+             FROM unnest($1::uuid[], $2::bytea[], $3::bytea[])
+             ON CONFLICT DO NOTHING",
+            &self.tenants,
+            &self.digests,
+            &self.bytes,
+        )
+        .execute(connection)
+        .await
+        .map(drop)
+    }
+}
+
+impl PostgresStore {
+    pub(crate) async fn read_contents(
+        &self,
+        tenant: TenantId,
+        digests: &[Digest],
+    ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        let wanted: Vec<_> = digests.iter().map(|digest| &digest.as_bytes()[..]).collect();
+        let query = || {
+            sqlx::query!(
+                "SELECT digest, bytes
+                 FROM contents
+                 WHERE tenant_id = $1
+                   AND digest = ANY ($2::bytea[])",
+                uuid(tenant),
+                &wanted as &[&[u8]],
+            )
+        };
+        let row = Row {
+            table: "contents",
+            tenant,
+            seq: None,
+        };
+        let rows = self.readers.read(query).await?.into_iter();
+        rows.map(|found| Ok((row.digest("digest", &found.digest)?, found.bytes)))
+            .collect()
+    }
+}
