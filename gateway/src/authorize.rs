@@ -17,12 +17,10 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::judge::may_act;
 use engine::proposal::Happening;
-use engine::{
-    Ask, Conflict, Decided, Judgement, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge,
-};
+use engine::{Ask, Conflict, Decided, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge};
 use model::{Agent, DecisionId, Name, ReasonCode, Verdict};
 use std::sync::Arc;
-use store::RequestKey;
+use store::{ContentRow, RequestKey};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -122,10 +120,16 @@ impl Gateway {
             *admitted = true;
         }
         let judgement = judge(tenant, &agent, ask, now)?;
-        let id = DecisionId::new(now, &*self.entropy);
-        Ok(Step::Record(Ready::new(
-            caller, tenant, &agent, ask, judgement, id, replay,
-        )))
+        let decided = Decided {
+            id: DecisionId::new(now, &*self.entropy),
+            ask,
+            agent: &agent,
+            judgement: &judgement,
+            tenant,
+            now,
+        };
+        let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
+        Ok(Step::Record(Ready::new(caller, &decided, contents, replay)))
     }
 
     /// The answer that was given to this ask before, if it is still at hand.
@@ -170,8 +174,8 @@ impl Gateway {
             ask,
             agent,
             judgement: &judgement,
-            policy_digest: tenant.policies.digest(),
-            revision: tenant.revision,
+            tenant,
+            now,
         };
         Ok(Answer(decided.dry_run_answer().into()))
     }
@@ -205,35 +209,26 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(
-        caller: &AgentCaller,
-        tenant: &TenantSnapshot,
-        agent: &Agent,
-        ask: &Ask,
-        judgement: Judgement,
-        id: DecisionId,
-        replay: Replay,
-    ) -> Self {
-        let decided = Decided {
-            id,
+    fn new(caller: &AgentCaller, decided: &Decided<'_>, contents: Vec<ContentRow>, replay: Replay) -> Self {
+        let Decided {
             ask,
-            agent,
-            judgement: &judgement,
-            policy_digest: tenant.policies.digest(),
-            revision: tenant.revision,
-        };
+            judgement,
+            tenant,
+            ..
+        } = decided;
         let answer = decided.answer();
         let decision = ProposedDecision {
             entry: decided.entry(&answer),
-            id,
-            agent: agent.id,
+            id: decided.id,
+            agent: decided.agent.id,
             tool: ask.action.tool.clone().into(),
             action: ask.action.action.clone(),
             reason: judgement.reason,
             run_id: ask.run_id.clone(),
             request: request_key(caller, ask).map(|key| (key, ask.digest, replay)),
             answer,
-            quarantine: judgement.quarantine,
+            quarantine: judgement.quarantine.clone(),
+            contents,
         };
         Self {
             said: Said {

@@ -6,9 +6,13 @@
 //!
 //! It has a thread of its own, so that it does not stand in line with the callers that it lets go on.
 
+mod contents;
+
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
+use canon::Digest;
+use contents::Contents;
 use engine::proposal::Happening;
 use engine::{Applied, Books, Conflict, Found, Proposal, Settled, Snapshot, apply};
 use model::{Clock, TenantId, Timestamp};
@@ -99,6 +103,7 @@ pub struct Sequencer {
     queue: mpsc::Sender<Submission>,
     healthy: Arc<AtomicBool>,
     snapshot: Arc<SnapshotCell>,
+    contents: Arc<Contents>,
 }
 
 /// What a sequencer works with.
@@ -131,8 +136,10 @@ impl Sequencer {
             queue,
             healthy: Arc::clone(&healthy),
             snapshot: Arc::clone(&parts.snapshot),
+            contents: Arc::default(),
         };
         let task = Task {
+            contents: Arc::clone(&handle.contents),
             healthy,
             wary: 0,
             parts,
@@ -183,6 +190,11 @@ impl Sequencer {
         self.healthy.load(Ordering::Relaxed) && !self.queue.is_closed()
     }
 
+    /// Whether this content is known to be stored. What is not has to come with whatever names it.
+    pub fn is_stored(&self, tenant: TenantId, digest: &Digest) -> bool {
+        self.contents.is_stored(tenant, digest)
+    }
+
     /// How many submissions wait.
     pub fn waiting(&self) -> usize {
         self.queue.max_capacity() - self.queue.capacity()
@@ -193,6 +205,7 @@ struct Task {
     healthy: Arc<AtomicBool>,
     /// How many more batches are looked up in storage before they are applied.
     wary: u32,
+    contents: Arc<Contents>,
     parts: Parts,
 }
 
@@ -298,7 +311,10 @@ impl Task {
         self.parts
             .metrics
             .observe_commit(batch.entries.len(), started.elapsed());
-        let Err(error) = outcome else { return Ok(()) };
+        let Err(error) = outcome else {
+            self.contents.note(&batch.contents);
+            return Ok(());
+        };
         match error {
             // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
             CommitError::AlreadyRecorded if self.wary == 0 => {

@@ -162,11 +162,11 @@ pub fn restore(compiler: &Compiler, stored: StoredTenant) -> Result<TenantSnapsh
         tenant: stored.tenant,
         diagnostics,
     })?;
-    Ok(TenantSnapshot {
+    Ok(TenantSnapshot::new(
         directory,
-        policies: Arc::new(policies),
-        revision: stored.place.revision,
-    })
+        Arc::new(policies),
+        stored.place.revision,
+    ))
 }
 
 fn with_system_tenant(mut stored: StoredTenant) -> StoredTenant {

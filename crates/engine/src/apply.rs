@@ -12,7 +12,7 @@ use ledger::Head;
 use model::{AgentId, DecisionId, Directory, Noun, TenantId, Timestamp, Write};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use store::{Advance, Batch, DecisionRow, EntryRow, FoundRequest, OutcomeRow, Place, RequestKey};
+use store::{Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, OutcomeRow, Place, RequestKey};
 
 /// Where the tenants of a batch stand, and the directory as it is there.
 #[derive(Clone, Default)]
@@ -107,6 +107,7 @@ pub fn apply(books: &Books, found: Found, proposals: &[Proposal], now: Timestamp
         now,
         scratch: String::new(),
         changed: BTreeSet::new(),
+        kept: HashSet::new(),
     };
     let settled = proposals.iter().map(|proposal| pass.settle(proposal)).collect();
     pass.note_advances(books);
@@ -126,6 +127,8 @@ struct Pass {
     /// Where headers are written before they are hashed.
     scratch: String,
     changed: BTreeSet<TenantId>,
+    /// The contents in the batch: decisions of one batch often name the same.
+    kept: HashSet<(TenantId, Digest)>,
 }
 
 impl Pass {
@@ -188,10 +191,20 @@ impl Pass {
             request: request.map(|(key, ask)| (key.request_id.clone(), ask)),
             receipt: answer.clone(),
         });
+        self.keep(&decision.contents);
         if let Some(reason) = &decision.quarantine {
             self.quarantine(tenant, decision.agent, decision.id, reason);
         }
         Settled::Recorded { head, at, answer }
+    }
+
+    /// Adds what a decision names by its digest and is not known to be stored.
+    fn keep(&mut self, contents: &[ContentRow]) {
+        for content in contents {
+            if self.kept.insert((content.tenant, content.digest)) {
+                self.batch.contents.push(content.clone());
+            }
+        }
     }
 
     /// Freezes an agent in the commit of the decision that caught it.
@@ -235,11 +248,9 @@ impl Pass {
         if self.books.snapshot.tenant(tenant).is_none()
             && let (Some(Write::Put(Noun::Tenant(new))), Some(policies)) = (writes.first(), &policies)
         {
-            self.books.snapshot.insert(TenantSnapshot {
-                directory: Directory::new(Arc::clone(new)),
-                policies: Arc::clone(policies),
-                revision: 0,
-            });
+            let directory = Directory::new(Arc::clone(new));
+            let tenant = TenantSnapshot::new(directory, Arc::clone(policies), 0);
+            self.books.snapshot.insert(tenant);
         }
         self.books.snapshot.advance(tenant, writes, policies);
         self.books.places.entry(tenant).or_insert(Place::GENESIS).revision += 1;

@@ -3,14 +3,21 @@
 //! The answer is made in two steps. Everything but the receipt is written when the ask has been judged; the receipt is
 //! sealed on by `apply`, so that there is no answer without a place in the chain.
 
-use crate::ask::Ask;
+use crate::ask::{Ask, Mode};
 use crate::entry_kind::EntryKind;
+use crate::facts::Facts;
 use crate::judge::Judgement;
+use crate::kept::kept;
 use crate::proposal::ProposedEntry;
+use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
 use ledger::Head;
-use model::{Agent, DecisionId, TenantId, Timestamp};
+use model::{Agent, ApprovalTerms, DecisionId, TenantId, Timestamp};
 use serde::Serialize;
+use store::ContentRow;
+
+/// Room for the body of most entries.
+const BODY_BYTES: usize = 1_280;
 
 /// A decision with everything its records tell.
 pub struct Decided<'a> {
@@ -22,10 +29,10 @@ pub struct Decided<'a> {
     pub agent: &'a Agent,
     /// What was found.
     pub judgement: &'a Judgement,
-    /// The digest of the policies it was found by.
-    pub policy_digest: Digest,
-    /// The revision of the directory it was found in.
-    pub revision: u64,
+    /// The policies and the directory it was found by.
+    pub tenant: &'a TenantSnapshot,
+    /// When it was found.
+    pub now: Timestamp,
 }
 
 /// An answer that lacks its receipt. It cannot be sent.
@@ -40,6 +47,10 @@ struct AnswerBody<'a> {
     reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_have: Option<WouldHaveBody<'a>>,
     matched_policies: &'a [String],
     obligations: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,6 +58,16 @@ struct AnswerBody<'a> {
     trust: TrustBody,
     action_hash: Digest,
     policy: PolicyBody,
+}
+
+#[derive(Serialize)]
+struct WouldHaveBody<'a> {
+    decision: &'static str,
+    reason_code: &'static str,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_message: Option<&'a str>,
+    matched_policies: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -80,6 +101,14 @@ impl Decided<'_> {
             reason_code: judgement.reason.as_str(),
             reason: &judgement.explanation,
             agent_message: judgement.agent_message.as_deref(),
+            mode: self.mode(),
+            would_have: judgement.would_have.as_deref().map(|would_have| WouldHaveBody {
+                decision: would_have.reason.verdict().as_str(),
+                reason_code: would_have.reason.as_str(),
+                reason: &would_have.explanation,
+                agent_message: would_have.agent_message.as_deref(),
+                matched_policies: &would_have.matched,
+            }),
             matched_policies: &judgement.matched,
             obligations: &judgement.obligations,
             risk_level: judgement.risk.map(model::Risk::as_str),
@@ -89,11 +118,37 @@ impl Decided<'_> {
             },
             action_hash: self.ask.action.digest,
             policy: PolicyBody {
-                revision: self.revision,
-                digest: self.policy_digest,
+                revision: self.tenant.revision,
+                digest: self.tenant.policies.digest(),
             },
         };
         serde_json::to_string(&body).expect("strings and numbers always serialize")
+    }
+
+    /// The mode, where the answer is not what was found.
+    fn mode(&self) -> Option<&'static str> {
+        (self.ask.mode == Mode::Observe).then_some("observe")
+    }
+
+    /// What was looked at to find it; `None` if no policy was asked.
+    fn facts(&self) -> Option<Facts<'_>> {
+        let facts = || Facts::of(self.tenant, self.agent, self.ask);
+        self.judgement.asked.then(facts).flatten()
+    }
+
+    /// What the entry names by its digest, as far as it is not known to be stored: the policies, and what they looked at.
+    pub fn contents(&self, is_stored: impl Fn(&Digest) -> bool) -> Vec<ContentRow> {
+        let policies = &self.tenant.policies;
+        let facts = self.facts();
+        let mut contents = facts.map_or(Vec::new(), |facts| facts.records(&is_stored));
+        if !is_stored(&policies.digest()) {
+            contents.push(ContentRow {
+                tenant: self.agent.tenant,
+                digest: policies.digest(),
+                bytes: policies.text().as_bytes().to_vec().into(),
+            });
+        }
+        contents
     }
 
     /// The entry that tells the whole story. It names the answer by digest, so that a changed receipt is noticed.
@@ -104,16 +159,18 @@ impl Decided<'_> {
     /// The members stand in canonical order, which is that of their names.
     fn body(&self, answer: Digest) -> Canonical {
         let (ask, judgement) = (self.ask, self.judgement);
-        let mut body = ObjectWriter::new();
+        let kept = kept(&self.tenant.directory.tenant.settings, ask, judgement);
+        let mut body = ObjectWriter::with_capacity(BODY_BYTES);
         body.string("action", ask.action.action.as_str());
         body.digest("action_hash", &ask.action.digest);
         body.string("agent", &self.agent.id.to_string());
         body.digest("answer_hash", &answer);
-        if let Some(terms) = &judgement.approval {
-            body.object("approval", |approval| {
-                optional(approval, "group", terms.group.as_deref());
-                approval.unsigned("quorum", u64::from(terms.quorum));
-            });
+        approval(&mut body, judgement.approval.as_ref());
+        if let Some(attributes) = &ask.attributes {
+            body.canonical("attributes", attributes);
+        }
+        if ask.contains_sensitive_data {
+            body.boolean("contains_sensitive_data", true);
         }
         body.string("decision", judgement.verdict().as_str());
         body.string("decision_id", &self.id.to_string());
@@ -129,25 +186,41 @@ impl Decided<'_> {
                 member.string("unit", &estimate.unit);
             });
         }
+        if let Some(facts) = self.facts() {
+            facts.write(&mut body);
+        }
+        if !judgement.granted {
+            body.boolean("granted", false);
+        }
+        body.string("judged_at", &self.now.to_string());
         strings(&mut body, "matched_policies", &judgement.matched);
+        optional(&mut body, "mode", self.mode());
         body.boolean("mutates_state", judgement.mutates);
         strings(&mut body, "obligations", &judgement.obligations);
+        if let Some(kept) = &kept {
+            body.canonical("parameters", &kept.parameters);
+        }
         optional(
             &mut body,
             "parent_run_id",
             ask.parent_run_id.as_ref().map(model::Name::as_str),
         );
-        body.digest("policy_digest", &self.policy_digest);
+        body.digest("policy_digest", &self.tenant.policies.digest());
         strings(&mut body, "policy_errors", &judgement.errors);
         body.string("reason", &judgement.explanation);
         body.string("reason_code", judgement.reason.as_str());
+        strings(
+            &mut body,
+            "redacted",
+            kept.as_ref().map_or(&[], |kept| &kept.redacted),
+        );
         optional(
             &mut body,
             "request_id",
             ask.request_id.as_ref().map(model::Name::as_str),
         );
         optional(&mut body, "resource", ask.action.resource.as_deref());
-        body.unsigned("revision", self.revision);
+        body.unsigned("revision", self.tenant.revision);
         optional(&mut body, "risk_level", judgement.risk.map(model::Risk::as_str));
         optional(&mut body, "run_id", ask.run_id.as_ref().map(model::Name::as_str));
         if let Some(shadow) = &judgement.shadow {
@@ -166,9 +239,29 @@ impl Decided<'_> {
         body.object("trust", |trust| {
             trust.string("claimed", judgement.trust.claimed.as_str());
             trust.string("effective", judgement.trust.level.as_str());
+            optional(trust, "worst_source", ask.worst_source.map(model::Trust::as_str));
         });
         optional(&mut body, "user", ask.user.as_ref().map(model::Name::as_str));
+        if let Some(would_have) = &judgement.would_have {
+            body.object("would_have", |member| {
+                approval(member, would_have.approval.as_ref());
+                member.string("decision", would_have.reason.verdict().as_str());
+                strings(member, "matched_policies", &would_have.matched);
+                member.string("reason", &would_have.explanation);
+                member.string("reason_code", would_have.reason.as_str());
+            });
+        }
         body.finish()
+    }
+}
+
+/// Who would have to approve, if anybody.
+fn approval(object: &mut ObjectWriter, terms: Option<&ApprovalTerms>) {
+    if let Some(terms) = terms {
+        object.object("approval", |approval| {
+            optional(approval, "group", terms.group.as_deref());
+            approval.unsigned("quorum", u64::from(terms.quorum));
+        });
     }
 }
 

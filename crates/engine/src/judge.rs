@@ -36,6 +36,29 @@ pub struct Judgement {
     pub quarantine: Option<String>,
     /// What policies on trial would have said, where it is something else.
     pub shadow: Option<Shadow>,
+    /// Whether policies were asked.
+    pub asked: bool,
+    /// Whether the agent has a grant for the tool. Policies are asked about some tools that it has none for.
+    pub granted: bool,
+    /// The paths of the parameters that obligations want redacted.
+    pub redact: Vec<String>,
+    /// What would have been said to an ask that was only to be observed.
+    pub would_have: Option<Box<WouldHave>>,
+}
+
+/// What would have been said to an ask that was only to be observed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WouldHave {
+    /// The verdict and its reason.
+    pub reason: ReasonCode,
+    /// The reason in a sentence.
+    pub explanation: String,
+    /// What the agent would have been told to do.
+    pub agent_message: Option<String>,
+    /// The policies that would have determined it, sorted.
+    pub matched: Vec<String>,
+    /// Who would have had to approve.
+    pub approval: Option<ApprovalTerms>,
 }
 
 /// What would have been said if everything on trial were enforced.
@@ -51,6 +74,56 @@ impl Judgement {
     /// Allow, deny or require approval.
     pub const fn verdict(&self) -> Verdict {
         self.reason.verdict()
+    }
+
+    /// What was found, whatever was answered.
+    pub fn found(&self) -> ReasonCode {
+        self.would_have
+            .as_ref()
+            .map_or(self.reason, |would_have| would_have.reason)
+    }
+
+    /// Whether what was found is what policies say, all other questions aside.
+    pub fn is_ruled(&self) -> bool {
+        self.asked && self.found().is_ruling()
+    }
+
+    fn without_quarantine(mut self) -> Self {
+        self.quarantine = None;
+        let quarantine = Obligation::QuarantineAgent.to_string();
+        self.obligations.retain(|obligation| *obligation != quarantine);
+        self
+    }
+
+    /// An allow, whatever was found, that tells what it was. Nothing comes of it: nobody is asked to approve, and nobody is
+    /// quarantined. Other obligations stay, because the action will be carried out.
+    fn observed(self) -> Self {
+        let is_allowed = self.verdict() == Verdict::Allow;
+        let would_have = WouldHave {
+            reason: self.reason,
+            explanation: self.explanation,
+            agent_message: self.agent_message,
+            matched: self.matched.clone(),
+            approval: self.approval,
+        };
+        Self {
+            reason: if is_allowed {
+                self.reason
+            } else {
+                ReasonCode::Observed
+            },
+            explanation: if is_allowed {
+                would_have.explanation.clone()
+            } else {
+                "the ask is only observed; `would_have` tells what would have been answered".to_owned()
+            },
+            agent_message: None,
+            matched: if is_allowed { self.matched } else { Vec::new() },
+            approval: None,
+            would_have: Some(Box::new(would_have)),
+            ..self
+        }
+        .without_quarantine()
     }
 
     /// The same, with what a judgement of policies on trial says differently.
@@ -78,6 +151,10 @@ impl Judgement {
             mutates: true,
             quarantine: None,
             shadow: None,
+            asked: false,
+            granted: true,
+            redact: Vec::new(),
+            would_have: None,
         }
     }
 }
@@ -124,7 +201,24 @@ pub fn judge(
     ask: &Ask,
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
-    check_claims(agent, ask)?;
+    check_claims(tenant, agent, ask)?;
+    let found = find(tenant, agent, ask, now)?;
+    Ok(match ask.mode {
+        Mode::Enforce | Mode::DryRun => found,
+        Mode::Observe if is_contained(tenant, agent, ask) => found.without_quarantine(),
+        Mode::Observe => found.observed(),
+    })
+}
+
+/// Whether somebody or something in this ask was taken out of service. That is no policy that one could try out: it holds for
+/// asks that are only to be observed, too.
+fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
+    let tool = tenant.directory.tools.get(ask.action.tool.as_str());
+    !may_act(tenant, agent) || tool.is_some_and(|tool| !tool.standing.is_active())
+}
+
+/// What is found about one ask, whatever it will be answered.
+fn find(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, now: Timestamp) -> Result<Judgement, Refusal> {
     let trust = EffectiveTrust::without_signature(ask.claimed_trust, ask.worst_source);
     if let Some(denial) = standing_denial(tenant, agent, trust) {
         return Ok(denial);
@@ -146,7 +240,7 @@ pub fn judge(
 }
 
 /// What the caller says about itself must agree with what its credential says.
-fn check_claims(agent: &Agent, ask: &Ask) -> Result<(), Refusal> {
+fn check_claims(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Result<(), Refusal> {
     if ask.claimed_agent.is_some_and(|claimed| claimed != agent.id) {
         return Err(Refusal::AgentMismatch);
     }
@@ -158,7 +252,7 @@ fn check_claims(agent: &Agent, ask: &Ask) -> Result<(), Refusal> {
             claimed: claimed.to_string(),
         });
     }
-    if ask.mode == Mode::Observe {
+    if ask.mode == Mode::Observe && !tenant.directory.tenant.settings.observe {
         return Err(Refusal::ObserveNotPermitted);
     }
     if let Some(approval) = &ask.approval_id {
@@ -282,11 +376,10 @@ fn rule(
         }
         Err(Unanswerable::InvalidParameters { pointer, detail }) => {
             let explanation = format!("`parameters{pointer}`: {detail}");
-            Ok(Judgement::denial(
-                ReasonCode::InvalidParameters,
-                explanation,
-                trust,
-            ))
+            Ok(Judgement {
+                asked: true,
+                ..Judgement::denial(ReasonCode::InvalidParameters, explanation, trust)
+            })
         }
         Err(Unanswerable::MistypedAttribute { name, detail }) => {
             Err(Refusal::MistypedAttribute { name, detail })
@@ -295,15 +388,22 @@ fn rule(
 }
 
 fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust) -> Judgement {
-    if ruling.reason.verdict() != Verdict::Deny && !agent.tools.includes(tool.name.as_str()) {
+    let granted = agent.tools.includes(tool.name.as_str());
+    if ruling.reason.verdict() != Verdict::Deny && !granted {
         let explanation = format!("the agent has no grant for `{}`", tool.name);
-        return Judgement::denial(ReasonCode::ToolNotGranted, explanation, trust);
+        return Judgement {
+            asked: true,
+            granted,
+            ..Judgement::denial(ReasonCode::ToolNotGranted, explanation, trust)
+        };
     }
+    let redact = ruling.obligations.iter().filter_map(Obligation::parameter);
     let quarantine = ruling
         .obligations
         .contains(&Obligation::QuarantineAgent)
         .then(|| format!("quarantined: {}", ruling.explanation));
     Judgement {
+        redact: redact.map(str::to_owned).collect(),
         reason: ruling.reason,
         explanation: ruling.explanation,
         agent_message: ruling.agent_message,
@@ -320,5 +420,8 @@ fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust
         mutates: true,
         quarantine,
         shadow: None,
+        asked: true,
+        granted,
+        would_have: None,
     }
 }

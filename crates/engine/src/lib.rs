@@ -3,6 +3,8 @@
 //! - [`ask`]: what a caller sends, read from its canonical text, with the action in it frozen;
 //! - [`snapshot`]: everything a decision may look at, immutable, with a revision;
 //! - [`judge()`]: one ask against a snapshot;
+//! - [`facts`]: what an ask was judged by, in records that are found by their digest;
+//! - `kept`: what an entry keeps of the parameters;
 //! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
 //! - [`proposal`]: what somebody wants recorded;
 //! - [`apply()`]: one batch of proposals onto the books.
@@ -13,7 +15,9 @@ pub mod apply;
 pub mod ask;
 pub mod decision;
 pub mod entry_kind;
+pub mod facts;
 pub mod judge;
+mod kept;
 pub mod proposal;
 pub mod snapshot;
 

@@ -4,7 +4,7 @@ use canon::{Canonical, Digest};
 use model::{AgentId, DecisionId, Name, ReasonCode, TenantId, Write};
 use policy::PolicySet;
 use std::sync::Arc;
-use store::RequestKey;
+use store::{ContentRow, RequestKey};
 
 use crate::entry_kind::EntryKind;
 
@@ -105,4 +105,6 @@ pub struct ProposedDecision {
     pub answer: crate::decision::UnsealedAnswer,
     /// Why the agent is to be frozen in the same commit, if it is.
     pub quarantine: Option<String>,
+    /// What the entry names by its digest, as far as it is not known to be stored.
+    pub contents: Vec<ContentRow>,
 }

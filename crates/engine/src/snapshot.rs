@@ -2,6 +2,7 @@
 //!
 //! It is replaced whole. Making the next one copies a few paths of persistent maps, not the maps.
 
+use crate::facts::FactDigests;
 use canon::Digest;
 use model::{AgentId, Directory, KeyId, Noun, TenantId, TokenId, Write};
 use policy::PolicySet;
@@ -16,6 +17,20 @@ pub struct TenantSnapshot {
     pub policies: Arc<PolicySet>,
     /// How many changes its directory has seen.
     pub revision: u64,
+    /// What the records of its nouns are called.
+    pub facts: FactDigests,
+}
+
+impl TenantSnapshot {
+    /// A tenant with this directory, whose policies were compiled against it.
+    pub fn new(directory: Directory, policies: Arc<PolicySet>, revision: u64) -> Self {
+        Self {
+            facts: FactDigests::of(&directory),
+            directory,
+            policies,
+            revision,
+        }
+    }
 }
 
 /// What a secret stands for. Whether it still works is asked of the directory.
@@ -98,6 +113,7 @@ impl Snapshot {
         let mut after = TenantSnapshot::clone(before);
         for write in writes {
             after.directory.apply(write);
+            after.facts.apply(write);
             match write {
                 Write::Put(noun) => self.add_credential(tenant, noun),
                 Write::Delete(noun) => self.remove_credential(noun),

@@ -75,7 +75,7 @@ impl Obligation {
     const PARAMETERS: &str = "parameters.";
 
     /// The path of the parameter that it is about; none if it is about the ask as a whole.
-    pub(crate) fn parameter(&self) -> Option<&str> {
+    pub fn parameter(&self) -> Option<&str> {
         match self {
             Self::Redact(path) => path.strip_prefix(Self::PARAMETERS),
             Self::QuarantineAgent | Self::Other(_) => None,

@@ -68,11 +68,7 @@ pub(crate) fn tenant_with(agent: Agent, tools: impl IntoIterator<Item = Tool>) -
         attributes: &directory.tenant.settings.context_attributes,
     };
     let policies = PolicySet::compile(&BasePolicies::shipped(), &[], registry).unwrap();
-    TenantSnapshot {
-        directory,
-        policies: Arc::new(policies),
-        revision: 7,
-    }
+    TenantSnapshot::new(directory, Arc::new(policies), 7)
 }
 
 pub(crate) fn tenant() -> TenantSnapshot {
@@ -131,8 +127,8 @@ pub(crate) fn proposal(
         ask,
         agent: &agent,
         judgement,
-        policy_digest: tenant.policies.digest(),
-        revision: tenant.revision,
+        tenant,
+        now: NOW,
     };
     let answer = decided.answer();
     let request = ask.request_id.clone().map(|request_id| {
@@ -157,6 +153,7 @@ pub(crate) fn proposal(
             request,
             answer,
             quarantine: judgement.quarantine.clone(),
+            contents: decided.contents(|_| false),
         })),
     }
 }

@@ -1,0 +1,162 @@
+//! What a decision was made from besides the ask: agent, team, user and action as they were, in records that are found by
+//! their digest.
+//!
+//! A record holds what policies can see of a noun and nothing else, so that a decision can be judged again later, and so
+//! that what no policy sees (a new token, a freeze) makes no new record. The digests are taken when the directory
+//! changes and not for each ask.
+
+mod record;
+
+pub use record::Record;
+
+use crate::ask::Ask;
+use crate::snapshot::TenantSnapshot;
+use canon::{Canonical, Digest, ObjectWriter};
+use model::{Agent, AgentId, Directory, Name, Noun, SlashFreeName, Team, Tool, ToolAction, User, Write};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::ContentRow;
+
+/// The digest of the record of every noun that policies can see. Cloning shares everything.
+#[derive(Debug, Clone, Default)]
+pub struct FactDigests {
+    agents: imbl::OrdMap<AgentId, Digest>,
+    teams: imbl::OrdMap<Name, Digest>,
+    users: imbl::OrdMap<Name, Digest>,
+    tools: imbl::OrdMap<SlashFreeName, Arc<BTreeMap<Name, Digest>>>,
+}
+
+impl FactDigests {
+    /// Those of a directory.
+    pub fn of(directory: &Directory) -> Self {
+        let mut digests = Self::default();
+        for agent in directory.agents.values() {
+            digests.put(&Noun::Agent(Arc::clone(agent)));
+        }
+        for team in directory.teams.values() {
+            digests.put(&Noun::Team(Arc::clone(team)));
+        }
+        for user in directory.users.values() {
+            digests.put(&Noun::User(Arc::clone(user)));
+        }
+        for tool in directory.tools.values() {
+            digests.put(&Noun::Tool(Arc::clone(tool)));
+        }
+        digests
+    }
+
+    /// Takes the step that a directory takes.
+    pub(crate) fn apply(&mut self, write: &Write) {
+        match write {
+            Write::Put(noun) => self.put(noun),
+            Write::Delete(noun) => self.delete(noun),
+        }
+    }
+
+    /// The digest of the record of an action.
+    pub fn action(&self, tool: &str, action: &str) -> Option<Digest> {
+        self.tools.get(tool)?.get(action).copied()
+    }
+
+    fn put(&mut self, noun: &Noun) {
+        match noun {
+            Noun::Agent(agent) => {
+                self.agents.insert(agent.id, record::of_agent(agent).digest());
+            }
+            Noun::Team(team) => {
+                self.teams
+                    .insert(team.name.clone(), record::of_team(team).digest());
+            }
+            Noun::User(user) => {
+                self.users
+                    .insert(user.name.clone(), record::of_user(user).digest());
+            }
+            Noun::Tool(tool) => {
+                let actions = tool.actions.values();
+                let actions =
+                    actions.map(|action| (action.name.clone(), record::of_action(tool, action).digest()));
+                self.tools.insert(tool.name.clone(), Arc::new(actions.collect()));
+            }
+            _ => {}
+        }
+    }
+
+    fn delete(&mut self, noun: &Noun) {
+        match noun {
+            Noun::Agent(agent) => drop(self.agents.remove(&agent.id)),
+            Noun::Team(team) => drop(self.teams.remove(&team.name)),
+            Noun::User(user) => drop(self.users.remove(&user.name)),
+            Noun::Tool(tool) => drop(self.tools.remove(&tool.name)),
+            _ => {}
+        }
+    }
+}
+
+/// The nouns that one ask is about, as they are registered.
+pub struct Facts<'a> {
+    agent: (&'a Agent, Digest),
+    team: Option<(&'a Team, Digest)>,
+    user: Option<(&'a User, Digest)>,
+    action: (&'a Tool, &'a ToolAction, Digest),
+}
+
+impl<'a> Facts<'a> {
+    /// Those of an ask; `None` if its action is not registered.
+    pub fn of(tenant: &'a TenantSnapshot, agent: &'a Agent, ask: &Ask) -> Option<Self> {
+        let TenantSnapshot { directory, facts, .. } = tenant;
+        let tool = directory.tools.get(ask.action.tool.as_str())?;
+        let action = tool.actions.get(&ask.action.action)?;
+        let team = agent.team.as_ref().and_then(|name| directory.teams.get(name));
+        let user = ask.user.as_ref().and_then(|name| directory.users.get(name));
+        Some(Self {
+            agent: (agent, *facts.agents.get(&agent.id)?),
+            team: team.and_then(|team| Some((&**team, *facts.teams.get(&team.name)?))),
+            user: user.and_then(|user| Some((&**user, *facts.users.get(&user.name)?))),
+            action: (
+                tool,
+                action,
+                facts.action(tool.name.as_str(), action.name.as_str())?,
+            ),
+        })
+    }
+
+    /// The member of an entry that names the records.
+    pub(crate) fn write(&self, object: &mut ObjectWriter) {
+        object.object("facts", |facts| {
+            facts.digest("action", &self.action.2);
+            facts.digest("agent", &self.agent.1);
+            if let Some((_, digest)) = &self.team {
+                facts.digest("team", digest);
+            }
+            if let Some((_, digest)) = &self.user {
+                facts.digest("user", digest);
+            }
+        });
+    }
+
+    /// The records that are not known to be stored.
+    pub fn records(&self, is_stored: impl Fn(&Digest) -> bool) -> Vec<ContentRow> {
+        let tenant = self.agent.0.tenant;
+        let mut rows = Vec::new();
+        let mut add = |digest: &Digest, record: &dyn Fn() -> Canonical| {
+            if !is_stored(digest) {
+                rows.push(ContentRow {
+                    tenant,
+                    digest: *digest,
+                    bytes: record().into_string().into(),
+                });
+            }
+        };
+        let (agent, digest) = &self.agent;
+        add(digest, &|| record::of_agent(agent));
+        let (tool, action, digest) = &self.action;
+        add(digest, &|| record::of_action(tool, action));
+        if let Some((team, digest)) = &self.team {
+            add(digest, &|| record::of_team(team));
+        }
+        if let Some((user, digest)) = &self.user {
+            add(digest, &|| record::of_user(user));
+        }
+        rows
+    }
+}

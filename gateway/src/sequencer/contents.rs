@@ -1,0 +1,51 @@
+//! Which contents are known to be stored, so that a decision carries only those that are not.
+//!
+//! A content becomes known when a commit that held it has returned, and not before: whoever is told that it is stored must
+//! be right. What is forgotten is written once more, and the store leaves it as it is.
+
+use canon::Digest;
+use model::TenantId;
+use std::collections::HashSet;
+use std::sync::{PoisonError, RwLock};
+use store::ContentRow;
+
+/// Contents in each of two generations. When the young one is full it becomes the old one, which is dropped.
+const GENERATION_MAX: usize = 65_536;
+
+type Key = (TenantId, Digest);
+
+/// The contents that are known to be stored.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// Read by every decision and written when something new is stored, which is rare. Never held across an `await`.
+    known: RwLock<Generations>,
+}
+
+#[derive(Debug, Default)]
+struct Generations {
+    young: HashSet<Key>,
+    old: HashSet<Key>,
+}
+
+impl Contents {
+    /// Whether this content of a tenant is known to be stored.
+    pub fn is_stored(&self, tenant: TenantId, digest: &Digest) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let key = (tenant, *digest);
+        known.young.contains(&key) || known.old.contains(&key)
+    }
+
+    /// Notes what a commit has written.
+    pub fn note(&self, written: &[ContentRow]) {
+        if written.is_empty() {
+            return;
+        }
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        for content in written {
+            if known.young.len() >= GENERATION_MAX {
+                known.old = std::mem::take(&mut known.young);
+            }
+            known.young.insert((content.tenant, content.digest));
+        }
+    }
+}
