@@ -64,6 +64,16 @@ impl EntryHeader<'_> {
         self.write_to(scratch);
         Digest::of(scratch.as_bytes())
     }
+
+    /// The hash of the entry, and that of its leaf in the tree. `scratch` is memory to write in.
+    pub fn hash_and_leaf(&self, scratch: &mut String) -> (Digest, Digest) {
+        // A leaf has a zero byte before it. With both in one buffer, neither is hashed piecemeal.
+        scratch.clear();
+        scratch.push('\0');
+        self.write_to(scratch);
+        let leaf = scratch.as_bytes();
+        (Digest::of(&leaf[1..]), Digest::of(leaf))
+    }
 }
 
 /// The head after one more entry. Its `prev` is the hash of `head`, its hash that of the new head.
@@ -84,7 +94,7 @@ pub fn link(head: &Head, tenant: &str, kind: &str, at: &str, body: &Digest, scra
 }
 
 /// Decimal digits without the formatting machinery, which costs as much as the rest of the header.
-fn write_decimal(out: &mut String, mut value: u64) {
+pub(crate) fn write_decimal(out: &mut String, mut value: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {

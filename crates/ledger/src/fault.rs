@@ -2,7 +2,10 @@
 
 use canon::Digest;
 
-use crate::{Head, Malformed};
+use crate::merkle::ProofFault;
+use crate::range::EntryRange;
+use crate::receipt::ReceiptFault;
+use crate::{Head, Malformed, Moment, Untrusted};
 
 /// The first fault of a chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +15,17 @@ pub struct Broken {
     pub seq: u64,
     /// What is wrong.
     pub what: Fault,
+    /// The last entry that was right: whatever happened, happened after it. `None` if there is none.
+    pub since: Option<LastGood>,
+}
+
+/// An entry up to which everything was right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastGood {
+    /// Its place.
+    pub seq: u64,
+    /// When it was recorded.
+    pub at: Moment,
 }
 
 /// What can be wrong with an entry.
@@ -64,17 +78,82 @@ pub enum Fault {
     /// The body could be read in more than one way, or is not JSON at all.
     #[error("body is not canonical JSON")]
     BodyNotCanonical,
+    /// The time is not one, or time runs backwards.
+    #[error("time is `{found}`, which does not follow the time of the entry before")]
+    Time {
+        /// What the entry says.
+        found: String,
+    },
+    /// The entries up to here are not those of a checkpoint: the ledger was rewritten.
+    #[error(
+        "the tree of {size} entries has the root `{found}`, but a checkpoint says `{expected}`: {}",
+        last_agreed(*agreed)
+    )]
+    Root {
+        /// How many entries.
+        size: u64,
+        /// The root that the checkpoint names.
+        expected: Digest,
+        /// The root of the tree.
+        found: Digest,
+        /// The size of the last checkpoint that was met and agrees.
+        agreed: Option<u64>,
+    },
+    /// A checkpoint is not to be believed.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
+    /// A receipt proves nothing.
+    #[error(transparent)]
+    Receipt(#[from] ReceiptFault),
+    /// An answer stands beside an entry that is not its own.
+    #[error(
+        "the receipt of the answer names the entry `{found}`, but it stands beside the entry `{expected}`"
+    )]
+    OtherEntry {
+        /// Hash of the entry that it stands beside.
+        expected: Digest,
+        /// Hash of the entry that its receipt names.
+        found: Digest,
+    },
+    /// The entry tells of another answer.
+    #[error("the answer hashes to `{computed}`, but {}", recorded_answer(recorded.as_ref()))]
+    OtherAnswer {
+        /// What the body of the entry names as `answer_hash`.
+        recorded: Option<Digest>,
+        /// What the answer hashes to.
+        computed: Digest,
+    },
+    /// A line stands where it has no place.
+    #[error("{0}")]
+    Misplaced(&'static str),
+}
+
+fn last_agreed(agreed: Option<u64>) -> String {
+    match agreed {
+        Some(size) => {
+            format!("what was changed stands behind entry {size}, up to where another checkpoint agrees")
+        }
+        None => "no earlier checkpoint says from where on".to_owned(),
+    }
+}
+
+fn recorded_answer(recorded: Option<&Digest>) -> String {
+    match recorded {
+        Some(recorded) => format!("the body of its entry names the answer `{recorded}`"),
+        None => "the body of its entry names none".to_owned(),
+    }
 }
 
 /// Why there is no report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Unverified {
     /// Nothing was checked, and nothing is not proof.
     #[error("there is no entry to verify")]
     Empty,
     /// An entry is wrong.
     #[error(transparent)]
-    Broken(#[from] Broken),
+    Broken(Box<Broken>),
     /// The entries are a chain, but it does not end where it must: its tail is missing, or it is another chain.
     #[error("the chain ends at {} with `{}`, but {} with `{}` was expected", found.seq, found.hash, expected.seq, expected.hash)]
     Head {
@@ -83,4 +162,42 @@ pub enum Unverified {
         /// Where it ends.
         found: Head,
     },
+    /// A checkpoint knows of more entries: the tail was cut off.
+    #[error("the chain ends at {found}, but a checkpoint has {held} entries: its tail is missing")]
+    Cut {
+        /// How many entries the checkpoint has.
+        held: u64,
+        /// Where the chain ends.
+        found: u64,
+    },
+    /// Nothing that was given could be compared with a checkpoint.
+    #[error("the checkpoint of {size} entries cannot be compared with entries from {first} on")]
+    NotCompared {
+        /// The size of the checkpoint.
+        size: u64,
+        /// The first entry that was given.
+        first: u64,
+    },
+    /// The checkpoint at the end does not continue the entries.
+    #[error("the checkpoint at the end does not continue the entries: {0}")]
+    End(#[from] ProofFault),
+    /// Keys were given, and there is nothing that they could have signed.
+    #[error("there is no checkpoint, so nothing is signed")]
+    Unsigned,
+    /// Not the entries that were asked for.
+    #[error("the entries are {first} to {last}, but {expected} were asked for")]
+    Range {
+        /// What was asked for.
+        expected: EntryRange,
+        /// The first that was given.
+        first: u64,
+        /// The last that was given.
+        last: u64,
+    },
+}
+
+impl From<Broken> for Unverified {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(Box::new(broken))
+    }
 }

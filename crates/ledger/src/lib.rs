@@ -12,8 +12,10 @@
 //! - [`Verifier`]: whether entries form a chain, one at a time in constant memory
 
 mod checkpoint;
+mod code;
 mod encoding;
 mod entry;
+pub mod export;
 mod fault;
 mod header;
 mod key;
@@ -21,18 +23,24 @@ mod line;
 pub mod merkle;
 mod moment;
 mod note;
+mod range;
 mod reader;
+pub mod receipt;
+pub mod tile;
 mod tip;
+pub mod tlog_proof;
 mod trust;
 mod verifier;
+pub mod witness;
 
 pub use crate::checkpoint::{Checkpoint, MalformedCheckpoint};
 pub use crate::entry::{EntryHeader, Head, link};
-pub use crate::fault::{Broken, Fault, Unverified};
+pub use crate::fault::{Broken, Fault, LastGood, Unverified};
 pub use crate::key::{KEY_NAME_BYTES_MAX, KeyId, MalformedKey, SignatureKind, SigningKey, VerifierKey};
 pub use crate::line::Entry;
 pub use crate::moment::{MalformedMoment, Moment};
 pub use crate::note::{NOTE_BYTES_MAX, Note, NoteFault, NoteSignature, SIGNATURES_MAX, Signed};
+pub use crate::range::{EntryRange, InvalidRange};
 pub use crate::reader::Malformed;
 pub use crate::tip::{Appended, NewEntry, Tip};
 pub use crate::trust::{

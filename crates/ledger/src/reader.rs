@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use canon::{Digest, write_string};
 
+use crate::encoding;
+
 /// Bytes of a digest in its text form.
 const DIGEST_LEN: usize = 71;
 
@@ -59,6 +61,22 @@ impl<'l> Reader<'l> {
         let digest = text.and_then(|text| text.parse().ok()).ok_or(refusal)?;
         self.offset += DIGEST_LEN + 2;
         Ok(digest)
+    }
+
+    /// An array of hashes in base64, at most so many.
+    pub(crate) fn hashes(&mut self, count_max: usize) -> Result<Vec<Digest>, Malformed> {
+        let mut hashes = Vec::new();
+        self.literal("[")?;
+        while !self.rest().starts_with(']') {
+            if !hashes.is_empty() {
+                self.literal(",")?;
+            }
+            let refusal = self.malformed("a hash in base64, and not too many");
+            let hash = encoding::decode_hash(&self.string()?).filter(|_| hashes.len() < count_max);
+            hashes.push(hash.ok_or(refusal)?);
+        }
+        self.literal("]")?;
+        Ok(hashes)
     }
 
     /// An integer as canonical JSON writes it.

@@ -3,7 +3,7 @@
 
 use canon::Digest;
 
-use crate::merkle::{Completed, Frontier, leaf_hash};
+use crate::merkle::{Completed, Frontier};
 use crate::{EntryHeader, Head};
 
 /// The end of a tenant's ledger.
@@ -60,7 +60,7 @@ impl Tip {
         &self.tree
     }
 
-    /// Appends an entry. `scratch` is memory to write its header in; the header is left there.
+    /// Appends an entry. `scratch` is memory to write its header in.
     pub fn append(&mut self, entry: &NewEntry<'_>, scratch: &mut String) -> Appended {
         let prev = self.head.hash;
         let header = EntryHeader {
@@ -71,21 +71,16 @@ impl Tip {
             prev,
             body: entry.body,
         };
+        let (hash, leaf) = header.hash_and_leaf(scratch);
         self.head = Head {
             seq: header.seq,
-            hash: header.hash(scratch),
+            hash,
         };
         Appended {
             head: self.head,
             prev,
-            completed: self.tree.append(leaf_hash(scratch.as_bytes())),
+            completed: self.tree.append(leaf),
         }
-    }
-
-    /// Goes on to an entry that was checked.
-    pub(crate) fn accept(&mut self, head: Head, leaf: Digest) {
-        self.head = head;
-        self.tree.extend(leaf);
     }
 }
 
@@ -117,7 +112,6 @@ mod tests {
                 (appended.head, appended.prev, appended.completed),
                 (head, prev, completed)
             );
-            assert_eq!(scratch, header);
         }
         assert_eq!((tip.head(), tip.tree()), (head, &tree));
         assert_eq!(Tip::new(head, tree), Some(tip));

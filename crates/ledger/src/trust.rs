@@ -227,10 +227,10 @@ impl Trust {
             });
         }
         Ok(TrustedCheckpoint {
+            checkpoint,
             tenant,
             key,
             witnesses,
-            checkpoint,
         })
     }
 

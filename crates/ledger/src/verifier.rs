@@ -1,13 +1,21 @@
 //! Checks a chain entry by entry, in memory that does not grow with it. It proves that the entries given are a chain
-//! without gap or change. That nothing follows them, only a head known from elsewhere can prove: see
-//! [`Verifier::finish_at`].
+//! without gap or change. That nothing follows them and that they are what was written at first, only a head or a
+//! checkpoint known from elsewhere can prove: see [`Verifier::finish_at`] and [`Verifier::against`].
+
+mod held;
 
 use std::fmt;
 
 use canon::{Digest, Limits, canonicalize};
 
+use crate::checkpoint::Checkpoint;
+use crate::fault::LastGood;
 use crate::line::Line;
-use crate::{Broken, Entry, Fault, Head, Unverified};
+use crate::merkle::{Frontier, leaf_hash, verify_consistency};
+use crate::range::EntryRange;
+use crate::trust::TrustedCheckpoint;
+use crate::{Broken, Entry, Fault, Head, Moment, Tip, Unverified};
+use held::Held;
 
 /// Bounds of a body: that of a line is the reader's business.
 const BODY_LIMITS: Limits = Limits {
@@ -65,6 +73,12 @@ pub struct Verifier {
     erased: u64,
     first: u64,
     head: Head,
+    /// Absent where the entries before the first were not seen.
+    tree: Option<Frontier>,
+    /// When the last entry was recorded.
+    at: Option<Moment>,
+    held: Held,
+    range: Option<EntryRange>,
     broken: Option<Broken>,
     scratch: String,
 }
@@ -72,25 +86,30 @@ pub struct Verifier {
 impl Verifier {
     /// The first entry given must be the first of its chain.
     pub fn from_genesis() -> Self {
-        Self::starting_at(Some(Anchor::Genesis), Head::GENESIS)
+        Self::starting_at(Some(Anchor::Genesis), Head::GENESIS, Some(Frontier::EMPTY))
     }
 
-    /// The first entry given must follow `head`.
+    /// The first entry given must follow `head`. Without the tree up to there, checkpoints cannot be compared.
     pub fn from_head(head: Head) -> Self {
-        let anchor = if head == Head::GENESIS {
-            Anchor::Genesis
-        } else {
-            Anchor::Head(head)
-        };
-        Self::starting_at(Some(anchor), head)
+        if head == Head::GENESIS {
+            return Self::from_genesis();
+        }
+        Self::starting_at(Some(Anchor::Head(head)), head, None)
+    }
+
+    /// The first entry given must follow this end of the ledger.
+    pub fn from_tip(tip: &Tip) -> Self {
+        let mut verifier = Self::from_head(tip.head());
+        verifier.tree = Some(tip.tree().clone());
+        verifier
     }
 
     /// The first entry given may stand anywhere in its chain. The report says what that leaves open.
     pub fn from_first_entry() -> Self {
-        Self::starting_at(None, Head::GENESIS)
+        Self::starting_at(None, Head::GENESIS, None)
     }
 
-    fn starting_at(anchor: Option<Anchor>, head: Head) -> Self {
+    fn starting_at(anchor: Option<Anchor>, head: Head, tree: Option<Frontier>) -> Self {
         Self {
             anchor,
             tenant: None,
@@ -98,9 +117,20 @@ impl Verifier {
             erased: 0,
             first: 0,
             head,
+            tree,
+            at: None,
+            held: Held::default(),
+            range: None,
             broken: None,
             scratch: String::new(),
         }
+    }
+
+    /// Begins at this end of the ledger after all. Nothing has been pushed yet.
+    pub(crate) fn start_from(&mut self, tip: &Tip) {
+        debug_assert_eq!(self.checked, 0, "what was pushed cannot follow what comes now");
+        let started = Self::from_tip(tip);
+        (self.anchor, self.head, self.tree) = (started.anchor, started.head, started.tree);
     }
 
     /// The chain must be that of `tenant`. Otherwise it must be that of the tenant the first entry names.
@@ -110,15 +140,33 @@ impl Verifier {
         self
     }
 
+    /// The entries must be those of this checkpoint, as far as they are given; and they must reach as far as it does.
+    #[must_use]
+    pub fn against(mut self, checkpoint: TrustedCheckpoint) -> Self {
+        if let Err(what) = self.check_trusted(&checkpoint) {
+            let _ = self.fail(what);
+        }
+        self.tenant.get_or_insert_with(|| checkpoint.tenant().to_owned());
+        self.held.push(checkpoint);
+        self
+    }
+
+    /// Exactly these entries must be given.
+    #[must_use]
+    pub const fn over(mut self, range: EntryRange) -> Self {
+        self.range = Some(range);
+        self
+    }
+
     /// Checks one stored entry.
     ///
     /// # Errors
     /// The first fault of the chain. It stays: what comes after a fault is not checked.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), &Broken> {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let computed = entry.header.hash(&mut scratch);
+        let (computed, leaf) = entry.header.hash_and_leaf(&mut scratch);
         self.scratch = scratch;
-        self.advance(entry, computed)
+        self.advance(entry, computed, leaf)
     }
 
     /// Checks one line of an export, with or without its newline.
@@ -127,16 +175,36 @@ impl Verifier {
     /// As for `push`.
     pub fn push_line(&mut self, line: &[u8]) -> Result<(), &Broken> {
         match Line::read(line) {
-            // The hash is that of the bytes in the line, not of what they were read as.
-            Ok(line) => self.advance(&line.entry(), Digest::of(line.header_bytes())),
-            Err(malformed) => {
-                let seq = self.head.seq.saturating_add(1);
-                self.outcome(Err(Broken {
-                    seq,
-                    what: malformed.into(),
-                }))
-            }
+            Ok(line) => self.push_read(&line),
+            Err(malformed) => self.fail(malformed.into()),
         }
+    }
+
+    /// Checks a line that was read. The hash is that of the bytes in it, not of what they were read as.
+    pub(crate) fn push_read(&mut self, line: &Line<'_>) -> Result<(), &Broken> {
+        let header = line.header_bytes();
+        self.advance(&line.entry(), Digest::of(header), leaf_hash(header))
+    }
+
+    /// What was given at the place that is due is wrong.
+    pub(crate) fn fail(&mut self, what: Fault) -> Result<(), &Broken> {
+        let broken = self.broken(self.head.seq.saturating_add(1), what);
+        self.outcome(Err(broken))
+    }
+
+    /// What belongs to the last entry is wrong.
+    pub(crate) fn fail_last(&mut self, what: Fault) -> Result<(), &Broken> {
+        let broken = self.broken(self.head.seq, what);
+        self.outcome(Err(broken))
+    }
+
+    fn broken(&self, seq: u64, what: Fault) -> Broken {
+        let good = self.at.filter(|_| self.checked > 0);
+        let since = good.map(|at| LastGood {
+            seq: self.head.seq,
+            at,
+        });
+        Broken { seq, what, since }
     }
 
     /// Where the chain ends so far, the fault aside.
@@ -144,13 +212,22 @@ impl Verifier {
         self.head
     }
 
-    /// The report, if every entry was right and there was one.
+    /// The tree so far, the fault aside; `None` where the entries before the first were not seen.
+    pub const fn tree(&self) -> Option<&Frontier> {
+        self.tree.as_ref()
+    }
+
+    /// The report, if every entry was right and there was one, and every checkpoint that was given agrees.
     ///
     /// # Errors
-    /// The first fault, or that no entry was given.
+    /// The first fault; or that no entry was given, or not those that were asked for, or that a checkpoint has more.
     pub fn finish(self) -> Result<Report, Unverified> {
         if let Some(broken) = self.broken {
             return Err(broken.into());
+        }
+        if self.checked > 0 {
+            self.held.finish(self.first, self.tree.as_ref())?;
+            self.check_range()?;
         }
         let (Some(tenant), Some(anchor), 1..) = (self.tenant, self.anchor, self.checked) else {
             return Err(Unverified::Empty);
@@ -187,16 +264,74 @@ impl Verifier {
         Ok(report)
     }
 
-    fn advance(&mut self, entry: &Entry<'_>, computed: Digest) -> Result<(), &Broken> {
-        if self.broken.is_none() {
-            let seq = entry.header.seq;
-            let checked = self.check(entry, computed).map_err(|what| Broken { seq, what });
-            if checked.is_ok() {
-                self.accept(entry);
-            }
-            return self.outcome(checked);
+    /// The report, if the entries are also the beginning of the tree of a checkpoint: the proof leads from their tree to its.
+    ///
+    /// # Errors
+    /// As for `finish`, and that they are not.
+    pub fn finish_within(
+        mut self,
+        checkpoint: &TrustedCheckpoint,
+        proof: &[Digest],
+    ) -> Result<Report, Unverified> {
+        if self.broken.is_none()
+            && let Err(what) = self.check_trusted(checkpoint)
+        {
+            let _ = self.fail_last(what);
         }
-        self.outcome(Ok(()))
+        self.finish_within_unsigned(checkpoint.checkpoint(), proof)
+    }
+
+    /// The same, where nobody says whether the checkpoint is to be believed.
+    pub(crate) fn finish_within_unsigned(
+        self,
+        checkpoint: &Checkpoint,
+        proof: &[Digest],
+    ) -> Result<Report, Unverified> {
+        if self.broken.is_none() && self.checked > 0 {
+            let (size, first) = (checkpoint.size, self.first);
+            let tree = self
+                .tree
+                .as_ref()
+                .ok_or(Unverified::NotCompared { size, first })?;
+            verify_consistency((tree.size(), &tree.root()), (size, &checkpoint.root), proof)?;
+        }
+        self.finish()
+    }
+
+    /// Whether a checkpoint is of this tenant, and its key still signed when the last entry was made.
+    fn check_trusted(&self, checkpoint: &TrustedCheckpoint) -> Result<(), Fault> {
+        match &self.tenant {
+            Some(tenant) if tenant != checkpoint.tenant() => {
+                return Err(Fault::Tenant {
+                    expected: tenant.clone(),
+                    found: checkpoint.tenant().to_owned(),
+                });
+            }
+            _ => {}
+        }
+        Ok(self.at.map_or(Ok(()), |at| checkpoint.covers(at))?)
+    }
+
+    fn check_range(&self) -> Result<(), Unverified> {
+        let (first, last) = (self.first, self.head.seq);
+        match self.range {
+            Some(expected) if (expected.from(), expected.to()) != (first, last) => Err(Unverified::Range {
+                expected,
+                first,
+                last,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    fn advance(&mut self, entry: &Entry<'_>, computed: Digest, leaf: Digest) -> Result<(), &Broken> {
+        if self.broken.is_some() {
+            return self.outcome(Ok(()));
+        }
+        let checked = self.check(entry, computed);
+        let accepted = checked.and_then(|at| self.accept(entry, leaf, at));
+        let outcome = accepted.map_err(|what| self.broken(entry.header.seq, what));
+        self.outcome(outcome)
     }
 
     /// Keeps the first fault.
@@ -208,7 +343,7 @@ impl Verifier {
     }
 
     /// Place before content: a missing entry is reported as missing, not as a wrong hash.
-    fn check(&self, entry: &Entry<'_>, computed: Digest) -> Result<(), Fault> {
+    fn check(&self, entry: &Entry<'_>, computed: Digest) -> Result<Moment, Fault> {
         let header = &entry.header;
         if let Some(expected) = self.tenant.as_deref().filter(|tenant| *tenant != header.tenant) {
             return Err(Fault::Tenant {
@@ -236,7 +371,14 @@ impl Verifier {
                 computed,
             });
         }
-        entry.body.map_or(Ok(()), |body| check_body(body, header.body))
+        let at = header.at.parse().ok();
+        let at = at.filter(|at| self.at.is_none_or(|before| before <= *at));
+        let at = at.ok_or_else(|| Fault::Time {
+            found: header.at.to_owned(),
+        })?;
+        entry
+            .body
+            .map_or(Ok(at), |body| check_body(body, header.body).map(|()| at))
     }
 
     /// The head that `entry` must follow. One that may stand anywhere follows what it names, but the first entry of a
@@ -251,24 +393,42 @@ impl Verifier {
         }
     }
 
-    fn accept(&mut self, entry: &Entry<'_>) {
+    /// Goes on to the entry, unless a checkpoint says that the ledger was another one.
+    fn accept(&mut self, entry: &Entry<'_>, leaf: Digest, at: Moment) -> Result<(), Fault> {
         let header = &entry.header;
         if self.checked == 0 {
-            self.first = header.seq;
-            self.tenant = Some(header.tenant.to_owned());
-            let unseen = if header.seq == 1 {
-                Anchor::Genesis
-            } else {
-                Anchor::None { prev: header.prev }
-            };
-            self.anchor.get_or_insert(unseen);
+            self.begin(entry);
+            if let Some(tree) = &self.tree {
+                self.held.meet(tree, None)?;
+            }
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.extend(leaf);
+            self.held.meet(tree, Some(at))?;
         }
         self.checked += 1;
         self.erased += u64::from(entry.body.is_none());
+        self.at = Some(at);
         self.head = Head {
             seq: header.seq,
             hash: entry.hash,
         };
+        Ok(())
+    }
+
+    fn begin(&mut self, entry: &Entry<'_>) {
+        let header = &entry.header;
+        self.first = header.seq;
+        if self.tenant.is_none() {
+            self.tenant = Some(header.tenant.to_owned());
+        }
+        let unseen = if header.seq == 1 {
+            self.tree.get_or_insert(Frontier::EMPTY);
+            Anchor::Genesis
+        } else {
+            Anchor::None { prev: header.prev }
+        };
+        self.anchor.get_or_insert(unseen);
     }
 }
 

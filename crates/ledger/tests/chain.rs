@@ -330,13 +330,16 @@ fn the_first_fault_stays() {
         assert_eq!(verifier.push_line(line.as_bytes()), Err(&first));
     }
     assert_eq!(verifier.head().seq, 1);
-    assert_eq!(verifier.finish(), Err(Unverified::Broken(first)));
+    assert_eq!(verifier.finish(), Err(first.into()));
 }
 
 #[test]
 fn a_fault_is_told_in_one_sentence() {
     let zero = Digest::ZERO;
-    let broken = |what| ledger::Broken { seq: 7, what }.to_string();
+    let broken = |what| {
+        let since = None;
+        ledger::Broken { seq: 7, what, since }.to_string()
+    };
     let zeros = "0".repeat(64);
     assert_eq!(
         broken(Fault::Seq {
