@@ -40,8 +40,8 @@ pub struct Judgement {
     pub asked: bool,
     /// Whether the agent has a grant for the tool. Policies are asked about some tools that it has none for.
     pub granted: bool,
-    /// The paths of the parameters that obligations want redacted.
-    pub redact: Vec<String>,
+    /// The paths of the parameters that obligations want redacted; `None` if no policy has said so or the contrary.
+    pub redact: Option<Vec<String>>,
     /// What would have been said to an ask that was only to be observed.
     pub would_have: Option<Box<WouldHave>>,
 }
@@ -74,18 +74,6 @@ impl Judgement {
     /// Allow, deny or require approval.
     pub const fn verdict(&self) -> Verdict {
         self.reason.verdict()
-    }
-
-    /// What was found, whatever was answered.
-    pub fn found(&self) -> ReasonCode {
-        self.would_have
-            .as_ref()
-            .map_or(self.reason, |would_have| would_have.reason)
-    }
-
-    /// Whether what was found is what policies say, all other questions aside.
-    pub fn is_ruled(&self) -> bool {
-        self.asked && self.found().is_ruling()
     }
 
     fn without_quarantine(mut self) -> Self {
@@ -153,7 +141,7 @@ impl Judgement {
             shadow: None,
             asked: false,
             granted: true,
-            redact: Vec::new(),
+            redact: None,
             would_have: None,
         }
     }
@@ -403,7 +391,10 @@ fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust
         .contains(&Obligation::QuarantineAgent)
         .then(|| format!("quarantined: {}", ruling.explanation));
     Judgement {
-        redact: redact.map(str::to_owned).collect(),
+        redact: ruling
+            .errors
+            .is_empty()
+            .then(|| redact.map(str::to_owned).collect()),
         reason: ruling.reason,
         explanation: ruling.explanation,
         agent_message: ruling.agent_message,

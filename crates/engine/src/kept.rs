@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::judge::Judgement;
 use model::keeping::escaped;
-use model::{Keeping, Settings};
+use model::{Keeping, Pointer, Settings};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
@@ -24,28 +24,32 @@ pub(crate) fn kept<'a>(settings: &Settings, ask: &'a Ask, judgement: &Judgement)
             redacted: Vec::new(),
         }),
         // What no policy has looked at, or what some could not, may hold more than anybody has named.
-        Keeping::Redacted if !judgement.is_ruled() || !judgement.errors.is_empty() => None,
-        Keeping::Redacted => redacted(settings, ask, judgement),
+        Keeping::Redacted => redacted(
+            &ask.action.parameters,
+            &settings.redact,
+            judgement.redact.as_ref()?,
+        ),
     }
 }
 
-fn redacted<'a>(settings: &Settings, ask: &'a Ask, judgement: &Judgement) -> Option<Kept<'a>> {
-    let mut parameters: Value = serde_json::from_str(&ask.action.parameters).ok()?;
+/// Canonical parameters without what these pointers and these paths of obligations name.
+fn redacted<'a>(text: &'a str, pointers: &[Pointer], paths: &[String]) -> Option<Kept<'a>> {
+    let mut parameters: Value = serde_json::from_str(text).ok()?;
     let mut redacted = Vec::new();
-    for pointer in &settings.redact {
+    for pointer in pointers {
         if pointer.take_out_of(&mut parameters) {
             redacted.push(pointer.as_str().to_owned());
         }
     }
     if let Value::Object(members) = &mut parameters {
-        for path in &judgement.redact {
+        for path in paths {
             take_out(members, path, "", &mut redacted);
         }
     }
     redacted.sort_unstable();
     redacted.dedup();
     let parameters = if redacted.is_empty() {
-        Cow::Borrowed(ask.action.parameters.as_str())
+        Cow::Borrowed(text)
     } else {
         Cow::Owned(canon::of(&parameters).ok()?.into_string())
     };
@@ -63,5 +67,51 @@ fn take_out(members: &mut Map<String, Value>, path: &str, place: &str, redacted:
         if let Some(Value::Object(inner)) = members.get_mut(name) {
             take_out(inner, rest, &format!("{place}/{}", escaped(name)), redacted);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn left(text: &str, pointers: &[&str], paths: &[&str]) -> (String, Vec<String>) {
+        let pointers: Vec<_> = pointers.iter().map(|text| Pointer::new(*text).unwrap()).collect();
+        let paths: Vec<_> = paths.iter().map(ToString::to_string).collect();
+        let kept = redacted(text, &pointers, &paths).unwrap();
+        (kept.parameters.into_owned(), kept.redacted)
+    }
+
+    #[test]
+    fn what_is_named_is_taken_out_and_said_to_be() {
+        let (text, redacted) = left(
+            r#"{"auth":{"password":"x","user":"u"},"card":[{"no":1},{"no":2}],"pin":3}"#,
+            &["/card/1/no", "/absent", "/pin"],
+            &["auth.password", "pin", "card.no"],
+        );
+        assert_eq!(
+            text,
+            r#"{"auth":{"password":null,"user":"u"},"card":[{"no":1},{"no":null}],"pin":null}"#
+        );
+        assert_eq!(redacted, ["/auth/password", "/card/1/no", "/pin"]);
+    }
+
+    #[test]
+    fn a_path_names_everything_that_it_may_mean() {
+        let (text, redacted) = left(
+            r#"{"a":{"b":{"c":1},"b.c":2},"a.b":{"c":3},"a.b.c":4,"a/b":5}"#,
+            &[],
+            &["a.b.c", "a/b"],
+        );
+        assert_eq!(
+            text,
+            r#"{"a":{"b":{"c":null},"b.c":null},"a.b":{"c":null},"a.b.c":null,"a/b":null}"#
+        );
+        assert_eq!(redacted, ["/a.b.c", "/a.b/c", "/a/b.c", "/a/b/c", "/a~1b"]);
+    }
+
+    #[test]
+    fn parameters_that_have_nothing_of_it_stay_byte_for_byte() {
+        let text = r#"{"n":1e+21,"x":9007199254740993}"#;
+        assert_eq!(left(text, &["/y"], &["z"]), (text.to_owned(), Vec::new()));
     }
 }

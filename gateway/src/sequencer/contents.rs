@@ -16,7 +16,7 @@ type Key = (TenantId, Digest);
 
 /// The contents that are known to be stored.
 #[derive(Debug, Default)]
-pub struct Contents {
+pub(super) struct Contents {
     /// Read by every decision and written when something new is stored, which is rare. Never held across an `await`.
     known: RwLock<Generations>,
 }
@@ -29,14 +29,14 @@ struct Generations {
 
 impl Contents {
     /// Whether this content of a tenant is known to be stored.
-    pub fn is_stored(&self, tenant: TenantId, digest: &Digest) -> bool {
+    pub(super) fn is_stored(&self, tenant: TenantId, digest: &Digest) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let key = (tenant, *digest);
         known.young.contains(&key) || known.old.contains(&key)
     }
 
     /// Notes what a commit has written.
-    pub fn note(&self, written: &[ContentRow]) {
+    pub(super) fn note(&self, written: &[ContentRow]) {
         if written.is_empty() {
             return;
         }

@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
-#[expect(dead_code, reason = "each test program uses its own part of what they share")]
 #[path = "../support/stage.rs"]
 mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
@@ -13,7 +12,9 @@ mod answers;
 mod batches;
 mod bodies;
 mod denials;
+mod observing;
 mod outcomes;
+mod recording;
 mod refusals;
 mod repeats;
 
