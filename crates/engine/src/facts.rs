@@ -13,6 +13,7 @@ use crate::ask::Ask;
 use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
 use model::{Agent, AgentId, Directory, Name, Noun, SlashFreeName, Team, Tool, ToolAction, User, Write};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::ContentRow;
@@ -90,6 +91,20 @@ impl FactDigests {
             _ => {}
         }
     }
+}
+
+/// The digests of the contents that the body of a decision's entry names: the policies, and what they looked at.
+pub fn named(body: &str) -> Vec<Digest> {
+    #[derive(Deserialize)]
+    struct Named {
+        policy_digest: Digest,
+        #[serde(default)]
+        facts: BTreeMap<String, Digest>,
+    }
+    serde_json::from_str(body).map_or(Vec::new(), |named: Named| {
+        let facts = named.facts.into_values();
+        facts.chain([named.policy_digest]).collect()
+    })
 }
 
 /// The nouns that one ask is about, as they are registered.

@@ -8,14 +8,16 @@ use crate::config::Copy;
 use crate::records::audit::Audit;
 use crate::stores;
 use anyhow::{Context, bail, ensure};
-use canon::Limits;
+use canon::{Digest, Limits};
 use engine::EntryKind;
 use ledger::Head;
 use model::{DecisionId, Name, TenantId, Write};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use store::{
-    Advance, Batch, DecisionRow, EntryRow, OutcomeRow, Store, StoredDecision, StoredEntry, StoredTenant,
+    Advance, Batch, ContentRow, DecisionRow, EntryRow, OutcomeRow, Store, StoredDecision, StoredEntry,
+    StoredTenant,
 };
 
 /// Entries in one commit: the hop and the sync are spread over many, and memory stays flat.
@@ -137,6 +139,7 @@ async fn read(from: &dyn Store, tenant: TenantId, at: Head, last: u64) -> anyhow
             batch.decisions.push(decision_row(tenant, decision, receipt)?);
         }
     }
+    batch.contents = contents(from, tenant, &entries).await?;
     for entry in entries {
         if entry.kind == EntryKind::OutcomeReported.as_str() {
             batch.outcomes.push(outcome_row(tenant, &entry)?);
@@ -144,6 +147,34 @@ async fn read(from: &dyn Store, tenant: TenantId, at: Head, last: u64) -> anyhow
         batch.entries.push(entry_row(tenant, &entry)?);
     }
     Ok(batch)
+}
+
+/// What these entries name by its digest, as far as it is still there. The target keeps what it has already.
+async fn contents(
+    from: &dyn Store,
+    tenant: TenantId,
+    entries: &[StoredEntry],
+) -> anyhow::Result<Vec<ContentRow>> {
+    let decisions = entries
+        .iter()
+        .filter(|entry| entry.kind == EntryKind::Decision.as_str());
+    let named: BTreeSet<_> = decisions
+        .flat_map(|entry| engine::facts::named(&entry.body))
+        .collect();
+    let named: Vec<_> = named.into_iter().collect();
+    let found = from.contents(tenant, &named).await?.into_iter();
+    let row = |(digest, bytes): (Digest, Vec<u8>)| {
+        ensure!(
+            Digest::of(&bytes) == digest,
+            "the content `{digest}` is not what its digest says"
+        );
+        Ok(ContentRow {
+            tenant,
+            digest,
+            bytes: bytes.into(),
+        })
+    };
+    found.map(row).collect()
 }
 
 fn entry_row(tenant: TenantId, entry: &StoredEntry) -> anyhow::Result<EntryRow> {
