@@ -67,6 +67,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// Held while the directory is changed, so that two changes do not make each other start again.
     pub changing: tokio::sync::Mutex<()>,
+    /// The places for those who judge recorded decisions again.
+    pub replaying: Arc<tokio::sync::Semaphore>,
 }
 
 impl Gateway {

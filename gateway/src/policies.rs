@@ -5,6 +5,7 @@
 pub mod checks;
 pub mod explain;
 pub mod replace;
+pub mod replay;
 pub mod trials;
 
 use crate::changes::Plan;

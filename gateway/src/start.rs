@@ -21,7 +21,7 @@ use policy::{
 };
 use std::sync::Arc;
 use store::{Place, Store, StoreError, StoredTenant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// Why a gateway does not start, or does not come back.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +109,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         replays: Replays::new(),
         metrics,
         changing: tokio::sync::Mutex::new(()),
+        replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
     };
     let gateway = Arc::new(gateway);
     jobs::start(&gateway);

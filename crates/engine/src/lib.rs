@@ -6,6 +6,7 @@
 //! - [`facts`]: what an ask was judged by, in records that are found by their digest;
 //! - `kept`: what an entry keeps of the parameters;
 //! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
+//! - [`replay`]: recorded decisions, judged again by other policies;
 //! - [`proposal`]: what somebody wants recorded;
 //! - [`apply()`]: one batch of proposals onto the books.
 //!
@@ -19,6 +20,7 @@ pub mod facts;
 pub mod judge;
 mod kept;
 pub mod proposal;
+pub mod replay;
 pub mod snapshot;
 
 pub use apply::{Applied, Books, Conflict, Found, Settled, apply};

@@ -86,6 +86,8 @@ codes! {
     EmptyRange = "empty_range", UNPROCESSABLE_ENTITY, "The range holds no entries";
     /// A bucket is empty.
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many asks";
+    /// Others judge recorded decisions again already.
+    ReplayRunning = "replay_running", TOO_MANY_REQUESTS, "Too many replays at once";
     /// Somebody else changed it in between.
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It is not in the state that was expected";
     /// The queue is full.

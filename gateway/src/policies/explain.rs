@@ -12,7 +12,6 @@ use engine::{Ask, TenantSnapshot, judge};
 use model::{ReasonCode, Verdict};
 use policy::Explanation;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
@@ -71,17 +70,7 @@ pub async fn try_asks(
     let tenant = read(&gateway, &caller)?;
     let tenant = match trial.candidate {
         None => tenant,
-        Some(set) => {
-            let after = set.applied_to(&tenant.directory, gateway.clock.now())?;
-            let compiled = gateway.compile(after).await?.map_err(|diagnostics| {
-                Refusal::new(Code::PolicyInvalid, "the candidate is not valid")
-                    .with_diagnostics(json!(diagnostics))
-            })?;
-            Arc::new(TenantSnapshot {
-                policies: compiled,
-                ..TenantSnapshot::clone(&tenant)
-            })
-        }
+        Some(set) => Arc::new(gateway.candidate(&tenant, &set).await?),
     };
     let results = trial.asks.iter().map(|ask| {
         let answer = gateway.try_one(&tenant, ask);

@@ -14,6 +14,7 @@ mod checks;
 mod doors;
 mod invalid;
 mod registry;
+mod replaying;
 mod sets;
 mod trials;
 mod trying;

@@ -1,0 +1,284 @@
+//! Judging recorded decisions again, by other policies: the ask is read back from its entry, and the nouns from the records
+//! that the entry names. What cannot be judged again is counted with the reason why, and never guessed.
+//!
+//! Nothing is read from storage here: whoever replays brings entries and records.
+
+mod tally;
+
+pub use tally::{Change, Example, Group, Tally};
+
+use crate::facts::Record;
+use canon::Digest;
+use model::{
+    Agent, AgentId, DecisionId, Directory, EffectiveTrust, Noun, ReasonCode, Team, Timestamp, Tool, Trust,
+    User, Write,
+};
+use policy::{PolicySet, Question, Unanswerable, UserFacts};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Why a decision is not judged again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyNot {
+    /// No policy was asked, or what came of it was not what policies say: other policies would have changed nothing.
+    NotRuled,
+    /// The entry does not name what was looked at, or it is not there any more.
+    FactsMissing,
+    /// A policy looks at the parameters, of which only a digest was kept.
+    ParametersNotStored,
+    /// A policy looks at the parameters, of which some were taken out.
+    ParametersRedacted,
+    /// The action was another one, and the policies do not fit it as it was.
+    ActionChanged,
+    /// An attribute of the caller's does not have the type that the tenant has declared since.
+    AttributesMistyped,
+    /// The body of the entry was erased.
+    Erased,
+    /// The entry is not one that this version can read.
+    Unreadable,
+}
+
+/// What policies say to an ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// The verdict and its reason.
+    pub reason: ReasonCode,
+    /// The policies that determined it, sorted.
+    pub matched: Vec<String>,
+}
+
+/// A decision as its entry tells it.
+#[derive(Debug, Deserialize)]
+pub struct Recorded<'a> {
+    #[serde(rename = "decision_id")]
+    id: DecisionId,
+    agent: AgentId,
+    #[serde(borrow)]
+    tool: Cow<'a, str>,
+    #[serde(borrow)]
+    action: Cow<'a, str>,
+    #[serde(borrow, default)]
+    resource: Option<Cow<'a, str>>,
+    mutates_state: bool,
+    trust: TrustSaid,
+    #[serde(default)]
+    contains_sensitive_data: bool,
+    #[serde(borrow, default)]
+    attributes: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    run_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    user: Option<Cow<'a, str>>,
+    #[serde(default)]
+    judged_at: Option<Timestamp>,
+    #[serde(default)]
+    facts: Option<FactsSaid>,
+    #[serde(borrow, default)]
+    parameters: Option<&'a RawValue>,
+    #[serde(default)]
+    redacted: Vec<IgnoredAny>,
+    #[serde(default = "yes")]
+    granted: bool,
+    reason_code: ReasonCode,
+    #[serde(default)]
+    matched_policies: Vec<String>,
+    #[serde(default)]
+    would_have: Option<WouldHaveSaid>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct TrustSaid {
+    claimed: Trust,
+    effective: Trust,
+    #[serde(default)]
+    signed: bool,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct FactsSaid {
+    action: Digest,
+    agent: Digest,
+    #[serde(default)]
+    team: Option<Digest>,
+    #[serde(default)]
+    user: Option<Digest>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WouldHaveSaid {
+    reason_code: ReasonCode,
+    #[serde(default)]
+    matched_policies: Vec<String>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// The nouns of a decision as they were.
+#[derive(Debug, Clone, Copy)]
+pub struct Nouns<'r> {
+    agent: &'r Agent,
+    team: Option<&'r Team>,
+    user: Option<&'r User>,
+    tool: &'r Tool,
+}
+
+impl<'a> Recorded<'a> {
+    /// Reads the body of a decision's entry, if the decision can be judged again at all.
+    pub fn read(body: &'a str) -> Result<Self, WhyNot> {
+        if body.is_empty() {
+            return Err(WhyNot::Erased);
+        }
+        let recorded: Self = serde_json::from_str(body).map_err(|_| WhyNot::Unreadable)?;
+        match (recorded.ruling(), recorded.facts) {
+            (None, _) => Err(WhyNot::NotRuled),
+            (Some(_), None) => Err(WhyNot::FactsMissing),
+            (Some(_), Some(_)) => Ok(recorded),
+        }
+    }
+
+    /// What policies said then, whatever was answered; `None` if it was not up to them.
+    pub fn said(&self) -> Option<Said> {
+        let matched = self
+            .would_have
+            .as_ref()
+            .map_or(&self.matched_policies, |would_have| &would_have.matched_policies);
+        Some(Said {
+            reason: self.ruling()?,
+            matched: matched.clone(),
+        })
+    }
+
+    fn ruling(&self) -> Option<ReasonCode> {
+        let found = self.would_have.as_ref();
+        let reason = found.map_or(self.reason_code, |would_have| would_have.reason_code);
+        reason.is_ruling().then_some(reason)
+    }
+
+    /// The digest of the record of its action.
+    pub fn action_digest(&self) -> Option<Digest> {
+        self.facts.map(|facts| facts.action)
+    }
+
+    /// The digests of all the records that it takes.
+    pub fn digests(&self) -> impl Iterator<Item = Digest> {
+        let facts = self.facts;
+        facts.into_iter().flat_map(|facts| {
+            [Some(facts.action), Some(facts.agent), facts.team, facts.user]
+                .into_iter()
+                .flatten()
+        })
+    }
+
+    /// Its nouns, from the records that are found under its digests.
+    pub fn nouns<'r>(&self, find: impl Fn(&Digest) -> Option<&'r Record>) -> Result<Nouns<'r>, WhyNot> {
+        let missing = WhyNot::FactsMissing;
+        let facts = self.facts.as_ref().ok_or(missing)?;
+        let (Some(Record::Agent(agent)), Some(Record::Action(tool))) =
+            (find(&facts.agent), find(&facts.action))
+        else {
+            return Err(missing);
+        };
+        let team = match facts.team.map(|digest| find(&digest)) {
+            None => None,
+            Some(Some(Record::Team(team))) => Some(team),
+            Some(_) => return Err(missing),
+        };
+        let user = match facts.user.map(|digest| find(&digest)) {
+            None => None,
+            Some(Some(Record::User(user))) => Some(user),
+            Some(_) => return Err(missing),
+        };
+        Ok(Nouns {
+            agent,
+            team,
+            user,
+            tool,
+        })
+    }
+
+    /// What these policies say to it. They have to be compiled for a registry that has the action as it was.
+    pub fn judge(&self, policies: &PolicySet, nouns: Nouns<'_>) -> Result<Said, WhyNot> {
+        let action = nouns.tool.actions.values().next().ok_or(WhyNot::FactsMissing)?;
+        let question = Question {
+            agent: nouns.agent,
+            team: nouns.team,
+            user: self.user.as_deref().map(|id| UserFacts {
+                id,
+                registered: nouns.user,
+            }),
+            tool: nouns.tool,
+            action,
+            mutates: self.mutates_state,
+            resource: self.resource.as_deref(),
+            parameters: self.parameters.map_or("{}", RawValue::get),
+            trust: EffectiveTrust {
+                claimed: self.trust.claimed,
+                level: self.trust.effective,
+                signed: self.trust.signed,
+            },
+            contains_sensitive_data: self.contains_sensitive_data,
+            attributes: self.attributes.map(RawValue::get),
+            run: self.run_id.as_deref(),
+            now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
+        };
+        let ruling = match self.parameters {
+            Some(_) if self.redacted.is_empty() => policies.rule(&question).map_err(why_not)?,
+            kept => {
+                let why = kept.map_or(WhyNot::ParametersNotStored, |_| WhyNot::ParametersRedacted);
+                let ruling = policies.rule_without_parameters(&question);
+                ruling.map_err(why_not)?.ok_or(why)?
+            }
+        };
+        Ok(self.granted_or_not(Said {
+            reason: ruling.reason,
+            matched: ruling.matched.iter().map(ToString::to_string).collect(),
+        }))
+    }
+
+    /// What policies permit, an agent that had no grant was denied all the same.
+    fn granted_or_not(&self, said: Said) -> Said {
+        if self.granted || said.reason.verdict() == model::Verdict::Deny {
+            return said;
+        }
+        Said {
+            reason: ReasonCode::ToolNotGranted,
+            matched: Vec::new(),
+        }
+    }
+}
+
+fn why_not(unanswerable: Unanswerable) -> WhyNot {
+    match unanswerable {
+        // They fitted the schema then, and it is the same one.
+        Unanswerable::InvalidParameters { .. } => WhyNot::Unreadable,
+        Unanswerable::MistypedAttribute { .. } => WhyNot::AttributesMistyped,
+    }
+}
+
+/// The tool with the one action that a decision was about.
+impl Nouns<'_> {
+    /// The tool as it was, with that action only.
+    pub const fn tool(&self) -> &Tool {
+        self.tool
+    }
+}
+
+/// A directory in which an action is what it was.
+#[must_use]
+pub fn with_action_as_it_was(directory: &Directory, was: &Tool) -> Directory {
+    let mut tool = match directory.tools.get(was.name.as_str()) {
+        Some(tool) => Tool::clone(tool),
+        None => was.clone(),
+    };
+    tool.canary = was.canary;
+    tool.actions.extend(was.actions.clone());
+    let mut after = directory.clone();
+    after.apply(&Write::Put(Noun::Tool(Arc::new(tool))));
+    after
+}

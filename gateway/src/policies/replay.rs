@@ -1,0 +1,249 @@
+//! `POST /v1/policies/replay`: recorded decisions judged again by a candidate, and where it would have said something else.
+//!
+//! The newest decisions come first, at most `limit` of them. The answer is one object, or lines of JSON that tell how far it
+//! is before the last one tells what came of it. Nothing is recorded, and decisions go on meanwhile.
+
+mod range;
+mod run;
+
+use super::replace::SetBody;
+use crate::directory::read;
+use crate::gateway::Gateway;
+use crate::http::request_id::RequestId;
+use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use canon::Digest;
+use engine::TenantSnapshot;
+use engine::replay::{Change, Group, Tally, WhyNot};
+use futures_util::stream;
+use model::Timestamp;
+use run::{Progress, Running};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How many replays a gateway runs at once: each takes a core.
+pub const AT_ONCE_MAX: usize = 2;
+/// How many decisions are judged again if nobody says.
+const LIMIT: u64 = 10_000;
+/// How many at most in an answer that comes when it is complete: some seconds.
+const LIMIT_MAX: u64 = 100_000;
+/// How often a stream of lines tells how far it is.
+const PACE: Duration = Duration::from_millis(500);
+/// Newline-delimited JSON.
+const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+/// When to ask again that was told that others replay already, in seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
+
+/// What to judge, and by what.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replay {
+    /// A set in place of the tenant's own.
+    candidate: SetBody,
+    /// Only what was recorded at this time or later.
+    #[serde(default)]
+    from: Option<Timestamp>,
+    /// Only what was recorded before this time.
+    #[serde(default)]
+    to: Option<Timestamp>,
+    /// How many decisions at most.
+    #[serde(default)]
+    limit: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize)]
+struct Report {
+    policy_digest: Digest,
+    decisions: u64,
+    replayed: u64,
+    unchanged: u64,
+    /// How many verdicts would have been others, by change.
+    flips: BTreeMap<Change, u64>,
+    groups: Vec<Group>,
+    /// How many flips are in no group.
+    flips_not_listed: u64,
+    not_replayed: BTreeMap<WhyNot, u64>,
+    /// Whether there are older decisions in the time that was asked for, beyond `limit`.
+    has_more: bool,
+}
+
+impl Report {
+    fn new(policy_digest: Digest, tally: Tally, has_more: bool) -> Self {
+        let flipped: u64 = tally.flips.values().sum();
+        let every = Change::ALL.into_iter();
+        Self {
+            policy_digest,
+            decisions: tally.decisions,
+            replayed: tally.replayed,
+            unchanged: tally.replayed - flipped,
+            flips: every
+                .map(|change| (change, tally.flips.get(&change).copied().unwrap_or(0)))
+                .collect(),
+            flips_not_listed: tally.not_listed,
+            not_replayed: tally.not_replayed.clone(),
+            groups: tally.into_groups(),
+            has_more,
+        }
+    }
+}
+
+/// Replays.
+pub async fn replay(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Extension(request_id): Extension<RequestId>,
+    headers: HeaderMap,
+    SetJson(body): SetJson<Replay>,
+) -> Result<Response, Refusal> {
+    let in_lines = accepts_lines(&headers);
+    let limit = limit(body.limit, in_lines)?;
+    let place = Arc::clone(&gateway.replaying).try_acquire_owned();
+    let place = place.map_err(|_| {
+        let detail =
+            format!("this gateway replays {AT_ONCE_MAX} times already; try again when one of them is done");
+        Refusal::new(Code::ReplayRunning, detail).with_header(header::RETRY_AFTER, RETRY_AFTER)
+    })?;
+    let tenant = read(&gateway, &caller)?;
+    let candidate = gateway.candidate(&tenant, &body.candidate).await?;
+    let digest = candidate.policies.digest();
+    let range = range::within(&*gateway.store, caller.tenant, body.from, body.to).await?;
+    let running = Running::start(&gateway, candidate, range, limit, place).map_err(|error| {
+        tracing::error!(%error, "a replay could not be started");
+        Refusal::overloaded()
+    })?;
+    if in_lines {
+        let told = Told::Going(running, digest, request_id);
+        let lines = Body::from_stream(stream::unfold(told, Told::line));
+        return Ok(([(header::CONTENT_TYPE, NDJSON)], lines).into_response());
+    }
+    let (tally, has_more) = running.finish().await?;
+    Ok(Json(Report::new(digest, tally, has_more)).into_response())
+}
+
+/// Whether the caller would rather have lines of JSON.
+fn accepts_lines(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let mut types = accepted
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    types.any(|one| one.split(';').next().is_some_and(|one| one.trim() == NDJSON))
+}
+
+fn limit(asked: Option<u64>, in_lines: bool) -> Result<u64, Refusal> {
+    match asked {
+        None if in_lines => Ok(u64::MAX),
+        None => Ok(LIMIT),
+        Some(limit) if limit >= 1 && (in_lines || limit <= LIMIT_MAX) => Ok(limit),
+        Some(_) => Err(Refusal::new(
+            Code::InvalidField,
+            format!(
+                "`limit` is from 1 to {LIMIT_MAX}, or as many as you like with `Accept: application/x-ndjson`"
+            ),
+        )),
+    }
+}
+
+impl Gateway {
+    /// A tenant as it would be with this set in place of its own.
+    pub(super) async fn candidate(
+        &self,
+        tenant: &TenantSnapshot,
+        set: &SetBody,
+    ) -> Result<TenantSnapshot, Refusal> {
+        let directory = set.applied_to(&tenant.directory, self.clock.now())?;
+        let policies = self.compile(directory.clone()).await?.map_err(|diagnostics| {
+            Refusal::new(Code::PolicyInvalid, "the candidate is not valid")
+                .with_diagnostics(json!(diagnostics))
+        })?;
+        Ok(TenantSnapshot {
+            directory,
+            policies,
+            ..tenant.clone()
+        })
+    }
+}
+
+/// A stream of lines: how far it is, again and again, then what came of it.
+enum Told {
+    Going(Running, Digest, RequestId),
+    Ended,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Progress(Progress),
+    Result(Box<Report>),
+}
+
+impl Told {
+    async fn line(self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
+        let Self::Going(mut running, digest, request_id) = self else {
+            return None;
+        };
+        let (line, rest) = match tokio::time::timeout(PACE, running.ended()).await {
+            Err(_) => {
+                let line = text(&Line::Progress(running.progress()));
+                (line, Self::Going(running, digest, request_id))
+            }
+            Ok(Ok((tally, has_more))) => {
+                let report = Report::new(digest, tally, has_more);
+                (text(&Line::Result(Box::new(report))), Self::Ended)
+            }
+            // The status has gone out already, so the problem is the last line.
+            Ok(Err(refusal)) => {
+                let problem = refusal.to_problem(request_id.as_str());
+                (format!("{{\"problem\":{problem}}}\n"), Self::Ended)
+            }
+        };
+        Some((Ok(line.into()), rest))
+    }
+}
+
+fn text(line: &Line) -> String {
+    let mut text = serde_json::to_string(line).expect("strings and numbers always serialize");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_for_those_who_ask_for_them() {
+        for (accept, expected) in [
+            ("application/x-ndjson", true),
+            ("application/json;q=0.1, application/x-ndjson; q=1", true),
+            ("application/json", false),
+            ("*/*", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
+            assert_eq!(accepts_lines(&headers), expected, "{accept}");
+        }
+        assert!(!accepts_lines(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn an_answer_at_once_has_a_bound_and_lines_have_none() {
+        assert_eq!(limit(None, false).unwrap(), LIMIT);
+        assert_eq!(limit(Some(LIMIT_MAX), false).unwrap(), LIMIT_MAX);
+        assert_eq!(limit(Some(LIMIT_MAX + 1), true).unwrap(), LIMIT_MAX + 1);
+        assert_eq!(limit(None, true).unwrap(), u64::MAX);
+        for (asked, in_lines) in [(0, false), (0, true), (LIMIT_MAX + 1, false)] {
+            assert_eq!(
+                limit(Some(asked), in_lines).unwrap_err().code(),
+                Code::InvalidField
+            );
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Which entries were recorded in a time. Time in a chain never runs backwards, so the first one is found by halving.
+
+use crate::http::{Code, Refusal};
+use model::{TenantId, Timestamp};
+use store::{Store, StoreError};
+
+/// The entries from the first to the last of these `seq`s; none if the last comes before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entries {
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+/// The entries that were recorded from one time to before another. The end of the chain is where it is now.
+pub(super) async fn within(
+    store: &dyn Store,
+    tenant: TenantId,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+) -> Result<Entries, Refusal> {
+    if let (Some(from), Some(to)) = (from, to)
+        && from >= to
+    {
+        let detail = format!("`from` is not before `to`: there is no time from `{from}` to before `{to}`");
+        return Err(Refusal::new(Code::InvalidField, detail));
+    }
+    let head = store.head(tenant).await?.seq;
+    let first = match from {
+        None => 1,
+        Some(time) => first_since(store, tenant, head, time).await?,
+    };
+    let last = match to {
+        None => head,
+        Some(time) => first_since(store, tenant, head, time).await? - 1,
+    };
+    Ok(Entries { first, last })
+}
+
+/// The `seq` of the first entry that was recorded at this time or later; the one after `head` if there is none.
+async fn first_since(
+    store: &dyn Store,
+    tenant: TenantId,
+    head: u64,
+    time: Timestamp,
+) -> Result<u64, StoreError> {
+    let (mut low, mut high) = (1, head + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let entries = store.entries(tenant, middle, 1).await?;
+        match entries.first() {
+            Some(entry) if entry.at < time => low = middle + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
+}

@@ -1,0 +1,283 @@
+//! A replay under way: threads of its own that read entries and judge them, one page each at a time.
+//!
+//! One core is left to the sequencer and the callers. Pages are read one after the other, from the newest to the oldest, so
+//! which decisions come under a limit does not depend on which thread is faster. Memory holds a page and some records a
+//! thread, whatever the length of the ledger.
+
+use super::range::Entries;
+use crate::gateway::Gateway;
+use crate::http::{Code, Refusal};
+use canon::Digest;
+use engine::facts::Record;
+use engine::replay::{Recorded, Tally, WhyNot, with_action_as_it_was};
+use engine::{EntryKind, TenantSnapshot};
+use model::Tool;
+use policy::{Compiler, PolicySet};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use store::{Store, StoreError, StoredEntry};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+/// Entries that are read at once: some hundred kilobytes of decisions.
+const PAGE: u32 = 512;
+/// Threads of one replay, at most.
+const THREADS_MAX: usize = 8;
+/// Records that a thread keeps at hand.
+const RECORDS_MAX: usize = 20_000;
+/// For how many actions as they were the candidate is compiled anew, at most.
+const VARIANTS_MAX: usize = 64;
+
+/// How far a replay is.
+#[derive(Debug, Serialize)]
+pub(super) struct Progress {
+    /// How many entries it will look at, unless a limit comes first.
+    entries: u64,
+    /// How many it has looked at.
+    entries_read: u64,
+    /// How many of them were decisions.
+    decisions: u64,
+}
+
+/// What the threads of a replay share.
+struct Shared {
+    store: Arc<dyn Store>,
+    compiler: Arc<Compiler>,
+    /// The tenant with the candidate in place of its policies.
+    candidate: TenantSnapshot,
+    /// What is still to be read. Held while a page is read, so that pages come in order.
+    rest: Mutex<Rest>,
+    /// The candidate compiled for actions as they were, by the digests of their records; `None` if it does not fit one.
+    variants: Mutex<HashMap<Digest, Variant>>,
+    entries: u64,
+    entries_read: AtomicU64,
+    decisions: AtomicU64,
+    /// Nobody waits for it any more.
+    is_given_up: AtomicBool,
+    /// Given back when the last thread has ended.
+    _place: OwnedSemaphorePermit,
+}
+
+type Variant = Arc<OnceLock<Option<Arc<PolicySet>>>>;
+
+struct Rest {
+    entries: Entries,
+    decisions: u64,
+}
+
+/// A replay under way. Dropping it ends it.
+pub(super) struct Running {
+    shared: Arc<Shared>,
+    parts: mpsc::Receiver<Result<Tally, StoreError>>,
+    threads: usize,
+    tally: Tally,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.is_given_up.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Running {
+    /// Starts its threads.
+    pub(super) fn start(
+        gateway: &Gateway,
+        candidate: TenantSnapshot,
+        entries: Entries,
+        limit: u64,
+        place: OwnedSemaphorePermit,
+    ) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            store: Arc::clone(&gateway.store),
+            compiler: Arc::clone(&gateway.compiler),
+            candidate,
+            entries: (entries.last + 1).saturating_sub(entries.first),
+            rest: Mutex::new(Rest {
+                entries,
+                decisions: limit,
+            }),
+            variants: Mutex::default(),
+            entries_read: AtomicU64::new(0),
+            decisions: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(false),
+            _place: place,
+        });
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = (cores - 1).clamp(1, THREADS_MAX);
+        let (told, parts) = mpsc::channel(threads);
+        let running = Self {
+            shared: Arc::clone(&shared),
+            parts,
+            threads,
+            tally: Tally::default(),
+        };
+        for _ in 0..threads {
+            let thread = Thread {
+                shared: Arc::clone(&shared),
+                handle: Handle::current(),
+                records: HashMap::new(),
+                tally: Tally::default(),
+            };
+            let told = told.clone();
+            std::thread::Builder::new()
+                .name("replay".to_owned())
+                .spawn(move || drop(told.blocking_send(thread.run())))?;
+        }
+        Ok(running)
+    }
+
+    /// How far it is.
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            entries: self.shared.entries,
+            entries_read: self.shared.entries_read.load(Ordering::Relaxed),
+            decisions: self.shared.decisions.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What came of it, once all threads have ended, and whether the limit came before the end. Waiting may be broken off and
+    /// begun again.
+    pub(super) async fn ended(&mut self) -> Result<(Tally, bool), Refusal> {
+        while self.threads > 0 {
+            // A thread that panicked tells nothing.
+            let part = self.parts.recv().await.ok_or_else(broken_off)?;
+            self.tally.merge(part?);
+            self.threads -= 1;
+        }
+        Ok((std::mem::take(&mut self.tally), self.shared.has_more()))
+    }
+
+    /// The same, for whoever does not want to know how far it is.
+    pub(super) async fn finish(mut self) -> Result<(Tally, bool), Refusal> {
+        self.ended().await
+    }
+}
+
+fn broken_off() -> Refusal {
+    Refusal::new(Code::Internal, "the replay broke off")
+}
+
+impl Shared {
+    fn rest(&self) -> std::sync::MutexGuard<'_, Rest> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_more(&self) -> bool {
+        let rest = self.rest();
+        rest.entries.first <= rest.entries.last
+    }
+
+    /// The decisions of the next page that has any, at most as many as may still be judged.
+    fn next_page(&self, handle: &Handle) -> Result<Option<Vec<StoredEntry>>, StoreError> {
+        let mut rest = self.rest();
+        loop {
+            let Entries { first, last } = rest.entries;
+            if first > last || rest.decisions == 0 || self.is_given_up.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let from = first.max((last + 1).saturating_sub(u64::from(PAGE)));
+            let tenant = self.candidate.directory.tenant.id;
+            let mut page = handle.block_on(self.store.entries(tenant, from, PAGE))?;
+            page.retain(|entry| entry.seq <= last && entry.kind == EntryKind::Decision.as_str());
+            let too_many = page
+                .len()
+                .saturating_sub(usize::try_from(rest.decisions).unwrap_or(usize::MAX));
+            let cut_at = page.drain(..too_many).last().map(|entry| entry.seq);
+            // What was cut off is still there for whoever asks whether there is more.
+            rest.entries.last = cut_at.unwrap_or(from - 1);
+            rest.decisions -= page.len() as u64;
+            self.entries_read
+                .fetch_add(last - rest.entries.last, Ordering::Relaxed);
+            self.decisions.fetch_add(page.len() as u64, Ordering::Relaxed);
+            if !page.is_empty() {
+                return Ok(Some(page));
+            }
+        }
+    }
+
+    /// The candidate for asks of this action as it was, whose record has this digest.
+    fn policies(&self, digest: &Digest, was: &Tool) -> Result<Arc<PolicySet>, WhyNot> {
+        let action = was.actions.keys().next().ok_or(WhyNot::FactsMissing)?;
+        if self.candidate.facts.action(was.name.as_str(), action.as_str()) == Some(*digest) {
+            return Ok(Arc::clone(&self.candidate.policies));
+        }
+        let variant = {
+            let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+            if variants.len() >= VARIANTS_MAX && !variants.contains_key(digest) {
+                return Err(WhyNot::ActionChanged);
+            }
+            Arc::clone(variants.entry(*digest).or_default())
+        };
+        let compile = || {
+            let directory = with_action_as_it_was(&self.candidate.directory, was);
+            crate::start::compile(&self.compiler, &directory)
+                .ok()
+                .map(Arc::new)
+        };
+        variant.get_or_init(compile).clone().ok_or(WhyNot::ActionChanged)
+    }
+}
+
+/// One thread of a replay.
+struct Thread {
+    shared: Arc<Shared>,
+    handle: Handle,
+    /// The records that were read lately; `None` for what is not there or cannot be read.
+    records: HashMap<Digest, Option<Record>>,
+    tally: Tally,
+}
+
+impl Thread {
+    fn run(mut self) -> Result<Tally, StoreError> {
+        while let Some(page) = self.shared.next_page(&self.handle)? {
+            let recorded: Vec<_> = page.iter().map(|entry| Recorded::read(&entry.body)).collect();
+            self.fetch(recorded.iter().flatten())?;
+            for (entry, recorded) in page.iter().zip(recorded) {
+                let said = recorded.and_then(|recorded| {
+                    let said = self.judge(&recorded)?;
+                    Ok((recorded, said))
+                });
+                match said {
+                    Ok((recorded, said)) => self.tally.add(&recorded, (entry.seq, entry.at), said),
+                    Err(why) => self.tally.skip(why),
+                }
+            }
+        }
+        Ok(self.tally)
+    }
+
+    /// Reads the records of these decisions that are not at hand.
+    fn fetch<'a>(&mut self, recorded: impl Iterator<Item = &'a Recorded<'a>>) -> Result<(), StoreError> {
+        let mut missing: Vec<_> = recorded.flat_map(Recorded::digests).collect();
+        missing.sort_unstable();
+        missing.dedup();
+        if self.records.len() + missing.len() > RECORDS_MAX {
+            self.records.clear();
+        }
+        missing.retain(|digest| !self.records.contains_key(digest));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let tenant = self.shared.candidate.directory.tenant.id;
+        let found = self
+            .handle
+            .block_on(self.shared.store.contents(tenant, &missing))?;
+        self.records
+            .extend(missing.into_iter().map(|digest| (digest, None)));
+        for (digest, bytes) in found {
+            self.records.insert(digest, Record::read(&bytes));
+        }
+        Ok(())
+    }
+
+    fn judge(&self, recorded: &Recorded<'_>) -> Result<engine::replay::Said, WhyNot> {
+        let nouns = recorded.nouns(|digest| self.records.get(digest)?.as_ref())?;
+        let digest = recorded.action_digest().ok_or(WhyNot::FactsMissing)?;
+        let policies = self.shared.policies(&digest, nouns.tool())?;
+        recorded.judge(&policies, nouns)
+    }
+}

@@ -1,0 +1,595 @@
+//! `replay`: recorded decisions judged again by a candidate, with what was recorded about them and nothing else.
+
+use crate::stage::{asking, changing, injected, reading};
+use crate::{Desk, NO_ISSUES, diagnostics, text};
+use model::Clock;
+use serde_json::{Value, json};
+
+/// Looks at everything that a policy can look at, and says three different things.
+const CURIOUS: &str = r#"
+@id("large") @decision("require_approval") @approvers("leads")
+permit (principal, action == Action::"bank/pay", resource)
+when { context.input has amount && context.input.amount > 1000 };
+@id("small") permit (principal, action == Action::"bank/pay", resource)
+when { context.input has amount && context.input.amount <= 1000 && context.trust.rank >= 2 };
+@id("sanctioned") forbid (principal, action == Action::"bank/pay", resource == Resource::"account:evil");
+@id("night") forbid (principal, action in Action::"mutate", resource)
+when { context.now.toTime() >= duration("22h") };
+@id("team") forbid (principal, action in Action::"mutate", resource)
+when { principal in Team::"interns" && Team::"interns".hasTag("barred") };
+@id("person") forbid (principal, action, resource)
+when { context has user && context.user.hasTag("barred") };
+@id("agent") forbid (principal, action, resource) when { principal.hasTag("barred") };
+@id("tier") forbid (principal, action in Action::"risk:high", resource) when { principal.risk_tier == "high" };
+@id("region") forbid (principal, action, resource)
+when { context.attributes has region && context.attributes.region == "embargoed" };
+@id("sensitive") forbid (principal, action in Action::"mutate", resource) when { context.sensitive };
+@id("run") permit (principal, action == Action::"bank/pay", resource) when { context has run && context.run.id == "payday" };
+@id("named") forbid (principal, action == Action::"bank/pay", resource) when { context.parameters.contains("override") };
+"#;
+
+impl Desk {
+    /// Sets members of the tenant's settings.
+    async fn set(&self, settings: Value) {
+        let path = format!("/v1/tenants/{}", self.tenant);
+        let call = self.call("PATCH", &path, &self.operator);
+        call.json(&json!({"settings": settings})).send().await.expect(200);
+    }
+
+    /// What came of a replay with these members beside the candidate.
+    async fn replay(&self, policies: &[(&str, &str)], members: Value) -> Value {
+        let mut body = json!({"candidate": candidate(policies)});
+        body.as_object_mut()
+            .unwrap()
+            .extend(members.as_object().unwrap().clone());
+        self.edit("POST", "/replay", &body).await.expect(200)
+    }
+
+    /// Makes the directory that [`CURIOUS`] speaks of.
+    async fn furnish(&self) {
+        let schema = json!({"type": "object", "properties": {
+            "amount": {"type": "integer"}, "to": {"type": "string"}, "override": {"type": "boolean"}, "pin": {"type": "string"}}});
+        let bank = json!({"actions": [
+            {"name": "pay", "mutates_state": true, "risk": "high", "input_schema": schema},
+            {"name": "balance", "mutates_state": false, "risk": "low"}]});
+        self.admin("PUT", "/v1/tools/bank", &bank).await.expect(201);
+        self.admin("PUT", "/v1/teams/interns", &json!({}))
+            .await
+            .expect(201);
+        self.admin("PUT", "/v1/users/ann", &json!({})).await.expect(201);
+    }
+}
+
+fn candidate(policies: &[(&str, &str)]) -> Value {
+    let policies = policies
+        .iter()
+        .map(|(name, cedar)| json!({"name": name, "cedar": cedar}));
+    json!({"policies": policies.collect::<Vec<_>>()})
+}
+
+/// The groups of a report in short: from, to, tool, action, how many.
+fn groups(report: &Value) -> Vec<String> {
+    let groups = report["groups"].as_array().unwrap().iter();
+    groups
+        .map(|group| {
+            let word = |member: &str| text(&group[member]);
+            format!(
+                "{}->{} {}/{} {}",
+                word("from"),
+                word("to"),
+                word("tool"),
+                word("action"),
+                group["count"]
+            )
+        })
+        .collect()
+}
+
+fn flips(report: &Value) -> u64 {
+    let flips = report["flips"].as_object().unwrap();
+    assert_eq!(flips.len(), 6, "{flips:?}");
+    flips.values().map(|count| count.as_u64().unwrap()).sum()
+}
+
+fn paying(amount: u64) -> Value {
+    let mut ask = asking("bank", "pay", "trusted_internal_unsigned");
+    ask["tool_call"]["parameters"] = json!({"amount": amount, "to": "ann", "pin": "hunter2"});
+    ask
+}
+
+/// A reproducible sequence of choices.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        // Knuth's multiplier; the low bits are poor, so they are left out.
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.roll(from.len())].clone()
+    }
+
+    /// An ask that looks different every time.
+    fn ask(&mut self) -> Value {
+        let trust = self.pick(&[
+            "trusted_internal_signed",
+            "semi_trusted_customer",
+            "untrusted_external",
+            "unknown",
+        ]);
+        let (tool, action) = self.pick(&[
+            ("bank", "pay"),
+            ("bank", "pay"),
+            ("bank", "balance"),
+            ("github", "merge_pull_request"),
+            ("github", "get_file"),
+            ("vault", "store"),
+            ("nobody", "knows"),
+        ]);
+        let mut ask = asking(tool, action, trust);
+        ask["tool_call"]["parameters"] = match action {
+            "pay" => self.pick(&[
+                json!({"amount": 10, "pin": "1"}),
+                json!({"amount": 5000, "to": "x"}),
+                json!({}),
+                json!({"amount": 10, "override": true}),
+                json!({"amount": "ten"}),
+            ]),
+            "merge_pull_request" => self.pick(&[
+                json!({"number": 1, "base_branch": "main"}),
+                json!({"number": 1, "base_branch": "dev"}),
+                json!({"number": 1}),
+            ]),
+            "store" => self.pick(&[json!({"password": "x"}), json!({})]),
+            _ => json!({}),
+        };
+        ask["tool_call"]["resource"] =
+            self.pick(&[json!("account:evil"), json!("account:good"), Value::Null]);
+        ask["tool_call"]["mutates_state"] = self.pick(&[json!(true), Value::Null]);
+        ask["context"]["contains_sensitive_data"] =
+            self.pick(&[json!(true), json!(false), Value::Null, Value::Null]);
+        ask["context"]["attributes"] = self.pick(&[
+            json!({"region": "embargoed"}),
+            json!({"region": "eu", "x": [1]}),
+            Value::Null,
+        ]);
+        ask["context"]["sources"] = self.pick(&[
+            json!({"/amount": "semi_trusted_customer"}),
+            Value::Null,
+            Value::Null,
+        ]);
+        ask["user"] = self.pick(&[json!({"id": "ann"}), json!({"id": "stranger"}), Value::Null]);
+        ask["trace"] = self.pick(&[json!({"run_id": "payday"}), Value::Null]);
+        ask["mode"] = self.pick(&[json!("observe"), Value::Null, Value::Null]);
+        ask
+    }
+}
+
+/// The directory never stays what it was, and neither does the time, while the policies do.
+async fn live_a_while(desk: &Desk, seed: u64, asks: usize) {
+    let mut dice = Dice(seed);
+    for number in 0..asks {
+        desk.clock.advance_millis(1_700_000);
+        let barred = dice.pick(&[json!({}), json!({}), json!({"attributes": {"barred": true}})]);
+        match number % 7 {
+            1 => drop(desk.admin("PUT", "/v1/teams/interns", &barred).await.expect(200)),
+            3 => drop(desk.admin("PUT", "/v1/users/ann", &barred).await.expect(200)),
+            5 => {
+                let patch = dice.pick(&[
+                    json!({"team": "interns"}),
+                    json!({"team": null}),
+                    json!({"risk_tier": "high"}),
+                    json!({"risk_tier": "low"}),
+                    json!({"attributes": {"barred": 1}}),
+                    json!({"attributes": {}}),
+                ]);
+                let path = format!("/v1/agents/{}", desk.agent.id);
+                desk.admin("PATCH", &path, &patch).await.expect(200);
+            }
+            _ => {}
+        }
+        desk.ask(&dice.ask()).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn what_was_in_force_flips_nothing_whatever_has_changed_since() {
+    for (seed, parameters) in [(1, "clear"), (2, "digest"), (3, "redacted")] {
+        let desk = Desk::open().await;
+        desk.furnish().await;
+        desk.set(
+            json!({"observe": true, "parameters": parameters, "context_attributes": {"region": "String"}}),
+        )
+        .await;
+        desk.put("curious", CURIOUS).await.expect(201);
+        live_a_while(&desk, seed, 140).await;
+        let report = desk.replay(&[("curious", CURIOUS)], json!({})).await;
+        assert_eq!(
+            (report["decisions"].as_u64(), flips(&report)),
+            (Some(140), 0),
+            "{report:#}"
+        );
+        assert_eq!(report["unchanged"], report["replayed"]);
+        assert_eq!(report["policy_digest"], desk.answer().await["policy"]["digest"]);
+        let why_not = report["not_replayed"].as_object().unwrap();
+        let expected: &[&str] = match parameters {
+            "clear" => &["not_ruled"],
+            "digest" => &["not_ruled", "parameters_not_stored"],
+            // Credentials were taken out of some, and of asks that no policy ruled on nothing was kept.
+            _ => &["not_ruled"],
+        };
+        assert_eq!(why_not.keys().collect::<Vec<_>>(), expected, "{report:#}");
+        let left: u64 = why_not.values().map(|count| count.as_u64().unwrap()).sum();
+        assert_eq!(report["replayed"].as_u64().unwrap() + left, 140);
+        // It was no trivial life: everything occurs that there is to replay.
+        let decisions = desk.decisions().await;
+        let occurs = |verdict: &str| decisions.iter().any(|decision| decision["decision"] == verdict);
+        assert!(["allow", "deny", "require_approval"].into_iter().all(occurs));
+        assert!(
+            decisions
+                .iter()
+                .any(|decision| decision["reason_code"] == "observed")
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_gate_that_would_open_comes_first_and_names_its_newest_decisions() {
+    let desk = Desk::open().await;
+    desk.furnish().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let other = desk.hire(json!({"name": "other", "tools": "all"})).await;
+    let mut denied = Vec::new();
+    for _ in 0..7 {
+        denied.push(desk.ask(&changing()).await.expect(200)["decision_id"].clone());
+    }
+    desk.post("/v1/authorize", &other.token, &changing())
+        .await
+        .expect(200);
+    desk.ask(&reading()).await.expect(200);
+    desk.ask(&asking("vault", "store", "semi_trusted_customer"))
+        .await
+        .expect(200);
+    desk.ask(&injected()).await.expect(200);
+
+    let strict = r#"@id("shut") @reason("Shut") forbid (principal, action in [Action::"tool:vault", Action::"github/get_file"], resource);"#;
+    let head = desk.head().await;
+    let report = desk.replay(&[("strict", strict)], json!({})).await;
+    assert_eq!(
+        groups(&report),
+        [
+            "deny->allow github/create_issue 7",
+            "deny->allow github/create_issue 1",
+            "require_approval->deny vault/store 1",
+            "allow->deny github/get_file 1",
+        ]
+    );
+    assert_eq!(
+        report["flips"],
+        json!({"deny_to_allow": 8, "deny_to_require_approval": 0, "require_approval_to_allow": 0,
+            "allow_to_require_approval": 0, "require_approval_to_deny": 1, "allow_to_deny": 1})
+    );
+    let counts = ["decisions", "replayed", "unchanged", "flips_not_listed"]
+        .map(|member| report[member].as_u64().unwrap());
+    assert_eq!(counts, [11, 11, 1, 0]);
+    assert_eq!(
+        (&report["has_more"], &report["not_replayed"]),
+        (&json!(false), &json!({}))
+    );
+
+    let first = &report["groups"][0];
+    assert_eq!(first["agent"], desk.agent.id);
+    assert_eq!(report["groups"][1]["agent"], other.id);
+    let named: Vec<_> = first["examples"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|example| &example["decision_id"])
+        .collect();
+    assert_eq!(named, denied.iter().rev().take(5).collect::<Vec<_>>());
+    let example = &first["examples"][0];
+    assert_eq!(
+        (&example["was"], &example["would_be"]),
+        (
+            &json!({"decision": "deny", "reason_code": "policy_forbids", "matched_policies": ["issues/none"]}),
+            &json!({"decision": "allow", "reason_code": "policy_permits", "matched_policies": ["base/mutation-from-trusted"]}),
+        )
+    );
+    assert_eq!(desk.head().await, head, "a replay records nothing");
+    assert_eq!(desk.decision().await, "deny", "and changes nothing");
+}
+
+#[tokio::test]
+async fn what_nobody_kept_is_counted_and_not_guessed() {
+    let desk = Desk::open().await;
+    desk.furnish().await;
+    for keeping in ["digest", "redacted", "clear"] {
+        desk.set(json!({"parameters": keeping})).await;
+        desk.ask(&paying(5_000)).await.expect(200);
+    }
+    // Two asks of which the tenant takes something out, and one that has nothing to be taken out.
+    desk.set(json!({"parameters": "redacted", "redact": ["/pin"]}))
+        .await;
+    desk.ask(&paying(5_000)).await.expect(200);
+    let mut without = paying(5_000);
+    without["tool_call"]["parameters"]
+        .as_object_mut()
+        .unwrap()
+        .remove("pin");
+    desk.ask(&without).await.expect(200);
+    // No policy was asked about these.
+    desk.ask(&asking("nobody", "knows", "unknown")).await.expect(200);
+    let mut unfit = paying(0);
+    unfit["tool_call"]["parameters"]["amount"] = json!("much");
+    desk.ask(&unfit).await.expect(200);
+
+    let blind = r#"@id("no") forbid (principal, action == Action::"bank/pay", resource);"#;
+    let report = desk.replay(&[("blind", blind)], json!({})).await;
+    assert_eq!(groups(&report), ["allow->deny bank/pay 5"]);
+    assert_eq!(report["not_replayed"], json!({"not_ruled": 2}));
+
+    let curious = r#"@id("no") forbid (principal, action == Action::"bank/pay", resource) when { context.input has amount && context.input.amount > 1000 };"#;
+    let report = desk.replay(&[("curious", curious)], json!({})).await;
+    assert_eq!(groups(&report), ["allow->deny bank/pay 3"]);
+    assert_eq!(
+        report["not_replayed"],
+        json!({"not_ruled": 2, "parameters_not_stored": 1, "parameters_redacted": 1})
+    );
+}
+
+#[tokio::test]
+async fn the_nouns_are_what_they_were() {
+    let desk = Desk::open().await;
+    desk.furnish().await;
+    desk.admin("PUT", "/v1/teams/interns", &json!({"attributes": {"floor": 1}}))
+        .await
+        .expect(200);
+    let agent = desk
+        .hire(json!({"name": "temp", "tools": "all", "team": "interns", "attributes": {"region": "eu"}}))
+        .await;
+    desk.admin("PUT", "/v1/users/ann", &json!({"teams": ["interns"]}))
+        .await
+        .expect(200);
+    let mut ask = asking("bank", "balance", "trusted_internal_unsigned");
+    ask["user"] = json!({"id": "ann"});
+    desk.post("/v1/authorize", &agent.token, &ask).await.expect(200);
+
+    // Nothing is what it was, and some of it is gone.
+    let path = format!("/v1/agents/{}", agent.id);
+    let patch = json!({"team": null, "attributes": {"region": "us"}, "name": "renamed", "risk_tier": "high"});
+    desk.admin("PATCH", &path, &patch).await.expect(200);
+    desk.admin("DELETE", "/v1/users/ann", &Value::Null)
+        .await
+        .expect(204);
+    desk.admin("DELETE", "/v1/teams/interns", &Value::Null)
+        .await
+        .expect(204);
+    for condition in [
+        r#"principal in Team::"interns" && Team::"interns".hasTag("floor") && Team::"interns".getTag("floor") == "1""#,
+        r#"principal.hasTag("region") && principal.getTag("region") == "eu""#,
+        r#"principal.name == "temp" && principal.risk_tier == "low" && context.agent has team"#,
+        r#"context has user && context.user in Team::"interns""#,
+    ] {
+        let cedar = format!(r#"@id("no") forbid (principal, action, resource) when {{ {condition} }};"#);
+        let report = desk.replay(&[("was", &cedar)], json!({})).await;
+        assert_eq!(groups(&report), ["allow->deny bank/balance 1"], "{condition}");
+        let not = format!(r#"@id("no") forbid (principal, action, resource) unless {{ {condition} }};"#);
+        assert_eq!(
+            flips(&desk.replay(&[("was", &not)], json!({})).await),
+            0,
+            "{condition}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_action_that_has_changed_is_judged_as_it_was_if_the_candidate_fits_it() {
+    let desk = Desk::open().await;
+    desk.furnish().await;
+    desk.set(json!({"parameters": "clear"})).await;
+    desk.ask(&paying(5_000)).await.expect(200);
+    let schema = json!({"type": "object", "properties": {"cents": {"type": "integer"}}});
+    let bank =
+        json!({"actions": [{"name": "pay", "mutates_state": true, "risk": "low", "input_schema": schema}]});
+    desk.admin("PUT", "/v1/tools/bank", &bank).await.expect(200);
+
+    let was_high = r#"@id("no") forbid (principal, action in Action::"risk:high", resource);"#;
+    assert_eq!(
+        groups(&desk.replay(&[("p", was_high)], json!({})).await),
+        ["allow->deny bank/pay 1"]
+    );
+    let is_low = r#"@id("no") forbid (principal, action in Action::"risk:low", resource);"#;
+    assert_eq!(flips(&desk.replay(&[("p", is_low)], json!({})).await), 0);
+    let reads_new = r#"@id("no") forbid (principal, action == Action::"bank/pay", resource) when { context.input has cents && context.input.cents > 1 };"#;
+    let report = desk.replay(&[("p", reads_new)], json!({})).await;
+    assert_eq!(
+        (flips(&report), &report["not_replayed"]),
+        (0, &json!({"action_changed": 1}))
+    );
+
+    desk.admin("DELETE", "/v1/tools/bank", &Value::Null)
+        .await
+        .expect(204);
+    assert_eq!(
+        groups(&desk.replay(&[("p", was_high)], json!({})).await),
+        ["allow->deny bank/pay 1"]
+    );
+}
+
+#[tokio::test]
+async fn an_observed_ask_is_compared_with_what_would_have_been_said() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    desk.set(json!({"observe": true})).await;
+    let mut ask = changing();
+    ask["mode"] = json!("observe");
+    assert_eq!(desk.ask(&ask).await.expect(200)["decision"], "allow");
+    assert_eq!(flips(&desk.replay(&[("issues", NO_ISSUES)], json!({})).await), 0);
+    let report = desk.replay(&[], json!({})).await;
+    assert_eq!(groups(&report), ["deny->allow github/create_issue 1"]);
+    assert_eq!(
+        report["groups"][0]["examples"][0]["was"]["matched_policies"],
+        json!(["issues/none"])
+    );
+}
+
+#[tokio::test]
+async fn an_agent_without_a_grant_stays_denied_whatever_the_candidate_permits() {
+    let desk = Desk::open().await;
+    let stranger = desk.hire(json!({"name": "stranger", "tools": []})).await;
+    let forbid = r#"@id("it") forbid (principal, action == Action::"canary-vault/read", resource);"#;
+    let canary = json!({"actions": [{"name": "read", "mutates_state": false, "risk": "low"}]});
+    desk.admin("PUT", "/v1/tools/canary-vault", &canary)
+        .await
+        .expect(201);
+    desk.put("more", forbid).await.expect(201);
+    let ask = asking("canary-vault", "read", "trusted_internal_unsigned");
+    let answer = desk
+        .post("/v1/authorize", &stranger.token, &ask)
+        .await
+        .expect(200);
+    assert_eq!(answer["reason_code"], "policy_forbids");
+    let decisions = desk.decisions().await;
+    assert_eq!(decisions.last().unwrap()["granted"], false);
+    let report = desk.replay(&[], json!({})).await;
+    assert_eq!((flips(&report), &report["replayed"]), (0, &json!(1)));
+}
+
+#[tokio::test]
+async fn a_time_and_a_limit_say_which_decisions_are_judged() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let mut times = Vec::new();
+    for _ in 0..6 {
+        times.push(desk.clock.now().to_string());
+        desk.ask(&changing()).await.expect(200);
+        desk.ask(&reading()).await.expect(200);
+        // Entries that are no decisions stand between them.
+        desk.admin("PUT", "/v1/teams/a", &json!({"attributes": {"x": times.len()}}))
+            .await;
+        desk.clock.advance_millis(60_000);
+    }
+    let judged = async |members: Value| {
+        let report = desk.replay(&[], members).await;
+        (
+            report["decisions"].as_u64().unwrap(),
+            flips(&report),
+            report["has_more"] == true,
+        )
+    };
+    assert_eq!(judged(json!({})).await, (12, 6, false));
+    assert_eq!(
+        judged(json!({"from": times[1], "to": times[4]})).await,
+        (6, 3, false)
+    );
+    assert_eq!(judged(json!({"from": times[5]})).await, (2, 1, false));
+    assert_eq!(judged(json!({"to": times[0]})).await, (0, 0, false));
+    assert_eq!(
+        judged(json!({"from": "2100-01-01T00:00:00Z"})).await,
+        (0, 0, false)
+    );
+    assert_eq!(judged(json!({"limit": 3})).await, (3, 1, true));
+    let newest = desk.replay(&[], json!({"limit": 2, "to": times[3]})).await;
+    let decisions = desk.decisions().await;
+    assert_eq!(
+        newest["groups"][0]["examples"][0]["decision_id"],
+        decisions[4]["decision_id"]
+    );
+
+    for members in [
+        json!({"limit": 0}),
+        json!({"limit": 100_001}),
+        json!({"from": times[1], "to": times[1]}),
+        json!({"from": "now"}),
+    ] {
+        let mut body = json!({"candidate": {"policies": []}});
+        body.as_object_mut()
+            .unwrap()
+            .extend(members.as_object().unwrap().clone());
+        desk.edit("POST", "/replay", &body)
+            .await
+            .problem(400, "invalid_field");
+    }
+}
+
+#[tokio::test]
+async fn lines_tell_how_far_it_is_and_the_last_one_what_came_of_it() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    for _ in 0..3 {
+        desk.ask(&changing()).await.expect(200);
+    }
+    let body = json!({"candidate": {"policies": []}});
+    let reply = desk
+        .call("POST", "/v1/policies/replay", &desk.editor)
+        .header("accept", "application/x-ndjson")
+        .json(&body)
+        .send()
+        .await;
+    assert_eq!(
+        (reply.status.as_u16(), &reply.headers["content-type"]),
+        (200, &"application/x-ndjson".parse().unwrap())
+    );
+    let text = reply.text();
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (last, progress) = lines.split_last().unwrap();
+    assert!(
+        progress.iter().all(|line| line["progress"]["entries"].is_u64()),
+        "{progress:?}"
+    );
+    assert_eq!(
+        last["result"],
+        desk.edit("POST", "/replay", &body).await.expect(200)
+    );
+    assert_eq!(flips(&last["result"]), 3);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_read_breaks_a_replay_off() {
+    let desk = Desk::open().await;
+    desk.ask(&changing()).await.expect(200);
+    desk.faults.fail_reads(true);
+    let body = json!({"candidate": {"policies": []}});
+    desk.edit("POST", "/replay", &body)
+        .await
+        .problem(503, "ledger_unavailable");
+    desk.faults.fail_reads(false);
+    desk.edit("POST", "/replay", &body).await.expect(200);
+}
+
+#[tokio::test]
+async fn too_many_at_once_and_invalid_candidates_are_refused() {
+    let desk = Desk::open().await;
+    let body = json!({"candidate": {"policies": []}});
+    let places = desk
+        .gateway
+        .replaying
+        .clone()
+        .acquire_many_owned(2)
+        .await
+        .unwrap();
+    let refused = desk.edit("POST", "/replay", &body).await;
+    refused.problem(429, "replay_running");
+    assert_eq!(refused.headers["retry-after"], "5");
+    drop(places);
+    for _ in 0..3 {
+        desk.edit("POST", "/replay", &body).await.expect(200);
+    }
+    let invalid = candidate(&[(
+        "p",
+        "@id(\"x\") forbid (principal, action, resource) when { context.nothing };",
+    )]);
+    let reply = desk.edit("POST", "/replay", &json!({"candidate": invalid})).await;
+    assert_eq!(diagnostics(&reply)[0]["policy"], "p/x");
+    desk.edit("POST", "/replay", &json!({}))
+        .await
+        .problem(400, "invalid_field");
+}
