@@ -214,10 +214,11 @@ impl Trust {
     /// It is not one, or not signed by whom it must be.
     pub fn open(&self, note: &[u8]) -> Result<TrustedCheckpoint, Untrusted> {
         let note = Note::parse(note)?;
-        let checkpoint = Checkpoint::parse(note.text())?;
         let log_keys = self.keys.keys().iter().map(|key| &key.vkey);
         let keys: Vec<_> = log_keys.chain(&self.witnesses).collect();
+        // Whatever a stranger wrote is not looked at.
         let signed = note.verify(&keys)?;
+        let checkpoint = Checkpoint::parse(note.text())?;
         let (tenant, key) = self.signer(&checkpoint, &signed)?;
         let witnesses = witnessed(&signed);
         if witnesses.len() < self.quorum {
