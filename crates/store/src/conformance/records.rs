@@ -238,7 +238,7 @@ pub async fn contents_are_found_by_their_digest_once_they_are_written(fixture: &
             chain.content(&mut batch, text);
         }
         // Not only text, and not only a little.
-        let bytes: Vec<u8> = (0..1 << 20).map(|place| (place % 251) as u8).collect();
+        let bytes = a_megabyte();
         batch.contents.push(crate::ContentRow {
             tenant: one.tenant,
             digest: Digest::of(&bytes),
@@ -260,10 +260,15 @@ pub async fn contents_are_found_by_their_digest_once_they_are_written(fixture: &
             .map(|text| (Digest::of(text.as_bytes()), text.as_bytes().to_vec()));
         assert_eq!(found, expected.collect::<Vec<_>>());
     }
-    let large: Vec<u8> = (0..1 << 20).map(|place| (place % 251) as u8).collect();
+    let large = a_megabyte();
     let found = store.contents(one.tenant, &[Digest::of(&large)]).await.unwrap();
     assert!(found[0].1 == large, "a megabyte comes back as it went in");
     assert_eq!(store.contents(one.tenant, &[]).await.unwrap(), []);
+}
+
+/// With bytes of every sort.
+fn a_megabyte() -> Vec<u8> {
+    (0..=u8::MAX).cycle().take(1 << 20).collect()
 }
 
 /// A batch that is not written leaves none of its contents, and one that is writes them also without any change of a
