@@ -170,7 +170,10 @@ async fn a_file_that_is_no_database_is_refused_by_name() {
 async fn what_was_recorded_cannot_be_rewritten_by_hand() {
     let folder = Folder::new();
     let store = folder.open().await;
-    write_three(&store, &mut Chain::new(1)).await;
+    let mut chain = Chain::new(1);
+    let mut batch = chain.decisions(3);
+    chain.content(&mut batch, "seen");
+    store::conformance::commit(&store, &batch).await;
     let mut stranger = folder.stranger().await;
     for statement in [
         "DELETE FROM tenants",
@@ -180,6 +183,7 @@ async fn what_was_recorded_cannot_be_rewritten_by_hand() {
         "DELETE FROM decisions",
         "UPDATE receipts SET bytes = x''",
         "DELETE FROM receipts",
+        "UPDATE contents SET bytes = x''",
     ] {
         let error = sqlx::query(statement)
             .execute(&mut stranger)
