@@ -35,6 +35,18 @@ impl<'s> Case<'s> {
         Self::with(contents, question, (action, parameters), looks).map(Some)
     }
 
+    /// The same where the parameters need only have the types that policies rely on.
+    pub(crate) fn open_by_types(
+        contents: &'s Contents,
+        question: &Question<'_>,
+    ) -> Result<Option<Self>, Unanswerable> {
+        let Some(action) = action(contents, question) else {
+            return Ok(None);
+        };
+        let parameters = action.parameters.read_types(question.parameters)?;
+        Self::with(contents, question, (action, parameters), Looks::default()).map(Some)
+    }
+
     /// The same where nobody knows the parameters. What policies see of them is nothing, so whoever evaluates one that
     /// looks at them is told a lie: [`Self::looks`] says whether there is one.
     pub(crate) fn open_blind(

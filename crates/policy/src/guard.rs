@@ -38,6 +38,11 @@ impl Split {
         })
     }
 
+    /// The second part; nothing if there is none.
+    pub(crate) const fn rest(&self) -> Option<&Condition> {
+        self.rest.as_ref()
+    }
+
     /// What is left of it for an action of which this is known.
     pub(crate) fn left(&self, known: &Asked) -> Left {
         match holds(&known.evaluator(), Some(&self.guard)) {

@@ -11,21 +11,26 @@
 //! - [`question`], `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
 //! - `evaluate`, `case`, `obligations`, `rule`, [`ruling`]: the answer;
 //! - [`explain`]: the answer with everything that led to it;
+//! - [`slice`], [`asks`], [`listing`]: a set cut up for whoever compares sets: what policies say about an action, what holds for
+//!   every ask, and which policies there are;
 //! - [`diagnostics`]: what is wrong with a text, and where; [`format()`]: a text laid out;
 //! - [`suite`]: asks with the verdicts that are expected of them, from plain files;
 //! - [`probe()`]: the question that must be denied before anything is served.
 //!
 //! It does no I/O, reads no clock, and knows neither budgets nor approvals beyond asking for them.
 
+pub mod asks;
 pub mod base;
 pub mod compile;
 pub mod diagnostics;
 pub mod explain;
+pub mod listing;
 pub mod probe;
 pub mod question;
 pub mod ruling;
 pub mod schema;
 pub mod set;
+pub mod slice;
 pub mod suite;
 pub mod tenant;
 
@@ -58,11 +63,13 @@ pub use compile::{Candidate, Compiler, Registry, TenantPermits};
 pub use diagnostics::{Diagnostic, Diagnostics, Place, Severity};
 pub use explain::{Explanation, Outcome, PolicyOutcome, Request};
 pub use format::format;
+pub use listing::{Listed, Listing};
 pub use probe::{ProbeFailure, probe};
 pub use question::{Question, Unanswerable, UserFacts};
 pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;
+pub use slice::{ActionSide, Effect, Ground, Part, Slice, Slicer};
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};
 pub use tenant::{LINKS_MAX, Link, Mode, SlotValues, TenantPolicy};
 pub use text::{DEPTH_MAX, NESTING_MAX, POLICY_BYTES_MAX};

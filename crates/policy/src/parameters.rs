@@ -58,18 +58,23 @@ impl Rules {
 
     /// The parameters in this text, if they are valid.
     pub(crate) fn read(&self, text: &str) -> Result<Parameters<'_>, Unanswerable> {
-        let invalid = |pointer: &str, detail: String| Unanswerable::InvalidParameters {
-            pointer: pointer.to_owned(),
-            detail,
-        };
-        let value: Value = serde_json::from_str(text).map_err(|_| invalid("", "is not JSON".into()))?;
-        if let Some(error) = self
+        let value = json(text)?;
+        let error = self
             .validator
             .as_ref()
-            .and_then(|validator| validator.validate(&value).err())
-        {
-            return Err(invalid(error.instance_path().as_str(), said(&error)));
+            .and_then(|validator| validator.validate(&value).err());
+        match error {
+            Some(error) => Err(invalid(error.instance_path().as_str(), said(&error))),
+            None => self.typed(value),
         }
+    }
+
+    /// The parameters in this text, if they have the types that policies rely on, whatever else the schema asks for.
+    pub(crate) fn read_types(&self, text: &str) -> Result<Parameters<'_>, Unanswerable> {
+        self.typed(json(text)?)
+    }
+
+    fn typed(&self, value: Value) -> Result<Parameters<'_>, Unanswerable> {
         let Value::Object(object) = value else {
             return Err(invalid("", "is not an object".into()));
         };
@@ -91,6 +96,17 @@ impl Rules {
             input: ast::Value::empty_record(None),
             are_known: false,
         }
+    }
+}
+
+fn json(text: &str) -> Result<Value, Unanswerable> {
+    serde_json::from_str(text).map_err(|_| invalid("", "is not JSON".into()))
+}
+
+fn invalid(pointer: &str, detail: String) -> Unanswerable {
+    Unanswerable::InvalidParameters {
+        pointer: pointer.to_owned(),
+        detail,
     }
 }
 

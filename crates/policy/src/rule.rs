@@ -54,6 +54,17 @@ impl PolicySet {
         Ok((!evaluated.iter().any(may_deny)).then(|| case.ruling(&evaluated, world)))
     }
 
+    /// The answer of the policies alone: whether the parameters are valid is not asked, only whether they have the types
+    /// that policies rely on.
+    pub fn rule_by_types(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
+        let world = World::InForce(&question.agent.id);
+        let Some(case) = Case::open_by_types(&self.contents, question)? else {
+            return Ok(unknown_action());
+        };
+        let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
+        Ok(case.ruling(&evaluated, world))
+    }
+
     /// The answer of the policies, and beside it that of the policies on trial. Where nothing is on trial it costs what
     /// [`Self::rule`] does.
     pub fn rule_beside(&self, question: &Question<'_>) -> Result<Rulings, Unanswerable> {
@@ -242,4 +253,4 @@ pub(crate) fn said(error: &EvaluationError) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

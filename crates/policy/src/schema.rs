@@ -30,7 +30,7 @@ impl SchemaTexts {
 }
 
 /// The schema that policies for this registry are validated against.
-pub(crate) fn compile(registry: Registry<'_>) -> Result<Schema, Diagnostics> {
+pub fn compile(registry: Registry<'_>) -> Result<Schema, Diagnostics> {
     let schema = Schema::from_schema_fragments([fragment(json(registry))?]);
     schema.map_err(|error| wrong(&error).into())
 }

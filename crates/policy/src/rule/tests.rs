@@ -8,6 +8,7 @@ use crate::context::Facts;
 use crate::evaluate::Asked;
 use crate::memory::Shelf;
 use crate::parse;
+use crate::set::Presence;
 use crate::tenant::Mode;
 use crate::vocabulary::Vocabulary;
 use crate::world::{World, attributes, name};
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What came of policies, by id: whether they are satisfied; `None` for one that fails.
-type Outcomes = Vec<(String, Option<bool>)>;
+pub(crate) type Outcomes = Vec<(String, Option<bool>)>;
 
 const PRINCIPALS: [&str; 7] = [
     "principal",
@@ -80,7 +81,7 @@ const HEADS: [&str; 5] = [
 ];
 
 /// One policy without its id.
-fn policies() -> impl Strategy<Value = String> {
+pub(crate) fn policies() -> impl Strategy<Value = String> {
     let conditions = prop::collection::vec(
         (any::<bool>(), prop::sample::subsequence(&CONDITIONS[..], 1..4)),
         0..3,
@@ -110,7 +111,7 @@ fn policies() -> impl Strategy<Value = String> {
     })
 }
 
-fn worlds() -> impl Strategy<Value = World> {
+pub(crate) fn worlds() -> impl Strategy<Value = World> {
     let levels = prop::sample::select(Trust::ALL.to_vec());
     (levels, any::<[bool; 8]>()).prop_map(
         |(trust, [mutating, claimed, canary, high, base, team, user, resource])| World {
@@ -138,14 +139,14 @@ fn worlds() -> impl Strategy<Value = World> {
     )
 }
 
-fn numbered(policies: &[String]) -> String {
+pub(crate) fn numbered(policies: &[String]) -> String {
     let numbered = policies.iter().enumerate();
     let numbered = numbered.map(|(number, policy)| format!("@id(\"{number}\") {policy}"));
     numbered.collect::<Vec<_>>().join("\n")
 }
 
 /// The policies as a set, without being validated: that would turn most of them away.
-fn set(world: &World, base: &str, texts: &[(&str, &str, Mode)]) -> PolicySet {
+pub(crate) fn set(world: &World, base: &str, texts: &[(&str, &str, Mode)]) -> PolicySet {
     let tool = world.tool();
     let tools = imbl::OrdMap::unit(tool.name.clone(), Arc::new(tool));
     let registry = Registry {
@@ -188,11 +189,11 @@ fn by_cedar(asked: &Asked, name: &str, text: &str) -> Outcomes {
 }
 
 /// What we make of all policies that the index finds.
-fn by_us(set: &PolicySet, question: &Question<'_>) -> Outcomes {
+pub(crate) fn by_us(set: &PolicySet, question: &Question<'_>, counts: impl Fn(Presence) -> bool) -> Outcomes {
     let case = Case::open(&set.contents, question, Looks::default())
         .unwrap()
         .unwrap();
-    let evaluated = case.evaluate(|_| true);
+    let evaluated = case.evaluate(counts);
     let outcomes = evaluated.iter().map(|evaluated| {
         let outcome = evaluated.outcome.as_ref().ok().copied();
         (evaluated.statement.id.to_string(), outcome)
@@ -201,7 +202,7 @@ fn by_us(set: &PolicySet, question: &Question<'_>) -> Outcomes {
 }
 
 /// The whole question, with every member and every entity.
-fn whole(set: &PolicySet, question: &Question<'_>) -> Asked {
+pub(crate) fn whole(set: &PolicySet, question: &Question<'_>) -> Asked {
     let action = set.contents.vocabulary.action("github", "create_issue").unwrap();
     let parameters = action.parameters.read(question.parameters).unwrap();
     let side = &action.sides[usize::from(question.mutates)];
@@ -210,7 +211,7 @@ fn whole(set: &PolicySet, question: &Question<'_>) -> Asked {
 }
 
 /// Satisfied and failing policies, sorted. Those that are neither need not be found.
-fn telling(mut outcomes: Outcomes) -> Outcomes {
+pub(crate) fn telling(mut outcomes: Outcomes) -> Outcomes {
     outcomes.retain(|(_, outcome)| *outcome != Some(false));
     outcomes.sort();
     outcomes
@@ -239,7 +240,7 @@ proptest! {
                 found.is_some_and(|statement| statement.notes.role != Role::Advice)
             };
             expected.retain(|(id, _)| decides(id) || question.parameters.contains("base"));
-            let mut ours = by_us(&set, question);
+            let mut ours = by_us(&set, question, |_| true);
             ours.retain(|(id, _)| decides(id) || question.parameters.contains("base"));
             prop_assert_eq!(telling(ours), telling(expected), "{}\n{}", base, mine);
             Ok(())
@@ -317,7 +318,7 @@ fn the_base_set_is_cut_down_to_what_an_action_can_meet() {
             ..world.clone()
         };
         let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
-        world.with_question(|question| by_us(&set, question).len())
+        world.with_question(|question| by_us(&set, question, |_| true).len())
     };
     assert_eq!((found(false), found(true)), (1, 4));
     assert_eq!(world.ask(&set).unwrap().verdict(), Verdict::Allow);

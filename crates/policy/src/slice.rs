@@ -1,0 +1,316 @@
+//! What policies say about one action, as bare conditions: for whoever reasons about all asks at once instead of one.
+//!
+//! A slice comes from the same scopes, guards and canaries that a question meets, but by another way than the index, so
+//! that what is concluded from slices can be checked with questions.
+
+use crate::annotations::Role;
+use crate::condition::Condition;
+use crate::context::{Groups, Side};
+use crate::evaluate::Asked;
+use crate::facts::{self, TYPES};
+use crate::guard::{Left, Split};
+use crate::looks::{Looks, Member};
+use crate::ruling::PolicyId;
+use crate::set::{Contents, PolicySet, Presence};
+use crate::statement::Statement;
+use crate::tenant::Mode;
+use cedar_policy_core::ast::{Expr, PrincipalOrResource, Var};
+use model::{AgentId, Name, SlashFreeName, Tool, ToolAction};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+/// What differs between the asks for different actions that count as the same, beside the action itself.
+const OF_ONE_ACTION: Looks = Looks::ACTION
+    .and(Looks::PARAMETERS)
+    .and(Looks::member(Member::Tool));
+
+/// An action as asks name it, and whether the asks count as changing something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ActionSide {
+    /// The tool.
+    pub tool: SlashFreeName,
+    /// Its action.
+    pub action: Name,
+    /// Whether they count as changing something: the registry says so, or the caller claims so.
+    pub mutates: bool,
+}
+
+/// What a policy does when its condition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// It denies.
+    Forbid,
+    /// It requires approval.
+    RequireApproval,
+    /// It allows.
+    Permit,
+    /// It adds obligations to whatever the verdict is.
+    Advise,
+}
+
+/// A set of policies, ready to be cut into slices.
+pub struct Slicer<'s> {
+    rules: Vec<Sliceable<'s>>,
+}
+
+/// A policy that can count for somebody.
+struct Sliceable<'s> {
+    statement: &'s Arc<Statement>,
+    /// For whom it counts, if not for everybody.
+    canary: Option<Expr>,
+    split: Option<Split>,
+}
+
+/// The policies that can be about one side of an action. Equal slices of one set say the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Slice(Vec<(usize, Cut)>);
+
+/// How much of a policy's condition is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Cut {
+    /// What is behind the part that the action decides, which holds.
+    Rest,
+    /// All of it.
+    Whole,
+}
+
+/// One policy of a slice.
+#[derive(Debug, Clone)]
+pub struct Part<'s> {
+    /// Its id.
+    pub id: &'s PolicyId,
+    /// What it does.
+    pub effect: Effect,
+    /// When it does: for every ask of this side it holds, or fails, exactly where the policy does.
+    pub condition: Expr,
+    looks: Looks,
+}
+
+/// A side of an action of a registry, and what is known of all its asks.
+pub struct Ground<'r> {
+    pub(crate) tool: &'r Tool,
+    pub(crate) action: &'r ToolAction,
+    pub(crate) mutates: bool,
+    side: Side,
+    known: Asked,
+}
+
+impl<'r> Ground<'r> {
+    /// The ground of this side.
+    pub fn of(tool: &'r Tool, action: &'r ToolAction, mutates: bool) -> Self {
+        let [reading, mutating] = Side::both(tool, action, &mut Groups::default());
+        let side = if mutates { mutating } else { reading };
+        let known = side.known(tool, action);
+        Self {
+            tool,
+            action,
+            mutates,
+            side,
+            known,
+        }
+    }
+
+    /// Which side it is.
+    pub fn side(&self) -> ActionSide {
+        ActionSide {
+            tool: self.tool.name.clone(),
+            action: self.action.name.clone(),
+            mutates: self.mutates,
+        }
+    }
+}
+
+impl PolicySet {
+    /// The set, ready to be cut into slices.
+    pub fn slicer(&self) -> Slicer<'_> {
+        let contents = &*self.contents;
+        let base = contents.vocabulary.base.policies.iter();
+        let base = base.map(|parsed| (&parsed.statement, Presence::Always));
+        let own = contents
+            .rules
+            .iter()
+            .map(|rule| (&rule.rule.statement, rule.presence));
+        let rules = base.chain(own).filter_map(|(statement, presence)| {
+            let scope = &statement.scope;
+            if !scope.admits_types(&TYPES.agent, &TYPES.resource) {
+                return None;
+            }
+            let canary = match Crowd::of(contents, presence) {
+                Crowd::Everybody => None,
+                Crowd::Those(condition) => Some(condition),
+                Crowd::Nobody => return None,
+            };
+            Some(Sliceable {
+                statement,
+                canary,
+                split: statement.condition.as_ref().and_then(Split::of),
+            })
+        });
+        Slicer {
+            rules: rules.collect(),
+        }
+    }
+}
+
+/// For whom a policy counts.
+enum Crowd {
+    Everybody,
+    Those(Expr),
+    Nobody,
+}
+
+impl Crowd {
+    fn of(contents: &Contents, presence: Presence) -> Self {
+        let (trial, is_with) = match presence {
+            Presence::Always => return Self::Everybody,
+            Presence::Without(trial) => (trial, false),
+            Presence::With(trial) => (trial, true),
+        };
+        match contents.mode(Presence::With(trial)) {
+            Mode::Canary(agents) if is_with => Self::Those(is_one(&agents)),
+            Mode::Canary(agents) => Self::Those(Expr::not(is_one(&agents))),
+            Mode::Enforced | Mode::Shadow if is_with => Self::Nobody,
+            Mode::Enforced | Mode::Shadow => Self::Everybody,
+        }
+    }
+}
+
+fn is_one(agents: &BTreeSet<AgentId>) -> Expr {
+    let agents = agents.iter().map(ToString::to_string);
+    let agents = agents.map(|agent| Expr::val(facts::agent(&agent)));
+    Expr::contains(Expr::set(agents), Expr::var(Var::Principal))
+}
+
+impl<'s> Slicer<'s> {
+    /// The policies that this set has and the other one has not, whatever they are called: by what they do, and when.
+    pub fn not_in(&self, other: &Self) -> Vec<usize> {
+        let theirs: HashSet<_> = other.rules.iter().map(Sliceable::meaning).collect();
+        let mine = self.rules.iter().enumerate();
+        mine.filter(|(_, rule)| !theirs.contains(&rule.meaning()))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    /// The id of a policy that [`Self::not_in`] named.
+    pub fn id(&self, number: usize) -> &'s PolicyId {
+        &self.rules[number].statement.id
+    }
+
+    /// Those of these policies that can be about this side.
+    pub fn slice(&self, among: impl Iterator<Item = usize>, ground: &Ground<'_>) -> Slice {
+        let cut = among.filter_map(|number| Some((number, self.rules[number].cut(ground)?)));
+        Slice(cut.collect())
+    }
+
+    /// All policies.
+    pub fn all(&self) -> std::ops::Range<usize> {
+        0..self.rules.len()
+    }
+
+    /// The policies of a slice of this set.
+    pub fn parts(&self, slice: &Slice) -> Vec<Part<'s>> {
+        let parts = slice.0.iter();
+        parts
+            .map(|(number, cut)| self.rules[*number].part(*cut))
+            .collect()
+    }
+
+    /// One policy as a part, if the slice has it.
+    pub fn part(&self, slice: &Slice, number: usize) -> Option<Part<'s>> {
+        let found = slice.0.iter().find(|(other, _)| *other == number);
+        found.map(|(number, cut)| self.rules[*number].part(*cut))
+    }
+}
+
+impl Slice {
+    /// The numbers of its policies.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|(number, _)| *number)
+    }
+
+    /// Whether nothing is in it.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Sliceable<'_> {
+    /// What two policies have in common that do the same at the same time.
+    fn meaning(&self) -> (Effect, Expr) {
+        let scope = &self.statement.scope;
+        let condition = self.statement.condition.as_ref();
+        let condition = condition.map_or(Expr::val(true), |condition| (*condition.expression).clone());
+        let whole = Expr::and(scope.action.as_expr(), self.condition(condition));
+        (effect(&self.statement.notes.role), whole)
+    }
+
+    fn cut(&self, ground: &Ground<'_>) -> Option<Cut> {
+        if !self.statement.scope.admits_action(ground.side.position()) {
+            return None;
+        }
+        match self.split.as_ref().map(|split| split.left(&ground.known)) {
+            None | Some(Left::Whole) => Some(Cut::Whole),
+            Some(Left::Rest(_)) => Some(Cut::Rest),
+            Some(Left::Nothing) => None,
+        }
+    }
+
+    /// What must hold, if the scope's action does.
+    fn condition(&self, own: Expr) -> Expr {
+        let scope = &self.statement.scope;
+        let conditions = [
+            scope.principal.as_expr(PrincipalOrResource::Principal),
+            scope.resource.as_expr(PrincipalOrResource::Resource),
+            self.canary.clone().unwrap_or(Expr::val(true)),
+            own,
+        ];
+        let always = Expr::val(true);
+        let conditions = conditions.into_iter().filter(|condition| *condition != always);
+        conditions.reduce(Expr::and).unwrap_or(always)
+    }
+}
+
+impl<'s> Sliceable<'s> {
+    fn part(&self, cut: Cut) -> Part<'s> {
+        let own: Option<&Condition> = match (cut, &self.split) {
+            (Cut::Rest, Some(split)) => split.rest(),
+            _ => self.statement.condition.as_ref(),
+        };
+        let own = own.map_or(Expr::val(true), |condition| (*condition.expression).clone());
+        let condition = self.condition(own);
+        Part {
+            id: &self.statement.id,
+            effect: effect(&self.statement.notes.role),
+            looks: Looks::of(&condition),
+            condition,
+        }
+    }
+}
+
+impl Part<'_> {
+    /// Whether it looks at anything in which actions differ that count as the same.
+    pub const fn is_about_one_action(&self) -> bool {
+        self.looks.at(OF_ONE_ACTION)
+    }
+
+    /// Whether it looks at the parameters of an ask.
+    pub const fn looks_at_parameters(&self) -> bool {
+        self.looks.at(Looks::PARAMETERS)
+    }
+
+    pub(crate) const fn looks(&self) -> Looks {
+        self.looks
+    }
+}
+
+const fn effect(role: &Role) -> Effect {
+    match role {
+        Role::Forbid => Effect::Forbid,
+        Role::Approval(_) => Effect::RequireApproval,
+        Role::Permit => Effect::Permit,
+        Role::Advice => Effect::Advise,
+    }
+}
+
+#[cfg(test)]
+mod tests;

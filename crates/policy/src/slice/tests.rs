@@ -1,0 +1,131 @@
+//! That a slice says of every ask what the index and the evaluator say of it, and that what is known of every ask holds.
+
+use super::*;
+use crate::asks::known;
+use crate::evaluate::{Asked, holds};
+use crate::rule::tests::{Outcomes, by_us, numbered, policies, set, telling, whole, worlds};
+use crate::world::World;
+use proptest::prelude::*;
+use serde_json::json;
+
+/// What the parts of a slice say of an ask.
+fn by_slice(set: &PolicySet, world: &World, asked: &Asked) -> Outcomes {
+    let slicer = set.slicer();
+    let tool = world.tool();
+    let mutates = world.registered_as_mutating || world.claimed_as_mutating;
+    let ground = Ground::of(&tool, &tool.actions[world.action.as_str()], mutates);
+    let slice = slicer.slice(slicer.all(), &ground);
+    let outcomes = slicer.parts(&slice).into_iter().map(|part| {
+        let outcome = holds(&asked.evaluator(), Some(&Condition::of(&part.condition)));
+        (part.id.to_string(), outcome.ok())
+    });
+    outcomes.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_slice_says_what_the_index_finds(
+        base in prop::collection::vec(policies(), 0..4),
+        mine in prop::collection::vec(policies(), 0..6),
+        tried in prop::collection::vec(policies(), 0..3),
+        is_canary in any::<bool>(),
+        world in worlds(),
+    ) {
+        let (base, mine, tried) = (numbered(&base), numbered(&mine), numbered(&tried));
+        let agents = if is_canary { [world.agent().id].into() } else { [AgentId::from_bytes([9; 16])].into() };
+        let texts = [("mine", &*mine, Mode::Enforced), ("mine", &*tried, Mode::Canary(agents))];
+        // Advice is asked for where there is something that it is about.
+        let world = World { parameters: json!({"base": "main"}), ..world };
+        let set = set(&world, &base, &texts);
+        world.with_question(|question| {
+            let asked = whole(&set, question);
+            let ours = telling(by_slice(&set, &world, &asked));
+            let agent = &question.agent.id;
+            let counts = |presence| set.contents.counts(presence, crate::set::World::InForce(agent));
+            let expected = telling(by_us(&set, question, counts));
+            prop_assert_eq!(ours, expected, "{}\n{}\n{}", base, mine, tried);
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn what_is_known_of_every_ask_holds(
+        world in worlds(),
+        target in prop::sample::select(vec![json!(null), json!("main"), json!(["main", {"x": "dev"}]), json!(7)]),
+        name in prop::sample::select(vec!["base", "into", "other"]),
+        is_typed in any::<bool>(),
+        is_high in any::<bool>(),
+    ) {
+        let schema = json!({
+            "properties": {
+                "base": {"type": "string", "minLength": 1},
+                "amount": {"type": "integer", "minimum": 1, "maximum": 9},
+                "currency": {"enum": ["EUR", "USD", null]},
+            },
+            "required": ["amount"],
+        });
+        let mut parameters = json!({"amount": if is_high { 9 } else { 1 }, "currency": "EUR"});
+        let fits = !is_typed || name != "base" || target.is_string();
+        parameters[name] = if fits { target } else { json!("main") };
+        let schema = is_typed.then_some(schema);
+        let world = World { schema, parameters, ..world };
+        let all = "@id(\"all\") forbid (principal in Team::\"sales\", action, resource) when { \
+                   context == context && Team::\"other\".hasTag(\"x\") && principal == Agent::\"nobody\" };";
+        let set = set(&world, "", &[("mine", all, Mode::Enforced)]);
+        let tool = world.tool();
+        let mutates = world.registered_as_mutating || world.claimed_as_mutating;
+        let ground = Ground::of(&tool, &tool.actions[world.action.as_str()], mutates);
+        let slicer = set.slicer();
+        let parts = slicer.parts(&slicer.slice(slicer.all(), &ground));
+        prop_assert_eq!(parts.len(), 1);
+        let known = known(&ground, &parts);
+        world.with_question(|question| {
+            let asked = whole(&set, question);
+            let outcome = holds(&asked.evaluator(), Some(&Condition::of(&known)));
+            prop_assert!(matches!(outcome, Ok(true)), "{:?} of {}", outcome, known);
+            Ok(())
+        })?;
+    }
+}
+
+#[test]
+fn equal_policies_are_equal_under_any_name_and_by_what_they_do() {
+    let world = World::default();
+    let one = |name: &str, text: &str| set(&world, "", &[(name, text, Mode::Enforced)]);
+    let differ = |before: &str, after: &str| {
+        let (before, after) = (one("a", before), one("b", after));
+        !after.slicer().not_in(&before.slicer()).is_empty()
+    };
+    let plain = "@id(\"x\") permit (principal, action, resource) when { context.sensitive };";
+    let renamed =
+        "@id(\"y\") @reason(\"Because\") permit (principal, action, resource) when { context.sensitive };";
+    let stricter = "@id(\"x\") @decision(\"require_approval\") permit (principal, action, resource) when { context.sensitive };";
+    let narrower =
+        "@id(\"x\") permit (principal, action in Action::\"read\", resource) when { context.sensitive };";
+    assert!(!differ(plain, renamed));
+    assert!(differ(plain, stricter));
+    assert!(differ(plain, narrower));
+}
+
+#[test]
+fn a_shadow_is_in_no_slice_and_what_it_would_replace_is() {
+    let world = World::default();
+    let text = "@id(\"x\") permit (principal, action, resource);";
+    let set = set(
+        &world,
+        "",
+        &[
+            ("a", text, Mode::Enforced),
+            (
+                "a",
+                "@id(\"y\") forbid (principal, action, resource);",
+                Mode::Shadow,
+            ),
+        ],
+    );
+    let slicer = set.slicer();
+    assert_eq!(slicer.all().len(), 1);
+    assert_eq!(slicer.id(0).as_str(), "a/x");
+}
