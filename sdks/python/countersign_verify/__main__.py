@@ -1,0 +1,87 @@
+"""`python3 -m countersign_verify export|receipt|proof FILE --keys KEYS.JSON`: verifies a file and says what was found.
+
+The exit code is 0 if everything was right, 1 if not, 2 if something could not be read.
+"""
+
+import argparse
+import sys
+
+from . import ExportVerifier, Finding, KeySet, ReceiptVerifier, Trust, VerifierKey, read_receipt, verify_proof
+
+
+def parse_arguments(arguments):
+    parser = argparse.ArgumentParser(prog="countersign_verify", description="Verifies what Countersign hands out.")
+    parser.add_argument("what", choices=["export", "receipt", "proof"])
+    parser.add_argument("file", help="the file; - for standard input")
+    parser.add_argument("--keys", help="the log's keys.json, from somebody you trust")
+    parser.add_argument("--witness", action="append", default=[], help="the verifier key of a witness")
+    parser.add_argument("--quorum", type=int, default=0, help="how many witnesses must have seen a checkpoint")
+    parser.add_argument("--held", action="append", default=[], help="a checkpoint that you kept (export)")
+    parser.add_argument("--tenant", help="whose ledger it must be (export)")
+    parser.add_argument("--from-seq", type=int, help="the first entry that must be there (export)")
+    parser.add_argument("--to-seq", type=int, help="the last entry that must be there (export)")
+    found = parser.parse_args(arguments)
+    if found.what != "export" and not found.keys:
+        parser.error(f"a {found.what} proves nothing without --keys")
+    if found.held and not found.keys:
+        parser.error("--held takes --keys to see who has signed it")
+    if (found.from_seq is None) != (found.to_seq is None):
+        parser.error("--from-seq and --to-seq go together")
+    return found
+
+
+def read(path):
+    if path == "-":
+        return sys.stdin.buffer.read()
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def verify(arguments):
+    """Verifies; returns a sentence."""
+    trust = None
+    if arguments.keys:
+        witnesses = tuple(VerifierKey.parse(text) for text in arguments.witness)
+        trust = Trust(KeySet.parse(read(arguments.keys)), witnesses, arguments.quorum)
+    if arguments.what == "receipt":
+        receipt = read_receipt(read(arguments.file))
+        ReceiptVerifier(trust.keys).verify(receipt)
+        header = receipt.header
+        return f"entry {header.seq} of {header.tenant} at {header.at}, {receipt.hash}, signed by {receipt.key}"
+    if arguments.what == "proof":
+        proven = verify_proof(read(arguments.file), trust)
+        header, size = proven.header, proven.checkpoint.checkpoint.size
+        return f"entry {header.seq} of {header.tenant} at {header.at}, {header.hash}, in a ledger of {size}"
+    return verify_export(arguments, trust)
+
+
+def verify_export(arguments, trust):
+    entries = None if arguments.from_seq is None else (arguments.from_seq, arguments.to_seq)
+    held = [trust.open(read(path)) for path in arguments.held]
+    verifier = ExportVerifier(trust, held, arguments.tenant, entries)
+    if arguments.file == "-":
+        report = verifier.verify(sys.stdin.buffer)
+    else:
+        with open(arguments.file, "rb") as file:
+            report = verifier.verify(file)
+    signed = "a checkpoint that is trusted" if report.checkpoint or held else "nobody's signature"
+    begins = "" if report.is_anchored else ", NOT from the beginning"
+    return f"entries {report.first} to {report.last} of {report.tenant}{begins}, {report.hash}, under {signed}"
+
+
+def main():
+    arguments = parse_arguments(sys.argv[1:])
+    try:
+        sentence = verify(arguments)
+    except Finding as finding:
+        print(f"{arguments.file}: NOT VERIFIED: {finding}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{arguments.file}: {error}", file=sys.stderr)
+        return 2
+    print(f"{arguments.file}: verified: {sentence}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""Section 8: files of entries, line by line, in memory that does not grow with them."""
+
+from dataclasses import dataclass
+
+from . import canonical
+from .encoding import ZERO_DIGEST, Finding, Layout, decode_utf8, digest_text, is_time, sha256
+from .entries import Header
+from .notes import Checkpoint, Note, TrustedCheckpoint
+from .receipts import ReceiptVerifier, read_receipt
+from .tree import Edge, verify_consistency
+
+# The longest line: well above the largest entry, which tells of a tool with all its schemas.
+LINE_BYTES_MAX = 16 << 20
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What has been verified."""
+
+    tenant: str
+    first: int
+    last: int
+    hash: str
+    erased: int
+    answers: int
+    is_anchored: bool
+    checkpoint: TrustedCheckpoint | None
+
+
+class ExportVerifier:
+    """Verifies a file: `push_line` for each line, then `finish`. Both raise the first finding."""
+
+    def __init__(self, trust=None, held=(), tenant=None, entries=None):
+        if entries is not None and not 1 <= entries[0] <= entries[1]:
+            raise Finding("invalid_range", f"{entries[0]} to {entries[1]}")
+        self._trust = trust
+        self._receipts = ReceiptVerifier(trust.keys) if trust else None
+        self._held = sorted(held, key=lambda trusted: trusted.checkpoint.size)
+        self._is_held = bool(held)
+        self._tenant = tenant
+        self._range = entries
+        self._lines = 0
+        self._first = None
+        self._seq, self._hash, self._at = 0, ZERO_DIGEST, None
+        self._tree = None
+        self._has_start = False
+        self._erased = self._answers = 0
+        self._answerable = None
+        self._end = None
+        for trusted in self._held:
+            self._join_tenant(trusted.tenant, 1)
+
+    def verify(self, file):
+        """Verifies all lines of a file that is open for reading bytes."""
+        while line := file.readline(LINE_BYTES_MAX):
+            self.push_line(line)
+        return self.finish()
+
+    def push_line(self, line):
+        self._lines += 1
+        line = line.removesuffix(b"\n")
+        if self._end is not None:
+            self._refuse("malformed_line", "a line behind the end")
+        if line.startswith(b'{"answer":'):
+            self._push_answer(line[len(b'{"answer":') :])
+            return
+        self._answerable = None
+        try:
+            text = decode_utf8(line, "malformed_line")
+            if text.startswith('{"start":'):
+                self._push_start(text)
+            elif text.startswith('{"end":'):
+                self._end = _read_end(text)
+            else:
+                header, recorded, body = _read_entry(text)
+        except Finding as finding:
+            self._refuse(finding.code, finding.detail)
+        if not text.startswith(('{"start":', '{"end":')):
+            self._push_entry(header, recorded, body)
+
+    def finish(self):
+        trusted = self._check_end() if self._end else None
+        if self._first is None:
+            raise Finding("empty", "there is no entry")
+        if self._held:
+            size = self._held[0].checkpoint.size
+            code = "cut" if self._tree and self._tree.size < size else "not_compared"
+            raise Finding(code, f"a checkpoint has {size} entries")
+        if self._range is not None and tuple(self._range) != (self._first, self._seq):
+            raise Finding("wrong_range", f"the entries are {self._first} to {self._seq}")
+        if self._trust and not self._end and not self._is_held:
+            raise Finding("unsigned", "there is no checkpoint")
+        return ExportReport(
+            tenant=self._tenant,
+            first=self._first,
+            last=self._seq,
+            hash=self._hash,
+            erased=self._erased,
+            answers=self._answers,
+            is_anchored=self._tree is not None,
+            checkpoint=trusted,
+        )
+
+    def _refuse(self, code, detail="", seq=None):
+        seq = self._seq + 1 if seq is None else seq
+        since = self._seq if self._first is not None else None
+        raise Finding(code, detail, seq, since)
+
+    def _join_tenant(self, tenant, seq):
+        if self._tenant is None:
+            self._tenant = tenant
+        if self._tenant != tenant:
+            self._refuse("wrong_tenant", f"{tenant} is not {self._tenant}", seq)
+
+    def _push_start(self, text):
+        if self._lines > 1:
+            raise Finding("malformed_line", "the start is not the first line")
+        layout = Layout(text, "malformed_line")
+        layout.literal('{"start":{"seq":')
+        seq = layout.integer()
+        layout.literal(',"hash":')
+        entry_hash = layout.digest()
+        layout.literal(',"edge":')
+        edge = layout.hashes()
+        layout.literal("}}")
+        layout.end()
+        if seq == 0 or seq >= 1 << 53 or seq.bit_count() != len(edge):
+            layout.refuse("a hash for each bit of `seq`")
+        self._seq, self._hash, self._tree = seq, entry_hash, Edge(seq, edge)
+        self._has_start = True
+
+    def _push_entry(self, header, recorded, body):
+        if self._tenant is not None and header.tenant != self._tenant:
+            self._refuse("wrong_tenant", header.tenant, header.seq)
+        due, prev = self._seq + 1, self._hash
+        if self._first is None and not self._has_start and header.seq > 1:
+            due, prev = header.seq, header.prev
+        if header.seq != due:
+            self._refuse("wrong_seq", f"entry {due} is due", header.seq)
+        if header.prev != prev:
+            self._refuse("wrong_prev", "the entry before has another hash", header.seq)
+        if header.hash != recorded:
+            self._refuse("wrong_hash", "the header hashes to something else", header.seq)
+        if not is_time(header.at) or (self._at is not None and header.at < self._at):
+            self._refuse("wrong_time", header.at, header.seq)
+        self._check_body(header, body)
+        self._accept(header, recorded, body)
+
+    def _check_body(self, header, body):
+        if body is None:
+            return
+        if digest_text(sha256(body.encode())) != header.body:
+            self._refuse("wrong_body", "the body hashes to something else", header.seq)
+        if not canonical.is_canonical(body):
+            self._refuse("body_not_canonical", "", header.seq)
+
+    def _accept(self, header, recorded, body):
+        if self._first is None:
+            if header.seq == 1:
+                self._tree = Edge()
+            self._meet_held(header.seq, None)
+        if self._tree is not None:
+            self._tree.append(header.leaf)
+            self._meet_held(header.seq, header.at)
+        if self._first is None:
+            self._first, self._tenant = header.seq, header.tenant
+        self._seq, self._hash, self._at = header.seq, recorded, header.at
+        self._erased += body is None
+        if header.kind == "decision":
+            self._answerable = (body,)
+
+    def _meet_held(self, seq, at):
+        """Compares the tree with the checkpoints of its size that are held elsewhere."""
+        while self._tree is not None and self._held and self._held[0].checkpoint.size == self._tree.size:
+            trusted = self._held[0]
+            if trusted.checkpoint.root != self._tree.root():
+                self._refuse("wrong_root", f"a checkpoint of {self._tree.size} entries has another root", seq)
+            if at is not None:
+                self._at_last(trusted.check_covers, at, seq=seq)
+            self._held.pop(0)
+
+    def _at_last(self, check, *arguments, seq=None):
+        """Runs a check whose finding is about the last entry."""
+        try:
+            return check(*arguments)
+        except Finding as finding:
+            self._refuse(finding.code, finding.detail, self._seq if seq is None else seq)
+
+    def _push_answer(self, rest):
+        if self._answerable is None:
+            self._refuse("malformed_line", "an answer behind no decision")
+        (body,), self._answerable = self._answerable, None
+        self._at_last(self._check_answer, rest, body)
+        self._answers += 1
+
+    def _check_answer(self, rest, body):
+        receipt = read_receipt(rest[:-1] if rest.endswith(b"}") else b"")
+        if receipt.hash != self._hash:
+            raise Finding("other_entry", "the receipt names another entry")
+        if self._receipts:
+            self._receipts.verify(receipt)
+        else:
+            receipt.root()
+        if body is not None and canonical.parse(body).get("answer_hash") != receipt.answer_hash:
+            raise Finding("other_answer", "the entry names another answer")
+
+    def _check_end(self):
+        note, proof = self._end
+        if self._trust:
+            trusted = self._at_last(self._trust.open, note)
+            if self._tenant not in (None, trusted.tenant):
+                self._refuse("wrong_tenant", trusted.tenant, self._seq)
+            if self._at is not None:
+                self._at_last(trusted.check_covers, self._at)
+            checkpoint = trusted.checkpoint
+        else:
+            trusted, checkpoint = None, self._at_last(_read_checkpoint, note)
+        if self._first is not None:
+            if self._tree is None:
+                raise Finding("not_compared", "what is before the first entry is not known")
+            tree = self._tree
+            verify_consistency(tree.size, tree.root(), checkpoint.size, checkpoint.root, proof)
+        return trusted
+
+
+def _read_checkpoint(raw):
+    return Checkpoint.parse(Note.parse(raw).text)
+
+
+def _read_entry(text):
+    layout = Layout(text, "malformed_line")
+    layout.literal('{"header":')
+    header = Header.read(layout)
+    layout.literal(',"hash":')
+    recorded = layout.digest()
+    layout.literal(',"body":')
+    rest = text[layout.at :]
+    body = rest[:-1]
+    if not rest.endswith("}"):
+        layout.refuse("}")
+    if body == "null":
+        return header, recorded, None
+    if len(body) < 2 or body[0] != "{" or body[-1] != "}":
+        layout.refuse("an object or null")
+    return header, recorded, body
+
+
+def _read_end(text):
+    layout = Layout(text, "malformed_line")
+    layout.literal('{"end":{"checkpoint":')
+    note = layout.string()
+    layout.literal(',"proof":')
+    proof = layout.hashes()
+    layout.literal("}}")
+    layout.end()
+    return note.encode(), proof

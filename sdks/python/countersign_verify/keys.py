@@ -1,0 +1,130 @@
+"""Section 4: verifier keys, and the keys of a log over time."""
+
+import json
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from .encoding import Finding, decode_base64, encode_base64, is_time, sha256
+
+NOTE = 0x01
+COSIGNATURE = 0x04
+NAME_BYTES_MAX = 255
+
+_KEY_ID = re.compile(r"[0-9a-f]{8}")
+
+
+def is_key_name(name):
+    if not 1 <= len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX:
+        return False
+    return not any(
+        character == "+" or character.isspace() or unicodedata.category(character) == "Cc" for character in name
+    )
+
+
+@dataclass(frozen=True)
+class VerifierKey:
+    """A public key with its name."""
+
+    name: str
+    kind: int
+    public: bytes
+
+    @classmethod
+    def parse(cls, text):
+        parts = text.split("+", 2)
+        if len(parts) != 3 or _KEY_ID.fullmatch(parts[1]) is None:
+            raise Finding("malformed_key", "not <name>+<key id>+<base64>")
+        name, key_id, encoded = parts
+        raw = decode_base64(encoded)
+        if raw is None or len(raw) != 33 or raw[0] not in (NOTE, COSIGNATURE):
+            raise Finding("malformed_key", "not an Ed25519 key")
+        if not is_key_name(name):
+            raise Finding("malformed_key", "not a name")
+        key = cls(name, raw[0], raw[1:])
+        if key.key_id != key_id:
+            raise Finding("malformed_key", f"its id is {key.key_id}, not {key_id}")
+        return key
+
+    @property
+    def key_id(self):
+        return sha256(self.name.encode(), b"\n", bytes([self.kind]), self.public)[:4].hex()
+
+    @property
+    def label(self):
+        return f"{self.name}+{self.key_id}"
+
+    def __str__(self):
+        return f"{self.label}+{encode_base64(bytes([self.kind]) + self.public)}"
+
+    def has_signed(self, message, signature):
+        try:
+            Ed25519PublicKey.from_public_bytes(self.public).verify(signature, message)
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class PublishedKey:
+    """A key of a log, and for how long it signs."""
+
+    key: VerifierKey
+    not_before: str | None = None
+    not_after: str | None = None
+
+    def ended_before(self, at):
+        return self.not_after is not None and self.not_after < at
+
+    def is_valid_at(self, at):
+        return (self.not_before is None or self.not_before <= at) and not self.ended_before(at)
+
+
+class KeySet:
+    """The keys of a log over time."""
+
+    def __init__(self, keys):
+        self.keys = list(keys)
+        if not self.keys:
+            raise Finding("malformed_keys", "there is no key")
+        seen = set()
+        for published in self.keys:
+            label = published.key.label
+            if label in seen:
+                raise Finding("malformed_keys", f"{label} stands twice")
+            seen.add(label)
+            if published.key.kind != NOTE:
+                raise Finding("malformed_keys", f"{label} is the key of a witness")
+            if published.not_before is not None and published.ended_before(published.not_before):
+                raise Finding("malformed_keys", f"{label} ends before it begins")
+
+    @classmethod
+    def parse(cls, text):
+        """Reads `keys.json`."""
+        try:
+            keys = json.loads(text)["keys"]
+            return cls(_published(key) for key in keys)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Finding("malformed_keys", str(error)) from None
+
+    @classmethod
+    def of(cls, key):
+        """One key, for all time."""
+        return cls([PublishedKey(key)])
+
+    def find(self, label):
+        return next((published for published in self.keys if published.key.label == label), None)
+
+
+def _published(member):
+    times = [member.get("not_before"), member.get("not_after")]
+    if any(time is not None and not is_time(time) for time in times):
+        raise Finding("malformed_keys", "a time has another layout")
+    try:
+        key = VerifierKey.parse(member["vkey"])
+    except Finding as finding:
+        raise Finding("malformed_keys", str(finding)) from None
+    return PublishedKey(key, *times)

@@ -1,0 +1,377 @@
+#!/usr/bin/env python3
+"""The vectors of docs/receipt-format.md: a verifier passes if it finds in every case exactly what the case says."""
+
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "sdks" / "python"))
+
+from countersign_verify import (  # noqa: E402 (the package stands beside, wherever the tests are started)
+    ExportVerifier,
+    Finding,
+    KeySet,
+    ReceiptVerifier,
+    Trust,
+    VerifierKey,
+    canonical,
+    read_receipt,
+    tiles,
+    tree,
+    verify_proof,
+    witness,
+)
+from countersign_verify.notes import Note  # noqa: E402
+
+VECTORS = ROOT / "crates" / "ledger" / "vectors"
+
+
+PUBLISHED = ROOT.parent / "shared" / "vectors"
+
+
+def published(test, name):
+    """A folder of published vectors. They lie beside the repository; without them a test is skipped, except in CI."""
+    folder = PUBLISHED / name
+    if not folder.exists():
+        test.assertNotEqual(os.environ.get("CI"), "true", f"{folder} is missing")
+        test.skipTest(f"{folder} is missing")
+    return folder
+
+
+def cases(name):
+    """The cases of a file, of which there is at least one."""
+    found = json.loads((VECTORS / name).read_text(encoding="utf-8"))["cases"]
+    assert found, name
+    return found
+
+
+def raw(text):
+    return base64.b64decode(text)
+
+
+def encoded(hashed):
+    return base64.b64encode(hashed).decode()
+
+
+def trust_of(case):
+    trust = case.get("trust")
+    if trust is None:
+        return None
+    keys = KeySet.parse(json.dumps({"keys": trust["keys"]}))
+    return Trust(keys, tuple(VerifierKey.parse(key) for key in trust["witnesses"]), trust["quorum"])
+
+
+class VectorTest(unittest.TestCase):
+    """Each test is a file."""
+
+    def run_case(self, case, verify):
+        """Checks what is found; returns what was verified, if nothing was."""
+        try:
+            verified, finding = verify(), None
+        except Finding as found:
+            verified, finding = None, found
+        self.assertEqual(finding and finding.code, case["finds"], f"{case['name']}: {finding}")
+        return verified, finding
+
+    def each(self, name, check):
+        for case in cases(name):
+            with self.subTest(case["name"]):
+                check(case)
+
+    def test_trees(self):
+        def check(case):
+            if case["kind"] == "root":
+                edge = tree.Edge()
+                for leaf in case["leaves"]:
+                    edge.append(tree.leaf_hash(raw(leaf)))
+                self.assertEqual(encoded(edge.root()), case["root"])
+                self.assertEqual([encoded(hashed) for hashed in edge.hashes], case["edge"])
+                return
+            proof = [raw(hashed) for hashed in case["proof"]]
+            if case["kind"] == "inclusion":
+                leaf, root = raw(case["leaf_hash"]), raw(case["root"])
+                self.run_case(
+                    case, lambda: tree.verify_inclusion(case["index"], case["size"], leaf, proof, root)
+                )
+            else:
+                first, second = raw(case["from_root"]), raw(case["to_root"])
+                self.run_case(
+                    case, lambda: tree.verify_consistency(case["from"], first, case["to"], second, proof)
+                )
+
+        self.each("merkle.json", check)
+
+    def test_keys(self):
+        def check(case):
+            key, _ = self.run_case(case, lambda: VerifierKey.parse(case["vkey"]))
+            if key:
+                found = {
+                    "name": key.name,
+                    "key_id": key.key_id,
+                    "signature_type": key.kind,
+                    "public_key": encoded(key.public),
+                }
+                self.assertEqual(found, case["key"])
+                self.assertEqual(str(key), case["vkey"])
+
+        self.each("keys.json", check)
+
+    def test_key_sets(self):
+        def check(case):
+            self.run_case(case, lambda: KeySet.parse(case["keys_json"]))
+
+        self.each("key-sets.json", check)
+
+    def test_checkpoints(self):
+        def verify(case):
+            trusted = trust_of(case).open(case["note"].encode())
+            if "covers" in case:
+                trusted.check_covers(case["covers"])
+            return trusted
+
+        def check(case):
+            trusted, _ = self.run_case(case, lambda: verify(case))
+            if trusted:
+                found = {
+                    "tenant": trusted.tenant,
+                    "size": trusted.checkpoint.size,
+                    "root": encoded(trusted.checkpoint.root),
+                    "key": trusted.key.key.label,
+                    "witnesses": [{"name": name, "time": time} for name, time in trusted.witnesses],
+                }
+                self.assertEqual(found, case["opens"])
+
+        self.each("checkpoints.json", check)
+
+    def test_receipts(self):
+        def verify(case):
+            receipt = read_receipt(case["answer"].encode())
+            ReceiptVerifier(trust_of(case).keys).verify(receipt)
+            return receipt
+
+        def check(case):
+            receipt, _ = self.run_case(case, lambda: verify(case))
+            if receipt:
+                found = {
+                    "tenant": receipt.header.tenant,
+                    "seq": receipt.header.seq,
+                    "at": receipt.header.at,
+                    "hash": receipt.hash,
+                    "answer_hash": receipt.answer_hash,
+                    "header": receipt.header.text,
+                    "key": receipt.key,
+                }
+                self.assertEqual(found, case["receipt"])
+
+        self.each("receipts.json", check)
+
+    def test_proofs(self):
+        def check(case):
+            proven, _ = self.run_case(case, lambda: verify_proof(case["proof"].encode(), trust_of(case)))
+            if proven:
+                header, checkpoint = proven.header, proven.checkpoint.checkpoint
+                found = {
+                    "tenant": header.tenant,
+                    "seq": header.seq,
+                    "hash": header.hash,
+                    "kind": header.kind,
+                    "at": header.at,
+                    "size": checkpoint.size,
+                    "root": encoded(checkpoint.root),
+                }
+                self.assertEqual(found, case["proves"])
+
+        self.each("proofs.json", check)
+
+    def test_exports(self):
+        def verify(case):
+            trust = trust_of(case)
+            held = [trust.open(note.encode()) for note in case.get("held", [])]
+            verifier = ExportVerifier(trust, held, case.get("tenant"), case.get("range"))
+            return verifier.verify(io.BytesIO(case["file"].encode()))
+
+        def check(case):
+            report, finding = self.run_case(case, lambda: verify(case))
+            if finding:
+                self.assertEqual((finding.seq, finding.since), (case.get("at"), case.get("since")))
+                return
+            found = {
+                "tenant": report.tenant,
+                "first": report.first,
+                "last": report.last,
+                "hash": report.hash,
+                "erased": report.erased,
+                "answers": report.answers,
+                "is_anchored": report.is_anchored,
+            }
+            if report.checkpoint:
+                checkpoint = report.checkpoint.checkpoint
+                found["checkpoint"] = [checkpoint.size, encoded(checkpoint.root)]
+            self.assertEqual(found, case["reports"])
+
+        self.each("exports.json", check)
+
+    def test_requests_to_witnesses(self):
+        def check(case):
+            keys = [VerifierKey.parse(key) for key in case["log_keys"]]
+            known_size, known_root = case["known_size"], raw(case["known_root"])
+            request = case["request"].encode()
+            _, finding = self.run_case(
+                case, lambda: witness.check_request(request, keys, known_size, known_root)
+            )
+            is_fork = bool(finding) and finding.code == "wrong_root" and f"old {known_size}\n\n" in case["request"]
+            self.assertEqual(witness.status(finding, is_fork) if finding else 200, case["status"])
+
+        self.each("witness.json", check)
+
+    def test_tiles(self):
+        def check(case):
+            entries = [f"entry {index}".encode() for index in range(case["to"])]
+            found = {
+                path: "sha256:" + tree.sha256(content).hex()
+                for path, content in tiles.files(entries, case["from"]).items()
+            }
+            self.assertEqual(found, {file["path"]: file["sha256"] for file in case["files"]})
+
+        self.each("tiles.json", check)
+
+
+class CanonicalTest(unittest.TestCase):
+    """Canonical JSON, as far as bodies need it."""
+
+    def test_numbers_are_written_as_ecmascript_writes_them(self):
+        for token, expected in {
+            "0": "0",
+            "-0.0": "0",
+            "1.0": "1",
+            "-1.50": "-1.5",
+            "1e21": "1e+21",
+            "1e20": "100000000000000000000",
+            "123456789012345678901234": "1.2345678901234569e+23",
+            "0.000001": "0.000001",
+            "0.0000001": "1e-7",
+            "1.5e-9": "1.5e-9",
+            "333333333.33333329": "333333333.3333333",
+            "5e-324": "5e-324",
+            "1.7976931348623157e308": "1.7976931348623157e+308",
+            "9007199254740993": "9007199254740992",
+            "100": "100",
+            "12.5e2": "1250",
+        }.items():
+            self.assertEqual(canonical.write(canonical.parse(token)), expected, token)
+
+    def test_members_are_sorted_by_utf16(self):
+        text = '{"\U0001f600":1,"\ufb33":2,"a":3}'
+        self.assertEqual(canonical.write(canonical.parse(text)), '{"a":3,"\U0001f600":1,"\ufb33":2}')
+
+    def test_what_has_two_meanings_is_refused(self):
+        for text in ['{"a":1,"a":1}', '"\\ud800"', "NaN", "1e400", "[1,]", "01", "", '{"a":1} x', '"\t"', "[" * 300]:
+            with self.assertRaises(canonical.Ambiguous, msg=text):
+                canonical.parse(text)
+
+    def test_the_published_numbers_and_samples(self):
+        folder = published(self, "jcs")
+        for sample in sorted((folder / "input").iterdir()):
+            expected = (folder / "output" / sample.name).read_text(encoding="utf-8")
+            self.assertEqual(canonical.write(canonical.parse(sample.read_text(encoding="utf-8"))), expected)
+
+
+class PublishedTest(unittest.TestCase):
+    """Vectors of others."""
+
+    def is_right(self, verify):
+        try:
+            verify()
+        except Finding:
+            return False
+        return True
+
+    def test_notes(self):
+        found = json.loads((published(self, "signed-note") / "signed-note-cases.json").read_text(encoding="utf-8"))
+        key = VerifierKey.parse(found["verifier_key"])
+        for case in found["cases"]:
+            with self.subTest(case["name"]):
+                note = case["note"].encode()
+                self.assertEqual(self.is_right(lambda: Note.parse(note).verify([key])), case["accept"])
+
+    def test_proofs(self):
+        for path in sorted(published(self, "merkle").rglob("*.json")):
+            with self.subTest(path.name):
+                case = json.loads(path.read_text(encoding="utf-8"))
+                proof = [raw(hashed) for hashed in case["proof"] or []]
+                if any(len(hashed) != 32 for hashed in proof):
+                    # No text of a proof gets as far as this: a hash has 32 bytes when it is read.
+                    self.assertTrue(case["wantErr"])
+                    continue
+                if "leafIdx" in case:
+                    leaf, root = raw(case["leafHash"]), raw(case["root"])
+                    arguments = (case["leafIdx"], case["treeSize"], leaf, proof, root)
+                    is_right = self.is_right(lambda: tree.verify_inclusion(*arguments))
+                else:
+                    first, second = raw(case["root1"]), raw(case["root2"])
+                    arguments = (case["size1"], first, case["size2"], second, proof)
+                    is_right = self.is_right(lambda: tree.verify_consistency(*arguments))
+                self.assertEqual(is_right, not case["wantErr"])
+
+
+class CommandTest(unittest.TestCase):
+    """The command, as somebody would use it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, name, text):
+        path = self.folder / name
+        path.write_bytes(text.encode())
+        return str(path)
+
+    def run_command(self, *arguments):
+        command = [sys.executable, "-m", "countersign_verify", *arguments]
+        done = subprocess.run(command, cwd=ROOT / "sdks" / "python", capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def file(self, name, member, finds=None):
+        """The first case of which this is found, as a file, and its keys."""
+        case = next(case for case in cases(name) if "trust" in case and case["finds"] == finds)
+        keys = self.write("keys.json", json.dumps({"keys": case["trust"]["keys"]}))
+        return case, self.write(f"{finds}", case[member]), keys
+
+    def test_receipts(self):
+        case, good, keys = self.file("receipts.json", "answer")
+        code, said = self.run_command("receipt", good, "--keys", keys)
+        self.assertEqual(code, 0, said)
+        self.assertIn(f"entry {case['receipt']['seq']} of {case['receipt']['tenant']}", said)
+        _, bad, keys = self.file("receipts.json", "answer", "bad_signature")
+        code, said = self.run_command("receipt", bad, "--keys", keys)
+        self.assertEqual(code, 1, said)
+        self.assertIn("NOT VERIFIED: bad_signature", said)
+        self.assertEqual(self.run_command("receipt", good)[0], 2)
+
+    def test_exports(self):
+        case, path, keys = self.file("exports.json", "file")
+        code, said = self.run_command("export", path, "--keys", keys)
+        self.assertEqual(code, 0, said)
+        self.assertIn(f"entries 1 to 13 of {case['reports']['tenant']}, ", said)
+        code, said = self.run_command("export", path, "--keys", keys, "--from-seq", "1", "--to-seq", "12")
+        self.assertEqual(code, 1, said)
+        self.assertIn("wrong_range", said)
+
+    def test_proofs(self):
+        _, path, keys = self.file("proofs.json", "proof")
+        code, said = self.run_command("proof", path, "--keys", keys)
+        self.assertEqual(code, 0, said)
+        self.assertIn("in a ledger of 13", said)
+        self.assertEqual(self.run_command("proof", str(self.folder / "missing"), "--keys", keys)[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
