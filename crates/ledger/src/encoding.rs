@@ -14,6 +14,12 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
+/// Writes the text form of a hash, which has 44 bytes.
+pub(crate) fn encode_hash(hash: &Digest, text: &mut [u8]) {
+    let written = STANDARD.encode_slice(hash.as_bytes(), text);
+    debug_assert_eq!(written, Ok(44), "a hash in base64 has 44 bytes");
+}
+
 /// The bytes of a text; `None` if it has another spelling or is something else.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()

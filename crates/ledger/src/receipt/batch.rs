@@ -15,15 +15,18 @@ pub struct ReceiptBatch {
     leaves: Vec<Digest>,
 }
 
-/// A batch with its signature.
+/// A batch with its signature. Whatever several receipts have in common is text already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedBatch {
-    /// The tree from the leaves to the root. A node without a sibling goes up as it is.
-    levels: Vec<Vec<Digest>>,
-    /// Name and id of the key.
-    key: String,
-    signature: [u8; 64],
+    size: usize,
+    /// The nodes of the tree below the root, level by level from the leaves up, each in base64.
+    levels: Vec<Vec<HashText>>,
+    /// What stands behind the path.
+    seal: String,
 }
+
+/// A hash in base64, in its quotes.
+type HashText = [u8; 46];
 
 impl ReceiptBatch {
     /// Adds an answer: the hash of its entry, and the SHA-256 of the answer without its receipt. Returns its place.
@@ -34,56 +37,62 @@ impl ReceiptBatch {
 
     /// Signs the batch; `None` if there is no answer in it.
     pub fn seal(self, key: &SigningKey) -> Option<SealedBatch> {
-        let size = u64::try_from(self.leaves.len()).ok().filter(|size| *size > 0)?;
-        let mut levels = vec![self.leaves];
-        while let Some(below) = levels.last().filter(|level| level.len() > 1) {
-            let above = below.chunks(2).map(|pair| match pair {
+        let size = self.leaves.len();
+        let mut levels = Vec::new();
+        let mut nodes = self.leaves;
+        while nodes.len() > 1 {
+            levels.push(nodes.iter().map(quoted).collect());
+            // A node without a sibling goes up as it is.
+            let pairs = nodes.chunks(2).map(|pair| match pair {
                 [left, right] => node_hash(left, right),
                 alone => alone[0],
             });
-            levels.push(above.collect());
+            nodes = pairs.collect();
         }
-        let root = levels.last()?.first()?;
-        let signature = key.sign(batch_text(size, root).as_bytes());
-        Some(SealedBatch {
-            key: key.verifier().label(),
-            signature,
-            levels,
-        })
+        let signature = key.sign(batch_text(size as u64, nodes.first()?).as_bytes());
+        let mut seal = String::from(r#"],"key":"#);
+        write_string(&mut seal, &key.verifier().label());
+        seal.push_str(r#","signature":""#);
+        encoding::encode_to(&mut seal, &signature);
+        seal.push_str("\"}}");
+        Some(SealedBatch { size, levels, seal })
     }
+}
+
+fn quoted(hash: &Digest) -> HashText {
+    let mut text = [b'"'; 46];
+    encoding::encode_hash(hash, &mut text[1..45]);
+    text
 }
 
 impl SealedBatch {
     /// How many answers are in it.
-    pub fn size(&self) -> usize {
-        self.levels[0].len()
+    pub const fn size(&self) -> usize {
+        self.size
     }
 
     /// The path from an answer to the root: RFC 6962 section 2.1.1.
-    pub fn path(&self, index: usize) -> impl Iterator<Item = &Digest> {
+    fn path(&self, index: usize) -> impl Iterator<Item = &HashText> {
         let levels = self.levels.iter().enumerate();
         levels.filter_map(move |(level, nodes)| nodes.get((index >> level) ^ 1))
     }
 
     /// Appends the value of the member `receipt` for the answer at `index`, which must be one that `push` returned.
     pub fn write_receipt(&self, index: usize, receipt: &Receipt<'_>, out: &mut String) {
-        debug_assert!(index < self.size(), "the batch has no answer {index}");
+        debug_assert!(index < self.size, "the batch has no answer {index}");
         receipt.write_to(out);
         out.push_str(r#","batch":{"index":"#);
         write_decimal(out, index as u64);
         out.push_str(r#","size":"#);
-        write_decimal(out, self.size() as u64);
+        write_decimal(out, self.size as u64);
         out.push_str(r#","path":["#);
         for (place, hash) in self.path(index).enumerate() {
-            out.push_str(if place == 0 { "\"" } else { ",\"" });
-            encoding::encode_to(out, hash.as_bytes());
-            out.push('"');
+            if place > 0 {
+                out.push(',');
+            }
+            out.push_str(std::str::from_utf8(hash).expect("base64 is ASCII"));
         }
-        out.push_str(r#"],"key":"#);
-        write_string(out, &self.key);
-        out.push_str(r#","signature":""#);
-        encoding::encode_to(out, &self.signature);
-        out.push_str("\"}}");
+        out.push_str(&self.seal);
     }
 }
 
@@ -92,6 +101,7 @@ mod tests {
     use canon::Digest;
 
     use super::{ReceiptBatch, batch_leaf};
+    use crate::encoding::decode_hash;
     use crate::merkle::{Frontier, inclusion_root};
     use crate::{SignatureKind, SigningKey};
 
@@ -108,7 +118,10 @@ mod tests {
             let sealed = all.clone().seal(&key).unwrap();
             assert_eq!(sealed.size() as u64, size);
             for (index, leaf) in (0..size).zip(&all.leaves) {
-                let path: Vec<_> = sealed.path(usize::try_from(index).unwrap()).copied().collect();
+                let path = sealed.path(usize::try_from(index).unwrap());
+                let path =
+                    path.map(|quoted| decode_hash(std::str::from_utf8(&quoted[1..45]).unwrap()).unwrap());
+                let path: Vec<_> = path.collect();
                 assert_eq!(
                     inclusion_root(index, size, leaf, &path),
                     Ok(tree.root()),
