@@ -11,8 +11,8 @@
 //! - [`question`], `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
 //! - `evaluate`, `case`, `obligations`, `rule`, [`ruling`]: the answer;
 //! - [`explain`]: the answer with everything that led to it;
-//! - [`slice`], [`asks`], [`listing`]: a set cut up for whoever compares sets: what policies say about an action, what holds for
-//!   every ask, and which policies there are;
+//! - [`mod@slice`], [`asks`], [`listing`]: a set cut up for whoever compares sets: what policies say about an action, what
+//!   holds for every ask, and which policies there are;
 //! - [`diagnostics`]: what is wrong with a text, and where; [`format()`]: a text laid out;
 //! - [`suite`]: asks with the verdicts that are expected of them, from plain files;
 //! - [`probe()`]: the question that must be denied before anything is served.

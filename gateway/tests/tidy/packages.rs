@@ -4,13 +4,14 @@ use crate::tree::{none, text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each package, its folder, and its floor: it may depend on lower floors only.
-const FLOORS: [(&str, &str, u32); 10] = [
+const FLOORS: [(&str, &str, u32); 11] = [
     ("canon", "crates/canon", 0),
     ("ledger", "crates/ledger", 1),
     ("model", "crates/model", 1),
     ("policy", "crates/policy", 2),
     ("store", "crates/store", 2),
     ("engine", "crates/engine", 3),
+    ("policy-diff", "crates/policy-diff", 3),
     ("store-sqlite", "crates/store-sqlite", 3),
     ("store-postgres", "crates/store-postgres", 3),
     ("gateway", "gateway", 4),
@@ -18,19 +19,27 @@ const FLOORS: [(&str, &str, u32); 10] = [
 ];
 
 /// Who alone may depend on a library: one that does I/O, or one that a single crate is there to hide.
-const KEEPERS: [(&str, &[&str]); 12] = [
+const KEEPERS: [(&str, &[&str]); 13] = [
     ("anyhow", &["gateway", "benches"]),
     ("axum", &["gateway", "benches"]),
-    ("cedar-policy", &["policy"]),
-    ("cedar-policy-core", &["policy"]),
+    ("cedar-policy", &["policy", "policy-diff"]),
+    ("cedar-policy-core", &["policy", "policy-diff"]),
     ("cedar-policy-formatter", &["policy"]),
+    ("cedar-policy-symcc", &["policy-diff"]),
     ("clap", &["gateway", "benches"]),
     ("jsonschema", &["policy"]),
     ("prometheus-client", &["gateway"]),
     ("sqlx", &["store-sqlite", "store-postgres"]),
     (
         "tokio",
-        &["store", "store-sqlite", "store-postgres", "gateway", "benches"],
+        &[
+            "policy-diff",
+            "store",
+            "store-sqlite",
+            "store-postgres",
+            "gateway",
+            "benches",
+        ],
     ),
     ("tower", &["gateway", "benches"]),
     ("tracing", &["store-sqlite", "store-postgres", "gateway"]),

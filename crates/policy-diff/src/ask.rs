@@ -1,0 +1,146 @@
+//! An ask in full: everything that policies can see of it, in the words of people. It is what a counterexample is shown as,
+//! and what is put to both sets before it is shown.
+
+use model::{
+    Agent, AgentId, Attributes, EffectiveTrust, Name, RiskTier, Standing, Team, TenantId, Timestamp,
+    ToolAccess, Trust, User,
+};
+use policy::{ActionSide, Part, PolicySet, Question, Registry, Ruling, UserFacts};
+use serde_json::{Map, Value, json};
+
+/// An ask.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    pub(crate) side: ActionSide,
+    pub(crate) agent: Agent,
+    pub(crate) team_attributes: Attributes,
+    pub(crate) user: Option<User>,
+    pub(crate) resource: String,
+    pub(crate) parameters: Map<String, Value>,
+    pub(crate) trust: EffectiveTrust,
+    pub(crate) sensitive: bool,
+    pub(crate) attributes: Map<String, Value>,
+    pub(crate) run: Option<String>,
+    pub(crate) now: Timestamp,
+}
+
+/// An agent with nothing remarkable about it.
+pub(crate) fn plain_agent(now: Timestamp) -> Agent {
+    Agent {
+        id: AgentId::from_bytes([0; 16]),
+        tenant: TenantId::SYSTEM,
+        name: Name::new("agent").expect("a plain word is a name"),
+        environment: None,
+        team: None,
+        owner: None,
+        risk_tier: RiskTier::Low,
+        tools: ToolAccess::All,
+        attributes: Attributes::default(),
+        standing: Standing::Active,
+        bucket: None,
+        created_at: now,
+    }
+}
+
+/// Trust that is claimed, and counts as claimed.
+pub(crate) const fn plain_trust(level: Trust) -> EffectiveTrust {
+    EffectiveTrust {
+        claimed: level,
+        level,
+        signed: matches!(level, Trust::TrustedInternalSigned),
+    }
+}
+
+impl Ask {
+    /// What these policies say to it; `None` if it does not fit the registry.
+    pub(crate) fn put(&self, set: &PolicySet, registry: Registry<'_>) -> Option<Ruling> {
+        self.with_question(registry, |question| set.rule_by_types(question).ok())?
+    }
+
+    /// Hands the ask to this function as a question; `None` if the registry does not have the action.
+    pub(crate) fn with_question<R>(
+        &self,
+        registry: Registry<'_>,
+        function: impl FnOnce(&Question<'_>) -> R,
+    ) -> Option<R> {
+        let tool = registry.tools.get(&self.side.tool)?;
+        let action = tool.actions.get(&self.side.action)?;
+        let team = self.agent.team.clone().map(|name| Team {
+            name,
+            attributes: self.team_attributes.clone(),
+        });
+        let user = self.user.as_ref().map(|user| UserFacts {
+            id: user.name.as_str(),
+            registered: Some(user),
+        });
+        let parameters = json!(self.parameters).to_string();
+        let attributes = json!(self.attributes).to_string();
+        Some(function(&Question {
+            agent: &self.agent,
+            team: team.as_ref(),
+            user,
+            tool,
+            action,
+            mutates: self.side.mutates,
+            resource: Some(&self.resource),
+            parameters: &parameters,
+            trust: self.trust,
+            contains_sensitive_data: self.sensitive,
+            attributes: Some(&attributes),
+            run: self.run.as_deref(),
+            now: self.now,
+        }))
+    }
+
+    /// The ask as it is shown, without what is not there, and without parameters where no policy looks at them.
+    pub(crate) fn shown(&self, policies: &[Part<'_>]) -> Value {
+        let agent = &self.agent;
+        let mut shown = json!({
+            "agent": {
+                "id": agent.id, "name": agent.name, "environment": agent.environment, "team": agent.team,
+                "owner": agent.owner, "risk_tier": agent.risk_tier, "attributes": agent.attributes,
+            },
+            "team": {"attributes": self.team_attributes},
+            "user": self.user.as_ref().map(|user| {
+                json!({"id": user.name, "teams": user.teams, "attributes": user.attributes})
+            }),
+            "tool_call": {
+                "tool": self.side.tool, "action": self.side.action, "mutates_state": self.side.mutates,
+                "resource": self.resource, "parameters": self.parameters,
+            },
+            "context": {
+                "trust": {
+                    "claimed": self.trust.claimed, "level": self.trust.level, "signed": self.trust.signed,
+                },
+                "contains_sensitive_data": self.sensitive, "attributes": self.attributes,
+            },
+            "run_id": self.run,
+            "now": self.now.to_string(),
+        });
+        if !policies.iter().any(Part::looks_at_parameters) {
+            shown["tool_call"]["parameters"] = Value::Null;
+        }
+        if self.resource.is_empty() {
+            shown["tool_call"]["resource"] = Value::Null;
+        }
+        prune(&mut shown);
+        shown
+    }
+}
+
+/// Takes away what is null and what is empty, but for texts.
+fn prune(value: &mut Value) {
+    let Value::Object(members) = value else { return };
+    for (name, member) in members.iter_mut() {
+        // What a caller sends is shown as it is.
+        if name != "parameters" {
+            prune(member);
+        }
+    }
+    members.retain(|_, member| match member {
+        Value::Null => false,
+        Value::Object(members) => !members.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        _ => true,
+    });
+}

@@ -1,0 +1,235 @@
+//! Whether one of two sets allows anything that the other one does not, kind by kind.
+
+use crate::ask::Ask;
+use crate::diff::Sets;
+use crate::level::{self, Level};
+use crate::model;
+use crate::plainer::plainer;
+use crate::prover::{Open, Session, open};
+use crate::question::{Kind, Pair};
+use crate::report::{Actions, Answer, Answered, Direction, Example, Unproven};
+use crate::stage::Stage;
+use ::model::Verdict;
+use cedar_policy_core::ast::Expr;
+use cedar_policy_symcc::{CompiledPolicySet, implies_asserts};
+use policy::{Effect, Part};
+
+/// Which way an ask fares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Better with the candidate.
+    More,
+    /// Worse.
+    Less,
+}
+
+/// A kind, ready to be asked about.
+pub(crate) struct Prepared<'s> {
+    pub(crate) stage: Stage,
+    /// What is known of every ask.
+    pub(crate) known: Expr,
+    /// The policies of both sets, those of the candidate last.
+    pub(crate) all: Vec<Part<'s>>,
+    before_count: usize,
+    /// Both sets at each level, what is in force first.
+    levels: Vec<(Level, [CompiledPolicySet; 2])>,
+}
+
+impl<'s> Prepared<'s> {
+    /// The sets as formulas.
+    pub(crate) fn new(
+        sets: &Sets<'_>,
+        pair: &Pair<'s>,
+        kind: &Kind<'_>,
+        policies_max: usize,
+    ) -> Result<Self, Open> {
+        let (before, after) = (pair.before.parts(&kind.before), pair.after.parts(&kind.after));
+        if before.len().max(after.len()) > policies_max {
+            let message = format!("more than {policies_max} policies are about it");
+            return Err(Open::Beyond(message));
+        }
+        for parts in [&before, &after] {
+            level::check(parts).map_err(|why| Open::Beyond(why.to_string()))?;
+        }
+        let all = [&before[..], &after[..]].concat();
+        let known = policy::asks::known(&kind.ground, &all);
+        let stage = Stage::set(sets.registry, &kind.ground.side(), all.iter());
+        let stage = stage.map_err(|diagnostics| Open::Fault(diagnostics.to_string()))?;
+        // Where nothing asks for approval, what is not denied is allowed.
+        let levels = if all.iter().any(|part| part.effect == Effect::RequireApproval) {
+            &Level::ALL[..]
+        } else {
+            &Level::ALL[..1]
+        };
+        let compile = |level: Level, parts: &[Part<'_>]| stage.compile(&level.plain(parts, &known));
+        let levels = levels
+            .iter()
+            .map(|level| Ok((*level, [compile(*level, &before)?, compile(*level, &after)?])));
+        Ok(Self {
+            levels: levels.collect::<Result<_, Open>>()?,
+            stage,
+            known,
+            before_count: before.len(),
+            all,
+        })
+    }
+
+    /// The policies of the candidate.
+    pub(crate) fn after(&self) -> &[Part<'s>] {
+        &self.all[self.before_count..]
+    }
+
+    /// The candidate, as what it does not deny.
+    pub(crate) fn after_not_denied(&self) -> &CompiledPolicySet {
+        let (_, [_, after]) = &self.levels[0];
+        after
+    }
+}
+
+impl Stage {
+    pub(crate) fn compile(&self, set: &cedar_policy::PolicySet) -> Result<CompiledPolicySet, Open> {
+        CompiledPolicySet::compile(set, &self.environment, &self.schema).map_err(open)
+    }
+}
+
+impl Way {
+    /// The sets in the order in which the first allows what the second does not.
+    const fn order(self, [before, after]: &[CompiledPolicySet; 2]) -> [&CompiledPolicySet; 2] {
+        match self {
+            Self::More => [after, before],
+            Self::Less => [before, after],
+        }
+    }
+
+    /// Whether these verdicts, before and after, lead this way.
+    pub(crate) fn leads(self, before: Verdict, after: Verdict) -> bool {
+        match self {
+            Self::More => goodness(after) > goodness(before),
+            Self::Less => goodness(after) < goodness(before),
+        }
+    }
+}
+
+const fn goodness(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Deny => 0,
+        Verdict::RequireApproval => 1,
+        Verdict::Allow => 2,
+    }
+}
+
+/// What is found out about one way, kind after kind.
+pub(crate) struct Search {
+    way: Way,
+    examples: Vec<Example>,
+    truncated: bool,
+    unknown: Vec<Unproven>,
+}
+
+impl Search {
+    pub(crate) const fn new(way: Way) -> Self {
+        Self {
+            way,
+            examples: Vec::new(),
+            truncated: false,
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Nobody knows about this kind.
+    pub(crate) fn leave_open(&mut self, kind: &Kind<'_>, why: &Open) {
+        self.unknown.push(Unproven {
+            actions: Actions::of(&kind.sides),
+            why: why.to_string(),
+        });
+    }
+
+    /// Looks for asks of this kind that fare this way.
+    pub(crate) async fn look(
+        &mut self,
+        sets: &Sets<'_>,
+        session: &mut Session<'_>,
+        kind: &Kind<'_>,
+        prepared: &Prepared<'_>,
+    ) {
+        let mut found: Vec<Example> = Vec::new();
+        let mut left_open = None;
+        for (_, levels) in &prepared.levels {
+            let [better, worse] = self.way.order(levels);
+            let model = session.find(&implies_asserts(better, worse)).await;
+            let example = match model {
+                Ok(None) => continue,
+                Ok(Some(model)) => model::ask(&model, &kind.ground.side(), sets.now)
+                    .and_then(|ask| self.example(sets, (kind, prepared), ask))
+                    .ok_or_else(unconfirmed),
+                Err(why) => Err(why),
+            };
+            match example {
+                Ok(example) => {
+                    let verdicts = |one: &Example| (one.before.decision, one.after.decision);
+                    if found.iter().all(|other| verdicts(other) != verdicts(&example)) {
+                        found.push(example);
+                    }
+                }
+                Err(why) => left_open = Some(why),
+            }
+        }
+        if let Some(why) = left_open {
+            self.leave_open(kind, &why);
+        }
+        let room = session.bounds().examples_max - self.examples.len();
+        self.truncated |= found.len() > room;
+        self.examples.extend(found.into_iter().take(room));
+    }
+
+    /// The ask as an example, if it is one.
+    fn example(
+        &self,
+        sets: &Sets<'_>,
+        (kind, prepared): (&Kind<'_>, &Prepared<'_>),
+        ask: Ask,
+    ) -> Option<Example> {
+        let rulings = |ask: &Ask| {
+            let before = ask.put(sets.before, sets.registry)?;
+            Some((before, ask.put(sets.after, sets.registry)?))
+        };
+        let (before, after) = rulings(&ask)?;
+        let verdicts = (before.verdict(), after.verdict());
+        if !self.way.leads(verdicts.0, verdicts.1) {
+            return None;
+        }
+        let ask = plainer(ask, sets.now, |ask| {
+            rulings(ask).is_some_and(|(before, after)| (before.verdict(), after.verdict()) == verdicts)
+        });
+        let (before, after) = rulings(&ask)?;
+        Some(Example {
+            actions: Actions::of(&kind.sides),
+            ask: ask.shown(&prepared.all),
+            before: Answered::from(&before),
+            after: Answered::from(&after),
+        })
+    }
+
+    pub(crate) fn into_direction(self) -> Direction {
+        let answer = match (self.examples.is_empty(), self.unknown.is_empty()) {
+            (false, _) => Answer::Yes,
+            (true, true) => Answer::No,
+            (true, false) => Answer::Unknown,
+        };
+        Direction {
+            answer,
+            examples: self.examples,
+            truncated: self.truncated,
+            unknown: self.unknown,
+        }
+    }
+
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.unknown.is_empty()
+    }
+}
+
+/// What the solver found does not hold up before the real policies, so nobody knows.
+fn unconfirmed() -> Open {
+    Open::Beyond("the solver found an ask that the policies themselves do not see so".to_owned())
+}

@@ -1,0 +1,288 @@
+//! What is odd about a candidate: only what is proven, and only what the candidate changes.
+
+use crate::ask::Ask;
+use crate::diff::Sets;
+use crate::directions::Prepared;
+use crate::fallible::can_fail;
+use crate::level::{self, Level};
+use crate::model;
+use crate::plainer::plainer;
+use crate::prover::{Open, Session, open};
+use crate::question::{Kind, Pair, grounds};
+use crate::report::{Actions, Finding};
+use cedar_policy_symcc::{
+    CompiledPolicy, always_denies_asserts, never_errors_asserts, never_matches_asserts,
+};
+use policy::{ActionSide, Effect, Part};
+use std::collections::BTreeSet;
+
+/// The most forbids of which those are picked out that shadow a permit: each costs a question.
+const FORBIDS_MAX: usize = 32;
+
+/// What was found.
+pub(crate) struct Findings {
+    pub(crate) all: Vec<Finding>,
+    /// Whether everything was looked at.
+    pub(crate) are_complete: bool,
+}
+
+/// The kinds that are known well enough to ask about.
+type Kinds<'k, 's> = [(&'k Kind<'k>, Prepared<'s>)];
+
+/// Looks for everything that can be odd. `is_whole` says whether these are all kinds: otherwise nothing can be said of all
+/// asks that a policy is about.
+pub(crate) async fn find(
+    sets: &Sets<'_>,
+    pair: &Pair<'_>,
+    session: &mut Session<'_>,
+    kinds: &Kinds<'_, '_>,
+    is_whole: bool,
+) -> Findings {
+    let mut hunt = Hunt {
+        sets,
+        pair,
+        session,
+        kinds,
+        found: Findings {
+            all: Vec::new(),
+            are_complete: is_whole,
+        },
+    };
+    hunt.always_denied().await;
+    for number in hunt.pair.come.clone() {
+        let id = hunt.pair.after.id(number);
+        if id.is_base() {
+            continue;
+        }
+        let error = hunt.error(number).await;
+        hunt.note(error);
+        if is_whole {
+            let never = hunt.never_matches(number).await;
+            hunt.note(never.map(|never| {
+                never.then(|| Finding::NeverMatches {
+                    policy: id.to_string(),
+                })
+            }));
+        }
+    }
+    if is_whole {
+        for number in hunt.perhaps_shadowed() {
+            let shadowed = hunt.shadowed(number).await;
+            hunt.note(shadowed);
+        }
+    }
+    hunt.found
+}
+
+struct Hunt<'h, 't, 's> {
+    sets: &'h Sets<'h>,
+    pair: &'h Pair<'s>,
+    session: &'h mut Session<'t>,
+    kinds: &'h Kinds<'h, 's>,
+    found: Findings,
+}
+
+impl<'s> Hunt<'_, '_, 's> {
+    fn note(&mut self, found: Result<Option<Finding>, Open>) {
+        match found {
+            Ok(finding) => self.found.all.extend(finding),
+            Err(_) => self.found.are_complete = false,
+        }
+    }
+
+    /// The actions of which no ask gets through, as they are registered.
+    async fn always_denied(&mut self) {
+        let mut denied: Vec<&ActionSide> = Vec::new();
+        for (kind, prepared) in self.kinds {
+            let registered: Vec<_> = kind
+                .sides
+                .iter()
+                .filter(|side| self.is_registered(side))
+                .collect();
+            if registered.is_empty() {
+                continue;
+            }
+            let asserts = always_denies_asserts(prepared.after_not_denied());
+            match self.session.find(&asserts).await {
+                Ok(None) => denied.extend(registered),
+                Ok(Some(_)) => {}
+                Err(_) => self.found.are_complete = false,
+            }
+        }
+        if !denied.is_empty() {
+            let actions = Actions::of(denied);
+            self.found.all.push(Finding::AlwaysDenies { actions });
+        }
+    }
+
+    /// Whether it is the side that the registry says.
+    fn is_registered(&self, side: &ActionSide) -> bool {
+        let tool = self.sets.registry.tools.get(&side.tool);
+        let action = tool.and_then(|tool| tool.actions.get(&side.action));
+        action.is_some_and(|action| action.mutates_state == side.mutates)
+    }
+
+    /// The kinds that this policy of the candidate is about, and what it is there.
+    fn about(&self, number: usize) -> impl Iterator<Item = (&Kind<'_>, &Prepared<'s>, Part<'s>)> {
+        let kinds = self.kinds.iter();
+        kinds.filter_map(move |(kind, prepared)| {
+            let part = self.pair.after.part(&kind.after, number)?;
+            Some((*kind, prepared, part))
+        })
+    }
+
+    /// An ask that this policy fails for.
+    async fn error(&mut self, number: usize) -> Result<Option<Finding>, Open> {
+        let fallible = self
+            .about(number)
+            .filter(|(_, _, part)| can_fail(&part.condition));
+        let queries =
+            fallible.map(|(kind, prepared, part)| Ok((kind.ground.side(), prepared.single(&part)?, part)));
+        let queries = queries.collect::<Result<Vec<_>, Open>>()?;
+        let id = self.pair.after.id(number);
+        for (side, query, part) in queries {
+            let Some(model) = self.session.find(&never_errors_asserts(&query)).await? else {
+                continue;
+            };
+            let fails = |ask: &Ask| {
+                let ruling = ask.put(self.sets.after, self.sets.registry);
+                ruling.is_some_and(|ruling| ruling.errors.iter().any(|error| error.policy == *id))
+            };
+            let ask = model::ask(&model, &side, self.sets.now).filter(fails);
+            let ask = ask.ok_or_else(|| Open::Beyond("no ask is like the model".to_owned()))?;
+            return Ok(Some(Finding::CanError {
+                policy: id.to_string(),
+                ask: plainer(ask, self.sets.now, fails).shown(&[part]),
+            }));
+        }
+        Ok(None)
+    }
+
+    /// Whether no ask satisfies this policy, although there are actions that it is about.
+    async fn never_matches(&mut self, number: usize) -> Result<bool, Open> {
+        let queries = self
+            .about(number)
+            .map(|(_, prepared, part)| prepared.single(&part));
+        let queries = queries.collect::<Result<Vec<_>, Open>>()?;
+        for query in &queries {
+            if self.session.find(&never_matches_asserts(query)).await?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(!queries.is_empty())
+    }
+
+    /// The permits that the candidate could have put into the shadow: those that it adds, and if it adds a forbid, those
+    /// that are about nothing but actions that it is about.
+    fn perhaps_shadowed(&self) -> BTreeSet<usize> {
+        let (pair, mut permits) = (self.pair, BTreeSet::new());
+        let is_permit = |part: &Part<'_>| matches!(part.effect, Effect::Permit | Effect::RequireApproval);
+        let mut adds_forbid = false;
+        for (kind, _) in self.kinds {
+            for number in kind.after.numbers() {
+                let part = pair.after.part(&kind.after, number);
+                let part = part.expect("the slice has its own numbers");
+                adds_forbid |= part.effect == Effect::Forbid && pair.come.contains(&number);
+                if is_permit(&part) && !part.id.is_base() {
+                    permits.insert(number);
+                }
+            }
+        }
+        let come: BTreeSet<_> = pair.come.iter().copied().collect();
+        let mut old: BTreeSet<_> = permits.difference(&come).copied().collect();
+        if adds_forbid {
+            for ground in grounds(self.sets.registry) {
+                if old.is_empty() {
+                    break;
+                }
+                if !pair.is_about(&ground) {
+                    let elsewhere = pair.after.slice(old.iter().copied(), &ground);
+                    for number in elsewhere.numbers() {
+                        old.remove(&number);
+                    }
+                }
+            }
+        } else {
+            old.clear();
+        }
+        let new = permits.intersection(&come).copied();
+        old.into_iter().chain(new).collect()
+    }
+
+    /// Whether forbids deny everything that this permit permits, and which.
+    async fn shadowed(&mut self, number: usize) -> Result<Option<Finding>, Open> {
+        let mut by = BTreeSet::new();
+        let mut matches = false;
+        for (kind, prepared) in self.kinds {
+            let Some(permit) = self.pair.after.part(&kind.after, number) else {
+                continue;
+            };
+            let single = prepared.single(&permit)?;
+            if self
+                .session
+                .find(&never_matches_asserts(&single))
+                .await?
+                .is_none()
+            {
+                continue;
+            }
+            matches = true;
+            let forbids = prepared
+                .after()
+                .iter()
+                .filter(|part| part.effect == Effect::Forbid);
+            let mut forbids: Vec<_> = forbids.cloned().collect();
+            if !self.denied(prepared, &permit, &forbids).await? {
+                return Ok(None);
+            }
+            forbids = self.needed(prepared, &permit, forbids).await?;
+            by.extend(forbids.iter().map(|forbid| forbid.id.to_string()));
+        }
+        Ok(matches.then(|| Finding::Shadowed {
+            policy: self.pair.after.id(number).to_string(),
+            by: by.into_iter().collect(),
+        }))
+    }
+
+    /// Whether these forbids deny whatever this permit permits.
+    async fn denied(
+        &mut self,
+        prepared: &Prepared<'_>,
+        permit: &Part<'_>,
+        forbids: &[Part<'_>],
+    ) -> Result<bool, Open> {
+        let parts = [std::slice::from_ref(permit), forbids].concat();
+        let set = Level::NotDenied.plain(&parts, &prepared.known);
+        let set = prepared.stage.compile(&set)?;
+        Ok(self.session.find(&always_denies_asserts(&set)).await?.is_none())
+    }
+
+    /// Of these forbids, which together deny whatever this permit permits, some that do, and of which none can be left out.
+    async fn needed<'p>(
+        &mut self,
+        prepared: &Prepared<'_>,
+        permit: &Part<'_>,
+        mut forbids: Vec<Part<'p>>,
+    ) -> Result<Vec<Part<'p>>, Open> {
+        if forbids.len() > FORBIDS_MAX {
+            return Ok(forbids);
+        }
+        let mut place = 0;
+        while place < forbids.len() {
+            let left_out = forbids.remove(place);
+            if !self.denied(prepared, permit, &forbids).await? {
+                forbids.insert(place, left_out);
+                place += 1;
+            }
+        }
+        Ok(forbids)
+    }
+}
+
+impl Prepared<'_> {
+    /// One policy as a formula, among the asks of which something is known.
+    fn single(&self, part: &Part<'_>) -> Result<CompiledPolicy, Open> {
+        let policy = level::permit(&part.condition, &self.known);
+        CompiledPolicy::compile(&policy, &self.stage.environment, &self.stage.schema).map_err(open)
+    }
+}

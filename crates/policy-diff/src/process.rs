@@ -1,0 +1,129 @@
+//! A solver in a process of its own, which is killed when nobody needs it any more. Its memory has a bound, and so has
+//! what is read of its answers.
+
+use cedar_policy_symcc::SmtLibScript;
+use cedar_policy_symcc::solver::{Decision, DecisionWithModel, Solver, SolverError};
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, BufWriter, Take};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// The most memory that a solver may take, in KiB: its questions take a hundredth of it, but for those without an end.
+const MEMORY_KIB_MAX: u32 = 1 << 20;
+/// The most that is read of everything that one process says, in bytes.
+const OUTPUT_BYTES_MAX: u64 = 16 << 20;
+
+/// A running cvc5.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// Dropping it kills the process.
+    _child: Child,
+    input: BufWriter<ChildStdin>,
+    output: BufReader<Take<ChildStdout>>,
+}
+
+impl Process {
+    /// Starts it. It gives up on a question after this time.
+    pub(crate) fn start(program: &Path, question: Duration) -> io::Result<Self> {
+        let mut child = bounded(program)
+            // Older ones leave out what `like` needs unless they are told not to.
+            .args(["--lang=smt2.6", "--quiet", "--strings-exp"])
+            .arg(format!("--tlimit-per={}", question.as_millis()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let missing = || io::Error::other("the solver has no standard input and output");
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        Ok(Self {
+            _child: child,
+            input: BufWriter::new(input),
+            output: BufReader::new(output.take(OUTPUT_BYTES_MAX)),
+        })
+    }
+
+    /// What the program says of its version, in one line.
+    pub(crate) async fn version(program: &Path) -> io::Result<String> {
+        let output = bounded(program)
+            .arg("--version")
+            .stdin(Stdio::null())
+            .output()
+            .await?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("This is "));
+        let line = lines.find(|line| line.starts_with("cvc5"));
+        match line.filter(|_| output.status.success()) {
+            Some(line) => Ok(line.split(" [").next().unwrap_or(line).trim().to_owned()),
+            None => Err(io::Error::other(match output.status.code() {
+                Some(126 | 127) => "the program is not there or cannot be run",
+                _ => "the program does not say that it is cvc5",
+            })),
+        }
+    }
+
+    /// The next line of what it says; an error if there is none.
+    async fn line(&mut self) -> Result<String, SolverError> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line).await? == 0 {
+            return Err(SolverError::Solver("it has ended, or said too much".to_owned()));
+        }
+        Ok(line)
+    }
+}
+
+/// The program under a bound of memory. A shell sets it and becomes the program, so that killing one kills the other.
+fn bounded(program: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -v \"$1\" && shift && exec \"$@\"", "sh"])
+        .arg(MEMORY_KIB_MAX.to_string())
+        .arg(program)
+        .kill_on_drop(true);
+    command
+}
+
+impl Solver for Process {
+    fn smtlib_input(&mut self) -> &mut (dyn tokio::io::AsyncWrite + Unpin + Send) {
+        &mut self.input
+    }
+
+    async fn enable_models(&mut self) -> Result<(), SolverError> {
+        Ok(self.smtlib_input().set_option("produce-models", "true").await?)
+    }
+
+    async fn check_sat(&mut self) -> Result<Decision, SolverError> {
+        self.smtlib_input().check_sat().await?;
+        self.input.flush().await?;
+        let line = self.line().await?;
+        match line.trim() {
+            "sat" => Ok(Decision::Sat),
+            "unsat" => Ok(Decision::Unsat),
+            "unknown" => Ok(Decision::Unknown),
+            other => Err(SolverError::UnrecognizedSolverOutput(other.to_owned())),
+        }
+    }
+
+    async fn check_sat_with_model(&mut self) -> Result<DecisionWithModel, SolverError> {
+        match self.check_sat().await? {
+            Decision::Unsat => return Ok(DecisionWithModel::Unsat),
+            Decision::Unknown => return Ok(DecisionWithModel::Unknown),
+            Decision::Sat => {}
+        }
+        self.smtlib_input().get_model().await?;
+        self.input.flush().await?;
+        let mut model = self.line().await?;
+        if model.trim() != "(" {
+            return Err(SolverError::UnrecognizedSolverOutput(model));
+        }
+        loop {
+            let line = self.line().await?;
+            model.push_str(&line);
+            if line.trim() == ")" {
+                return Ok(DecisionWithModel::Sat { model });
+            }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Whether a candidate allows more, or less.
+
+use crate::desk::{Desk, mine};
+use ::model::{AgentId, SlashFreeName};
+use policy::{Mode, TenantPolicy};
+use policy_diff::report::{Answer, Direction};
+use serde_json::{Value, json};
+
+const REFUND: &str = "permit (principal, action == Action::\"payments/refund\", resource)";
+
+/// The verdicts of all examples, before and after.
+fn verdicts(direction: &Direction) -> Vec<[&'static str; 2]> {
+    let verdicts = direction.examples.iter();
+    verdicts
+        .map(|example| [example.before.decision, example.after.decision])
+        .collect()
+}
+
+fn answers(report: &policy_diff::Report) -> [Answer; 2] {
+    [report.allows_more.answer, report.allows_less.answer]
+}
+
+fn refund(condition: &str) -> String {
+    format!("@id(\"a\") {REFUND} when {{ {condition} }};")
+}
+
+fn approval(condition: &str) -> String {
+    format!("@id(\"a\") @decision(\"require_approval\") {REFUND} when {{ {condition} }};")
+}
+
+#[tokio::test]
+async fn a_wider_limit_allows_more_and_the_ask_that_shows_it_is_between_both() {
+    let desk = Desk::bare();
+    let [narrow, wide] = ["< 100", "< 500"].map(|limit| refund(&format!("context.input.amount {limit}")));
+    let report = desk.compare(&narrow, &wide).await;
+    assert_eq!(answers(&report), [Answer::Yes, Answer::No]);
+    assert!(report.proof.complete);
+    let [example] = &report.allows_more.examples[..] else {
+        panic!("{:?}", report.allows_more.examples)
+    };
+    assert_eq!(
+        [example.before.decision, example.after.decision],
+        ["deny", "allow"]
+    );
+    assert_eq!(example.after.matched_policies, ["mine/a"]);
+    let amount = example.ask["tool_call"]["parameters"]["amount"].as_i64().unwrap();
+    assert!((100..500).contains(&amount), "{amount}");
+    let mut ask = example.ask.clone();
+    ask["tool_call"]["parameters"] = Value::Null;
+    assert_eq!(
+        ask,
+        json!({
+            "agent": {"id": "agt_00000000000000000000000000", "name": "agent", "risk_tier": "low"},
+            "tool_call": {
+                "tool": "payments", "action": "refund", "mutates_state": true, "parameters": null,
+            },
+            "context": {
+                "trust": {
+                    "claimed": "trusted_internal_unsigned", "level": "trusted_internal_unsigned", "signed": false,
+                },
+                "contains_sensitive_data": false,
+            },
+            "now": "2026-09-21T14:13:20.000Z",
+        })
+    );
+    let back = desk.compare(&wide, &narrow).await;
+    assert_eq!(answers(&back), [Answer::No, Answer::Yes]);
+    assert_eq!(verdicts(&back.allows_less), [["allow", "deny"]]);
+}
+
+#[tokio::test]
+async fn two_texts_that_mean_the_same_are_proven_to_be_no_different() {
+    let desk = Desk::bare();
+    let one = refund("context.input.amount < 100 && !(context.sensitive || context.trust.rank < 3)");
+    let other = refund("context.trust.rank >= 3 && !context.sensitive && !(context.input.amount >= 100)");
+    let report = desk.compare(&one, &other).await;
+    assert_eq!(answers(&report), [Answer::No, Answer::No]);
+    assert!(report.proof.complete && report.proof.actions == 1);
+    assert_eq!(report.policies.changed[0].id, "mine/a");
+}
+
+/// To Cedar a policy that requires approval is a permit like any other.
+#[tokio::test]
+async fn each_verdict_is_told_from_the_others() {
+    let desk = Desk::bare();
+    let (plain, asking) = (refund("context.sensitive"), approval("context.sensitive"));
+    let looser = desk.compare(&asking, &plain).await;
+    assert_eq!(answers(&looser), [Answer::Yes, Answer::No]);
+    assert_eq!(verdicts(&looser.allows_more), [["require_approval", "allow"]]);
+    let stricter = desk.compare(&plain, &asking).await;
+    assert_eq!(answers(&stricter), [Answer::No, Answer::Yes]);
+    assert_eq!(verdicts(&stricter.allows_less), [["allow", "require_approval"]]);
+    let new = desk.compare("", &asking).await;
+    assert_eq!(verdicts(&new.allows_more), [["deny", "require_approval"]]);
+    assert_eq!(answers(&new), [Answer::Yes, Answer::No]);
+}
+
+/// Cedar skips a forbid that fails, and here it denies.
+#[tokio::test]
+async fn a_forbid_that_fails_takes_away_what_it_fails_for() {
+    let desk = Desk::bare();
+    let permit = "@id(\"p\") permit (principal, action, resource);";
+    let forbid = "@id(\"f\") forbid (principal, action == Action::\"payments/refund\", resource) \
+                  when { context.input.amount * 922337203685477 < 0 };";
+    let report = desk.compare(permit, &format!("{permit}{forbid}")).await;
+    assert_eq!(answers(&report), [Answer::No, Answer::Yes]);
+    let [example] = &report.allows_less.examples[..] else {
+        panic!("{:?}", report.allows_less)
+    };
+    assert_eq!(example.after.reason_code, "policy_error");
+    let amount = example.ask["tool_call"]["parameters"]["amount"].as_i64().unwrap();
+    assert!(amount.checked_mul(922_337_203_685_477).is_none(), "{amount}");
+}
+
+#[tokio::test]
+async fn a_base_forbid_stays_a_ceiling() {
+    let desk = Desk::new();
+    let all = "@id(\"all\") permit (principal, action, resource);";
+    let report = desk.compare("", all).await;
+    assert_eq!(
+        answers(&report),
+        [Answer::No, Answer::No],
+        "{:?}",
+        report.allows_more
+    );
+    assert!(report.proof.complete);
+    assert_eq!(
+        report.proof.actions, 4,
+        "three actions, one of which an ask can call a mutation"
+    );
+}
+
+/// An example counts only if an ask can be like it: the facts that policies see are not independent of each other.
+#[tokio::test]
+async fn what_no_ask_can_be_is_no_difference() {
+    let desk = Desk::bare();
+    for impossible in [
+        "context.trust.rank == 5 && context.trust.level == \"unknown\"",
+        "context.trust.level == \"trusted_internal_signed\" && context.trust.claimed == \"unknown\"",
+        "context.agent.name != principal.name",
+        "context.agent has environment && !(context has environment)",
+        "principal in Team::\"a\" && principal in Team::\"b\"",
+        "principal in Team::\"a\" && !(context.agent has team)",
+        "principal == Agent::\"bob\"",
+        "context.tool.name == \"github\"",
+        "context.input.currency == \"GBP\"",
+        "context.input.amount > 100000",
+        "!context.parameters.contains(\"amount\")",
+        "context.target_stated && context.targets.isEmpty()",
+        "context.now < datetime(\"1969-12-31\")",
+    ] {
+        let report = desk.compare("", &refund(impossible)).await;
+        assert_eq!(answers(&report), [Answer::No, Answer::No], "{impossible}");
+    }
+}
+
+#[tokio::test]
+async fn examples_hold_whatever_policies_look_at() {
+    let desk = Desk::bare();
+    for condition in [
+        "principal in Team::\"ops\" && context.agent.team == \"ops\"",
+        "context has user && context.user in Team::\"leads\" && context.user.hasTag(\"vip\") && context.user.getTag(\"vip\") like \"y*s\"",
+        "principal in Team::\"ops\" && Team::\"ops\".hasTag(\"floor\") && Team::\"ops\".getTag(\"floor\") == \"3\"",
+        "principal == Agent::\"agt_070w3ge1r70w3ge1r70w3ge1r7\" && principal has owner && principal.owner like \"t*\"",
+        "resource == Resource::\"a \\\"quoted\\\" \\u{1F600}\" && context.run.id == \"r\"",
+        "context.input.price.greaterThan(decimal(\"2.5\")) && context.input.labels.containsAll([\"a\", \"b\"])",
+        "context.now.toTime() > duration(\"10h\") && context.now > datetime(\"2030-01-01\")",
+        "context.targets.contains(\"main\") && !context.target_stated && context.trust.rank < 2",
+        "context.attributes.region == \"eu\" && context.input.note like \"*x*\"",
+        "context.input.amount * context.input.amount == 144",
+    ] {
+        let guarded = [
+            ("context.run.id", "context has run && "),
+            ("context.attributes.region", "context.attributes has region && "),
+            ("context.input.price", "context.input has price && "),
+            ("context.input.labels", "context.input has labels && "),
+            ("context.input.note", "context.input has note && "),
+            ("context.agent.team", "context.agent has team && "),
+        ];
+        let guards = guarded.iter().filter(|(look, _)| condition.contains(look));
+        let guards: String = guards.map(|(_, guard)| *guard).collect();
+        let report = desk.compare("", &refund(&format!("{guards}{condition}"))).await;
+        let more = &report.allows_more;
+        assert_eq!(
+            verdicts(more),
+            [["deny", "allow"]],
+            "{condition}: {:?}",
+            more.unknown
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_canary_allows_more_for_its_agents_and_a_shadow_for_nobody() {
+    let desk = Desk::bare();
+    let agent = "agt_070w3ge1r70w3ge1r70w3ge1r7";
+    let tried = |mode| TenantPolicy {
+        mode,
+        ..TenantPolicy::new(
+            SlashFreeName::new("tried").unwrap(),
+            "@id(\"t\") permit (principal, action, resource);",
+        )
+    };
+    let shadow = desk
+        .compare_sets(&[mine("")], &[mine(""), tried(Mode::Shadow)])
+        .await;
+    assert_eq!(answers(&shadow), [Answer::No, Answer::No]);
+    assert_eq!(
+        (shadow.policies.added[0].mode, shadow.proof.actions),
+        ("shadow", 0)
+    );
+    let canary = Mode::Canary([agent.parse::<AgentId>().unwrap()].into());
+    let canary = desk.compare_sets(&[mine("")], &[mine(""), tried(canary)]).await;
+    assert_eq!(answers(&canary), [Answer::Yes, Answer::No]);
+    for example in &canary.allows_more.examples {
+        assert_eq!(example.ask["agent"]["id"], agent);
+    }
+}
+
+#[tokio::test]
+async fn actions_that_no_policy_tells_apart_are_asked_about_once() {
+    let desk = Desk::bare();
+    let report = desk
+        .compare(
+            "",
+            "@id(\"a\") permit (principal, action, resource) when { context.sensitive };",
+        )
+        .await;
+    let [example] = &report.allows_more.examples[..] else {
+        panic!("{:?}", report.allows_more.examples)
+    };
+    assert_eq!((example.actions.count, example.actions.some.len()), (4, 4));
+    assert_eq!(example.ask["context"]["contains_sensitive_data"], true);
+    assert!(
+        example.ask["tool_call"].get("parameters").is_none(),
+        "no policy looks at them"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_translated_is_unknown_and_never_no() {
+    let desk = Desk::bare();
+    for (condition, why) in [
+        (
+            "Agent::\"agt_070w3ge1r70w3ge1r70w3ge1r7\".risk_tier == \"low\" || true",
+            "who is not there",
+        ),
+        (
+            "Agent::\"agt_070w3ge1r70w3ge1r70w3ge1r7\" has owner",
+            "who is not there",
+        ),
+    ] {
+        let report = desk.compare("", &refund(condition)).await;
+        assert_eq!(answers(&report), [Answer::Unknown, Answer::Unknown]);
+        assert!(!report.proof.complete);
+        let [unknown] = &report.allows_more.unknown[..] else {
+            panic!()
+        };
+        assert!(
+            unknown.why.starts_with("`mine/a` ") && unknown.why.contains(why),
+            "{}",
+            unknown.why
+        );
+        assert_eq!(unknown.actions.count, 1);
+    }
+    let advice = "@id(\"a\") @decision(\"advise\") @obligation(\"redact:parameters.note\") permit (principal, action, resource) \
+                  when { context.trust.rank + 9223372036854775807 > 0 };";
+    let report = desk.compare("", advice).await;
+    assert_eq!(answers(&report), [Answer::Unknown, Answer::Unknown]);
+}

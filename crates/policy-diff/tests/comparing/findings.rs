@@ -1,0 +1,86 @@
+//! What is odd about a candidate.
+
+use crate::desk::Desk;
+use policy_diff::report::Finding;
+use serde_json::{Value, json};
+
+async fn found(desk: &Desk, before: &str, after: &str) -> Vec<Value> {
+    let report = desk.compare(before, after).await;
+    assert!(report.proof.complete, "{:?}", report.allows_more.unknown);
+    report
+        .findings
+        .iter()
+        .map(|finding: &Finding| json!(finding))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_condition_that_no_ask_satisfies_is_found() {
+    let desk = Desk::bare();
+    let never = "@id(\"n\") permit (principal, action, resource) when { context.trust.rank > 5 };\
+                 @id(\"y\") permit (principal, action, resource) when { context.trust.rank > 4 };";
+    assert_eq!(
+        found(&desk, "", never).await,
+        [json!({"kind": "never_matches", "policy": "mine/n"})]
+    );
+}
+
+#[tokio::test]
+async fn a_permit_that_forbids_deny_together_is_found_with_those_that_it_takes() {
+    let desk = Desk::bare();
+    let text = "@id(\"p\") permit (principal, action, resource) when { context.trust.rank >= 4 };\
+                @id(\"high\") forbid (principal, action, resource) when { context.trust.rank >= 5 };\
+                @id(\"rest\") forbid (principal, action, resource) when { context.trust.rank < 5 && !context.sensitive };\
+                @id(\"other\") forbid (principal, action, resource) when { context.sensitive };\
+                @id(\"idle\") forbid (principal, action, resource) when { context has run };\
+                @id(\"lit\") permit (principal, action == Action::\"github/merge\", resource) when { context.trust.rank < 2 };";
+    let found = found(&desk, "", text).await;
+    let shadowed: Vec<_> = found
+        .iter()
+        .filter(|finding| finding["kind"] == "shadowed")
+        .collect();
+    assert_eq!(
+        shadowed,
+        [
+            &json!({"kind": "shadowed", "policy": "mine/lit", "by": ["mine/other", "mine/rest"]}),
+            &json!({"kind": "shadowed", "policy": "mine/p", "by": ["mine/high", "mine/other", "mine/rest"]}),
+        ]
+    );
+}
+
+/// The forbid is new and the permit is not; and a permit that is about another action as well is not in its shadow.
+#[tokio::test]
+async fn a_new_forbid_shadows_a_permit_that_was_there_before() {
+    let desk = Desk::bare();
+    let before = "@id(\"one\") permit (principal, action == Action::\"github/merge\", resource);\
+                  @id(\"both\") permit (principal, action in Action::\"tool:github\", resource);";
+    let forbid = "@id(\"f\") forbid (principal, action in Action::\"mutate\", resource);";
+    let found = found(&desk, before, &format!("{before}{forbid}")).await;
+    assert_eq!(
+        found,
+        [
+            json!({"kind": "always_denies", "actions": {"count": 2, "some": [
+                {"tool": "github", "action": "merge", "mutates_state": true},
+                {"tool": "payments", "action": "refund", "mutates_state": true},
+            ]}}),
+            json!({"kind": "shadowed", "policy": "mine/one", "by": ["mine/f"]}),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_policy_that_can_fail_is_found_with_an_ask_that_it_fails_for() {
+    let desk = Desk::bare();
+    let text = "@id(\"e\") permit (principal, action == Action::\"payments/refund\", resource) \
+                when { context.input.amount * 922337203685477 > 5 };\
+                @id(\"fine\") permit (principal, action == Action::\"payments/refund\", resource) \
+                when { context.input.amount * 92233720368547 > 5 };";
+    let found = found(&desk, "", text).await;
+    let [only] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (&only["kind"], &only["policy"]),
+        (&json!("can_error"), &json!("mine/e"))
+    );
+    let amount = only["ask"]["tool_call"]["parameters"]["amount"].as_i64().unwrap();
+    assert!((10_000..=100_000).contains(&amount), "{amount}");
+}
