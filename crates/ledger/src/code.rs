@@ -123,6 +123,7 @@ impl Fault {
             Self::Body { .. } => "wrong_body",
             Self::BodyNotCanonical => "body_not_canonical",
             Self::Time { .. } => "wrong_time",
+            Self::Subtrees => "wrong_subtrees",
             Self::Root { .. } => "wrong_root",
             Self::Untrusted(fault) => fault.code(),
             Self::Receipt(fault) => fault.code(),

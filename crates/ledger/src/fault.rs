@@ -84,6 +84,9 @@ pub enum Fault {
         /// What the entry says.
         found: String,
     },
+    /// What is stored of the tree with the entry is not what the entries make.
+    #[error("the hashes of the tree that are stored with the entry are not those of the entries")]
+    Subtrees,
     /// The entries up to here are not those of a checkpoint: the ledger was rewritten.
     #[error(
         "the tree of {size} entries has the root `{found}`, but a checkpoint says `{expected}`: {}",

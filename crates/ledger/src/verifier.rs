@@ -11,7 +11,7 @@ use canon::{Digest, Limits, canonicalize};
 use crate::checkpoint::Checkpoint;
 use crate::fault::LastGood;
 use crate::line::Line;
-use crate::merkle::{Frontier, leaf_hash, verify_consistency};
+use crate::merkle::{Completed, Frontier, leaf_hash, verify_consistency};
 use crate::range::EntryRange;
 use crate::trust::TrustedCheckpoint;
 use crate::{Broken, Entry, Fault, Head, Moment, Tip, Unverified};
@@ -163,10 +163,23 @@ impl Verifier {
     /// # Errors
     /// The first fault of the chain. It stays: what comes after a fault is not checked.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), &Broken> {
+        self.push_with(entry, None)
+    }
+
+    /// Checks one stored entry, and what is stored of the tree with it. Where the entries before the first were not seen,
+    /// that is the hash of its own leaf only.
+    ///
+    /// # Errors
+    /// As for `push`.
+    pub fn push_stored(&mut self, entry: &Entry<'_>, stored: &Completed) -> Result<(), &Broken> {
+        self.push_with(entry, Some(stored))
+    }
+
+    fn push_with(&mut self, entry: &Entry<'_>, stored: Option<&Completed>) -> Result<(), &Broken> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let (computed, leaf) = entry.header.hash_and_leaf(&mut scratch);
         self.scratch = scratch;
-        self.advance(entry, computed, leaf)
+        self.advance(entry, computed, leaf, stored)
     }
 
     /// Checks one line of an export, with or without its newline.
@@ -183,7 +196,7 @@ impl Verifier {
     /// Checks a line that was read. The hash is that of the bytes in it, not of what they were read as.
     pub(crate) fn push_read(&mut self, line: &Line<'_>) -> Result<(), &Broken> {
         let header = line.header_bytes();
-        self.advance(&line.entry(), Digest::of(header), leaf_hash(header))
+        self.advance(&line.entry(), Digest::of(header), leaf_hash(header), None)
     }
 
     /// What was given at the place that is due is wrong.
@@ -324,12 +337,18 @@ impl Verifier {
         }
     }
 
-    fn advance(&mut self, entry: &Entry<'_>, computed: Digest, leaf: Digest) -> Result<(), &Broken> {
+    fn advance(
+        &mut self,
+        entry: &Entry<'_>,
+        computed: Digest,
+        leaf: Digest,
+        stored: Option<&Completed>,
+    ) -> Result<(), &Broken> {
         if self.broken.is_some() {
             return self.outcome(Ok(()));
         }
         let checked = self.check(entry, computed);
-        let accepted = checked.and_then(|at| self.accept(entry, leaf, at));
+        let accepted = checked.and_then(|at| self.accept(entry, leaf, stored, at));
         let outcome = accepted.map_err(|what| self.broken(entry.header.seq, what));
         self.outcome(outcome)
     }
@@ -394,7 +413,13 @@ impl Verifier {
     }
 
     /// Goes on to the entry, unless a checkpoint says that the ledger was another one.
-    fn accept(&mut self, entry: &Entry<'_>, leaf: Digest, at: Moment) -> Result<(), Fault> {
+    fn accept(
+        &mut self,
+        entry: &Entry<'_>,
+        leaf: Digest,
+        stored: Option<&Completed>,
+        at: Moment,
+    ) -> Result<(), Fault> {
         let header = &entry.header;
         if self.checked == 0 {
             self.begin(entry);
@@ -402,8 +427,18 @@ impl Verifier {
                 self.held.meet(tree, None)?;
             }
         }
-        if let Some(tree) = &mut self.tree {
-            tree.extend(leaf);
+        let is_as_stored = match (&mut self.tree, stored) {
+            (Some(tree), Some(stored)) => tree.extend_as_stored(leaf, stored),
+            (Some(tree), None) => {
+                tree.extend(leaf);
+                true
+            }
+            (None, stored) => stored.is_none_or(|stored| stored.leaf() == leaf),
+        };
+        if !is_as_stored {
+            return Err(Fault::Subtrees);
+        }
+        if let Some(tree) = &self.tree {
             self.held.meet(tree, Some(at))?;
         }
         self.checked += 1;

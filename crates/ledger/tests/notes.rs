@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 use canon::Digest;
+use ledger::witness::{add_cosignatures, cosignature_lines};
 use ledger::{
     Checkpoint, KeySet, MalformedKeySet, Moment, Note, NoteFault, PublishedKey, SIGNATURES_MAX,
     SignatureKind, SigningKey, Trust, Untrusted, VerifierKey, Witnessed,
@@ -243,6 +244,41 @@ fn a_cosignature_covers_its_time_and_its_checkpoint() {
     let mut short = checkpoint().cosign(&witness(1), 1_000);
     short.signature.truncate(7);
     assert_eq!(with(short), Err(bad));
+}
+
+#[test]
+fn what_a_witness_answers_is_added_to_the_checkpoint() {
+    let [one, two, stranger] = [1, 2, 9].map(witness);
+    let known = [one.verifier(), two.verifier()];
+    let mut note = checkpoint().sign(&[&log_key(1)]).unwrap();
+    // A key of a log cosigns nothing, whoever hands it over.
+    let answer = cosignature_lines(&checkpoint(), &[&one, &stranger, &log_key(1)], 1_000);
+    assert_eq!(answer.lines().count(), 2);
+    assert_eq!(add_cosignatures(&mut note, answer.as_bytes(), &known), Ok(1));
+    assert_eq!(add_cosignatures(&mut note, answer.as_bytes(), &known), Ok(0));
+    let answer = cosignature_lines(&checkpoint(), &[&two], 2_000);
+    assert_eq!(add_cosignatures(&mut note, answer.as_bytes(), &known), Ok(1));
+    let mut trust = trust(&[&log_key(1)]);
+    trust.witnesses = known.map(Clone::clone).into();
+    trust.quorum = 2;
+    assert!(trust.open(note.to_string().as_bytes()).is_ok());
+
+    let before = note.clone();
+    let other = Checkpoint {
+        size: 43,
+        ..checkpoint()
+    };
+    let answer = cosignature_lines(&other, &[&one], 3_000);
+    let refusal = NoteFault::BadSignature(one.verifier().label());
+    assert_eq!(
+        add_cosignatures(&mut note, answer.as_bytes(), &known),
+        Err(refusal)
+    );
+    for answer in ["", "\n", "not a line\n", answer.trim_end()] {
+        let added = add_cosignatures(&mut note, answer.as_bytes(), &known);
+        assert!(matches!(added, Err(NoteFault::Malformed(_))), "{answer:?}");
+    }
+    assert_eq!(note, before);
 }
 
 #[test]

@@ -4,11 +4,12 @@
 
 use canon::Digest;
 use ledger::export::{ExportVerifier, write_answer_line, write_end_line, write_start_line};
-use ledger::merkle::ProofPlan;
+use ledger::merkle::{Completed, ProofPlan};
 use ledger::receipt::{Receipt, ReceiptBatch, ReceiptVerifier, SignedAnswer};
 use ledger::tlog_proof::TlogProof;
 use ledger::{
     Appended, Checkpoint, Entry, EntryHeader, KeySet, NewEntry, SignatureKind, SigningKey, Tip, Trust,
+    Verifier,
 };
 use proptest::prelude::*;
 
@@ -198,6 +199,46 @@ fn one_signature_is_checked_for_a_batch_and_each_receipt_by_itself() {
     // What was found right before stays right, and what is wrong is not remembered.
     assert_eq!(verifier.verify(&read(&ledger.answers[1])), Ok(()));
     assert!(verifier.verify(&read(&changed)).is_err());
+}
+
+#[test]
+fn what_is_stored_of_the_tree_is_compared_with_the_entries() {
+    let ledger = Ledger::of(&["allow", "deny", "allow", "allow"]);
+    let verify = |mut verifier: Verifier, after: usize, spoilt: Option<(usize, usize)>| {
+        for place in after..4 {
+            let entry = Entry {
+                header: header(&ledger.rows[place], &ledger.bodies[place]),
+                hash: ledger.rows[place].head.hash,
+                body: Some(&ledger.bodies[place]),
+            };
+            let mut stored = ledger.rows[place].completed.as_bytes().to_vec();
+            if let Some((_, byte)) = spoilt.filter(|(at, _)| *at == place) {
+                stored[byte] ^= 1;
+            }
+            let stored = Completed::from_bytes(entry.header.seq, stored).unwrap();
+            let _ = verifier.push_stored(&entry, &stored);
+        }
+        verifier
+            .finish()
+            .map_err(|unverified| (unverified.code(), unverified.seq()))
+    };
+    let found = |seq| Err(("wrong_subtrees", Some(seq)));
+    assert!(verify(Verifier::from_genesis(), 0, None).is_ok());
+    for place in 0..4 {
+        for byte in 0..ledger.rows[place].completed.as_bytes().len() {
+            let spoilt = Some((place, byte));
+            let seq = place as u64 + 1;
+            assert_eq!(verify(Verifier::from_genesis(), 0, spoilt), found(seq));
+            if place > 0 {
+                let tip = Verifier::from_tip(&ledger.tips[1]);
+                assert_eq!(verify(tip, 1, spoilt), found(seq));
+            }
+        }
+    }
+    // Without the tree up to there, only the leaf can be told.
+    let head = ledger.tips[1].head();
+    assert_eq!(verify(Verifier::from_head(head), 1, Some((1, 0))), found(2));
+    assert!(verify(Verifier::from_head(head), 1, Some((1, 32))).is_ok());
 }
 
 fn texts() -> impl Strategy<Value = Vec<String>> {

@@ -74,6 +74,14 @@ impl Frontier {
         self.append_with(leaf, |_| {});
     }
 
+    /// Appends a leaf by its hash, and says whether what was stored with it is what it completes.
+    pub fn extend_as_stored(&mut self, leaf: Digest, stored: &Completed) -> bool {
+        let mut hashes = stored.hashes();
+        let mut is_same = true;
+        self.append_with(leaf, |hash| is_same &= hashes.next().as_ref() == Some(hash));
+        is_same && hashes.next().is_none()
+    }
+
     fn append_with(&mut self, leaf: Digest, mut complete: impl FnMut(&Digest)) {
         debug_assert!(self.size < TREE_SIZE_MAX, "the tree is full");
         let mut subtree = leaf;
@@ -94,7 +102,7 @@ mod tests {
 
     use super::Frontier;
     use crate::merkle::definition::Definition;
-    use crate::merkle::{NodeId, TREE_SIZE_MAX};
+    use crate::merkle::{Completed, NodeId, TREE_SIZE_MAX};
 
     fn of(leaves: &[Digest]) -> Frontier {
         let mut frontier = Frontier::EMPTY;
@@ -135,6 +143,26 @@ mod tests {
                 assert_eq!(completed.get(node), Some(subtree));
             }
         }
+    }
+
+    #[test]
+    fn what_was_stored_is_compared_hash_by_hash() {
+        let tree = Definition::of(8);
+        let mut frontier = Frontier::EMPTY;
+        for leaf in &tree.leaves {
+            let stored = frontier.clone().append(*leaf);
+            for place in 0..stored.as_bytes().len() {
+                let mut bytes = stored.as_bytes().to_vec();
+                bytes[place] ^= 1;
+                let changed = Completed::from_bytes(frontier.size() + 1, bytes).unwrap();
+                assert!(!frontier.clone().extend_as_stored(*leaf, &changed));
+            }
+            // What belongs to an entry that completes more is not taken either.
+            let longer = Completed::from_bytes(16, vec![0; 160]).unwrap();
+            assert!(!frontier.clone().extend_as_stored(*leaf, &longer));
+            assert!(frontier.extend_as_stored(*leaf, &stored));
+        }
+        assert_eq!(frontier.root(), tree.root(0..8));
     }
 
     #[test]
