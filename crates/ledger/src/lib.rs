@@ -4,12 +4,17 @@
 //! kind, the time, the hash of the entry before and the digest of the body; its hash is the SHA-256 of that header. The
 //! body stands apart from the header, so that a body can be erased and the chain still verifies.
 //!
-//! This crate computes and checks; it does not read files, clocks or databases, and does not know what bodies say.
+//! This crate computes and checks; it does not read files, clocks or databases, and does not know what bodies say. What it
+//! writes for strangers is specified in `docs/receipt-format.md`.
 //!
 //! - [`link`]: the head after one more entry; [`Tip`]: the same for chain and tree together
 //! - [`merkle`]: the tree over the entries, its roots and its proofs
 //! - [`Entry`]: a stored entry, written as and read from one line of an export
-//! - [`Verifier`]: whether entries form a chain, one at a time in constant memory
+//! - [`Verifier`]: whether entries form a chain, one at a time in constant memory; [`export`]: the same for a file that brings its
+//!   answers and its checkpoint
+//! - [`SigningKey`], [`VerifierKey`], [`Note`], [`Checkpoint`]: what is signed, as C2SP has it; [`Trust`]: who is believed
+//! - [`receipt`]: answers that verify the moment they arrive, for one signature a commit
+//! - [`tlog_proof`], [`witness`], [`tile`]: an entry's proof, what witnesses are asked, a log as files
 
 mod checkpoint;
 mod code;
