@@ -4,6 +4,7 @@
 //! decided before it is made, by whoever makes it.
 
 use crate::agent::{Agent, AgentToken};
+use crate::base::BaseInForce;
 use crate::id::{AgentId, KeyId, TokenId};
 use crate::key::ApiKey;
 use crate::name::{Name, SlashFreeName};
@@ -35,6 +36,8 @@ pub struct Directory {
     pub users: OrdMap<Name, Arc<User>>,
     /// Its policies, those that were deleted among them.
     pub policies: OrdMap<SlashFreeName, Arc<Policy>>,
+    /// The base policies that were put in force last; in the system tenant's directory only.
+    pub base: Option<Arc<BaseInForce>>,
 }
 
 /// The kinds of noun that a directory holds.
@@ -56,11 +59,13 @@ pub enum NounKind {
     User,
     /// A policy.
     Policy,
+    /// The base policies that were put in force last.
+    Base,
 }
 
 impl NounKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Tenant,
         Self::Key,
         Self::Agent,
@@ -69,6 +74,7 @@ impl NounKind {
         Self::Team,
         Self::User,
         Self::Policy,
+        Self::Base,
     ];
 
     /// The word that storage keeps.
@@ -82,6 +88,7 @@ impl NounKind {
             Self::Team => "team",
             Self::User => "user",
             Self::Policy => "policy",
+            Self::Base => "base",
         }
     }
 
@@ -110,6 +117,8 @@ pub enum Noun {
     User(Arc<User>),
     /// A policy.
     Policy(Arc<Policy>),
+    /// The base policies that were put in force last.
+    Base(Arc<BaseInForce>),
 }
 
 impl Noun {
@@ -124,6 +133,7 @@ impl Noun {
             Self::Team(_) => NounKind::Team,
             Self::User(_) => NounKind::User,
             Self::Policy(_) => NounKind::Policy,
+            Self::Base(_) => NounKind::Base,
         }
     }
 
@@ -138,6 +148,8 @@ impl Noun {
             Self::Team(team) => team.name.to_string(),
             Self::User(user) => user.name.to_string(),
             Self::Policy(policy) => policy.name.to_string(),
+            // There is only one.
+            Self::Base(_) => NounKind::Base.as_str().to_owned(),
         }
     }
 
@@ -160,6 +172,7 @@ impl Noun {
             Self::Team(team) => serde_json::to_string(team),
             Self::User(user) => serde_json::to_string(user),
             Self::Policy(policy) => serde_json::to_string(policy),
+            Self::Base(base) => serde_json::to_string(base),
         };
         json.expect("nouns have string keys and no fallible serializers")
     }
@@ -175,6 +188,7 @@ impl Noun {
             NounKind::Team => Self::Team(serde_json::from_str(json)?),
             NounKind::User => Self::User(serde_json::from_str(json)?),
             NounKind::Policy => Self::Policy(serde_json::from_str(json)?),
+            NounKind::Base => Self::Base(serde_json::from_str(json)?),
         })
     }
 }
@@ -201,6 +215,7 @@ impl Directory {
             teams: OrdMap::new(),
             users: OrdMap::new(),
             policies: OrdMap::new(),
+            base: None,
         }
     }
 
@@ -250,6 +265,7 @@ impl Directory {
             Noun::Policy(policy) => {
                 self.policies.insert(policy.name.clone(), policy);
             }
+            Noun::Base(base) => self.base = Some(base),
         }
     }
 
@@ -279,6 +295,7 @@ impl Directory {
             Noun::Policy(policy) => {
                 self.policies.remove(&policy.name);
             }
+            Noun::Base(_) => self.base = None,
         }
     }
 }

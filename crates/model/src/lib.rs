@@ -6,6 +6,7 @@
 //! - [`tenant`], [`agent`], [`key`], [`people`], [`policy`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
 //! - [`approval`]: what people are asked before an action, and what they said;
 //! - [`keeping`]: what is kept of an ask's parameters;
+//! - [`base`]: which base policies were put in force last;
 //! - [`directory`]: all nouns of one tenant, as one immutable value.
 //!
 //! It does no I/O, reads no clock and takes no randomness of its own ([`time::Clock`] and [`secret::Entropy`] are
@@ -13,6 +14,7 @@
 
 pub mod agent;
 pub mod approval;
+pub mod base;
 pub mod bucket;
 pub mod directory;
 pub mod id;
@@ -31,6 +33,7 @@ pub mod verdict;
 
 pub use agent::{Agent, AgentToken, RiskTier, ToolAccess};
 pub use approval::{Approval, ApprovalStatus, ApprovalTerms};
+pub use base::BaseInForce;
 pub use bucket::Bucket;
 pub use directory::{Directory, Noun, NounKind, Write};
 pub use id::{AgentId, ApprovalId, DecisionId, KeyId, TenantId, TokenId};

@@ -164,6 +164,16 @@ impl Policy {
         }
     }
 
+    /// The policy out of use for a while: its versions stay, and any of them can be enforced again.
+    #[must_use]
+    pub fn deactivated(&self) -> Self {
+        Self {
+            enforced: None,
+            trial: None,
+            ..self.clone()
+        }
+    }
+
     /// The policy out of use.
     #[must_use]
     pub fn deleted(&self, now: Timestamp) -> Self {
@@ -246,6 +256,18 @@ mod tests {
             (back.version(), back.enforced, back.deleted_at),
             (2, Some(2), None)
         );
+    }
+
+    #[test]
+    fn what_is_deactivated_is_out_of_use_and_can_be_enforced_again() {
+        let idle = policy()
+            .with_version(text("2"), PolicyMode::Shadow, NOW)
+            .deactivated();
+        assert_eq!((idle.enforced, &idle.trial, idle.deleted_at), (None, &None, None));
+        assert_eq!(idle.version(), 2);
+        let first = idle.find(1).unwrap().text.clone();
+        let back = idle.with_version(first, PolicyMode::Enforced, NOW);
+        assert_eq!((back.version(), back.enforced), (3, Some(3)));
     }
 
     #[test]

@@ -132,6 +132,11 @@ impl PolicySet {
         self.contents.digest
     }
 
+    /// The digest of the base policies among them.
+    pub fn base_digest(&self) -> Digest {
+        self.contents.vocabulary.base.digest()
+    }
+
     /// The text that the digest is of.
     pub fn text(&self) -> &Arc<str> {
         &self.contents.text
@@ -241,9 +246,19 @@ fn text(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> Stri
             }
             Presence::Always | Presence::Without(_) => Some((&*rule.statement, None)),
         });
+    text_of(base.chain(tenant))
+}
+
+/// The digest of these policies, each with the agents of its canary if it is one.
+pub(crate) fn digest_of<'a>(
+    policies: impl Iterator<Item = (&'a Statement, Option<&'a BTreeSet<AgentId>>)>,
+) -> Digest {
+    Digest::of(text_of(policies).as_bytes())
+}
+
+fn text_of<'a>(policies: impl Iterator<Item = (&'a Statement, Option<&'a BTreeSet<AgentId>>)>) -> String {
     // What is enforced comes before the canary that would take its place.
-    let sorted: BTreeMap<_, _> = base
-        .chain(tenant)
+    let sorted: BTreeMap<_, _> = policies
         .map(|(statement, canary)| ((&statement.id, canary.is_some()), entry(statement, canary)))
         .collect();
     let text = serde_json::to_string(&sorted.values().collect::<Vec<_>>());

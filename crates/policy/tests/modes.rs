@@ -121,6 +121,20 @@ fn an_action_that_nothing_knows_is_unknown_to_the_shadow_too() {
 }
 
 #[test]
+fn the_digest_of_the_base_policies_is_that_of_a_tenant_without_policies() {
+    let base = BasePolicies::shipped();
+    let set = |policies: &[TenantPolicy]| World::default().compile(&base, policies).unwrap();
+    let (alone, with_own) = (set(&[]), set(&[tenant("a", ALLOW)]));
+    assert_eq!(
+        (alone.digest(), alone.base_digest()),
+        (base.digest(), base.digest())
+    );
+    assert_eq!(with_own.base_digest(), base.digest());
+    assert_ne!(with_own.digest(), base.digest());
+    assert_ne!(BasePolicies::parse("").unwrap().digest(), base.digest());
+}
+
+#[test]
 fn the_digest_names_what_is_in_force_and_for_whom() {
     let digest = |policies: &[TenantPolicy]| set(policies).digest();
     let enforced = digest(&[tenant("a", ALLOW)]);
