@@ -133,6 +133,7 @@ async fn serve_in_process(folder: &TempDir, key: &Secret) -> Router {
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         base_policies: BasePolicies::shipped(),
+        base_file: None,
         options: Options::default(),
     };
     let (gateway, _sequencer) = start(ingredients)

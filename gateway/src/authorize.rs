@@ -239,6 +239,7 @@ impl Ready {
             proposal: Proposal {
                 tenant: caller.tenant,
                 revision: tenant.revision,
+                base: tenant.policies.base_digest(),
                 what: Happening::Decision(Box::new(decision)),
             },
         }

@@ -4,19 +4,34 @@
 //! recorded with its ledger entry in one commit. If the directory moved in between, it is worked out again. When the
 //! call returns, the change is in force on this gateway.
 
+mod force;
+
+pub use force::{Force, ForceQuery};
+
 use crate::gateway::Gateway;
-use crate::http::{Code, Refusal, TenantCaller};
+use crate::http::{Code, Refusal};
 use crate::sequencer::Recorded;
 use engine::proposal::{Change, Happening};
-use engine::{Conflict, EntryKind, Proposal, ProposedEntry, TenantSnapshot};
+use engine::{Conflict, EntryKind, Proposal, ProposedEntry, Snapshot, TenantSnapshot};
 use model::{ApiKey, Directory, Noun, TenantId, Timestamp, Write};
-use policy::{Diagnostics, PolicySet};
+use policy::{Compiler, Diagnostics, PolicySet};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// How often a change is worked out again before it gives up. Those of one gateway wait for each other; quarantines and other
 /// gateways move the directory in between, and of several that change the same tenant each time one gets through.
-const ATTEMPTS_MAX: usize = 64;
+pub(crate) const ATTEMPTS_MAX: usize = 64;
+
+/// In whose name something changes.
+#[derive(Debug, Clone, Copy)]
+pub enum By<'a> {
+    /// The holder of a key.
+    Key(&'a ApiKey),
+    /// Whoever may send signals to the process.
+    Signal(&'static str),
+    /// Whoever started the process.
+    Start,
+}
 
 /// A change that was worked out: what is written, and what the ledger says about it.
 pub struct Plan<T> {
@@ -43,35 +58,60 @@ impl<T> Plan<T> {
     }
 }
 
-impl Gateway {
-    /// Makes a change in the caller's tenant. `plan` may be called more than once, each time with the directory as it is.
-    pub async fn change<T>(
-        &self,
-        caller: &TenantCaller,
-        plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
-    ) -> Result<T, Refusal> {
-        self.change_tenant(caller.tenant, &caller.key, plan).await
+impl By<'_> {
+    /// What the ledger says.
+    fn told(self) -> Value {
+        match self {
+            Self::Key(key) => {
+                let mut told = json!({"key": key.id, "role": key.role});
+                if let Some(user) = &key.user {
+                    told["user"] = json!(user);
+                }
+                told
+            }
+            Self::Signal(signal) => json!({"signal": signal}),
+            Self::Start => json!({"start": true}),
+        }
     }
+}
 
-    /// Makes a change in any tenant, in the name of the holder of `key`.
+impl Gateway {
+    /// Makes a change in a tenant, in the name of the holder of `key`. `plan` may be called more than once, each time with
+    /// the directory as it is.
     pub async fn change_tenant<T>(
         &self,
         tenant: TenantId,
         key: &ApiKey,
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
+        self.change_by(By::Key(key), Force::No, tenant, plan).await
+    }
+
+    /// The same, in anybody's name, and perhaps with force.
+    pub async fn change_by<T>(
+        &self,
+        by: By<'_>,
+        force: Force,
+        tenant: TenantId,
+        plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+    ) -> Result<T, Refusal> {
         let _one_at_a_time = self.changing.lock().await;
         for _ in 0..ATTEMPTS_MAX {
-            let before = self.tenant(tenant)?;
+            let snapshot = self.snapshot.load_full();
+            let before = crate::gateway::tenant(&snapshot, tenant)?;
             let plan = plan(&before.directory, self.clock.now())?;
             if plan.writes.is_empty() {
                 return Ok(plan.answer);
             }
-            let proposal = self
-                .propose(&before, key, plan.kind, plan.facts, plan.writes)
-                .await?;
+            let (change, answer) = self.fit(&snapshot, before, by, force, plan).await?;
+            let proposal = Proposal {
+                tenant,
+                revision: before.revision,
+                base: snapshot.base_digest(),
+                what: Happening::Change(change),
+            };
             match self.sequencer.record(proposal).await? {
-                Recorded::Now(_) => return Ok(plan.answer),
+                Recorded::Now(_) => return Ok(answer),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
             }
@@ -82,21 +122,25 @@ impl Gateway {
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
     pub async fn create_tenant(&self, key: &ApiKey, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
         let _one_at_a_time = self.changing.lock().await;
-        let policies = self.compile(Directory::new(Arc::clone(tenant))).await?;
-        let policies = policies.map_err(|diagnostics| invalid_policies(&diagnostics))?;
         for _ in 0..ATTEMPTS_MAX {
+            let snapshot = self.snapshot.load_full();
+            let compiling = compile(snapshot.compiler(), Directory::new(Arc::clone(tenant)));
+            let policies = compiling
+                .await?
+                .map_err(|diagnostics| invalid_policies(&diagnostics))?;
             let facts = json!({"id": tenant.id, "name": tenant.name, "settings": tenant.settings});
             let change = Change {
-                entry: entry(EntryKind::TenantCreated, key, facts.clone())?,
+                entry: entry(EntryKind::TenantCreated, By::Key(key), facts.clone())?,
                 writes: vec![Write::Put(Noun::Tenant(Arc::clone(tenant)))],
-                policies: Some(Arc::clone(&policies)),
+                policies: Some(policies),
             };
             let proposal = Proposal {
                 tenant: TenantId::SYSTEM,
-                revision: self.tenant(TenantId::SYSTEM)?.revision,
+                revision: snapshot.revision(TenantId::SYSTEM),
+                base: snapshot.base_digest(),
                 what: Happening::NewTenant {
                     tenant: tenant.id,
-                    announcement: entry(EntryKind::TenantCreated, key, facts)?,
+                    announcement: entry(EntryKind::TenantCreated, By::Key(key), facts)?,
                     change,
                 },
             };
@@ -109,19 +153,27 @@ impl Gateway {
         Err(Refusal::overloaded())
     }
 
-    async fn propose(
+    /// What a plan comes to once the policies fit what it makes of the directory.
+    async fn fit<T>(
         &self,
+        snapshot: &Snapshot,
         before: &TenantSnapshot,
-        key: &ApiKey,
-        kind: EntryKind,
-        mut facts: Value,
-        writes: Vec<Write>,
-    ) -> Result<Proposal, Refusal> {
-        let policies = self.recompile(before, &writes).await?;
-        let policies = policies
-            .transpose()
-            .map_err(|diagnostics| invalid_policies(&diagnostics))?;
-        if let Some(policies) = &policies
+        by: By<'_>,
+        force: Force,
+        plan: Plan<T>,
+    ) -> Result<(Change, T), Refusal> {
+        let Plan {
+            kind,
+            mut facts,
+            mut writes,
+            answer,
+        } = plan;
+        let fitting = force::fit(snapshot.compiler(), &before.directory, &writes, force).await?;
+        if !fitting.deactivated.is_empty() {
+            facts["deactivated_policies"] = json!(fitting.deactivated);
+            writes.extend(fitting.writes);
+        }
+        if let Some(policies) = &fitting.policies
             && policies.digest() != before.policies.digest()
         {
             facts["policy_digests"] = json!({
@@ -129,34 +181,12 @@ impl Gateway {
                 "after": policies.digest(),
             });
         }
-        Ok(Proposal {
-            tenant: before.directory.tenant.id,
-            revision: before.revision,
-            what: Happening::Change(Change {
-                entry: entry(kind, key, facts)?,
-                writes,
-                policies,
-            }),
-        })
-    }
-
-    /// The policies after these writes, if they make a difference to them.
-    async fn recompile(
-        &self,
-        before: &TenantSnapshot,
-        writes: &[Write],
-    ) -> Result<Option<Result<Arc<PolicySet>, Diagnostics>>, Refusal> {
-        let mut after = before.directory.clone();
-        for write in writes {
-            after.apply(write);
-        }
-        let same = after.tenant.settings == before.directory.tenant.settings
-            && after.tools == before.directory.tools
-            && after.policies == before.directory.policies;
-        if same {
-            return Ok(None);
-        }
-        self.compile(after).await.map(Some)
+        let change = Change {
+            entry: entry(kind, by, facts)?,
+            writes,
+            policies: fitting.policies,
+        };
+        Ok((change, answer))
     }
 
     /// The policies of a directory, compiled where nobody waits for a decision.
@@ -164,30 +194,38 @@ impl Gateway {
         &self,
         directory: Directory,
     ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
-        let compiler = Arc::clone(&self.compiler);
-        let work =
-            tokio::task::spawn_blocking(move || crate::start::compile(&compiler, &directory).map(Arc::new));
-        work.await.map_err(|error| {
-            tracing::error!(%error, "compiling policies broke off");
-            Refusal::new(
-                Code::Internal,
-                "the policies could not be compiled, so nothing was changed",
-            )
-        })
+        let compiler = Arc::clone(self.snapshot.load().compiler());
+        compile(&compiler, directory).await
     }
 }
 
+/// The policies of a directory, compiled where nobody waits for a decision.
+async fn compile(
+    compiler: &Arc<Compiler>,
+    directory: Directory,
+) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
+    let compiler = Arc::clone(compiler);
+    let work =
+        tokio::task::spawn_blocking(move || crate::start::compile(&compiler, &directory).map(Arc::new));
+    work.await.map_err(|error| broken_off(&error))
+}
+
+/// Compiling has panicked. It is logged here, once.
+pub(crate) fn broken_off(error: &tokio::task::JoinError) -> Refusal {
+    tracing::error!(%error, "compiling policies broke off");
+    Refusal::new(
+        Code::Internal,
+        "the policies could not be compiled, so nothing was changed",
+    )
+}
+
 /// The entry of a change: what happened, and who did it.
-fn entry(kind: EntryKind, key: &ApiKey, facts: Value) -> Result<ProposedEntry, Refusal> {
+pub(crate) fn entry(kind: EntryKind, by: By<'_>, facts: Value) -> Result<ProposedEntry, Refusal> {
     let mut body = match facts {
         Value::Object(members) => members,
         _ => serde_json::Map::new(),
     };
-    let mut by = json!({"key": key.id, "role": key.role});
-    if let Some(user) = &key.user {
-        by["user"] = json!(user);
-    }
-    body.insert("by".to_owned(), by);
+    body.insert("by".to_owned(), by.told());
     let body = canon::of(&body).map_err(|error| {
         tracing::error!(%error, kind = kind.as_str(), "the body of an entry could not be written");
         Refusal::new(
@@ -206,7 +244,7 @@ fn invalid_policies(diagnostics: &Diagnostics) -> Refusal {
     .with_diagnostics(json!(diagnostics))
 }
 
-fn unexpected() -> Refusal {
+pub(crate) fn unexpected() -> Refusal {
     Refusal::new(
         Code::Conflict,
         "somebody else changed the same thing at the same time; try again",

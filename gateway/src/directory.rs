@@ -15,7 +15,7 @@ pub mod tokens;
 pub mod tools;
 pub mod users;
 
-use crate::changes::Plan;
+use crate::changes::{By, Force, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
 use axum::response::{IntoResponse, Response};
@@ -114,11 +114,23 @@ pub(crate) async fn change<T>(
     caller: &TenantCaller,
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
+    change_with(gateway, caller, Force::No, plan).await
+}
+
+/// The same, perhaps with force.
+async fn change_with<T>(
+    gateway: &Gateway,
+    caller: &TenantCaller,
+    force: Force,
+    plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+) -> Result<T, Refusal> {
     let checked = |directory: &Directory, now| {
         check_in_use(&directory.tenant)?;
         plan(directory, now)
     };
-    gateway.change(caller, checked).await
+    gateway
+        .change_by(By::Key(&caller.key), force, caller.tenant, checked)
+        .await
 }
 
 /// A plan that puts one noun and tells of it by its view.

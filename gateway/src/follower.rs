@@ -4,10 +4,10 @@
 //! by an older revision is turned back in the commit, however late the follower is. What it bounds is everything that is
 //! answered without a commit, and who is let in.
 
+use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
 use model::TenantId;
-use policy::Compiler;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
@@ -33,8 +33,8 @@ pub struct Following {
     pub store: Arc<dyn Store>,
     /// What is kept up to date.
     pub snapshot: Arc<SnapshotCell>,
-    /// What policies are compiled with.
-    pub compiler: Arc<Compiler>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
     /// What wakes it before its time.
     pub wake: Arc<Notify>,
 }
@@ -107,8 +107,15 @@ impl Following {
         }
     }
 
-    /// Loads every tenant that has moved.
+    /// Loads every tenant that has moved, until none has.
     async fn catch_up(&self) -> Result<(), StartError> {
+        while !self.load_moved().await? {}
+        Ok(())
+    }
+
+    /// Loads every tenant that has moved. Returns false if other base policies were put in force meanwhile, so that it has to
+    /// be done again.
+    async fn load_moved(&self) -> Result<bool, StartError> {
         let began = Instant::now();
         let revisions = self.store.revisions().await?;
         let behind: Vec<TenantId> = {
@@ -126,16 +133,36 @@ impl Following {
         };
         for some in behind.chunks(LOAD_MAX) {
             let stored = self.store.load(Some(some)).await?;
-            let compiler = Arc::clone(&self.compiler);
+            let compiler = Arc::clone(self.snapshot.load().compiler());
             // Compiling takes long with many policies or tools, and nobody here waits for a decision.
             let restoring = tokio::task::spawn_blocking(move || {
                 let tenants = stored.into_iter().map(|tenant| start::restore(&compiler, tenant));
                 tenants.collect::<Result<Vec<_>, _>>()
             });
             let tenants = restoring.await.map_err(|_| StartError::Panicked)??;
-            self.snapshot.adopt(tenants);
+            if !self.snapshot.adopt(tenants).await {
+                return Ok(false);
+            }
         }
         self.snapshot.confirm(began);
-        Ok(())
+        if behind.contains(&TenantId::SYSTEM) {
+            self.compare_base();
+        }
+        Ok(true)
+    }
+
+    /// Notes whether this gateway serves with other base policies than were last put in force on any.
+    fn compare_base(&self) {
+        let snapshot = self.snapshot.load();
+        let system = snapshot.tenant(TenantId::SYSTEM);
+        let last = system.and_then(|system| system.directory.base.as_ref());
+        let differs = last.is_some_and(|last| last.digest != snapshot.base_digest());
+        self.metrics.set_base_differs(differs);
+        if differs {
+            tracing::warn!(
+                here = %snapshot.base_digest(),
+                "another gateway has put other base policies in force; reload the file here too"
+            );
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The gateway: everything that handlers share, in one place.
 
+use crate::base::BaseSource;
 use crate::follower::Follower;
 use crate::http::{Code, Refusal};
 use crate::limits::Limits;
@@ -7,9 +8,8 @@ use crate::metrics::Metrics;
 use crate::replays::Replays;
 use crate::sequencer::Sequencer;
 use crate::snapshot::SnapshotCell;
-use engine::TenantSnapshot;
+use engine::{Snapshot, TenantSnapshot};
 use model::{Clock, Entropy, TenantId};
-use policy::Compiler;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
@@ -49,8 +49,8 @@ pub struct Gateway {
     pub entropy: Arc<dyn Entropy>,
     /// What may be set from outside.
     pub options: Options,
-    /// What policies are compiled with, the base policies among them.
-    pub compiler: Arc<Compiler>,
+    /// Where the base policies come from.
+    pub base: BaseSource,
     /// The directory and the policies as they are now.
     pub snapshot: Arc<SnapshotCell>,
     /// The one way to record anything.
@@ -74,8 +74,12 @@ pub struct Gateway {
 impl Gateway {
     /// A tenant as it is now.
     pub fn tenant(&self, id: TenantId) -> Result<Arc<TenantSnapshot>, Refusal> {
-        let snapshot = self.snapshot.load();
-        let tenant = snapshot.tenant(id).cloned();
-        tenant.ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no tenant `{id}`")))
+        tenant(&self.snapshot.load(), id).cloned()
     }
+}
+
+/// A tenant in a snapshot.
+pub fn tenant(snapshot: &Snapshot, id: TenantId) -> Result<&Arc<TenantSnapshot>, Refusal> {
+    let tenant = snapshot.tenant(id);
+    tenant.ok_or_else(|| Refusal::new(Code::NotFound, format!("there is no tenant `{id}`")))
 }

@@ -6,12 +6,14 @@
 //! - [`sequencer`]: the one task that writes;
 //! - [`follower`]: how what other gateways change comes into force here;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
+//! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before;
 //! - [`records`]: reading back what was decided;
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
 
 pub mod authorize;
+pub mod base;
 pub mod changes;
 pub mod cli;
 pub mod config;

@@ -41,6 +41,7 @@ pub struct Metrics {
     waiting: Gauge,
     healthy: Gauge,
     database_bytes: Gauge,
+    base_differs: Gauge,
 }
 
 impl Default for Metrics {
@@ -67,6 +68,7 @@ impl Metrics {
             waiting: Gauge::default(),
             healthy: Gauge::default(),
             database_bytes: Gauge::default(),
+            base_differs: Gauge::default(),
         };
         metrics.register();
         metrics
@@ -84,6 +86,7 @@ impl Metrics {
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
         registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
         registry.register("database_bytes", "Size of the database", self.database_bytes.clone());
+        registry.register("base_policies_differ", "1 while another gateway was the last to put base policies in force, and they are others", self.base_differs.clone());
         registry.register("ledger_healthy", "1 while the ledger can be written, 0 otherwise", self.healthy.clone());
     }
 
@@ -132,6 +135,11 @@ impl Metrics {
     /// Notes how large the database is.
     pub fn set_database_bytes(&self, bytes: u64) {
         self.database_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Notes whether other base policies are in force here than were put in force last.
+    pub fn set_base_differs(&self, differs: bool) {
+        self.base_differs.set(i64::from(differs));
     }
 
     /// All metrics in the `OpenMetrics` text format.

@@ -147,9 +147,11 @@ impl Gateway {
         mismatch: bool,
     ) -> Result<Reported, Refusal> {
         for _ in 0..ATTEMPTS_MAX {
+            let tenant = self.tenant(caller.tenant)?;
             let proposal = Proposal {
                 tenant: caller.tenant,
-                revision: self.tenant(caller.tenant)?.revision,
+                revision: tenant.revision,
+                base: tenant.policies.base_digest(),
                 what: Happening::Outcome {
                     entry: outcome.entry(caller, id, mismatch),
                     decision: id,

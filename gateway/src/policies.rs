@@ -4,6 +4,7 @@
 
 pub mod checks;
 pub mod explain;
+pub mod reload;
 pub mod replace;
 pub mod replay;
 pub mod trials;

@@ -128,6 +128,7 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/policies/validate", POLICIES, policies::checks::validate),
         route("POST", "/v1/policies/format", POLICIES, policies::checks::format),
         route("POST", "/v1/policies/try", POLICIES, policies::explain::try_asks),
+        route("POST", "/v1/policies/reload", Access::Operator, policies::reload::reload),
         route("POST", "/v1/policies/replay", POLICIES, policies::replay::replay),
         route("GET", "/v1/policies/{name}", DIRECTORY, policies::get),
         route("PUT", "/v1/policies/{name}", POLICIES, policies::put),

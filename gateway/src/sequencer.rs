@@ -283,6 +283,12 @@ impl Task {
         tenants: &[TenantId],
         proposals: &[Proposal],
     ) -> Result<Vec<Settled>, Failure> {
+        let snapshot = Arc::clone(&self.parts.snapshot);
+        let _held = if proposals.iter().any(Proposal::replaces_base) {
+            Some(snapshot.hold().await)
+        } else {
+            None
+        };
         let mut turn = self
             .parts
             .store
@@ -395,7 +401,7 @@ async fn look_up(turn: &mut dyn Turn, proposals: &[Proposal]) -> Result<Found, S
                 requests.extend(decision.request.iter().map(|(key, ..)| key.clone()));
             }
             Happening::Outcome { decision, .. } => outcomes.push((proposal.tenant, *decision)),
-            Happening::Change(_) | Happening::NewTenant { .. } => {}
+            Happening::Change(_) | Happening::NewTenant { .. } | Happening::Base { .. } => {}
         }
     }
     let mut found = Found::default();

@@ -1,7 +1,9 @@
 //! The snapshot in force: read without a lock, replaced whole.
 //!
 //! Two put snapshots in force: the sequencer after a commit, and the follower when another gateway has changed something.
-//! Both give whole tenants with their revisions, and the later revision stays, whoever comes first.
+//! Both give whole tenants with their revisions, and the later revision stays, whoever comes first. While the sequencer
+//! replaces the base policies, and with them the policies of all tenants, the follower waits; what it has compiled under
+//! the ones before is not put in force.
 
 use arc_swap::{ArcSwap, Guard};
 use engine::{Snapshot, TenantSnapshot};
@@ -15,6 +17,9 @@ use tokio::sync::Notify;
 /// Holds the snapshot in force.
 pub struct SnapshotCell {
     current: ArcSwap<Snapshot>,
+    /// Held by the follower while it adopts tenants, and by the sequencer from before it looks at the snapshot until other base
+    /// policies are in force or not. Comes before `replacing`.
+    adopting: tokio::sync::Mutex<()>,
     /// Held while one snapshot is replaced by the next, never across an `await`.
     replacing: Mutex<()>,
     replaced: Notify,
@@ -34,6 +39,7 @@ impl SnapshotCell {
     pub fn new(snapshot: Snapshot, is_shared: bool) -> Self {
         Self {
             current: ArcSwap::from_pointee(snapshot),
+            adopting: tokio::sync::Mutex::new(()),
             replacing: Mutex::new(()),
             replaced: Notify::new(),
             confirmed: is_shared.then(|| Confirmed {
@@ -53,12 +59,20 @@ impl SnapshotCell {
         self.current.load_full()
     }
 
+    /// Keeps the follower from putting anything in force. Whoever puts other base policies in force holds it from before it
+    /// loads the snapshot until it has published the next one.
+    pub async fn hold(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.adopting.lock().await
+    }
+
     /// Puts in force what was made of `before` by changing some tenants.
     pub fn publish(&self, before: &Arc<Snapshot>, after: &Snapshot, changed: &BTreeSet<TenantId>) {
         let replacing = self.lock();
         if Arc::ptr_eq(&self.current.load(), before) {
             self.current.store(Arc::new(after.clone()));
         } else {
+            // INVARIANT: other base policies are published by who holds `adopting`, and then nobody came in between.
+            debug_assert_eq!(before.base_digest(), after.base_digest());
             let tenants = changed.iter().filter_map(|tenant| after.tenant(*tenant));
             self.replace(tenants.map(|tenant| TenantSnapshot::clone(tenant)));
         }
@@ -66,12 +80,19 @@ impl SnapshotCell {
         self.replaced.notify_waiters();
     }
 
-    /// Puts tenants in force as they were read from the store, unless later ones are.
-    pub fn adopt(&self, tenants: Vec<TenantSnapshot>) {
+    /// Puts tenants in force as they were read from the store, unless later ones are. Returns false, and changes nothing,
+    /// if they were compiled under other base policies than those in force.
+    pub async fn adopt(&self, tenants: Vec<TenantSnapshot>) -> bool {
+        let _adopting = self.adopting.lock().await;
+        let base = self.load().base_digest();
+        if tenants.iter().any(|tenant| tenant.policies.base_digest() != base) {
+            return false;
+        }
         let replacing = self.lock();
         self.replace(tenants);
         drop(replacing);
         self.replaced.notify_waiters();
+        true
     }
 
     /// Waits until a tenant's directory has reached a revision; false if it does not in this time.

@@ -2,6 +2,7 @@
 //!
 //! It refuses to start when the base policies would let a known-forbidden ask through.
 
+use crate::base::BaseSource;
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
 use crate::jobs;
@@ -19,6 +20,7 @@ use policy::{
     BasePolicies, Candidate, Compiler, Diagnostics, Link, Mode, PolicySet, Registry, SlotValues,
     TenantPermits, TenantPolicy,
 };
+use std::path::PathBuf;
 use std::sync::Arc;
 use store::{Place, Store, StoreError, StoredTenant};
 use tokio::sync::{Notify, Semaphore};
@@ -61,6 +63,8 @@ pub struct Ingredients {
     pub entropy: Arc<dyn Entropy>,
     /// The base policies.
     pub base_policies: BasePolicies,
+    /// The file that they are in, if they can be read again.
+    pub base_file: Option<PathBuf>,
     /// What may be set from outside.
     pub options: Options,
 }
@@ -72,11 +76,12 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         clock,
         entropy,
         base_policies,
+        base_file,
         options,
     } = ingredients;
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
     let compiler = Arc::new(Compiler::new(base_policies));
-    let loaded = load_snapshot(&*store, &compiler).await?;
+    let loaded = load_snapshot(&*store, compiler).await?;
     let snapshot = Arc::new(SnapshotCell::new(loaded, store.is_shared()));
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
@@ -93,14 +98,14 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let follower = Follower::start(Following {
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
-        compiler: Arc::clone(&compiler),
+        metrics: Arc::clone(&metrics),
         wake: follow,
     });
     let gateway = Gateway {
         clock,
         entropy,
         options,
-        compiler,
+        base: BaseSource::new(base_file),
         snapshot,
         sequencer,
         follower,
@@ -117,11 +122,11 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
 }
 
 /// Reads the snapshot from a store. The system tenant is there even if nothing was ever recorded.
-pub async fn load_snapshot(store: &dyn Store, compiler: &Compiler) -> Result<Snapshot, StartError> {
-    let mut snapshot = Snapshot::default();
-    snapshot.insert(restore(compiler, system_tenant())?);
+pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result<Snapshot, StartError> {
+    let mut snapshot = Snapshot::new(Arc::clone(&compiler));
+    snapshot.insert(restore(&compiler, system_tenant())?);
     for tenant in store.load(None).await? {
-        snapshot.insert(restore(compiler, tenant)?);
+        snapshot.insert(restore(&compiler, tenant)?);
     }
     Ok(snapshot)
 }

@@ -208,6 +208,44 @@ async fn changes_are_in_force_everywhere_soon_also_where_nobody_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_that_one_gateway_puts_in_force_is_in_force_on_the_others_soon() {
+    let cluster = Cluster::new().await;
+    let mut trying = support::tenancy::ask("create_issue", "trusted_internal_unsigned");
+    // A dry run is not recorded, so nothing turns it back: it is answered by what this gateway knows.
+    trying["mode"] = json!("dry_run");
+    let until_all_say = async |decision: &str| {
+        for world in &cluster.worlds {
+            eventually(|| async {
+                let tried = world.post("/v1/authorize", &cluster.tenancy.token, &trying).await;
+                tried.expect(200)["decision"] == decision
+            })
+            .await;
+        }
+    };
+    until_all_say("allow").await;
+    let cedar = r#"@id("none") forbid (principal, action == Action::"github/create_issue", resource);"#;
+    let path = "/v1/policies/issues";
+    cluster.change(0, "PUT", path, &json!({"cedar": cedar})).await;
+    until_all_say("deny").await;
+    let digests: HashSet<_> = cluster
+        .worlds
+        .iter()
+        .map(|world| {
+            world
+                .gateway
+                .tenant(cluster.tenancy.id)
+                .unwrap()
+                .policies
+                .digest()
+        })
+        .collect();
+    assert_eq!(digests.len(), 1, "all by the same policies");
+    cluster.change(2, "PUT", path, &json!({"cedar": ""})).await;
+    until_all_say("allow").await;
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gateways_that_change_the_same_thing_do_not_lose_a_change() {
     let cluster = Cluster::new().await;
     let changes = (0..30).map(|number| {
@@ -304,6 +342,7 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
         clock: cluster.worlds[0].clock.clone(),
         entropy: Arc::new(SystemEntropy),
         base_policies: BasePolicies::shipped(),
+        base_file: None,
         options: Options::default(),
     };
     let (gateway, _) = start::start(ingredients).await.unwrap();

@@ -5,7 +5,7 @@
 
 use crate::entry_kind::EntryKind;
 use crate::proposal::{Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
-use crate::snapshot::{Snapshot, TenantSnapshot};
+use crate::snapshot::{Recompiled, Snapshot, TenantSnapshot};
 use bytes::Bytes;
 use canon::{Digest, ObjectWriter};
 use ledger::Head;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use store::{Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, OutcomeRow, Place, RequestKey};
 
 /// Where the tenants of a batch stand, and the directory as it is there.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Books {
     places: HashMap<TenantId, Place>,
     snapshot: Snapshot,
@@ -51,7 +51,7 @@ pub enum Settled {
 /// Why a proposal was not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
-    /// The directory has moved on since the proposal was made: make it again, from this revision.
+    /// The directory or the base policies have moved on since the proposal was made: make it again, from this revision.
     DirectoryMoved {
         /// Whose directory.
         tenant: TenantId,
@@ -135,7 +135,7 @@ impl Pass {
     fn settle(&mut self, proposal: &Proposal) -> Settled {
         let tenant = proposal.tenant;
         let revision = self.books.place(tenant).revision;
-        if revision != proposal.revision {
+        if revision != proposal.revision || self.books.snapshot.base_digest() != proposal.base {
             return Settled::Conflict(Conflict::DirectoryMoved { tenant, revision });
         }
         match &proposal.what {
@@ -149,6 +149,7 @@ impl Pass {
                 self.announce(tenant, announcement);
                 self.change(*new, change)
             }
+            Happening::Base { change, recompiled } => self.replace_base(tenant, change, recompiled),
             Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, *decision),
         }
     }
@@ -242,6 +243,20 @@ impl Pass {
     fn announce(&mut self, tenant: TenantId, announcement: &ProposedEntry) {
         self.link(tenant, announcement);
         self.write(tenant, &[], None);
+    }
+
+    /// Puts other base policies in force for all tenants, or for none.
+    fn replace_base(&mut self, tenant: TenantId, change: &Change, recompiled: &Recompiled) -> Settled {
+        if let Some(behind) = recompiled.missing(&self.books.snapshot).next() {
+            return Settled::Conflict(Conflict::DirectoryMoved {
+                tenant: behind.directory.tenant.id,
+                revision: behind.revision,
+            });
+        }
+        self.books.snapshot.recompile(recompiled);
+        self.changed
+            .extend(self.books.snapshot.tenants().map(|(id, _)| *id));
+        self.change(tenant, change)
     }
 
     fn write(&mut self, tenant: TenantId, writes: &[Write], policies: Option<Arc<policy::PolicySet>>) {

@@ -95,6 +95,8 @@ kinds! {
     PolicyReverted = "policy_reverted",
     /// All policies were replaced at once.
     PoliciesReplaced = "policies_replaced",
+    /// Base policies were put in force on a gateway.
+    BasePoliciesPut = "base_policies_put",
 }
 
 #[cfg(test)]

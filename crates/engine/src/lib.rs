@@ -29,4 +29,4 @@ pub use decision::Decided;
 pub use entry_kind::EntryKind;
 pub use judge::{Judgement, Refusal, judge};
 pub use proposal::{Proposal, ProposedDecision, ProposedEntry, Replay};
-pub use snapshot::{Credential, Snapshot, TenantSnapshot};
+pub use snapshot::{Credential, Recompiled, Snapshot, TenantSnapshot};

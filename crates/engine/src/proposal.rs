@@ -7,6 +7,7 @@ use std::sync::Arc;
 use store::{ContentRow, RequestKey};
 
 use crate::entry_kind::EntryKind;
+use crate::snapshot::Recompiled;
 
 /// Entries of one tenant that belong together: all are recorded or none.
 pub struct Proposal {
@@ -14,8 +15,17 @@ pub struct Proposal {
     pub tenant: TenantId,
     /// The revision of the directory that it was made from. If the directory has moved on, it is not recorded.
     pub revision: u64,
+    /// The digest of the base policies that it was made under. If others are in force, it is not recorded.
+    pub base: Digest,
     /// What happened.
     pub what: Happening,
+}
+
+impl Proposal {
+    /// Whether it puts other base policies in force.
+    pub const fn replaces_base(&self) -> bool {
+        matches!(self.what, Happening::Base { .. })
+    }
 }
 
 /// What happened.
@@ -32,6 +42,14 @@ pub enum Happening {
         announcement: ProposedEntry,
         /// The first entry of the new chain, and what is written.
         change: Change,
+    },
+    /// Other base policies are put in force for all tenants. The chain of the proposal, the system tenant's, tells of it.
+    Base {
+        /// The entry, and what is written.
+        change: Change,
+        /// The policies of all tenants under the new ones. If a directory has moved on since they were compiled, nothing is
+        /// recorded.
+        recompiled: Arc<Recompiled>,
     },
     /// An agent said what became of a decision.
     Outcome {

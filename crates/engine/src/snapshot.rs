@@ -5,7 +5,8 @@
 use crate::facts::FactDigests;
 use canon::Digest;
 use model::{AgentId, Directory, KeyId, Noun, TenantId, TokenId, Write};
-use policy::PolicySet;
+use policy::{Compiler, PolicySet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One tenant in a snapshot.
@@ -55,13 +56,89 @@ pub enum Credential {
 }
 
 /// All tenants, and whose each secret is. Cloning shares everything.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Snapshot {
+    /// What the policies of all tenants were compiled with, the base policies among them.
+    compiler: Arc<Compiler>,
     tenants: imbl::OrdMap<TenantId, Arc<TenantSnapshot>>,
     credentials: imbl::HashMap<Digest, Credential>,
 }
 
+/// The policies of tenants compiled under other base policies, to take the place of those in a snapshot all at once.
+#[derive(Clone)]
+pub struct Recompiled {
+    compiler: Arc<Compiler>,
+    /// With the revision of the directory that they were compiled for.
+    policies: BTreeMap<TenantId, (u64, Arc<PolicySet>)>,
+}
+
+impl Recompiled {
+    /// Nothing yet, to be compiled with this compiler.
+    pub fn new(compiler: Arc<Compiler>) -> Self {
+        Self {
+            compiler,
+            policies: BTreeMap::new(),
+        }
+    }
+
+    /// What they are compiled with.
+    pub const fn compiler(&self) -> &Arc<Compiler> {
+        &self.compiler
+    }
+
+    /// Adds the policies of a tenant, compiled for its directory at this revision.
+    pub fn insert(&mut self, tenant: TenantId, revision: u64, policies: Arc<PolicySet>) {
+        self.policies.insert(tenant, (revision, policies));
+    }
+
+    /// The tenants of a snapshot whose policies were not compiled for their directory as it is there.
+    pub fn missing<'s>(&self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<TenantSnapshot>> {
+        let tenants = snapshot.tenants.iter();
+        tenants.filter_map(|(id, tenant)| {
+            let known = self.policies.get(id);
+            known
+                .is_none_or(|(revision, _)| *revision != tenant.revision)
+                .then_some(tenant)
+        })
+    }
+}
+
 impl Snapshot {
+    /// A snapshot without tenants, whose policies are compiled with this compiler.
+    pub fn new(compiler: Arc<Compiler>) -> Self {
+        Self {
+            compiler,
+            tenants: imbl::OrdMap::new(),
+            credentials: imbl::HashMap::new(),
+        }
+    }
+
+    /// What the policies in it were compiled with.
+    pub const fn compiler(&self) -> &Arc<Compiler> {
+        &self.compiler
+    }
+
+    /// The digest of the base policies.
+    pub fn base_digest(&self) -> Digest {
+        self.compiler.base().digest()
+    }
+
+    /// Puts the policies of all tenants in place of those that are there, and with them the base policies. None may be
+    /// [missing](Recompiled::missing): a snapshot never mixes what was compiled under different base policies.
+    pub fn recompile(&mut self, recompiled: &Recompiled) {
+        debug_assert!(recompiled.missing(self).next().is_none());
+        self.compiler = Arc::clone(&recompiled.compiler);
+        for (id, (_, policies)) in &recompiled.policies {
+            if let Some(tenant) = self.tenants.get(id) {
+                let after = TenantSnapshot {
+                    policies: Arc::clone(policies),
+                    ..TenantSnapshot::clone(tenant)
+                };
+                self.tenants.insert(*id, Arc::new(after));
+            }
+        }
+    }
+
     /// One tenant.
     pub fn tenant(&self, id: TenantId) -> Option<&Arc<TenantSnapshot>> {
         self.tenants.get(&id)

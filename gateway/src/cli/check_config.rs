@@ -8,6 +8,7 @@ use crate::stores;
 use model::Secret;
 use policy::Compiler;
 use std::io::Write;
+use std::sync::Arc;
 
 /// Checks, and says what was found.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
@@ -17,7 +18,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         Secret::parse(key)?;
     }
     let store = stores::open(&options.database.url).await?;
-    let snapshot = start::load_snapshot(&*store, &Compiler::new(base)).await;
+    let snapshot = start::load_snapshot(&*store, Arc::new(Compiler::new(base))).await;
     store.close().await;
     let tenants = snapshot?.tenants().count() - 1;
     let tenants = match tenants {

@@ -1,5 +1,7 @@
 //! `countersign serve`: opens the store, starts the gateway, and serves until it is told to stop.
 
+use crate::base::{self, BaseFileError, Reloaded};
+use crate::changes::By;
 use crate::cli::{demo, operator_key};
 use crate::config::Serve;
 use crate::gateway::{Gateway, Options};
@@ -7,34 +9,43 @@ use crate::router::router;
 use crate::sequencer::Ended;
 use crate::start::{self, Ingredients};
 use crate::stores;
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use model::{SystemClock, SystemEntropy};
 use policy::BasePolicies;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// How long requests that have begun may take to finish once the server is told to stop. A client that never sends the
 /// rest of its body would otherwise keep it from stopping.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Serves until SIGINT or SIGTERM; what was accepted by then is still answered.
+/// Serves until SIGINT or SIGTERM; what was accepted by then is still answered. SIGHUP reloads the base policies.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
+    // From here on a SIGHUP does not end the process.
+    let hangups = signal(SignalKind::hangup())?;
     let store = stores::open(&options.database.url).await?;
     let ingredients = Ingredients {
         store: Arc::clone(&store),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
         base_policies: base_policies(options.policies.as_deref())?,
+        base_file: options.policies,
         options: Options {
             body_bytes_max: options.body_bytes_max,
             ..Options::default()
         },
     };
     let (gateway, sequencer) = start::start(ingredients).await?;
+    gateway
+        .record_base()
+        .await
+        .map_err(|refusal| anyhow!(refusal.to_problem("start")))?;
+    tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));
     let printed_key = operator_key::ensure(&gateway, options.operator_key.as_deref()).await?;
     let listener = TcpListener::bind(options.listen)
         .await
@@ -87,12 +98,27 @@ async fn out_of_patience(told: oneshot::Receiver<()>) {
 }
 
 /// The base policies from a file, or those in the program.
-pub(super) fn base_policies(file: Option<&Path>) -> anyhow::Result<BasePolicies> {
-    let Some(file) = file else {
-        return Ok(BasePolicies::shipped());
-    };
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))?;
-    BasePolicies::parse(&text).with_context(|| format!("the policies in `{}` are not valid", file.display()))
+pub(super) fn base_policies(file: Option<&Path>) -> Result<BasePolicies, BaseFileError> {
+    file.map_or_else(|| Ok(BasePolicies::shipped()), base::read)
+}
+
+/// Reloads the base policies at every SIGHUP, as long as there is a gateway. Nobody waits for the outcome: it is logged.
+async fn reload_at(mut hangups: Signal, gateway: Weak<Gateway>) {
+    while hangups.recv().await.is_some() {
+        let Some(gateway) = gateway.upgrade() else { return };
+        match gateway.reload_base(By::Signal("SIGHUP")).await {
+            Ok(Reloaded { before, after }) if before == after => {
+                tracing::info!(policies = %after, "the base policies were read again and are the same");
+            }
+            Ok(Reloaded { before, after }) => {
+                tracing::info!(%before, %after, "the base policies were reloaded");
+            }
+            Err(refusal) => {
+                let problem = refusal.to_problem("SIGHUP");
+                tracing::error!(problem, "the base policies were not reloaded: {problem}");
+            }
+        }
+    }
 }
 
 /// What a person at the terminal needs to know once.
@@ -108,7 +134,6 @@ fn greet(operator_key: Option<&str>, demo: Option<&str>) -> std::io::Result<()> 
 }
 
 async fn told_to_stop() {
-    use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).expect("a handler for SIGTERM can be installed");
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}

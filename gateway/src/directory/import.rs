@@ -8,10 +8,10 @@
 mod listing;
 
 use super::tools::check_count;
-use super::{Upserted, change, facts, find_tool, new_name};
-use crate::changes::Plan;
+use super::{Upserted, change_with, facts, find_tool, new_name};
+use crate::changes::{ForceQuery, Plan};
 use crate::gateway::Gateway;
-use crate::http::{CanonicalBody, Code, Json, OptionalJson, Refusal, TenantCaller};
+use crate::http::{CanonicalBody, Code, Json, OptionalJson, Query, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use canon::Digest;
@@ -59,11 +59,13 @@ pub async fn import(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
     CanonicalBody(body): CanonicalBody,
 ) -> Result<Upserted<ImportView>, Refusal> {
+    let force = query.by(&caller.key)?;
     let name: SlashFreeName = new_name(&name)?;
     let listing = Listing::read(body.as_str())?;
-    change(&gateway, &caller, |directory, now| {
+    change_with(&gateway, &caller, force, |directory, now| {
         let known = directory.tools.get(&name);
         let before = known.map_or_else(|| empty(&name, now), |tool| (**tool).clone());
         let Imported { tool, view } = imported(&before, &listing, now)?;
@@ -85,9 +87,11 @@ pub async fn accept(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path((tool, action)): Path<(String, String)>,
+    Query(query): Query<ForceQuery>,
     OptionalJson(body): OptionalJson<AcceptBody>,
 ) -> Result<Json<ToolAction>, Refusal> {
-    let accepted = change(&gateway, &caller, |directory, _| {
+    let force = query.by(&caller.key)?;
+    let accepted = change_with(&gateway, &caller, force, |directory, _| {
         let mut tool = Tool::clone(find_tool(directory, &tool)?);
         if tool.standing.is_revoked() {
             return Err(RevokedForGood.into());

@@ -3,7 +3,7 @@
 //! A deleted tenant's credentials stop working and its ledger stays; for this API it is gone.
 
 use super::{check_in_use, facts, is_in_use, put};
-use crate::changes::Plan;
+use crate::changes::{By, Force, ForceQuery, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, KeyCaller, Page, PageQuery, Query, Refusal};
 use axum::Extension;
@@ -108,9 +108,11 @@ pub async fn patch(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<KeyCaller>,
     Path(id): Path<String>,
+    Query(query): Query<ForceQuery>,
     Json(body): Json<TenantPatch>,
 ) -> Result<Json<TenantView>, Refusal> {
-    let changed = change_one(&gateway, &caller, &id, |directory, _| {
+    let force = query.by(&caller.key)?;
+    let changed = change_one_with(&gateway, &caller, &id, force, |directory, _| {
         let before = &directory.tenant;
         let after = Arc::new(Tenant {
             name: body.name.clone().unwrap_or_else(|| before.name.clone()),
@@ -165,12 +167,23 @@ pub(super) async fn change_one<T>(
     id: &str,
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
+    change_one_with(gateway, caller, id, Force::No, plan).await
+}
+
+/// The same, perhaps with force.
+async fn change_one_with<T>(
+    gateway: &Gateway,
+    caller: &KeyCaller,
+    id: &str,
+    force: Force,
+    plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+) -> Result<T, Refusal> {
     let id = find(gateway, id)?.id;
     let checked = |directory: &Directory, now| {
         check_in_use(&directory.tenant)?;
         plan(directory, now)
     };
-    gateway.change_tenant(id, &caller.key, checked).await
+    gateway.change_by(By::Key(&caller.key), force, id, checked).await
 }
 
 /// The settings with these members in place of their own.

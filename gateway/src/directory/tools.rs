@@ -2,8 +2,8 @@
 //!
 //! A tool that is frozen or revoked cannot be deleted: registering it anew would lift the quarantine.
 
-use super::{Upserted, change, facts, find_tool, new_name, page, put, read};
-use crate::changes::Plan;
+use super::{Upserted, change_with, facts, find_tool, new_name, page, put, read};
+use crate::changes::{ForceQuery, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
@@ -72,12 +72,14 @@ pub async fn put_tool(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
     Json(body): Json<ToolBody>,
 ) -> Result<Upserted<ToolView>, Refusal> {
+    let force = query.by(&caller.key)?;
     let name: SlashFreeName = new_name(&name)?;
     let canary = body.canary;
     let actions = read_actions(body.actions)?;
-    change(&gateway, &caller, |directory, now| {
+    change_with(&gateway, &caller, force, |directory, now| {
         let known = directory.tools.get(&name);
         let tool = registered(known.map(|tool| &**tool), &name, &actions, canary, now)?;
         let view = ToolView::from(&tool);
@@ -122,8 +124,10 @@ pub async fn delete(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
+    Query(query): Query<ForceQuery>,
 ) -> Result<StatusCode, Refusal> {
-    change(&gateway, &caller, |directory, _| {
+    let force = query.by(&caller.key)?;
+    change_with(&gateway, &caller, force, |directory, _| {
         let tool = find_tool(directory, &name)?;
         if !tool.standing.is_active() {
             let standing = tool.standing.as_str();

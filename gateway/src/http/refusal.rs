@@ -58,6 +58,8 @@ codes! {
     EnvironmentNotAllowed = "environment_not_allowed", FORBIDDEN, "The agent may not act in this environment";
     /// The tenant does not permit observing.
     ObserveNotPermitted = "observe_not_permitted", FORBIDDEN, "Observing is not permitted";
+    /// Only an operator takes policies out of use by force.
+    ForceNotPermitted = "force_not_permitted", FORBIDDEN, "Force is for operators";
     /// No such object, or not yours.
     NotFound = "not_found", NOT_FOUND, "There is no such object";
     /// No such route.
@@ -82,6 +84,8 @@ codes! {
     IdempotencyKeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY, "The request id was used for another ask";
     /// The policies do not compile against the registry as it would be.
     PolicyInvalid = "policy_invalid", UNPROCESSABLE_ENTITY, "The policies in force would not be valid";
+    /// The file with base policies cannot be read, or holds none.
+    PoliciesFileUnusable = "policies_file_unusable", UNPROCESSABLE_ENTITY, "The file with base policies cannot be used";
     /// A range that holds nothing.
     EmptyRange = "empty_range", UNPROCESSABLE_ENTITY, "The range holds no entries";
     /// A bucket is empty.

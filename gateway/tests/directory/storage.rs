@@ -5,6 +5,7 @@ use gateway::start::load_snapshot;
 use model::{Directory, Noun};
 use policy::{BasePolicies, Compiler};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Every noun as storage keeps it.
 fn nouns(directory: &Directory) -> Vec<String> {
@@ -80,7 +81,7 @@ async fn a_gateway_that_starts_again_knows_the_same_directory() {
     let acme = Acme::open().await;
     live(&acme).await;
     let id = acme.tenant.id.parse().unwrap();
-    let again = load_snapshot(&*acme.store, &Compiler::new(BasePolicies::shipped()))
+    let again = load_snapshot(&*acme.store, Arc::new(Compiler::new(BasePolicies::shipped())))
         .await
         .unwrap();
     let (before, after) = (acme.gateway.tenant(id).unwrap(), again.tenant(id).unwrap());

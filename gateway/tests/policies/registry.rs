@@ -96,3 +96,147 @@ async fn an_operator_can_forbid_that_a_tenant_permits() {
     let found = diagnostics(&settings(&desk, false).await);
     assert_eq!(found[0]["policy"], "readers/all");
 }
+
+const READER: &str = r#"{"actions": [{"name": "get_file", "mutates_state": false, "risk": "low"}]}"#;
+
+/// A tool without the actions that the policies of these tests are about.
+fn reader() -> Value {
+    serde_json::from_str(READER).unwrap()
+}
+
+/// Which versions of a policy are in use: what is enforced, and what is on trial.
+async fn in_use(desk: &Desk, name: &str) -> (Value, Value) {
+    let shown = desk
+        .edit("GET", &format!("/{name}"), &Value::Null)
+        .await
+        .expect(200);
+    (shown["enforced"].clone(), shown["trial"]["version"].clone())
+}
+
+#[tokio::test]
+async fn an_operator_changes_a_tool_by_force_and_what_does_not_fit_is_out_of_use_in_the_same_commit() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    desk.put("readers", MAY_READ).await.expect(201);
+    desk.shadow("merges", &NO_ISSUES.replace("create_issue", "merge_pull_request"))
+        .await;
+    let path = "/v1/tools/github?force=true";
+    let tool = desk.admin("GET", "/v1/tools/github", &Value::Null).await;
+    let head = desk.head().await;
+    desk.admin("PUT", path, &reader()).await.expect(200);
+    assert_eq!(desk.head().await.seq, head.seq + 1, "one entry tells all of it");
+    let told = desk.told("tool_put").await.pop().unwrap();
+    assert_eq!(
+        told["deactivated_policies"],
+        json!([{"name": "issues", "enforced": 1}, {"name": "merges", "trial": 1}])
+    );
+    assert_ne!(told["policy_digests"]["before"], told["policy_digests"]["after"]);
+    assert_eq!(in_use(&desk, "issues").await, (Value::Null, Value::Null));
+    assert_eq!(in_use(&desk, "merges").await, (Value::Null, Value::Null));
+    assert_eq!(in_use(&desk, "readers").await.0, 1, "it fits");
+
+    // What is out of use stays so after a restart, and can be enforced again once it fits.
+    let desk = desk.restart().await;
+    assert_eq!(in_use(&desk, "issues").await, (Value::Null, Value::Null));
+    let mut before = tool.expect(200);
+    let actions = json!({"actions": before["actions"].take()});
+    desk.admin("PUT", "/v1/tools/github", &actions).await.expect(200);
+    assert_eq!(desk.decision().await, "allow");
+    desk.edit("POST", "/issues/rollback", &json!({"version": 1}))
+        .await
+        .expect(200);
+    assert_eq!(desk.decision().await, "deny");
+    desk.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_is_enforced_and_fits_stays_so_where_only_its_trial_does_not() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    desk.shadow("issues", &NO_ISSUES.replace("github/create_issue", "vault/store"))
+        .await;
+    let path = "/v1/tools/vault?force=true";
+    desk.admin("DELETE", "/v1/tools/vault", &Value::Null)
+        .await
+        .problem(422, "policy_invalid");
+    desk.admin("DELETE", path, &Value::Null).await.expect(204);
+    let told = desk.told("tool_deleted").await.pop().unwrap();
+    assert_eq!(
+        told["deactivated_policies"],
+        json!([{"name": "issues", "trial": 2}])
+    );
+    assert_eq!(in_use(&desk, "issues").await, (json!(1), Value::Null));
+    assert_eq!(desk.decision().await, "deny");
+}
+
+#[tokio::test]
+async fn settings_and_imports_can_be_forced_too() {
+    let desk = Desk::open().await;
+    desk.put("readers", MAY_READ).await.expect(201);
+    let settings = json!({"settings": {"policies": {"may_permit": false}}});
+    let path = format!("/v1/tenants/{}?force=true", desk.tenant);
+    let patch = desk.call("PATCH", &path, &desk.operator).json(&settings);
+    patch.send().await.expect(200);
+    let told = desk.told("tenant_updated").await.pop().unwrap();
+    assert_eq!(
+        told["deactivated_policies"],
+        json!([{"name": "readers", "enforced": 1}])
+    );
+
+    let listing = |kind: &str| {
+        json!({"tools": [{"name": "run", "inputSchema": {
+            "type": "object", "properties": {"number": {"type": kind}}, "required": ["number"],
+        }}]})
+    };
+    desk.admin("POST", "/v1/tools/shell/import", &listing("integer"))
+        .await
+        .expect(201);
+    let numbers = r#"@id("many") forbid (principal, action == Action::"shell/run", resource)
+        when { context.input.number > 7 };"#;
+    desk.put("numbers", numbers).await.expect(201);
+    desk.admin("POST", "/v1/tools/shell/import", &listing("string"))
+        .await
+        .expect(200);
+    let accept = "/v1/tools/shell/actions/run/accept";
+    diagnostics(&desk.admin("POST", accept, &json!({})).await);
+    let forced = format!("{accept}?force=true");
+    desk.admin("POST", &forced, &json!({})).await.expect(200);
+    assert_eq!(in_use(&desk, "numbers").await.0, Value::Null);
+}
+
+#[tokio::test]
+async fn force_takes_an_operators_key_and_changes_nothing_without_one() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let admin = crate::key(&desk, &desk.tenant.to_string(), "admin").await;
+    let head = desk.head().await;
+    for (method, path, body) in [
+        ("PUT", "/v1/tools/github", reader()),
+        ("DELETE", "/v1/tools/github", json!({})),
+        ("POST", "/v1/tools/github/import", json!({"tools": []})),
+        ("POST", "/v1/tools/github/actions/create_issue/accept", json!({})),
+    ] {
+        let call = desk.call(method, &format!("{path}?force=true"), &admin);
+        let reply = call.json(&body).send().await;
+        reply.problem(403, "force_not_permitted");
+    }
+    let unforced = desk.call("PUT", "/v1/tools/github?force=false", &admin);
+    diagnostics(&unforced.json(&reader()).send().await);
+    let misspelt = desk.call("PUT", "/v1/tools/github?forced=true", &desk.operator);
+    let reply = misspelt.tenant(desk.tenant).json(&reader()).send().await;
+    reply.problem(400, "invalid_parameter");
+    assert_eq!(desk.head().await, head);
+    assert_eq!(desk.decision().await, "deny");
+}
+
+#[tokio::test]
+async fn force_does_not_make_a_registry_out_of_what_is_none() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let head = desk.head().await;
+    let broken = json!({"actions": [{"name": "run", "mutates_state": true, "risk": "low",
+        "input_schema": {"type": "nonsense"}}]});
+    diagnostics(&desk.admin("PUT", "/v1/tools/shell?force=true", &broken).await);
+    assert_eq!(desk.head().await, head);
+    assert_eq!(in_use(&desk, "issues").await.0, 1);
+}

@@ -24,6 +24,9 @@ use tower::ServiceExt;
 /// When every test begins: 2026-01-31T09:30:00.000Z.
 pub(crate) const BEGINNING: Timestamp = Timestamp::from_millis(1_769_851_800_000);
 
+/// What gateways of tests read when they are told to reload: the policies that are in force.
+const BASE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies.cedar");
+
 /// A running gateway.
 pub(crate) struct World {
     pub(crate) gateway: Arc<Gateway>,
@@ -79,6 +82,7 @@ impl World {
             clock: clock.clone(),
             entropy: Arc::new(SystemEntropy),
             base_policies: BasePolicies::shipped(),
+            base_file: Some(BASE_FILE.into()),
             options,
         };
         let (gateway, _) = start::start(ingredients).await.unwrap();

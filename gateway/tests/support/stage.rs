@@ -246,6 +246,7 @@ async fn run(
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
         entropy: Arc::new(SystemEntropy),
         base_policies,
+        base_file: None,
         options,
     };
     let (gateway, sequencer) = start::start(ingredients).await.unwrap();

@@ -4,11 +4,13 @@ use crate::support::{AGENT, NOW, TENANT, agent, ask, books, proposal, tenant, te
 use canon::Digest;
 use engine::proposal::{Change, Happening};
 use engine::{
-    Applied, Ask, Books, Conflict, EntryKind, Found, Judgement, Proposal, ProposedEntry, Replay, Settled,
+    Applied, Ask, Books, Conflict, EntryKind, Found, Judgement, Proposal, ProposedEntry, Recompiled, Replay,
+    Settled,
 };
 use engine::{apply, judge};
 use ledger::Head;
 use model::{DecisionId, Noun, ReasonCode, TenantId, Timestamp, Write};
+use policy::{BasePolicies, Candidate, Compiler, Registry, TenantPermits};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,6 +47,7 @@ fn freeze(books: &Books) -> Proposal {
     Proposal {
         tenant: TENANT,
         revision: tenant.revision,
+        base: tenant.policies.base_digest(),
         what: Happening::Change(Change {
             entry: ProposedEntry::new(EntryKind::AgentFrozen, canon::of(&json!({"id": AGENT})).unwrap()),
             writes: vec![Write::Put(Noun::Agent(Arc::new(frozen)))],
@@ -199,6 +202,7 @@ fn a_tenant_is_made_whole_or_not_at_all() {
     let make = |revision| Proposal {
         tenant: TENANT,
         revision,
+        base: books.snapshot().base_digest(),
         what: Happening::NewTenant {
             tenant: new,
             announcement: ProposedEntry::new(EntryKind::TenantCreated, canon::of(&json!({})).unwrap()),
@@ -230,6 +234,73 @@ fn a_tenant_is_made_whole_or_not_at_all() {
     assert_eq!(applied.batch.advances.len(), 2);
 }
 
+/// A proposal to put base policies in force that deny everything, compiled for the directory at this revision.
+fn deny_everything(books: &Books, revision: u64) -> Proposal {
+    let compiler = Arc::new(Compiler::new(BasePolicies::parse("").unwrap()));
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    let candidate = Candidate {
+        policies: &[],
+        registry: Registry {
+            tools: &tenant.directory.tools,
+            attributes: &tenant.directory.tenant.settings.context_attributes,
+        },
+        permits: TenantPermits::Allowed,
+    };
+    let policies = compiler.compile(candidate).unwrap();
+    let mut recompiled = Recompiled::new(compiler);
+    recompiled.insert(TENANT, revision, Arc::new(policies));
+    Proposal {
+        tenant: TENANT,
+        revision: tenant.revision,
+        base: books.snapshot().base_digest(),
+        what: Happening::Base {
+            change: Change {
+                entry: ProposedEntry::new(EntryKind::BasePoliciesPut, canon::of(&json!({})).unwrap()),
+                writes: Vec::new(),
+                policies: None,
+            },
+            recompiled: Arc::new(recompiled),
+        },
+    }
+}
+
+#[test]
+fn what_was_judged_under_other_base_policies_is_not_recorded() {
+    let books = books(tenant());
+    let read = ask("read", json!({}));
+    let (before, after) = (propose(&books, &read, 1), propose(&books, &read, 2));
+    let applied = apply_all(&books, &[before, deny_everything(&books, 7), after]);
+    let kinds: Vec<_> = applied.batch.entries.iter().map(|entry| entry.kind).collect();
+    assert_eq!(kinds, ["decision", "base_policies_put"]);
+    assert!(matches!(
+        applied.settled[2],
+        Settled::Conflict(Conflict::DirectoryMoved { tenant: TENANT, .. })
+    ));
+    assert_eq!(applied.changed, BTreeSet::from([TENANT]));
+    let snapshot = applied.books.snapshot();
+    let in_force = &snapshot.tenant(TENANT).unwrap().policies;
+    assert_eq!(in_force.base_digest(), snapshot.base_digest());
+    assert_ne!(snapshot.base_digest(), books.snapshot().base_digest());
+    assert_eq!(judged(&applied.books, &read).reason, ReasonCode::NoPolicyPermits);
+}
+
+#[test]
+fn base_policies_that_were_compiled_for_an_older_directory_are_not_put_in_force() {
+    let books = books(tenant());
+    let mut late = deny_everything(&books, 7);
+    late.revision = 8;
+    let applied = apply_all(&books, &[freeze(&books), late]);
+    assert!(matches!(
+        applied.settled[1],
+        Settled::Conflict(Conflict::DirectoryMoved {
+            tenant: TENANT,
+            revision: 8
+        })
+    ));
+    let in_force = applied.books.snapshot().base_digest();
+    assert_eq!(in_force, books.snapshot().base_digest());
+}
+
 #[test]
 fn a_canary_freezes_its_caller_in_the_same_commit() {
     let books = books(tenant_with(agent(), [tool("github"), tool("canary-vault")]));
@@ -250,6 +321,7 @@ fn an_outcome_is_recorded_once() {
     let report = || Proposal {
         tenant: TENANT,
         revision: 7,
+        base: books.snapshot().base_digest(),
         what: Happening::Outcome {
             entry: ProposedEntry::new(EntryKind::OutcomeReported, canon::of(&json!({})).unwrap()),
             decision,

@@ -7,7 +7,7 @@ use model::{
     Agent, AgentId, Attributes, DecisionId, Directory, Name, Noun, RiskTier, Settings, SlashFreeName,
     Standing, Tenant, TenantId, Timestamp, Tool, ToolAccess, Write,
 };
-use policy::{BasePolicies, PolicySet, Registry};
+use policy::{BasePolicies, Compiler, PolicySet, Registry};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -77,7 +77,8 @@ pub(crate) fn tenant() -> TenantSnapshot {
 
 pub(crate) fn books(tenant: TenantSnapshot) -> Books {
     let revision = tenant.revision;
-    let mut snapshot = Snapshot::default();
+    let compiler = Arc::new(Compiler::new(BasePolicies::shipped()));
+    let mut snapshot = Snapshot::new(compiler);
     snapshot.insert(tenant);
     let place = Place {
         revision,
@@ -142,6 +143,7 @@ pub(crate) fn proposal(
     Proposal {
         tenant: TENANT,
         revision: tenant.revision,
+        base: tenant.policies.base_digest(),
         what: Happening::Decision(Box::new(ProposedDecision {
             entry: decided.entry(&answer),
             id: decided.id,

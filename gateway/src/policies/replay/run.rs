@@ -93,7 +93,7 @@ impl Running {
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             store: Arc::clone(&gateway.store),
-            compiler: Arc::clone(&gateway.compiler),
+            compiler: Arc::clone(gateway.snapshot.load().compiler()),
             candidate,
             entries: (entries.last + 1).saturating_sub(entries.first),
             rest: Mutex::new(Rest {

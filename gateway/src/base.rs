@@ -1,0 +1,236 @@
+//! The base policies: where they come from, and how they are put in force, at the start and again later.
+//!
+//! They hold for every tenant, so a reload compiles every tenant's policies under the new ones, where nobody waits for a
+//! decision, and swaps all at once or nothing. The file is each gateway's own: a reload here changes nothing elsewhere.
+
+mod file;
+
+pub use file::{BaseFileError, read};
+
+use crate::changes::{ATTEMPTS_MAX, By, Force, Plan, broken_off, entry, unexpected};
+use crate::gateway::{self, Gateway};
+use crate::http::{Code, Refusal};
+use crate::sequencer::Recorded;
+use crate::start;
+use canon::Digest;
+use engine::proposal::{Change, Happening};
+use engine::{Conflict, EntryKind, Proposal, Recompiled, Snapshot};
+use model::{BaseInForce, Noun, TenantId, Timestamp, Write};
+use policy::{BasePolicies, Compiler, Diagnostics, ProbeFailure};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The most findings that a refused reload names. A file that does not fit one tenant may not fit thousands.
+const DIAGNOSTICS_MAX: usize = 100;
+
+/// Where the base policies come from.
+pub struct BaseSource {
+    /// The file, if they are not those in the program.
+    file: Option<PathBuf>,
+    /// Held from before the file is read until what was read is in force or refused, so that an older reading does not
+    /// replace a newer one.
+    reloading: tokio::sync::Mutex<()>,
+}
+
+impl BaseSource {
+    /// This file, or the program.
+    pub fn new(file: Option<PathBuf>) -> Self {
+        Self {
+            file,
+            reloading: tokio::sync::Mutex::new(()),
+        }
+    }
+}
+
+/// What a reload did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reloaded {
+    /// The digest of the base policies that were in force before.
+    pub before: Digest,
+    /// The digest of those in force now.
+    pub after: Digest,
+}
+
+/// Policies of a tenant that do not fit.
+struct Misfit {
+    tenant: TenantId,
+    diagnostics: Diagnostics,
+}
+
+impl Gateway {
+    /// Records the base policies that this gateway starts with, unless they were the last to be put in force.
+    pub async fn record_base(&self) -> Result<(), Refusal> {
+        let base = self.snapshot.load().compiler().base().clone();
+        let plan = |directory: &model::Directory, now| {
+            let last = directory.base.as_ref().map(|last| last.digest);
+            if last == Some(base.digest()) {
+                return Ok(Plan::nothing(()));
+            }
+            Ok(Plan {
+                kind: EntryKind::BasePoliciesPut,
+                facts: facts(&base, last),
+                writes: in_force(&base, now),
+                answer: (),
+            })
+        };
+        self.change_by(By::Start, Force::No, TenantId::SYSTEM, plan).await
+    }
+
+    /// Reads the file again and puts its policies in force for all tenants. If they do not hold or do not fit, those in
+    /// force stay.
+    pub async fn reload_base(&self, by: By<'_>) -> Result<Reloaded, Refusal> {
+        let _one_at_a_time = self.base.reloading.lock().await;
+        let file = self.base.file.clone().ok_or_else(no_file)?;
+        let base = blocking(move || read(&file)).await??;
+        let before = self.snapshot.load().base_digest();
+        let after = base.digest();
+        if after != before {
+            self.replace_base(base, by).await?;
+        }
+        Ok(Reloaded { before, after })
+    }
+
+    async fn replace_base(&self, base: BasePolicies, by: By<'_>) -> Result<(), Refusal> {
+        let compiler = Arc::new(Compiler::new(base));
+        // The long part first, while others may change their directories.
+        let mut recompiled = self.recompile_missing(Recompiled::new(compiler)).await?;
+        let _one_at_a_time = self.changing.lock().await;
+        for _ in 0..ATTEMPTS_MAX {
+            recompiled = self.recompile_missing(recompiled).await?;
+            let proposal = propose(
+                &self.snapshot.load_full(),
+                recompiled.clone(),
+                by,
+                self.clock.now(),
+            )?;
+            match self.sequencer.record(proposal).await? {
+                Recorded::Now(_) => {
+                    self.metrics.set_base_differs(false);
+                    return Ok(());
+                }
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
+            }
+        }
+        Err(Refusal::overloaded())
+    }
+
+    /// Compiles for all tenants whose directory has moved since it was done last.
+    async fn recompile_missing(&self, recompiled: Recompiled) -> Result<Recompiled, Refusal> {
+        let snapshot = self.snapshot.load_full();
+        blocking(move || recompile(recompiled, &snapshot))
+            .await?
+            .map_err(|misfits| misfit(&misfits))
+    }
+}
+
+fn recompile(mut recompiled: Recompiled, snapshot: &Snapshot) -> Result<Recompiled, Vec<Misfit>> {
+    let missing: Vec<_> = recompiled.missing(snapshot).map(Arc::clone).collect();
+    let mut misfits = Vec::new();
+    for tenant in missing {
+        let id = tenant.directory.tenant.id;
+        match start::compile(recompiled.compiler(), &tenant.directory) {
+            Ok(policies) => recompiled.insert(id, tenant.revision, Arc::new(policies)),
+            Err(diagnostics) => misfits.push(Misfit {
+                tenant: id,
+                diagnostics,
+            }),
+        }
+    }
+    if misfits.is_empty() {
+        Ok(recompiled)
+    } else {
+        Err(misfits)
+    }
+}
+
+fn propose(
+    snapshot: &Snapshot,
+    recompiled: Recompiled,
+    by: By<'_>,
+    now: Timestamp,
+) -> Result<Proposal, Refusal> {
+    let base = recompiled.compiler().base();
+    let change = Change {
+        entry: entry(
+            EntryKind::BasePoliciesPut,
+            by,
+            facts(base, Some(snapshot.base_digest())),
+        )?,
+        writes: in_force(base, now),
+        policies: None,
+    };
+    Ok(Proposal {
+        tenant: TenantId::SYSTEM,
+        revision: gateway::tenant(snapshot, TenantId::SYSTEM)?.revision,
+        base: snapshot.base_digest(),
+        what: Happening::Base {
+            change,
+            recompiled: Arc::new(recompiled),
+        },
+    })
+}
+
+/// What the ledger says: the text, so that whoever has the ledger knows what a digest stands for.
+fn facts(base: &BasePolicies, before: Option<Digest>) -> Value {
+    json!({
+        "cedar": base.text(),
+        "policy_digests": {"before": before, "after": base.digest()},
+    })
+}
+
+fn in_force(base: &BasePolicies, since: Timestamp) -> Vec<Write> {
+    let digest = base.digest();
+    vec![Write::Put(Noun::Base(Arc::new(BaseInForce { digest, since })))]
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| broken_off(&error))
+}
+
+fn no_file() -> Refusal {
+    let detail = "this gateway serves with the base policies in the program; start it with `--policies FILE` to reload them";
+    Refusal::new(Code::Conflict, detail)
+}
+
+fn misfit(misfits: &[Misfit]) -> Refusal {
+    let findings = misfits.iter().flat_map(|misfit| {
+        let findings = misfit.diagnostics.0.iter();
+        findings.map(|finding| {
+            let mut told = json!(finding);
+            told["tenant"] = json!(misfit.tenant);
+            told
+        })
+    });
+    let tenants = match misfits.len() {
+        1 => "a tenant".to_owned(),
+        more => format!("{more} tenants"),
+    };
+    let detail = format!("the base policies in the file do not fit {tenants}, so those in force stay");
+    let findings: Vec<_> = findings.take(DIAGNOSTICS_MAX).collect();
+    Refusal::new(Code::PolicyInvalid, detail).with_diagnostics(json!(findings))
+}
+
+impl From<BaseFileError> for Refusal {
+    fn from(error: BaseFileError) -> Self {
+        let detail = format!("{error}; the base policies in force stay");
+        match error {
+            BaseFileError::Invalid { diagnostics, .. }
+            | BaseFileError::Probe {
+                failure: ProbeFailure::Invalid(diagnostics),
+                ..
+            } => {
+                let detail = "the base policies in the file are not valid, so those in force stay";
+                Self::new(Code::PolicyInvalid, detail).with_diagnostics(json!(diagnostics))
+            }
+            BaseFileError::Probe { failure, .. } => {
+                let finding = json!([{"severity": "error", "message": failure.to_string()}]);
+                Self::new(Code::PolicyInvalid, detail).with_diagnostics(finding)
+            }
+            _ => Self::new(Code::PoliciesFileUnusable, detail),
+        }
+    }
+}

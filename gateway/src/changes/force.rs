@@ -1,0 +1,150 @@
+//! A change that policies in force do not fit: refused with what is wrong, or, with force, made together with taking those
+//! policies out of use. Force is for operators: what an admin registers does not switch off what a policy editor wrote.
+
+use super::{compile, invalid_policies};
+use crate::http::{Code, Refusal};
+use model::{ApiKey, Directory, Noun, Policy, Role, SlashFreeName, Write};
+use policy::{Compiler, Diagnostics, PolicySet};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Whether policies that do not fit a change are in its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Force {
+    /// The change is refused.
+    No,
+    /// They are taken out of use in the same commit.
+    Yes,
+}
+
+/// What a request says about force.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForceQuery {
+    #[serde(default)]
+    force: bool,
+}
+
+impl ForceQuery {
+    /// The force that the holder of this key asks for.
+    pub fn by(&self, key: &ApiKey) -> Result<Force, Refusal> {
+        match (self.force, key.role) {
+            (false, _) => Ok(Force::No),
+            (true, Role::Operator) => Ok(Force::Yes),
+            (true, _) => Err(Refusal::new(
+                Code::ForceNotPermitted,
+                "`force=true` takes an operator's key; without it, the policies that do not fit are listed",
+            )),
+        }
+    }
+}
+
+/// How a change fits the policies.
+#[derive(Default)]
+pub(super) struct Fitting {
+    /// The policies after it, if it makes a difference to them.
+    pub(super) policies: Option<Arc<PolicySet>>,
+    /// What is written besides.
+    pub(super) writes: Vec<Write>,
+    /// What is taken out of use.
+    pub(super) deactivated: Vec<Deactivated>,
+}
+
+/// A policy that is taken out of use, as the ledger tells of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Deactivated {
+    name: SlashFreeName,
+    /// The version that was enforced and is not any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforced: Option<u64>,
+    /// The version that was on trial and is not any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trial: Option<u64>,
+}
+
+impl Deactivated {
+    fn of(before: &Policy, after: &Policy) -> Self {
+        let trial = |policy: &Policy| policy.trial.as_ref().map(|trial| trial.version);
+        Self {
+            name: before.name.clone(),
+            enforced: before.enforced.filter(|_| after.enforced.is_none()),
+            trial: trial(before).filter(|_| after.trial.is_none()),
+        }
+    }
+}
+
+/// Compiles the policies as they are after these writes, if the writes make a difference to them. With force, whatever does
+/// not fit is taken out of use until the rest does.
+pub(super) async fn fit(
+    compiler: &Arc<Compiler>,
+    before: &Directory,
+    writes: &[Write],
+    force: Force,
+) -> Result<Fitting, Refusal> {
+    let mut after = before.clone();
+    for write in writes {
+        after.apply(write);
+    }
+    let same = after.tenant.settings == before.tenant.settings
+        && after.tools == before.tools
+        && after.policies == before.policies;
+    if same {
+        return Ok(Fitting::default());
+    }
+    let mut idle: BTreeMap<SlashFreeName, Arc<Policy>> = BTreeMap::new();
+    loop {
+        match compile(compiler, after.clone()).await? {
+            Ok(policies) => return Ok(fitting(policies, before, idle)),
+            Err(diagnostics) => {
+                let less = less(&after, &diagnostics, force);
+                // Every round takes something out of use, so there is a last one.
+                if less.is_empty() {
+                    return Err(invalid_policies(&diagnostics));
+                }
+                for policy in less {
+                    after.apply(&Write::Put(Noun::Policy(Arc::clone(&policy))));
+                    idle.insert(policy.name.clone(), policy);
+                }
+            }
+        }
+    }
+}
+
+fn fitting(
+    policies: Arc<PolicySet>,
+    before: &Directory,
+    idle: BTreeMap<SlashFreeName, Arc<Policy>>,
+) -> Fitting {
+    let known = |policy: &Policy| before.policies.get(&policy.name).cloned();
+    let pairs = idle
+        .values()
+        .filter_map(|after| known(after).map(|before| (before, after)));
+    Fitting {
+        policies: Some(policies),
+        deactivated: pairs
+            .map(|(before, after)| Deactivated::of(&before, after))
+            .collect(),
+        writes: idle
+            .into_values()
+            .map(|policy| Write::Put(Noun::Policy(policy)))
+            .collect(),
+    }
+}
+
+/// The policies that these findings are about, with less of them in use: first only without what is on trial, which may be
+/// all that does not fit.
+fn less(directory: &Directory, diagnostics: &Diagnostics, force: Force) -> Vec<Arc<Policy>> {
+    if force == Force::No {
+        return Vec::new();
+    }
+    let named = diagnostics.policies().into_iter();
+    let policies = named.filter_map(|name| directory.policies.get(name));
+    let in_use = policies.filter(|policy| policy.enforced.is_some() || policy.trial.is_some());
+    in_use
+        .map(|policy| match (&policy.enforced, &policy.trial) {
+            (Some(_), Some(_)) => Arc::new(policy.reverted()),
+            _ => Arc::new(policy.deactivated()),
+        })
+        .collect()
+}

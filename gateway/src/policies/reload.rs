@@ -1,0 +1,44 @@
+//! `POST /v1/policies/reload`: the file with the base policies is read again, for all tenants. SIGHUP does the same.
+
+use crate::base::Reloaded;
+use crate::changes::By;
+use crate::gateway::Gateway;
+use crate::http::{Json, KeyCaller, Refusal};
+use axum::Extension;
+use axum::extract::State;
+use canon::Digest;
+use serde::Serialize;
+use std::sync::Arc;
+
+/// What a reload did.
+#[derive(Debug, Serialize)]
+pub struct ReloadView {
+    /// Whether other base policies are in force now than before.
+    changed: bool,
+    policy_digests: Digests,
+}
+
+#[derive(Debug, Serialize)]
+struct Digests {
+    before: Digest,
+    after: Digest,
+}
+
+impl From<Reloaded> for ReloadView {
+    fn from(reloaded: Reloaded) -> Self {
+        let Reloaded { before, after } = reloaded;
+        Self {
+            changed: before != after,
+            policy_digests: Digests { before, after },
+        }
+    }
+}
+
+/// Reloads the base policies.
+pub async fn reload(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<KeyCaller>,
+) -> Result<Json<ReloadView>, Refusal> {
+    let reloaded = gateway.reload_base(By::Key(&caller.key)).await?;
+    Ok(Json(reloaded.into()))
+}
