@@ -240,3 +240,149 @@ impl Flips {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn body(number: u8, reason: &str) -> String {
+        let digest = canon::Digest::ZERO;
+        json!({
+            "decision_id": DecisionId::from_bytes([number; 16]), "agent": AgentId::from_bytes([number; 16]),
+            "tool": "github", "action": "merge", "mutates_state": true, "reason_code": reason,
+            "trust": {"claimed": "unknown", "effective": "unknown"}, "facts": {"action": digest, "agent": digest},
+        })
+        .to_string()
+    }
+
+    fn add(tally: &mut Tally, number: u8, seq: u64, change: (&str, ReasonCode)) {
+        let body = body(number, change.0);
+        let said = Said {
+            reason: change.1,
+            matched: Vec::new(),
+        };
+        let recorded = Recorded::read(&body).unwrap();
+        tally.add(&recorded, (seq, Timestamp::from_millis(0)), said);
+    }
+
+    fn listed(tally: Tally) -> Vec<(Value, Value, u64, Vec<u64>)> {
+        let groups = tally.into_groups().into_iter();
+        let list = |group: Group| {
+            let seqs = group.examples.iter().map(|example| example.seq);
+            (json!(group.from), json!(group.to), group.count, seqs.collect())
+        };
+        groups.map(list).collect()
+    }
+
+    const OPENS: (&str, ReasonCode) = ("policy_forbids", ReasonCode::PolicyPermits);
+    const SHUTS: (&str, ReasonCode) = ("policy_permits", ReasonCode::NoPolicyPermits);
+    const STAYS: (&str, ReasonCode) = ("policy_forbids", ReasonCode::NoPolicyPermits);
+
+    #[test]
+    fn every_two_verdicts_that_differ_are_a_change() {
+        let verdicts = [Verdict::Allow, Verdict::Deny, Verdict::RequireApproval];
+        for from in verdicts {
+            for to in verdicts {
+                let change = Change::between(from, to);
+                assert_eq!(
+                    change.map(|change| (change.from(), change.to())),
+                    (from != to).then_some((from, to))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_opens_the_gate_comes_first_and_then_what_there_is_most_of() {
+        let mut tally = Tally::default();
+        for seq in 1..=3 {
+            add(&mut tally, 1, seq, SHUTS);
+        }
+        add(&mut tally, 2, 4, OPENS);
+        for seq in 5..=6 {
+            add(&mut tally, 3, seq, OPENS);
+        }
+        add(&mut tally, 3, 7, STAYS);
+        tally.skip(WhyNot::Erased);
+        assert_eq!((tally.decisions, tally.replayed), (8, 7));
+        assert_eq!(
+            tally.flips,
+            BTreeMap::from([(Change::DenyToAllow, 3), (Change::AllowToDeny, 3)])
+        );
+        assert_eq!(
+            listed(tally),
+            [
+                (json!("deny"), json!("allow"), 2, vec![6, 5]),
+                (json!("deny"), json!("allow"), 1, vec![4]),
+                (json!("allow"), json!("deny"), 3, vec![3, 2, 1]),
+            ]
+        );
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole_in_any_order() {
+        let mut whole = Tally::default();
+        let mut parts = [(); 3].map(|()| Tally::default());
+        for seq in 1..=60 {
+            let part = usize::try_from(seq * seq % 3).unwrap();
+            let number = u8::try_from(seq % 4).unwrap();
+            let change = [OPENS, SHUTS, STAYS][usize::try_from(seq % 3).unwrap()];
+            add(&mut whole, number, seq, change);
+            add(&mut parts[part], number, seq, change);
+        }
+        for part in &mut parts {
+            part.skip(WhyNot::NotRuled);
+            whole.skip(WhyNot::NotRuled);
+        }
+        let mut merged = Tally::default();
+        let [one, two, three] = parts;
+        for part in [three, one, two] {
+            merged.merge(part);
+        }
+        assert_eq!(
+            (merged.decisions, merged.replayed),
+            (whole.decisions, whole.replayed)
+        );
+        assert_eq!(
+            (&merged.flips, &merged.not_replayed),
+            (&whole.flips, &whole.not_replayed)
+        );
+        assert_eq!(listed(merged), listed(whole));
+    }
+
+    #[test]
+    fn groups_have_a_bound_and_flips_beyond_it_are_counted() {
+        let mut tally = Tally::default();
+        for number in 0..=u8::MAX {
+            for action in 0..5 {
+                let body = body(number, "policy_forbids").replace("merge", &format!("merge-{action}"));
+                let recorded = Recorded::read(&body).unwrap();
+                let said = Said {
+                    reason: ReasonCode::PolicyPermits,
+                    matched: Vec::new(),
+                };
+                tally.add(&recorded, (1, Timestamp::from_millis(0)), said);
+            }
+        }
+        assert_eq!(tally.flips[&Change::DenyToAllow], 1_280);
+        assert_eq!(tally.not_listed, 280);
+        assert_eq!(tally.into_groups().len(), GROUPS_MAX);
+    }
+
+    #[test]
+    fn what_cannot_be_judged_again_says_why() {
+        let why = |body: &str| Recorded::read(body).map(|_| ()).unwrap_err();
+        assert_eq!(why(""), WhyNot::Erased);
+        assert_eq!(why("{}"), WhyNot::Unreadable);
+        assert_eq!(why(&body(1, "agent_frozen")), WhyNot::NotRuled);
+        assert_eq!(why(&body(1, "invented_later")), WhyNot::Unreadable);
+        assert_eq!(
+            why(&body(1, "policy_forbids").replace("facts", "fact")),
+            WhyNot::FactsMissing
+        );
+        let body = body(1, "policy_forbids");
+        let recorded = Recorded::read(&body).unwrap();
+        assert_eq!(recorded.nouns(|_| None).map(|_| ()), Err(WhyNot::FactsMissing));
+    }
+}
