@@ -3,7 +3,10 @@
 //! What is decided stands in the crate `engine`; here it is put in order: standing before replays, replays before
 //! limits, limits before policy, and nothing answered before it is recorded.
 
+mod approval;
 pub mod batch;
+
+use approval::NotUsable;
 
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
@@ -16,9 +19,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::judge::may_act;
-use engine::proposal::Happening;
-use engine::{Ask, Conflict, Decided, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge};
-use model::{Agent, DecisionId, Name, ReasonCode, Verdict};
+use engine::proposal::{ApprovalUse, Happening};
+use engine::{
+    Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge,
+};
+use model::{Agent, Approval, ApprovalId, DecisionId, Name, ReasonCode, Verdict};
 use std::sync::Arc;
 use store::{ContentRow, RequestKey};
 
@@ -58,8 +63,10 @@ impl Gateway {
     async fn authorize(&self, caller: &AgentCaller, ask: &Ask) -> Result<Answer, Refusal> {
         let mut admitted = false;
         for _ in 0..ATTEMPTS_MAX {
-            let proposal = match self.decide(caller, ask, &mut admitted)? {
+            let approval = self.named_approval(caller, ask).await?;
+            let proposal = match self.decide(caller, ask, approval.as_ref(), &mut admitted)? {
                 Step::Answer(answer) => return Ok(answer),
+                Step::NotUsable(why) => return self.without_approval(caller, ask, why).await,
                 Step::Fill(short) => {
                     self.limits.fill(&short).await?;
                     continue;
@@ -80,8 +87,8 @@ impl Gateway {
                     self.metrics.count_replay();
                     return Ok(Answer(answer));
                 }
-                // Somebody changed the directory in between: what was judged may not hold any more.
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                // Somebody changed the directory or the approval in between: what was judged may not hold any more.
+                Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::Approval(_)) => {}
                 Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => return Err(reused()),
             }
         }
@@ -89,7 +96,14 @@ impl Gateway {
     }
 
     /// Everything up to recording. `admitted` says whether the buckets were taken from already.
-    fn decide(&self, caller: &AgentCaller, ask: &Ask, admitted: &mut bool) -> Result<Step, Refusal> {
+    fn decide(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+        approval: Option<&Approval>,
+        admitted: &mut bool,
+    ) -> Result<Step, Refusal> {
+        let evidence = Evidence { approval };
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
         let tenant = snapshot
@@ -102,7 +116,7 @@ impl Gateway {
             if let Admission::Short(short) = admission {
                 return Ok(Step::Fill(short));
             }
-            return self.dry_run(tenant, &agent, ask).map(Step::Answer);
+            return self.dry_run(tenant, &agent, ask, &evidence).map(Step::Answer);
         }
         let replay = if may_act(tenant, &agent) {
             Replay::Always
@@ -119,15 +133,25 @@ impl Gateway {
             }
             *admitted = true;
         }
-        let judgement = judge(tenant, &agent, ask, now)?;
-        let decided = Decided {
+        let judgement = match judge(tenant, &agent, ask, &evidence, now) {
+            Ok(judgement) => judgement,
+            Err(engine::Refusal::ApprovalNotUsable { approval, why }) => {
+                let refusal = engine::Refusal::ApprovalNotUsable { approval, why }.into();
+                return Ok(Step::NotUsable(NotUsable { why, refusal }));
+            }
+            Err(refusal) => return Err(refusal.into()),
+        };
+        let mut decided = Decided {
             id: DecisionId::new(now, &*self.entropy),
             ask,
             agent: &agent,
             judgement: &judgement,
             tenant,
+            approval: None,
             now,
         };
+        let asked = decided.request(ApprovalId::new(now, &*self.entropy));
+        decided.approval = asked.as_ref();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
         Ok(Step::Record(Ready::new(caller, &decided, contents, replay)))
     }
@@ -149,6 +173,9 @@ impl Gateway {
 
     fn count(&self, said: Said) {
         self.metrics.count_decision(said.reason);
+        if said.moves_approval {
+            self.approvals.ring();
+        }
         if let Some(shadow) = said.shadow {
             self.metrics
                 .count_shadow_difference(said.reason.verdict(), shadow);
@@ -166,15 +193,22 @@ impl Gateway {
         }
     }
 
-    fn dry_run(&self, tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Result<Answer, Refusal> {
+    fn dry_run(
+        &self,
+        tenant: &TenantSnapshot,
+        agent: &Agent,
+        ask: &Ask,
+        evidence: &Evidence<'_>,
+    ) -> Result<Answer, Refusal> {
         let now = self.clock.now();
-        let judgement = judge(tenant, agent, ask, now)?;
+        let judgement = judge(tenant, agent, ask, evidence, now)?;
         let decided = Decided {
             id: DecisionId::from_bytes([0; 16]),
             ask,
             agent,
             judgement: &judgement,
             tenant,
+            approval: None,
             now,
         };
         Ok(Answer(decided.dry_run_answer().into()))
@@ -187,6 +221,8 @@ enum Step {
     Answer(Answer),
     /// There may be one when these tokens are there.
     Fill(Short),
+    /// There is none, because of the approval that the ask names.
+    NotUsable(NotUsable),
     /// There will be one when this is recorded.
     Record(Ready),
 }
@@ -197,6 +233,8 @@ struct Said {
     reason: ReasonCode,
     /// What policies on trial would have said, where they would have said something else.
     shadow: Option<Verdict>,
+    /// Whether people are asked, or what they said is used up.
+    moves_approval: bool,
 }
 
 /// A judged ask that is ready to be recorded.
@@ -227,6 +265,7 @@ impl Ready {
             run_id: ask.run_id.clone(),
             request: request_key(caller, ask).map(|key| (key, ask.digest, replay)),
             answer,
+            approval: approval_use(decided),
             quarantine: judgement.quarantine.clone(),
             contents,
         };
@@ -234,6 +273,7 @@ impl Ready {
             said: Said {
                 reason: judgement.reason,
                 shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
+                moves_approval: decision.approval.is_some(),
             },
             replay,
             proposal: Proposal {
@@ -248,6 +288,15 @@ impl Ready {
     fn into_proposal(self) -> Proposal {
         self.proposal
     }
+}
+
+fn approval_use(decided: &Decided<'_>) -> Option<ApprovalUse> {
+    let spends = decided.judgement.spends;
+    let spends = spends.map(|id| ApprovalUse::Spends(id, decided.ask.action.digest));
+    spends.or_else(|| {
+        let asked = decided.approval.cloned()?;
+        Some(ApprovalUse::Asks(Box::new(asked)))
+    })
 }
 
 fn request_key(caller: &AgentCaller, ask: &Ask) -> Option<RequestKey> {

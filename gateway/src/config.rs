@@ -97,6 +97,14 @@ pub struct Serve {
     /// Also make a demo tenant with an agent and tools, and print a curl that asks for a decision.
     #[arg(long, env = "COUNTERSIGN_DEMO")]
     pub demo: bool,
+    /// The solver that compares sets of policies; it is looked for when one is compared.
+    #[arg(
+        long,
+        env = "COUNTERSIGN_CVC5",
+        default_value = "cvc5",
+        value_name = "PROGRAM"
+    )]
+    pub cvc5: PathBuf,
     /// The largest body of a request, in bytes.
     #[arg(long, env = "COUNTERSIGN_BODY_BYTES_MAX", default_value_t = 256 * 1024, value_name = "BYTES")]
     pub body_bytes_max: usize,

@@ -1,5 +1,6 @@
 //! The gateway: everything that handlers share, in one place.
 
+use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::follower::Follower;
 use crate::http::{Code, Refusal};
@@ -10,12 +11,14 @@ use crate::sequencer::Sequencer;
 use crate::snapshot::SnapshotCell;
 use engine::{Snapshot, TenantSnapshot};
 use model::{Clock, Entropy, TenantId};
+use policy_diff::Prover;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 
 /// What may be set from outside.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// The largest body of a request, in bytes.
     pub body_bytes_max: usize,
@@ -25,6 +28,8 @@ pub struct Options {
     pub batch_max: usize,
     /// How long a gateway answers that cannot find out whether others have changed anything.
     pub snapshot_age_max: Duration,
+    /// The solver that compares sets of policies.
+    pub cvc5: PathBuf,
 }
 
 impl Default for Options {
@@ -37,6 +42,7 @@ impl Default for Options {
             // What is recorded is checked against the store all the same; a hiccup of the database is no reason to send everybody
             // away.
             snapshot_age_max: Duration::from_secs(5),
+            cvc5: PathBuf::from("cvc5"),
         }
     }
 }
@@ -63,12 +69,16 @@ pub struct Gateway {
     pub limits: Limits,
     /// Recent answers by request id.
     pub replays: Replays,
+    /// Wakes those who wait for people.
+    pub approvals: Bell,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Held while the directory is changed, so that two changes do not make each other start again.
     pub changing: tokio::sync::Mutex<()>,
     /// The places for those who judge recorded decisions again.
     pub replaying: Arc<tokio::sync::Semaphore>,
+    /// What compares sets of policies, and how many of them at once.
+    pub prover: Prover,
 }
 
 impl Gateway {

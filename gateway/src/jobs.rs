@@ -9,6 +9,9 @@ const ROUND: Duration = Duration::from_secs(1);
 /// How many rounds there are between two looks at the buckets in the store.
 const FORGET_EVERY: u32 = 60;
 
+/// How many rounds there are between two looks for approvals that have expired.
+const EXPIRE_EVERY: u32 = 10;
+
 /// Starts the jobs of a gateway. They end with it.
 pub fn start(gateway: &Arc<Gateway>) {
     tokio::spawn(run(Arc::downgrade(gateway)));
@@ -25,6 +28,15 @@ async fn run(gateway: Weak<Gateway>) {
         if let Err(error) = done {
             // What could not be given back is refilled with time.
             tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
+        }
+        // Whoever uses one looks at its time, so a round that fails makes nothing worse.
+        if round % EXPIRE_EVERY == 0
+            && let Err(refusal) = gateway.expire_approvals().await
+        {
+            tracing::warn!(
+                code = refusal.code().as_str(),
+                "expired approvals could not be written down"
+            );
         }
     }
 }

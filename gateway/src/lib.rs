@@ -12,6 +12,7 @@
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
 
+pub mod approvals;
 pub mod authorize;
 pub mod base;
 pub mod changes;

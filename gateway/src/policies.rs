@@ -3,6 +3,7 @@
 //! returns.
 
 pub mod checks;
+pub mod diff;
 pub mod explain;
 pub mod reload;
 pub mod replace;

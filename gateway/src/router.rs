@@ -7,7 +7,7 @@ use crate::directory::{agents, grants, import, keys, quota, standing, teams, ten
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
-use crate::{authorize, operation, outcome, policies, records, whoami};
+use crate::{approvals, authorize, operation, outcome, policies, records, whoami};
 use axum::Router;
 use axum::handler::Handler;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -29,6 +29,11 @@ const KEYS_READ: Access = Access::RolesOrOperator(&[Role::Admin, Role::Auditor])
 const LEDGER: Access = Access::Roles(&[Role::Auditor]);
 /// Who reads decisions: agents their own, auditors all.
 const DECISIONS: Access = Access::AgentOrRoles(&[Role::Auditor]);
+
+/// Who reads approvals: agents their own, and people all.
+const APPROVALS: Access = Access::AgentOrRoles(&[Role::Approver, Role::Admin, Role::Auditor]);
+/// Who votes.
+const VOTES: Access = Access::Roles(&[Role::Approver]);
 
 /// One line of the table.
 pub struct Route {
@@ -128,8 +133,9 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/policies/validate", POLICIES, policies::checks::validate),
         route("POST", "/v1/policies/format", POLICIES, policies::checks::format),
         route("POST", "/v1/policies/try", POLICIES, policies::explain::try_asks),
-        route("POST", "/v1/policies/reload", Access::Operator, policies::reload::reload),
+        route("POST", "/v1/policies/diff", POLICIES, policies::diff::compare),
         route("POST", "/v1/policies/replay", POLICIES, policies::replay::replay),
+        route("POST", "/v1/policies/reload", Access::Operator, policies::reload::reload),
         route("GET", "/v1/policies/{name}", DIRECTORY, policies::get),
         route("PUT", "/v1/policies/{name}", POLICIES, policies::put),
         route("DELETE", "/v1/policies/{name}", POLICIES, policies::delete),
@@ -137,6 +143,11 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/policies/{name}/rollback", POLICIES, policies::trials::rollback),
         route("POST", "/v1/policies/{name}/promote", POLICIES, policies::trials::promote),
         route("POST", "/v1/policies/{name}/revert", POLICIES, policies::trials::revert),
+
+        route("GET", "/v1/approvals", APPROVALS, approvals::list),
+        route("GET", "/v1/approvals/{id}", APPROVALS, approvals::show),
+        route("POST", "/v1/approvals/{id}/approve", VOTES, approvals::vote::approve),
+        route("POST", "/v1/approvals/{id}/reject", VOTES, approvals::vote::reject),
 
         route("GET", "/v1/decisions", DECISIONS, records::decisions::list),
         route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show),

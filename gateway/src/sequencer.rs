@@ -7,6 +7,8 @@
 //! It has a thread of its own, so that it does not stand in line with the callers that it lets go on.
 
 mod contents;
+mod left;
+mod lookup;
 
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
@@ -15,11 +17,13 @@ use canon::Digest;
 use contents::Contents;
 use engine::proposal::Happening;
 use engine::{Applied, Books, Conflict, Found, Proposal, Settled, Snapshot, apply};
-use model::{Clock, TenantId, Timestamp};
+use left::Left;
+use model::{ApprovalId, Clock, TenantId, Timestamp};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::{Batch, CommitError, RequestKey, Store, StoreError, Turn};
+use store::{Batch, CommitError, Place, Store, StoreError, Turn};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
@@ -142,6 +146,7 @@ impl Sequencer {
             contents: Arc::clone(&handle.contents),
             healthy,
             wary: 0,
+            left: Left::default(),
             parts,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -205,8 +210,17 @@ struct Task {
     healthy: Arc<AtomicBool>,
     /// How many more batches are looked up in storage before they are applied.
     wary: u32,
+    left: Left,
     contents: Arc<Contents>,
     parts: Parts,
+}
+
+/// How a batch is written.
+enum Way {
+    /// In a turn, which says where its tenants stand.
+    Turn(Box<dyn Turn>),
+    /// Without one, from where this gateway has left its tenants.
+    Append,
 }
 
 /// Why a batch did not go through.
@@ -277,7 +291,7 @@ impl Task {
         Err(Fault::LedgerUnavailable)
     }
 
-    /// Takes the turn, applies the batch to where things stand then, commits it, and puts in force what it changes.
+    /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes.
     async fn attempt(
         &mut self,
         tenants: &[TenantId],
@@ -289,58 +303,78 @@ impl Task {
         } else {
             None
         };
-        let mut turn = self
-            .parts
-            .store
-            .begin(tenants)
-            .await
-            .map_err(|error| unreadable(&error))?;
-        let mut found = Found::default();
-        if self.wary > 0 {
-            self.wary -= 1;
-            found = look_up(&mut *turn, proposals)
-                .await
-                .map_err(|error| unreadable(&error))?;
-        }
+        let approvals = lookup::approvals(proposals);
+        let knows_enough = self.wary == 0 && approvals.is_empty();
+        let known = knows_enough.then(|| self.left.places(tenants)).flatten();
+        let (way, places, found) = match known {
+            Some(places) => (Way::Append, places, Found::default()),
+            None => self.take_turn(tenants, proposals, &approvals).await?,
+        };
         let before = self.parts.snapshot.load_full();
-        let books = Books::new(Snapshot::clone(&before), turn.places().clone());
+        let books = Books::new(Snapshot::clone(&before), places);
         let applied = apply(&books, found, proposals, self.parts.clock.now());
         if !applied.batch.entries.is_empty() {
-            self.commit(turn, &applied.batch).await?;
+            let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
+            let outcome = match way {
+                Way::Append => self.parts.store.append(&applied.batch).await,
+                Way::Turn(turn) => turn.commit(&applied.batch).await,
+            };
+            self.parts
+                .metrics
+                .observe_commit(applied.batch.entries.len(), started.elapsed());
+            outcome.map_err(|error| self.failed(&error, &applied.batch, was_appended))?;
+            self.left.note(tenants, |tenant| applied.books.place(tenant));
+            self.contents.note(&applied.batch.contents);
         }
         Ok(self.publish(&before, applied))
     }
 
-    async fn commit(&mut self, turn: Box<dyn Turn>, batch: &Batch) -> Result<(), Failure> {
-        let started = Instant::now();
-        let outcome = turn.commit(batch).await;
-        self.parts
-            .metrics
-            .observe_commit(batch.entries.len(), started.elapsed());
-        let Err(error) = outcome else {
-            self.contents.note(&batch.contents);
-            return Ok(());
-        };
+    /// Takes the turn, and looks up what has to be known beforehand.
+    async fn take_turn(
+        &mut self,
+        tenants: &[TenantId],
+        proposals: &[Proposal],
+        approvals: &[(TenantId, ApprovalId)],
+    ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
+        let turn = self.parts.store.begin(tenants).await;
+        let mut turn = turn.map_err(|error| unreadable(&error))?;
+        let mut found = Found::default();
+        let looked = lookup::find_approvals(&mut *turn, approvals, &mut found).await;
+        looked.map_err(|error| unreadable(&error))?;
+        if self.wary > 0 {
+            self.wary -= 1;
+            let looked = lookup::find_recorded(&mut *turn, proposals, &mut found).await;
+            looked.map_err(|error| unreadable(&error))?;
+        }
+        let places = turn.places().clone();
+        self.left.compare(tenants, &places);
+        Ok((Way::Turn(turn), places, found))
+    }
+
+    /// What to do about a batch that was not committed, or may have been.
+    fn failed(&mut self, error: &CommitError, batch: &Batch, was_appended: bool) -> Failure {
+        self.left.forget(batch);
         match error {
             // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
             CommitError::AlreadyRecorded if self.wary == 0 => {
                 self.wary = WARY_BATCHES;
-                return Err(Failure::Again);
+                return Failure::Again;
             }
+            CommitError::HeadMoved { .. } if was_appended => return Failure::Again,
             CommitError::HeadMoved { tenant } => {
                 tracing::warn!(%tenant, "somebody else moved the head of a chain during our turn");
-                return Err(Failure::Again);
+                return Failure::Again;
             }
             _ => {}
         }
         tracing::error!(
-            error = &error as &dyn std::error::Error,
+            error = error as &dyn std::error::Error,
             entries = batch.entries.len(),
             "a batch failed"
         );
         // It may have been written, and then it may have changed a directory.
         self.parts.follow.notify_one();
-        Err(Failure::Fault)
+        Failure::Fault
     }
 
     fn publish(&mut self, before: &Arc<Snapshot>, applied: Applied) -> Vec<Settled> {
@@ -389,33 +423,6 @@ fn drain(first: Submission, waiting: &mut mpsc::Receiver<Submission>, batch_max:
         batch.push(next);
     }
     batch
-}
-
-/// What storage knows about these proposals already.
-async fn look_up(turn: &mut dyn Turn, proposals: &[Proposal]) -> Result<Found, StoreError> {
-    let mut requests: Vec<RequestKey> = Vec::new();
-    let mut outcomes = Vec::new();
-    for proposal in proposals {
-        match &proposal.what {
-            Happening::Decision(decision) => {
-                requests.extend(decision.request.iter().map(|(key, ..)| key.clone()));
-            }
-            Happening::Outcome { decision, .. } => outcomes.push((proposal.tenant, *decision)),
-            Happening::Change(_) | Happening::NewTenant { .. } | Happening::Base { .. } => {}
-        }
-    }
-    let mut found = Found::default();
-    if !requests.is_empty() {
-        let recorded = turn.find_requests(&requests).await?;
-        found.requests = recorded
-            .into_iter()
-            .map(|request| (request.key.clone(), request))
-            .collect();
-    }
-    if !outcomes.is_empty() {
-        found.outcomes = turn.find_outcomes(&outcomes).await?.into_iter().collect();
-    }
-    Ok(found)
 }
 
 fn answer_each(sizes: Vec<(usize, Reply)>, settled: Vec<Settled>) {

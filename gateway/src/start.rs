@@ -2,12 +2,14 @@
 //!
 //! It refuses to start when the base policies would let a known-forbidden ask through.
 
+use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
 use crate::jobs;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::policies::diff::AT_ONCE_MAX;
 use crate::replays::Replays;
 use crate::sequencer::{Ended, Parts, Sequencer};
 use crate::snapshot::SnapshotCell;
@@ -20,6 +22,7 @@ use policy::{
     BasePolicies, Candidate, Compiler, Diagnostics, Link, Mode, PolicySet, Registry, SlotValues,
     TenantPermits, TenantPolicy,
 };
+use policy_diff::{Bounds, Prover};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::{Place, Store, StoreError, StoredTenant};
@@ -104,6 +107,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let gateway = Gateway {
         clock,
         entropy,
+        prover: Prover::new(options.cvc5.clone(), AT_ONCE_MAX, Bounds::default()),
         options,
         base: BaseSource::new(base_file),
         snapshot,
@@ -112,6 +116,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         limits: Limits::new(Arc::clone(&store)),
         store,
         replays: Replays::new(),
+        approvals: Bell::default(),
         metrics,
         changing: tokio::sync::Mutex::new(()),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),

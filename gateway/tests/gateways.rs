@@ -170,6 +170,42 @@ async fn a_freeze_on_one_gateway_holds_on_all_from_the_next_decision_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_is_spent_once_whichever_gateway_is_asked() {
+    let cluster = Cluster::new().await;
+    let key = json!({"name": "ann", "role": "approver", "user": "ann"});
+    let key = cluster.change(0, "POST", "/v1/keys", &key).await;
+    let ann = key["key"].as_str().unwrap();
+    cluster.until_all_know(ann).await;
+    let mut ask = json!({
+        "tool_call": {"tool": "github", "action": "create_issue", "parameters": {}},
+        "context": {"source_trust": "semi_trusted_customer"},
+    });
+    for round in 0..10 {
+        ask.as_object_mut().unwrap().remove("approval_id");
+        let asked = cluster.worlds[round % 3]
+            .post("/v1/authorize", &cluster.tenancy.token, &ask)
+            .await
+            .expect(200);
+        let id = asked["approval"]["id"].as_str().unwrap();
+        ask["approval_id"] = json!(id);
+        let vote = format!("/v1/approvals/{id}/approve");
+        let reason = json!({"reason": "a test"});
+        let voter = &cluster.worlds[(round + 1) % 3];
+        voter.post(&vote, ann, &reason).await.expect(200);
+        let retries =
+            (0..9).map(|at| cluster.worlds[at % 3].post("/v1/authorize", &cluster.tenancy.token, &ask));
+        let retries = join_all(retries).await;
+        let (allowed, refused): (Vec<_>, Vec<_>) = retries.iter().partition(|reply| reply.status == 200);
+        assert_eq!(allowed.len(), 1, "round {round}");
+        assert_eq!(allowed[0].expect(200)["reason_code"], "approval_granted");
+        for reply in refused {
+            reply.problem(409, "approval_not_usable");
+        }
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_are_in_force_everywhere_soon_also_where_nobody_decides() {
     let cluster = Cluster::new().await;
     let [first, second, third] = &cluster.worlds[..] else {

@@ -179,10 +179,18 @@ async fn tenants(stage: &Stage) -> usize {
 #[tokio::test]
 async fn another_writers_entry_is_kept_and_the_next_one_follows_it() {
     let stage = Stage::set().await;
-    stage.ask(&reading()).await.expect(200);
-    let foreign = write_behind_the_back(&stage).await;
-    let answer = stage.ask(&named(reading(), "call-1")).await.expect(200);
-    assert_eq!(answer["receipt"]["prev_hash"], foreign.hash.to_string());
+    // Whether the gateway asks where the chain ends or thinks that it knows.
+    for asks in [1, 4, 0] {
+        for _ in 0..asks {
+            stage.ask(&reading()).await.expect(200);
+        }
+        let foreign = write_behind_the_back(&stage).await;
+        let answer = stage
+            .ask(&named(reading(), &format!("after {asks}")))
+            .await
+            .expect(200);
+        assert_eq!(answer["receipt"]["prev_hash"], foreign.hash.to_string());
+    }
     stage.assert_sound().await;
 }
 

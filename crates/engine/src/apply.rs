@@ -3,13 +3,14 @@
 //! It is pure. The sequencer has the turn to write, so it knows where the tenants of the batch stand, and commits what
 //! comes out. If the commit fails, the books from before are still there, untouched, and so are the proposals.
 
+use crate::approvals::{ApprovalChange, ApprovalConflict};
 use crate::entry_kind::EntryKind;
-use crate::proposal::{Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
+use crate::proposal::{ApprovalUse, Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
 use crate::snapshot::{Recompiled, Snapshot, TenantSnapshot};
 use bytes::Bytes;
 use canon::{Digest, ObjectWriter};
 use ledger::Head;
-use model::{AgentId, DecisionId, Directory, Noun, TenantId, Timestamp, Write};
+use model::{AgentId, Approval, ApprovalId, DecisionId, Directory, Noun, TenantId, Timestamp, Write};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use store::{Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, OutcomeRow, Place, RequestKey};
@@ -28,6 +29,8 @@ pub struct Found {
     pub requests: HashMap<RequestKey, FoundRequest>,
     /// Decisions whose outcome is known.
     pub outcomes: HashSet<DecisionId>,
+    /// The approvals that the batch is about.
+    pub approvals: HashMap<(TenantId, ApprovalId), Approval>,
 }
 
 /// What became of a proposal.
@@ -49,7 +52,7 @@ pub enum Settled {
 }
 
 /// Why a proposal was not recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conflict {
     /// The directory or the base policies have moved on since the proposal was made: make it again, from this revision.
     DirectoryMoved {
@@ -62,6 +65,8 @@ pub enum Conflict {
     RequestReused,
     /// The decision has an outcome already.
     OutcomeReported,
+    /// The approval does not change like this.
+    Approval(Box<ApprovalConflict>),
 }
 
 /// A batch that is ready to be committed.
@@ -92,7 +97,8 @@ impl Books {
         self.place(tenant).head
     }
 
-    fn place(&self, tenant: TenantId) -> Place {
+    /// Where a tenant stands.
+    pub fn place(&self, tenant: TenantId) -> Place {
         self.places.get(&tenant).copied().unwrap_or(Place::GENESIS)
     }
 }
@@ -150,6 +156,8 @@ impl Pass {
                 self.change(*new, change)
             }
             Happening::Base { change, recompiled } => self.replace_base(tenant, change, recompiled),
+            Happening::Approval(change) => self.change_approval(tenant, change),
+            Happening::Note(entry) => self.note(tenant, entry),
             Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, *decision),
         }
     }
@@ -168,6 +176,9 @@ impl Pass {
                 Some(_) => {}
                 None => request = Some((key, *ask)),
             }
+        }
+        if let Err(conflict) = self.use_approval(tenant, decision) {
+            return Settled::Conflict(Conflict::Approval(Box::new(conflict)));
         }
         let (head, prev, at) = self.link(tenant, &decision.entry);
         let answer = decision.answer.seal(tenant, &head, &prev, at);
@@ -197,6 +208,57 @@ impl Pass {
             self.quarantine(tenant, decision.agent, decision.id, reason);
         }
         Settled::Recorded { head, at, answer }
+    }
+
+    /// Writes down what a decision has to do with an approval.
+    fn use_approval(
+        &mut self,
+        tenant: TenantId,
+        decision: &ProposedDecision,
+    ) -> Result<(), ApprovalConflict> {
+        let after = match &decision.approval {
+            None => return Ok(()),
+            Some(ApprovalUse::Asks(approval)) => Approval::clone(approval),
+            Some(ApprovalUse::Spends(id, action_hash)) => {
+                let found = self.found.approvals.get(&(tenant, *id));
+                let approval = found.ok_or(ApprovalConflict::Missing)?;
+                // INVARIANT: it is the approval as of the head that this batch follows, so it is spent once.
+                let usable = approval.check_use(decision.agent, action_hash, self.now);
+                usable.map_err(|_| ApprovalConflict::Moved)?;
+                approval.spend(decision.id)
+            }
+        };
+        self.put_approval(tenant, after);
+        Ok(())
+    }
+
+    fn change_approval(&mut self, tenant: TenantId, change: &ApprovalChange) -> Settled {
+        let found = self.found.approvals.get(&(tenant, change.id));
+        let settled = found.ok_or(ApprovalConflict::Missing);
+        match settled.and_then(|approval| change.settle(approval, self.now)) {
+            Ok((after, entry)) => {
+                self.put_approval(tenant, after);
+                self.note(tenant, &entry)
+            }
+            Err(conflict) => Settled::Conflict(Conflict::Approval(Box::new(conflict))),
+        }
+    }
+
+    fn put_approval(&mut self, tenant: TenantId, approval: Approval) {
+        self.found
+            .approvals
+            .insert((tenant, approval.id), approval.clone());
+        self.batch.approvals.push((tenant, approval));
+    }
+
+    /// Adds an entry that changes nothing else.
+    fn note(&mut self, tenant: TenantId, entry: &ProposedEntry) -> Settled {
+        let (head, _, at) = self.link(tenant, entry);
+        Settled::Recorded {
+            head,
+            at,
+            answer: Bytes::new(),
+        }
     }
 
     /// Adds what a decision names by its digest and is not known to be stored.

@@ -4,7 +4,7 @@
 //! canonical already, so freezing the action needs no second pass. Whether the ask is granted is not decided here.
 
 use canon::{Canonical, Digest, ObjectWriter};
-use model::{AgentId, Name, SlashFreeName, Trust};
+use model::{AgentId, Name, SlashFreeName, Sources, Trust};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -52,8 +52,8 @@ pub struct Ask {
     pub claims_mutation: bool,
     /// How far the caller says the source is trusted.
     pub claimed_trust: Trust,
-    /// The least trusted source that the caller named for a single parameter.
-    pub worst_source: Option<Trust>,
+    /// Where the caller says that single parameters came from.
+    pub sources: Sources,
     /// Whether a provenance token came along.
     pub has_provenance: bool,
     /// Whether the caller says that sensitive data are involved.
@@ -199,10 +199,7 @@ impl Ask {
             claims_mutation: body.tool_call.mutates_state.unwrap_or(false),
             action: FrozenAction::freeze(body.tool_call),
             claimed_trust: body.context.source_trust,
-            worst_source: body
-                .context
-                .sources
-                .and_then(|sources| sources.into_values().max()),
+            sources: Sources::new(body.context.sources.unwrap_or_default()),
             has_provenance: body.context.provenance.is_some(),
             contains_sensitive_data: body.context.contains_sensitive_data.unwrap_or(false),
             attributes: body

@@ -12,7 +12,8 @@ use crate::proposal::ProposedEntry;
 use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
 use ledger::Head;
-use model::{Agent, ApprovalTerms, DecisionId, TenantId, Timestamp};
+use model::approval::Request;
+use model::{Agent, Approval, ApprovalId, ApprovalStatus, ApprovalTerms, DecisionId, TenantId, Timestamp};
 use serde::Serialize;
 use store::ContentRow;
 
@@ -31,6 +32,8 @@ pub struct Decided<'a> {
     pub judgement: &'a Judgement,
     /// The policies and the directory it was found by.
     pub tenant: &'a TenantSnapshot,
+    /// The approval that people are asked for, if they are.
+    pub approval: Option<&'a Approval>,
     /// When it was found.
     pub now: Timestamp,
 }
@@ -58,6 +61,22 @@ struct AnswerBody<'a> {
     trust: TrustBody,
     action_hash: Digest,
     policy: PolicyBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<ApprovalBody<'a>>,
+}
+
+/// What an answer says about an approval: the one that people are asked for, the one that was used, or, where nobody is
+/// asked, who would be.
+#[derive(Serialize, Default)]
+struct ApprovalBody<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<ApprovalId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    #[serde(flatten)]
+    terms: Option<&'a ApprovalTerms>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
 }
 
 #[derive(Serialize)]
@@ -121,8 +140,55 @@ impl Decided<'_> {
                 revision: self.tenant.revision,
                 digest: self.tenant.policies.digest(),
             },
+            approval: self.approval_body(),
         };
         serde_json::to_string(&body).expect("strings and numbers always serialize")
+    }
+
+    fn approval_body(&self) -> Option<ApprovalBody<'_>> {
+        let spent = self.judgement.spends.map(|id| ApprovalBody {
+            id: Some(id),
+            status: Some(ApprovalStatus::Spent.as_str()),
+            ..ApprovalBody::default()
+        });
+        let terms = || {
+            self.judgement.approval.as_ref().map(|terms| ApprovalBody {
+                id: self.approval.map(|approval| approval.id),
+                status: self.approval.map(|approval| approval.status.as_str()),
+                terms: Some(terms),
+                expires_at: self.approval.map(|approval| approval.expires_at),
+            })
+        };
+        spent.or_else(terms)
+    }
+
+    /// What people are asked, if they have to be.
+    pub fn request(&self, id: ApprovalId) -> Option<Approval> {
+        let (ask, judgement, agent) = (self.ask, self.judgement, self.agent);
+        let terms = judgement.approval.clone()?;
+        let request = Request {
+            decision_id: self.id,
+            agent: agent.id,
+            agent_name: agent.name.clone(),
+            tool: ask.action.tool.clone(),
+            action: ask.action.action.clone(),
+            resource: ask.action.resource.clone(),
+            action_hash: ask.action.digest,
+            parameters: Some(ask.action.parameters.clone()),
+            reason: judgement.explanation.clone(),
+            matched_policies: judgement.matched.clone(),
+            policy_digest: self.tenant.policies.digest(),
+            risk_level: judgement.risk,
+            claimed_trust: judgement.trust.claimed,
+            effective_trust: judgement.trust.level,
+            run_id: ask.run_id.clone(),
+            user: ask.user.clone(),
+            owner: agent.owner.clone(),
+            team: agent.team.clone(),
+        };
+        let settings = &self.tenant.directory.tenant.settings;
+        let times = (self.now, settings.approvals.expiry(self.now));
+        Some(Approval::request(id, request, terms, times))
     }
 
     /// The mode, where the answer is not what was found.
@@ -156,6 +222,31 @@ impl Decided<'_> {
         ProposedEntry::new(EntryKind::Decision, self.body(answer.digest()))
     }
 
+    /// The members stand in canonical order.
+    fn write_approval(&self, body: &mut ObjectWriter) {
+        let Some(told) = self.approval_body() else { return };
+        body.object("approval", |approval| {
+            if told.terms.is_some_and(|terms| terms.exclude_owner) {
+                approval.boolean("exclude_owner", true);
+            }
+            if let Some(expires_at) = told.expires_at {
+                approval.string("expires_at", &expires_at.to_string());
+            }
+            optional(
+                approval,
+                "group",
+                told.terms.and_then(|terms| terms.group.as_deref()),
+            );
+            if let Some(id) = told.id {
+                approval.string("id", &id.to_string());
+            }
+            if let Some(terms) = told.terms {
+                approval.unsigned("quorum", u64::from(terms.quorum));
+            }
+            optional(approval, "status", told.status);
+        });
+    }
+
     /// The members stand in canonical order, which is that of their names.
     fn body(&self, answer: Digest) -> Canonical {
         let (ask, judgement) = (self.ask, self.judgement);
@@ -165,7 +256,7 @@ impl Decided<'_> {
         body.digest("action_hash", &ask.action.digest);
         body.string("agent", &self.agent.id.to_string());
         body.digest("answer_hash", &answer);
-        approval(&mut body, judgement.approval.as_ref());
+        self.write_approval(&mut body);
         if let Some(attributes) = &ask.attributes {
             body.canonical("attributes", attributes);
         }
@@ -230,6 +321,14 @@ impl Decided<'_> {
                 member.string("reason_code", shadow.reason.as_str());
             });
         }
+        if !ask.sources.is_empty() {
+            body.object("sources", |sources| {
+                // As they stood in the canonical ask; pointers are ordered like the names of members there.
+                for (pointer, level) in ask.sources.iter() {
+                    sources.string(pointer, level.as_str());
+                }
+            });
+        }
         body.string("tool", ask.action.tool.as_str());
         optional(
             &mut body,
@@ -239,7 +338,11 @@ impl Decided<'_> {
         body.object("trust", |trust| {
             trust.string("claimed", judgement.trust.claimed.as_str());
             trust.string("effective", judgement.trust.level.as_str());
-            optional(trust, "worst_source", ask.worst_source.map(model::Trust::as_str));
+            optional(
+                trust,
+                "worst_source",
+                ask.sources.worst().map(model::Trust::as_str),
+            );
         });
         optional(&mut body, "user", ask.user.as_ref().map(model::Name::as_str));
         if let Some(would_have) = &judgement.would_have {

@@ -95,6 +95,14 @@ kinds! {
     PolicyReverted = "policy_reverted",
     /// All policies were replaced at once.
     PoliciesReplaced = "policies_replaced",
+    /// A person approved what an agent had asked for.
+    ApprovalApproved = "approval_approved",
+    /// A person rejected it.
+    ApprovalRejected = "approval_rejected",
+    /// Nobody used an approval in time.
+    ApprovalExpired = "approval_expired",
+    /// An agent came with an approval that it cannot use.
+    ApprovalRefused = "approval_refused",
     /// Base policies were put in force on a gateway.
     BasePoliciesPut = "base_policies_put",
 }

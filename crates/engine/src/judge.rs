@@ -2,10 +2,13 @@
 //!
 //! What a caller claims can only make the outcome stricter. Nothing is recorded here, and no limit is counted.
 
+use crate::approvals::with_approval;
 use crate::ask::{Ask, Mode};
 use crate::snapshot::TenantSnapshot;
+use model::approval::Unusable;
 use model::{
-    Agent, ApprovalTerms, EffectiveTrust, ReasonCode, Risk, Standing, Timestamp, Tool, ToolAction, Verdict,
+    Agent, Approval, ApprovalId, ApprovalTerms, EffectiveTrust, ReasonCode, Risk, SourceRule, Standing,
+    Timestamp, Tool, ToolAction, Verdict,
 };
 use policy::{Explanation, Obligation, Question, Ruling, Rulings, Unanswerable, UserFacts};
 
@@ -44,6 +47,15 @@ pub struct Judgement {
     pub redact: Option<Vec<String>>,
     /// What would have been said to an ask that was only to be observed.
     pub would_have: Option<Box<WouldHave>>,
+    /// The approval that this uses up.
+    pub spends: Option<ApprovalId>,
+}
+
+/// What is known of an ask beside the snapshot: looked up before it is judged.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Evidence<'a> {
+    /// The approval that it names, if the tenant has it.
+    pub approval: Option<&'a Approval>,
 }
 
 /// What would have been said to an ask that was only to be observed.
@@ -109,6 +121,7 @@ impl Judgement {
             matched: if is_allowed { self.matched } else { Vec::new() },
             approval: None,
             would_have: Some(Box::new(would_have)),
+            spends: None,
             ..self
         }
         .without_quarantine()
@@ -143,6 +156,7 @@ impl Judgement {
             granted: true,
             redact: None,
             would_have: None,
+            spends: None,
         }
     }
 }
@@ -164,9 +178,14 @@ pub enum Refusal {
     /// The tenant does not permit observing.
     #[error("`mode` `observe` is not permitted in this tenant; use `enforce` or `dry_run`")]
     ObserveNotPermitted,
-    /// There is no such approval for this agent.
-    #[error("there is no approval `{0}` that this agent could use; ask again without `approval_id`")]
-    ApprovalNotUsable(String),
+    /// The agent cannot use the approval that it names.
+    #[error("{}", unusable(approval, *why))]
+    ApprovalNotUsable {
+        /// Which.
+        approval: String,
+        /// Why; `None` if there is none.
+        why: Option<Unusable>,
+    },
     /// The tenant has registered no issuer that could have signed a provenance token.
     #[error(
         "`context.provenance` cannot be verified, because this tenant has no issuer registered; leave it out"
@@ -182,15 +201,46 @@ pub enum Refusal {
     },
 }
 
+/// What an agent is told about an approval that it cannot use. Another agent's does not exist.
+fn unusable(approval: &str, why: Option<Unusable>) -> String {
+    match why {
+        None | Some(Unusable::Foreign) => {
+            format!(
+                "there is no approval `{approval}` that this agent could use; ask again without `approval_id`"
+            )
+        }
+        Some(Unusable::Pending) => {
+            format!(
+                "the approval `{approval}` cannot be used: {}; try again then",
+                Unusable::Pending
+            )
+        }
+        Some(why) => {
+            format!("the approval `{approval}` cannot be used: {why}; ask again without `approval_id`")
+        }
+    }
+}
+
 /// Judges one ask.
 pub fn judge(
     tenant: &TenantSnapshot,
     agent: &Agent,
     ask: &Ask,
+    evidence: &Evidence<'_>,
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     check_claims(tenant, agent, ask)?;
     let found = find(tenant, agent, ask, now)?;
+    let found = match (&ask.approval_id, evidence.approval) {
+        (Some(_), Some(approval)) => with_approval(found, approval, agent, &ask.action.digest, now)?,
+        (Some(named), None) if found.verdict() != Verdict::Deny => {
+            return Err(Refusal::ApprovalNotUsable {
+                approval: named.to_string(),
+                why: None,
+            });
+        }
+        _ => found,
+    };
     Ok(match ask.mode {
         Mode::Enforce | Mode::DryRun => found,
         Mode::Observe if is_contained(tenant, agent, ask) => found.without_quarantine(),
@@ -207,7 +257,7 @@ fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
 
 /// What is found about one ask, whatever it will be answered.
 fn find(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, now: Timestamp) -> Result<Judgement, Refusal> {
-    let trust = EffectiveTrust::without_signature(ask.claimed_trust, ask.worst_source);
+    let trust = effective_trust(tenant, ask);
     if let Some(denial) = standing_denial(tenant, agent, trust) {
         return Ok(denial);
     }
@@ -243,13 +293,19 @@ fn check_claims(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Result<(),
     if ask.mode == Mode::Observe && !tenant.directory.tenant.settings.observe {
         return Err(Refusal::ObserveNotPermitted);
     }
-    if let Some(approval) = &ask.approval_id {
-        return Err(Refusal::ApprovalNotUsable(approval.to_string()));
-    }
     if ask.has_provenance {
         return Err(Refusal::ProvenanceNotVerifiable);
     }
     Ok(())
+}
+
+/// What the claimed level of a call counts as.
+fn effective_trust(tenant: &TenantSnapshot, ask: &Ask) -> EffectiveTrust {
+    let worst_source = match tenant.directory.tenant.settings.sources {
+        SourceRule::Call => ask.sources.worst(),
+        SourceRule::Parameter => None,
+    };
+    EffectiveTrust::without_signature(ask.claimed_trust, worst_source)
 }
 
 /// Whether the agent and its tenant may act at all.
@@ -328,6 +384,7 @@ fn question<'a>(
         contains_sensitive_data: ask.contains_sensitive_data,
         attributes: ask.attributes.as_deref(),
         run: ask.run_id.as_ref().map(model::Name::as_str),
+        sources: Some(&ask.sources),
         now,
     }
 }
@@ -342,7 +399,7 @@ pub fn explain(
 ) -> Option<Result<Explanation, Unanswerable>> {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
     let action = tool.actions.get(&ask.action.action)?;
-    let trust = EffectiveTrust::without_signature(ask.claimed_trust, ask.worst_source);
+    let trust = effective_trust(tenant, ask);
     let question = question(tenant, agent, ask, (tool, action), trust, now);
     Some(tenant.policies.explain(&question))
 }
@@ -414,5 +471,6 @@ fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust
         asked: true,
         granted,
         would_have: None,
+        spends: None,
     }
 }

@@ -3,6 +3,7 @@
 //! - [`ask`]: what a caller sends, read from its canonical text, with the action in it frozen;
 //! - [`snapshot`]: everything a decision may look at, immutable, with a revision;
 //! - [`judge()`]: one ask against a snapshot;
+//! - [`approvals`]: what a judgement becomes when people have approved, and how they vote;
 //! - [`facts`]: what an ask was judged by, in records that are found by their digest;
 //! - `kept`: what an entry keeps of the parameters;
 //! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
@@ -13,6 +14,7 @@
 //! There is no I/O here, no clock and no randomness: time and ids are arguments.
 
 pub mod apply;
+pub mod approvals;
 pub mod ask;
 pub mod decision;
 pub mod entry_kind;
@@ -27,6 +29,6 @@ pub use apply::{Applied, Books, Conflict, Found, Settled, apply};
 pub use ask::{Ask, AskError, FrozenAction, Mode};
 pub use decision::Decided;
 pub use entry_kind::EntryKind;
-pub use judge::{Judgement, Refusal, judge};
+pub use judge::{Evidence, Judgement, Refusal, judge};
 pub use proposal::{Proposal, ProposedDecision, ProposedEntry, Replay};
 pub use snapshot::{Credential, Recompiled, Snapshot, TenantSnapshot};

@@ -1,11 +1,12 @@
 //! What somebody wants recorded: entries of one tenant's chain, what they change, and what must hold for them.
 
 use canon::{Canonical, Digest};
-use model::{AgentId, DecisionId, Name, ReasonCode, TenantId, Write};
+use model::{AgentId, Approval, ApprovalId, DecisionId, Name, ReasonCode, TenantId, Write};
 use policy::PolicySet;
 use std::sync::Arc;
 use store::{ContentRow, RequestKey};
 
+use crate::approvals::ApprovalChange;
 use crate::entry_kind::EntryKind;
 use crate::snapshot::Recompiled;
 
@@ -51,6 +52,10 @@ pub enum Happening {
         /// recorded.
         recompiled: Arc<Recompiled>,
     },
+    /// People vote on an approval, or its time is over.
+    Approval(ApprovalChange),
+    /// Something that changes nothing.
+    Note(ProposedEntry),
     /// An agent said what became of a decision.
     Outcome {
         /// The entry.
@@ -101,6 +106,14 @@ pub enum Replay {
     OnlyDenials,
 }
 
+/// What a decision has to do with an approval.
+pub enum ApprovalUse {
+    /// It asks people for this one.
+    Asks(Box<Approval>),
+    /// It uses this one up, for the action with this digest.
+    Spends(ApprovalId, Digest),
+}
+
 /// A decision that waits for its place in the chain.
 pub struct ProposedDecision {
     /// Its entry.
@@ -121,6 +134,8 @@ pub struct ProposedDecision {
     pub request: Option<(RequestKey, Digest, Replay)>,
     /// The answer up to its receipt, which only the sequencer can write.
     pub answer: crate::decision::UnsealedAnswer,
+    /// What it has to do with an approval.
+    pub approval: Option<ApprovalUse>,
     /// Why the agent is to be frozen in the same commit, if it is.
     pub quarantine: Option<String>,
     /// What the entry names by its digest, as far as it is not known to be stored.

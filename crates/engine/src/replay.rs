@@ -10,8 +10,8 @@ pub use tally::{Change, Example, Group, Tally};
 use crate::facts::Record;
 use canon::Digest;
 use model::{
-    Agent, AgentId, DecisionId, Directory, EffectiveTrust, Noun, ReasonCode, Team, Timestamp, Tool, Trust,
-    User, Write,
+    Agent, AgentId, DecisionId, Directory, EffectiveTrust, Noun, ReasonCode, Sources, Team, Timestamp, Tool,
+    Trust, User, Write,
 };
 use policy::{PolicySet, Question, Unanswerable, UserFacts};
 use serde::Deserialize;
@@ -71,6 +71,8 @@ pub struct Recorded<'a> {
     attributes: Option<&'a RawValue>,
     #[serde(borrow, default)]
     run_id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    sources: Sources,
     #[serde(borrow, default)]
     user: Option<Cow<'a, str>>,
     #[serde(default)]
@@ -156,8 +158,13 @@ impl<'a> Recorded<'a> {
 
     fn ruling(&self) -> Option<ReasonCode> {
         let found = self.would_have.as_ref();
-        let reason = found.map_or(self.reason_code, |would_have| would_have.reason_code);
-        reason.is_ruling().then_some(reason)
+        match found.map_or(self.reason_code, |would_have| would_have.reason_code) {
+            // People are asked only where policies want it.
+            ReasonCode::ApprovalGranted | ReasonCode::ApprovalRejected | ReasonCode::ApprovalExpired => {
+                Some(ReasonCode::PolicyRequiresApproval)
+            }
+            reason => reason.is_ruling().then_some(reason),
+        }
     }
 
     /// The digest of the record of its action.
@@ -225,6 +232,7 @@ impl<'a> Recorded<'a> {
             contains_sensitive_data: self.contains_sensitive_data,
             attributes: self.attributes.map(RawValue::get),
             run: self.run_id.as_deref(),
+            sources: Some(&self.sources),
             now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
         };
         let ruling = match self.parameters {

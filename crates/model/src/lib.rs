@@ -5,6 +5,7 @@
 //! - [`trust`], [`verdict`]: the words of a decision;
 //! - [`tenant`], [`agent`], [`key`], [`people`], [`policy`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
 //! - [`approval`]: what people are asked before an action, and what they said;
+//! - [`sources`]: where single parameters of an ask came from;
 //! - [`keeping`]: what is kept of an ask's parameters;
 //! - [`base`]: which base policies were put in force last;
 //! - [`directory`]: all nouns of one tenant, as one immutable value.
@@ -24,6 +25,7 @@ pub mod name;
 pub mod people;
 pub mod policy;
 pub mod secret;
+pub mod sources;
 pub mod standing;
 pub mod tenant;
 pub mod time;
@@ -43,8 +45,9 @@ pub use name::{Name, SlashFreeName};
 pub use people::{Attributes, Team, User};
 pub use policy::{Policy, PolicyLink, PolicyMode, PolicyText, PolicyVersion, Trial};
 pub use secret::{Entropy, Secret, SecretKind, SystemEntropy};
+pub use sources::Sources;
 pub use standing::{Standing, StandingChange};
-pub use tenant::{AttributeType, Settings, Tenant};
+pub use tenant::{AttributeType, Settings, SourceRule, Tenant};
 pub use time::{Clock, SystemClock, Timestamp};
 pub use tool::{HeldDefinition, Risk, Tool, ToolAction};
 pub use trust::{EffectiveTrust, Trust};

@@ -48,6 +48,12 @@ pub struct Settings {
     /// What of the parameters is left out, where the rest is kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redact: Vec<Pointer>,
+    /// What it makes of the levels that callers give to single parameters.
+    #[serde(default, skip_serializing_if = "SourceRule::is_default")]
+    pub sources: SourceRule,
+    /// What holds for its approvals.
+    #[serde(default, skip_serializing_if = "ApprovalSettings::is_default")]
+    pub approvals: ApprovalSettings,
     /// Whether its agents may ask to be allowed whatever is found, and only be told what it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observe: bool,
@@ -77,6 +83,67 @@ impl PolicySettings {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// What a tenant makes of the levels that callers give to single parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceRule {
+    /// The least trusted of them counts for the whole call.
+    #[default]
+    Call,
+    /// Each counts for its parameter: the tenant's policies say what may come from where.
+    Parameter,
+}
+
+impl SourceRule {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The least and the most that approvals may last, in seconds: one minute to one week.
+const APPROVAL_SECONDS: std::ops::RangeInclusive<u32> = 60..=604_800;
+
+/// What holds for a tenant's approvals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ApprovalSettings {
+    /// How long after it was asked for an approval can be used, in seconds.
+    #[serde(deserialize_with = "approval_seconds")]
+    pub expire_after_seconds: u32,
+}
+
+impl Default for ApprovalSettings {
+    fn default() -> Self {
+        Self {
+            expire_after_seconds: 3_600,
+        }
+    }
+}
+
+impl ApprovalSettings {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// When an approval expires that is asked for now.
+    pub fn expiry(self, now: Timestamp) -> Timestamp {
+        Timestamp::from_millis(now.millis() + i64::from(self.expire_after_seconds) * 1_000)
+    }
+}
+
+fn approval_seconds<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let seconds = u32::deserialize(deserializer)?;
+    if APPROVAL_SECONDS.contains(&seconds) {
+        return Ok(seconds);
+    }
+    let (least, most) = (APPROVAL_SECONDS.start(), APPROVAL_SECONDS.end());
+    Err(serde::de::Error::custom(format!(
+        "an approval lasts from {least} to {most} seconds"
+    )))
 }
 
 /// How a tenant's limits are kept.

@@ -60,6 +60,9 @@ impl ReasonCode {
             | Self::NoPolicyPermits
             | Self::PolicyError => true,
             Self::Observed
+            | Self::ApprovalGranted
+            | Self::ApprovalRejected
+            | Self::ApprovalExpired
             | Self::AgentFrozen
             | Self::AgentRevoked
             | Self::TenantFrozen
@@ -77,6 +80,8 @@ reason_codes! {
     PolicyPermits = "policy_permits" => Allow,
     /// It was only to be observed, and would not have been allowed otherwise.
     Observed = "observed" => Allow,
+    /// People have approved exactly this.
+    ApprovalGranted = "approval_granted" => Allow,
     /// A policy wants a person's approval first.
     PolicyRequiresApproval = "policy_requires_approval" => RequireApproval,
     /// The agent is frozen.
@@ -99,6 +104,10 @@ reason_codes! {
     PolicyForbids = "policy_forbids" => Deny,
     /// No policy permits it.
     NoPolicyPermits = "no_policy_permits" => Deny,
+    /// Somebody has rejected it.
+    ApprovalRejected = "approval_rejected" => Deny,
+    /// People were asked, and it comes too late.
+    ApprovalExpired = "approval_expired" => Deny,
     /// A policy that might have forbidden it could not be evaluated.
     PolicyError = "policy_error" => Deny,
 }
@@ -117,11 +126,18 @@ mod tests {
     }
 
     #[test]
-    fn only_a_permit_allows_and_a_tenant_that_observes() {
+    fn only_permits_people_and_a_tenant_that_observes_allow() {
         let allowing: Vec<_> = ReasonCode::ALL
             .iter()
             .filter(|code| code.verdict() == Verdict::Allow)
             .collect();
-        assert_eq!(allowing, [&ReasonCode::PolicyPermits, &ReasonCode::Observed]);
+        assert_eq!(
+            allowing,
+            [
+                &ReasonCode::PolicyPermits,
+                &ReasonCode::Observed,
+                &ReasonCode::ApprovalGranted
+            ]
+        );
     }
 }

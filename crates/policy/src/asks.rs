@@ -48,6 +48,9 @@ pub fn known(ground: &Ground<'_>, parts: &[Part<'_>]) -> Expr {
     if at(Member::Trust) {
         known.push(trust());
     }
+    if at(Member::Sources) {
+        known.extend(sources(ground));
+    }
     if at(Member::Now) {
         known.extend(now());
     }
@@ -176,6 +179,23 @@ fn trust() -> Expr {
     let best = Expr::val(Trust::TrustedInternalSigned.as_str());
     let signed = implies(Expr::is_eq(of(&trust, "level"), best), of(&trust, "signed"));
     Expr::and(any(levels), signed)
+}
+
+/// The level of each parameter is one of six, unsigned at best, and has its rank; the same as the call's unless the caller says
+/// otherwise.
+fn sources(ground: &Ground<'_>) -> Vec<Expr> {
+    let sources = member(Member::Sources);
+    let declared = schema::declared_parameters(ground.action).into_iter();
+    let known = declared.map(|name| {
+        let source = of(&sources, &name);
+        any(Trust::ALL.map(|level| {
+            Expr::and(
+                Expr::is_eq(of(&source, "level"), Expr::val(level.as_str())),
+                Expr::is_eq(of(&source, "rank"), Expr::val(level.rank())),
+            )
+        }))
+    });
+    known.collect()
 }
 
 fn now() -> [Expr; 2] {

@@ -215,6 +215,16 @@ impl<'q> Facts<'q> {
         )))
     }
 
+    /// The level of each declared parameter: what the caller says of it, or else that of the call.
+    fn sources(&self) -> Value {
+        let call = self.question.trust.level;
+        let named = self.question.sources.filter(|sources| !sources.is_empty());
+        record(self.parameters.declared().map(|name| {
+            let level = named.and_then(|sources| sources.of(name)).unwrap_or(call);
+            (name, source(level))
+        }))
+    }
+
     /// The value of this member; `None` where the question has none.
     fn value(&self, member: Member) -> Option<Value> {
         let agent = self.question.agent;
@@ -234,6 +244,7 @@ impl<'q> Facts<'q> {
             Member::Sensitive => self.question.contains_sensitive_data.into(),
             Member::Attributes => self.attributes.clone(),
             Member::Run => record([("id", self.question.run?.into())]),
+            Member::Sources => self.sources(),
             Member::Now => {
                 let now = input::datetime(&self.question.now.to_string());
                 now.expect("a timestamp is written as Cedar reads it")
@@ -295,6 +306,11 @@ fn trust(trust: EffectiveTrust) -> Value {
     let (claimed, level) = claimed.zip(level).expect("ALL has every level");
     let place = (claimed * Trust::ALL.len() + level) * 2 + usize::from(trust.signed);
     TRUST.with(|values| values[place].clone())
+}
+
+/// The level of a parameter as policies see it.
+fn source(level: Trust) -> Value {
+    record([("level", level.as_str().into()), ("rank", level.rank().into())])
 }
 
 /// The caller's attributes that the tenant has declared; others are not visible.

@@ -34,6 +34,8 @@ pub(crate) const TARGETS: [&str; 8] = [
 pub(crate) struct Rules {
     validator: Option<Validator>,
     record: Record,
+    /// The names of the parameters that the schema declares.
+    declared: Vec<String>,
     /// The members of `TARGETS` that the schema declares: all of them where there is no schema.
     targets: Vec<&'static str>,
 }
@@ -52,6 +54,7 @@ impl Rules {
         Ok(Self {
             validator: schema.map(validator).transpose()?,
             record: schema::input(action),
+            declared: schema::declared_parameters(action).into_iter().collect(),
             targets: TARGETS.into_iter().filter(declares).collect(),
         })
     }
@@ -186,6 +189,11 @@ impl Parameters<'_> {
     /// Whether one of these obligations can have anything to do.
     pub(crate) fn may_concern(&self, obligations: &Obligations) -> bool {
         !self.are_known || obligations.about(self).next().is_some()
+    }
+
+    /// The names of the parameters that the action declares.
+    pub(crate) fn declared(&self) -> impl Iterator<Item = &str> {
+        self.rules.declared.iter().map(String::as_str)
     }
 
     /// The names of all parameters.

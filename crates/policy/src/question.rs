@@ -1,6 +1,6 @@
 //! What policies are asked: one ask, with every fact that a policy may look at. Nothing is looked up later.
 
-use model::{Agent, EffectiveTrust, Team, Timestamp, Tool, ToolAction, User};
+use model::{Agent, EffectiveTrust, Sources, Team, Timestamp, Tool, ToolAction, User};
 
 /// The person on whose behalf the agent acts.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +38,8 @@ pub struct Question<'a> {
     pub attributes: Option<&'a str>,
     /// The run that the ask belongs to.
     pub run: Option<&'a str>,
+    /// Where single parameters came from, as the caller says. None is the same as an empty one.
+    pub sources: Option<&'a Sources>,
     /// When it is asked.
     pub now: Timestamp,
 }

@@ -9,6 +9,7 @@ use crate::json_schema::{Member, Record, Shape, record_of};
 use cedar_policy::{Schema, SchemaFragment};
 use model::{AttributeType, Risk, Tool, ToolAction};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// A schema, for people and editors that write policies.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +80,13 @@ pub(crate) fn input(action: &ToolAction) -> Record {
     action.input_schema.as_deref().map(record_of).unwrap_or_default()
 }
 
+/// The names of the parameters that this action declares, whether policies can see their values or not.
+pub(crate) fn declared_parameters(action: &ToolAction) -> BTreeSet<String> {
+    let listed = action.input_schema.as_deref().map(|schema| &schema["properties"]);
+    let listed = listed.and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    listed.cloned().chain(input(action).into_keys()).collect()
+}
+
 fn entity_types() -> Value {
     let tags = json!({"type": "String"});
     json!({
@@ -104,6 +112,7 @@ fn common_types(registry: Registry<'_>) -> Value {
         ]),
         "Attributes": shape(&Shape::Record(attributes(registry))),
         "Run": record(&[("id", string())]),
+        "Source": record(&[("level", string()), ("rank", json!({"type": "Long"}))]),
         "ToolFacts": record(&[
             ("name", string()), ("action", string()), ("risk", string()), ("mutates", boolean()), ("canary", boolean()),
         ]),
@@ -158,10 +167,18 @@ fn declaration(tool: &Tool, action: &ToolAction) -> Value {
                 ("sensitive", boolean()),
                 ("attributes", named("Attributes")),
                 ("run", optional(named("Run"))),
+                ("sources", sources(action)),
                 ("now", json!({"type": "Extension", "name": "datetime"})),
             ]),
         },
     })
+}
+
+/// `context.sources`: a level for each parameter that the action declares.
+fn sources(action: &ToolAction) -> Value {
+    let members = declared_parameters(action).into_iter();
+    let members = members.map(|name| (name, named("Source")));
+    json!({"type": "Record", "attributes": members.collect::<Map<_, _>>()})
 }
 
 fn shape(of: &Shape) -> Value {

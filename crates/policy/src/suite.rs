@@ -163,10 +163,11 @@ impl Suite {
             mutates: action.mutates_state || call.mutates_state,
             resource: call.resource.as_deref(),
             parameters: &call.parameters,
-            trust: test.trust,
+            trust: test.trust(self.tools.sources),
             contains_sensitive_data: context.contains_sensitive_data,
             attributes: attributes.as_deref(),
             run: test.run.as_ref().map(Name::as_str),
+            sources: Some(&test.sources),
             now: test.at,
         })
     }

@@ -114,6 +114,7 @@ fn the_question_is_shown_as_cedar_saw_it() {
             "Resource::\"repo:acme/\\\"widgets\\\"\"",
         )
     );
+    let as_the_call = json!({"level": "trusted_internal_unsigned", "rank": 4});
     let decimal = |text: &str| json!({"__extn": {"fn": "decimal", "arg": text}});
     assert_eq!(
         request.context,
@@ -130,6 +131,7 @@ fn the_question_is_shown_as_cedar_saw_it() {
             "sensitive": true,
             "attributes": {"ticket": "T-1", "hours": decimal("1.5")},
             "run": {"id": "run-1"},
+            "sources": {"amount": as_the_call, "any": as_the_call, "note": as_the_call, "to": as_the_call},
             "now": {"__extn": {"fn": "datetime", "arg": "2023-11-14T22:13:20.000Z"}},
         })
     );

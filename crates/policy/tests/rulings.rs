@@ -4,7 +4,7 @@
 #[path = "world/world.rs"]
 mod world;
 
-use model::{ApprovalTerms, AttributeType, ReasonCode, RiskTier, Team, Tool, Trust, User, Verdict};
+use model::{ApprovalTerms, AttributeType, ReasonCode, RiskTier, Sources, Team, Tool, Trust, User, Verdict};
 use policy::{BasePolicies, PolicySet, Question, Unanswerable};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -231,6 +231,45 @@ fn a_policy_sees_every_fact_of_the_question() {
     ] {
         assert!(sees(&world, condition), "{condition}");
     }
+}
+
+#[test]
+fn a_policy_sees_where_each_parameter_came_from() {
+    let world = World {
+        schema: Some(json!({"properties": {
+            "recipient": {"type": "string"}, "amount": {"type": "integer"}, "anything": {}, "odd name": {"type": "string"},
+        }})),
+        sources: Sources::new(BTreeMap::from([
+            ("/recipient".to_owned(), Trust::UntrustedExternal),
+            ("/anything/inside".to_owned(), Trust::SemiTrustedCustomer),
+            ("/undeclared".to_owned(), Trust::Unknown),
+        ])),
+        trust: Trust::TrustedInternalUnsigned,
+        parameters: json!({"recipient": "DE02", "amount": 3}),
+        ..World::default()
+    };
+    for condition in [
+        r#"context.sources.recipient.rank == 2 && context.sources.recipient.level == "untrusted_external""#,
+        "context.sources.amount.rank == 4 && context.sources.anything.rank == 3",
+        r#"context.sources["odd name"].level == context.trust.level"#,
+    ] {
+        assert!(sees(&world, condition), "{condition}");
+    }
+}
+
+#[test]
+fn the_source_of_a_parameter_that_nobody_declares_is_an_error_when_it_is_written() {
+    let schema = json!({"properties": {"recipient": {"type": "string"}}});
+    let send = tool("bank", [action("send", true, Some(schema))]);
+    let cedar = |parameter: &str| {
+        format!(
+            "@id(\"a\") forbid (principal, action == Action::\"bank/send\", resource)
+             when {{ context.sources.{parameter}.rank <= 2 }};"
+        )
+    };
+    compile(std::slice::from_ref(&send), &[tenant("own", &cedar("recipient"))]).unwrap();
+    let error = compile(&[send], &[tenant("own", &cedar("recipent"))]).unwrap_err();
+    assert!(error.to_string().contains("recipent"), "{error}");
 }
 
 #[test]

@@ -93,10 +93,19 @@ impl Gateway {
             .filter(|(_, item)| item.answer.is_none())
         {
             let step = match &item.ask {
-                Ok(ask) => self.decide(caller, ask, &mut item.admitted),
+                Ok(ask) => match self.named_approval(caller, ask).await {
+                    Ok(approval) => self.decide(caller, ask, approval.as_ref(), &mut item.admitted),
+                    Err(refusal) => Err(refusal),
+                },
                 Err(refusal) => Err(refusal.clone()),
             };
             match step {
+                Ok(Step::NotUsable(why)) => {
+                    if let Ok(ask) = &item.ask {
+                        let answer = self.without_approval(caller, ask, why).await;
+                        item.answer = Some(answer.map(|answer| answer.0));
+                    }
+                }
                 Ok(Step::Record(ready)) => waiting.push((place, ready)),
                 Ok(Step::Answer(answer)) => item.answer = Some(Ok(answer.0)),
                 // Judged again in the next round, when the tokens are there.
@@ -138,7 +147,7 @@ impl Gateway {
                     self.metrics.count_replay();
                     Some(Ok(answer))
                 }
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => None,
+                Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::Approval(_)) => None,
                 Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => Some(Err(reused())),
             };
         }

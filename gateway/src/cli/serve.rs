@@ -37,6 +37,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         base_file: options.policies,
         options: Options {
             body_bytes_max: options.body_bytes_max,
+            cvc5: options.cvc5,
             ..Options::default()
         },
     };

@@ -56,6 +56,8 @@ codes! {
     AgentMismatch = "agent_mismatch", FORBIDDEN, "The ask names another agent";
     /// The agent is registered for another environment.
     EnvironmentNotAllowed = "environment_not_allowed", FORBIDDEN, "The agent may not act in this environment";
+    /// This person does not vote on this.
+    NotAnApprover = "not_an_approver", FORBIDDEN, "This person cannot vote on this approval";
     /// The tenant does not permit observing.
     ObserveNotPermitted = "observe_not_permitted", FORBIDDEN, "Observing is not permitted";
     /// Only an operator takes policies out of use by force.
@@ -92,6 +94,8 @@ codes! {
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many asks";
     /// Others judge recorded decisions again already.
     ReplayRunning = "replay_running", TOO_MANY_REQUESTS, "Too many replays at once";
+    /// As many comparisons of policies as there may be are running.
+    DiffRunning = "diff_running", TOO_MANY_REQUESTS, "Too many comparisons at once";
     /// Somebody else changed it in between.
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It is not in the state that was expected";
     /// The queue is full.
@@ -236,7 +240,7 @@ impl From<engine::Refusal> for Refusal {
             Engine::AgentMismatch => Code::AgentMismatch,
             Engine::EnvironmentNotAllowed { .. } => Code::EnvironmentNotAllowed,
             Engine::ObserveNotPermitted => Code::ObserveNotPermitted,
-            Engine::ApprovalNotUsable(_) => Code::ApprovalNotUsable,
+            Engine::ApprovalNotUsable { .. } => Code::ApprovalNotUsable,
             Engine::ProvenanceNotVerifiable => Code::ProvenanceNotVerifiable,
             Engine::MistypedAttribute { .. } => Code::InvalidField,
         };

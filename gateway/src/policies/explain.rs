@@ -8,7 +8,7 @@ use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
-use engine::{Ask, TenantSnapshot, judge};
+use engine::{Ask, Evidence, TenantSnapshot, judge};
 use model::{ReasonCode, Verdict};
 use policy::Explanation;
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ impl Gateway {
         })?;
         let agent = find_agent(&tenant.directory, &agent.to_string())?;
         let now = self.clock.now();
-        let judgement = judge::judge(tenant, agent, &ask, now)?;
+        let judgement = judge::judge(tenant, agent, &ask, &Evidence::default(), now)?;
         Ok(Answer {
             decision: judgement.verdict(),
             reason_code: judgement.reason,

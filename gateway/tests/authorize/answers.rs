@@ -17,6 +17,9 @@ fn normal(reply: &Reply) -> String {
     ] {
         text = text.replace(part.as_str().unwrap(), name);
     }
+    if let Some(approval) = answer["approval"]["id"].as_str() {
+        text = text.replace(approval, "apr_…");
+    }
     text
 }
 
@@ -75,6 +78,7 @@ async fn a_required_approval_is_answered_whole() {
             r#""trust":{"claimed":"trusted_internal_signed","effective":"trusted_internal_unsigned"},"#,
             r#""action_hash":"sha256:4c87a05469b95475f7e5a24962fbfd75ef2c678300e93ffa9c83c671129dc70d","#,
             r#""policy":{"revision":6,"digest":"sha256:policy"},"#,
+            r#""approval":{"id":"apr_…","status":"pending","quorum":1,"expires_at":"2026-01-31T10:30:00.000Z"},"#,
             r#""receipt":{"tenant":"tnt_…","seq":7,"at":"2026-01-31T09:30:00.000Z","hash":"sha256:hash","#,
             r#""prev_hash":"sha256:prev"}}"#
         )

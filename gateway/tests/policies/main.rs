@@ -11,6 +11,7 @@ mod stage;
 mod support;
 
 mod checks;
+mod comparing;
 mod doors;
 mod invalid;
 mod registry;

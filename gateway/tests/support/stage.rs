@@ -106,7 +106,7 @@ impl Stage {
             home,
             ..
         } = world;
-        let options = gateway.options;
+        let options = gateway.options.clone();
         drop((app, gateway));
         sequencer.await.unwrap();
         store.close().await;

@@ -4,8 +4,8 @@ use crate::support::{AGENT, NOW, TENANT, agent, ask, books, proposal, tenant, te
 use canon::Digest;
 use engine::proposal::{Change, Happening};
 use engine::{
-    Applied, Ask, Books, Conflict, EntryKind, Found, Judgement, Proposal, ProposedEntry, Recompiled, Replay,
-    Settled,
+    Applied, Ask, Books, Conflict, EntryKind, Evidence, Found, Judgement, Proposal, ProposedEntry,
+    Recompiled, Replay, Settled,
 };
 use engine::{apply, judge};
 use ledger::Head;
@@ -18,7 +18,14 @@ use store::FoundRequest;
 
 fn judged(books: &Books, ask: &Ask) -> Judgement {
     let tenant = books.snapshot().tenant(TENANT).unwrap();
-    judge(tenant, &tenant.directory.agents[&AGENT], ask, NOW).unwrap()
+    judge(
+        tenant,
+        &tenant.directory.agents[&AGENT],
+        ask,
+        &Evidence::default(),
+        NOW,
+    )
+    .unwrap()
 }
 
 fn propose(books: &Books, ask: &Ask, id: u8) -> Proposal {

@@ -1,8 +1,8 @@
 //! What is found out about an ask, in which order, and what a caller cannot talk itself into.
 
 use crate::support::{AGENT, NOW, agent, ask, tenant, tenant_with, tool};
-use engine::{Refusal, judge};
-use model::{Agent, ReasonCode, Standing, Trust};
+use engine::{Evidence, Refusal, TenantSnapshot, judge};
+use model::{Agent, ReasonCode, SourceRule, Standing, Trust};
 use serde_json::{Value, json};
 
 fn reason(agent: &Agent, action: &str, members: Value) -> ReasonCode {
@@ -10,12 +10,21 @@ fn reason(agent: &Agent, action: &str, members: Value) -> ReasonCode {
         agent.clone(),
         [tool("github"), tool("slack"), tool("canary-vault")],
     );
-    judge(&tenant, agent, &ask(action, members), NOW).unwrap().reason
+    judge(&tenant, agent, &ask(action, members), &Evidence::default(), NOW)
+        .unwrap()
+        .reason
 }
 
 #[test]
 fn a_read_is_permitted_and_the_reason_says_so() {
-    let judgement = judge(&tenant(), &agent(), &ask("read", json!({})), NOW).unwrap();
+    let judgement = judge(
+        &tenant(),
+        &agent(),
+        &ask("read", json!({})),
+        &Evidence::default(),
+        NOW,
+    )
+    .unwrap();
     assert_eq!(judgement.reason, ReasonCode::PolicyPermits);
     assert!(
         judgement.matched.iter().all(|id| id.starts_with("base/")),
@@ -43,7 +52,14 @@ fn a_claim_that_a_read_mutates_tightens() {
 #[test]
 fn signed_without_a_signature_counts_as_unsigned() {
     let members = json!({"context": {"source_trust": "trusted_internal_signed"}});
-    let judgement = judge(&tenant(), &agent(), &ask("write", members), NOW).unwrap();
+    let judgement = judge(
+        &tenant(),
+        &agent(),
+        &ask("write", members),
+        &Evidence::default(),
+        NOW,
+    )
+    .unwrap();
     assert_eq!(judgement.trust.claimed, Trust::TrustedInternalSigned);
     assert_eq!(judgement.trust.level, Trust::TrustedInternalUnsigned);
     assert_eq!(judgement.reason, ReasonCode::PolicyPermits);
@@ -74,7 +90,14 @@ fn a_frozen_tenant_denies() {
     let mut tenant = tenant();
     let frozen = tenant.directory.tenant.standing.freeze("unpaid", NOW).unwrap();
     std::sync::Arc::make_mut(&mut tenant.directory.tenant).standing = frozen;
-    let judgement = judge(&tenant, &agent(), &ask("read", json!({})), NOW).unwrap();
+    let judgement = judge(
+        &tenant,
+        &agent(),
+        &ask("read", json!({})),
+        &Evidence::default(),
+        NOW,
+    )
+    .unwrap();
     assert_eq!(judgement.reason, ReasonCode::TenantFrozen);
 }
 
@@ -95,7 +118,14 @@ fn a_frozen_tool_is_quarantined() {
     let mut frozen = tool("github");
     frozen.standing = frozen.standing.freeze("odd", NOW).unwrap();
     let tenant = tenant_with(agent(), [frozen]);
-    let judgement = judge(&tenant, &agent(), &ask("read", json!({})), NOW).unwrap();
+    let judgement = judge(
+        &tenant,
+        &agent(),
+        &ask("read", json!({})),
+        &Evidence::default(),
+        NOW,
+    )
+    .unwrap();
     assert_eq!(judgement.reason, ReasonCode::ToolQuarantined);
 }
 
@@ -103,7 +133,14 @@ fn a_frozen_tool_is_quarantined() {
 fn a_canary_catches_an_agent_that_was_never_granted_it() {
     let members = json!({"tool_call": {"tool": "canary-vault"}});
     let tenant = tenant_with(agent(), [tool("github"), tool("canary-vault")]);
-    let judgement = judge(&tenant, &agent(), &ask("read", members), NOW).unwrap();
+    let judgement = judge(
+        &tenant,
+        &agent(),
+        &ask("read", members),
+        &Evidence::default(),
+        NOW,
+    )
+    .unwrap();
     assert_eq!(judgement.reason, ReasonCode::PolicyForbids);
     assert!(judgement.quarantine.unwrap().starts_with("quarantined: "));
 }
@@ -112,7 +149,14 @@ fn a_canary_catches_an_agent_that_was_never_granted_it() {
 fn parameters_outside_the_schema_are_denied_without_repeating_them() {
     let tenant = tenant();
     let members = json!({"tool_call": {"parameters": {"n": "hunter2"}}});
-    let judgement = judge(&tenant, &agent(), &ask("count", members), NOW).unwrap();
+    let judgement = judge(
+        &tenant,
+        &agent(),
+        &ask("count", members),
+        &Evidence::default(),
+        NOW,
+    )
+    .unwrap();
     assert_eq!(judgement.reason, ReasonCode::InvalidParameters);
     assert!(
         judgement.explanation.starts_with("`parameters/n`: "),
@@ -124,7 +168,16 @@ fn parameters_outside_the_schema_are_denied_without_repeating_them() {
 
 #[test]
 fn claims_that_contradict_the_credential_are_refused() {
-    let judge = |members| judge(&tenant(), &agent(), &ask("read", members), NOW).unwrap_err();
+    let judge = |members| {
+        judge(
+            &tenant(),
+            &agent(),
+            &ask("read", members),
+            &Evidence::default(),
+            NOW,
+        )
+        .unwrap_err()
+    };
     let other = model::AgentId::from_bytes([9; 16]);
     assert_eq!(judge(json!({"agent": {"id": other}})), Refusal::AgentMismatch);
     assert_eq!(
@@ -137,12 +190,31 @@ fn claims_that_contradict_the_credential_are_refused() {
     assert_eq!(judge(json!({"mode": "observe"})), Refusal::ObserveNotPermitted);
     assert_eq!(
         judge(json!({"approval_id": "apr_1"})),
-        Refusal::ApprovalNotUsable("apr_1".into())
+        Refusal::ApprovalNotUsable {
+            approval: "apr_1".into(),
+            why: None
+        }
     );
     assert_eq!(
         judge(json!({"context": {"provenance": "eyJ"}})),
         Refusal::ProvenanceNotVerifiable
     );
+}
+
+#[test]
+fn a_tenant_chooses_whether_the_worst_source_counts_for_the_whole_call() {
+    let members = json!({"context": {"sources": {"/path": "untrusted_external"}}});
+    let ask = ask("read", members);
+    let level = |tenant: &TenantSnapshot| {
+        let judgement = judge(tenant, &agent(), &ask, &Evidence::default(), NOW).unwrap();
+        judgement.trust.level
+    };
+    assert_eq!(level(&tenant()), Trust::UntrustedExternal);
+    let mut noun = model::Tenant::clone(&tenant().directory.tenant);
+    noun.settings.sources = SourceRule::Parameter;
+    let mut apart = tenant();
+    apart.directory.tenant = std::sync::Arc::new(noun);
+    assert_ne!(level(&apart), Trust::UntrustedExternal);
 }
 
 #[test]

@@ -129,6 +129,7 @@ pub(crate) fn proposal(
         agent: &agent,
         judgement,
         tenant,
+        approval: None,
         now: NOW,
     };
     let answer = decided.answer();
@@ -154,6 +155,7 @@ pub(crate) fn proposal(
             run_id: ask.run_id.clone(),
             request,
             answer,
+            approval: None,
             quarantine: judgement.quarantine.clone(),
             contents: decided.contents(|_| false),
         })),

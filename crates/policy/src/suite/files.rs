@@ -4,8 +4,8 @@ use super::compare::Expectation;
 use canon::{Digest, Limits};
 use imbl::OrdMap;
 use model::{
-    Agent, AgentId, AttributeType, Attributes, EffectiveTrust, Name, Risk, RiskTier, SlashFreeName, Standing,
-    Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, User,
+    Agent, AgentId, AttributeType, Attributes, EffectiveTrust, Name, Risk, RiskTier, SlashFreeName,
+    SourceRule, Sources, Standing, Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, User,
 };
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -26,6 +26,7 @@ const NOON: Timestamp = Timestamp::from_millis(1_736_164_800_000);
 pub(super) struct Tools {
     pub(super) registered: OrdMap<SlashFreeName, Arc<Tool>>,
     pub(super) attributes: BTreeMap<Name, AttributeType>,
+    pub(super) sources: SourceRule,
 }
 
 /// `tests.json`, with its defaults filled in.
@@ -45,7 +46,8 @@ pub(super) struct Test {
     pub(super) at: Timestamp,
     pub(super) tool: SlashFreeName,
     pub(super) call: Call,
-    pub(super) trust: EffectiveTrust,
+    pub(super) claimed_trust: Trust,
+    pub(super) sources: Sources,
     pub(super) context: Context,
     pub(super) user: Option<Name>,
     pub(super) run: Option<Name>,
@@ -58,6 +60,8 @@ struct ToolsFile {
     tools: Vec<ToolEntry>,
     #[serde(default)]
     context_attributes: BTreeMap<Name, AttributeType>,
+    #[serde(default)]
+    sources: SourceRule,
 }
 
 /// A tool as `PUT /v1/tools/{tool}` takes it, with its name.
@@ -232,6 +236,7 @@ impl Tools {
         Ok(Self {
             registered,
             attributes: file.context_attributes,
+            sources: file.sources,
         })
     }
 }
@@ -328,7 +333,7 @@ fn id_of(name: &Name) -> AgentId {
 
 impl TestEntry {
     fn test(self, defaults: &Defaults, agents: &BTreeMap<Name, AgentEntry>) -> Result<Test, String> {
-        let Self { name, ask, .. } = self;
+        let Self { name, mut ask, .. } = self;
         let missing =
             |what: &str| format!("the test `{name}` does not say {what}, and neither do the defaults");
         let agent = self.agent.or_else(|| defaults.agent.clone());
@@ -358,7 +363,8 @@ impl TestEntry {
                 mutates_state,
                 parameters: Value::Object(parameters).to_string(),
             },
-            trust: trust(claimed, &ask.context.sources),
+            claimed_trust: claimed,
+            sources: Sources::new(std::mem::take(&mut ask.context.sources)),
             context: ask.context,
             user: ask.user.map(|user| user.id),
             run: ask.trace.run,
@@ -368,15 +374,17 @@ impl TestEntry {
     }
 }
 
-/// What a claim counts as. A source that is called signed is one here: a suite has no keys.
-fn trust(claimed: Trust, sources: &BTreeMap<String, Trust>) -> EffectiveTrust {
-    let level = sources
-        .values()
-        .fold(claimed, |level, source| level.worse_of(*source));
-    EffectiveTrust {
-        claimed,
-        level,
-        signed: level == Trust::TrustedInternalSigned,
+impl Test {
+    /// What the claim counts as. A source that is called signed is one here: a suite has no keys.
+    pub(super) fn trust(&self, rule: SourceRule) -> EffectiveTrust {
+        let claimed = self.claimed_trust;
+        let worst = self.sources.worst().filter(|_| rule == SourceRule::Call);
+        let level = worst.map_or(claimed, |worst| claimed.worse_of(worst));
+        EffectiveTrust {
+            claimed,
+            level,
+            signed: level == Trust::TrustedInternalSigned,
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 #![expect(dead_code, reason = "every test binary uses a part of it")]
 
 use model::{
-    Agent, AgentId, AttributeType, Attributes, EffectiveTrust, Name, Risk, RiskTier, SlashFreeName, Standing,
-    Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, User,
+    Agent, AgentId, AttributeType, Attributes, EffectiveTrust, Name, Risk, RiskTier, SlashFreeName, Sources,
+    Standing, Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, User,
 };
 use policy::{
     BasePolicies, Diagnostics, PolicySet, Question, Registry, Ruling, SchemaTexts, TenantPolicy,
@@ -38,6 +38,7 @@ pub(crate) struct World {
     pub(crate) declared: BTreeMap<Name, AttributeType>,
     pub(crate) attributes: Option<Value>,
     pub(crate) run: Option<String>,
+    pub(crate) sources: Sources,
 }
 
 impl Default for World {
@@ -61,6 +62,7 @@ impl Default for World {
             declared: BTreeMap::new(),
             attributes: None,
             run: None,
+            sources: Sources::default(),
         }
     }
 }
@@ -198,6 +200,7 @@ impl World {
             contains_sensitive_data: self.sensitive,
             attributes: attributes.as_deref(),
             run: self.run.as_deref(),
+            sources: Some(&self.sources),
             now: START,
         })
     }

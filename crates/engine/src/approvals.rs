@@ -1,0 +1,171 @@
+//! Approvals in the course of an ask: what a judgement becomes when people have approved, and how an approval changes in a
+//! batch.
+
+use crate::entry_kind::EntryKind;
+use crate::judge::{Judgement, Refusal};
+use crate::proposal::ProposedEntry;
+use canon::{Digest, ObjectWriter};
+use model::approval::{Unusable, VoteError, Voter};
+use model::{Agent, Approval, ApprovalId, ReasonCode, Timestamp, Verdict};
+
+/// How an approval changes, beside being asked for and spent, which decisions do.
+#[derive(Debug)]
+pub struct ApprovalChange {
+    /// Which.
+    pub id: ApprovalId,
+    /// How.
+    pub step: Step,
+}
+
+/// How an approval changes.
+#[derive(Debug)]
+pub enum Step {
+    /// A person approves it.
+    Approve(Ballot),
+    /// A person rejects it.
+    Reject(Ballot),
+    /// Its time is over.
+    Expire,
+}
+
+/// What a person says.
+#[derive(Debug)]
+pub struct Ballot {
+    /// Who.
+    pub voter: Voter,
+    /// Why.
+    pub reason: String,
+    /// The key that it was said with.
+    pub key: model::KeyId,
+}
+
+/// Why an approval does not change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ApprovalConflict {
+    /// There is none.
+    #[error("there is no such approval")]
+    Missing,
+    /// The vote does not count.
+    #[error(transparent)]
+    Vote(#[from] VoteError),
+    /// It is not what it was when the ask was judged, which has to be judged again.
+    #[error("the approval has changed")]
+    Moved,
+    /// Its time is not over, or somebody else has said so already.
+    #[error("the approval has not expired, or that is known")]
+    NotOverdue,
+}
+
+impl ApprovalChange {
+    /// The approval afterwards, and the entry that tells of it.
+    pub(crate) fn settle(
+        &self,
+        approval: &Approval,
+        now: Timestamp,
+    ) -> Result<(Approval, ProposedEntry), ApprovalConflict> {
+        let (after, kind) = match &self.step {
+            Step::Approve(ballot) => (
+                approval.approve(&ballot.voter, &ballot.reason, now)?,
+                EntryKind::ApprovalApproved,
+            ),
+            Step::Reject(ballot) => (
+                approval.reject(&ballot.voter, &ballot.reason, now)?,
+                EntryKind::ApprovalRejected,
+            ),
+            Step::Expire => (
+                approval.expire(now).ok_or(ApprovalConflict::NotOverdue)?,
+                EntryKind::ApprovalExpired,
+            ),
+        };
+        let entry = self.entry(kind, &after);
+        Ok((after, entry))
+    }
+
+    /// The members stand in canonical order.
+    fn entry(&self, kind: EntryKind, after: &Approval) -> ProposedEntry {
+        let mut body = ObjectWriter::new();
+        body.digest("action_hash", &after.request.action_hash);
+        body.string("agent", &after.request.agent.to_string());
+        body.string("approval", &after.id.to_string());
+        if let Step::Approve(ballot) | Step::Reject(ballot) = &self.step {
+            body.object("by", |by| {
+                by.string("key", &ballot.key.to_string());
+                by.string("role", model::Role::Approver.as_str());
+                by.strings("teams", ballot.voter.teams.iter().map(model::Name::as_str));
+                by.string("user", ballot.voter.user.as_str());
+            });
+        }
+        body.string("decision_id", &after.request.decision_id.to_string());
+        if let Step::Approve(ballot) | Step::Reject(ballot) = &self.step {
+            body.string("reason", &ballot.reason);
+        }
+        body.string("status", after.status.as_str());
+        ProposedEntry::new(kind, body.finish())
+    }
+}
+
+/// What was found becomes of an agent that comes with an approval: allowed where people have approved exactly this, and
+/// where that is enough for what policy asks now.
+///
+/// A denial stays one, and the approval is kept. What policy permits without an approval spends it all the same: it is for
+/// this action once.
+pub(crate) fn with_approval(
+    mut judgement: Judgement,
+    approval: &Approval,
+    agent: &Agent,
+    action_hash: &Digest,
+    now: Timestamp,
+) -> Result<Judgement, Refusal> {
+    if judgement.verdict() == Verdict::Deny {
+        return Ok(judgement);
+    }
+    match approval.check_use(agent.id, action_hash, now) {
+        Ok(()) => {}
+        Err(Unusable::Rejected) => return Ok(refused(judgement, ReasonCode::ApprovalRejected, approval)),
+        Err(Unusable::Expired) => return Ok(refused(judgement, ReasonCode::ApprovalExpired, approval)),
+        Err(why) => {
+            return Err(Refusal::ApprovalNotUsable {
+                approval: approval.id.to_string(),
+                why: Some(why),
+            });
+        }
+    }
+    if let Some(terms) = &judgement.approval {
+        if !approval.suffices(terms) {
+            return Ok(judgement);
+        }
+        judgement.reason = ReasonCode::ApprovalGranted;
+        judgement.explanation = granted(approval);
+        judgement.agent_message = None;
+        judgement.approval = None;
+    }
+    judgement.spends = Some(approval.id);
+    Ok(judgement)
+}
+
+fn granted(approval: &Approval) -> String {
+    let people: Vec<_> = approval
+        .votes
+        .iter()
+        .filter(|vote| vote.approves)
+        .map(|vote| format!("`{}`", vote.user))
+        .collect();
+    format!("approved by {}", people.join(", "))
+}
+
+/// A denial, because people have not approved or it is too late.
+fn refused(judgement: Judgement, reason: ReasonCode, approval: &Approval) -> Judgement {
+    let rejection = approval.votes.iter().find(|vote| !vote.approves);
+    let explanation = match (reason, rejection) {
+        (ReasonCode::ApprovalRejected, Some(vote)) => format!("`{}` rejected it: {}", vote.user, vote.reason),
+        (ReasonCode::ApprovalRejected, None) => "it was rejected".to_owned(),
+        _ => format!("the approval expired at {}", approval.expires_at),
+    };
+    Judgement {
+        reason,
+        explanation,
+        agent_message: None,
+        approval: None,
+        ..judgement
+    }
+}

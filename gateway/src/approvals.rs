@@ -1,0 +1,218 @@
+//! `GET /v1/approvals` and `GET /v1/approvals/{id}`: what people are asked, and what has become of it.
+//!
+//! - [`vote`]: people approve and reject;
+//! - [`expiry`]: what was not used in time is written down as expired;
+//! - [`bell`]: agents wait for people here.
+//!
+//! An approval is made and spent by decisions, in their commit; the engine has the rules.
+
+pub mod bell;
+pub mod expiry;
+pub mod vote;
+
+use crate::gateway::Gateway;
+use crate::http::query::{ListQuery, Query, invalid};
+use crate::http::{Json, Page, Refusal};
+use crate::records::reader::Reader;
+use axum::extract::{Path, State};
+use canon::Digest;
+use model::approval::Vote;
+use model::{AgentId, Approval, ApprovalId, ApprovalStatus, DecisionId, Name, Risk, Timestamp, Trust};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use std::time::Duration;
+use store::ApprovalFilter;
+use tokio::time::Instant;
+
+/// The longest that an answer waits for people.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Which approvals to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    status: Option<ApprovalStatus>,
+    agent: Option<AgentId>,
+    #[serde(rename = "limit")]
+    _limit: Option<IgnoredAny>,
+    #[serde(rename = "cursor")]
+    _cursor: Option<IgnoredAny>,
+}
+
+/// How long to wait.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wait {
+    wait: Option<String>,
+}
+
+/// An approval as people and agents see it.
+#[derive(Debug, Serialize)]
+pub struct Shown {
+    id: ApprovalId,
+    status: ApprovalStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    quorum: u32,
+    exclude_owner: bool,
+    requested_at: Timestamp,
+    expires_at: Timestamp,
+    decision_id: DecisionId,
+    agent: ShownAgent,
+    tool: String,
+    action: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<String>,
+    action_hash: Digest,
+    /// The canonical parameters, byte for byte those that the digest is made of; gone when the approval is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameters: Option<Box<RawValue>>,
+    reason: String,
+    matched_policies: Vec<String>,
+    policy_digest: Digest,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    risk_level: Option<Risk>,
+    trust: ShownTrust,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<Name>,
+    votes: Vec<Vote>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spent_by: Option<DecisionId>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownAgent {
+    id: AgentId,
+    name: Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    team: Option<Name>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownTrust {
+    claimed: Trust,
+    effective: Trust,
+}
+
+impl Shown {
+    fn of(approval: Approval, now: Timestamp) -> Self {
+        let status = approval.status_at(now);
+        let Approval { request, terms, .. } = approval;
+        Self {
+            id: approval.id,
+            status,
+            group: terms.group,
+            quorum: terms.quorum,
+            exclude_owner: terms.exclude_owner,
+            requested_at: approval.requested_at,
+            expires_at: approval.expires_at,
+            decision_id: request.decision_id,
+            agent: ShownAgent {
+                id: request.agent,
+                name: request.agent_name,
+                owner: request.owner,
+                team: request.team,
+            },
+            tool: request.tool.to_string(),
+            action: request.action,
+            resource: request.resource,
+            action_hash: request.action_hash,
+            parameters: request
+                .parameters
+                .filter(|_| status.is_open())
+                .and_then(|text| RawValue::from_string(text).ok()),
+            reason: request.reason,
+            matched_policies: request.matched_policies,
+            policy_digest: request.policy_digest,
+            risk_level: request.risk_level,
+            trust: ShownTrust {
+                claimed: request.claimed_trust,
+                effective: request.effective_trust,
+            },
+            run_id: request.run_id,
+            user: request.user,
+            votes: approval.votes,
+            spent_by: approval.spent_by,
+        }
+    }
+}
+
+/// Lists approvals, newest first: an agent its own.
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    reader: Reader,
+    query: ListQuery<Filter>,
+) -> Result<Json<Page<Shown>>, Refusal> {
+    let limit = query.page.limit()?;
+    let before = query.page.after()?;
+    let now = gateway.clock.now();
+    let shown = |approval| Shown::of(approval, now);
+    let key = |approval: &Approval| approval.id.to_string();
+    let Filter { status, agent, .. } = query.filter;
+    if agent.is_some_and(|agent| !reader.may_read(agent)) {
+        return Ok(Json(Page::of([].into_iter(), limit, key, shown)));
+    }
+    let filter = ApprovalFilter {
+        status,
+        agent: reader.agent.or(agent),
+    };
+    // One more than the page holds tells whether there is a next one.
+    let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
+    let found = gateway
+        .store
+        .approvals(reader.tenant, &filter, before, wanted)
+        .await?;
+    Ok(Json(Page::of(found.into_iter(), limit, key, shown)))
+}
+
+/// Shows one approval; with `?wait=30s` when it is no longer pending, or after that time.
+pub async fn show(
+    State(gateway): State<Arc<Gateway>>,
+    reader: Reader,
+    Path(id): Path<String>,
+    Query(wait): Query<Wait>,
+) -> Result<Json<Shown>, Refusal> {
+    let end = Instant::now() + wait.time()?;
+    let ticket = gateway.approvals.ticket();
+    loop {
+        let rung = gateway.approvals.rung();
+        let approval = find(&gateway, reader, &id).await?;
+        let now = gateway.clock.now();
+        if approval.status_at(now) != ApprovalStatus::Pending || ticket.is_none() || Instant::now() >= end {
+            return Ok(Json(Shown::of(approval, now)));
+        }
+        rung.until(end).await;
+    }
+}
+
+/// One approval, as far as this reader may see it: another agent's or tenant's does not exist.
+async fn find(gateway: &Gateway, reader: Reader, id: &str) -> Result<Approval, Refusal> {
+    let not_found = || Refusal::not_found("approval", id);
+    let id: ApprovalId = id.parse().map_err(|_| not_found())?;
+    let approval = gateway.store.approval(reader.tenant, id).await?;
+    approval
+        .filter(|approval| reader.may_read(approval.request.agent))
+        .ok_or_else(not_found)
+}
+
+impl Wait {
+    fn time(&self) -> Result<Duration, Refusal> {
+        let Some(text) = &self.wait else {
+            return Ok(Duration::ZERO);
+        };
+        let seconds = text.strip_suffix('s').and_then(|digits| digits.parse().ok());
+        let time = seconds.map(Duration::from_secs);
+        time.filter(|time| *time <= WAIT_MAX).ok_or_else(|| {
+            let most = WAIT_MAX.as_secs();
+            invalid(format!(
+                "`wait` is a number of seconds up to {most}, such as `30s`"
+            ))
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! `POST /v1/approvals/{id}/approve` and `/reject`: a person says yes or no, once, with a reason.
+
+use super::Shown;
+use crate::gateway::Gateway;
+use crate::http::{Code, Json, Refusal, TenantCaller};
+use crate::sequencer::Recorded;
+use axum::Extension;
+use axum::extract::{Path, State};
+use engine::approvals::{ApprovalChange, ApprovalConflict, Ballot, Step};
+use engine::proposal::Happening;
+use engine::{Conflict, Proposal, TenantSnapshot};
+use model::approval::{VoteError, Voter};
+use model::standing::REASON_BYTES_MAX;
+use model::{ApprovalId, Role, TenantId};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// How often a vote is proposed again because the directory moved in between.
+const ATTEMPTS_MAX: usize = 8;
+
+/// Why.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reason {
+    reason: String,
+}
+
+/// A person approves.
+pub async fn approve(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(id): Path<String>,
+    Json(reason): Json<Reason>,
+) -> Result<Json<Shown>, Refusal> {
+    gateway.vote(&caller, &id, reason, Step::Approve).await.map(Json)
+}
+
+/// A person rejects.
+pub async fn reject(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(id): Path<String>,
+    Json(reason): Json<Reason>,
+) -> Result<Json<Shown>, Refusal> {
+    gateway.vote(&caller, &id, reason, Step::Reject).await.map(Json)
+}
+
+impl Gateway {
+    async fn vote(
+        &self,
+        caller: &TenantCaller,
+        text: &str,
+        reason: Reason,
+        step: fn(Ballot) -> Step,
+    ) -> Result<Shown, Refusal> {
+        reason.check()?;
+        let id: ApprovalId = text.parse().map_err(|_| Refusal::not_found("approval", text))?;
+        for _ in 0..ATTEMPTS_MAX {
+            let tenant = self.tenant(caller.tenant)?;
+            let ballot = Ballot {
+                voter: voter(caller, &tenant)?,
+                reason: reason.reason.clone(),
+                key: caller.key.id,
+            };
+            let change = ApprovalChange {
+                id,
+                step: step(ballot),
+            };
+            let recorded = self
+                .sequencer
+                .record(proposal(caller.tenant, &tenant, change))
+                .await?;
+            self.approvals.ring();
+            match recorded {
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                Recorded::Not(Conflict::Approval(conflict)) => return Err(refusal(*conflict, text)),
+                Recorded::Now(_) | Recorded::Before(_) | Recorded::Not(_) => {
+                    let approval = self.store.approval(caller.tenant, id).await?;
+                    let approval = approval.ok_or_else(|| Refusal::not_found("approval", text))?;
+                    return Ok(Shown::of(approval, self.clock.now()));
+                }
+            }
+        }
+        Err(Refusal::overloaded())
+    }
+}
+
+/// A proposal that an approval changes.
+pub(super) fn proposal(tenant: TenantId, snapshot: &TenantSnapshot, change: ApprovalChange) -> Proposal {
+    Proposal {
+        tenant,
+        revision: snapshot.revision,
+        base: snapshot.policies.base_digest(),
+        what: Happening::Approval(change),
+    }
+}
+
+impl Reason {
+    fn check(&self) -> Result<(), Refusal> {
+        if (1..=REASON_BYTES_MAX).contains(&self.reason.len()) {
+            return Ok(());
+        }
+        let detail = format!("`reason` has 1 to {REASON_BYTES_MAX} bytes: it is what an auditor will read");
+        Err(Refusal::new(Code::InvalidField, detail))
+    }
+}
+
+/// The person behind a key. Only a person can vote, and only with a key for that: an operator's opens every door but this.
+fn voter(caller: &TenantCaller, tenant: &TenantSnapshot) -> Result<Voter, Refusal> {
+    if caller.key.role != Role::Approver {
+        let detail = "votes are given with a key that has the role `approver`";
+        return Err(Refusal::new(Code::Forbidden, detail));
+    }
+    let Some(user) = &caller.key.user else {
+        let detail =
+            "this key does not say who holds it, so nobody knows whose vote it is; make one with `user`";
+        return Err(Refusal::new(Code::Forbidden, detail));
+    };
+    let registered = tenant.directory.users.get(user);
+    Ok(Voter {
+        user: user.clone(),
+        teams: registered.map(|user| user.teams.clone()).unwrap_or_default(),
+    })
+}
+
+fn refusal(conflict: ApprovalConflict, id: &str) -> Refusal {
+    let code = match &conflict {
+        ApprovalConflict::Missing => return Refusal::not_found("approval", id),
+        ApprovalConflict::Vote(VoteError::Over(_) | VoteError::VotedBefore(_))
+        | ApprovalConflict::Moved
+        | ApprovalConflict::NotOverdue => Code::Conflict,
+        ApprovalConflict::Vote(
+            VoteError::OwnRequest(_) | VoteError::NotInGroup { .. } | VoteError::OwnerExcluded(_),
+        ) => Code::NotAnApprover,
+    };
+    Refusal::new(code, conflict.to_string())
+}

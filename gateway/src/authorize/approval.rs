@@ -1,0 +1,100 @@
+//! Asks that come with an approval: it is looked up before they are judged, and an attempt to use one that cannot be used is
+//! recorded.
+
+use super::{Answer, request_key, reused};
+use crate::gateway::Gateway;
+use crate::http::{AgentCaller, Refusal};
+use canon::ObjectWriter;
+use engine::proposal::Happening;
+use engine::{Ask, EntryKind, Proposal, ProposedEntry};
+use model::Approval;
+use model::approval::Unusable;
+
+/// An ask whose approval cannot be used.
+pub(super) struct NotUsable {
+    /// What is wrong with it; `None` if there is none.
+    pub(super) why: Option<Unusable>,
+    /// What the caller is told.
+    pub(super) refusal: Refusal,
+}
+
+impl Gateway {
+    /// The approval that an ask names, if the tenant has it.
+    pub(super) async fn named_approval(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+    ) -> Result<Option<Approval>, Refusal> {
+        match ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok()) {
+            Some(id) => Ok(self.store.approval(caller.tenant, id).await?),
+            None => Ok(None),
+        }
+    }
+
+    /// What becomes of an ask whose approval cannot be used. It may be one that used it, and whose answer was lost: then that
+    /// is given again.
+    pub(super) async fn without_approval(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+        not_usable: NotUsable,
+    ) -> Result<Answer, Refusal> {
+        if let Some(answer) = self.recorded_before(caller, ask).await? {
+            return Ok(answer);
+        }
+        if let Some(why @ (Unusable::Foreign | Unusable::OtherAction | Unusable::Spent)) = not_usable.why {
+            self.record_misuse(caller, ask, why).await?;
+        }
+        Err(not_usable.refusal)
+    }
+
+    /// The recorded answer to an ask with a request id.
+    async fn recorded_before(&self, caller: &AgentCaller, ask: &Ask) -> Result<Option<Answer>, Refusal> {
+        let Some(key) = request_key(caller, ask) else {
+            return Ok(None);
+        };
+        let mut turn = self.store.begin(&[]).await?;
+        match turn.find_requests(&[key]).await?.pop() {
+            Some(found) if found.ask != ask.digest => Err(reused()),
+            Some(found) => {
+                self.metrics.count_replay();
+                Ok(Some(Answer(found.receipt)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Somebody tries to use what is not theirs, or not for this. The refusal does not depend on the directory, so it is
+    /// recorded at whatever revision that is.
+    async fn record_misuse(&self, caller: &AgentCaller, ask: &Ask, why: Unusable) -> Result<(), Refusal> {
+        let tenant = self.tenant(caller.tenant)?;
+        let mut body = ObjectWriter::new();
+        body.digest("action_hash", &ask.action.digest);
+        body.string("agent", &caller.agent.id.to_string());
+        body.string(
+            "approval",
+            ask.approval_id.as_ref().map_or("", model::Name::as_str),
+        );
+        body.string("why", word(why));
+        let proposal = Proposal {
+            tenant: caller.tenant,
+            revision: tenant.revision,
+            base: tenant.policies.base_digest(),
+            what: Happening::Note(ProposedEntry::new(EntryKind::ApprovalRefused, body.finish())),
+        };
+        self.sequencer.record(proposal).await?;
+        Ok(())
+    }
+}
+
+/// The word in the ledger.
+const fn word(why: Unusable) -> &'static str {
+    match why {
+        Unusable::Foreign => "foreign",
+        Unusable::OtherAction => "other_action",
+        Unusable::Pending => "pending",
+        Unusable::Rejected => "rejected",
+        Unusable::Expired => "expired",
+        Unusable::Spent => "spent",
+    }
+}

@@ -1,0 +1,136 @@
+//! Who sees approvals, and how agents wait for them.
+
+use crate::{Scene, ask_as, key, merging};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn approvals_are_listed_to_people_and_an_agents_own_to_the_agent() {
+    let scene = Scene::set().await;
+    let first = scene.asked().await;
+    scene.stage.clock.advance_millis(1);
+    let second = scene.asked().await;
+    scene.stage.clock.advance_millis(1);
+    let other = scene.stage.hire(json!({"name": "other", "tools": "all"})).await;
+    let third = ask_as(&scene, &other, &merging()).await.expect(200);
+    let third = third["approval"]["id"].as_str().unwrap().to_owned();
+    scene.vote(&scene.ann, &first, "approve").await.expect(200);
+    let ids = async |query: &str, credential: &str| -> Vec<String> {
+        let list = scene
+            .stage
+            .get(&format!("/v1/approvals{query}"), credential)
+            .await
+            .expect(200);
+        let items = list["items"].as_array().unwrap().iter();
+        items
+            .map(|item| item["id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(ids("", &scene.ann).await, [&*third, &*second, &*first]);
+    assert_eq!(ids("?status=pending", &scene.auditor).await, [&*third, &*second]);
+    assert_eq!(ids("?status=approved", &scene.auditor).await, [&*first]);
+    assert_eq!(ids(&format!("?agent={}", other.id), &scene.ann).await, [&*third]);
+    assert_eq!(ids("", &scene.stage.agent.token).await, [&*second, &*first]);
+    assert_eq!(
+        ids(&format!("?agent={}", other.id), &scene.stage.agent.token).await,
+        [""; 0]
+    );
+    let page: Value = scene
+        .stage
+        .get("/v1/approvals?limit=2", &scene.ann)
+        .await
+        .expect(200);
+    let cursor = page["next_cursor"].as_str().unwrap();
+    assert_eq!(
+        ids(&format!("?limit=2&cursor={cursor}"), &scene.ann).await,
+        [&*first]
+    );
+    let own = format!("/v1/approvals/{first}");
+    scene.stage.get(&own, &scene.stage.agent.token).await.expect(200);
+    scene
+        .stage
+        .get(&own, &other.token)
+        .await
+        .problem(404, "not_found");
+    scene
+        .stage
+        .get("/v1/approvals?status=open", &scene.ann)
+        .await
+        .problem(400, "invalid_parameter");
+}
+
+#[tokio::test]
+async fn another_tenants_approval_is_not_there() {
+    let scene = Scene::set().await;
+    let id = scene.asked().await;
+    let globex = scene
+        .stage
+        .post("/v1/tenants", &scene.stage.operator, &json!({"name": "globex"}))
+        .await
+        .expect(201);
+    let tenant: model::TenantId = globex["id"].as_str().unwrap().parse().unwrap();
+    let body = json!({"name": "gus", "role": "approver", "user": "gus"});
+    let call = scene.stage.call("POST", "/v1/keys", &scene.stage.operator);
+    let gus = call.tenant(tenant).json(&body).send().await.expect(201);
+    let gus = gus["key"].as_str().unwrap();
+    scene
+        .stage
+        .get(&format!("/v1/approvals/{id}"), gus)
+        .await
+        .problem(404, "not_found");
+    scene.vote(gus, &id, "approve").await.problem(404, "not_found");
+    assert_eq!(scene.status(&id).await, "pending");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_waits_is_told_as_soon_as_people_have_voted() {
+    let scene = Scene::set().await;
+    let id = scene.asked().await;
+    let path = format!("/v1/approvals/{id}?wait=30s");
+    let begin = Instant::now();
+    let (waited, ()) = tokio::join!(scene.stage.get(&path, &scene.stage.agent.token), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        scene.vote(&scene.ann, &id, "approve").await.expect(200);
+    });
+    assert_eq!(waited.expect(200)["status"], "approved");
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    // What is decided already is told at once.
+    assert_eq!(
+        scene.stage.get(&path, &scene.auditor).await.expect(200)["status"],
+        "approved"
+    );
+    let other = scene.asked().await;
+    let short = format!("/v1/approvals/{other}?wait=1s");
+    assert_eq!(
+        scene.stage.get(&short, &scene.auditor).await.expect(200)["status"],
+        "pending"
+    );
+    for odd in ["61s", "30", "-1s", "soon"] {
+        let path = format!("/v1/approvals/{id}?wait={odd}");
+        scene
+            .stage
+            .get(&path, &scene.auditor)
+            .await
+            .problem(400, "invalid_parameter");
+    }
+}
+
+#[tokio::test]
+async fn parameters_are_kept_no_longer_than_the_approval_is_open() {
+    let scene = Scene::set().await;
+    let mut ask = merging();
+    ask["tool_call"]["parameters"]["base_branch"] = json!("main");
+    ask["tool_call"]["parameters"]["number"] = json!(987_654_321);
+    let answer = scene.stage.ask(&ask).await.expect(200);
+    let id: model::ApprovalId = answer["approval"]["id"].as_str().unwrap().parse().unwrap();
+    let stored = async || {
+        let approval = scene.stage.store.approval(scene.stage.tenant, id).await.unwrap();
+        approval.unwrap().to_json().contains("987654321")
+    };
+    assert!(stored().await);
+    let dora = key(&scene.stage, "dora", "approver").await;
+    scene.vote(&dora, &id.to_string(), "reject").await.expect(200);
+    assert!(!stored().await);
+    let told = scene.stage.entries().await;
+    assert!(told.iter().all(|entry| !entry.body.contains("987654321")));
+}

@@ -1,0 +1,96 @@
+//! Two at once, and commits that fail: an approval is spent once, or not at all.
+
+use crate::{Scene, merging, with};
+use futures_util::future::join_all;
+use serde_json::json;
+use store::faults::Fault;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_retries_at_once_one_is_allowed() {
+    let scene = Scene::set().await;
+    for _ in 0..5 {
+        let id = scene.approved().await;
+        let replies = join_all((0..16).map(|_| scene.retry(&id))).await;
+        let allowed = replies.iter().filter(|reply| reply.status == 200).count();
+        assert_eq!(allowed, 1);
+        for reply in replies.iter().filter(|reply| reply.status != 200) {
+            reply.problem(409, "approval_not_usable");
+        }
+    }
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn of_two_retries_in_one_batch_one_is_allowed() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let asks = json!({"asks": [with(merging(), &id), with(merging(), &id)]});
+    let answers = scene
+        .stage
+        .post("/v1/authorize/batch", &scene.stage.agent.token, &asks)
+        .await
+        .expect(200);
+    assert_eq!(answers["answers"][0]["decision"], "allow");
+    assert_eq!(answers["answers"][1]["code"], "approval_not_usable");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_opposite_votes_at_once_the_rejection_stands() {
+    let scene = Scene::set().await;
+    for _ in 0..5 {
+        let id = scene.asked().await;
+        let (_, rejected) = tokio::join!(
+            scene.vote(&scene.ann, &id, "approve"),
+            scene.vote(&scene.bob, &id, "reject")
+        );
+        rejected.expect(200);
+        assert_eq!(scene.status(&id).await, "rejected");
+        assert_eq!(
+            scene.retry(&id).await.expect(200)["reason_code"],
+            "approval_rejected"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_spending_whose_commit_failed_is_made_once() {
+    for (fault, kept) in [
+        (Fault::Lose, false),
+        (Fault::LoseUnknown, false),
+        (Fault::KeepButReportUnknown, true),
+    ] {
+        let scene = Scene::set().await;
+        let id = scene.approved().await;
+        scene.stage.faults.plan([fault]);
+        scene.retry(&id).await.problem(503, "ledger_unavailable");
+        let again = scene.retry(&id).await;
+        if kept {
+            again.problem(409, "approval_not_usable");
+        } else {
+            assert_eq!(again.expect(200)["decision"], "allow", "{fault:?}");
+        }
+        assert_eq!(scene.status(&id).await, "spent", "{fault:?}");
+        scene.stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_vote_whose_commit_failed_counts_once() {
+    for (fault, kept) in [(Fault::Lose, false), (Fault::KeepButReportUnknown, true)] {
+        let scene = Scene::set().await;
+        let id = scene.asked().await;
+        scene.stage.faults.plan([fault]);
+        scene
+            .vote(&scene.ann, &id, "approve")
+            .await
+            .problem(503, "ledger_unavailable");
+        let again = scene.vote(&scene.ann, &id, "approve").await;
+        if kept {
+            again.problem(409, "conflict");
+        } else {
+            again.expect(200);
+        }
+        assert_eq!(scene.entries("approval_approved").await.len(), 1, "{fault:?}");
+        assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+    }
+}

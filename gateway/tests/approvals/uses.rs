@@ -1,0 +1,252 @@
+//! Using an approval: once, by whom it was given to, for what was approved, while it lasts.
+
+use crate::stage::named;
+use crate::{Scene, ask_as, merging, with};
+use model::Timestamp;
+use serde_json::json;
+
+#[tokio::test]
+async fn what_people_approved_is_allowed_once() {
+    let scene = Scene::set().await;
+    let asked = scene.stage.ask(&merging()).await.expect(200);
+    let id = asked["approval"]["id"].as_str().unwrap();
+    assert_eq!(
+        asked["approval"],
+        json!({"id": id, "status": "pending", "quorum": 1, "expires_at": "2026-01-31T10:30:00.000Z"})
+    );
+    let shown = scene.shown(id).await;
+    assert_eq!(shown["parameters"], json!({"base_branch": "main", "number": 42}));
+    assert_eq!(shown["action_hash"], asked["action_hash"]);
+    assert_eq!(shown["decision_id"], asked["decision_id"]);
+    assert_eq!(shown["reason"], "A merge into main needs approval");
+
+    let early = scene.retry(id).await;
+    assert!(
+        early
+            .problem(409, "approval_not_usable")
+            .contains("waits for people")
+    );
+    scene.vote(&scene.ann, id, "approve").await.expect(200);
+    let allowed = scene.retry(id).await.expect(200);
+    assert_eq!(
+        (&allowed["decision"], &allowed["reason_code"], &allowed["reason"]),
+        (
+            &json!("allow"),
+            &json!("approval_granted"),
+            &json!("approved by `ann`")
+        )
+    );
+    assert_eq!(allowed["approval"], json!({"id": id, "status": "spent"}));
+    let again = scene.retry(id).await;
+    assert!(again.problem(409, "approval_not_usable").contains("used before"));
+    let shown = scene.shown(id).await;
+    assert_eq!(
+        (&shown["status"], &shown["spent_by"]),
+        (&json!("spent"), &allowed["decision_id"])
+    );
+    assert_eq!(shown.get("parameters"), None);
+    let decided = scene.entries("decision").await;
+    assert_eq!(decided[0]["approval"]["id"], id);
+    assert_eq!(decided[1]["approval"], json!({"id": id, "status": "spent"}));
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn the_answer_to_a_retry_can_be_had_again_under_its_request_id() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let retry = named(with(merging(), &id), "call-1");
+    let first = scene.stage.ask(&retry).await;
+    assert_eq!(first.expect(200)["decision"], "allow");
+    assert_eq!(scene.stage.ask(&retry).await.bytes, first.bytes);
+    let other = named(with(merging(), &id), "call-2");
+    scene.stage.ask(&other).await.problem(409, "approval_not_usable");
+}
+
+#[tokio::test]
+async fn an_approval_covers_exactly_the_action_that_was_shown() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    for (pointer, value) in [
+        ("/tool_call/parameters/number", json!(43)),
+        ("/tool_call/resource", json!("repo:acme/gadgets#42")),
+        ("/tool_call/parameters/base_branch", json!("heads/main")),
+    ] {
+        let mut other = with(merging(), &id);
+        *other.pointer_mut(pointer).unwrap() = value;
+        let reply = scene.stage.ask(&other).await;
+        assert!(
+            reply
+                .problem(409, "approval_not_usable")
+                .contains("another action"),
+            "{pointer}"
+        );
+    }
+    assert_eq!(scene.entries("approval_refused").await.len(), 3);
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
+async fn another_agent_cannot_use_it_and_the_attempt_is_recorded() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let thief = scene.stage.hire(json!({"name": "thief", "tools": "all"})).await;
+    let reply = ask_as(&scene, &thief, &with(merging(), &id)).await;
+    reply.problem(409, "approval_not_usable");
+    let refused = scene.entries("approval_refused").await;
+    assert_eq!(
+        (&refused[0]["agent"], &refused[0]["approval"], &refused[0]["why"]),
+        (&json!(thief.id), &json!(id), &json!("foreign"))
+    );
+    assert_eq!(scene.status(&id).await, "approved");
+    let unknown = "apr_00000000000000000000000000";
+    scene.retry(unknown).await.problem(409, "approval_not_usable");
+    scene.retry("nonsense").await.problem(409, "approval_not_usable");
+}
+
+#[tokio::test]
+async fn what_was_rejected_is_denied_and_recorded() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    scene.vote(&scene.bob, &id, "reject").await.expect(200);
+    let denied = scene.retry(&id).await.expect(200);
+    assert_eq!(
+        (&denied["decision"], &denied["reason_code"], &denied["reason"]),
+        (
+            &json!("deny"),
+            &json!("approval_rejected"),
+            &json!("`bob` rejected it: a test")
+        )
+    );
+    assert_eq!(scene.entries("decision").await.len(), 2);
+}
+
+#[tokio::test]
+async fn an_approval_that_came_too_late_is_denied_and_recorded() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    scene.stage.clock.advance_millis(3_600_000);
+    let denied = scene.retry(&id).await.expect(200);
+    assert_eq!(
+        (&denied["decision"], &denied["reason_code"]),
+        (&json!("deny"), &json!("approval_expired"))
+    );
+    // Whether the job has been there or not.
+    assert_eq!(scene.status(&id).await, "expired");
+    scene
+        .vote(&scene.bob, &id, "approve")
+        .await
+        .problem(409, "conflict");
+    scene.stage.gateway.expire_approvals().await.unwrap();
+    scene.stage.gateway.expire_approvals().await.unwrap();
+    assert_eq!(scene.entries("approval_expired").await.len(), 1);
+    assert_eq!(scene.status(&id).await, "expired");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_tenant_says_how_long_approvals_last() {
+    let scene = Scene::set().await;
+    let path = format!("/v1/tenants/{}", scene.stage.tenant);
+    let set = async |seconds: u64| {
+        let body = json!({"settings": {"approvals": {"expire_after_seconds": seconds}}});
+        let call = scene.stage.call("PATCH", &path, &scene.stage.operator);
+        call.json(&body).send().await
+    };
+    set(120).await.expect(200);
+    let id = scene.asked().await;
+    let expires_at = scene.shown(&id).await["expires_at"].as_str().unwrap().to_owned();
+    let expires_at: Timestamp = expires_at.parse().unwrap();
+    assert_eq!(expires_at.millis() - crate::support::BEGINNING.millis(), 120_000);
+    for odd in [0, 59, 604_801] {
+        set(odd).await.problem(400, "invalid_field");
+    }
+}
+
+#[tokio::test]
+async fn policy_is_asked_again_when_an_approval_is_used() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let forbid =
+        "@id(\"none\") forbid (principal, action == Action::\"github/merge_pull_request\", resource);";
+    let body = json!({"name": "freeze", "cedar": forbid});
+    scene.stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    let denied = scene.retry(&id).await.expect(200);
+    assert_eq!(
+        (&denied["decision"], &denied["reason_code"]),
+        (&json!("deny"), &json!("policy_forbids"))
+    );
+    assert_eq!(scene.status(&id).await, "approved");
+    scene
+        .stage
+        .call("DELETE", "/v1/policies/freeze", &scene.stage.operator)
+        .tenant(scene.stage.tenant)
+        .send()
+        .await
+        .expect(204);
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
+async fn terms_that_became_stricter_ask_people_again() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let cedar = "@id(\"two\") @decision(\"require_approval\") @quorum(\"2\")
+                 permit (principal, action == Action::\"github/merge_pull_request\", resource);";
+    let body = json!({"name": "two", "cedar": cedar});
+    scene.stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    let answer = scene.retry(&id).await.expect(200);
+    assert_eq!(answer["decision"], "require_approval");
+    assert_ne!(answer["approval"]["id"], json!(id));
+    assert_eq!(answer["approval"]["quorum"], 2);
+    assert_eq!(scene.status(&id).await, "approved");
+}
+
+#[tokio::test]
+async fn a_frozen_agent_cannot_use_what_was_approved_before() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    scene.stage.stand(&scene.stage.agent, "freeze").await.expect(200);
+    assert_eq!(scene.retry(&id).await.expect(200)["reason_code"], "agent_frozen");
+    scene
+        .stage
+        .stand(&scene.stage.agent, "unfreeze")
+        .await
+        .expect(200);
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
+async fn a_dry_run_tells_what_would_happen_and_spends_nothing() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let mut dry = with(merging(), &id);
+    dry["mode"] = json!("dry_run");
+    for _ in 0..2 {
+        let answer = scene.stage.ask(&dry).await.expect(200);
+        assert_eq!(
+            (&answer["decision"], &answer["reason_code"]),
+            (&json!("allow"), &json!("approval_granted"))
+        );
+    }
+    let mut asking = merging();
+    asking["mode"] = json!("dry_run");
+    let answer = scene.stage.ask(&asking).await.expect(200);
+    assert_eq!(answer["decision"], "require_approval");
+    assert_eq!(
+        answer["approval"],
+        json!({"quorum": 1}),
+        "nothing was asked of anybody"
+    );
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
+async fn an_approval_outlives_a_restart() {
+    let mut scene = Scene::set().await;
+    let id = scene.approved().await;
+    scene.stage = scene.stage.restart().await;
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+    scene.stage = scene.stage.restart().await;
+    scene.retry(&id).await.problem(409, "approval_not_usable");
+}
