@@ -2,7 +2,7 @@
 //! and what is put to both sets before it is shown.
 
 use model::{
-    Agent, AgentId, Attributes, EffectiveTrust, Name, RiskTier, Standing, Team, TenantId, Timestamp,
+    Agent, AgentId, Attributes, EffectiveTrust, Name, RiskTier, Sources, Standing, Team, TenantId, Timestamp,
     ToolAccess, Trust, User,
 };
 use policy::{ActionSide, Part, PolicySet, Question, Registry, Ruling, UserFacts};
@@ -21,6 +21,7 @@ pub(crate) struct Ask {
     pub(crate) sensitive: bool,
     pub(crate) attributes: Map<String, Value>,
     pub(crate) run: Option<String>,
+    pub(crate) sources: Sources,
     pub(crate) now: Timestamp,
 }
 
@@ -88,6 +89,7 @@ impl Ask {
             contains_sensitive_data: self.sensitive,
             attributes: Some(&attributes),
             run: self.run.as_deref(),
+            sources: Some(&self.sources),
             now: self.now,
         }))
     }
@@ -113,6 +115,7 @@ impl Ask {
                     "claimed": self.trust.claimed, "level": self.trust.level, "signed": self.trust.signed,
                 },
                 "contains_sensitive_data": self.sensitive, "attributes": self.attributes,
+                "sources": self.sources,
             },
             "run_id": self.run,
             "now": self.now.to_string(),

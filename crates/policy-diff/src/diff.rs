@@ -60,8 +60,8 @@ pub async fn diff(sets: Sets<'_>, turn: &Turn) -> Report {
     let is_whole = prepared.len() == kinds.len();
     let found = findings::find(&sets, &pair, &mut session, &prepared, is_whole).await;
     Report {
-        in_force: sets.before.digest(),
-        candidate: sets.after.digest(),
+        in_force_digest: sets.before.digest(),
+        candidate_digest: sets.after.digest(),
         policies: structure::differences(sets.before, sets.after),
         proof: Proof {
             available: solver.is_ok(),

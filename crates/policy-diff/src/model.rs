@@ -12,7 +12,7 @@ use cedar_policy_core::entities::{Dereference, Entities};
 use cedar_policy_core::evaluator::Evaluator;
 use cedar_policy_core::extensions::Extensions;
 use cedar_policy_symcc::Env;
-use model::{Agent, Attributes, EffectiveTrust, Name, Timestamp, Trust, User};
+use model::{Agent, Attributes, EffectiveTrust, Name, Sources, Timestamp, Trust, User};
 use policy::ActionSide;
 use policy::asks::TARGET_NAMES;
 use serde::de::DeserializeOwned;
@@ -43,6 +43,7 @@ pub(crate) fn ask(model: &Env, side: &ActionSide, now: Timestamp) -> Option<Ask>
         sensitive: context["sensitive"] == true,
         attributes: context["attributes"].as_object().cloned().unwrap_or_default(),
         run: context["run"]["id"].as_str().map(str::to_owned),
+        sources: sources(&context["sources"]),
         now: time(request, entities).unwrap_or(now),
     })
 }
@@ -162,6 +163,16 @@ fn trust(trust: &Value) -> EffectiveTrust {
         level,
         signed: trust["signed"] == true,
     }
+}
+
+/// Where parameters came from, by pointer.
+fn sources(sources: &Value) -> Sources {
+    let members = sources.as_object().into_iter().flatten();
+    let levels = members.filter_map(|(name, source)| {
+        let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+        Some((pointer, word(&source["level"])?))
+    });
+    Sources::new(levels.collect())
 }
 
 /// The JSON of a caller: without Cedar's marks on values that JSON has no type for.

@@ -2,7 +2,7 @@
 
 use crate::ask::{Ask, plain_agent};
 use crate::desk::NOW;
-use model::{EffectiveTrust, Name, RiskTier, SlashFreeName, Timestamp, Trust, User};
+use model::{EffectiveTrust, Name, RiskTier, SlashFreeName, Sources, Timestamp, Trust, User};
 use policy::ActionSide;
 use proptest::prelude::*;
 use serde_json::json;
@@ -178,6 +178,7 @@ pub(crate) fn ask() -> impl Strategy<Value = Ask> {
             sensitive,
             attributes: serde_json::Map::new(),
             run: None,
+            sources: Sources::default(),
             now,
         }
     })

@@ -10,9 +10,9 @@ use serde_json::Value;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The digest of the set in force.
-    pub in_force: Digest,
+    pub in_force_digest: Digest,
     /// The digest of the candidate.
-    pub candidate: Digest,
+    pub candidate_digest: Digest,
     /// Which policies differ.
     pub policies: Differences,
     /// How far the rest was proven.
