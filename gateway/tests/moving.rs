@@ -76,14 +76,19 @@ fn a_ledger_goes_to_postgres_and_back_and_everything_goes_on_working() {
             let again = client.post("/v1/authorize", &token, &asking(&format!("call-{number}")));
             assert_eq!(again.unwrap().bytes, *answer);
         }
+        let tenants = client.get("/v1/tenants", OPERATOR).json();
+        assert_eq!(tenants["items"].as_array().unwrap().len(), 1, "{tenants}");
+        // What the entries name by its digest has come along.
+        let tenant = tenants["items"][0]["id"].as_str().unwrap();
+        let candidate = json!({"candidate": {"policies": []}});
+        let replayed = client.operate(tenant, "/v1/policies/replay", &candidate).json();
+        assert_eq!(replayed["unchanged"], 20, "{replayed}");
         let last: Value = serde_json::from_slice(&answers[19]).unwrap();
         let next = client
             .post("/v1/authorize", &token, &asking("another"))
             .unwrap()
             .json();
         assert_eq!(next["receipt"]["prev_hash"], last["receipt"]["hash"]);
-        let tenants = client.get("/v1/tenants", OPERATOR).json();
-        assert_eq!(tenants["items"].as_array().unwrap().len(), 1, "{tenants}");
     }
 }
 
