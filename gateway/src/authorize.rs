@@ -118,7 +118,7 @@ impl Gateway {
             }
             return self.dry_run(tenant, &agent, ask, &evidence).map(Step::Answer);
         }
-        let replay = if may_act(tenant, &agent) {
+        let replay = if may_act(tenant, &agent, ask) {
             Replay::Always
         } else {
             Replay::OnlyDenials

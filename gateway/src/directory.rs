@@ -8,6 +8,7 @@ pub mod grants;
 pub mod import;
 pub mod keys;
 pub mod quota;
+pub mod runs;
 pub mod standing;
 pub mod teams;
 pub mod tenants;

@@ -3,7 +3,9 @@
 //! A route that is not in the table does not exist, and no route is without an [`Access`]. The `OpenAPI` document is held
 //! against this table by a test.
 
-use crate::directory::{agents, grants, import, keys, quota, standing, teams, tenants, tokens, tools, users};
+use crate::directory::{
+    agents, grants, import, keys, quota, runs, standing, teams, tenants, tokens, tools, users,
+};
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
@@ -115,6 +117,11 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/agents/{id}/quota", DIRECTORY, quota::get_of_agent),
         route("PUT", "/v1/agents/{id}/quota", ADMIN, quota::put_of_agent),
         route("GET", "/v1/quota", Access::Agent, quota::get_own),
+
+        route("GET", "/v1/runs", DIRECTORY, runs::list),
+        route("POST", "/v1/runs/{run_id}/freeze", ADMIN, runs::freeze),
+        route("POST", "/v1/runs/{run_id}/unfreeze", ADMIN, runs::unfreeze),
+        route("POST", "/v1/runs/{run_id}/revoke", ADMIN, runs::revoke),
 
         route("GET", "/v1/tools", DIRECTORY, tools::list),
         route("PUT", "/v1/tools/{tool}", ADMIN, tools::put_tool),

@@ -83,6 +83,12 @@ kinds! {
     ToolRevoked = "tool_revoked",
     /// A tool was deleted.
     ToolDeleted = "tool_deleted",
+    /// A run was frozen.
+    RunFrozen = "run_frozen",
+    /// A run was unfrozen.
+    RunUnfrozen = "run_unfrozen",
+    /// A run was revoked for good.
+    RunRevoked = "run_revoked",
     /// A policy was made, or has a new version.
     PolicyPut = "policy_put",
     /// A policy was deleted.

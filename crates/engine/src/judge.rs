@@ -8,7 +8,7 @@ use crate::snapshot::TenantSnapshot;
 use model::approval::Unusable;
 use model::{
     Agent, Approval, ApprovalId, ApprovalTerms, EffectiveTrust, ReasonCode, Risk, SourceRule, Standing,
-    Timestamp, Tool, ToolAction, Verdict,
+    StoppedRun, Timestamp, Tool, ToolAction, Verdict,
 };
 use policy::{Explanation, Obligation, Question, Ruling, Rulings, Unanswerable, UserFacts};
 
@@ -252,13 +252,13 @@ pub fn judge(
 /// asks that are only to be observed, too.
 fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str());
-    !may_act(tenant, agent) || tool.is_some_and(|tool| !tool.standing.is_active())
+    !may_act(tenant, agent, ask) || tool.is_some_and(|tool| !tool.standing.is_active())
 }
 
 /// What is found about one ask, whatever it will be answered.
 fn find(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, now: Timestamp) -> Result<Judgement, Refusal> {
     let trust = effective_trust(tenant, ask);
-    if let Some(denial) = standing_denial(tenant, agent, trust) {
+    if let Some(denial) = standing_denial(tenant, agent, ask, trust) {
         return Ok(denial);
     }
     let name = ask.action.tool.as_str();
@@ -309,17 +309,31 @@ fn effective_trust(tenant: &TenantSnapshot, ask: &Ask) -> EffectiveTrust {
 }
 
 /// Whether the agent and its tenant may act at all.
-pub fn may_act(tenant: &TenantSnapshot, agent: &Agent) -> bool {
-    tenant.directory.tenant.standing.is_active() && agent.standing.is_active()
+pub fn may_act(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
+    tenant.directory.tenant.standing.is_active()
+        && agent.standing.is_active()
+        && stopped_run(tenant, ask).is_none()
 }
 
-fn standing_denial(tenant: &TenantSnapshot, agent: &Agent, trust: EffectiveTrust) -> Option<Judgement> {
+/// The run of an ask, or the one that it says started it, if that was stopped.
+fn stopped_run<'t>(tenant: &'t TenantSnapshot, ask: &Ask) -> Option<&'t StoppedRun> {
+    let named = [&ask.run_id, &ask.parent_run_id].into_iter().flatten();
+    let stopped = named.filter_map(|run| tenant.directory.runs.get(run));
+    stopped.map(|run| &**run).find(|run| !run.standing.is_active())
+}
+
+fn standing_denial(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    trust: EffectiveTrust,
+) -> Option<Judgement> {
     if !tenant.directory.tenant.standing.is_active() {
         let explanation = "the tenant may not act until an operator unfreezes it";
         return Some(Judgement::denial(ReasonCode::TenantFrozen, explanation, trust));
     }
     let (reason, explanation) = match &agent.standing {
-        Standing::Active => return None,
+        Standing::Active => return run_denial(tenant, ask, trust),
         Standing::Frozen { reason, .. } => {
             (ReasonCode::AgentFrozen, format!("the agent is frozen: {reason}"))
         }
@@ -329,6 +343,16 @@ fn standing_denial(tenant: &TenantSnapshot, agent: &Agent, trust: EffectiveTrust
         ),
     };
     Some(Judgement::denial(reason, explanation, trust))
+}
+
+fn run_denial(tenant: &TenantSnapshot, ask: &Ask, trust: EffectiveTrust) -> Option<Judgement> {
+    let run = stopped_run(tenant, ask)?;
+    let reason = match &run.standing {
+        Standing::Active => return None,
+        Standing::Frozen { reason, .. } | Standing::Revoked { reason, .. } => reason,
+    };
+    let explanation = format!("the run `{}` is {}: {reason}", run.run_id, run.standing.as_str());
+    Some(Judgement::denial(ReasonCode::RunFrozen, explanation, trust))
 }
 
 /// What is wrong with the tool before any policy is asked.

@@ -10,6 +10,7 @@ use crate::key::ApiKey;
 use crate::name::{Name, SlashFreeName};
 use crate::people::{Team, User};
 use crate::policy::Policy;
+use crate::run::StoppedRun;
 use crate::tenant::Tenant;
 use crate::tool::Tool;
 use imbl::OrdMap;
@@ -36,6 +37,8 @@ pub struct Directory {
     pub users: OrdMap<Name, Arc<User>>,
     /// Its policies, those that were deleted among them.
     pub policies: OrdMap<SlashFreeName, Arc<Policy>>,
+    /// The runs that were stopped.
+    pub runs: OrdMap<Name, Arc<StoppedRun>>,
     /// The base policies that were put in force last; in the system tenant's directory only.
     pub base: Option<Arc<BaseInForce>>,
 }
@@ -59,13 +62,15 @@ pub enum NounKind {
     User,
     /// A policy.
     Policy,
+    /// A run that was stopped.
+    Run,
     /// The base policies that were put in force last.
     Base,
 }
 
 impl NounKind {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Tenant,
         Self::Key,
         Self::Agent,
@@ -74,6 +79,7 @@ impl NounKind {
         Self::Team,
         Self::User,
         Self::Policy,
+        Self::Run,
         Self::Base,
     ];
 
@@ -88,6 +94,7 @@ impl NounKind {
             Self::Team => "team",
             Self::User => "user",
             Self::Policy => "policy",
+            Self::Run => "run",
             Self::Base => "base",
         }
     }
@@ -117,6 +124,8 @@ pub enum Noun {
     User(Arc<User>),
     /// A policy.
     Policy(Arc<Policy>),
+    /// A run that was stopped.
+    Run(Arc<StoppedRun>),
     /// The base policies that were put in force last.
     Base(Arc<BaseInForce>),
 }
@@ -133,6 +142,7 @@ impl Noun {
             Self::Team(_) => NounKind::Team,
             Self::User(_) => NounKind::User,
             Self::Policy(_) => NounKind::Policy,
+            Self::Run(_) => NounKind::Run,
             Self::Base(_) => NounKind::Base,
         }
     }
@@ -148,6 +158,7 @@ impl Noun {
             Self::Team(team) => team.name.to_string(),
             Self::User(user) => user.name.to_string(),
             Self::Policy(policy) => policy.name.to_string(),
+            Self::Run(run) => run.run_id.to_string(),
             // There is only one.
             Self::Base(_) => NounKind::Base.as_str().to_owned(),
         }
@@ -172,6 +183,7 @@ impl Noun {
             Self::Team(team) => serde_json::to_string(team),
             Self::User(user) => serde_json::to_string(user),
             Self::Policy(policy) => serde_json::to_string(policy),
+            Self::Run(run) => serde_json::to_string(run),
             Self::Base(base) => serde_json::to_string(base),
         };
         json.expect("nouns have string keys and no fallible serializers")
@@ -188,6 +200,7 @@ impl Noun {
             NounKind::Team => Self::Team(serde_json::from_str(json)?),
             NounKind::User => Self::User(serde_json::from_str(json)?),
             NounKind::Policy => Self::Policy(serde_json::from_str(json)?),
+            NounKind::Run => Self::Run(serde_json::from_str(json)?),
             NounKind::Base => Self::Base(serde_json::from_str(json)?),
         })
     }
@@ -215,6 +228,7 @@ impl Directory {
             teams: OrdMap::new(),
             users: OrdMap::new(),
             policies: OrdMap::new(),
+            runs: OrdMap::new(),
             base: None,
         }
     }
@@ -265,6 +279,9 @@ impl Directory {
             Noun::Policy(policy) => {
                 self.policies.insert(policy.name.clone(), policy);
             }
+            Noun::Run(run) => {
+                self.runs.insert(run.run_id.clone(), run);
+            }
             Noun::Base(base) => self.base = Some(base),
         }
     }
@@ -294,6 +311,9 @@ impl Directory {
             }
             Noun::Policy(policy) => {
                 self.policies.remove(&policy.name);
+            }
+            Noun::Run(run) => {
+                self.runs.remove(&run.run_id);
             }
             Noun::Base(_) => self.base = None,
         }

@@ -66,6 +66,7 @@ impl ReasonCode {
             | Self::AgentFrozen
             | Self::AgentRevoked
             | Self::TenantFrozen
+            | Self::RunFrozen
             | Self::UnknownTool
             | Self::ToolNotGranted
             | Self::ToolQuarantined
@@ -90,6 +91,8 @@ reason_codes! {
     AgentRevoked = "agent_revoked" => Deny,
     /// The tenant is frozen or revoked.
     TenantFrozen = "tenant_frozen" => Deny,
+    /// The run, or the one that started it, is frozen or revoked.
+    RunFrozen = "run_frozen" => Deny,
     /// No such tool, or no such action of it, is registered.
     UnknownTool = "unknown_tool" => Deny,
     /// The agent has no grant for the tool.

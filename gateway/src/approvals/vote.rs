@@ -1,6 +1,7 @@
 //! `POST /v1/approvals/{id}/approve` and `/reject`: a person says yes or no, once, with a reason.
 
 use super::Shown;
+use crate::directory::standing::ReasonBody;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, TenantCaller};
 use crate::sequencer::Recorded;
@@ -10,29 +11,20 @@ use engine::approvals::{ApprovalChange, ApprovalConflict, Ballot, Step};
 use engine::proposal::Happening;
 use engine::{Conflict, Proposal, TenantSnapshot};
 use model::approval::{VoteError, Voter};
-use model::standing::REASON_BYTES_MAX;
 use model::{ApprovalId, Role, TenantId};
-use serde::Deserialize;
 use std::sync::Arc;
 
 /// How often a vote is proposed again because the directory moved in between.
 const ATTEMPTS_MAX: usize = 8;
-
-/// Why.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reason {
-    reason: String,
-}
 
 /// A person approves.
 pub async fn approve(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(id): Path<String>,
-    Json(reason): Json<Reason>,
+    Json(body): Json<ReasonBody>,
 ) -> Result<Json<Shown>, Refusal> {
-    gateway.vote(&caller, &id, reason, Step::Approve).await.map(Json)
+    gateway.vote(&caller, &id, body, Step::Approve).await.map(Json)
 }
 
 /// A person rejects.
@@ -40,9 +32,9 @@ pub async fn reject(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(id): Path<String>,
-    Json(reason): Json<Reason>,
+    Json(body): Json<ReasonBody>,
 ) -> Result<Json<Shown>, Refusal> {
-    gateway.vote(&caller, &id, reason, Step::Reject).await.map(Json)
+    gateway.vote(&caller, &id, body, Step::Reject).await.map(Json)
 }
 
 impl Gateway {
@@ -50,16 +42,16 @@ impl Gateway {
         &self,
         caller: &TenantCaller,
         text: &str,
-        reason: Reason,
+        body: ReasonBody,
         step: fn(Ballot) -> Step,
     ) -> Result<Shown, Refusal> {
-        reason.check()?;
+        let reason = body.into_reason();
         let id: ApprovalId = text.parse().map_err(|_| Refusal::not_found("approval", text))?;
         for _ in 0..ATTEMPTS_MAX {
             let tenant = self.tenant(caller.tenant)?;
             let ballot = Ballot {
                 voter: voter(caller, &tenant)?,
-                reason: reason.reason.clone(),
+                reason: reason.clone(),
                 key: caller.key.id,
             };
             let change = ApprovalChange {
@@ -92,16 +84,6 @@ pub(super) fn proposal(tenant: TenantId, snapshot: &TenantSnapshot, change: Appr
         revision: snapshot.revision,
         base: snapshot.policies.base_digest(),
         what: Happening::Approval(change),
-    }
-}
-
-impl Reason {
-    fn check(&self) -> Result<(), Refusal> {
-        if (1..=REASON_BYTES_MAX).contains(&self.reason.len()) {
-            return Ok(());
-        }
-        let detail = format!("`reason` has 1 to {REASON_BYTES_MAX} bytes: it is what an auditor will read");
-        Err(Refusal::new(Code::InvalidField, detail))
     }
 }
 

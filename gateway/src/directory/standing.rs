@@ -25,6 +25,13 @@ pub struct ReasonBody {
     reason: Reason,
 }
 
+impl ReasonBody {
+    /// The words.
+    pub(crate) fn into_reason(self) -> String {
+        self.reason.0
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
 struct Reason(String);
@@ -173,7 +180,7 @@ async fn change_tenant(
 }
 
 /// What the ledger says: which noun, its standing now, and the reason that was given.
-fn told(which: Value, standing: &Standing, reason: &str) -> Value {
+pub(super) fn told(which: Value, standing: &Standing, reason: &str) -> Value {
     let mut told = facts(standing);
     if let (Value::Object(told), Value::Object(which)) = (&mut told, which) {
         told.extend(which);

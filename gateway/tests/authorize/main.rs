@@ -17,6 +17,8 @@ mod outcomes;
 mod recording;
 mod refusals;
 mod repeats;
+mod runs;
+mod sources;
 
 use serde_json::Value;
 use stage::Stage;

@@ -7,7 +7,7 @@ use store::faults::Fault;
 
 impl Stage {
     /// Sets members of the tenant's settings.
-    async fn settle(&self, settings: Value) {
+    pub(crate) async fn settle(&self, settings: Value) {
         let path = format!("/v1/tenants/{}", self.tenant);
         let call = self.call("PATCH", &path, &self.operator);
         call.json(&json!({"settings": settings})).send().await.expect(200);

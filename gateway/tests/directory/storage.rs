@@ -16,6 +16,7 @@ fn nouns(directory: &Directory) -> Vec<String> {
     nouns.extend(directory.tools.values().cloned().map(Noun::Tool));
     nouns.extend(directory.teams.values().cloned().map(Noun::Team));
     nouns.extend(directory.users.values().cloned().map(Noun::User));
+    nouns.extend(directory.runs.values().cloned().map(Noun::Run));
     nouns.iter().map(Noun::to_json).collect()
 }
 

@@ -66,6 +66,12 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
             created_at: at,
             expires_at: Some(at),
         })),
+        Noun::Run(Arc::new(model::StoppedRun {
+            run_id: name("run/1"),
+            standing: model::Standing::Active
+                .freeze("odd", Timestamp::from_millis(1))
+                .expect("what is active can be frozen"),
+        })),
         Noun::User(Arc::new(User {
             name: name("u-17"),
             teams: BTreeSet::from([name("platform")]),

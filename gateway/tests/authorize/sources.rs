@@ -1,0 +1,70 @@
+//! Where single parameters came from: what it does to the whole call, or to its parameter, as the tenant has it.
+
+use crate::stage::Stage;
+use serde_json::{Value, json};
+
+/// A stage with a bank, and a policy about where recipients come from.
+async fn bank(rule: &str) -> Stage {
+    let stage = Stage::set().await;
+    let schema = json!({"type": "object", "properties": {"recipient": {"type": "string"}, "amount": {"type": "integer"}}});
+    let tool = json!({"actions": [{"name": "send_money", "mutates_state": true, "risk": "medium", "input_schema": schema}]});
+    stage.admin("PUT", "/v1/tools/bank", &tool).await.expect(201);
+    stage.settle(json!({"sources": rule})).await;
+    let cedar = r#"@id("recipient") @reason("The recipient comes from outside")
+        forbid (principal, action == Action::"bank/send_money", resource)
+        when { context.sources.recipient.rank <= 2 };"#;
+    let body = json!({"name": "transfers", "cedar": cedar});
+    stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    stage
+}
+
+fn sending(sources: &Value) -> Value {
+    json!({
+        "tool_call": {"tool": "bank", "action": "send_money", "parameters": {"recipient": "DE02", "amount": 3}},
+        "context": {"source_trust": "trusted_internal_unsigned", "sources": sources},
+    })
+}
+
+#[tokio::test]
+async fn what_comes_from_outside_may_be_an_amount_and_not_a_recipient() {
+    let stage = bank("parameter").await;
+    for (sources, reason) in [
+        (json!({}), "policy_permits"),
+        (json!({"/amount": "untrusted_external"}), "policy_permits"),
+        (json!({"/recipient": "untrusted_external"}), "policy_forbids"),
+        (json!({"/recipient/0": "unknown"}), "policy_forbids"),
+        (json!({"": "malicious_suspected"}), "policy_forbids"),
+        (json!({"/recipients": "untrusted_external"}), "policy_permits"),
+    ] {
+        let answer = stage.ask(&sending(&sources)).await.expect(200);
+        assert_eq!(answer["reason_code"], reason, "{sources}");
+        assert_eq!(
+            answer["trust"]["effective"], "trusted_internal_unsigned",
+            "{sources}"
+        );
+        let recorded = stage.decisions().await.pop().unwrap();
+        let said = recorded.get("sources").cloned().unwrap_or(json!({}));
+        assert_eq!(said, sources, "the entry tells what the caller said");
+    }
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn without_that_setting_the_worst_source_counts_for_the_whole_call() {
+    let stage = bank("call").await;
+    let answer = stage
+        .ask(&sending(&json!({"/amount": "untrusted_external"})))
+        .await
+        .expect(200);
+    assert_eq!(
+        (&answer["reason_code"], &answer["trust"]["effective"]),
+        (&json!("policy_forbids"), &json!("untrusted_external"))
+    );
+    assert!(
+        answer["matched_policies"]
+            .as_array()
+            .unwrap()
+            .contains(&json!("base/mutation-from-untrusted")),
+        "{answer}"
+    );
+}
