@@ -4,12 +4,13 @@ use crate::tree::{none, text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each package, its folder, and its floor: it may depend on lower floors only.
-const FLOORS: [(&str, &str, u32); 11] = [
+const FLOORS: [(&str, &str, u32); 12] = [
     ("canon", "crates/canon", 0),
     ("ledger", "crates/ledger", 1),
     ("model", "crates/model", 1),
     ("policy", "crates/policy", 2),
     ("store", "crates/store", 2),
+    ("tokens", "crates/tokens", 2),
     ("engine", "crates/engine", 3),
     ("policy-diff", "crates/policy-diff", 3),
     ("store-sqlite", "crates/store-sqlite", 3),

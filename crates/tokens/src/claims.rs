@@ -1,0 +1,142 @@
+//! What a verified token says. Only verifying makes [`Claims`], so holding them is proof.
+
+use model::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::jws::clipped;
+use crate::token::{Expected, LEEWAY_SECONDS, TokenError};
+
+/// The last second that a time can have: the end of the year 9999.
+const SECONDS_MAX: f64 = 253_402_300_799.0;
+const LEEWAY_MILLIS: i64 = LEEWAY_SECONDS * 1_000;
+
+/// What a token says that was verified.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claims {
+    issuer: String,
+    expires_at: Timestamp,
+    issued_at: Option<Timestamp>,
+    members: Map<String, Value>,
+}
+
+/// Why a claim is not there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// The token does not have it.
+    #[error("the token has no claim `{0}`")]
+    Missing(String),
+    /// It is something else than a text, or an empty one.
+    #[error("the claim `{0}` should be a string that is not empty")]
+    NotText(String),
+    /// It does not mean what it should.
+    #[error("the claim `{claim}` is not valid: {fault}")]
+    Invalid {
+        /// Which.
+        claim: String,
+        /// What is wrong.
+        fault: String,
+    },
+}
+
+impl Claims {
+    /// Who issued it.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// From when on it is not accepted any more, but for [`LEEWAY_SECONDS`].
+    pub const fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
+    /// When it was issued, if it says so.
+    pub const fn issued_at(&self) -> Option<Timestamp> {
+        self.issued_at
+    }
+
+    /// A claim that is a text, such as the one that names the agent or the person.
+    pub fn text(&self, claim: &str) -> Result<&str, ClaimError> {
+        self.optional_text(claim)?
+            .ok_or_else(|| ClaimError::Missing(clipped(claim)))
+    }
+
+    /// The same, where it may be missing.
+    pub fn optional_text(&self, claim: &str) -> Result<Option<&str>, ClaimError> {
+        match self.members.get(claim) {
+            None => Ok(None),
+            Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
+            Some(_) => Err(ClaimError::NotText(clipped(claim))),
+        }
+    }
+}
+
+/// The claims with these members, if they are what is expected now.
+pub(crate) fn check(
+    members: Map<String, Value>,
+    expected: Expected<'_>,
+    now: Timestamp,
+) -> Result<Claims, TokenError> {
+    let issuer = match members.get("iss") {
+        Some(Value::String(issuer)) if issuer == expected.issuer => issuer.clone(),
+        Some(Value::String(issuer)) => return Err(TokenError::Issuer(clipped(issuer))),
+        _ => return Err(wrong("`iss` should be a string")),
+    };
+    check_audience(&members, expected.audience)?;
+    let expires_at = time(&members, "exp")?.ok_or_else(|| wrong("`exp` is missing"))?;
+    if now >= expires_at.plus_millis(LEEWAY_MILLIS) {
+        return Err(TokenError::Expired { at: expires_at, now });
+    }
+    let issued_at = time(&members, "iat")?;
+    let not_before = time(&members, "nbf")?;
+    for (claim, from) in [("nbf", not_before), ("iat", issued_at)] {
+        if let Some(from) = from
+            && now.plus_millis(LEEWAY_MILLIS) < from
+        {
+            return Err(TokenError::NotYet { claim, from, now });
+        }
+    }
+    Ok(Claims {
+        issuer,
+        expires_at,
+        issued_at,
+        members,
+    })
+}
+
+/// `aud` is one text or an array of them.
+fn check_audience(members: &Map<String, Value>, audience: &str) -> Result<(), TokenError> {
+    let is_meant = match members.get("aud") {
+        Some(Value::String(one)) => one == audience,
+        Some(Value::Array(several)) if several.iter().all(Value::is_string) => {
+            several.iter().any(|one| one == audience)
+        }
+        _ => return Err(wrong("`aud` should be a string or an array of strings")),
+    };
+    if is_meant {
+        Ok(())
+    } else {
+        Err(TokenError::Audience)
+    }
+}
+
+/// A `NumericDate`: seconds since 1970, perhaps with a fraction (RFC 7519, section 2).
+fn time(members: &Map<String, Value>, claim: &str) -> Result<Option<Timestamp>, TokenError> {
+    let Some(value) = members.get(claim) else {
+        return Ok(None);
+    };
+    let seconds = value
+        .as_f64()
+        .filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
+    let seconds = seconds
+        .ok_or_else(|| TokenError::Payload(format!("`{claim}` should be a number of seconds since 1970")))?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the year 9999 in milliseconds fits"
+    )]
+    let millis = (seconds * 1_000.0).floor() as i64;
+    Ok(Some(Timestamp::from_millis(millis)))
+}
+
+fn wrong(what: &str) -> TokenError {
+    TokenError::Payload(what.to_owned())
+}

@@ -1,0 +1,122 @@
+//! The keys of an issuer (RFC 7517, section 5): parsed once when they are registered, and looked up by the token's `kid`.
+//!
+//! Rotation needs nothing but both keys in the set: tokens name the one that they are signed with.
+
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::json;
+use crate::jwk::{self, KeyError};
+use crate::key::PublicKey;
+
+/// The longest set, in bytes.
+pub const KEY_SET_BYTES_MAX: usize = 64 << 10;
+/// The most keys of a set, usable or not. Issuers have two or three.
+pub const KEYS_MAX: usize = 32;
+/// The longest name of a key, in bytes.
+const KEY_ID_BYTES_MAX: usize = 256;
+
+/// Why a set cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeySetError {
+    /// It is not an object, or one that can be read in two ways.
+    #[error("the key set is not valid JSON: {0}")]
+    Json(String),
+    /// There are no keys in it.
+    #[error("a key set is an object with an array `keys` of objects")]
+    Shape,
+    /// There are too many.
+    #[error("a key set has at most {KEYS_MAX} keys, this one has {0}")]
+    TooMany(usize),
+    /// None of them verifies anything here.
+    #[error("no key of the set is for signatures by Ed25519, ES256 or RS256")]
+    NoneUsable,
+    /// A name is not one.
+    #[error("`/keys/{place}/kid` should be a string of 1 to {KEY_ID_BYTES_MAX} bytes")]
+    KeyId {
+        /// Which key, from 0.
+        place: usize,
+    },
+    /// A name stands for two keys.
+    #[error("`/keys/{place}/kid`: there is a key `{id}` already")]
+    Duplicate {
+        /// Which key, from 0.
+        place: usize,
+        /// Its name.
+        id: String,
+    },
+    /// A key is wrong.
+    #[error("`/keys/{place}`: {source}")]
+    Key {
+        /// Which key, from 0.
+        place: usize,
+        /// What is wrong with it.
+        source: KeyError,
+    },
+}
+
+/// Keys by name. Cloning shares them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySet {
+    keys: Arc<[(Option<String>, PublicKey)]>,
+}
+
+impl KeySet {
+    /// The keys in a JWKS. Keys for something else are left out, as the specification has it; a key that is wrong, or a
+    /// secret, makes the set wrong.
+    pub fn parse(bytes: &[u8]) -> Result<Self, KeySetError> {
+        let mut set = json::object(bytes, KEY_SET_BYTES_MAX).map_err(KeySetError::Json)?;
+        let Some(Value::Array(entries)) = set.remove("keys") else {
+            return Err(KeySetError::Shape);
+        };
+        if entries.len() > KEYS_MAX {
+            return Err(KeySetError::TooMany(entries.len()));
+        }
+        let (mut keys, mut ids) = (Vec::new(), BTreeSet::new());
+        for (place, entry) in entries.into_iter().enumerate() {
+            let Value::Object(members) = entry else {
+                return Err(KeySetError::Shape);
+            };
+            let key = match jwk::of_members(&members) {
+                Ok(key) => key,
+                Err(KeyError::Unsuited(_)) => continue,
+                Err(source) => return Err(KeySetError::Key { place, source }),
+            };
+            let id = key_id(&members, place)?;
+            if let Some(id) = id.clone().filter(|id| !ids.insert(id.clone())) {
+                return Err(KeySetError::Duplicate { place, id });
+            }
+            keys.push((id, key));
+        }
+        if keys.is_empty() {
+            return Err(KeySetError::NoneUsable);
+        }
+        Ok(Self { keys: keys.into() })
+    }
+
+    /// The key with this name. A token that names none is for the only key there is.
+    pub(crate) fn find(&self, id: Option<&str>) -> Option<&PublicKey> {
+        match (id, &*self.keys) {
+            (None, [(_, only)]) => Some(only),
+            (None, _) => None,
+            (Some(id), keys) => {
+                let mut named = keys.iter().filter(|(key, _)| key.as_deref() == Some(id));
+                named.next().map(|(_, key)| key)
+            }
+        }
+    }
+
+    /// How many keys there are.
+    pub fn count(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+fn key_id(members: &Map<String, Value>, place: usize) -> Result<Option<String>, KeySetError> {
+    match members.get("kid") {
+        None => Ok(None),
+        Some(Value::String(id)) if (1..=KEY_ID_BYTES_MAX).contains(&id.len()) => Ok(Some(id.clone())),
+        Some(_) => Err(KeySetError::KeyId { place }),
+    }
+}

@@ -1,0 +1,201 @@
+//! Sets of keys: which are taken, which are left out, which are refused, and which one a token is verified with.
+
+use crate::hand::{EXPECTED, Signer, claims, encode, key_set, verify};
+use serde_json::{Value, json};
+use tokens::{Algorithm, KEY_SET_BYTES_MAX, KEYS_MAX, KeyError, KeySet, KeySetError, PublicKey, TokenError};
+
+fn parse(keys: &Value) -> Result<KeySet, KeySetError> {
+    KeySet::parse(json!({ "keys": keys }).to_string().as_bytes())
+}
+
+fn with(signer: &Signer, member: &str, value: Value) -> Value {
+    let mut jwk = signer.jwk("a");
+    jwk[member] = value;
+    jwk
+}
+
+#[test]
+fn a_token_is_verified_with_the_key_that_it_names_also_while_keys_are_rotated() {
+    let (old, new, gone) = (Signer::ed25519(1), Signer::p256(), Signer::ed25519(3));
+    let both = key_set(&[old.jwk("2026-01"), new.jwk("2026-02")]);
+    let token = |signer: &Signer, header| signer.token(header, &claims(json!({})));
+    for (signer, id) in [(&old, "2026-01"), (&new, "2026-02")] {
+        assert!(
+            verify(&token(signer, json!({"kid": id})), &both, EXPECTED).is_ok(),
+            "{id}"
+        );
+    }
+    assert_eq!(
+        verify(&token(&gone, json!({"kid": "2025-12"})), &both, EXPECTED),
+        Err(TokenError::UnknownKey("2025-12".to_owned()))
+    );
+    assert_eq!(
+        verify(&token(&gone, json!({"kid": "2026-01"})), &both, EXPECTED),
+        Err(TokenError::Signature)
+    );
+    assert_eq!(
+        verify(&token(&new, json!({"kid": "2026-01"})), &both, EXPECTED),
+        Err(TokenError::Algorithm {
+            named: "ES256".to_owned(),
+            wanted: "EdDSA"
+        })
+    );
+}
+
+#[test]
+fn a_token_that_names_no_key_is_for_the_only_one() {
+    let (one, other) = (Signer::ed25519(1), Signer::ed25519(2));
+    let token = one.token(json!({}), &claims(json!({})));
+    assert!(verify(&token, &key_set(&[one.jwk("a")]), EXPECTED).is_ok());
+    let two = key_set(&[one.jwk("a"), other.jwk("b")]);
+    assert_eq!(verify(&token, &two, EXPECTED), Err(TokenError::UnnamedKey));
+}
+
+#[test]
+fn the_second_name_of_an_algorithm_is_known() {
+    let signer = Signer::ed25519(1);
+    let token = signer.token(json!({"alg": "Ed25519"}), &claims(json!({})));
+    assert!(verify(&token, &key_set(&[signer.jwk("a")]), EXPECTED).is_ok());
+}
+
+#[test]
+fn keys_for_something_else_are_left_out() {
+    let (good, other) = (Signer::ed25519(1).jwk("good"), Signer::ed25519(2));
+    for idle in [
+        with(&other, "use", json!("enc")),
+        with(&other, "key_ops", json!(["sign"])),
+        with(&other, "alg", json!("ES256")),
+        with(&other, "crv", json!("Ed448")),
+        with(&other, "kty", json!("AKP")),
+        with(&Signer::rsa(), "alg", json!("PS256")),
+        json!({"kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA"}),
+    ] {
+        assert_eq!(parse(&json!([good, idle])).unwrap().count(), 1, "{idle}");
+        assert_eq!(parse(&json!([idle])), Err(KeySetError::NoneUsable), "{idle}");
+    }
+    for useful in [
+        with(&other, "use", json!("sig")),
+        with(&other, "key_ops", json!(["verify", "sign"])),
+        with(&other, "alg", json!("EdDSA")),
+        with(&other, "x5c", json!(["…"])),
+        with(&other, "colour", json!("red")),
+    ] {
+        assert_eq!(parse(&json!([good, useful])).unwrap().count(), 2, "{useful}");
+    }
+}
+
+#[test]
+fn a_secret_in_a_set_is_refused_and_named() {
+    let signer = Signer::ed25519(1);
+    for (secret, key) in [
+        ("d", with(&signer, "d", json!("AA"))),
+        ("k", json!({"kty": "oct", "k": "AA"})),
+    ] {
+        let refused = parse(&json!([signer.jwk("b"), key])).unwrap_err();
+        let source = KeyError::Secret(secret);
+        assert_eq!(refused, KeySetError::Key { place: 1, source });
+        assert!(
+            refused.to_string().contains("register the public key only"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn a_key_that_is_wrong_makes_the_set_wrong() {
+    let (signer, rsa) = (Signer::ed25519(1), Signer::rsa());
+    let fault = |key: Value| parse(&json!([key])).unwrap_err().to_string();
+    for (key, words) in [
+        (
+            with(&signer, "x", json!("AAAA")),
+            "`/keys/0`: `x` should be base64url of 32 bytes",
+        ),
+        (with(&signer, "x", json!(7)), "`/keys/0`: `x` should be a string"),
+        (
+            with(&signer, "kty", json!(7)),
+            "`/keys/0`: `kty` should be a string",
+        ),
+        (
+            with(&signer, "kid", json!("")),
+            "`/keys/0/kid` should be a string of 1 to 256 bytes",
+        ),
+        (
+            with(&signer, "key_ops", json!("verify")),
+            "`/keys/0`: `key_ops` should be an array of words",
+        ),
+        (
+            with(&rsa, "e", json!("!")),
+            "`/keys/0`: `e` should be base64url of a number",
+        ),
+        (
+            json!({"kty": "OKP", "crv": "Ed25519"}),
+            "`/keys/0`: `x` is missing",
+        ),
+        (json!({}), "`/keys/0`: `kty` is missing"),
+    ] {
+        assert_eq!(fault(key), words);
+    }
+    let twice = parse(&json!([signer.jwk("a"), rsa.jwk("a")]));
+    let id = "a".to_owned();
+    assert_eq!(twice, Err(KeySetError::Duplicate { place: 1, id }));
+}
+
+#[test]
+fn an_rsa_key_has_at_least_2048_bits() {
+    let of_bits = |bits: usize| {
+        let mut modulus = vec![0xff; bits.div_ceil(8)];
+        modulus[0] = 0xff >> (modulus.len() * 8 - bits);
+        let jwk = json!({"kty": "RSA", "e": "AQAB", "n": encode(modulus)});
+        PublicKey::from_jwk(jwk.to_string().as_bytes()).map(|key| key.algorithm())
+    };
+    for bits in [1_024, 2_047, 8_193] {
+        assert_eq!(of_bits(bits), Err(KeyError::RsaBits(bits)));
+    }
+    for bits in [2_048, 4_096, 8_192] {
+        assert_eq!(of_bits(bits), Ok(Algorithm::Rs256));
+    }
+    // Leading zeros make nothing longer.
+    let padded = encode([vec![0; 200], vec![0xff; 128]].concat());
+    let jwk = json!({"kty": "RSA", "e": "AQAB", "n": padded});
+    let found = PublicKey::from_jwk(jwk.to_string().as_bytes());
+    assert_eq!(found, Err(KeyError::RsaBits(1_024)));
+}
+
+#[test]
+fn a_point_that_is_not_on_the_curve_verifies_nothing() {
+    let signer = Signer::p256();
+    let token = signer.token(json!({}), &claims(json!({})));
+    let off = with(&signer, "y", json!(encode([1; 32])));
+    assert_eq!(
+        verify(&token, &key_set(&[off]), EXPECTED),
+        Err(TokenError::Signature)
+    );
+}
+
+#[test]
+fn a_set_has_bounds() {
+    let keys = |count: usize| {
+        let keys = (0..count).map(|number| Signer::ed25519(1).jwk(&number.to_string()));
+        json!(keys.collect::<Vec<_>>())
+    };
+    assert_eq!(parse(&keys(KEYS_MAX)).unwrap().count(), KEYS_MAX);
+    assert_eq!(
+        parse(&keys(KEYS_MAX + 1)),
+        Err(KeySetError::TooMany(KEYS_MAX + 1))
+    );
+    let long = format!("{{\"keys\":[]{}}}", " ".repeat(KEY_SET_BYTES_MAX));
+    assert!(matches!(
+        KeySet::parse(long.as_bytes()),
+        Err(KeySetError::Json(_))
+    ));
+    for text in [
+        "[]",
+        "{}",
+        "{\"keys\":{}}",
+        "{\"keys\":[7]}",
+        "{\"keys\":[],\"keys\":[]}",
+        "",
+    ] {
+        assert!(KeySet::parse(text.as_bytes()).is_err(), "{text}");
+    }
+}
