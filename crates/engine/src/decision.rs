@@ -13,7 +13,9 @@ use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
 use ledger::Head;
 use model::approval::Request;
-use model::{Agent, Approval, ApprovalId, ApprovalStatus, ApprovalTerms, DecisionId, TenantId, Timestamp};
+use model::{
+    Agent, Approval, ApprovalId, ApprovalStatus, ApprovalTerms, DecisionId, Name, TenantId, Timestamp,
+};
 use serde::Serialize;
 use store::ContentRow;
 
@@ -265,11 +267,7 @@ impl Decided<'_> {
         }
         body.string("decision", judgement.verdict().as_str());
         body.string("decision_id", &self.id.to_string());
-        optional(
-            &mut body,
-            "environment",
-            self.agent.environment.as_ref().map(model::Name::as_str),
-        );
+        name(&mut body, "environment", self.agent.environment.as_ref());
         if let Some(estimate) = &ask.estimate {
             body.object("estimate", |member| {
                 // As a string: an amount may be larger than a JSON number can hold exactly.
@@ -291,11 +289,7 @@ impl Decided<'_> {
         if let Some(kept) = &kept {
             body.canonical("parameters", &kept.parameters);
         }
-        optional(
-            &mut body,
-            "parent_run_id",
-            ask.parent_run_id.as_ref().map(model::Name::as_str),
-        );
+        name(&mut body, "parent_run_id", ask.parent_run_id.as_ref());
         body.digest("policy_digest", &self.tenant.policies.digest());
         strings(&mut body, "policy_errors", &judgement.errors);
         body.string("reason", &judgement.explanation);
@@ -305,15 +299,11 @@ impl Decided<'_> {
             "redacted",
             kept.as_ref().map_or(&[], |kept| &kept.redacted),
         );
-        optional(
-            &mut body,
-            "request_id",
-            ask.request_id.as_ref().map(model::Name::as_str),
-        );
+        name(&mut body, "request_id", ask.request_id.as_ref());
         optional(&mut body, "resource", ask.action.resource.as_deref());
         body.unsigned("revision", self.tenant.revision);
         optional(&mut body, "risk_level", judgement.risk.map(model::Risk::as_str));
-        optional(&mut body, "run_id", ask.run_id.as_ref().map(model::Name::as_str));
+        name(&mut body, "run_id", ask.run_id.as_ref());
         if let Some(shadow) = &judgement.shadow {
             body.object("shadow", |member| {
                 member.string("decision", shadow.reason.verdict().as_str());
@@ -330,11 +320,7 @@ impl Decided<'_> {
             });
         }
         body.string("tool", ask.action.tool.as_str());
-        optional(
-            &mut body,
-            "trace_id",
-            ask.trace_id.as_ref().map(model::Name::as_str),
-        );
+        name(&mut body, "trace_id", ask.trace_id.as_ref());
         body.object("trust", |trust| {
             trust.string("claimed", judgement.trust.claimed.as_str());
             trust.string("effective", judgement.trust.level.as_str());
@@ -344,7 +330,7 @@ impl Decided<'_> {
                 ask.sources.worst().map(model::Trust::as_str),
             );
         });
-        optional(&mut body, "user", ask.user.as_ref().map(model::Name::as_str));
+        name(&mut body, "user", ask.user.as_ref());
         if let Some(would_have) = &judgement.would_have {
             body.object("would_have", |member| {
                 approval(member, would_have.approval.as_ref());
@@ -366,6 +352,10 @@ fn approval(object: &mut ObjectWriter, terms: Option<&ApprovalTerms>) {
             approval.unsigned("quorum", u64::from(terms.quorum));
         });
     }
+}
+
+fn name(object: &mut ObjectWriter, key: &str, name: Option<&Name>) {
+    optional(object, key, name.map(Name::as_str));
 }
 
 fn optional(object: &mut ObjectWriter, key: &str, value: Option<&str>) {

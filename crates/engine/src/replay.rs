@@ -236,11 +236,13 @@ impl<'a> Recorded<'a> {
             now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
         };
         let ruling = match self.parameters {
-            Some(_) if self.redacted.is_empty() => policies.rule(&question).map_err(why_not)?,
+            Some(_) if self.redacted.is_empty() => {
+                policies.rule(&question).map_err(|error| why_not(&error))?
+            }
             kept => {
                 let why = kept.map_or(WhyNot::ParametersNotStored, |_| WhyNot::ParametersRedacted);
                 let ruling = policies.rule_without_parameters(&question);
-                ruling.map_err(why_not)?.ok_or(why)?
+                ruling.map_err(|error| why_not(&error))?.ok_or(why)?
             }
         };
         Ok(self.granted_or_not(Said {
@@ -261,7 +263,7 @@ impl<'a> Recorded<'a> {
     }
 }
 
-fn why_not(unanswerable: Unanswerable) -> WhyNot {
+fn why_not(unanswerable: &Unanswerable) -> WhyNot {
     match unanswerable {
         // They fitted the schema then, and it is the same one.
         Unanswerable::InvalidParameters { .. } => WhyNot::Unreadable,

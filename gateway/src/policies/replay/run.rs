@@ -186,7 +186,7 @@ impl Shared {
             let too_many = page
                 .len()
                 .saturating_sub(usize::try_from(rest.decisions).unwrap_or(usize::MAX));
-            let cut_at = page.drain(..too_many).last().map(|entry| entry.seq);
+            let cut_at = page.drain(..too_many).next_back().map(|entry| entry.seq);
             // What was cut off is still there for whoever asks whether there is more.
             rest.entries.last = cut_at.unwrap_or(from - 1);
             rest.decisions -= page.len() as u64;
