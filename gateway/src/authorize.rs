@@ -5,8 +5,10 @@
 
 mod approval;
 pub mod batch;
+mod looked_up;
 
 use approval::NotUsable;
+use looked_up::LookedUp;
 
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
@@ -18,12 +20,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::judge::may_act;
+use engine::judge::{may_act, seen};
 use engine::proposal::{ApprovalUse, Happening};
+use engine::runs::Sighting;
 use engine::{
     Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge,
 };
-use model::{Agent, Approval, ApprovalId, DecisionId, Name, ReasonCode, Verdict};
+use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, Verdict};
 use std::sync::Arc;
 use store::{ContentRow, RequestKey};
 
@@ -63,8 +66,8 @@ impl Gateway {
     async fn authorize(&self, caller: &AgentCaller, ask: &Ask) -> Result<Answer, Refusal> {
         let mut admitted = false;
         for _ in 0..ATTEMPTS_MAX {
-            let approval = self.named_approval(caller, ask).await?;
-            let proposal = match self.decide(caller, ask, approval.as_ref(), &mut admitted)? {
+            let looked_up = self.look_up(caller, ask).await?;
+            let proposal = match self.decide(caller, ask, &looked_up, &mut admitted)? {
                 Step::Answer(answer) => return Ok(answer),
                 Step::NotUsable(why) => return self.without_approval(caller, ask, why).await,
                 Step::Fill(short) => {
@@ -87,8 +90,10 @@ impl Gateway {
                     self.metrics.count_replay();
                     return Ok(Answer(answer));
                 }
-                // Somebody changed the directory or the approval in between: what was judged may not hold any more.
-                Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::Approval(_)) => {}
+                // The directory, the approval or the run changed in between: what was judged may not hold any more.
+                Recorded::Not(
+                    Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
+                ) => {}
                 Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => return Err(reused()),
             }
         }
@@ -100,10 +105,10 @@ impl Gateway {
         &self,
         caller: &AgentCaller,
         ask: &Ask,
-        approval: Option<&Approval>,
+        looked_up: &LookedUp,
         admitted: &mut bool,
     ) -> Result<Step, Refusal> {
-        let evidence = Evidence { approval };
+        let evidence = looked_up.evidence();
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
         let tenant = snapshot
@@ -153,7 +158,13 @@ impl Gateway {
         let asked = decided.request(ApprovalId::new(now, &*self.entropy));
         decided.approval = asked.as_ref();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
-        Ok(Step::Record(Ready::new(caller, &decided, contents, replay)))
+        let sighting = sighting(&decided, &evidence);
+        Ok(Step::Record(Ready::new(
+            caller,
+            &decided,
+            (contents, sighting),
+            replay,
+        )))
     }
 
     /// The answer that was given to this ask before, if it is still at hand.
@@ -247,7 +258,12 @@ struct Ready {
 }
 
 impl Ready {
-    fn new(caller: &AgentCaller, decided: &Decided<'_>, contents: Vec<ContentRow>, replay: Replay) -> Self {
+    fn new(
+        caller: &AgentCaller,
+        decided: &Decided<'_>,
+        (contents, sighting): (Vec<ContentRow>, Option<Sighting>),
+        replay: Replay,
+    ) -> Self {
         let Decided {
             ask,
             judgement,
@@ -266,6 +282,7 @@ impl Ready {
             request: request_key(caller, ask).map(|key| (key, ask.digest, replay)),
             answer,
             approval: approval_use(decided),
+            sighting,
             quarantine: judgement.quarantine.clone(),
             contents,
         };
@@ -288,6 +305,17 @@ impl Ready {
     fn into_proposal(self) -> Proposal {
         self.proposal
     }
+}
+
+/// What the ask shows to its run, if that is kept.
+fn sighting(decided: &Decided<'_>, evidence: &Evidence<'_>) -> Option<Sighting> {
+    decided.judgement.run_worst?;
+    Some(Sighting {
+        run_id: decided.ask.run_id.clone()?,
+        parent: decided.ask.parent_run_id.clone(),
+        seen: seen(decided.ask, decided.judgement.trust),
+        judged_with: evidence.run.map(|run| run.worst),
+    })
 }
 
 fn approval_use(decided: &Decided<'_>) -> Option<ApprovalUse> {

@@ -25,6 +25,7 @@ pub mod http;
 pub mod jobs;
 pub mod limits;
 pub mod metrics;
+pub mod observations;
 pub mod operation;
 pub mod outcome;
 pub mod policies;

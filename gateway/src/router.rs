@@ -9,7 +9,7 @@ use crate::directory::{
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
-use crate::{approvals, authorize, operation, outcome, policies, records, whoami};
+use crate::{approvals, authorize, observations, operation, outcome, policies, records, whoami};
 use axum::Router;
 use axum::handler::Handler;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -119,6 +119,7 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/quota", Access::Agent, quota::get_own),
 
         route("GET", "/v1/runs", DIRECTORY, runs::list),
+        route("POST", "/v1/runs/{run_id}/observations", Access::Agent, observations::observe),
         route("POST", "/v1/runs/{run_id}/freeze", ADMIN, runs::freeze),
         route("POST", "/v1/runs/{run_id}/unfreeze", ADMIN, runs::unfreeze),
         route("POST", "/v1/runs/{run_id}/revoke", ADMIN, runs::revoke),

@@ -18,7 +18,8 @@ use contents::Contents;
 use engine::proposal::Happening;
 use engine::{Applied, Books, Conflict, Found, Proposal, Settled, Snapshot, apply};
 use left::Left;
-use model::{ApprovalId, Clock, TenantId, Timestamp};
+use lookup::Wanted;
+use model::{Clock, TenantId, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -303,12 +304,12 @@ impl Task {
         } else {
             None
         };
-        let approvals = lookup::approvals(proposals);
-        let knows_enough = self.wary == 0 && approvals.is_empty();
+        let wanted = Wanted::of(proposals);
+        let knows_enough = self.wary == 0 && wanted.is_nothing();
         let known = knows_enough.then(|| self.left.places(tenants)).flatten();
         let (way, places, found) = match known {
             Some(places) => (Way::Append, places, Found::default()),
-            None => self.take_turn(tenants, proposals, &approvals).await?,
+            None => self.take_turn(tenants, proposals, &wanted).await?,
         };
         let before = self.parts.snapshot.load_full();
         let books = Books::new(Snapshot::clone(&before), places);
@@ -334,13 +335,12 @@ impl Task {
         &mut self,
         tenants: &[TenantId],
         proposals: &[Proposal],
-        approvals: &[(TenantId, ApprovalId)],
+        wanted: &Wanted,
     ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
         let turn = self.parts.store.begin(tenants).await;
         let mut turn = turn.map_err(|error| unreadable(&error))?;
-        let mut found = Found::default();
-        let looked = lookup::find_approvals(&mut *turn, approvals, &mut found).await;
-        looked.map_err(|error| unreadable(&error))?;
+        let found = wanted.find(&mut *turn).await;
+        let mut found = found.map_err(|error| unreadable(&error))?;
         if self.wary > 0 {
             self.wary -= 1;
             let looked = lookup::find_recorded(&mut *turn, proposals, &mut found).await;

@@ -6,6 +6,7 @@
 use crate::approvals::{ApprovalChange, ApprovalConflict};
 use crate::entry_kind::EntryKind;
 use crate::proposal::{ApprovalUse, Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
+use crate::runs::{self, KnownRuns, Sighting};
 use crate::snapshot::{Recompiled, Snapshot, TenantSnapshot};
 use bytes::Bytes;
 use canon::{Digest, ObjectWriter};
@@ -29,6 +30,8 @@ pub struct Found {
     pub requests: HashMap<RequestKey, FoundRequest>,
     /// Decisions whose outcome is known.
     pub outcomes: HashSet<DecisionId>,
+    /// The runs that the batch is about.
+    pub runs: KnownRuns,
     /// The approvals that the batch is about.
     pub approvals: HashMap<(TenantId, ApprovalId), Approval>,
 }
@@ -67,6 +70,8 @@ pub enum Conflict {
     OutcomeReported,
     /// The approval does not change like this.
     Approval(Box<ApprovalConflict>),
+    /// The run has seen something since the ask was judged: judge it again.
+    RunMoved,
 }
 
 /// A batch that is ready to be committed.
@@ -158,6 +163,13 @@ impl Pass {
             Happening::Base { change, recompiled } => self.replace_base(tenant, change, recompiled),
             Happening::Approval(change) => self.change_approval(tenant, change),
             Happening::Note(entry) => self.note(tenant, entry),
+            Happening::Observation(entry, sighting) => {
+                if !self.is_current(tenant, Some(sighting)) {
+                    return Settled::Conflict(Conflict::RunMoved);
+                }
+                self.show(tenant, Some(sighting));
+                self.note(tenant, entry)
+            }
             Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, *decision),
         }
     }
@@ -177,9 +189,13 @@ impl Pass {
                 None => request = Some((key, *ask)),
             }
         }
+        if !self.is_current(tenant, decision.sighting.as_ref()) {
+            return Settled::Conflict(Conflict::RunMoved);
+        }
         if let Err(conflict) = self.use_approval(tenant, decision) {
             return Settled::Conflict(Conflict::Approval(Box::new(conflict)));
         }
+        self.show(tenant, decision.sighting.as_ref());
         let (head, prev, at) = self.link(tenant, &decision.entry);
         let answer = decision.answer.seal(tenant, &head, &prev, at);
         if let Some((key, ask)) = request {
@@ -208,6 +224,18 @@ impl Pass {
             self.quarantine(tenant, decision.agent, decision.id, reason);
         }
         Settled::Recorded { head, at, answer }
+    }
+
+    /// Whether the run is what it was when this was judged.
+    fn is_current(&self, tenant: TenantId, sighting: Option<&Sighting>) -> bool {
+        sighting.is_none_or(|sighting| runs::is_current(&self.found.runs, tenant, sighting))
+    }
+
+    /// Writes down what was shown to a run.
+    fn show(&mut self, tenant: TenantId, sighting: Option<&Sighting>) {
+        let Some(sighting) = sighting else { return };
+        let changed = runs::note(&mut self.found.runs, tenant, sighting).into_iter();
+        self.batch.runs.extend(changed.map(|run| (tenant, run)));
     }
 
     /// Writes down what a decision has to do with an approval.

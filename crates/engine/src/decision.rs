@@ -304,6 +304,11 @@ impl Decided<'_> {
         body.unsigned("revision", self.tenant.revision);
         optional(&mut body, "risk_level", judgement.risk.map(model::Risk::as_str));
         name(&mut body, "run_id", ask.run_id.as_ref());
+        optional(
+            &mut body,
+            "run_worst",
+            judgement.run_worst.map(model::Trust::as_str),
+        );
         if let Some(shadow) = &judgement.shadow {
             body.object("shadow", |member| {
                 member.string("decision", shadow.reason.verdict().as_str());

@@ -89,6 +89,8 @@ kinds! {
     RunUnfrozen = "run_unfrozen",
     /// A run was revoked for good.
     RunRevoked = "run_revoked",
+    /// Somebody said what a run has seen.
+    RunObserved = "run_observed",
     /// A policy was made, or has a new version.
     PolicyPut = "policy_put",
     /// A policy was deleted.

@@ -7,10 +7,10 @@ use crate::ask::{Ask, Mode};
 use crate::snapshot::TenantSnapshot;
 use model::approval::Unusable;
 use model::{
-    Agent, Approval, ApprovalId, ApprovalTerms, EffectiveTrust, ReasonCode, Risk, SourceRule, Standing,
-    StoppedRun, Timestamp, Tool, ToolAction, Verdict,
+    Agent, Approval, ApprovalId, ApprovalTerms, EffectiveTrust, ReasonCode, Risk, RunTaint, SourceRule,
+    Standing, StoppedRun, TaintRule, Timestamp, Tool, ToolAction, Trust, Verdict,
 };
-use policy::{Explanation, Obligation, Question, Ruling, Rulings, Unanswerable, UserFacts};
+use policy::{Explanation, Obligation, Question, Ruling, Rulings, RunFacts, Unanswerable, UserFacts};
 
 /// What was found, and everything that led to it.
 #[derive(Debug, Clone)]
@@ -49,6 +49,8 @@ pub struct Judgement {
     pub would_have: Option<Box<WouldHave>>,
     /// The approval that this uses up.
     pub spends: Option<ApprovalId>,
+    /// The least trusted source that the run has seen, this ask included; absent if that is not kept.
+    pub run_worst: Option<Trust>,
 }
 
 /// What is known of an ask beside the snapshot: looked up before it is judged.
@@ -56,6 +58,8 @@ pub struct Judgement {
 pub struct Evidence<'a> {
     /// The approval that it names, if the tenant has it.
     pub approval: Option<&'a Approval>,
+    /// What its run has seen, if that is kept and there was anything.
+    pub run: Option<&'a RunTaint>,
 }
 
 /// What would have been said to an ask that was only to be observed.
@@ -157,6 +161,7 @@ impl Judgement {
             redact: None,
             would_have: None,
             spends: None,
+            run_worst: None,
         }
     }
 }
@@ -230,7 +235,7 @@ pub fn judge(
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     check_claims(tenant, agent, ask)?;
-    let found = find(tenant, agent, ask, now)?;
+    let found = find(tenant, agent, ask, evidence, now)?;
     let found = match (&ask.approval_id, evidence.approval) {
         (Some(_), Some(approval)) => with_approval(found, approval, agent, &ask.action.digest, now)?,
         (Some(named), None) if found.verdict() != Verdict::Deny => {
@@ -256,11 +261,18 @@ fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
 }
 
 /// What is found about one ask, whatever it will be answered.
-fn find(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, now: Timestamp) -> Result<Judgement, Refusal> {
+fn find(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    evidence: &Evidence<'_>,
+    now: Timestamp,
+) -> Result<Judgement, Refusal> {
     let trust = effective_trust(tenant, ask);
     if let Some(denial) = standing_denial(tenant, agent, ask, trust) {
         return Ok(denial);
     }
+    let run_worst = run_worst(tenant, ask, evidence, trust);
     let name = ask.action.tool.as_str();
     let found = tenant.directory.tools.get(name);
     let Some((tool, action)) = found.and_then(|tool| Some((tool, tool.actions.get(&ask.action.action)?)))
@@ -270,11 +282,15 @@ fn find(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, now: Timestamp) -> Re
     };
     let mut judgement = match tool_denial(agent, tool, action, trust) {
         Some(denial) => denial,
-        None => rule(tenant, agent, ask, (tool, action), trust, now)?,
+        None => {
+            let question = question(tenant, agent, ask, (tool, action), trust, run_worst, now);
+            rule(tenant, agent, tool, &question)?
+        }
     };
     judgement.risk = Some(action.risk);
     judgement.mutates = action.mutates_state || ask.claims_mutation;
-    Ok(judgement)
+    judgement.run_worst = run_worst;
+    Ok(tainted(judgement, tenant.directory.tenant.settings.run_taint))
 }
 
 /// What the caller says about itself must agree with what its credential says.
@@ -297,6 +313,63 @@ fn check_claims(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Result<(),
         return Err(Refusal::ProvenanceNotVerifiable);
     }
     Ok(())
+}
+
+/// Whether a tenant has it kept what its runs have seen: it has a rule about that, or policies that look at runs.
+pub fn keeps_runs(tenant: &TenantSnapshot) -> bool {
+    tenant.directory.tenant.settings.run_taint != TaintRule::Off || tenant.policies.looks_at_runs()
+}
+
+/// The least trusted source that the run of an ask has seen, the ask included.
+fn run_worst(
+    tenant: &TenantSnapshot,
+    ask: &Ask,
+    evidence: &Evidence<'_>,
+    trust: EffectiveTrust,
+) -> Option<Trust> {
+    ask.run_id.as_ref().filter(|_| keeps_runs(tenant))?;
+    let seen = seen(ask, trust);
+    Some(evidence.run.map_or(seen, |run| run.worst.worse_of(seen)))
+}
+
+/// What an ask shows to its run: the level of the call, and of each parameter.
+pub fn seen(ask: &Ask, trust: EffectiveTrust) -> Trust {
+    let worst_source = ask.sources.worst();
+    worst_source.map_or(trust.level, |worst| trust.level.worse_of(worst))
+}
+
+/// What becomes of a change in a run that has seen what is not trusted, by the rule of the tenant. It only makes it stricter.
+fn tainted(judgement: Judgement, rule: TaintRule) -> Judgement {
+    let is_tainted = judgement
+        .run_worst
+        .is_some_and(|worst| worst >= Trust::UntrustedExternal);
+    if !is_tainted || !judgement.mutates || judgement.verdict() == Verdict::Deny {
+        return judgement;
+    }
+    let worst = judgement.run_worst.map_or("", Trust::as_str);
+    match rule {
+        TaintRule::Approve if judgement.verdict() == Verdict::Allow => Judgement {
+            reason: ReasonCode::RunTaintNeedsApproval,
+            explanation: format!("the run has seen a source that is `{worst}`, so changes need approval"),
+            agent_message: Some("Ask for approval, then retry with approval_id.".to_owned()),
+            approval: Some(ApprovalTerms {
+                group: None,
+                quorum: 1,
+                exclude_owner: false,
+            }),
+            ..judgement
+        },
+        TaintRule::Off | TaintRule::Approve => judgement,
+        TaintRule::Deny => Judgement {
+            reason: ReasonCode::RunTainted,
+            explanation: format!(
+                "the run has seen a source that is `{worst}`, so it may not change anything"
+            ),
+            agent_message: None,
+            approval: None,
+            ..judgement
+        },
+    }
 }
 
 /// What the claimed level of a call counts as.
@@ -385,6 +458,7 @@ fn question<'a>(
     ask: &'a Ask,
     (tool, action): (&'a Tool, &'a ToolAction),
     trust: EffectiveTrust,
+    run_worst: Option<Trust>,
     now: Timestamp,
 ) -> Question<'a> {
     let directory = &tenant.directory;
@@ -407,7 +481,10 @@ fn question<'a>(
         trust,
         contains_sensitive_data: ask.contains_sensitive_data,
         attributes: ask.attributes.as_deref(),
-        run: ask.run_id.as_ref().map(model::Name::as_str),
+        run: ask.run_id.as_ref().map(|run| RunFacts {
+            id: run.as_str(),
+            worst: run_worst.unwrap_or(trust.level),
+        }),
         sources: Some(&ask.sources),
         now,
     }
@@ -424,20 +501,19 @@ pub fn explain(
     let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
     let action = tool.actions.get(&ask.action.action)?;
     let trust = effective_trust(tenant, ask);
-    let question = question(tenant, agent, ask, (tool, action), trust, now);
+    let run_worst = run_worst(tenant, ask, &Evidence::default(), trust);
+    let question = question(tenant, agent, ask, (tool, action), trust, run_worst, now);
     Some(tenant.policies.explain(&question))
 }
 
 fn rule(
     tenant: &TenantSnapshot,
     agent: &Agent,
-    ask: &Ask,
-    (tool, action): (&Tool, &ToolAction),
-    trust: EffectiveTrust,
-    now: Timestamp,
+    tool: &Tool,
+    question: &Question<'_>,
 ) -> Result<Judgement, Refusal> {
-    let question = question(tenant, agent, ask, (tool, action), trust, now);
-    match tenant.policies.rule_beside(&question) {
+    let trust = question.trust;
+    match tenant.policies.rule_beside(question) {
         Ok(Rulings { ruling, shadow }) => {
             let judgement = from_ruling(ruling, agent, tool, trust);
             let shadow = shadow.map(|ruling| from_ruling(ruling, agent, tool, trust));
@@ -496,5 +572,6 @@ fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust
         granted,
         would_have: None,
         spends: None,
+        run_worst: None,
     }
 }

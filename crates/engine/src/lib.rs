@@ -4,6 +4,7 @@
 //! - [`snapshot`]: everything a decision may look at, immutable, with a revision;
 //! - [`judge()`]: one ask against a snapshot;
 //! - [`approvals`]: what a judgement becomes when people have approved, and how they vote;
+//! - [`runs`]: what runs have seen;
 //! - [`facts`]: what an ask was judged by, in records that are found by their digest;
 //! - `kept`: what an entry keeps of the parameters;
 //! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
@@ -23,6 +24,7 @@ pub mod judge;
 mod kept;
 pub mod proposal;
 pub mod replay;
+pub mod runs;
 pub mod snapshot;
 
 pub use apply::{Applied, Books, Conflict, Found, Settled, apply};

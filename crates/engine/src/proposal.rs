@@ -8,6 +8,7 @@ use store::{ContentRow, RequestKey};
 
 use crate::approvals::ApprovalChange;
 use crate::entry_kind::EntryKind;
+use crate::runs::Sighting;
 use crate::snapshot::Recompiled;
 
 /// Entries of one tenant that belong together: all are recorded or none.
@@ -54,6 +55,8 @@ pub enum Happening {
     },
     /// People vote on an approval, or its time is over.
     Approval(ApprovalChange),
+    /// Somebody says what a run has seen.
+    Observation(ProposedEntry, Sighting),
     /// Something that changes nothing.
     Note(ProposedEntry),
     /// An agent said what became of a decision.
@@ -136,6 +139,8 @@ pub struct ProposedDecision {
     pub answer: crate::decision::UnsealedAnswer,
     /// What it has to do with an approval.
     pub approval: Option<ApprovalUse>,
+    /// What it shows to its run, if that is kept.
+    pub sighting: Option<Sighting>,
     /// Why the agent is to be frozen in the same commit, if it is.
     pub quarantine: Option<String>,
     /// What the entry names by its digest, as far as it is not known to be stored.

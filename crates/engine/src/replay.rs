@@ -13,7 +13,7 @@ use model::{
     Agent, AgentId, DecisionId, Directory, EffectiveTrust, Noun, ReasonCode, Sources, Team, Timestamp, Tool,
     Trust, User, Write,
 };
-use policy::{PolicySet, Question, Unanswerable, UserFacts};
+use policy::{PolicySet, Question, RunFacts, Unanswerable, UserFacts};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -71,6 +71,8 @@ pub struct Recorded<'a> {
     attributes: Option<&'a RawValue>,
     #[serde(borrow, default)]
     run_id: Option<Cow<'a, str>>,
+    #[serde(default)]
+    run_worst: Option<Trust>,
     #[serde(default)]
     sources: Sources,
     #[serde(borrow, default)]
@@ -231,7 +233,10 @@ impl<'a> Recorded<'a> {
             },
             contains_sensitive_data: self.contains_sensitive_data,
             attributes: self.attributes.map(RawValue::get),
-            run: self.run_id.as_deref(),
+            run: self.run_id.as_deref().map(|id| RunFacts {
+                id,
+                worst: self.run_worst.unwrap_or(self.trust.effective),
+            }),
             sources: Some(&self.sources),
             now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
         };

@@ -5,6 +5,7 @@ use crate::id::TenantId;
 use crate::keeping::{Keeping, Pointer};
 use crate::name::Name;
 use crate::standing::Standing;
+use crate::taint::TaintRule;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,6 +52,9 @@ pub struct Settings {
     /// What it makes of the levels that callers give to single parameters.
     #[serde(default, skip_serializing_if = "SourceRule::is_default")]
     pub sources: SourceRule,
+    /// What it makes of changes in a run that has seen what is not trusted.
+    #[serde(default, skip_serializing_if = "TaintRule::is_off")]
+    pub run_taint: TaintRule,
     /// What holds for its approvals.
     #[serde(default, skip_serializing_if = "ApprovalSettings::is_default")]
     pub approvals: ApprovalSettings,

@@ -67,6 +67,8 @@ impl ReasonCode {
             | Self::AgentRevoked
             | Self::TenantFrozen
             | Self::RunFrozen
+            | Self::RunTainted
+            | Self::RunTaintNeedsApproval
             | Self::UnknownTool
             | Self::ToolNotGranted
             | Self::ToolQuarantined
@@ -85,6 +87,8 @@ reason_codes! {
     ApprovalGranted = "approval_granted" => Allow,
     /// A policy wants a person's approval first.
     PolicyRequiresApproval = "policy_requires_approval" => RequireApproval,
+    /// The run has seen what is not trusted, and the tenant wants a person's approval for what such runs change.
+    RunTaintNeedsApproval = "run_taint_needs_approval" => RequireApproval,
     /// The agent is frozen.
     AgentFrozen = "agent_frozen" => Deny,
     /// The agent is revoked, for good.
@@ -93,6 +97,8 @@ reason_codes! {
     TenantFrozen = "tenant_frozen" => Deny,
     /// The run, or the one that started it, is frozen or revoked.
     RunFrozen = "run_frozen" => Deny,
+    /// The run has seen what is not trusted, and the tenant lets such runs change nothing.
+    RunTainted = "run_tainted" => Deny,
     /// No such tool, or no such action of it, is registered.
     UnknownTool = "unknown_tool" => Deny,
     /// The agent has no grant for the tool.

@@ -5,7 +5,7 @@ use model::{
     Agent, AgentId, Attributes, EffectiveTrust, Name, RiskTier, Sources, Standing, Team, TenantId, Timestamp,
     ToolAccess, Trust, User,
 };
-use policy::{ActionSide, Part, PolicySet, Question, Registry, Ruling, UserFacts};
+use policy::{ActionSide, Part, PolicySet, Question, Registry, Ruling, RunFacts, UserFacts};
 use serde_json::{Map, Value, json};
 
 /// An ask.
@@ -21,6 +21,7 @@ pub(crate) struct Ask {
     pub(crate) sensitive: bool,
     pub(crate) attributes: Map<String, Value>,
     pub(crate) run: Option<String>,
+    pub(crate) run_worst: Trust,
     pub(crate) sources: Sources,
     pub(crate) now: Timestamp,
 }
@@ -88,7 +89,10 @@ impl Ask {
             trust: self.trust,
             contains_sensitive_data: self.sensitive,
             attributes: Some(&attributes),
-            run: self.run.as_deref(),
+            run: self.run.as_deref().map(|id| RunFacts {
+                id,
+                worst: self.run_worst,
+            }),
             sources: Some(&self.sources),
             now: self.now,
         }))
@@ -118,6 +122,7 @@ impl Ask {
                 "sources": self.sources,
             },
             "run_id": self.run,
+            "run_worst": self.run.as_ref().map(|_| self.run_worst),
             "now": self.now.to_string(),
         });
         if !policies.iter().any(Part::looks_at_parameters) {

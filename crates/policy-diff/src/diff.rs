@@ -3,7 +3,7 @@
 use crate::directions::{Prepared, Search, Way};
 use crate::findings;
 use crate::prover::{Open, Turn};
-use crate::question::{Kind, Pair};
+use crate::question::{Kinds, Pair};
 use crate::report::{Proof, Report};
 use crate::structure;
 use model::Timestamp;
@@ -28,19 +28,18 @@ pub struct Sets<'a> {
 pub async fn diff(sets: Sets<'_>, turn: &Turn) -> Report {
     let mut session = turn.session();
     let pair = Pair::new(sets.before.slicer(), sets.after.slicer());
-    let kinds = if pair.is_equal() {
-        Vec::new()
+    let Kinds { kinds, left } = if pair.is_equal() {
+        Kinds::default()
     } else {
-        pair.kinds(sets.registry)
+        pair.kinds(sets.registry, turn.bounds().kinds_max, || session.check().is_ok())
     };
     let solver = turn.version().await;
     let mut more = Search::new(Way::More);
     let mut less = Search::new(Way::Less);
     let mut prepared = Vec::new();
-    for (number, kind) in kinds.iter().enumerate() {
+    for kind in &kinds {
         let ready = match &solver {
             Err(absent) => Err(Open::Beyond(absent.to_string())),
-            Ok(_) if number >= turn.bounds().kinds_max => Err(Open::NoTimeLeft),
             Ok(_) => session
                 .check()
                 .and_then(|()| Prepared::new(&sets, &pair, kind, turn.bounds().policies_max)),
@@ -52,12 +51,16 @@ pub async fn diff(sets: Sets<'_>, turn: &Turn) -> Report {
                 prepared.push((kind, ready));
             }
             Err(why) => {
-                more.leave_open(kind, &why);
-                less.leave_open(kind, &why);
+                more.leave_open(&kind.sides, &why);
+                less.leave_open(&kind.sides, &why);
             }
         }
     }
-    let is_whole = prepared.len() == kinds.len();
+    if !left.is_empty() {
+        more.leave_open(&left, &Open::NoTimeLeft);
+        less.leave_open(&left, &Open::NoTimeLeft);
+    }
+    let is_whole = left.is_empty() && prepared.len() == kinds.len();
     let found = findings::find(&sets, &pair, &mut session, &prepared, is_whole).await;
     Report {
         in_force_digest: sets.before.digest(),
@@ -67,17 +70,13 @@ pub async fn diff(sets: Sets<'_>, turn: &Turn) -> Report {
             available: solver.is_ok(),
             why: solver.as_ref().err().map(ToString::to_string),
             solver: solver.ok(),
-            actions: kinds.iter().map(sides).sum(),
+            actions: kinds.iter().map(|kind| kind.sides.len()).sum::<usize>() + left.len(),
             complete: more.is_complete() && less.is_complete() && found.are_complete,
         },
         allows_more: more.into_direction(),
         allows_less: less.into_direction(),
         findings: found.all,
     }
-}
-
-fn sides(kind: &Kind<'_>) -> usize {
-    kind.sides.len()
 }
 
 #[cfg(test)]

@@ -8,11 +8,16 @@ use crate::plainer::plainer;
 use crate::prover::{Open, Session, open};
 use crate::question::{Kind, Pair};
 use crate::report::{Actions, Answer, Answered, Direction, Example, Unproven};
+use crate::shape::{straight, weight};
 use crate::stage::Stage;
 use ::model::Verdict;
 use cedar_policy_core::ast::Expr;
 use cedar_policy_symcc::{CompiledPolicySet, implies_asserts};
-use policy::{Effect, Part};
+use policy::{ActionSide, Effect, Part};
+
+/// How large the formulas of the policies about one action may be together, in terms: making them takes some microseconds
+/// for each, and cannot be broken off.
+const WEIGHT_MAX: u64 = 200_000;
 
 /// Which way an ask fares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +32,7 @@ pub(crate) enum Way {
 pub(crate) struct Prepared<'s> {
     pub(crate) stage: Stage,
     /// What is known of every ask.
-    pub(crate) known: Expr,
+    pub(crate) known: Vec<Expr>,
     /// The policies of both sets, those of the candidate last.
     pub(crate) all: Vec<Part<'s>>,
     before_count: usize,
@@ -47,6 +52,12 @@ impl<'s> Prepared<'s> {
         if before.len().max(after.len()) > policies_max {
             let message = format!("more than {policies_max} policies are about it");
             return Err(Open::Beyond(message));
+        }
+        let parts = before.iter().chain(&after);
+        let weight = parts.map(|part| weight(&straight(&part.condition)));
+        if weight.fold(0, u64::saturating_add) > WEIGHT_MAX {
+            let message = "the policies about it make too large a formula; take long conditions apart";
+            return Err(Open::Beyond(message.to_owned()));
         }
         for parts in [&before, &after] {
             level::check(parts).map_err(|why| Open::Beyond(why.to_string()))?;
@@ -136,10 +147,10 @@ impl Search {
         }
     }
 
-    /// Nobody knows about this kind.
-    pub(crate) fn leave_open(&mut self, kind: &Kind<'_>, why: &Open) {
+    /// Nobody knows about these.
+    pub(crate) fn leave_open(&mut self, sides: &[ActionSide], why: &Open) {
         self.unknown.push(Unproven {
-            actions: Actions::of(&kind.sides),
+            actions: Actions::of(sides),
             why: why.to_string(),
         });
     }
@@ -175,7 +186,7 @@ impl Search {
             }
         }
         if let Some(why) = left_open {
-            self.leave_open(kind, &why);
+            self.leave_open(&kind.sides, &why);
         }
         let room = session.bounds().examples_max - self.examples.len();
         self.truncated |= found.len() > room;

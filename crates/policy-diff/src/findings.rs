@@ -7,12 +7,11 @@ use crate::fallible::can_fail;
 use crate::level::{self, Level};
 use crate::model;
 use crate::plainer::plainer;
-use crate::prover::{Open, Session, open};
+use crate::prover::{Open, Session};
 use crate::question::{Kind, Pair, grounds};
 use crate::report::{Actions, Finding};
-use cedar_policy_symcc::{
-    CompiledPolicy, always_denies_asserts, never_errors_asserts, never_matches_asserts,
-};
+use cedar_policy_core::ast::Expr;
+use cedar_policy_symcc::{CompiledPolicySet, always_denies_asserts, implies_asserts};
 use policy::{ActionSide, Effect, Part};
 use std::collections::BTreeSet;
 
@@ -137,11 +136,11 @@ impl<'s> Hunt<'_, '_, 's> {
             .about(number)
             .filter(|(_, _, part)| can_fail(&part.condition));
         let queries =
-            fallible.map(|(kind, prepared, part)| Ok((kind.ground.side(), prepared.single(&part)?, part)));
+            fallible.map(|(kind, prepared, part)| Ok((kind.ground.side(), prepared.failing(&part)?, part)));
         let queries = queries.collect::<Result<Vec<_>, Open>>()?;
         let id = self.pair.after.id(number);
-        for (side, query, part) in queries {
-            let Some(model) = self.session.find(&never_errors_asserts(&query)).await? else {
+        for (side, [every, not_failing], part) in queries {
+            let Some(model) = self.session.find(&implies_asserts(&every, &not_failing)).await? else {
                 continue;
             };
             let fails = |ask: &Ask| {
@@ -162,10 +161,10 @@ impl<'s> Hunt<'_, '_, 's> {
     async fn never_matches(&mut self, number: usize) -> Result<bool, Open> {
         let queries = self
             .about(number)
-            .map(|(_, prepared, part)| prepared.single(&part));
+            .map(|(_, prepared, part)| prepared.satisfying(&part));
         let queries = queries.collect::<Result<Vec<_>, Open>>()?;
         for query in &queries {
-            if self.session.find(&never_matches_asserts(query)).await?.is_some() {
+            if self.session.find(&always_denies_asserts(query)).await?.is_some() {
                 return Ok(false);
             }
         }
@@ -174,7 +173,7 @@ impl<'s> Hunt<'_, '_, 's> {
 
     /// The permits that the candidate could have put into the shadow: those that it adds, and if it adds a forbid, those
     /// that are about nothing but actions that it is about.
-    fn perhaps_shadowed(&self) -> BTreeSet<usize> {
+    fn perhaps_shadowed(&mut self) -> BTreeSet<usize> {
         let (pair, mut permits) = (self.pair, BTreeSet::new());
         let is_permit = |part: &Part<'_>| matches!(part.effect, Effect::Permit | Effect::RequireApproval);
         let mut adds_forbid = false;
@@ -192,6 +191,10 @@ impl<'s> Hunt<'_, '_, 's> {
         let mut old: BTreeSet<_> = permits.difference(&come).copied().collect();
         if adds_forbid {
             for ground in grounds(self.sets.registry) {
+                if self.session.check().is_err() {
+                    self.found.are_complete = false;
+                    old.clear();
+                }
                 if old.is_empty() {
                     break;
                 }
@@ -217,10 +220,10 @@ impl<'s> Hunt<'_, '_, 's> {
             let Some(permit) = self.pair.after.part(&kind.after, number) else {
                 continue;
             };
-            let single = prepared.single(&permit)?;
+            let single = prepared.satisfying(&permit)?;
             if self
                 .session
-                .find(&never_matches_asserts(&single))
+                .find(&always_denies_asserts(&single))
                 .await?
                 .is_none()
             {
@@ -280,9 +283,16 @@ impl<'s> Hunt<'_, '_, 's> {
 }
 
 impl Prepared<'_> {
-    /// One policy as a formula, among the asks of which something is known.
-    fn single(&self, part: &Part<'_>) -> Result<CompiledPolicy, Open> {
-        let policy = level::permit(&part.condition, &self.known);
-        CompiledPolicy::compile(&policy, &self.stage.environment, &self.stage.schema).map_err(open)
+    /// The asks that satisfy this policy, as a formula.
+    fn satisfying(&self, part: &Part<'_>) -> Result<CompiledPolicySet, Open> {
+        self.stage
+            .compile(&level::satisfying(&part.condition, &self.known))
+    }
+
+    /// All asks, and what this policy does not fail for, as formulas.
+    fn failing(&self, part: &Part<'_>) -> Result<[CompiledPolicySet; 2], Open> {
+        let every = level::satisfying(&Expr::val(true), &self.known);
+        let not_failing = level::not_failing(&part.condition);
+        Ok([self.stage.compile(&every)?, self.stage.compile(&not_failing)?])
     }
 }

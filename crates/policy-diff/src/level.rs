@@ -6,6 +6,7 @@
 //! permit, as something that must have come out, because there Cedar does not skip it.
 
 use crate::fallible::{can_fail, obstacle};
+use crate::shape::{all, straight};
 use cedar_policy_core::ast::{
     ActionConstraint, Annotations, Effect as CedarEffect, Expr, PolicyID, PolicySet, PrincipalConstraint,
     ResourceConstraint, StaticPolicy,
@@ -45,24 +46,23 @@ impl Level {
 
     /// Policies that Cedar allows an ask by exactly where ours give a verdict of this level, among the asks of which this
     /// is known. They were checked.
-    pub(crate) fn plain(self, parts: &[Part<'_>], known: &Expr) -> cedar_policy::PolicySet {
-        let mut plain = Plain::default();
-        plain.add(CedarEffect::Forbid, Expr::not(known.clone()));
-        let mut came_out = Expr::val(true);
+    pub(crate) fn plain(self, parts: &[Part<'_>], known: &[Expr]) -> cedar_policy::PolicySet {
+        let mut plain = Plain::among(known);
+        let mut must_come_out = Vec::new();
         for part in parts {
             let condition = part.condition.clone();
             let forbids = self.forbids(part.effect);
             match (can_fail(&condition), part.effect) {
-                (false, _) if forbids => plain.add(CedarEffect::Forbid, condition),
-                (true, _) if forbids => came_out = Expr::and(came_out, Expr::not(condition)),
-                (true, Effect::RequireApproval) => came_out = Expr::and(came_out, comes_out(condition)),
+                (false, _) if forbids => plain.add(CedarEffect::Forbid, &condition),
+                (true, _) if forbids => must_come_out.push(Expr::not(condition)),
+                (true, Effect::RequireApproval) => must_come_out.push(comes_out(condition)),
                 // Only what permits here is left, and advice that cannot fail.
                 _ => {}
             }
         }
         for part in parts.iter().filter(|part| self.permits(part.effect)) {
-            let condition = Expr::and(came_out.clone(), part.condition.clone());
-            plain.add(CedarEffect::Permit, condition);
+            let condition = must_come_out.iter().chain([&part.condition]).cloned();
+            plain.add(CedarEffect::Permit, &all(condition.collect::<Vec<_>>()));
         }
         plain.into_set()
     }
@@ -87,22 +87,33 @@ fn comes_out(condition: Expr) -> Expr {
     Expr::or(condition.clone(), Expr::not(condition))
 }
 
-/// One permit on this condition, among the asks of which this is known.
-pub(crate) fn permit(condition: &Expr, known: &Expr) -> cedar_policy::Policy {
-    policy(
-        0,
-        CedarEffect::Permit,
-        Expr::and(known.clone(), condition.clone()),
-    )
-    .into()
+/// Allows the asks that satisfy a condition, among those of which this is known.
+pub(crate) fn satisfying(condition: &Expr, known: &[Expr]) -> cedar_policy::PolicySet {
+    let mut plain = Plain::among(known);
+    plain.add(CedarEffect::Permit, condition);
+    plain.into_set()
+}
+
+/// Allows whatever a condition does not fail for.
+pub(crate) fn not_failing(condition: &Expr) -> cedar_policy::PolicySet {
+    satisfying(&comes_out(condition.clone()), &[])
 }
 
 #[derive(Default)]
 struct Plain(Vec<StaticPolicy>);
 
 impl Plain {
-    fn add(&mut self, effect: CedarEffect, condition: Expr) {
-        let policy = policy(self.0.len(), effect, condition);
+    /// Nothing but what is known.
+    fn among(known: &[Expr]) -> Self {
+        let mut plain = Self::default();
+        for one in known {
+            plain.add(CedarEffect::Forbid, &Expr::not(one.clone()));
+        }
+        plain
+    }
+
+    fn add(&mut self, effect: CedarEffect, condition: &Expr) {
+        let policy = policy(self.0.len(), effect, straight(condition));
         self.0.push(policy);
     }
 

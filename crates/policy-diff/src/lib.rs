@@ -4,7 +4,8 @@
 //! - [`report`]: what is answered;
 //! - `structure`: which policies differ, for which no solver is needed;
 //! - `question`: the sides of actions about which the sets say different things, and those that are alike taken together;
-//! - `level`: our verdicts as plain Cedar sets, and where that is not possible (`fallible`);
+//! - `level`: our verdicts as plain Cedar sets, and where that is not possible (`fallible`); in which shape the formulas are
+//!   small (`shape`);
 //! - `stage`: a schema with nothing in it but what a question is about;
 //! - `prover`, `process`: the solver, and the bounds that it works within;
 //! - `ask`, `model`, `plainer`: a solver's model as an ask, put to both sets, and made easier to read;
@@ -25,6 +26,7 @@ mod process;
 mod prover;
 mod question;
 pub mod report;
+mod shape;
 mod stage;
 mod structure;
 

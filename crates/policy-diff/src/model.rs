@@ -43,6 +43,7 @@ pub(crate) fn ask(model: &Env, side: &ActionSide, now: Timestamp) -> Option<Ask>
         sensitive: context["sensitive"] == true,
         attributes: context["attributes"].as_object().cloned().unwrap_or_default(),
         run: context["run"]["id"].as_str().map(str::to_owned),
+        run_worst: word(&context["run"]["worst"]["level"]).unwrap_or(Trust::TrustedInternalUnsigned),
         sources: sources(&context["sources"]),
         now: time(request, entities).unwrap_or(now),
     })

@@ -40,7 +40,7 @@ const ORDINARY: [Trust; 3] = [
 ];
 
 /// What is tried, each by itself.
-const EDITS: [fn(&mut Ask); 13] = [
+const EDITS: [fn(&mut Ask); 14] = [
     |ask| ask.user = None,
     |ask| ask.run = None,
     |ask| ask.agent.environment = None,
@@ -54,4 +54,5 @@ const EDITS: [fn(&mut Ask); 13] = [
     |ask| ask.resource.clear(),
     |ask| ask.sensitive = false,
     |ask| ask.attributes.clear(),
+    |ask| ask.sources = model::Sources::default(),
 ];

@@ -23,6 +23,14 @@ pub(crate) struct Kind<'r> {
     pub(crate) after: Slice,
 }
 
+/// What the difference between two sets is about.
+#[derive(Default)]
+pub(crate) struct Kinds<'r> {
+    pub(crate) kinds: Vec<Kind<'r>>,
+    /// What was not looked at.
+    pub(crate) left: Vec<ActionSide>,
+}
+
 /// What is the same for sides of one kind. A side that a policy can tell from others is a kind of its own.
 type Key = (Slice, Slice, Option<ActionSide>);
 
@@ -48,31 +56,45 @@ impl<'s> Pair<'s> {
     }
 
     /// The sides that the difference is about, by kind, in the order of their names. Sides as they are registered come
-    /// before those that an ask only claims to be on.
-    pub(crate) fn kinds<'r>(&self, registry: Registry<'r>) -> Vec<Kind<'r>> {
+    /// before those that an ask only claims to be on. Those for which there is no time or no room are left.
+    pub(crate) fn kinds<'r>(
+        &self,
+        registry: Registry<'r>,
+        kinds_max: usize,
+        has_time: impl Fn() -> bool,
+    ) -> Kinds<'r> {
         let mut kinds: Vec<Kind<'r>> = Vec::new();
+        let mut left = Vec::new();
         let mut places: HashMap<Key, usize> = HashMap::new();
-        for ground in grounds(registry).filter(|ground| self.is_about(ground)) {
+        for ground in grounds(registry) {
+            if !has_time() {
+                left.push(ground.side());
+                continue;
+            }
+            if !self.is_about(&ground) {
+                continue;
+            }
             let before = self.before.slice(self.before.all(), &ground);
             let after = self.after.slice(self.after.all(), &ground);
             let side = ground.side();
             let parts = [self.before.parts(&before), self.after.parts(&after)].concat();
             let own = parts.iter().any(Part::is_about_one_action).then(|| side.clone());
-            let place = *places
-                .entry((before.clone(), after.clone(), own))
-                .or_insert(kinds.len());
-            if let Some(kind) = kinds.get_mut(place) {
-                kind.sides.push(side);
-            } else {
-                kinds.push(Kind {
-                    sides: vec![side],
-                    ground,
-                    before,
-                    after,
-                });
+            let key = (before.clone(), after.clone(), own);
+            match places.get(&key) {
+                Some(place) => kinds[*place].sides.push(side),
+                None if kinds.len() >= kinds_max => left.push(side),
+                None => {
+                    places.insert(key, kinds.len());
+                    kinds.push(Kind {
+                        sides: vec![side],
+                        ground,
+                        before,
+                        after,
+                    });
+                }
             }
         }
-        kinds
+        Kinds { kinds, left }
     }
 }
 

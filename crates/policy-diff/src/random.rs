@@ -178,6 +178,7 @@ pub(crate) fn ask() -> impl Strategy<Value = Ask> {
             sensitive,
             attributes: serde_json::Map::new(),
             run: None,
+            run_worst: Trust::TrustedInternalUnsigned,
             sources: Sources::default(),
             now,
         }

@@ -30,8 +30,9 @@ const OF_THE_AGENT: Looks = Looks::PRINCIPAL
 static DATETIME: LazyLock<Name> =
     LazyLock::new(|| Name::parse_unqualified_name("datetime").expect("the word is an identifier"));
 
-/// What holds for every ask of this side, as far as these policies could see that it does not.
-pub fn known(ground: &Ground<'_>, parts: &[Part<'_>]) -> Expr {
+/// What holds for every ask of this side, as far as these policies could see that it does not: each of these, one by one,
+/// because a formula of all of them together would be a large one.
+pub fn known(ground: &Ground<'_>, parts: &[Part<'_>]) -> Vec<Expr> {
     let looks = parts.iter().map(Part::looks).fold(Looks::default(), Looks::and);
     let named: BTreeSet<_> = parts.iter().flat_map(|part| named(&part.condition)).collect();
     let at = |member| looks.at(Looks::member(member));
@@ -48,6 +49,10 @@ pub fn known(ground: &Ground<'_>, parts: &[Part<'_>]) -> Expr {
     if at(Member::Trust) {
         known.push(trust());
     }
+    if at(Member::Run) {
+        let run = member(Member::Run);
+        known.push(implies(has(&context(), "run"), is_source(&of(&run, "worst"))));
+    }
     if at(Member::Sources) {
         known.extend(sources(ground));
     }
@@ -57,7 +62,7 @@ pub fn known(ground: &Ground<'_>, parts: &[Part<'_>]) -> Expr {
     if looks.at(Looks::PARAMETERS) {
         known.extend(parameters(ground));
     }
-    all(known)
+    known
 }
 
 fn all(conditions: impl IntoIterator<Item = Expr>) -> Expr {
@@ -186,16 +191,18 @@ fn trust() -> Expr {
 fn sources(ground: &Ground<'_>) -> Vec<Expr> {
     let sources = member(Member::Sources);
     let declared = schema::declared_parameters(ground.action).into_iter();
-    let known = declared.map(|name| {
-        let source = of(&sources, &name);
-        any(Trust::ALL.map(|level| {
-            Expr::and(
-                Expr::is_eq(of(&source, "level"), Expr::val(level.as_str())),
-                Expr::is_eq(of(&source, "rank"), Expr::val(level.rank())),
-            )
-        }))
-    });
+    let known = declared.map(|name| is_source(&of(&sources, &name)));
     known.collect()
+}
+
+/// A level is one of six and has its rank.
+fn is_source(source: &Expr) -> Expr {
+    any(Trust::ALL.map(|level| {
+        Expr::and(
+            Expr::is_eq(of(source, "level"), Expr::val(level.as_str())),
+            Expr::is_eq(of(source, "rank"), Expr::val(level.rank())),
+        )
+    }))
 }
 
 fn now() -> [Expr; 2] {

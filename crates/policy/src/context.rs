@@ -243,7 +243,10 @@ impl<'q> Facts<'q> {
             Member::User => facts::user(self.question.user?.id).into(),
             Member::Sensitive => self.question.contains_sensitive_data.into(),
             Member::Attributes => self.attributes.clone(),
-            Member::Run => record([("id", self.question.run?.into())]),
+            Member::Run => {
+                let run = self.question.run?;
+                record([("id", run.id.into()), ("worst", source(run.worst))])
+            }
             Member::Sources => self.sources(),
             Member::Now => {
                 let now = input::datetime(&self.question.now.to_string());

@@ -65,7 +65,7 @@ pub use explain::{Explanation, Outcome, PolicyOutcome, Request};
 pub use format::format;
 pub use listing::{Listed, Listing};
 pub use probe::{ProbeFailure, probe};
-pub use question::{Question, Unanswerable, UserFacts};
+pub use question::{Question, RunFacts, Unanswerable, UserFacts};
 pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;

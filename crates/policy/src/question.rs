@@ -1,6 +1,6 @@
 //! What policies are asked: one ask, with every fact that a policy may look at. Nothing is looked up later.
 
-use model::{Agent, EffectiveTrust, Sources, Team, Timestamp, Tool, ToolAction, User};
+use model::{Agent, EffectiveTrust, Sources, Team, Timestamp, Tool, ToolAction, Trust, User};
 
 /// The person on whose behalf the agent acts.
 #[derive(Debug, Clone, Copy)]
@@ -9,6 +9,15 @@ pub struct UserFacts<'a> {
     pub id: &'a str,
     /// What is registered under it. A user whom nobody registered is in no team and has no attributes.
     pub registered: Option<&'a User>,
+}
+
+/// The run that an ask belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct RunFacts<'a> {
+    /// What its agents call it.
+    pub id: &'a str,
+    /// The least trusted source that it has seen.
+    pub worst: Trust,
 }
 
 /// One ask, with every fact that a policy may look at.
@@ -37,7 +46,7 @@ pub struct Question<'a> {
     /// Further facts of the caller's: a canonical JSON object.
     pub attributes: Option<&'a str>,
     /// The run that the ask belongs to.
-    pub run: Option<&'a str>,
+    pub run: Option<RunFacts<'a>>,
     /// Where single parameters came from, as the caller says. None is the same as an empty one.
     pub sources: Option<&'a Sources>,
     /// When it is asked.

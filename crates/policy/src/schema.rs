@@ -111,7 +111,7 @@ fn common_types(registry: Registry<'_>) -> Value {
             ("team", optional(string())), ("risk_tier", string()),
         ]),
         "Attributes": shape(&Shape::Record(attributes(registry))),
-        "Run": record(&[("id", string())]),
+        "Run": record(&[("id", string()), ("worst", named("Source"))]),
         "Source": record(&[("level", string()), ("rank", json!({"type": "Long"}))]),
         "ToolFacts": record(&[
             ("name", string()), ("action", string()), ("risk", string()), ("mutates", boolean()), ("canary", boolean()),

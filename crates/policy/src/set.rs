@@ -4,6 +4,7 @@ use crate::base::BasePolicies;
 use crate::compile::{Candidate, CompiledPolicy, Compiler, Registry, TenantPermits};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::index::Index;
+use crate::looks::{Looks, Member};
 use crate::ruling::PolicyId;
 use crate::statement::Statement;
 use crate::tenant::{Mode, TenantPolicy};
@@ -32,6 +33,7 @@ pub(crate) struct Contents {
     pub(crate) trials: Vec<Trial>,
     digest: Digest,
     text: Arc<str>,
+    looks_at_runs: bool,
     warnings: Vec<Diagnostic>,
     /// Kept as long as this set is, so that the compiler still knows them when one of them changes.
     pub(crate) policies: Vec<Arc<CompiledPolicy>>,
@@ -113,6 +115,7 @@ impl PolicySet {
             digest: Digest::of(text.as_bytes()),
             text: text.into(),
             numbers: numbers(&vocabulary, &index),
+            looks_at_runs: looks_at_runs(&vocabulary, &rules),
             warnings: vocabulary.warnings.iter().chain(warnings).cloned().collect(),
             vocabulary,
             rules,
@@ -140,6 +143,11 @@ impl PolicySet {
     /// The text that the digest is of.
     pub fn text(&self) -> &Arc<str> {
         &self.contents.text
+    }
+
+    /// Whether any of the policies looks at the run of an ask: then somebody has to keep what runs have seen.
+    pub fn looks_at_runs(&self) -> bool {
+        self.contents.looks_at_runs
     }
 
     /// What is not wrong with the policies but odd, such as one that has nothing to do yet.
@@ -275,4 +283,11 @@ fn entry(statement: &Statement, canary: Option<&BTreeSet<AgentId>>) -> Value {
         (Some(agents), true) => json!([id, text, { "canary": agents }]),
         (Some(agents), false) => json!([id, text, { "canary": agents, "values": values }]),
     }
+}
+fn looks_at_runs(vocabulary: &Vocabulary, rules: &[TenantRule]) -> bool {
+    let own = rules.iter().map(|rule| &rule.rule);
+    let mut conditions = own
+        .chain(&vocabulary.base_rules)
+        .filter_map(|rule| rule.condition.as_ref());
+    conditions.any(|condition| condition.looks.at(Looks::member(Member::Run)))
 }

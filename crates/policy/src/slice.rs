@@ -22,6 +22,7 @@ use std::sync::Arc;
 /// What differs between the asks for different actions that count as the same, beside the action itself.
 const OF_ONE_ACTION: Looks = Looks::ACTION
     .and(Looks::PARAMETERS)
+    .and(Looks::member(Member::Sources))
     .and(Looks::member(Member::Tool));
 
 /// An action as asks name it, and whether the asks count as changing something.
@@ -293,9 +294,10 @@ impl Part<'_> {
         self.looks.at(OF_ONE_ACTION)
     }
 
-    /// Whether it looks at the parameters of an ask.
+    /// Whether it looks at the parameters of an ask, or at where they came from.
     pub const fn looks_at_parameters(&self) -> bool {
-        self.looks.at(Looks::PARAMETERS)
+        self.looks
+            .at(Looks::PARAMETERS.and(Looks::member(Member::Sources)))
     }
 
     pub(crate) const fn looks(&self) -> Looks {

@@ -6,13 +6,13 @@ mod files;
 
 use crate::compile::{Candidate, Compiler, Registry, TenantPermits};
 use crate::diagnostics::Diagnostics;
-use crate::question::{Question, Unanswerable, UserFacts};
+use crate::question::{Question, RunFacts, Unanswerable, UserFacts};
 use crate::rule::{denial, unknown_action};
 use crate::ruling::{PolicyId, Ruling};
 use crate::set::PolicySet;
 use crate::tenant::TenantPolicy;
 use files::{Cases, Test, Tools};
-use model::{Name, ReasonCode};
+use model::ReasonCode;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -151,6 +151,7 @@ impl Suite {
         let team = agent.team.as_ref().and_then(|team| self.cases.teams.get(team));
         let attributes = context.attributes.as_ref();
         let attributes = attributes.map(|attributes| Value::Object(attributes.clone()).to_string());
+        let trust = test.trust(self.tools.sources);
         self.set.rule(&Question {
             agent,
             team,
@@ -163,10 +164,13 @@ impl Suite {
             mutates: action.mutates_state || call.mutates_state,
             resource: call.resource.as_deref(),
             parameters: &call.parameters,
-            trust: test.trust(self.tools.sources),
+            trust,
             contains_sensitive_data: context.contains_sensitive_data,
             attributes: attributes.as_deref(),
-            run: test.run.as_ref().map(Name::as_str),
+            run: test.run.as_ref().map(|run| RunFacts {
+                id: run.as_str(),
+                worst: test.run_worst.unwrap_or(trust.level),
+            }),
             sources: Some(&test.sources),
             now: test.at,
         })

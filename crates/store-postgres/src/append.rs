@@ -2,7 +2,7 @@
 //!
 //! The statement is a transaction of its own. It writes nothing unless the head is where the batch says, so it needs no lock
 //! that was taken before. What a turn is for, it cannot do: several tenants, because their heads would be locked in no
-//! order; a tenant that has never written; changes of a directory, approvals and contents, which are statements of their own.
+//! order; a tenant that has never written; nouns, approvals, runs and contents, which are statements of their own.
 
 use crate::PostgresStore;
 use crate::commit::is_recorded;
@@ -42,8 +42,7 @@ impl Append {
         let [advance] = &batch.advances[..] else {
             return Ok(None);
         };
-        let is_rows_only = batch.writes.is_empty() && batch.approvals.is_empty() && batch.contents.is_empty();
-        if advance.from == Head::GENESIS || !is_rows_only {
+        if advance.from == Head::GENESIS || !batch.is_rows_only() {
             return Ok(None);
         }
         Ok(Some(Self {

@@ -7,6 +7,7 @@ use crate::contents::Contents;
 use crate::decode::uuid;
 use crate::insert::{self, Insert};
 use crate::landed::{self, Mark};
+use crate::runs::RunRows;
 use canon::Digest;
 use ledger::Head;
 use model::TenantId;
@@ -29,6 +30,7 @@ pub(crate) struct Work {
     insert: Insert,
     changes: Vec<Changes>,
     approvals: ApprovalRows,
+    runs: RunRows,
     contents: Contents,
     /// By what it is known afterwards that the batch is there.
     mark: Option<Mark>,
@@ -87,6 +89,7 @@ impl Work {
             insert: insert::statement(batch)?,
             changes: changes::of(batch),
             approvals: ApprovalRows::of(batch),
+            runs: RunRows::of(batch),
             contents: Contents::of(batch),
             mark: Mark::of(batch),
             store,
@@ -130,6 +133,10 @@ impl Work {
             all_of(&self.tenants, &moved)?;
             for changes in &self.changes {
                 let written = changes.write(lent.start()?).await;
+                lent.settle(written)?;
+            }
+            if !self.runs.is_empty() {
+                let written = self.runs.write(lent.start()?).await;
                 lent.settle(written)?;
             }
             if !self.approvals.is_empty() {

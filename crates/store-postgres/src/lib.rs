@@ -27,6 +27,7 @@ mod landed;
 mod listener;
 mod open;
 mod records;
+mod runs;
 mod search;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

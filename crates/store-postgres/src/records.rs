@@ -1,11 +1,11 @@
 //! Reading back what was recorded: entries, decisions, receipts.
 
 use crate::decode::{Row, uuid};
-use crate::{PostgresStore, bounded, search};
+use crate::{PostgresStore, bounded, runs, search};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
-use model::{AgentId, DecisionId, TenantId, Timestamp};
+use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use sqlx::types::Uuid;
 use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
 
@@ -107,6 +107,10 @@ impl Records for PostgresStore {
         digests: &[Digest],
     ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
         bounded(self.read_contents(tenant, digests)).await
+    }
+
+    async fn runs(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
+        runs::decode(bounded(self.readers.read(|| runs::question(runs))).await?)
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {

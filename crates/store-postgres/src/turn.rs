@@ -8,10 +8,10 @@ use crate::append::{Append, Appended};
 use crate::commit::Work;
 use crate::connections::{Lent, in_time};
 use crate::decode::{Row, uuid};
-use crate::{PostgresStore, approvals, unavailable};
+use crate::{PostgresStore, approvals, runs, unavailable};
 use async_trait::async_trait;
 use ledger::Head;
-use model::{AgentId, Approval, ApprovalId, DecisionId, TenantId, Timestamp};
+use model::{AgentId, Approval, ApprovalId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -210,6 +210,20 @@ impl Turn for PostgresTurn {
         approvals: &[(TenantId, ApprovalId)],
     ) -> Result<Vec<(TenantId, Approval)>, StoreError> {
         approvals::find(&mut self.lent, approvals).await
+    }
+
+    async fn find_runs(
+        &mut self,
+        runs: &[(TenantId, Name)],
+    ) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
+        let lent = &mut self.lent;
+        let question = runs::question(runs);
+        let found = in_time(
+            lent.time_max(),
+            question.fetch_all(lent.start().map_err(unavailable)?),
+        )
+        .await;
+        runs::decode(lent.settle(found).map_err(unavailable)?)
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {

@@ -178,7 +178,7 @@ pub(crate) fn statements(
     making.each(&OUTCOMES, batch.outcomes.len(), |binder, rows| {
         binder.outcomes(&batch.outcomes[rows])
     })?;
-    Ok(making.finish(batch.writes.is_empty() && batch.approvals.is_empty() && batch.contents.is_empty()))
+    Ok(making.finish(batch.is_rows_only()))
 }
 
 /// The statements of a batch while they are made.

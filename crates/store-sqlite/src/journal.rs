@@ -2,9 +2,9 @@
 
 use crate::decode::Place;
 use crate::writer::Writer;
-use crate::{SqliteStore, approvals, bounded, unavailable};
+use crate::{SqliteStore, approvals, bounded, runs, unavailable};
 use async_trait::async_trait;
-use model::{Approval, ApprovalId, DecisionId, TenantId};
+use model::{Approval, ApprovalId, DecisionId, Name, RunTaint, TenantId};
 use sqlx::SqliteConnection;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -80,6 +80,21 @@ impl Turn for SqliteTurn {
             let mut found = Vec::new();
             for some in approvals.chunks(KEYS_MAX) {
                 found.extend(approvals::find(connection, some).await?);
+            }
+            Ok(found)
+        };
+        bounded(find).await
+    }
+
+    async fn find_runs(
+        &mut self,
+        runs: &[(TenantId, Name)],
+    ) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        let find = async {
+            let mut found = Vec::new();
+            for some in runs.chunks(KEYS_MAX) {
+                found.extend(runs::find(&mut *connection, runs_json(some)).await?);
             }
             Ok(found)
         };
@@ -202,6 +217,17 @@ fn requests_json(keys: &[RequestKey]) -> String {
     })
 }
 
+/// `["<tenant><run id>",…]`, the tenant as 32 hexadecimal digits.
+pub(crate) fn runs_json(runs: &[(TenantId, Name)]) -> String {
+    let mut text = String::new();
+    json_array(runs, |json, (tenant, run)| {
+        text.clear();
+        push_hex(&mut text, tenant.as_bytes());
+        text.push_str(run.as_str());
+        canon::write_string(json, &text);
+    })
+}
+
 /// `["<tenant><decision>",…]`, ids as 32 hexadecimal digits.
 fn decisions_json(decisions: &[(TenantId, DecisionId)]) -> String {
     ids_json(
@@ -252,7 +278,7 @@ fn push_hex(out: &mut String, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{AgentId, Name};
+    use model::AgentId;
 
     #[test]
     fn keys_are_written_as_json_whatever_a_request_id_holds() {

@@ -21,6 +21,7 @@ mod insert;
 mod journal;
 mod open;
 mod records;
+mod runs;
 mod search;
 #[cfg(test)]
 mod tests;

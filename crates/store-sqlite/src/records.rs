@@ -1,11 +1,11 @@
 //! Reading back what was recorded: entries, decisions, receipts.
 
 use crate::decode::Place;
-use crate::{SqliteStore, bounded, connect, entry, search, unavailable};
+use crate::{SqliteStore, bounded, connect, entry, journal, runs, search, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
-use model::{AgentId, DecisionId, TenantId, Timestamp};
+use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
 
 /// A row of `decisions` with what its entry adds.
@@ -101,6 +101,10 @@ impl Records for SqliteStore {
         digests: &[Digest],
     ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
         bounded(self.read_contents(tenant, digests)).await
+    }
+
+    async fn runs(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
+        bounded(runs::find(&self.readers, journal::runs_json(runs))).await
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {

@@ -3,6 +3,7 @@
 use crate::approvals::{self, ApprovalRow};
 use crate::entry::SEQ_MAX;
 use crate::insert::{self, Statement, TenantNumbers};
+use crate::runs::{self, RunRow};
 use canon::Digest;
 use ledger::Head;
 use model::{TenantId, Timestamp, Write};
@@ -21,6 +22,7 @@ pub(crate) struct Work {
     pub(crate) closes: bool,
     pub(crate) changes: Vec<Change>,
     pub(crate) approvals: Vec<ApprovalRow>,
+    pub(crate) runs: Vec<RunRow>,
     pub(crate) contents: Vec<Content>,
 }
 
@@ -120,6 +122,7 @@ impl Work {
             inserts,
             changes: changes(batch, &numbers),
             approvals: approvals::rows(batch, &numbers),
+            runs: runs::rows(batch, &numbers),
             contents: contents(batch, &numbers),
             opens: only.is_some(),
             moves,

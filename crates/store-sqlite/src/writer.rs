@@ -223,6 +223,10 @@ async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<
         let done = write_content(connection, content).await;
         done.map_err(Failure::BeforeCommit)?;
     }
+    for run in &work.runs {
+        let done = run.write(connection).await;
+        done.map_err(Failure::BeforeCommit)?;
+    }
     for approval in &work.approvals {
         let done = approval.write(connection).await;
         done.map_err(Failure::BeforeCommit)?;

@@ -2,7 +2,7 @@
 
 use canon::{Canonical, Digest};
 use ledger::Head;
-use model::{AgentId, Approval, DecisionId, Name, ReasonCode, TenantId, Timestamp, Write};
+use model::{AgentId, Approval, DecisionId, Name, ReasonCode, RunTaint, TenantId, Timestamp, Write};
 
 /// Everything that one commit writes, all or none.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Batch {
     pub outcomes: Vec<OutcomeRow>,
     /// Changes of directories, in order.
     pub writes: Vec<(TenantId, Write)>,
+    /// Runs as they are from now on, in order.
+    pub runs: Vec<(TenantId, RunTaint)>,
     /// Approvals as they are from now on, in order.
     pub approvals: Vec<(TenantId, Approval)>,
     /// Contents that entries name by their digest. One that is there already is left as it is.
@@ -192,6 +194,14 @@ impl Batch {
         }
     }
 
+    /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs or contents.
+    pub fn is_rows_only(&self) -> bool {
+        self.writes.is_empty()
+            && self.approvals.is_empty()
+            && self.runs.is_empty()
+            && self.contents.is_empty()
+    }
+
     /// When the last entry of a tenant in this batch was recorded. A batch that hangs together has one for each tenant
     /// that advances.
     pub fn last_at(&self, tenant: TenantId) -> Timestamp {
@@ -216,6 +226,7 @@ impl Batch {
             }
         }
         let others = self.writes.iter().map(|(tenant, _)| *tenant);
+        let others = others.chain(self.runs.iter().map(|(tenant, _)| *tenant));
         let others = others.chain(self.approvals.iter().map(|(tenant, _)| *tenant));
         for tenant in others.chain(self.contents.iter().map(|content| content.tenant)) {
             advance_of(tenant)?;

@@ -12,6 +12,7 @@ pub mod commits;
 pub mod directories;
 pub mod records;
 pub mod requests;
+pub mod runs;
 pub mod sample;
 pub mod search;
 
@@ -121,6 +122,8 @@ macro_rules! conformance_tests {
             approvals::approvals_are_listed_newest_first_by_what_is_asked_for,
             approvals::open_approvals_are_found_when_their_time_is_over,
             approvals::an_approval_is_its_tenants_alone,
+            runs::a_family_of_runs_has_the_level_of_the_one_that_began_it,
+            runs::a_run_is_its_tenants_alone,
             buckets::a_full_bucket_lends_what_it_holds,
             buckets::fewer_than_the_least_are_not_lent,
             buckets::tokens_come_back_with_time,

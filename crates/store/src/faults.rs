@@ -11,7 +11,7 @@ use crate::{
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
-use model::{Approval, ApprovalId, Bucket, DecisionId, TenantId, Timestamp};
+use model::{Approval, ApprovalId, Bucket, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -187,6 +187,14 @@ impl Turn for FaultyTurn {
         self.inner.find_approvals(approvals).await
     }
 
+    async fn find_runs(
+        &mut self,
+        runs: &[(TenantId, Name)],
+    ) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_runs(runs).await
+    }
+
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
         spoil(&self.plan, batch, self.inner.commit(batch)).await
     }
@@ -240,6 +248,10 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         digests: &[Digest],
     ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
         self.read()?.contents(tenant, digests).await
+    }
+
+    async fn runs(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
+        self.read()?.runs(runs).await
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {

@@ -27,7 +27,7 @@ pub use records::{DecisionFilter, StoredDecision, StoredEntry};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
-use model::{Approval, ApprovalId, DecisionId, Noun, TenantId, Timestamp};
+use model::{Approval, ApprovalId, DecisionId, Name, Noun, RunTaint, TenantId, Timestamp};
 use std::collections::HashMap;
 
 /// Where a tenant stands: the end of its chain, and how often its directory has changed.
@@ -137,6 +137,10 @@ pub trait Turn: Send {
         approvals: &[(TenantId, ApprovalId)],
     ) -> Result<Vec<(TenantId, Approval)>, StoreError>;
 
+    /// These runs as they are now, in no particular order. One that is not there is missing.
+    async fn find_runs(&mut self, runs: &[(TenantId, Name)])
+    -> Result<Vec<(TenantId, RunTaint)>, StoreError>;
+
     /// Writes a batch and ends the turn. Whoever has not looked for requests and outcomes beforehand is told by
     /// [`CommitError::AlreadyRecorded`] that one of the batch is there already.
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError>;
@@ -191,6 +195,9 @@ pub trait Records: Send + Sync {
         tenant: TenantId,
         digests: &[Digest],
     ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError>;
+
+    /// What these runs have seen. One of which nothing is kept is missing.
+    async fn runs(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunTaint)>, StoreError>;
 
     /// The size of the database in bytes, for the metrics.
     async fn size_bytes(&self) -> Result<u64, StoreError>;

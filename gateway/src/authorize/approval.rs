@@ -1,5 +1,4 @@
-//! Asks that come with an approval: it is looked up before they are judged, and an attempt to use one that cannot be used is
-//! recorded.
+//! Asks whose approval cannot be used: an attempt to use what is not theirs is recorded.
 
 use super::{Answer, request_key, reused};
 use crate::gateway::Gateway;
@@ -7,7 +6,6 @@ use crate::http::{AgentCaller, Refusal};
 use canon::ObjectWriter;
 use engine::proposal::Happening;
 use engine::{Ask, EntryKind, Proposal, ProposedEntry};
-use model::Approval;
 use model::approval::Unusable;
 
 /// An ask whose approval cannot be used.
@@ -19,18 +17,6 @@ pub(super) struct NotUsable {
 }
 
 impl Gateway {
-    /// The approval that an ask names, if the tenant has it.
-    pub(super) async fn named_approval(
-        &self,
-        caller: &AgentCaller,
-        ask: &Ask,
-    ) -> Result<Option<Approval>, Refusal> {
-        match ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok()) {
-            Some(id) => Ok(self.store.approval(caller.tenant, id).await?),
-            None => Ok(None),
-        }
-    }
-
     /// What becomes of an ask whose approval cannot be used. It may be one that used it, and whose answer was lost: then that
     /// is given again.
     pub(super) async fn without_approval(

@@ -93,8 +93,8 @@ impl Gateway {
             .filter(|(_, item)| item.answer.is_none())
         {
             let step = match &item.ask {
-                Ok(ask) => match self.named_approval(caller, ask).await {
-                    Ok(approval) => self.decide(caller, ask, approval.as_ref(), &mut item.admitted),
+                Ok(ask) => match self.look_up(caller, ask).await {
+                    Ok(looked_up) => self.decide(caller, ask, &looked_up, &mut item.admitted),
                     Err(refusal) => Err(refusal),
                 },
                 Err(refusal) => Err(refusal.clone()),
@@ -147,7 +147,9 @@ impl Gateway {
                     self.metrics.count_replay();
                     Some(Ok(answer))
                 }
-                Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::Approval(_)) => None,
+                Recorded::Not(
+                    Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
+                ) => None,
                 Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => Some(Err(reused())),
             };
         }

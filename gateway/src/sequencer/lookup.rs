@@ -1,13 +1,73 @@
 //! What storage has to be asked about a batch, in the turn, before it is applied.
 
 use engine::proposal::{ApprovalUse, Happening};
+use engine::runs::Sighting;
 use engine::{Found, Proposal};
-use model::{ApprovalId, TenantId};
+use model::{ApprovalId, Name, TenantId};
 use store::{RequestKey, StoreError, Turn};
 
-/// The approvals that proposals change or use up. They have to be known as they are at the head that the batch follows, so such
-/// a batch needs a turn.
-pub(super) fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
+/// What proposals are about that changes, and has to be known as it is at the head that the batch follows: such a batch needs a
+/// turn.
+#[derive(Default)]
+pub(super) struct Wanted {
+    approvals: Vec<(TenantId, ApprovalId)>,
+    runs: Vec<(TenantId, Name)>,
+}
+
+impl Wanted {
+    /// What these proposals are about.
+    pub(super) fn of(proposals: &[Proposal]) -> Self {
+        Self {
+            approvals: approvals(proposals),
+            runs: runs(proposals),
+        }
+    }
+
+    /// Whether they are about nothing that changes.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.approvals.is_empty() && self.runs.is_empty()
+    }
+
+    /// Looks it up.
+    pub(super) async fn find(&self, turn: &mut dyn Turn) -> Result<Found, StoreError> {
+        let mut found = Found::default();
+        if !self.approvals.is_empty() {
+            let stored = turn.find_approvals(&self.approvals).await?.into_iter();
+            found.approvals = stored
+                .map(|(tenant, approval)| ((tenant, approval.id), approval))
+                .collect();
+        }
+        if !self.runs.is_empty() {
+            let stored = turn.find_runs(&self.runs).await?.into_iter();
+            found.runs = stored
+                .map(|(tenant, run)| ((tenant, run.run_id.clone()), run))
+                .collect();
+        }
+        Ok(found)
+    }
+}
+
+/// The runs that something is shown to, and those that they say started them.
+fn runs(proposals: &[Proposal]) -> Vec<(TenantId, Name)> {
+    let named = |proposal: &Proposal| {
+        let sighting = match &proposal.what {
+            Happening::Decision(decision) => decision.sighting.as_ref(),
+            Happening::Observation(_, sighting) => Some(sighting),
+            _ => None,
+        };
+        let names = sighting.into_iter().flat_map(Sighting::names);
+        names
+            .map(|name| (proposal.tenant, name.clone()))
+            .collect::<Vec<_>>()
+    };
+    let mut runs: Vec<_> = proposals.iter().flat_map(named).collect();
+    runs.sort_unstable();
+    runs.dedup();
+    runs
+}
+
+/// The approvals that proposals change or use up.
+fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
     let about = |proposal: &Proposal| match &proposal.what {
         Happening::Approval(change) => Some((proposal.tenant, change.id)),
         Happening::Decision(decision) => match decision.approval {
@@ -17,21 +77,6 @@ pub(super) fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
         _ => None,
     };
     proposals.iter().filter_map(about).collect()
-}
-
-/// Adds these approvals to what was found.
-pub(super) async fn find_approvals(
-    turn: &mut dyn Turn,
-    approvals: &[(TenantId, ApprovalId)],
-    found: &mut Found,
-) -> Result<(), StoreError> {
-    if !approvals.is_empty() {
-        let stored = turn.find_approvals(approvals).await?.into_iter();
-        found.approvals = stored
-            .map(|(tenant, approval)| ((tenant, approval.id), approval))
-            .collect();
-    }
-    Ok(())
 }
 
 /// Adds what was recorded before of what these proposals would record.

@@ -19,6 +19,7 @@ mod refusals;
 mod repeats;
 mod runs;
 mod sources;
+mod taint;
 
 use serde_json::Value;
 use stage::Stage;

@@ -156,6 +156,7 @@ pub(crate) fn proposal(
             request,
             answer,
             approval: None,
+            sighting: None,
             quarantine: judgement.quarantine.clone(),
             contents: decided.contents(|_| false),
         })),

@@ -38,23 +38,41 @@ async fn sets_that_say_the_same_need_no_solver() {
     desk.prover = prover("there-is-no-such-solver", Bounds::default());
     let renamed = PERMIT.replace("\"a\")", "\"b\") @reason(\"Another\")");
     let report = desk.compare_sets(&[mine(PERMIT)], &[mine(&renamed)]).await;
-    assert_eq!([report.allows_more.answer, report.allows_less.answer], [Answer::No; 2]);
+    assert_eq!(
+        [report.allows_more.answer, report.allows_less.answer],
+        [Answer::No; 2]
+    );
     assert!(report.proof.complete && !report.proof.available);
-    assert_eq!((report.policies.added.len(), report.policies.removed.len()), (1, 1));
+    assert_eq!(
+        (report.policies.added.len(), report.policies.removed.len()),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
 async fn what_there_is_no_time_for_is_unknown() {
     let mut desk = Desk::bare();
     for bounds in [
-        Bounds { all: Duration::ZERO, ..Bounds::default() },
-        Bounds { kinds_max: 0, ..Bounds::default() },
-        Bounds { policies_max: 0, ..Bounds::default() },
+        Bounds {
+            all: Duration::ZERO,
+            ..Bounds::default()
+        },
+        Bounds {
+            kinds_max: 0,
+            ..Bounds::default()
+        },
+        Bounds {
+            policies_max: 0,
+            ..Bounds::default()
+        },
     ] {
         desk.prover = prover("cvc5", bounds);
         let report = desk.compare_sets(&[mine("")], &[mine(PERMIT)]).await;
         assert!(report.proof.available && !report.proof.complete);
-        assert_eq!([report.allows_more.answer, report.allows_less.answer], [Answer::Unknown; 2]);
+        assert_eq!(
+            [report.allows_more.answer, report.allows_less.answer],
+            [Answer::Unknown; 2]
+        );
     }
 }
 
@@ -70,8 +88,16 @@ async fn a_question_that_takes_too_long_is_unknown() {
         )
     };
     let question = Duration::from_millis(1);
-    desk.prover = prover("cvc5", Bounds { question, ..Bounds::default() });
-    let report = desk.compare_sets(&[mine(&hard("1000003"))], &[mine(&hard("1000033"))]).await;
+    desk.prover = prover(
+        "cvc5",
+        Bounds {
+            question,
+            ..Bounds::default()
+        },
+    );
+    let report = desk
+        .compare_sets(&[mine(&hard("1000003"))], &[mine(&hard("1000033"))])
+        .await;
     assert!(report.proof.available && !report.proof.complete);
     assert_eq!(report.allows_more.answer, Answer::Unknown);
 }
@@ -133,4 +159,26 @@ async fn a_comparison_that_nobody_waits_for_leaves_no_solver_behind() {
         Err(_) => Some(()),
     })
     .await;
+}
+
+/// Each policy names a team, and a solver is told how all entities that are named are in each other.
+#[tokio::test]
+async fn play() {
+    let desk = Desk::bare();
+    for count in [10, 50, 100, 200, 400] {
+        let text: String = (0..count)
+            .map(|number| format!("@id(\"{number}\") permit (principal in Team::\"t{number}\", action == Action::\"github/merge\", resource) when {{ context.trust.rank > {} }};", number % 5))
+            .collect();
+        let more = format!(
+            "{text} @id(\"more\") permit (principal in Team::\"t1\", action == Action::\"github/merge\", resource) when {{ context.sensitive }};"
+        );
+        let begun = std::time::Instant::now();
+        let report = desk.compare(&text, &more).await;
+        println!(
+            "{count} {:?} {:?} {:?}",
+            begun.elapsed(),
+            report.allows_more.answer,
+            report.allows_more.unknown
+        );
+    }
 }

@@ -168,6 +168,7 @@ async fn examples_hold_whatever_policies_look_at() {
         "context.targets.contains(\"main\") && !context.target_stated && context.trust.rank < 2",
         "context.attributes.region == \"eu\" && context.input.note like \"*x*\"",
         "context.input.amount * context.input.amount == 144",
+        "context.sources.note.rank <= 2 && context.sources.amount.level == \"semi_trusted_customer\" && context.trust.rank >= 4",
     ] {
         let guarded = [
             ("context.run.id", "context has run && "),

@@ -51,6 +51,7 @@ pub(super) struct Test {
     pub(super) context: Context,
     pub(super) user: Option<Name>,
     pub(super) run: Option<Name>,
+    pub(super) run_worst: Option<Trust>,
     pub(super) expect: Expectation,
 }
 
@@ -144,6 +145,8 @@ struct TestEntry {
     agent: Option<Name>,
     at: Option<Timestamp>,
     ask: AskEntry,
+    /// What the run has seen before.
+    run_worst: Option<Trust>,
     expect: Expectation,
 }
 
@@ -368,6 +371,7 @@ impl TestEntry {
             context: ask.context,
             user: ask.user.map(|user| user.id),
             run: ask.trace.run,
+            run_worst: self.run_worst,
             expect: self.expect,
             name,
         })

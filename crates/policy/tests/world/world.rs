@@ -7,7 +7,7 @@ use model::{
     Standing, Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, User,
 };
 use policy::{
-    BasePolicies, Diagnostics, PolicySet, Question, Registry, Ruling, SchemaTexts, TenantPolicy,
+    BasePolicies, Diagnostics, PolicySet, Question, Registry, Ruling, RunFacts, SchemaTexts, TenantPolicy,
     Unanswerable, UserFacts,
 };
 use serde_json::{Value, json};
@@ -38,6 +38,7 @@ pub(crate) struct World {
     pub(crate) declared: BTreeMap<Name, AttributeType>,
     pub(crate) attributes: Option<Value>,
     pub(crate) run: Option<String>,
+    pub(crate) run_worst: Trust,
     pub(crate) sources: Sources,
 }
 
@@ -62,6 +63,7 @@ impl Default for World {
             declared: BTreeMap::new(),
             attributes: None,
             run: None,
+            run_worst: Trust::TrustedInternalUnsigned,
             sources: Sources::default(),
         }
     }
@@ -199,7 +201,10 @@ impl World {
             },
             contains_sensitive_data: self.sensitive,
             attributes: attributes.as_deref(),
-            run: self.run.as_deref(),
+            run: self.run.as_deref().map(|id| RunFacts {
+                id,
+                worst: self.run_worst,
+            }),
             sources: Some(&self.sources),
             now: START,
         })

@@ -1,0 +1,113 @@
+//! What runs have seen: written in the commit of the entry that tells of it, read by the name of the run.
+
+use crate::decode::{Row, uuid};
+use model::{Name, RunTaint, TenantId, Trust};
+use sqlx::PgConnection;
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Map;
+use sqlx::types::Uuid;
+use store::{Batch, StoreError};
+
+/// Runs as they are from now on, a vector a column, with nothing borrowed from the batch.
+#[derive(Default)]
+pub(crate) struct RunRows {
+    tenants: Vec<Uuid>,
+    ids: Vec<String>,
+    roots: Vec<String>,
+    worst: Vec<&'static str>,
+}
+
+impl RunRows {
+    /// The runs of a batch: of each, how it is at the end, because a statement cannot write a row twice.
+    pub(crate) fn of(batch: &Batch) -> Self {
+        let mut rows = Self::default();
+        for (place, (tenant, run)) in batch.runs.iter().enumerate() {
+            let is_same =
+                |(other, later): &(TenantId, RunTaint)| other == tenant && later.run_id == run.run_id;
+            if batch.runs[place + 1..].iter().any(is_same) {
+                continue;
+            }
+            rows.tenants.push(uuid(*tenant));
+            rows.ids.push(run.run_id.to_string());
+            rows.roots.push(run.root.to_string());
+            rows.worst.push(run.worst.as_str());
+        }
+        rows
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Writes them down.
+    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::query!(
+            "INSERT INTO runs (tenant_id, run_id, root, worst)
+             SELECT *
+             FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
+             ON CONFLICT (tenant_id, run_id) DO UPDATE
+             SET root = excluded.root,
+                 worst = excluded.worst",
+            &self.tenants,
+            &self.ids,
+            &self.roots,
+            &self.worst as &[&str],
+        )
+        .execute(connection)
+        .await
+        .map(drop)
+    }
+}
+
+/// What is read of a run.
+pub(crate) struct Columns {
+    tenant_id: Uuid,
+    run_id: String,
+    root: String,
+    worst: String,
+}
+
+/// Those of these runs that are there, with the level of their families.
+pub(crate) fn question(
+    runs: &[(TenantId, Name)],
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Columns, sqlx::Error> + Send, PgArguments> {
+    let tenants: Vec<_> = runs.iter().map(|(tenant, _)| uuid(*tenant)).collect();
+    let ids: Vec<_> = runs.iter().map(|(_, id)| id.to_string()).collect();
+    sqlx::query_as!(
+        Columns,
+        "SELECT
+             runs.tenant_id,
+             runs.run_id,
+             runs.root,
+             family.worst
+         FROM unnest($1::uuid[], $2::text[]) AS asked (tenant_id, run_id)
+         JOIN runs
+             ON runs.tenant_id = asked.tenant_id
+            AND runs.run_id = asked.run_id
+         JOIN runs AS family
+             ON family.tenant_id = runs.tenant_id
+            AND family.run_id = runs.root",
+        &tenants,
+        &ids,
+    )
+}
+
+/// What was found.
+pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
+    let found = rows.into_iter().map(|found| {
+        let tenant = TenantId::from_bytes(found.tenant_id.into_bytes());
+        let row = Row {
+            table: "runs",
+            tenant,
+            seq: None,
+        };
+        let worst = Trust::ALL.into_iter().find(|level| level.as_str() == found.worst);
+        let run = RunTaint {
+            run_id: row.name("run_id", &found.run_id)?,
+            root: row.name("root", &found.root)?,
+            worst: worst.ok_or_else(|| row.corrupt("worst", "is no level of trust"))?,
+        };
+        Ok((tenant, run))
+    });
+    found.collect()
+}

@@ -1,0 +1,95 @@
+//! What runs have seen: written in the commit of the entry that tells of it, read by the name of the run.
+
+use crate::decode::Place;
+use crate::insert::TenantNumbers;
+use crate::unavailable;
+use model::{RunTaint, TenantId, Trust};
+use sqlx::SqliteConnection;
+use store::{Batch, StoreError};
+
+/// A run as it is from now on, with nothing borrowed from the batch.
+#[derive(Debug)]
+pub(crate) struct RunRow {
+    tenant_no: i64,
+    run_id: String,
+    root: String,
+    worst: &'static str,
+}
+
+/// The runs of a batch.
+pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Vec<RunRow> {
+    let row = |(tenant, run): &(TenantId, RunTaint)| {
+        Some(RunRow {
+            // INVARIANT: a checked batch advances the tenant of every run.
+            tenant_no: *numbers.get(tenant)?,
+            run_id: run.run_id.to_string(),
+            root: run.root.to_string(),
+            worst: run.worst.as_str(),
+        })
+    };
+    batch.runs.iter().filter_map(row).collect()
+}
+
+impl RunRow {
+    /// Writes it down.
+    pub(crate) async fn write(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        sqlx::query!(
+            "INSERT INTO runs (tenant_no, run_id, root, worst)
+             VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (tenant_no, run_id) DO UPDATE
+             SET root = excluded.root,
+                 worst = excluded.worst",
+            self.tenant_no,
+            self.run_id,
+            self.root,
+            self.worst,
+        )
+        .execute(connection)
+        .await
+        .map(drop)
+    }
+}
+
+/// Those of these runs that are there, with the level of their families. `asked` is `["<tenant><run id>",…]`, the tenant as 32
+/// hexadecimal digits.
+pub(crate) async fn find(
+    executor: impl sqlx::SqliteExecutor<'_>,
+    asked: String,
+) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
+    let rows = sqlx::query!(
+        r#"SELECT
+               tenants.tenant_id,
+               runs.tenant_no AS "tenant_no!",
+               runs.run_id,
+               runs.root,
+               family.worst
+           FROM json_each(?1) AS asked
+           CROSS JOIN tenants
+               ON tenants.tenant_id = unhex(substr(asked.value, 1, 32))
+           CROSS JOIN runs
+               ON runs.tenant_no = tenants.tenant_no
+              AND runs.run_id = substr(asked.value, 33)
+           CROSS JOIN runs AS family
+               ON family.tenant_no = runs.tenant_no
+              AND family.run_id = runs.root"#,
+        asked,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows.into_iter().map(|row| {
+        let place = Place {
+            table: "runs",
+            row: row.tenant_no,
+        };
+        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        let worst = Trust::ALL.into_iter().find(|level| level.as_str() == row.worst);
+        let run = RunTaint {
+            run_id: place.name("run_id", &row.run_id)?,
+            root: place.name("root", &row.root)?,
+            worst: worst.ok_or_else(|| place.corrupt("worst", "is no level of trust"))?,
+        };
+        Ok((tenant, run))
+    });
+    found.collect()
+}

@@ -1,0 +1,58 @@
+//! What is looked up for an ask before it is judged: the approval that it names, and what its run has seen, where a tenant has that
+//! kept. Most asks need neither, and then nothing is read.
+
+use crate::gateway::Gateway;
+use crate::http::{AgentCaller, Refusal};
+use engine::judge::{Evidence, keeps_runs};
+use engine::{Ask, runs};
+use model::{Approval, Name, RunTaint, TenantId};
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct LookedUp {
+    approval: Option<Approval>,
+    run: Option<RunTaint>,
+}
+
+impl LookedUp {
+    /// The same, as it is judged with.
+    pub(super) const fn evidence(&self) -> Evidence<'_> {
+        Evidence {
+            approval: self.approval.as_ref(),
+            run: self.run.as_ref(),
+        }
+    }
+}
+
+impl Gateway {
+    /// Looks up what has to be known. It may be stale by the time the ask is recorded: then that is turned back.
+    pub(super) async fn look_up(&self, caller: &AgentCaller, ask: &Ask) -> Result<LookedUp, Refusal> {
+        let approval = match ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok()) {
+            Some(id) => self.store.approval(caller.tenant, id).await?,
+            None => None,
+        };
+        let tenant = self.tenant(caller.tenant)?;
+        let run = match ask.run_id.as_ref().filter(|_| keeps_runs(&tenant)) {
+            Some(run) => {
+                self.family(caller.tenant, run, ask.parent_run_id.as_ref())
+                    .await?
+            }
+            None => None,
+        };
+        Ok(LookedUp { approval, run })
+    }
+
+    /// What the family of a run has seen.
+    pub(crate) async fn family(
+        &self,
+        tenant: TenantId,
+        run_id: &Name,
+        parent: Option<&Name>,
+    ) -> Result<Option<RunTaint>, Refusal> {
+        let names = [Some(run_id), parent].into_iter().flatten();
+        let asked: Vec<_> = names.map(|name| (tenant, name.clone())).collect();
+        let found = self.store.runs(&asked).await?;
+        let find = |name: &Name| found.iter().map(|(_, run)| run).find(|run| run.run_id == *name);
+        Ok(runs::family(run_id, parent, find))
+    }
+}

@@ -1,0 +1,122 @@
+//! `POST /v1/runs/{run_id}/observations`: a runtime says that a run has read something, which asks have not told yet. It can only
+//! make the run less trusted.
+
+use crate::directory::new_name;
+use crate::gateway::Gateway;
+use crate::http::{AgentCaller, Code, Created, Json, Refusal};
+use crate::sequencer::Recorded;
+use axum::Extension;
+use axum::extract::{Path, State};
+use canon::{Digest, ObjectWriter};
+use engine::proposal::Happening;
+use engine::runs::Sighting;
+use engine::{Conflict, EntryKind, Proposal, ProposedEntry};
+use model::{Name, Timestamp, Trust};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The longest note, in bytes.
+const NOTE_BYTES_MAX: usize = 1_024;
+/// How often an observation is proposed again because the directory or the run moved in between.
+const ATTEMPTS_MAX: usize = 8;
+
+/// What was read.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Observation {
+    /// How far its source is trusted.
+    source_trust: Trust,
+    /// What it was, for people.
+    note: Option<String>,
+    /// The run that started this one.
+    parent_run_id: Option<Name>,
+}
+
+/// Where it stands in the ledger, and what the run counts as from now on.
+#[derive(Debug, Serialize)]
+pub struct Observed {
+    run_id: Name,
+    worst: Trust,
+    seq: u64,
+    at: Timestamp,
+    hash: Digest,
+}
+
+/// Records what a run has seen.
+pub async fn observe(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    Path(run_id): Path<String>,
+    Json(observation): Json<Observation>,
+) -> Result<Created<Observed>, Refusal> {
+    let run_id = new_name(&run_id)?;
+    if observation
+        .note
+        .as_ref()
+        .is_some_and(|note| note.len() > NOTE_BYTES_MAX)
+    {
+        let detail = format!("`note` has at most {NOTE_BYTES_MAX} bytes");
+        return Err(Refusal::new(Code::InvalidField, detail));
+    }
+    gateway.observe(&caller, run_id, &observation).await.map(Created)
+}
+
+impl Observation {
+    /// The members stand in canonical order.
+    fn entry(&self, caller: &AgentCaller, run_id: &Name) -> ProposedEntry {
+        let mut body = ObjectWriter::new();
+        body.string("agent", &caller.agent.id.to_string());
+        if let Some(note) = &self.note {
+            body.string("note", note);
+        }
+        if let Some(parent) = &self.parent_run_id {
+            body.string("parent_run_id", parent.as_str());
+        }
+        body.string("run_id", run_id.as_str());
+        body.string("source_trust", self.source_trust.as_str());
+        ProposedEntry::new(EntryKind::RunObserved, body.finish())
+    }
+}
+
+impl Gateway {
+    async fn observe(
+        &self,
+        caller: &AgentCaller,
+        run_id: Name,
+        observation: &Observation,
+    ) -> Result<Observed, Refusal> {
+        let parent = observation.parent_run_id.as_ref();
+        for _ in 0..ATTEMPTS_MAX {
+            let tenant = self.tenant(caller.tenant)?;
+            let before = self.family(caller.tenant, &run_id, parent).await?;
+            let before = before.map(|run| run.worst);
+            let seen = observation.source_trust.worse_of(Trust::TrustedInternalUnsigned);
+            let sighting = Sighting {
+                run_id: run_id.clone(),
+                parent: parent.cloned(),
+                seen,
+                judged_with: before,
+            };
+            let proposal = Proposal {
+                tenant: caller.tenant,
+                revision: tenant.revision,
+                base: tenant.policies.base_digest(),
+                what: Happening::Observation(observation.entry(caller, &run_id), sighting),
+            };
+            match self.sequencer.record(proposal).await? {
+                Recorded::Now(receipt) => {
+                    return Ok(Observed {
+                        run_id,
+                        worst: before.map_or(seen, |before| before.worse_of(seen)),
+                        seq: receipt.head().seq,
+                        at: receipt.at(),
+                        hash: receipt.head().hash,
+                    });
+                }
+                Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::RunMoved) => {}
+                Recorded::Before(_) | Recorded::Not(_) => break,
+            }
+        }
+        Err(Refusal::overloaded())
+    }
+}
