@@ -25,6 +25,8 @@ when { context has user && context.user.hasTag("barred") };
 when { context.attributes has region && context.attributes.region == "embargoed" };
 @id("sensitive") forbid (principal, action in Action::"mutate", resource) when { context.sensitive };
 @id("run") permit (principal, action == Action::"bank/pay", resource) when { context has run && context.run.id == "payday" };
+@id("source") forbid (principal, action == Action::"bank/pay", resource)
+when { context.sources.amount.rank <= 3 && context.trust.rank >= 4 };
 @id("named") forbid (principal, action == Action::"bank/pay", resource) when { context.parameters.contains("override") };
 "#;
 
