@@ -6,26 +6,100 @@ use crate::prover::{Open, Turn};
 use crate::question::{Kinds, Pair};
 use crate::report::{Proof, Report};
 use crate::structure;
-use model::Timestamp;
+use imbl::OrdMap;
+use model::{AttributeType, Name, SlashFreeName, Timestamp, Tool};
 use policy::{PolicySet, Registry};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::{io, thread};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// The stack of the thread that makes formulas and reads models, in bytes. Both are walked by recursion, and they are as
+/// deep as there are policies. It is address space, and becomes memory where it is used.
+const STACK_BYTES: usize = 256 << 20;
 
 /// Two sets for one registry.
-#[derive(Debug, Clone, Copy)]
-pub struct Sets<'a> {
+#[derive(Debug, Clone)]
+pub struct Comparison {
     /// What is in force.
-    pub before: &'a PolicySet,
+    pub before: PolicySet,
     /// What would be in its place.
-    pub after: &'a PolicySet,
-    /// What both were compiled for.
-    pub registry: Registry<'a>,
+    pub after: PolicySet,
+    /// The tools that both were compiled for.
+    pub tools: OrdMap<SlashFreeName, Arc<Tool>>,
+    /// The attributes that both were compiled for.
+    pub attributes: BTreeMap<Name, AttributeType>,
     /// When examples are asked, where it does not matter.
     pub now: Timestamp,
 }
 
+/// The same, borrowed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sets<'a> {
+    pub(crate) before: &'a PolicySet,
+    pub(crate) after: &'a PolicySet,
+    pub(crate) registry: Registry<'a>,
+    pub(crate) now: Timestamp,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// No thread could be started.
+    #[error("a thread to compare on could not be started")]
+    Thread(#[source] io::Error),
+    /// A bug.
+    #[error("comparing broke off")]
+    Panicked,
+}
+
 /// How two sets differ. Without a solver it says what can be said without one.
 ///
-/// It computes between its questions, so it has no place on a thread that answers asks. Dropping it stops the solver.
-pub async fn diff(sets: Sets<'_>, turn: &Turn) -> Report {
+/// The work is done on a thread of its own, and needs a runtime with I/O and time. Dropping it stops the solver, and the
+/// thread as soon as it waits for one.
+pub async fn diff(comparison: Comparison, turn: Turn) -> Result<Report, Broken> {
+    let (answer, answered) = oneshot::channel();
+    let (_waiting, left) = oneshot::channel::<()>();
+    let runtime = Handle::current();
+    let work = move || {
+        let report = runtime.block_on(async {
+            tokio::select! {
+                report = comparison.report(&turn) => Some(report),
+                _ = left => None,
+            }
+        });
+        // The next one may begin when it has been told.
+        drop(turn);
+        if let Some(report) = report {
+            // Nobody may be there any more to read it.
+            drop(answer.send(Box::new(report)));
+        }
+    };
+    let thread = thread::Builder::new().name("policy-diff".to_owned());
+    let thread = thread.stack_size(STACK_BYTES).spawn(work);
+    thread.map_err(Broken::Thread)?;
+    let report = answered.await.map_err(|_| Broken::Panicked)?;
+    Ok(*report)
+}
+
+impl Comparison {
+    async fn report(&self, turn: &Turn) -> Report {
+        let registry = Registry {
+            tools: &self.tools,
+            attributes: &self.attributes,
+        };
+        let sets = Sets {
+            before: &self.before,
+            after: &self.after,
+            registry,
+            now: self.now,
+        };
+        report(sets, turn).await
+    }
+}
+
+async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
     let mut session = turn.session();
     let pair = Pair::new(sets.before.slicer(), sets.after.slicer());
     let Kinds { kinds, left } = if pair.is_equal() {

@@ -11,13 +11,18 @@ use crate::report::{Actions, Answer, Answered, Direction, Example, Unproven};
 use crate::shape::{straight, weight};
 use crate::stage::Stage;
 use ::model::Verdict;
-use cedar_policy_core::ast::Expr;
+use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal};
 use cedar_policy_symcc::{CompiledPolicySet, implies_asserts};
 use policy::{ActionSide, Effect, Part};
+use std::collections::BTreeSet;
 
 /// How large the formulas of the policies about one action may be together, in terms: making them takes some microseconds
 /// for each, and cannot be broken off.
 const WEIGHT_MAX: u64 = 200_000;
+
+/// How many entities these policies may name: a formula says for every two of them what follows from their being in
+/// each other.
+const ENTITIES_MAX: usize = 150;
 
 /// Which way an ask fares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,20 +54,11 @@ impl<'s> Prepared<'s> {
         policies_max: usize,
     ) -> Result<Self, Open> {
         let (before, after) = (pair.before.parts(&kind.before), pair.after.parts(&kind.after));
-        if before.len().max(after.len()) > policies_max {
-            let message = format!("more than {policies_max} policies are about it");
-            return Err(Open::Beyond(message));
-        }
-        let parts = before.iter().chain(&after);
-        let weight = parts.map(|part| weight(&straight(&part.condition)));
-        if weight.fold(0, u64::saturating_add) > WEIGHT_MAX {
-            let message = "the policies about it make too large a formula; take long conditions apart";
-            return Err(Open::Beyond(message.to_owned()));
-        }
+        let all = [&before[..], &after[..]].concat();
+        check_size(&all, before.len().max(after.len()), policies_max)?;
         for parts in [&before, &after] {
             level::check(parts).map_err(|why| Open::Beyond(why.to_string()))?;
         }
-        let all = [&before[..], &after[..]].concat();
         let known = policy::asks::known(&kind.ground, &all);
         let stage = Stage::set(sets.registry, &kind.ground.side(), all.iter());
         let stage = stage.map_err(|diagnostics| Open::Fault(diagnostics.to_string()))?;
@@ -95,6 +91,31 @@ impl<'s> Prepared<'s> {
         let (_, [_, after]) = &self.levels[0];
         after
     }
+}
+
+/// Refuses what would take the solver, or the making of its formulas, beyond all bounds.
+fn check_size(parts: &[Part<'_>], policies: usize, policies_max: usize) -> Result<(), Open> {
+    let weights = parts.iter().map(|part| weight(&straight(&part.condition)));
+    let entities: BTreeSet<_> = parts.iter().flat_map(|part| named(&part.condition)).collect();
+    let message = if policies > policies_max {
+        format!("more than {policies_max} policies are about it")
+    } else if weights.fold(0, u64::saturating_add) > WEIGHT_MAX {
+        "the policies about it make too large a formula; take long conditions apart".to_owned()
+    } else if entities.len() > ENTITIES_MAX {
+        format!("the policies about it name more than {ENTITIES_MAX} agents, teams, users and resources")
+    } else {
+        return Ok(());
+    };
+    Err(Open::Beyond(message))
+}
+
+/// The entities that a condition names.
+fn named(condition: &Expr) -> impl Iterator<Item = &EntityUID> {
+    let parts = condition.subexpressions();
+    parts.filter_map(|part| match part.expr_kind() {
+        ExprKind::Lit(Literal::EntityUID(uid)) => Some(&**uid),
+        _ => None,
+    })
 }
 
 impl Stage {

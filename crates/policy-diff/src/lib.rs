@@ -30,8 +30,8 @@ mod shape;
 mod stage;
 mod structure;
 
-pub use diff::{Sets, diff};
-pub use prover::{Absent, Bounds, Prover};
+pub use diff::{Broken, Comparison, diff};
+pub use prover::{Bounds, Prover, Turn};
 pub use report::Report;
 
 // Unit tests share a fixture with the tests outside, which call the crate by its name.

@@ -63,7 +63,7 @@ pub struct Turn {
 /// Why there is no solver.
 #[derive(Debug, thiserror::Error)]
 #[error("cvc5 could not be run: {0}; install it, or say with --cvc5 where it is")]
-pub struct Absent(#[source] io::Error);
+pub(crate) struct Absent(#[source] io::Error);
 
 /// Why a question has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

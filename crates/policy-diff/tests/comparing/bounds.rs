@@ -1,8 +1,8 @@
 //! What happens without a solver, without time, and to one that is not needed any more.
 
-use crate::desk::{Desk, NOW, mine};
+use crate::desk::{Desk, mine};
 use policy_diff::report::Answer;
-use policy_diff::{Bounds, Prover, Sets, diff};
+use policy_diff::{Bounds, Prover, diff};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -138,18 +138,11 @@ async fn await_some<T>(look: impl Fn() -> Option<T>) -> T {
 async fn a_comparison_that_nobody_waits_for_leaves_no_solver_behind() {
     let folder = tempfile::tempdir().unwrap();
     let prover = Prover::new(silent(folder.path()), 1, Bounds::default());
-    let desk = Desk::bare();
-    let (before, after) = (desk.compile(&[mine("")]), desk.compile(&[mine(PERMIT)]));
-    let sets = Sets {
-        before: &before,
-        after: &after,
-        registry: desk.registry(),
-        now: NOW,
-    };
+    let comparison = Desk::bare().comparison(&[mine("")], &[mine(PERMIT)]);
     let turn = prover.turn().unwrap();
     let note = folder.path().join("process");
     let process = tokio::select! {
-        report = diff(sets, &turn) => panic!("{report:?}"),
+        report = diff(comparison, turn) => panic!("{report:?}"),
         process = await_some(|| std::fs::read_to_string(&note).ok()) => process,
     };
     let status = format!("/proc/{}/stat", process.trim());
@@ -161,24 +154,59 @@ async fn a_comparison_that_nobody_waits_for_leaves_no_solver_behind() {
     .await;
 }
 
-/// Each policy names a team, and a solver is told how all entities that are named are in each other.
+/// Permits of refunds, each on a condition of its own.
+fn many(count: usize, condition: impl Fn(usize) -> String) -> String {
+    let policies = (0..count).map(|number| {
+        let condition = condition(number);
+        let scope = "(principal, action == Action::\"payments/refund\", resource)";
+        format!("@id(\"{number}\") permit {scope} when {{ {condition} }};\n")
+    });
+    policies.collect::<Vec<_>>().concat()
+}
+
 #[tokio::test]
-async fn play() {
+async fn many_policies_about_one_action_are_compared() {
     let desk = Desk::bare();
-    for count in [10, 50, 100, 200, 400] {
-        let text: String = (0..count)
-            .map(|number| format!("@id(\"{number}\") permit (principal in Team::\"t{number}\", action == Action::\"github/merge\", resource) when {{ context.trust.rank > {} }};", number % 5))
-            .collect();
-        let more = format!(
-            "{text} @id(\"more\") permit (principal in Team::\"t1\", action == Action::\"github/merge\", resource) when {{ context.sensitive }};"
+    let before = many(150, |number| {
+        format!("context.input has note && context.input.note like \"x{number}*\"")
+    });
+    let report = desk.compare(&before, &format!("{before}{PERMIT}")).await;
+    assert_eq!(report.allows_more.answer, Answer::Yes);
+    assert_eq!(report.allows_less.answer, Answer::No);
+}
+
+#[tokio::test]
+async fn what_would_make_too_large_a_formula_is_unknown() {
+    let desk = Desk::bare();
+    let sum = format!("0 < {}", ["context.input.amount"; 40].join(" + "));
+    let teams = many(200, |number| format!("principal in Team::\"t{number}\""));
+    for (after, told) in [
+        (many(1, |_| sum.clone()), "too large a formula"),
+        (teams, "name more than"),
+    ] {
+        let report = desk.compare("", &after).await;
+        assert_eq!(
+            [report.allows_more.answer, report.allows_less.answer],
+            [Answer::Unknown; 2]
         );
-        let begun = std::time::Instant::now();
-        let report = desk.compare(&text, &more).await;
-        println!(
-            "{count} {:?} {:?} {:?}",
-            begun.elapsed(),
-            report.allows_more.answer,
-            report.allows_more.unknown
-        );
+        let why = &report.allows_more.unknown[0].why;
+        assert!(why.contains(told), "{why}");
     }
+}
+
+#[tokio::test]
+async fn a_long_condition_is_no_large_formula() {
+    let desk = Desk::bare();
+    let condition = |last: &str| {
+        let mut all = vec!["context.input has note && context.input.note like \"*a*\""; 20];
+        all.push(last);
+        many(1, |_| all.join(" && "))
+    };
+    let report = desk
+        .compare(&condition("context.sensitive"), &condition("true"))
+        .await;
+    assert_eq!(
+        [report.allows_more.answer, report.allows_less.answer],
+        [Answer::Yes, Answer::No]
+    );
 }

@@ -2,7 +2,7 @@
 
 use model::{AttributeType, Name, Risk, SlashFreeName, Standing, Timestamp, Tool, ToolAction};
 use policy::{BasePolicies, Candidate, Compiler, Registry, TenantPermits, TenantPolicy};
-use policy_diff::{Bounds, Prover, Report, Sets, diff};
+use policy_diff::{Bounds, Comparison, Prover, Report, diff};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -98,16 +98,20 @@ impl Desk {
         compiled.unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
     }
 
-    pub(crate) async fn compare_sets(&self, before: &[TenantPolicy], after: &[TenantPolicy]) -> Report {
-        let (before, after) = (self.compile(before), self.compile(after));
-        let turn = self.prover.turn().expect("nobody else has it");
-        let sets = Sets {
-            before: &before,
-            after: &after,
-            registry: self.registry(),
+    pub(crate) fn comparison(&self, before: &[TenantPolicy], after: &[TenantPolicy]) -> Comparison {
+        Comparison {
+            before: self.compile(before),
+            after: self.compile(after),
+            tools: self.tools.clone(),
+            attributes: self.attributes.clone(),
             now: NOW,
-        };
-        diff(sets, &turn).await
+        }
+    }
+
+    pub(crate) async fn compare_sets(&self, before: &[TenantPolicy], after: &[TenantPolicy]) -> Report {
+        let turn = self.prover.turn().expect("nobody else has it");
+        let report = diff(self.comparison(before, after), turn).await;
+        report.expect("nothing panics")
     }
 
     /// Compares two texts, each as the policy `mine`, with the solver.
