@@ -1,3 +1,5 @@
+//! How an approval goes from one state to the next, and how it does not.
+
 use super::*;
 
 const ASKED: Timestamp = Timestamp::from_millis(1_000);
