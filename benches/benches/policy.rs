@@ -14,7 +14,8 @@ use model::{
     Timestamp, Tool, Trust, Verdict, Write,
 };
 use policy::{
-    BasePolicies, Candidate, Compiler, Mode, PolicySet, Question, Registry, TenantPermits, TenantPolicy,
+    BasePolicies, Candidate, Compiler, Mode, PolicySet, Question, Registry, RunFacts, TenantPermits,
+    TenantPolicy,
 };
 use serde_json::json;
 
@@ -269,7 +270,11 @@ fn question<'a>(agent: &'a Agent, tool: &'a Tool, asked: &'a Asked) -> Question<
         trust: EffectiveTrust::without_signature(asked.trust, None),
         contains_sensitive_data: false,
         attributes: None,
-        run: Some("run-1"),
+        run: Some(RunFacts {
+            id: "run-1",
+            worst: Trust::TrustedInternalUnsigned,
+        }),
+        sources: None,
         now: Timestamp::from_millis(1_760_000_000_000),
     }
 }

@@ -27,7 +27,7 @@ use store::ApprovalFilter;
 use tokio::time::Instant;
 
 /// The longest that an answer waits for people.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// Which approvals to list.
 #[derive(Debug, Deserialize)]

@@ -159,12 +159,8 @@ impl Gateway {
         decided.approval = asked.as_ref();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
         let sighting = sighting(&decided, &evidence);
-        Ok(Step::Record(Ready::new(
-            caller,
-            &decided,
-            (contents, sighting),
-            replay,
-        )))
+        let ready = Ready::new(caller, &decided, (contents, sighting), replay);
+        Ok(Step::Record(Box::new(ready)))
     }
 
     /// The answer that was given to this ask before, if it is still at hand.
@@ -235,7 +231,7 @@ enum Step {
     /// There is none, because of the approval that the ask names.
     NotUsable(NotUsable),
     /// There will be one when this is recorded.
-    Record(Ready),
+    Record(Box<Ready>),
 }
 
 /// What is counted of a decision.

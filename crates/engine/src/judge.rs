@@ -280,12 +280,11 @@ fn find(
         let explanation = format!("`{name}` has no registered action `{}`", ask.action.action);
         return Ok(Judgement::denial(ReasonCode::UnknownTool, explanation, trust));
     };
-    let mut judgement = match tool_denial(agent, tool, action, trust) {
-        Some(denial) => denial,
-        None => {
-            let question = question(tenant, agent, ask, (tool, action), trust, run_worst, now);
-            rule(tenant, agent, tool, &question)?
-        }
+    let mut judgement = if let Some(denial) = tool_denial(agent, tool, action, trust) {
+        denial
+    } else {
+        let question = question(tenant, agent, ask, (tool, action), trust, run_worst, now);
+        rule(tenant, agent, tool, &question)?
     };
     judgement.risk = Some(action.risk);
     judgement.mutates = action.mutates_state || ask.claims_mutation;

@@ -86,9 +86,10 @@ impl Append {
         };
         // The server says that it undid the statement, and goes on living.
         if severity(&error) == Some(PgSeverity::Error) {
-            return Appended::Failed(match is_recorded(&error) {
-                true => CommitError::AlreadyRecorded,
-                false => CommitError::NotWritten(error.into()),
+            return Appended::Failed(if is_recorded(&error) {
+                CommitError::AlreadyRecorded
+            } else {
+                CommitError::NotWritten(error.into())
             });
         }
         let sender = lent.hang_up();

@@ -65,7 +65,7 @@ impl Gateway {
             self.approvals.ring();
             match recorded {
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
-                Recorded::Not(Conflict::Approval(conflict)) => return Err(refusal(*conflict, text)),
+                Recorded::Not(Conflict::Approval(conflict)) => return Err(refusal(&conflict, text)),
                 Recorded::Now(_) | Recorded::Before(_) | Recorded::Not(_) => {
                     let approval = self.store.approval(caller.tenant, id).await?;
                     let approval = approval.ok_or_else(|| Refusal::not_found("approval", text))?;
@@ -105,8 +105,8 @@ fn voter(caller: &TenantCaller, tenant: &TenantSnapshot) -> Result<Voter, Refusa
     })
 }
 
-fn refusal(conflict: ApprovalConflict, id: &str) -> Refusal {
-    let code = match &conflict {
+fn refusal(conflict: &ApprovalConflict, id: &str) -> Refusal {
+    let code = match conflict {
         ApprovalConflict::Missing => return Refusal::not_found("approval", id),
         ApprovalConflict::Vote(VoteError::Over(_) | VoteError::VotedBefore(_))
         | ApprovalConflict::Moved

@@ -106,7 +106,7 @@ impl Gateway {
                         item.answer = Some(answer.map(|answer| answer.0));
                     }
                 }
-                Ok(Step::Record(ready)) => waiting.push((place, ready)),
+                Ok(Step::Record(ready)) => waiting.push((place, *ready)),
                 Ok(Step::Answer(answer)) => item.answer = Some(Ok(answer.0)),
                 // Judged again in the next round, when the tokens are there.
                 Ok(Step::Fill(short)) => {

@@ -175,8 +175,8 @@ async fn settings_and_imports_can_be_forced_too() {
     desk.put("readers", MAY_READ).await.expect(201);
     let settings = json!({"settings": {"policies": {"may_permit": false}}});
     let path = format!("/v1/tenants/{}?force=true", desk.tenant);
-    let patch = desk.call("PATCH", &path, &desk.operator).json(&settings);
-    patch.send().await.expect(200);
+    let call = desk.call("PATCH", &path, &desk.operator).json(&settings);
+    call.send().await.expect(200);
     let told = desk.told("tenant_updated").await.pop().unwrap();
     assert_eq!(
         told["deactivated_policies"],

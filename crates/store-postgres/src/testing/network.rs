@@ -158,7 +158,7 @@ async fn break_off(cut: Cut, client: TcpStream, mut server: TcpStream, commit: &
             tokio::time::sleep(time).await;
             // The server may have hung up in the meantime.
             server.write_all(commit).await?;
-            server.read(&mut answer).await?;
+            let _answered = server.read(&mut answer).await?;
         }
         Cut::Silence => {
             drop(client);

@@ -32,7 +32,7 @@ async fn an_append_whose_answer_is_lost_is_written_once_whatever_became_of_it() 
         let outcome = store.append(&chain.decisions(2)).await;
         assert!(outcome.is_ok(), "{cut:?}: {outcome:?}");
         // What arrives late finds nobody who listens.
-        tokio::time::sleep(Duration::from_millis(1_000)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let witness = open(&database).await;
         assert_eq!(head(&witness, &chain).await, chain.head, "{cut:?}");
         assert_eq!(

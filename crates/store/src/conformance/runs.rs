@@ -45,7 +45,11 @@ pub async fn a_family_of_runs_has_the_level_of_the_one_that_began_it(fixture: &d
     let store = fixture.reopen().await;
     let found = find(&*store, &chain, &ids).await;
     assert_eq!(found.len(), 2);
-    assert!(found.iter().all(|run| run.worst == Trust::UntrustedExternal && run.root == root.run_id));
+    assert!(
+        found
+            .iter()
+            .all(|run| run.worst == Trust::UntrustedExternal && run.root == root.run_id)
+    );
     assert!(find(&*store, &chain, &[]).await.is_empty());
 }
 
@@ -57,7 +61,7 @@ pub async fn a_run_is_its_tenants_alone(fixture: &dyn Fixture) {
     let mut batch = two.decisions(1);
     put(&mut one, &mut batch, &run);
     commit(&*store, &batch).await;
-    assert_eq!(find(&*store, &one, &["run-1"]).await, [run.clone()]);
+    assert_eq!(find(&*store, &one, &["run-1"]).await, std::slice::from_ref(&run));
     assert!(find(&*store, &two, &["run-1"]).await.is_empty());
     let mut batch = Batch::default();
     put(&mut Chain::new(2), &mut batch, &run);
