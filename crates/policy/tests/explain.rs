@@ -130,7 +130,7 @@ fn the_question_is_shown_as_cedar_saw_it() {
             "user": {"__entity": {"type": "User", "id": "u-17"}},
             "sensitive": true,
             "attributes": {"ticket": "T-1", "hours": decimal("1.5")},
-            "run": {"id": "run-1"},
+            "run": {"id": "run-1", "worst": as_the_call},
             "sources": {"amount": as_the_call, "any": as_the_call, "note": as_the_call, "to": as_the_call},
             "now": {"__extn": {"fn": "datetime", "arg": "2023-11-14T22:13:20.000Z"}},
         })
