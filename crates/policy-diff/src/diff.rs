@@ -136,6 +136,7 @@ async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
     }
     let is_whole = left.is_empty() && prepared.len() == kinds.len();
     let found = findings::find(&sets, &pair, &mut session, &prepared, is_whole).await;
+    session.end().await;
     Report {
         in_force_digest: sets.before.digest(),
         candidate_digest: sets.after.digest(),

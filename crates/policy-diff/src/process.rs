@@ -19,7 +19,7 @@ const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Process {
     /// Dropping it kills the process.
-    _child: Child,
+    child: Child,
     input: BufWriter<ChildStdin>,
     output: BufReader<Take<ChildStdout>>,
 }
@@ -39,7 +39,7 @@ impl Process {
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = child.stdout.take().ok_or_else(missing)?;
         Ok(Self {
-            _child: child,
+            child,
             input: BufWriter::new(input),
             output: BufReader::new(output.take(OUTPUT_BYTES_MAX)),
         })
@@ -62,6 +62,11 @@ impl Process {
                 _ => "the program does not say that it is cvc5",
             })),
         }
+    }
+
+    /// Kills it, and waits until nothing of it is left.
+    pub(crate) async fn end(&mut self) -> io::Result<()> {
+        self.child.kill().await
     }
 
     /// The next line of what it says; an error if there is none.

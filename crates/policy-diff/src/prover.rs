@@ -170,6 +170,13 @@ impl Session<'_> {
         found
     }
 
+    /// Ends the solver. One that cannot be ended is killed when it is dropped.
+    pub(crate) async fn end(mut self) {
+        if let Some(solver) = &mut self.solver {
+            drop(solver.solver_mut().end().await);
+        }
+    }
+
     fn start(&self) -> Result<CedarSymCompiler<Process>, Open> {
         let process = Process::start(&self.turn.program, self.bounds().question);
         let process = process.map_err(|error| Open::Fault(error.to_string()))?;

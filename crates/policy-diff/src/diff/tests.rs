@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 /// How many pairs of sets are compared: each takes some questions to the solver.
-const PAIRS: u32 = 8;
+const PAIRS: u32 = 12;
 
 #[test]
 fn no_is_never_said_of_what_an_ask_shows() {
