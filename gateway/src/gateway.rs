@@ -5,6 +5,7 @@ use crate::base::BaseSource;
 use crate::follower::Follower;
 use crate::http::{Code, Refusal};
 use crate::limits::Limits;
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::replays::Replays;
 use crate::sequencer::Sequencer;
@@ -71,6 +72,8 @@ pub struct Gateway {
     pub replays: Replays,
     /// Wakes those who wait for people.
     pub approvals: Bell,
+    /// Wakes those who follow ledgers.
+    pub live: Arc<Live>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Held while the directory is changed, so that two changes do not make each other start again.

@@ -9,6 +9,7 @@
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before;
 //! - [`records`]: reading back what was decided;
+//! - [`live`]: following the ledger as it grows;
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
 
@@ -24,6 +25,7 @@ pub mod gateway;
 pub mod http;
 pub mod jobs;
 pub mod limits;
+pub mod live;
 pub mod metrics;
 pub mod observations;
 pub mod operation;

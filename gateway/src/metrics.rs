@@ -39,6 +39,7 @@ pub struct Metrics {
     commit_seconds: Histogram,
     commit_entries: Histogram,
     waiting: Gauge,
+    event_streams: Gauge,
     healthy: Gauge,
     database_bytes: Gauge,
     base_differs: Gauge,
@@ -66,6 +67,7 @@ impl Metrics {
             commit_seconds: Histogram::new(seconds),
             commit_entries: Histogram::new(entries),
             waiting: Gauge::default(),
+            event_streams: Gauge::default(),
             healthy: Gauge::default(),
             database_bytes: Gauge::default(),
             base_differs: Gauge::default(),
@@ -85,6 +87,7 @@ impl Metrics {
         registry.register("commit_seconds", "Time to make a batch durable", self.commit_seconds.clone());
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
         registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
+        registry.register("event_streams", "Streams of events that are open", self.event_streams.clone());
         registry.register("database_bytes", "Size of the database", self.database_bytes.clone());
         registry.register("base_policies_differ", "1 while another gateway was the last to put base policies in force, and they are others", self.base_differs.clone());
         registry.register("ledger_healthy", "1 while the ledger can be written, 0 otherwise", self.healthy.clone());
@@ -135,6 +138,11 @@ impl Metrics {
     /// Notes how large the database is.
     pub fn set_database_bytes(&self, bytes: u64) {
         self.database_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Notes how many streams of events are open.
+    pub fn set_event_streams(&self, streams: usize) {
+        self.event_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
     }
 
     /// Notes whether other base policies are in force here than were put in force last.

@@ -9,7 +9,7 @@ use crate::directory::{
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
-use crate::{approvals, authorize, observations, operation, outcome, policies, records, whoami};
+use crate::{approvals, authorize, live, observations, operation, outcome, policies, records, whoami};
 use axum::Router;
 use axum::handler::Handler;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -161,6 +161,7 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show),
         route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show),
         route("GET", "/v1/audit/events", LEDGER, records::events::list),
+        route("GET", "/v1/events", LEDGER, live::stream::events),
         route("GET", "/v1/ledger/head", LEDGER, records::head::show),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),

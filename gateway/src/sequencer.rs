@@ -10,6 +10,7 @@ mod contents;
 mod left;
 mod lookup;
 
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
@@ -121,6 +122,8 @@ pub struct Parts {
     pub follow: Arc<Notify>,
     /// Where the time of a batch comes from.
     pub clock: Arc<dyn Clock>,
+    /// Hears of every chain that has grown.
+    pub live: Arc<Live>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// How many submissions may wait.
@@ -383,6 +386,7 @@ impl Task {
                 .snapshot
                 .publish(before, applied.books.snapshot(), &applied.changed);
         }
+        self.parts.live.grown(&applied.batch.advances);
         let was_turned_back =
             |settled: &Settled| matches!(settled, Settled::Conflict(Conflict::DirectoryMoved { .. }));
         if applied.settled.iter().any(was_turned_back) {

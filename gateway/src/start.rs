@@ -8,6 +8,7 @@ use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
 use crate::jobs;
 use crate::limits::Limits;
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
 use crate::replays::Replays;
@@ -88,11 +89,13 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let snapshot = Arc::new(SnapshotCell::new(loaded, store.is_shared()));
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
+    let live = Arc::new(Live::default());
     let parts = Parts {
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
         follow: Arc::clone(&follow),
         clock: Arc::clone(&clock),
+        live: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         queue_max: options.queue_max,
         batch_max: options.batch_max,
@@ -117,6 +120,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         store,
         replays: Replays::new(),
         approvals: Bell::default(),
+        live,
         metrics,
         changing: tokio::sync::Mutex::new(()),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),

@@ -148,6 +148,31 @@ async fn one_request_sent_to_all_gateways_at_once_has_one_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_gateway_records_is_followed_on_the_others() {
+    let cluster = Cluster::new().await;
+    let (reading_it, auditor) = (Arc::clone(&cluster.worlds[1]), cluster.tenancy.auditor.clone());
+    let followed = tokio::spawn(async move {
+        let path = "/v1/events?kind=decision&limit=2";
+        reading_it.get(path, &auditor).await
+    });
+    let is_followed = || async { cluster.worlds[1].gateway.live.followers() == 1 };
+    eventually(is_followed).await;
+    // A stream has a place before it has looked where the chain ends.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    for at in [0, 2] {
+        let asked = cluster.worlds[at]
+            .authorize(&cluster.tenancy.token, &reading())
+            .await;
+        asked.expect(200);
+    }
+    let followed = tokio::time::timeout(IN_FORCE_WITHIN, followed)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(followed.text().matches("id: ").count(), 2, "{}", followed.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_freeze_on_one_gateway_holds_on_all_from_the_next_decision_on() {
     let cluster = Cluster::new().await;
     let agent = cluster.tenancy.agent;

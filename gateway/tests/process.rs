@@ -475,6 +475,26 @@ fn a_server_that_is_told_to_stop_answers_what_it_accepted() {
 }
 
 #[test]
+fn a_server_that_is_told_to_stop_ends_streams_of_events() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let mut stream = server.connect();
+    let request = format!(
+        "GET /v1/events?from_seq=1 HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {OPERATOR}\r\ncountersign-tenant: {}\r\n\r\n",
+        demo.tenant
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    server.terminate();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("id: 1\n"), "{answer}");
+    assert!(answer.contains("event: closed\n"), "{answer}");
+    assert_eq!(server.wait(Duration::from_secs(5)).code(), Some(0));
+}
+
+#[test]
 fn a_server_that_is_told_to_stop_under_load_loses_no_answer() {
     let place = Place::new();
     let server = place.serve(&["--demo"]);

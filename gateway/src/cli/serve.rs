@@ -74,10 +74,13 @@ async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: Ended) -
         }
     });
     let app = router(&gateway);
+    let live = Arc::clone(&gateway.live);
     drop(gateway);
     let (stopping, told) = oneshot::channel();
-    let stop = async {
+    let stop = async move {
         told_to_stop().await;
+        // A stream has no end of its own, and the server waits for the end of every request.
+        live.close();
         // Nobody listens only if the server has ended already.
         let _ = stopping.send(());
     };

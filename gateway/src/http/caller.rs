@@ -85,6 +85,23 @@ impl AgentCaller {
     }
 }
 
+impl TenantCaller {
+    /// Whether the key still works, and whether this gateway can tell: for answers that take long.
+    pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
+        if gateway.snapshot.age() > gateway.options.snapshot_age_max {
+            return Err(Refusal::snapshot_stale());
+        }
+        let snapshot = gateway.snapshot.load();
+        let directory = snapshot.tenant(self.key.tenant).map(|tenant| &tenant.directory);
+        let now = gateway.clock.now();
+        let key = directory
+            .filter(|directory| directory.tenant.deleted_at.is_none())
+            .and_then(|directory| directory.keys.get(&self.key.id))
+            .filter(|key| !key.has_expired(now));
+        key.map(drop).ok_or_else(unknown_credential)
+    }
+}
+
 /// Finds out who is calling and whether this route lets them in.
 pub async fn layer(
     State((gateway, access)): State<(Arc<Gateway>, Access)>,

@@ -96,6 +96,8 @@ codes! {
     ReplayRunning = "replay_running", TOO_MANY_REQUESTS, "Too many replays at once";
     /// As many comparisons of policies as there may be are running.
     DiffRunning = "diff_running", TOO_MANY_REQUESTS, "Too many comparisons at once";
+    /// As many streams of events are open as there may be.
+    TooManyStreams = "too_many_streams", TOO_MANY_REQUESTS, "Too many streams of events";
     /// Somebody else changed it in between.
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It is not in the state that was expected";
     /// The queue is full.

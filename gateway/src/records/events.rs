@@ -76,15 +76,19 @@ pub async fn list(
 
 impl Filter {
     fn kind(&self) -> Result<Option<EntryKind>, Refusal> {
-        let Some(word) = &self.kind else { return Ok(None) };
-        let found = EntryKind::ALL.iter().find(|kind| kind.as_str() == word);
-        found.copied().map(Some).ok_or_else(|| {
-            let word: String = word.chars().take(64).collect();
-            invalid(format!(
-                "`kind`: `{word}` is no kind of entry; the kinds are listed in `/openapi.json`"
-            ))
-        })
+        self.kind.as_deref().map(find_kind).transpose()
     }
+}
+
+/// The kind of entry that a parameter names.
+pub(crate) fn find_kind(word: &str) -> Result<EntryKind, Refusal> {
+    let found = EntryKind::ALL.iter().find(|kind| kind.as_str() == word);
+    found.copied().ok_or_else(|| {
+        let word: String = word.chars().take(64).collect();
+        invalid(format!(
+            "`kind`: `{word}` is no kind of entry; the kinds are listed in `/openapi.json`"
+        ))
+    })
 }
 
 /// Looks for entries of a kind, chunk by chunk.
@@ -133,7 +137,8 @@ impl Search {
 }
 
 impl Event {
-    fn of(entry: StoredEntry) -> Result<Self, Refusal> {
+    /// An entry as it was stored.
+    pub(crate) fn of(entry: StoredEntry) -> Result<Self, Refusal> {
         let body = RawValue::from_string(entry.body).map_err(|error| {
             tracing::error!(%error, seq = entry.seq, "the body of an entry could not be read");
             Refusal::ledger_unavailable()

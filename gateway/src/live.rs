@@ -1,0 +1,221 @@
+//! Who follows ledgers as they grow, and how they hear of new entries.
+//!
+//! The sequencer says where a chain ends now, and no more: it copies nothing and waits for nobody. Whoever follows reads the
+//! store by itself, a page at a time, so the slowest reader costs a page of memory and delays nothing. What other gateways
+//! write is not announced here; followers find it by looking now and then.
+//!
+//! - [`stream`]: `GET /v1/events`.
+
+mod page;
+pub mod stream;
+
+use model::TenantId;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::Advance;
+use tokio::sync::watch;
+
+/// How many may follow at once.
+const FOLLOWERS_MAX: usize = 256;
+/// How many of them may follow one tenant, so that one tenant's auditors do not take all places.
+const FOLLOWERS_OF_TENANT_MAX: usize = 32;
+
+/// Tells followers that there is something new.
+#[derive(Default)]
+pub struct Live {
+    /// Held for as long as it takes to look something up, never across an `await`.
+    chains: Mutex<Chains>,
+    /// How many follow: what a commit looks at before it takes the lock.
+    followers: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Chains {
+    /// Where each chain that somebody follows ends.
+    ends: HashMap<TenantId, watch::Sender<u64>>,
+    /// Nobody may follow any more.
+    is_closed: bool,
+}
+
+/// Why somebody cannot follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoPlace {
+    /// As many follow as may.
+    Full,
+    /// The gateway is stopping.
+    Closed,
+}
+
+/// What a follower hears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// The chain has grown, or it is time to look.
+    Look,
+    /// The gateway is stopping.
+    Closed,
+}
+
+/// A place to follow from. Dropping it gives the place back.
+pub(crate) struct Follower {
+    live: Arc<Live>,
+    tenant: TenantId,
+    end: watch::Receiver<u64>,
+}
+
+impl Live {
+    /// Notes that chains have grown. Followers wake by themselves.
+    pub fn grown(&self, advances: &[Advance]) {
+        if self.followers.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let chains = self.lock();
+        for advance in advances {
+            if let Some(end) = chains.ends.get(&advance.tenant) {
+                end.send_replace(advance.to.seq);
+            }
+        }
+    }
+
+    /// Ends every stream, and lets nobody begin one.
+    pub fn close(&self) {
+        let mut chains = self.lock();
+        chains.is_closed = true;
+        chains.ends.clear();
+    }
+
+    /// How many follow.
+    pub fn followers(&self) -> usize {
+        self.followers.load(Ordering::Relaxed)
+    }
+
+    /// A place to follow a tenant's chain from. Take it before you read, so that nothing comes in between unheard.
+    pub(crate) fn follow(self: &Arc<Self>, tenant: TenantId) -> Result<Follower, NoPlace> {
+        let mut chains = self.lock();
+        if chains.is_closed {
+            return Err(NoPlace::Closed);
+        }
+        let of_tenant = chains.ends.get(&tenant).map_or(0, watch::Sender::receiver_count);
+        if self.followers() >= FOLLOWERS_MAX || of_tenant >= FOLLOWERS_OF_TENANT_MAX {
+            return Err(NoPlace::Full);
+        }
+        // INVARIANT: it is written under the lock only, so what was compared still holds.
+        self.followers.fetch_add(1, Ordering::Relaxed);
+        let end = chains.ends.entry(tenant).or_insert_with(|| watch::channel(0).0);
+        Ok(Follower {
+            live: Arc::clone(self),
+            tenant,
+            end: end.subscribe(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Chains> {
+        self.chains.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Follower {
+    /// Waits until the chain has grown, but not for longer than this.
+    pub(crate) async fn hear(&mut self, within: Duration) -> Heard {
+        match tokio::time::timeout(within, self.end.changed()).await {
+            Ok(Err(_)) => Heard::Closed,
+            Ok(Ok(())) | Err(_) => Heard::Look,
+        }
+    }
+
+    /// Whether the gateway is stopping.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.end.has_changed().is_err()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let mut chains = self.live.lock();
+        self.live.followers.fetch_sub(1, Ordering::Relaxed);
+        let is_last = chains
+            .ends
+            .get(&self.tenant)
+            // This one is still counted.
+            .is_some_and(|end| end.receiver_count() <= 1);
+        if is_last {
+            chains.ends.remove(&self.tenant);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Digest;
+    use ledger::Head;
+
+    const ONE: TenantId = TenantId::from_bytes([1; 16]);
+    const TWO: TenantId = TenantId::from_bytes([2; 16]);
+    const LONG: Duration = Duration::from_mins(1);
+    const SHORT: Duration = Duration::from_millis(100);
+
+    fn advance(tenant: TenantId, seq: u64) -> Advance {
+        let to = Head {
+            seq,
+            hash: Digest::of(b"entry"),
+        };
+        Advance {
+            tenant,
+            from: Head::GENESIS,
+            to,
+            revision: 0,
+        }
+    }
+
+    fn places(live: &Arc<Live>, tenant: TenantId, count: usize) -> Vec<Follower> {
+        (0..count)
+            .map(|_| live.follow(tenant).unwrap_or_else(|why| panic!("{why:?}")))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn a_follower_hears_of_its_own_chain_only() {
+        let live = Arc::new(Live::default());
+        let (mut one, mut two) = (live.follow(ONE).ok().unwrap(), live.follow(TWO).ok().unwrap());
+        live.grown(&[advance(ONE, 1)]);
+        let heard = tokio::time::timeout(SHORT, one.hear(LONG)).await;
+        assert_eq!(heard, Ok(Heard::Look));
+        let unheard = tokio::time::timeout(SHORT, two.hear(LONG)).await;
+        assert!(unheard.is_err());
+        assert_eq!(two.hear(SHORT).await, Heard::Look);
+    }
+
+    #[test]
+    fn places_are_bounded_for_a_tenant_and_in_all_and_are_given_back() {
+        let live = Arc::new(Live::default());
+        let mut all = places(&live, ONE, FOLLOWERS_OF_TENANT_MAX);
+        assert_eq!(live.follow(ONE).err(), Some(NoPlace::Full));
+        for tenant in 2..=u8::try_from(FOLLOWERS_MAX / FOLLOWERS_OF_TENANT_MAX).unwrap() {
+            all.extend(places(
+                &live,
+                TenantId::from_bytes([tenant; 16]),
+                FOLLOWERS_OF_TENANT_MAX,
+            ));
+        }
+        let other = TenantId::from_bytes([0xff; 16]);
+        assert_eq!(live.follow(other).err(), Some(NoPlace::Full));
+        all.pop();
+        assert!(live.follow(other).is_ok());
+        drop(all);
+        assert_eq!(live.followers(), 0);
+        assert!(live.lock().ends.is_empty());
+    }
+
+    #[tokio::test]
+    async fn nobody_follows_a_gateway_that_stops() {
+        let live = Arc::new(Live::default());
+        let mut follower = live.follow(ONE).ok().unwrap();
+        assert!(!follower.is_closed());
+        live.close();
+        assert!(follower.is_closed());
+        assert_eq!(follower.hear(LONG).await, Heard::Closed);
+        assert_eq!(live.follow(ONE).err(), Some(NoPlace::Closed));
+    }
+}

@@ -1,0 +1,275 @@
+//! `GET /v1/events`: the entries of a ledger as they are recorded, as server-sent events.
+//!
+//! A stream goes on after the entry that `Last-Event-ID` names, or begins at `from_seq`, or with what is recorded from now on. It
+//! reads the next page only when the caller has taken the one before. It ends when the key stops working, when the gateway
+//! stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again misses nothing.
+
+use super::page::Page;
+use super::{Follower, Heard, NoPlace};
+use crate::gateway::Gateway;
+use crate::http::query::{Query, invalid};
+use crate::http::request_id::RequestId;
+use crate::http::{Code, Refusal, TenantCaller};
+use crate::records::events::find_kind;
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use engine::EntryKind;
+use futures_util::stream;
+use serde::Deserialize;
+use std::convert::Infallible;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// By which a client says where it broke off.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Asks proxies of the nginx kind not to collect what should be seen at once.
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// Entries in a page: what a stream holds in memory.
+const PAGE: u32 = 64;
+/// How long a stream that has read everything does not listen: a commit wakes it at most this often.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often it looks without having heard anything: at its credential, and at what other gateways may have written.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often it gives a sign of life, so that neither end takes the other for dead.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a client is asked to wait before it connects again.
+const RETRY_MS: u64 = 1_000;
+
+/// What to follow.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    from_seq: Option<NonZeroU64>,
+    /// Words separated by commas.
+    kind: Option<String>,
+    /// After how many entries the stream ends.
+    limit: Option<NonZeroU64>,
+}
+
+/// Streams entries.
+pub async fn events(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Extension(request_id): Extension<RequestId>,
+    headers: HeaderMap,
+    Query(filter): Query<Filter>,
+) -> Result<Response, Refusal> {
+    let kinds = filter.kinds()?;
+    let place = gateway.live.follow(caller.tenant).map_err(refuse)?;
+    let head = gateway.store.head(caller.tenant).await?.seq;
+    let following = Following {
+        next: filter.first(&headers, head)?,
+        left: filter.limit.map_or(u64::MAX, NonZeroU64::get),
+        kinds,
+        caller,
+        request_id,
+        place,
+        phase: Phase::Beginning,
+        spoke: Instant::now(),
+        gateway,
+    };
+    let parts = stream::unfold(Some(following), |following| async { following?.part().await });
+    let headers = [
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/event-stream"),
+        ),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (X_ACCEL_BUFFERING, HeaderValue::from_static("no")),
+    ];
+    Ok((headers, Body::from_stream(parts)).into_response())
+}
+
+fn refuse(why: NoPlace) -> Refusal {
+    match why {
+        NoPlace::Full => Refusal::new(
+            Code::TooManyStreams,
+            "as many streams of events are open as there may be; close one, or try again later",
+        )
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("5")),
+        NoPlace::Closed => stopping(),
+    }
+}
+
+fn stopping() -> Refusal {
+    Refusal::new(Code::Overloaded, "the gateway is stopping; connect again")
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+}
+
+impl Filter {
+    /// The kinds that are wanted; empty for all.
+    fn kinds(&self) -> Result<Vec<EntryKind>, Refusal> {
+        let words = self.kind.iter().flat_map(|words| words.split(','));
+        words.map(find_kind).collect()
+    }
+
+    /// The first entry to look at. `Last-Event-ID` comes before `from_seq`, because a client that connects again sends both.
+    fn first(&self, headers: &HeaderMap, head: u64) -> Result<u64, Refusal> {
+        let next = head.saturating_add(1);
+        let (first, named) = match (headers.get(LAST_EVENT_ID), self.from_seq) {
+            (Some(last), _) => {
+                let seq = last.to_str().ok().and_then(|last| last.parse::<u64>().ok());
+                let seq = seq.ok_or_else(|| {
+                    invalid("`Last-Event-ID` is not the id of an event of this stream: a number from 0")
+                })?;
+                (seq.saturating_add(1), "`Last-Event-ID`")
+            }
+            (None, Some(seq)) => (seq.get(), "`from_seq`"),
+            (None, None) => (next, ""),
+        };
+        if first > next {
+            // Whoever has seen a later entry has to learn that it is gone, and not to wait for another in its place.
+            let detail = format!("{named} is beyond the end of the ledger, which is at seq {head}");
+            return Err(Refusal::new(Code::EmptyRange, detail));
+        }
+        Ok(first)
+    }
+}
+
+/// What a stream does next.
+enum Phase {
+    /// Say that it is there.
+    Beginning,
+    /// Read on.
+    Reading,
+    /// Wait for more.
+    Waiting,
+}
+
+/// A stream under way.
+struct Following {
+    gateway: Arc<Gateway>,
+    caller: TenantCaller,
+    request_id: RequestId,
+    place: Follower,
+    kinds: Vec<EntryKind>,
+    phase: Phase,
+    /// The first entry that was not looked at.
+    next: u64,
+    /// How many more entries may be sent.
+    left: u64,
+    /// When something was last sent.
+    spoke: Instant,
+}
+
+/// What is sent next, and the rest; without a rest it ends there.
+type Part = Option<(Result<Bytes, Infallible>, Option<Following>)>;
+
+impl Following {
+    async fn part(mut self) -> Part {
+        let part = match self.next_page().await {
+            Ok(page) => (page, Some(self)),
+            Err(refusal) => {
+                let mut page = Page::default();
+                page.push_end(&refusal.to_problem(self.request_id.as_str()));
+                (page, None)
+            }
+        };
+        let (page, mut rest) = part;
+        rest = rest.filter(|rest| rest.left > 0);
+        if let Some(rest) = &mut rest {
+            rest.spoke = Instant::now();
+        }
+        Some((Ok(page.into_bytes()), rest))
+    }
+
+    /// What there is to say next, however long that takes; or why there is nothing any more.
+    async fn next_page(&mut self) -> Result<Page, Refusal> {
+        loop {
+            if self.place.is_closed() {
+                return Err(stopping());
+            }
+            self.caller.check(&self.gateway)?;
+            match self.phase {
+                Phase::Beginning => {
+                    self.phase = Phase::Reading;
+                    return Ok(Page::beginning(RETRY_MS));
+                }
+                Phase::Reading => {
+                    let page = self.read().await?;
+                    if !page.is_empty() {
+                        return Ok(page);
+                    }
+                }
+                Phase::Waiting => {
+                    if self.spoke.elapsed() >= HEARTBEAT {
+                        return Ok(Page::heartbeat(self.next - 1));
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                    if self.place.hear(LOOK).await == Heard::Closed {
+                        return Err(stopping());
+                    }
+                    self.phase = Phase::Reading;
+                }
+            }
+        }
+    }
+
+    /// The next entries as far as they are wanted.
+    async fn read(&mut self) -> Result<Page, Refusal> {
+        let store = &self.gateway.store;
+        let entries = store.entries(self.caller.tenant, self.next, PAGE).await?;
+        if entries.len() < PAGE as usize {
+            self.phase = Phase::Waiting;
+        }
+        let mut page = Page::default();
+        for entry in entries {
+            if self.left == 0 {
+                break;
+            }
+            self.next = entry.seq + 1;
+            if self.kinds.is_empty() || self.kinds.iter().any(|kind| kind.as_str() == entry.kind) {
+                page.push(entry)?;
+                self.left -= 1;
+            }
+        }
+        Ok(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(from_seq: u64, last_event_id: Option<&'static str>, head: u64) -> Result<u64, Code> {
+        let filter = Filter {
+            from_seq: NonZeroU64::new(from_seq),
+            kind: None,
+            limit: None,
+        };
+        let last = last_event_id.map(|last| (LAST_EVENT_ID, HeaderValue::from_static(last)));
+        filter
+            .first(&last.into_iter().collect(), head)
+            .map_err(|refusal| refusal.code())
+    }
+
+    #[test]
+    fn a_stream_begins_where_it_is_told_or_with_what_comes_next() {
+        assert_eq!(first(0, None, 7), Ok(8));
+        assert_eq!(first(3, None, 7), Ok(3));
+        assert_eq!(first(8, None, 7), Ok(8));
+        assert_eq!(first(0, Some("0"), 7), Ok(1));
+        assert_eq!(first(3, Some("5"), 7), Ok(6));
+        assert_eq!(first(0, Some("7"), 7), Ok(8));
+    }
+
+    #[test]
+    fn an_end_that_was_seen_and_is_gone_is_noticed() {
+        assert_eq!(first(9, None, 7), Err(Code::EmptyRange));
+        assert_eq!(first(1, Some("8"), 7), Err(Code::EmptyRange));
+        assert_eq!(first(0, Some("18446744073709551615"), 7), Err(Code::EmptyRange));
+    }
+
+    #[test]
+    fn an_id_that_is_not_ours_is_refused() {
+        for id in ["", "-1", "seven", "7 "] {
+            assert_eq!(first(1, Some(id), 7), Err(Code::InvalidParameter), "{id}");
+        }
+    }
+}

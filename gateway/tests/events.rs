@@ -1,0 +1,203 @@
+//! The ledger is followed as it grows, through the real router: from any entry, without a gap, and for as long as one may.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use axum::body::BodyDataStream;
+use axum::http::header;
+use futures_util::StreamExt;
+use model::Role;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use support::World;
+use support::tenancy::{ENTRIES, Tenancy, injected, reading};
+
+/// How long a test waits for something that should come at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A stream that is being read.
+struct Events {
+    body: BodyDataStream,
+    /// What came and was not looked at yet.
+    rest: String,
+}
+
+/// One event.
+#[derive(Debug)]
+struct Event {
+    name: String,
+    id: String,
+    data: String,
+}
+
+impl Events {
+    async fn open(world: &World, path: &str, key: &str, last: Option<u64>) -> Self {
+        let mut call = world.call("GET", path, key);
+        if let Some(last) = last {
+            call = call.header("last-event-id", last.to_string());
+        }
+        let response = call.respond().await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+        Self {
+            body: response.into_body().into_data_stream(),
+            rest: String::new(),
+        }
+    }
+
+    /// The next event that has data; none at the end.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            while let Some((block, rest)) = self.rest.split_once("\n\n") {
+                let field = |name: &str| {
+                    let lines = block.lines().filter_map(|line| line.strip_prefix(name));
+                    lines.collect::<Vec<_>>().join("\n")
+                };
+                let event = Event {
+                    name: field("event: "),
+                    id: field("id: "),
+                    data: field("data: "),
+                };
+                self.rest = String::from(rest);
+                if !event.data.is_empty() {
+                    return Some(event);
+                }
+            }
+            let part = tokio::time::timeout(PATIENCE, self.body.next()).await.unwrap()?;
+            self.rest.push_str(std::str::from_utf8(&part.unwrap()).unwrap());
+        }
+    }
+
+    /// The seqs of the next events.
+    async fn seqs(&mut self, count: usize) -> Vec<u64> {
+        let mut seqs = Vec::new();
+        for _ in 0..count {
+            let event = self.next().await.unwrap();
+            let data: Value = serde_json::from_str(&event.data).unwrap();
+            assert_eq!(event.id, data["seq"].to_string());
+            seqs.push(data["seq"].as_u64().unwrap());
+        }
+        seqs
+    }
+
+    /// The code with which the stream ends now.
+    async fn end(mut self) -> Value {
+        let event = self.next().await.unwrap();
+        assert_eq!(event.name, "closed", "{event:?}");
+        assert!(self.next().await.is_none());
+        serde_json::from_str::<Value>(&event.data).unwrap()["code"].clone()
+    }
+}
+
+async fn world() -> (World, Tenancy) {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    (world, tenancy)
+}
+
+#[tokio::test]
+async fn what_is_recorded_is_seen_at_once_and_as_it_is_listed() {
+    let (world, tenancy) = world().await;
+    let mut events = Events::open(&world, "/v1/events", &tenancy.auditor, None).await;
+    for ask in [reading(), injected()] {
+        world.authorize(&tenancy.token, &ask).await;
+        let asked = Instant::now();
+        let seen: Value = serde_json::from_str(&events.next().await.unwrap().data).unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+        let path = format!("/v1/audit/events?limit=1&from_seq={}", seen["seq"]);
+        let listed = world.get(&path, &tenancy.auditor).await.expect(200);
+        assert_eq!(seen, listed["items"][0]);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_where_it_broke_off() {
+    let (world, tenancy) = world().await;
+    let mut events = Events::open(&world, "/v1/events?from_seq=3", &tenancy.auditor, None).await;
+    assert_eq!(events.seqs(2).await, [3, 4]);
+    drop(events);
+    world.authorize(&tenancy.token, &reading()).await;
+    let mut events = Events::open(&world, "/v1/events?from_seq=3", &tenancy.auditor, Some(4)).await;
+    assert_eq!(events.seqs(4).await, [5, 6, 7, ENTRIES + 1]);
+    world.authorize(&tenancy.token, &reading()).await;
+    assert_eq!(events.seqs(1).await, [ENTRIES + 2]);
+}
+
+#[tokio::test]
+async fn only_the_kinds_that_are_wanted_come_and_as_many() {
+    let (world, tenancy) = world().await;
+    for _ in 0..100 {
+        world.authorize(&tenancy.token, &reading()).await;
+    }
+    let path = "/v1/events?from_seq=1&kind=key_created,decision&limit=3";
+    let mut events = Events::open(&world, path, &tenancy.auditor, None).await;
+    assert_eq!(events.seqs(3).await, [2, ENTRIES + 1, ENTRIES + 2]);
+    assert!(events.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_key_is_deleted() {
+    let (world, tenancy) = world().await;
+    let path = format!("/v1/events?from_seq={ENTRIES}");
+    let mut events = Events::open(&world, &path, &tenancy.auditor, None).await;
+    assert_eq!(events.seqs(1).await, [ENTRIES]);
+    let whoami = world.get("/v1/whoami", &tenancy.auditor).await.expect(200);
+    let key = whoami["key"].as_str().unwrap();
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    assert_eq!(events.seqs(1).await, [ENTRIES + 1]);
+    world
+        .call("DELETE", &format!("/v1/keys/{key}"), &admin)
+        .send()
+        .await
+        .expect(204);
+    assert_eq!(events.end().await, "invalid_token");
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_the_gateway_stops_and_none_begins() {
+    let (world, tenancy) = world().await;
+    let mut events = Events::open(&world, "/v1/events?from_seq=1", &tenancy.auditor, None).await;
+    assert_eq!(events.seqs(7).await.len(), 7);
+    world.gateway.live.close();
+    assert_eq!(events.end().await, "overloaded");
+    let refused = world.get("/v1/events", &tenancy.auditor).await;
+    refused.problem(503, "overloaded");
+}
+
+#[tokio::test]
+async fn one_tenant_does_not_take_all_places_and_nobody_waits_for_its_readers() {
+    let (world, tenancy) = world().await;
+    let mut unread = Vec::new();
+    for _ in 0..32 {
+        unread.push(Events::open(&world, "/v1/events?from_seq=1", &tenancy.auditor, None).await);
+    }
+    let refused = world.get("/v1/events", &tenancy.auditor).await;
+    refused.problem(429, "too_many_streams");
+    assert!(refused.headers.contains_key(header::RETRY_AFTER));
+    // None of them reads, and everything is decided all the same.
+    for _ in 0..100 {
+        world.authorize(&tenancy.token, &reading()).await;
+    }
+    unread.pop();
+    let mut last = Events::open(&world, "/v1/events?from_seq=1", &tenancy.auditor, None).await;
+    let all: Vec<u64> = (1..=ENTRIES + 100).collect();
+    assert_eq!(last.seqs(all.len()).await, all);
+    assert_eq!(unread[0].seqs(all.len()).await, all);
+}
+
+#[tokio::test]
+async fn one_tenants_entries_are_not_another_ones() {
+    let (world, tenancy) = world().await;
+    let other = world.tenancy("other").await;
+    let mut events = Events::open(&world, "/v1/events", &other.auditor, None).await;
+    world.authorize(&tenancy.token, &reading()).await;
+    world.authorize(&other.token, &reading()).await;
+    let seen: Value = serde_json::from_str(&events.next().await.unwrap().data).unwrap();
+    assert_eq!(seen["body"]["agent"], other.agent.to_string());
+    world
+        .get("/v1/events", &tenancy.token)
+        .await
+        .problem(403, "forbidden");
+}
