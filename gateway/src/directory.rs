@@ -1,4 +1,4 @@
-//! The endpoints of the directory: tenants, keys, teams, users, agents, tools and their limits.
+//! The endpoints of the directory: tenants, keys, teams, users, agents, issuers, tools and their limits.
 //!
 //! Each family of endpoints is a file. They share what stands here: finding a noun in the caller's tenant, changing that
 //! tenant, and the shapes that all their answers have. What a change does to ledger and storage is `changes`' work.
@@ -6,6 +6,7 @@
 pub mod agents;
 pub mod grants;
 pub mod import;
+pub mod issuers;
 pub mod keys;
 pub mod quota;
 pub mod runs;

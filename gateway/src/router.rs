@@ -4,7 +4,7 @@
 //! against this table by a test.
 
 use crate::directory::{
-    agents, grants, import, keys, quota, runs, standing, teams, tenants, tokens, tools, users,
+    agents, grants, import, issuers, keys, quota, runs, standing, teams, tenants, tokens, tools, users,
 };
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
@@ -123,6 +123,12 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/runs/{run_id}/freeze", ADMIN, runs::freeze),
         route("POST", "/v1/runs/{run_id}/unfreeze", ADMIN, runs::unfreeze),
         route("POST", "/v1/runs/{run_id}/revoke", ADMIN, runs::revoke),
+
+        route("POST", "/v1/issuers", ADMIN, issuers::create),
+        route("GET", "/v1/issuers", DIRECTORY, issuers::list),
+        route("GET", "/v1/issuers/{name}", DIRECTORY, issuers::get),
+        route("PATCH", "/v1/issuers/{name}", ADMIN, issuers::patch),
+        route("DELETE", "/v1/issuers/{name}", ADMIN, issuers::delete),
 
         route("GET", "/v1/tools", DIRECTORY, tools::list),
         route("PUT", "/v1/tools/{tool}", ADMIN, tools::put_tool),

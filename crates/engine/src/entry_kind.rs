@@ -49,6 +49,12 @@ kinds! {
     UserPut = "user_put",
     /// A user was deleted.
     UserDeleted = "user_deleted",
+    /// An issuer of tokens was registered.
+    IssuerCreated = "issuer_created",
+    /// An issuer's keys were replaced.
+    IssuerUpdated = "issuer_updated",
+    /// An issuer was deleted: its tokens are worth nothing any more.
+    IssuerDeleted = "issuer_deleted",
     /// An agent was registered.
     AgentCreated = "agent_created",
     /// An agent's facts changed.

@@ -3,6 +3,7 @@
 //! It is replaced whole. Making the next one copies a few paths of persistent maps, not the maps.
 
 use crate::facts::FactDigests;
+use crate::issuers::Issuers;
 use canon::Digest;
 use model::{AgentId, Directory, KeyId, Noun, TenantId, TokenId, Write};
 use policy::{Compiler, PolicySet};
@@ -20,6 +21,8 @@ pub struct TenantSnapshot {
     pub revision: u64,
     /// What the records of its nouns are called.
     pub facts: FactDigests,
+    /// Its issuers, with their keys.
+    pub issuers: Issuers,
 }
 
 impl TenantSnapshot {
@@ -27,6 +30,7 @@ impl TenantSnapshot {
     pub fn new(directory: Directory, policies: Arc<PolicySet>, revision: u64) -> Self {
         Self {
             facts: FactDigests::of(&directory),
+            issuers: Issuers::of(&directory),
             directory,
             policies,
             revision,
@@ -191,6 +195,7 @@ impl Snapshot {
         for write in writes {
             after.directory.apply(write);
             after.facts.apply(write);
+            after.issuers.apply(write);
             match write {
                 Write::Put(noun) => self.add_credential(tenant, noun),
                 Write::Delete(noun) => self.remove_credential(noun),

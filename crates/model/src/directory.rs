@@ -6,6 +6,7 @@
 use crate::agent::{Agent, AgentToken};
 use crate::base::BaseInForce;
 use crate::id::{AgentId, KeyId, TokenId};
+use crate::issuer::Issuer;
 use crate::key::ApiKey;
 use crate::name::{Name, SlashFreeName};
 use crate::people::{Team, User};
@@ -39,6 +40,8 @@ pub struct Directory {
     pub policies: OrdMap<SlashFreeName, Arc<Policy>>,
     /// The runs that were stopped.
     pub runs: OrdMap<Name, Arc<StoppedRun>>,
+    /// The issuers of tokens that it trusts.
+    pub issuers: OrdMap<Name, Arc<Issuer>>,
     /// The base policies that were put in force last; in the system tenant's directory only.
     pub base: Option<Arc<BaseInForce>>,
 }
@@ -64,13 +67,15 @@ pub enum NounKind {
     Policy,
     /// A run that was stopped.
     Run,
+    /// An issuer of tokens.
+    Issuer,
     /// The base policies that were put in force last.
     Base,
 }
 
 impl NounKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Tenant,
         Self::Key,
         Self::Agent,
@@ -80,6 +85,7 @@ impl NounKind {
         Self::User,
         Self::Policy,
         Self::Run,
+        Self::Issuer,
         Self::Base,
     ];
 
@@ -95,6 +101,7 @@ impl NounKind {
             Self::User => "user",
             Self::Policy => "policy",
             Self::Run => "run",
+            Self::Issuer => "issuer",
             Self::Base => "base",
         }
     }
@@ -126,6 +133,8 @@ pub enum Noun {
     Policy(Arc<Policy>),
     /// A run that was stopped.
     Run(Arc<StoppedRun>),
+    /// An issuer of tokens.
+    Issuer(Arc<Issuer>),
     /// The base policies that were put in force last.
     Base(Arc<BaseInForce>),
 }
@@ -143,6 +152,7 @@ impl Noun {
             Self::User(_) => NounKind::User,
             Self::Policy(_) => NounKind::Policy,
             Self::Run(_) => NounKind::Run,
+            Self::Issuer(_) => NounKind::Issuer,
             Self::Base(_) => NounKind::Base,
         }
     }
@@ -159,6 +169,7 @@ impl Noun {
             Self::User(user) => user.name.to_string(),
             Self::Policy(policy) => policy.name.to_string(),
             Self::Run(run) => run.run_id.to_string(),
+            Self::Issuer(issuer) => issuer.name.to_string(),
             // There is only one.
             Self::Base(_) => NounKind::Base.as_str().to_owned(),
         }
@@ -184,6 +195,7 @@ impl Noun {
             Self::User(user) => serde_json::to_string(user),
             Self::Policy(policy) => serde_json::to_string(policy),
             Self::Run(run) => serde_json::to_string(run),
+            Self::Issuer(issuer) => serde_json::to_string(issuer),
             Self::Base(base) => serde_json::to_string(base),
         };
         json.expect("nouns have string keys and no fallible serializers")
@@ -201,6 +213,7 @@ impl Noun {
             NounKind::User => Self::User(serde_json::from_str(json)?),
             NounKind::Policy => Self::Policy(serde_json::from_str(json)?),
             NounKind::Run => Self::Run(serde_json::from_str(json)?),
+            NounKind::Issuer => Self::Issuer(serde_json::from_str(json)?),
             NounKind::Base => Self::Base(serde_json::from_str(json)?),
         })
     }
@@ -229,6 +242,7 @@ impl Directory {
             users: OrdMap::new(),
             policies: OrdMap::new(),
             runs: OrdMap::new(),
+            issuers: OrdMap::new(),
             base: None,
         }
     }
@@ -282,6 +296,9 @@ impl Directory {
             Noun::Run(run) => {
                 self.runs.insert(run.run_id.clone(), run);
             }
+            Noun::Issuer(issuer) => {
+                self.issuers.insert(issuer.name.clone(), issuer);
+            }
             Noun::Base(base) => self.base = Some(base),
         }
     }
@@ -314,6 +331,9 @@ impl Directory {
             }
             Noun::Run(run) => {
                 self.runs.remove(&run.run_id);
+            }
+            Noun::Issuer(issuer) => {
+                self.issuers.remove(&issuer.name);
             }
             Noun::Base(_) => self.base = None,
         }

@@ -1,5 +1,7 @@
 //! Tokens (JWT, RFC 7519), verified as RFC 8725 advises: for one issuer, one audience and one purpose, at a time.
 
+pub use model::Purpose;
+
 use model::Timestamp;
 use serde_json::{Map, Value};
 
@@ -13,42 +15,12 @@ pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// How far the clocks of issuer and verifier may differ, in seconds.
 pub const LEEWAY_SECONDS: i64 = 60;
 
-/// What tokens of an issuer are accepted for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Purpose {
-    /// To say where content came from.
-    Provenance,
-    /// To say which agent calls.
-    Agents,
-    /// To say which person calls.
-    People,
-}
-
-impl Purpose {
-    /// Every purpose.
-    pub const ALL: [Self; 3] = [Self::Provenance, Self::Agents, Self::People];
-
-    /// The word of the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Provenance => "provenance",
-            Self::Agents => "agents",
-            Self::People => "people",
-        }
-    }
-
-    /// The purpose that the API calls this.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|purpose| purpose.as_str() == word)
-    }
-
-    /// The values of `typ` that go with it, beside none: a token that was made for something else is not one for this, whoever
-    /// signed it (RFC 8725, section 3.11).
-    const fn media_types(self) -> &'static [&'static str] {
-        match self {
-            Self::Provenance => &["jwt", "provenance+jwt"],
-            Self::Agents | Self::People => &["jwt", "at+jwt"],
-        }
+/// The values of `typ` that go with a purpose, beside none: a token that was made for something else is not one for this, whoever
+/// signed it (RFC 8725, section 3.11).
+const fn media_types(purpose: Purpose) -> &'static [&'static str] {
+    match purpose {
+        Purpose::Provenance => &["jwt", "provenance+jwt"],
+        Purpose::Agents | Purpose::People => &["jwt", "at+jwt"],
     }
 }
 
@@ -163,13 +135,13 @@ impl<'t> UnverifiedToken<'t> {
             .ok_or_else(|| id.map_or(TokenError::UnnamedKey, |id| TokenError::UnknownKey(clipped(id))))?;
         self.jws.verify(key)?;
         if let Some(found) = self.jws.media_type()
-            && !expected.purpose.media_types().contains(&found)
+            && !media_types(expected.purpose).contains(&found)
         {
             return Err(TokenError::MediaType {
                 found: clipped(found),
                 purpose: expected.purpose.as_str(),
             });
         }
-        claims::check(self.members, expected, now)
+        claims::check(self.members, id, expected, now)
     }
 }

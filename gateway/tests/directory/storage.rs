@@ -17,6 +17,7 @@ fn nouns(directory: &Directory) -> Vec<String> {
     nouns.extend(directory.teams.values().cloned().map(Noun::Team));
     nouns.extend(directory.users.values().cloned().map(Noun::User));
     nouns.extend(directory.runs.values().cloned().map(Noun::Run));
+    nouns.extend(directory.issuers.values().cloned().map(Noun::Issuer));
     nouns.iter().map(Noun::to_json).collect()
 }
 

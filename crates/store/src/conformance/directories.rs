@@ -72,6 +72,15 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
                 .freeze("odd", Timestamp::from_millis(1))
                 .expect("what is active can be frozen"),
         })),
+        Noun::Issuer(Arc::new(model::Issuer {
+            name: name("idp"),
+            purpose: model::Purpose::Agents,
+            issuer: name("https://idp.example.com"),
+            audience: name("countersign"),
+            jwks: Arc::new(serde_json::json!({"keys": []})),
+            claim: Some(name("sub")),
+            created_at: at,
+        })),
         Noun::User(Arc::new(User {
             name: name("u-17"),
             teams: BTreeSet::from([name("platform")]),

@@ -120,11 +120,3 @@ fn a_payload_that_can_be_read_in_two_ways_is_refused() {
     let refused = verify(&token, &key_set(&[signer.jwk("a")]), EXPECTED).unwrap_err();
     assert!(refused.to_string().contains("duplicate key `aud`"), "{refused}");
 }
-
-#[test]
-fn words_of_purposes_are_those_of_the_contract() {
-    let words = Purpose::ALL.map(Purpose::as_str);
-    assert_eq!(words, ["provenance", "agents", "people"]);
-    assert_eq!(words.map(Purpose::from_word), Purpose::ALL.map(Some));
-    assert_eq!(Purpose::from_word("Agents"), None);
-}
