@@ -309,7 +309,11 @@ fn sighting(decided: &Decided<'_>, evidence: &Evidence<'_>) -> Option<Sighting> 
     Some(Sighting {
         run_id: decided.ask.run_id.clone()?,
         parent: decided.ask.parent_run_id.clone(),
-        seen: seen(decided.ask, decided.judgement.trust),
+        seen: seen(
+            decided.ask,
+            decided.judgement.trust,
+            decided.judgement.provenance.as_deref(),
+        ),
         judged_with: evidence.run.map(|run| run.worst),
     })
 }

@@ -54,8 +54,8 @@ pub struct Ask {
     pub claimed_trust: Trust,
     /// Where the caller says that single parameters came from.
     pub sources: Sources,
-    /// Whether a provenance token came along.
-    pub has_provenance: bool,
+    /// The token that came along to say where the content came from. Nothing is known of it yet.
+    pub provenance: Option<String>,
     /// Whether the caller says that sensitive data are involved.
     pub contains_sensitive_data: bool,
     /// Further facts of the caller's: a canonical JSON object.
@@ -200,7 +200,7 @@ impl Ask {
             action: FrozenAction::freeze(body.tool_call),
             claimed_trust: body.context.source_trust,
             sources: Sources::new(body.context.sources.unwrap_or_default()),
-            has_provenance: body.context.provenance.is_some(),
+            provenance: body.context.provenance.map(Cow::into_owned),
             contains_sensitive_data: body.context.contains_sensitive_data.unwrap_or(false),
             attributes: body
                 .context

@@ -9,6 +9,7 @@ use crate::facts::Facts;
 use crate::judge::Judgement;
 use crate::kept::kept;
 use crate::proposal::ProposedEntry;
+use crate::provenance::Provenance;
 use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
 use ledger::Head;
@@ -329,6 +330,12 @@ impl Decided<'_> {
         body.object("trust", |trust| {
             trust.string("claimed", judgement.trust.claimed.as_str());
             trust.string("effective", judgement.trust.level.as_str());
+            if let Some(provenance) = &judgement.provenance {
+                trust.object("provenance", |told| write_provenance(told, provenance));
+            }
+            if judgement.trust.signed {
+                trust.boolean("signed", true);
+            }
             optional(
                 trust,
                 "worst_source",
@@ -347,6 +354,18 @@ impl Decided<'_> {
         }
         body.finish()
     }
+}
+
+/// Which token it was, who signed it, and what it said. The members stand in canonical order.
+fn write_provenance(told: &mut ObjectWriter, provenance: &Provenance) {
+    told.string("expires_at", &provenance.expires_at.to_string());
+    told.string("issuer", &provenance.issuer);
+    optional(told, "key", provenance.key_id.as_deref());
+    told.string("level", provenance.level.as_str());
+    optional(told, "parameter", provenance.parameter.as_deref());
+    told.string("registered_as", provenance.registered_as.as_str());
+    name(told, "subject", provenance.subject.as_ref());
+    told.digest("token", &provenance.token);
 }
 
 /// Who would have to approve, if anybody.

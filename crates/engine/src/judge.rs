@@ -4,6 +4,7 @@
 
 use crate::approvals::with_approval;
 use crate::ask::{Ask, Mode};
+use crate::provenance::{self, Provenance, ProvenanceError};
 use crate::snapshot::TenantSnapshot;
 use model::approval::Unusable;
 use model::{
@@ -51,6 +52,8 @@ pub struct Judgement {
     pub spends: Option<ApprovalId>,
     /// The least trusted source that the run has seen, this ask included; absent if that is not kept.
     pub run_worst: Option<Trust>,
+    /// What a signed token said about the source, if one came along.
+    pub provenance: Option<Box<Provenance>>,
 }
 
 /// What is known of an ask beside the snapshot: looked up before it is judged.
@@ -162,6 +165,7 @@ impl Judgement {
             would_have: None,
             spends: None,
             run_worst: None,
+            provenance: None,
         }
     }
 }
@@ -191,11 +195,9 @@ pub enum Refusal {
         /// Why; `None` if there is none.
         why: Option<Unusable>,
     },
-    /// The tenant has registered no issuer that could have signed a provenance token.
-    #[error(
-        "`context.provenance` cannot be verified, because this tenant has no issuer registered; leave it out"
-    )]
-    ProvenanceNotVerifiable,
+    /// The token that says where the content came from is not good.
+    #[error("`context.provenance`: {0}")]
+    Provenance(#[source] ProvenanceError),
     /// A context attribute has another type than the tenant declared.
     #[error("`context.attributes` member `{name}`: {detail}")]
     MistypedAttribute {
@@ -235,7 +237,9 @@ pub fn judge(
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     check_claims(tenant, agent, ask)?;
-    let found = find(tenant, agent, ask, evidence, now)?;
+    let provenance = provenance::verified(tenant, agent, ask, now)?;
+    let mut found = find(tenant, agent, ask, (evidence, provenance.as_ref()), now)?;
+    found.provenance = provenance.map(Box::new);
     let found = match (&ask.approval_id, evidence.approval) {
         (Some(_), Some(approval)) => with_approval(found, approval, agent, &ask.action.digest, now)?,
         (Some(named), None) if found.verdict() != Verdict::Deny => {
@@ -265,14 +269,14 @@ fn find(
     tenant: &TenantSnapshot,
     agent: &Agent,
     ask: &Ask,
-    evidence: &Evidence<'_>,
+    (evidence, provenance): (&Evidence<'_>, Option<&Provenance>),
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
-    let trust = effective_trust(tenant, ask);
+    let trust = effective_trust(tenant, ask, provenance);
     if let Some(denial) = standing_denial(tenant, agent, ask, trust) {
         return Ok(denial);
     }
-    let run_worst = run_worst(tenant, ask, evidence, trust);
+    let run_worst = run_worst(tenant, ask, (evidence.run, provenance), trust);
     let name = ask.action.tool.as_str();
     let found = tenant.directory.tools.get(name);
     let Some((tool, action)) = found.and_then(|tool| Some((tool, tool.actions.get(&ask.action.action)?)))
@@ -283,7 +287,10 @@ fn find(
     let mut judgement = if let Some(denial) = tool_denial(agent, tool, action, trust) {
         denial
     } else {
-        let question = question(tenant, agent, ask, (tool, action), trust, run_worst, now);
+        let question = Question {
+            vouched: provenance.and_then(Provenance::vouched),
+            ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
+        };
         rule(tenant, agent, tool, &question)?
     };
     judgement.risk = Some(action.risk);
@@ -308,9 +315,6 @@ fn check_claims(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Result<(),
     if ask.mode == Mode::Observe && !tenant.directory.tenant.settings.observe {
         return Err(Refusal::ObserveNotPermitted);
     }
-    if ask.has_provenance {
-        return Err(Refusal::ProvenanceNotVerifiable);
-    }
     Ok(())
 }
 
@@ -323,17 +327,18 @@ pub fn keeps_runs(tenant: &TenantSnapshot) -> bool {
 fn run_worst(
     tenant: &TenantSnapshot,
     ask: &Ask,
-    evidence: &Evidence<'_>,
+    (run, provenance): (Option<&RunTaint>, Option<&Provenance>),
     trust: EffectiveTrust,
 ) -> Option<Trust> {
     ask.run_id.as_ref().filter(|_| keeps_runs(tenant))?;
-    let seen = seen(ask, trust);
-    Some(evidence.run.map_or(seen, |run| run.worst.worse_of(seen)))
+    let seen = seen(ask, trust, provenance);
+    Some(run.map_or(seen, |run| run.worst.worse_of(seen)))
 }
 
 /// What an ask shows to its run: the level of the call, and of each parameter.
-pub fn seen(ask: &Ask, trust: EffectiveTrust) -> Trust {
-    let worst_source = ask.sources.worst();
+pub fn seen(ask: &Ask, trust: EffectiveTrust, provenance: Option<&Provenance>) -> Trust {
+    let vouched = provenance.map(|provenance| provenance.level);
+    let worst_source = ask.sources.worst().max(vouched);
     worst_source.map_or(trust.level, |worst| trust.level.worse_of(worst))
 }
 
@@ -372,12 +377,18 @@ fn tainted(judgement: Judgement, rule: TaintRule) -> Judgement {
 }
 
 /// What the claimed level of a call counts as.
-fn effective_trust(tenant: &TenantSnapshot, ask: &Ask) -> EffectiveTrust {
+fn effective_trust(tenant: &TenantSnapshot, ask: &Ask, provenance: Option<&Provenance>) -> EffectiveTrust {
+    let vouched = provenance.and_then(Provenance::vouched);
     let worst_source = match tenant.directory.tenant.settings.sources {
-        SourceRule::Call => ask.sources.worst(),
+        SourceRule::Call => ask.sources.worst().max(vouched.map(|vouched| vouched.level)),
         SourceRule::Parameter => None,
     };
-    EffectiveTrust::without_signature(ask.claimed_trust, worst_source)
+    match provenance {
+        Some(provenance) if vouched.is_none() => {
+            EffectiveTrust::signed(ask.claimed_trust, provenance.level, worst_source)
+        }
+        _ => EffectiveTrust::without_signature(ask.claimed_trust, worst_source),
+    }
 }
 
 /// Whether the agent and its tenant may act at all.
@@ -485,6 +496,7 @@ fn question<'a>(
             worst: run_worst.unwrap_or(trust.level),
         }),
         sources: Some(&ask.sources),
+        vouched: None,
         now,
     }
 }
@@ -499,9 +511,14 @@ pub fn explain(
 ) -> Option<Result<Explanation, Unanswerable>> {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
     let action = tool.actions.get(&ask.action.action)?;
-    let trust = effective_trust(tenant, ask);
-    let run_worst = run_worst(tenant, ask, &Evidence::default(), trust);
-    let question = question(tenant, agent, ask, (tool, action), trust, run_worst, now);
+    // An ask whose token is not good is refused, and is not explained.
+    let provenance = provenance::verified(tenant, agent, ask, now).ok().flatten();
+    let trust = effective_trust(tenant, ask, provenance.as_ref());
+    let run_worst = run_worst(tenant, ask, (None, provenance.as_ref()), trust);
+    let question = Question {
+        vouched: provenance.as_ref().and_then(Provenance::vouched),
+        ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
+    };
     Some(tenant.policies.explain(&question))
 }
 
@@ -572,5 +589,6 @@ fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust
         would_have: None,
         spends: None,
         run_worst: None,
+        provenance: None,
     }
 }

@@ -11,7 +11,7 @@ use crate::facts::Record;
 use canon::Digest;
 use model::{
     Agent, AgentId, DecisionId, Directory, EffectiveTrust, Noun, ReasonCode, Sources, Team, Timestamp, Tool,
-    Trust, User, Write,
+    Trust, User, Vouched, Write,
 };
 use policy::{PolicySet, Question, RunFacts, Unanswerable, UserFacts};
 use serde::Deserialize;
@@ -64,7 +64,8 @@ pub struct Recorded<'a> {
     #[serde(borrow, default)]
     resource: Option<Cow<'a, str>>,
     mutates_state: bool,
-    trust: TrustSaid,
+    #[serde(borrow)]
+    trust: TrustSaid<'a>,
     #[serde(default)]
     contains_sensitive_data: bool,
     #[serde(borrow, default)]
@@ -94,12 +95,32 @@ pub struct Recorded<'a> {
     would_have: Option<WouldHaveSaid>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct TrustSaid {
+#[derive(Debug, Deserialize)]
+struct TrustSaid<'a> {
     claimed: Trust,
     effective: Trust,
     #[serde(default)]
     signed: bool,
+    #[serde(borrow, default)]
+    provenance: Option<ProvenanceSaid<'a>>,
+}
+
+/// What a signed token said of the source.
+#[derive(Debug, Deserialize)]
+struct ProvenanceSaid<'a> {
+    level: Trust,
+    #[serde(borrow, default)]
+    parameter: Option<Cow<'a, str>>,
+}
+
+impl TrustSaid<'_> {
+    fn vouched(&self) -> Option<Vouched<'_>> {
+        let provenance = self.provenance.as_ref()?;
+        Some(Vouched {
+            parameter: provenance.parameter.as_deref()?,
+            level: provenance.level,
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -238,6 +259,7 @@ impl<'a> Recorded<'a> {
                 worst: self.run_worst.unwrap_or(self.trust.effective),
             }),
             sources: Some(&self.sources),
+            vouched: self.trust.vouched(),
             now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
         };
         let ruling = match self.parameters {

@@ -1,6 +1,6 @@
 //! Where single parameters of an ask came from, as its caller says.
 
-use crate::trust::Trust;
+use crate::trust::{EffectiveTrust, Trust};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -9,6 +9,15 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sources(BTreeMap<String, Trust>);
+
+/// What a signature that was checked says of the source of one parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vouched<'a> {
+    /// Which.
+    pub parameter: &'a str,
+    /// How far its source is trusted.
+    pub level: Trust,
+}
 
 impl Sources {
     /// The levels under these pointers.
@@ -31,9 +40,25 @@ impl Sources {
         self.0.values().copied().max()
     }
 
-    /// The level of a parameter: the worst of what was said of it, of a part of it and of all parameters; none if nothing was.
-    /// A claim to be signed counts as unsigned here, because no signature says what it is about.
-    pub fn of(&self, parameter: &str) -> Option<Trust> {
+    /// What the source of a parameter counts as in this call: the worst of what was said of it, of a part of it and of all
+    /// parameters, or else the level of the call. Signed is what a signature speaks of: the call's, or one about this parameter,
+    /// which also says how good it is at best.
+    pub fn level(&self, parameter: &str, call: EffectiveTrust, vouched: Option<Vouched<'_>>) -> Trust {
+        let vouched = vouched.filter(|vouched| vouched.parameter == parameter);
+        let unsigned = call.level.worse_of(Trust::TrustedInternalUnsigned);
+        let best = match vouched {
+            Some(vouched) => vouched.level,
+            None if call.signed && call.level != unsigned => call.level,
+            None => Trust::TrustedInternalUnsigned,
+        };
+        match self.of(parameter) {
+            Some(claimed) => claimed.worse_of(best),
+            None => vouched.map_or(call.level, |vouched| call.level.worse_of(vouched.level)),
+        }
+    }
+
+    /// What was said of a parameter; none if nothing was.
+    fn of(&self, parameter: &str) -> Option<Trust> {
         let own = format!("/{}", parameter.replace('~', "~0").replace('/', "~1"));
         let is_about = |pointer: &str| {
             pointer.is_empty()
@@ -42,8 +67,7 @@ impl Sources {
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let levels = self.iter().filter(|(pointer, _)| is_about(pointer));
-        let worst = levels.map(|(_, level)| level).max()?;
-        Some(worst.worse_of(Trust::TrustedInternalUnsigned))
+        levels.map(|(_, level)| level).max()
     }
 }
 
@@ -67,11 +91,33 @@ mod tests {
             ("/amount", Trust::TrustedInternalSigned),
         ]);
         assert_eq!(some.of("card"), Some(Trust::UntrustedExternal));
-        assert_eq!(some.of("amount"), Some(Trust::TrustedInternalUnsigned));
         assert_eq!(some.of("recipient"), None);
         assert_eq!(some.worst(), Some(Trust::Unknown));
         let all = sources(&[("", Trust::SemiTrustedCustomer)]);
         assert_eq!(all.of("recipient"), Some(Trust::SemiTrustedCustomer));
+    }
+
+    #[test]
+    fn a_signed_parameter_is_one_that_a_signature_speaks_of() {
+        let claim = sources(&[("/amount", Trust::TrustedInternalSigned)]);
+        let unsigned = EffectiveTrust::without_signature(Trust::TrustedInternalSigned, None);
+        let level = |parameter, vouched| claim.level(parameter, unsigned, vouched);
+        let about = |parameter, level| Some(Vouched { parameter, level });
+        assert_eq!(level("amount", None), Trust::TrustedInternalUnsigned);
+        let signed = Trust::TrustedInternalSigned;
+        assert_eq!(level("amount", about("amount", signed)), signed);
+        assert_eq!(
+            level("amount", about("recipient", signed)),
+            Trust::TrustedInternalUnsigned
+        );
+        assert_eq!(
+            level("recipient", about("recipient", Trust::UntrustedExternal)),
+            Trust::UntrustedExternal,
+            "a signature also says how bad it is, asked or not"
+        );
+        let call = EffectiveTrust::signed(signed, signed, None);
+        assert_eq!(claim.level("amount", call, None), signed);
+        assert_eq!(claim.level("recipient", call, None), signed);
     }
 
     #[test]

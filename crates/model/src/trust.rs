@@ -79,6 +79,17 @@ impl EffectiveTrust {
             signed: false,
         }
     }
+
+    /// What a claim counts as when a signature says of what set the agent going that it is of this level: never better than
+    /// either of them, nor than the worst of the sources that the caller named for single parameters.
+    pub fn signed(claimed: Trust, vouched: Trust, worst_source: Option<Trust>) -> Self {
+        let level = claimed.worse_of(vouched);
+        Self {
+            claimed,
+            level: worst_source.map_or(level, |worst| level.worse_of(worst)),
+            signed: true,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,6 +117,16 @@ mod tests {
             (trust.level, trust.signed),
             (Trust::TrustedInternalUnsigned, false)
         );
+    }
+
+    #[test]
+    fn a_signature_never_lifts_a_claim() {
+        for claimed in Trust::ALL {
+            for vouched in Trust::ALL {
+                let trust = EffectiveTrust::signed(claimed, vouched, None);
+                assert!(trust.level >= claimed && trust.level >= vouched && trust.signed);
+            }
+        }
     }
 
     #[test]

@@ -94,6 +94,7 @@ impl Ask {
                 worst: self.run_worst,
             }),
             sources: Some(&self.sources),
+            vouched: None,
             now: self.now,
         }))
     }

@@ -217,10 +217,13 @@ impl<'q> Facts<'q> {
 
     /// The level of each declared parameter: what the caller says of it, or else that of the call.
     fn sources(&self) -> Value {
-        let call = self.question.trust.level;
-        let named = self.question.sources.filter(|sources| !sources.is_empty());
+        let Question {
+            trust: call, vouched, ..
+        } = *self.question;
+        let named = self.question.sources;
+        let named = named.filter(|sources| !sources.is_empty() || vouched.is_some());
         record(self.parameters.declared().map(|name| {
-            let level = named.and_then(|sources| sources.of(name)).unwrap_or(call);
+            let level = named.map_or(call.level, |sources| sources.level(name, call, vouched));
             (name, source(level))
         }))
     }

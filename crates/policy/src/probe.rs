@@ -93,6 +93,7 @@ fn question<'a>(agent: &'a Agent, tool: &'a Tool, action: &'a ToolAction) -> Que
         attributes: None,
         run: None,
         sources: None,
+        vouched: None,
         now: Timestamp::from_millis(0),
     }
 }

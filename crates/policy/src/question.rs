@@ -1,6 +1,6 @@
 //! What policies are asked: one ask, with every fact that a policy may look at. Nothing is looked up later.
 
-use model::{Agent, EffectiveTrust, Sources, Team, Timestamp, Tool, ToolAction, Trust, User};
+use model::{Agent, EffectiveTrust, Sources, Team, Timestamp, Tool, ToolAction, Trust, User, Vouched};
 
 /// The person on whose behalf the agent acts.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +49,8 @@ pub struct Question<'a> {
     pub run: Option<RunFacts<'a>>,
     /// Where single parameters came from, as the caller says. None is the same as an empty one.
     pub sources: Option<&'a Sources>,
+    /// What a signature says of the source of one parameter.
+    pub vouched: Option<Vouched<'a>>,
     /// When it is asked.
     pub now: Timestamp,
 }

@@ -172,6 +172,7 @@ impl Suite {
                 worst: test.run_worst.unwrap_or(trust.level),
             }),
             sources: Some(&test.sources),
+            vouched: None,
             now: test.at,
         })
     }

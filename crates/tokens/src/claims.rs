@@ -14,6 +14,7 @@ const LEEWAY_MILLIS: i64 = LEEWAY_SECONDS * 1_000;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claims {
     issuer: String,
+    key_id: Option<String>,
     expires_at: Timestamp,
     issued_at: Option<Timestamp>,
     members: Map<String, Value>,
@@ -42,6 +43,11 @@ impl Claims {
     /// Who issued it.
     pub fn issuer(&self) -> &str {
         &self.issuer
+    }
+
+    /// The name of the key that has signed it; none if the token names none.
+    pub fn key_id(&self) -> Option<&str> {
+        self.key_id.as_deref()
     }
 
     /// From when on it is not accepted any more, but for [`LEEWAY_SECONDS`].
@@ -73,6 +79,7 @@ impl Claims {
 /// The claims with these members, if they are what is expected now.
 pub(crate) fn check(
     members: Map<String, Value>,
+    key_id: Option<&str>,
     expected: Expected<'_>,
     now: Timestamp,
 ) -> Result<Claims, TokenError> {
@@ -97,6 +104,7 @@ pub(crate) fn check(
     }
     Ok(Claims {
         issuer,
+        key_id: key_id.map(str::to_owned),
         expires_at,
         issued_at,
         members,

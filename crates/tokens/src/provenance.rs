@@ -12,7 +12,7 @@ pub struct ProvenanceClaims {
     pub issuer: String,
     /// How far the source of the content is trusted: `source_trust`, in the words of an ask.
     pub level: Trust,
-    /// Whom or what the content came from, in the issuer's words: `sub`.
+    /// For whom it is, an agent or the user that it acts for: `sub`.
     pub subject: Option<Name>,
     /// The run that it is for: `run_id`.
     pub run: Option<Name>,

@@ -46,8 +46,10 @@ codes! {
     InvalidParameter = "invalid_parameter", BAD_REQUEST, "A header, a path or a query parameter is wrong";
     /// An operator did not say which tenant is meant.
     TenantRequired = "tenant_required", BAD_REQUEST, "The request does not say which tenant is meant";
-    /// The ask's provenance token cannot be checked.
+    /// Nobody is registered who could have signed the ask's provenance token.
     ProvenanceNotVerifiable = "provenance_not_verifiable", BAD_REQUEST, "The provenance cannot be verified";
+    /// The ask's provenance token is not good, or not for this ask.
+    ProvenanceInvalid = "provenance_invalid", BAD_REQUEST, "The provenance is not good";
     /// No credential, or one that does not work.
     InvalidToken = "invalid_token", UNAUTHORIZED, "The credential is missing or does not work";
     /// The credential does not open this door.
@@ -237,13 +239,16 @@ impl IntoResponse for Refusal {
 
 impl From<engine::Refusal> for Refusal {
     fn from(refusal: engine::Refusal) -> Self {
-        use engine::Refusal as Engine;
+        use engine::{ProvenanceError, Refusal as Engine};
         let code = match refusal {
             Engine::AgentMismatch => Code::AgentMismatch,
             Engine::EnvironmentNotAllowed { .. } => Code::EnvironmentNotAllowed,
             Engine::ObserveNotPermitted => Code::ObserveNotPermitted,
             Engine::ApprovalNotUsable { .. } => Code::ApprovalNotUsable,
-            Engine::ProvenanceNotVerifiable => Code::ProvenanceNotVerifiable,
+            Engine::Provenance(ProvenanceError::NoIssuers | ProvenanceError::UnknownIssuer(_)) => {
+                Code::ProvenanceNotVerifiable
+            }
+            Engine::Provenance(_) => Code::ProvenanceInvalid,
             Engine::MistypedAttribute { .. } => Code::InvalidField,
         };
         Self::new(code, refusal.to_string())

@@ -31,7 +31,7 @@ fn the_example_of_the_contract_is_read_whole() {
     assert_eq!(ask.request_id.unwrap().as_str(), "call-7f3");
     assert_eq!(ask.claimed_trust, Trust::SemiTrustedCustomer);
     assert_eq!(ask.sources.worst(), Some(Trust::TrustedInternalUnsigned));
-    assert!(ask.claims_mutation && ask.has_provenance && !ask.contains_sensitive_data);
+    assert!(ask.claims_mutation && ask.provenance.as_deref() == Some("eyJ") && !ask.contains_sensitive_data);
     assert_eq!(ask.mode, Mode::Enforce);
     assert_eq!(ask.estimate.unwrap().amount, 250_000);
     assert_eq!((ask.run_id.unwrap().as_str(), ask.parent_run_id), ("run-1", None));

@@ -197,7 +197,7 @@ fn claims_that_contradict_the_credential_are_refused() {
     );
     assert_eq!(
         judge(json!({"context": {"provenance": "eyJ"}})),
-        Refusal::ProvenanceNotVerifiable
+        Refusal::Provenance(engine::ProvenanceError::NoIssuers)
     );
 }
 

@@ -206,6 +206,7 @@ impl World {
                 worst: self.run_worst,
             }),
             sources: Some(&self.sources),
+            vouched: None,
             now: START,
         })
     }
