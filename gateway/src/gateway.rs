@@ -8,6 +8,7 @@ use crate::limits::Limits;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::replays::Replays;
+use crate::search::job::Indexing;
 use crate::sequencer::Sequencer;
 use crate::snapshot::SnapshotCell;
 use engine::{Snapshot, TenantSnapshot};
@@ -74,6 +75,8 @@ pub struct Gateway {
     pub approvals: Bell,
     /// Wakes those who follow ledgers.
     pub live: Arc<Live>,
+    /// Tells the job that keeps the search index what to do.
+    pub indexing: Arc<Indexing>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Held while the directory is changed, so that two changes do not make each other start again.

@@ -9,6 +9,7 @@
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before;
 //! - [`records`]: reading back what was decided;
+//! - [`search`]: finding decisions;
 //! - [`live`]: following the ledger as it grows;
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
@@ -34,6 +35,7 @@ pub mod policies;
 pub mod records;
 pub mod replays;
 pub mod router;
+pub mod search;
 pub mod sequencer;
 pub mod snapshot;
 pub mod start;

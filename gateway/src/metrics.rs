@@ -40,6 +40,7 @@ pub struct Metrics {
     commit_entries: Histogram,
     waiting: Gauge,
     event_streams: Gauge,
+    search_behind: Gauge,
     healthy: Gauge,
     database_bytes: Gauge,
     base_differs: Gauge,
@@ -68,6 +69,7 @@ impl Metrics {
             commit_entries: Histogram::new(entries),
             waiting: Gauge::default(),
             event_streams: Gauge::default(),
+            search_behind: Gauge::default(),
             healthy: Gauge::default(),
             database_bytes: Gauge::default(),
             base_differs: Gauge::default(),
@@ -88,6 +90,7 @@ impl Metrics {
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
         registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
         registry.register("event_streams", "Streams of events that are open", self.event_streams.clone());
+        registry.register("search_behind_entries", "Entries of finished blocks that were not in the search index when it was last looked at", self.search_behind.clone());
         registry.register("database_bytes", "Size of the database", self.database_bytes.clone());
         registry.register("base_policies_differ", "1 while another gateway was the last to put base policies in force, and they are others", self.base_differs.clone());
         registry.register("ledger_healthy", "1 while the ledger can be written, 0 otherwise", self.healthy.clone());
@@ -143,6 +146,11 @@ impl Metrics {
     /// Notes how many streams of events are open.
     pub fn set_event_streams(&self, streams: usize) {
         self.event_streams.set(i64::try_from(streams).unwrap_or(i64::MAX));
+    }
+
+    /// Notes how many entries are not in the search index that could be.
+    pub fn set_search_behind(&self, entries: u64) {
+        self.search_behind.set(i64::try_from(entries).unwrap_or(i64::MAX));
     }
 
     /// Notes whether other base policies are in force here than were put in force last.

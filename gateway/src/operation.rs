@@ -36,6 +36,7 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     if let Ok(bytes) = gateway.store.size_bytes().await {
         gateway.metrics.set_database_bytes(bytes);
     }
+    gateway.metrics.set_search_behind(gateway.indexing.behind());
     gateway.metrics.set_event_streams(gateway.live.followers());
     let text = gateway
         .metrics

@@ -5,7 +5,7 @@
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
 //! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
-//! - [`reader`], `range`: what these endpoints share.
+//! - [`reader`], `range`, `times`: what these endpoints share.
 
 pub(crate) mod audit;
 pub mod decisions;
@@ -16,5 +16,6 @@ mod line;
 pub mod range;
 pub mod reader;
 pub mod receipts;
+pub(crate) mod times;
 mod told;
 pub mod verify;

@@ -12,6 +12,7 @@ mod lookup;
 
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::search::job::Indexing;
 use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
 use canon::Digest;
@@ -124,6 +125,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// Hears of every chain that has grown.
     pub live: Arc<Live>,
+    /// Hears of every block that is finished.
+    pub indexing: Arc<Indexing>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// How many submissions may wait.
@@ -387,6 +390,7 @@ impl Task {
                 .publish(before, applied.books.snapshot(), &applied.changed);
         }
         self.parts.live.grown(&applied.batch.advances);
+        self.parts.indexing.grown(&applied.batch.advances);
         let was_turned_back =
             |settled: &Settled| matches!(settled, Settled::Conflict(Conflict::DirectoryMoved { .. }));
         if applied.settled.iter().any(was_turned_back) {

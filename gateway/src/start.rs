@@ -12,6 +12,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
 use crate::replays::Replays;
+use crate::search::job::{self, Indexing};
 use crate::sequencer::{Ended, Parts, Sequencer};
 use crate::snapshot::SnapshotCell;
 use engine::{Snapshot, TenantSnapshot};
@@ -90,12 +91,14 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
     let live = Arc::new(Live::default());
+    let indexing = Arc::new(Indexing::default());
     let parts = Parts {
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
         follow: Arc::clone(&follow),
         clock: Arc::clone(&clock),
         live: Arc::clone(&live),
+        indexing: Arc::clone(&indexing),
         metrics: Arc::clone(&metrics),
         queue_max: options.queue_max,
         batch_max: options.batch_max,
@@ -121,12 +124,14 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         replays: Replays::new(),
         approvals: Bell::default(),
         live,
+        indexing,
         metrics,
         changing: tokio::sync::Mutex::new(()),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
     };
     let gateway = Arc::new(gateway);
     jobs::start(&gateway);
+    job::start(&gateway);
     Ok((gateway, ended))
 }
 

@@ -11,6 +11,7 @@
 //! - `kept`: what an entry keeps of the parameters;
 //! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
 //! - [`replay`]: recorded decisions, judged again by other policies;
+//! - [`search`]: what decisions are found by;
 //! - [`proposal`]: what somebody wants recorded;
 //! - [`apply()`]: one batch of proposals onto the books.
 //!
@@ -29,6 +30,7 @@ pub mod proposal;
 pub mod provenance;
 pub mod replay;
 pub mod runs;
+pub mod search;
 pub mod snapshot;
 
 pub use apply::{Applied, Books, Conflict, Found, Settled, apply};

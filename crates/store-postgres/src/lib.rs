@@ -4,7 +4,7 @@
 //! - `connections`: how they are lent and come back;
 //! - `turn`, `commit`, `append`, `insert`, `changes`, `landed`: a commit, from the lock to what became of it;
 //! - `listener`: what other gateways have changed;
-//! - `directories`, `records`, `search`, `buckets`: the other promises of [`store`], a file each;
+//! - `directories`, `records`, `search`, `index`, `buckets`: the other promises of [`store`], a file each;
 //! - `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/postgres`, with its reasons; why it is made like this is in
@@ -22,6 +22,7 @@ mod connections;
 mod contents;
 mod decode;
 mod directories;
+mod index;
 mod insert;
 mod landed;
 mod listener;

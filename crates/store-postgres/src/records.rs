@@ -113,6 +113,10 @@ impl Records for PostgresStore {
         runs::decode(bounded(self.readers.read(|| runs::question(runs))).await?)
     }
 
+    async fn decisions_at(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<StoredDecision>, StoreError> {
+        bounded(search::decisions_at(&self.readers, tenant, seqs)).await
+    }
+
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         bounded(self.read_size()).await
     }

@@ -3,7 +3,7 @@
 //! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
 //! - `writer`, `work`, `insert`: a commit, one at a time, on the one connection that writes;
 //! - `checkpoint`: keeps the write-ahead log short in the background;
-//! - `journal`, `directories`, `records`, `search`, `buckets`: the promises of [`store`], a file each;
+//! - `journal`, `directories`, `records`, `search`, `index`, `buckets`: the promises of [`store`], a file each;
 //! - `entry`, `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/sqlite`, with its reasons. There is no cache here, no retry and no decision: whoever
@@ -17,6 +17,7 @@ mod connect;
 mod decode;
 mod directories;
 mod entry;
+mod index;
 mod insert;
 mod journal;
 mod open;
@@ -33,6 +34,7 @@ pub use open::OpenError;
 use async_trait::async_trait;
 use checkpoint::Checkpointer;
 use claim::Claim;
+use index::Index;
 use sqlx::SqlitePool;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -52,6 +54,7 @@ pub struct SqliteStore {
     /// Taken for the time of a commit, so commits queue up here and not at SQLite's lock.
     writer: Arc<Mutex<Writer>>,
     readers: SqlitePool,
+    index: Index,
     /// Locked only to be stopped.
     checkpointer: Mutex<Checkpointer>,
     /// Wakes the checkpointer without taking its lock.
@@ -83,6 +86,7 @@ impl SqliteStore {
         let checkpointer = Checkpointer::start(&database, Arc::clone(&writer), log_frames_max);
         Ok(Self {
             readers: connect::readers(&database),
+            index: Index::beside(&database),
             database,
             writer,
             committed: checkpointer.committed(),
@@ -103,6 +107,7 @@ impl Store for SqliteStore {
     async fn close(&self) {
         self.checkpointer.lock().await.stop().await;
         self.readers.close().await;
+        self.index.close().await;
         self.writer.lock().await.close().await;
         *self.claim.lock().await = None;
     }

@@ -1,7 +1,7 @@
 //! Searching decisions: from the newest backwards, a stretch of the ledger at a time.
 //!
-//! No index serves these filters, because every index is paid for by every commit. A stretch is one short statement,
-//! so a search that finds little neither holds up the checkpoints with an old read transaction nor one of the readers
+//! No index of this file serves these filters, because every index is paid for by every commit; `index` is another file. A stretch is
+//! one short statement, so a search that finds little neither holds up the checkpoints with an old read transaction nor one of the readers
 //! for long; the time limit of all reads ends one that would go through millions.
 
 use crate::decode::Place;
@@ -11,7 +11,7 @@ use model::{Name, ReasonCode, TenantId};
 use sqlx::SqlitePool;
 use store::{DecisionFilter, StoreError, StoredDecision};
 
-/// How many entries one statement looks at: some tens of milliseconds when bodies are searched.
+/// How many entries one statement looks at: some milliseconds.
 const STRETCH: i64 = 10_000;
 
 /// A filter as columns can be compared with it.
@@ -24,8 +24,6 @@ struct Columns {
     run_id: Option<String>,
     from: Option<i64>,
     to: Option<i64>,
-    /// A pattern for LIKE that lets through all that [`contains`] does.
-    pattern: Option<String>,
 }
 
 impl Columns {
@@ -39,7 +37,6 @@ impl Columns {
             run_id: text(&filter.run_id),
             from: filter.from.map(model::Timestamp::millis),
             to: filter.to.map(model::Timestamp::millis),
-            pattern: filter.text.as_deref().map(pattern),
         }
     }
 }
@@ -61,28 +58,6 @@ fn reasons(filter: &DecisionFilter) -> Option<String> {
     Some(format!("[{}]", words.join(",")))
 }
 
-/// LIKE knows the case of ASCII only, so every other character stands for anything here and is compared afterwards.
-fn pattern(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len() + 2);
-    pattern.push('%');
-    for character in text.chars() {
-        match character {
-            '%' | '_' | '\\' => pattern.extend(['\\', character]),
-            // In lower case the Kelvin sign is a `k`, and the Turkish `İ` begins with an `i`.
-            'k' | 'K' | 'i' | 'I' => pattern.push('%'),
-            _ if character.is_ascii() => pattern.push(character),
-            _ => pattern.push('%'),
-        }
-    }
-    pattern.push('%');
-    pattern
-}
-
-/// Whether a body holds a text that is given in lower case.
-fn contains(body: &str, lowercase: &str) -> bool {
-    body.to_lowercase().contains(lowercase)
-}
-
 /// Decisions that match, newest first.
 pub(crate) async fn decisions(
     readers: &SqlitePool,
@@ -95,35 +70,69 @@ pub(crate) async fn decisions(
         return Ok(Vec::new());
     };
     let columns = Columns::of(filter);
-    let text = filter.text.as_deref().map(str::to_lowercase);
     let before = before_seq
         .and_then(|seq| i64::try_from(seq).ok())
         .unwrap_or(i64::MAX);
     let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
     let first = entry::number(tenant_no, 0).ok_or_else(|| full(tenant_no))?;
+    let after = filter
+        .after_seq
+        .map_or(0, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
     let mut end = first + before.min(head_seq + 1);
+    let first = first.saturating_add(after).saturating_add(1);
     let mut found = Vec::new();
     while end > first && found.len() < wanted {
         let start = first.max(end - STRETCH);
-        let mut rest = end;
-        // A stretch is read again from where a page of it ended if the text took out some of the page.
-        loop {
-            let rows = stretch(readers, &columns, start, rest, limit).await?;
-            let is_last_page = rows.len() < wanted;
-            rest = rows.last().map_or(start, |row| row.entry);
-            let matching = rows
-                .into_iter()
-                .filter(|row| text.as_deref().is_none_or(|text| contains(&row.body, text)));
-            for row in matching.take(wanted - found.len()) {
-                found.push(row.decode()?);
-            }
-            if is_last_page || found.len() == wanted {
-                break;
-            }
+        let left = u32::try_from(wanted - found.len()).unwrap_or(limit);
+        for row in stretch(readers, &columns, start, end, left).await? {
+            found.push(row.decode()?);
         }
         end = start;
     }
     Ok(found)
+}
+
+/// The decisions among these entries, newest first.
+pub(crate) async fn decisions_at(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    seqs: &[u64],
+) -> Result<Vec<StoredDecision>, StoreError> {
+    let tenant_id = &tenant.as_bytes()[..];
+    // A larger one would be an entry of the next tenant.
+    let seqs = seqs.iter().filter(|seq| **seq <= entry::SEQ_MAX.cast_unsigned());
+    let seqs: Vec<String> = seqs.map(ToString::to_string).collect();
+    let seqs = format!("[{}]", seqs.join(","));
+    // CROSS JOIN keeps the order: from the entries that are asked for to the rows, each by its primary key.
+    let rows = sqlx::query_as!(
+        DecisionColumns,
+        "SELECT
+             decisions.entry,
+             decisions.id,
+             decisions.agent,
+             decisions.tool,
+             decisions.action,
+             decisions.reason,
+             decisions.run_id,
+             decisions.ask,
+             audit_events.at,
+             audit_events.hash,
+             audit_events.body
+         FROM tenants
+         CROSS JOIN json_each(?2) AS asked
+         CROSS JOIN decisions
+             ON decisions.entry = (tenants.tenant_no << 40) + asked.value
+         CROSS JOIN audit_events
+             ON audit_events.entry = decisions.entry
+         WHERE tenants.tenant_id = ?1
+         ORDER BY decisions.entry DESC",
+        tenant_id,
+        seqs,
+    )
+    .fetch_all(readers)
+    .await
+    .map_err(unavailable)?;
+    rows.into_iter().map(DecisionColumns::decode).collect()
 }
 
 /// A tenant's number, and the last `seq` of its chain.
@@ -173,9 +182,8 @@ async fn stretch(
              AND (?7 IS NULL OR decisions.run_id = ?7)
              AND (?8 IS NULL OR audit_events.at >= ?8)
              AND (?9 IS NULL OR audit_events.at < ?9)
-             AND (?10 IS NULL OR audit_events.body LIKE ?10 ESCAPE '\')
            ORDER BY decisions.entry DESC
-           LIMIT ?11"#,
+           LIMIT ?10"#,
         start,
         end,
         columns.agent,
@@ -185,7 +193,6 @@ async fn stretch(
         columns.run_id,
         columns.from,
         columns.to,
-        columns.pattern,
         limit,
     )
     .fetch_all(readers)
@@ -214,29 +221,5 @@ mod tests {
         assert_eq!(reasons(&filter).as_deref(), Some("[\"unknown_tool\"]"));
         filter.verdict = Some(Verdict::Allow);
         assert_eq!(reasons(&filter).as_deref(), Some("[]"));
-    }
-
-    #[test]
-    fn a_pattern_takes_wildcards_literally_and_lets_other_scripts_through() {
-        assert_eq!(pattern("100%_a\\b"), "%100\\%\\_a\\\\b%");
-        assert_eq!(pattern("Zoë"), "%Zo%%");
-    }
-
-    #[test]
-    fn only_i_and_k_are_lower_cases_of_other_scripts() {
-        let foreign = (char::MIN..=char::MAX).filter(|character| !character.is_ascii());
-        let mut ascii: Vec<char> = foreign
-            .flat_map(char::to_lowercase)
-            .filter(char::is_ascii)
-            .collect();
-        ascii.sort_unstable();
-        assert_eq!(ascii, ['i', 'k']);
-    }
-
-    #[test]
-    fn a_text_is_found_whatever_its_case() {
-        assert!(contains("{\"a\":\"ÄRGER\"}", "ärger"));
-        assert!(contains("\u{212A}elvin", "kelvin"));
-        assert!(!contains("{}", "a"));
     }
 }

@@ -10,6 +10,7 @@ pub mod approvals;
 pub mod buckets;
 pub mod commits;
 pub mod directories;
+pub mod index;
 pub mod records;
 pub mod requests;
 pub mod runs;
@@ -113,9 +114,13 @@ macro_rules! conformance_tests {
             records::contents_are_there_with_their_batch_or_not_at_all,
             search::every_filter_finds_what_it_names_and_nothing_else,
             search::filters_together_narrow_the_search,
-            search::a_text_is_found_whatever_its_case_and_taken_literally,
+            search::decisions_are_found_at_their_entries,
             search::pages_do_not_shift_while_decisions_arrive,
             search::a_rare_match_far_back_is_found,
+            index::what_was_put_is_found_by_its_terms,
+            index::a_block_is_put_by_whoever_has_the_claim,
+            index::a_block_that_is_taken_out_by_force_is_gone,
+            index::a_block_has_many_terms_and_an_index_can_be_emptied,
             approvals::an_approval_is_as_it_was_written_last,
             approvals::an_approval_that_changes_twice_in_a_batch_is_as_at_its_end,
             approvals::a_batch_that_is_not_written_changes_no_approval,

@@ -4,15 +4,16 @@
 //! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
 
 use crate::{
-    ApprovalFilter, Approvals, Batch, BucketKey, Buckets, CommitError, DecisionFilter, Directories,
-    FoundRequest, Journal, Lease, Place, Records, RequestKey, Store, StoreError, StoredDecision, StoredEntry,
-    StoredTenant, Turn, Wanted,
+    ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, CommitError, DecisionFilter,
+    Directories, FoundRequest, IndexedBlock, Journal, Lease, Place, Posting, Records, RequestKey,
+    SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted,
 };
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
 use model::{Approval, ApprovalId, Bucket, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use std::collections::{HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -254,8 +255,60 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         self.read()?.runs(runs).await
     }
 
+    async fn decisions_at(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<StoredDecision>, StoreError> {
+        self.read()?.decisions_at(tenant, seqs).await
+    }
+
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         self.read()?.size_bytes().await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
+    async fn indexed(
+        &self,
+        tenant: TenantId,
+        blocks: RangeInclusive<u64>,
+    ) -> Result<Vec<IndexedBlock>, StoreError> {
+        self.read()?.indexed(tenant, blocks).await
+    }
+
+    async fn postings(
+        &self,
+        tenant: TenantId,
+        terms: &[u64],
+        blocks: RangeInclusive<u64>,
+    ) -> Result<Vec<(u64, Posting)>, StoreError> {
+        self.read()?.postings(tenant, terms, blocks).await
+    }
+
+    async fn claim_block(
+        &self,
+        tenant: TenantId,
+        block: u64,
+        claim: &BlockClaim,
+    ) -> Result<bool, StoreError> {
+        self.read()?.claim_block(tenant, block, claim).await
+    }
+
+    async fn put_block(
+        &self,
+        tenant: TenantId,
+        block: u64,
+        token: i64,
+        end: &Digest,
+        postings: &[Posting],
+    ) -> Result<bool, StoreError> {
+        self.read()?.put_block(tenant, block, token, end, postings).await
+    }
+
+    async fn release_block(&self, tenant: TenantId, block: u64, token: i64) -> Result<(), StoreError> {
+        self.read()?.release_block(tenant, block, token).await
+    }
+
+    async fn empty_index(&self, tenant: TenantId) -> Result<(), StoreError> {
+        self.read()?.empty_index(tenant).await
     }
 }
 

@@ -3,6 +3,7 @@
 //! - [`Directories`]: what the snapshot is loaded from;
 //! - [`Journal`] and [`Turn`]: the one way to write anything, a batch at a time;
 //! - [`Records`]: reading back what was decided;
+//! - [`SearchIndex`]: finding decisions without wading through them;
 //! - [`Approvals`]: what people are asked and have said;
 //! - [`Buckets`]: token buckets that several gateways share.
 //!
@@ -15,6 +16,7 @@ pub mod conformance;
 mod error;
 pub mod faults;
 mod records;
+mod search;
 
 pub use approvals::{ApprovalFilter, Approvals};
 pub use batch::{
@@ -23,6 +25,7 @@ pub use batch::{
 pub use buckets::{BucketKey, Buckets, Lease, Wanted};
 pub use error::{CommitError, StoreError};
 pub use records::{DecisionFilter, StoredDecision, StoredEntry};
+pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 
 use async_trait::async_trait;
 use canon::Digest;
@@ -199,13 +202,16 @@ pub trait Records: Send + Sync {
     /// What these runs have seen. One of which nothing is kept is missing.
     async fn runs(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunTaint)>, StoreError>;
 
+    /// The decisions among these entries, newest first. An entry that is none is left out. At most a thousand.
+    async fn decisions_at(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<StoredDecision>, StoreError>;
+
     /// The size of the database in bytes, for the metrics.
     async fn size_bytes(&self) -> Result<u64, StoreError>;
 }
 
 /// A backend: all promises together.
 #[async_trait]
-pub trait Store: Directories + Journal + Records + Approvals + Buckets {
+pub trait Store: Directories + Journal + Records + SearchIndex + Approvals + Buckets {
     /// Closes it after what is being written. What is asked of it afterwards is refused. Closing twice does nothing.
     async fn close(&self);
 }

@@ -66,6 +66,6 @@ pub struct DecisionFilter {
     pub from: Option<Timestamp>,
     /// Recorded before this time.
     pub to: Option<Timestamp>,
-    /// Whose body holds this text, whatever its case.
-    pub text: Option<String>,
+    /// Recorded after this entry.
+    pub after_seq: Option<u64>,
 }

@@ -6,14 +6,17 @@ use super::reader::Reader;
 use crate::gateway::Gateway;
 use crate::http::query::{ListQuery, invalid};
 use crate::http::{Json, Page, Refusal};
+use crate::records::times::first_since;
+use crate::search::page::{self, Found, Wanted};
 use axum::extract::{Path, State};
 use canon::Digest;
-use model::{AgentId, DecisionId, Name, ReasonCode, Timestamp, Verdict};
+use model::{AgentId, DecisionId, Name, ReasonCode, TenantId, Timestamp, Verdict};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::ops::Range;
 use std::sync::Arc;
-use store::{DecisionFilter, StoredDecision};
+use store::{DecisionFilter, Store, StoredDecision};
 
 /// The longest text that is searched for, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
@@ -28,6 +31,7 @@ pub struct Filter {
     decision: Option<Verdict>,
     reason_code: Option<ReasonCode>,
     run_id: Option<Name>,
+    user: Option<Name>,
     from: Option<Timestamp>,
     to: Option<Timestamp>,
     q: Option<String>,
@@ -49,26 +53,56 @@ pub struct Decision {
     body: Map<String, Value>,
 }
 
-/// Lists decisions.
+/// Lists decisions. What it looks at is fixed now: what is recorded meanwhile belongs to no page.
 pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     reader: Reader,
     query: ListQuery<Filter>,
 ) -> Result<Json<Page<Decision>>, Refusal> {
     let limit = query.page.limit()?;
-    let before = query.page.after()?;
-    let filter = query.filter.into_filter()?;
-    let Some(filter) = only_own(filter, reader) else {
-        return Ok(Json(Page::of([].into_iter(), limit, key, keep)));
+    let before: Option<u64> = query.page.after()?;
+    let times = query.filter.times()?;
+    let words = query.filter.words()?;
+    let user = query.filter.user.clone();
+    let Some(filter) = only_own(query.filter.into_filter(), reader) else {
+        return Ok(Json(Page {
+            items: Vec::new(),
+            next_cursor: None,
+        }));
     };
-    // One more than the page holds tells whether there is a next one.
-    let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
-    let found = gateway
-        .store
-        .decisions(reader.tenant, &filter, before, wanted)
-        .await?;
-    let found = found.iter().map(Decision::of).collect::<Result<Vec<_>, _>>()?;
-    Ok(Json(Page::of(found.into_iter(), limit, key, keep)))
+    let store = &*gateway.store;
+    let wanted = Wanted {
+        filter,
+        user,
+        words,
+        seqs: seqs(store, reader.tenant, times, before).await?,
+        limit,
+    };
+    let Found { decisions, next } = page::find(store, reader.tenant, wanted).await?;
+    let items = decisions.iter().map(Decision::of).collect::<Result<_, _>>()?;
+    Ok(Json(Page {
+        items,
+        next_cursor: next.map(|seq| seq.to_string()),
+    }))
+}
+
+/// The entries that were recorded in a time, before the one where the last page ended.
+async fn seqs(
+    store: &dyn Store,
+    tenant: TenantId,
+    (from, to): (Option<Timestamp>, Option<Timestamp>),
+    before: Option<u64>,
+) -> Result<Range<u64>, Refusal> {
+    let head = store.head(tenant).await?.seq;
+    let start = match from {
+        None => 1,
+        Some(from) => first_since(store, tenant, head, from).await?,
+    };
+    let end = match to {
+        None => head + 1,
+        Some(to) => first_since(store, tenant, head, to).await?,
+    };
+    Ok(start..end.min(before.unwrap_or(u64::MAX)))
 }
 
 /// Shows one decision.
@@ -79,14 +113,6 @@ pub async fn show(
 ) -> Result<Json<Decision>, Refusal> {
     let decision = reader.decision(&*gateway.store, &id).await?;
     Decision::of(&decision).map(Json)
-}
-
-fn key(decision: &Decision) -> String {
-    decision.seq.to_string()
-}
-
-fn keep(decision: Decision) -> Decision {
-    decision
 }
 
 /// The filter as far as this reader may see; `None` if nothing is left of it.
@@ -101,7 +127,7 @@ fn only_own(filter: DecisionFilter, reader: Reader) -> Option<DecisionFilter> {
 }
 
 impl Filter {
-    fn into_filter(self) -> Result<DecisionFilter, Refusal> {
+    fn times(&self) -> Result<(Option<Timestamp>, Option<Timestamp>), Refusal> {
         if let (Some(from), Some(to)) = (self.from, self.to)
             && from >= to
         {
@@ -109,24 +135,35 @@ impl Filter {
                 "`from` is not before `to`: there is no time from `{from}` to before `{to}`"
             )));
         }
-        if self
-            .q
-            .as_ref()
-            .is_some_and(|text| !(1..=TEXT_BYTES_MAX).contains(&text.len()))
-        {
+        Ok((self.from, self.to))
+    }
+
+    fn words(&self) -> Result<Vec<String>, Refusal> {
+        let Some(text) = &self.q else {
+            return Ok(Vec::new());
+        };
+        if !(1..=TEXT_BYTES_MAX).contains(&text.len()) {
             return Err(invalid(format!("`q` is a text of 1 to {TEXT_BYTES_MAX} bytes")));
         }
-        Ok(DecisionFilter {
+        let words = engine::search::words(text);
+        if words.is_empty() {
+            return Err(invalid(
+                "`q` has no letter and no digit, so there is nothing to look for",
+            ));
+        }
+        Ok(words)
+    }
+
+    fn into_filter(self) -> DecisionFilter {
+        DecisionFilter {
             agent: self.agent,
             tool: self.tool,
             action: self.action,
             verdict: self.decision,
             reason: self.reason_code,
             run_id: self.run_id,
-            from: self.from,
-            to: self.to,
-            text: self.q,
-        })
+            ..DecisionFilter::default()
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What searching decisions promises: filters, pages that do not shift, and text.
+//! What searching decisions promises: filters, and pages that do not shift.
 
 use super::sample::{Ask, Chain, agent_id, name};
 use super::{Fixture, commit};
@@ -88,10 +88,9 @@ pub async fn every_filter_finds_what_it_names_and_nothing_else(fixture: &dyn Fix
         (only(|filter| filter.run_id = Some(name("run-1"))), vec![6]),
         (only(|filter| filter.from = Some(at(4))), vec![6, 5, 4]),
         (only(|filter| filter.to = Some(at(4))), vec![3, 2, 1]),
-        (
-            only(|filter| filter.text = Some("\"tool\":\"shell\"".into())),
-            vec![3],
-        ),
+        (only(|filter| filter.after_seq = Some(4)), vec![6, 5]),
+        (only(|filter| filter.after_seq = Some(6)), vec![]),
+        (only(|filter| filter.after_seq = Some(u64::MAX)), vec![]),
     ];
     for (filter, expected) in cases {
         assert_eq!(found(&*store, &chain, &filter).await, expected, "{filter:?}");
@@ -118,43 +117,30 @@ pub async fn filters_together_narrow_the_search(fixture: &dyn Fixture) {
     assert!(found(&*store, &chain, &filter).await.is_empty());
 }
 
-/// Case is set aside in every script; wildcards and quotes are only characters.
-pub async fn a_text_is_found_whatever_its_case_and_taken_literally(fixture: &dyn Fixture) {
+/// The entries that are named, as far as they are decisions of this tenant.
+pub async fn decisions_are_found_at_their_entries(fixture: &dyn Fixture) {
     let store = fixture.open().await;
-    let mut chain = Chain::new(1);
-    let mut batch = Batch::default();
-    for text in [
-        "Kundenärger",
-        "100 % sure",
-        "a_b",
-        "it's",
-        "КИРИЛЛИЦА",
-        "\u{212A}elvin",
-    ] {
-        chain.decision(
-            &mut batch,
-            &Ask {
-                text: text.into(),
-                ..Ask::default()
-            },
-        );
-    }
+    let (mut chain, mut other) = (Chain::new(1), Chain::new(2));
+    let mut batch = chain.decisions(3);
+    chain.put_agent(&mut batch, 1, "builder");
+    chain.decision(&mut batch, &Ask::default());
+    other.decision(&mut batch, &Ask::default());
     commit(&*store, &batch).await;
-    for (text, expected) in [
-        ("kundenÄRGER", vec![1]),
-        ("%", vec![2]),
-        ("0 % S", vec![2]),
-        ("a_b", vec![3]),
-        ("a%b", vec![]),
-        ("IT'S", vec![4]),
-        ("кириллица", vec![5]),
-        ("kelvin", vec![6]),
-        ("KELVIN", vec![6]),
-        ("\\", vec![]),
+    for (seqs, expected) in [
+        (vec![], vec![]),
+        (vec![2, 5, 1], vec![5, 2, 1]),
+        (vec![4, 3], vec![3]),
+        (vec![0, 6, u64::MAX, (1 << 40) + 1], vec![]),
     ] {
-        let filter = only(|filter| filter.text = Some(text.into()));
-        assert_eq!(found(&*store, &chain, &filter).await, expected, "{text}");
+        let found = store.decisions_at(chain.tenant, &seqs).await.unwrap();
+        let found: Vec<u64> = found.iter().map(|decision| decision.seq).collect();
+        assert_eq!(found, expected, "{seqs:?}");
     }
+    let one = &store.decisions_at(chain.tenant, &[2]).await.unwrap()[0];
+    assert_eq!(
+        Some(one),
+        store.decision(chain.tenant, one.id).await.unwrap().as_ref()
+    );
 }
 
 /// Every decision that was there is seen once, in order, although new ones arrive between the pages.
@@ -205,12 +191,10 @@ pub async fn a_rare_match_far_back_is_found(fixture: &dyn Fixture) {
     let mut chain = Chain::new(1);
     for _ in 0..3 {
         let mut batch = Batch::default();
-        let text = "Übung".to_owned();
         chain.decision(
             &mut batch,
             &Ask {
                 tool: "rare",
-                text,
                 ..Ask::default()
             },
         );
@@ -226,6 +210,4 @@ pub async fn a_rare_match_far_back_is_found(fixture: &dyn Fixture) {
         first.iter().map(|decision| decision.seq).collect::<Vec<_>>(),
         [18_003, 9_002]
     );
-    let text = only(|filter| filter.text = Some("übung".into()));
-    assert_eq!(found(&*store, &chain, &text).await, [18_003, 9_002, 1]);
 }

@@ -1,8 +1,9 @@
-//! Which entries were recorded in a time. Time in a chain never runs backwards, so the first one is found by halving.
+//! Which entries are replayed: those that were recorded in a time.
 
 use crate::http::{Code, Refusal};
+use crate::records::times::first_since;
 use model::{TenantId, Timestamp};
-use store::{Store, StoreError};
+use store::Store;
 
 /// The entries from the first to the last of these `seq`s; none if the last comes before the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,23 +35,4 @@ pub(super) async fn within(
         Some(time) => first_since(store, tenant, head, time).await? - 1,
     };
     Ok(Entries { first, last })
-}
-
-/// The `seq` of the first entry that was recorded at this time or later; the one after `head` if there is none.
-async fn first_since(
-    store: &dyn Store,
-    tenant: TenantId,
-    head: u64,
-    time: Timestamp,
-) -> Result<u64, StoreError> {
-    let (mut low, mut high) = (1, head + 1);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let entries = store.entries(tenant, middle, 1).await?;
-        match entries.first() {
-            Some(entry) if entry.at < time => low = middle + 1,
-            _ => high = middle,
-        }
-    }
-    Ok(low)
 }

@@ -1,0 +1,306 @@
+//! The terms of a decision: numbers for what it is found by. Two decisions have a term in common if, and as good as only if, they
+//! have in common what it stands for.
+//!
+//! Words are found by how they begin, so each beginning of a word is a term. What stands for a single decision only, such as
+//! its id and digests, is not in its words: everybody who knows it looks the decision up by it.
+
+use model::Name;
+use serde::Deserialize;
+use serde_json::Value;
+use std::borrow::Cow;
+use store::{DecisionFilter, StoredDecision};
+
+/// How many characters of a word count.
+const WORD_CHARS_MAX: usize = 12;
+/// How many words of one decision count: whoever has long parameters kept gets the first of them.
+const WORDS_MAX: usize = 256;
+
+/// What a term stands for. A number is never given to something else: indexes are kept.
+#[derive(Clone, Copy)]
+enum Field {
+    Agent = 1,
+    Tool = 2,
+    Action = 3,
+    Verdict = 4,
+    Reason = 5,
+    Run = 6,
+    User = 7,
+    Word = 8,
+}
+
+/// The members of a body that have words in them.
+#[derive(Default, Deserialize)]
+struct Told<'a> {
+    #[serde(borrow)]
+    user: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    resource: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    reason: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    environment: Option<Cow<'a, str>>,
+    #[serde(default)]
+    matched_policies: Vec<String>,
+    parameters: Option<Value>,
+}
+
+/// What somebody looks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    terms: Vec<u64>,
+}
+
+impl Query {
+    /// Decisions that match a filter, were asked for this user, and have a word that begins with each of these. What the filter
+    /// says of time is left to others: the ledger is ordered by it.
+    pub fn new(filter: &DecisionFilter, user: Option<&Name>, words: &[String]) -> Self {
+        let fields = [
+            filter.agent.map(|agent| term(Field::Agent, &agent.to_string())),
+            filter.tool.as_ref().map(|tool| term(Field::Tool, tool.as_str())),
+            filter
+                .action
+                .as_ref()
+                .map(|action| term(Field::Action, action.as_str())),
+            filter
+                .verdict
+                .map(|verdict| term(Field::Verdict, verdict.as_str())),
+            filter.reason.map(|reason| term(Field::Reason, reason.as_str())),
+            filter.run_id.as_ref().map(|run| term(Field::Run, run.as_str())),
+            user.map(|user| term(Field::User, user.as_str())),
+        ];
+        let words = words.iter().map(|word| term(Field::Word, word));
+        let mut terms: Vec<u64> = fields.into_iter().flatten().chain(words).collect();
+        terms.sort_unstable();
+        terms.dedup();
+        Self { terms }
+    }
+
+    /// What a decision must have, all of it.
+    pub fn terms(&self) -> &[u64] {
+        &self.terms
+    }
+
+    /// Whether a decision is what is looked for.
+    pub fn matches(&self, decision: &StoredDecision) -> bool {
+        let has = of(decision);
+        self.terms.iter().all(|term| has.binary_search(term).is_ok())
+    }
+}
+
+/// The words of a text: letters and digits in a row, in lower case, as far as they count.
+pub fn words(text: &str) -> Vec<String> {
+    let lowercase = text.to_lowercase();
+    let words = lowercase.split(|character: char| !character.is_alphanumeric());
+    let words = words.filter(|word| !word.is_empty());
+    words
+        .map(|word| word.chars().take(WORD_CHARS_MAX).collect())
+        .collect()
+}
+
+/// The terms of a decision, each once, going up. One whose body was erased has those of its row.
+pub(super) fn of(decision: &StoredDecision) -> Vec<u64> {
+    let told: Told<'_> = serde_json::from_str(&decision.body).unwrap_or_default();
+    let mut terms = vec![
+        term(Field::Agent, &decision.agent.to_string()),
+        term(Field::Tool, decision.tool.as_str()),
+        term(Field::Action, decision.action.as_str()),
+        term(Field::Verdict, decision.reason.verdict().as_str()),
+        term(Field::Reason, decision.reason.as_str()),
+    ];
+    terms.extend(decision.run_id.as_ref().map(|run| term(Field::Run, run.as_str())));
+    terms.extend(told.user.as_deref().map(|user| term(Field::User, user)));
+    let mut texts: Vec<&str> = vec![
+        decision.tool.as_str(),
+        decision.action.as_str(),
+        decision.reason.as_str(),
+    ];
+    texts.extend(told.resource.as_deref());
+    texts.extend(told.reason.as_deref());
+    texts.extend(told.environment.as_deref());
+    texts.extend(told.matched_policies.iter().map(String::as_str));
+    if let Some(parameters) = &told.parameters {
+        push_texts(parameters, &mut texts);
+    }
+    let mut left = WORDS_MAX;
+    for text in texts {
+        for word in words(text).into_iter().take(left) {
+            left -= 1;
+            push_beginnings(&word, &mut terms);
+        }
+    }
+    terms.sort_unstable();
+    terms.dedup();
+    terms
+}
+
+/// The names and texts in parameters. They are as deep as an ask may be, so this does not run out of stack.
+fn push_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => texts.push(text),
+        Value::Array(items) => items.iter().for_each(|item| push_texts(item, texts)),
+        Value::Object(members) => {
+            for (name, member) in members {
+                texts.push(name);
+                push_texts(member, texts);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// A term for each beginning of a word, itself among them.
+fn push_beginnings(word: &str, terms: &mut Vec<u64>) {
+    let mut hash = start(Field::Word);
+    let mut bytes = [0; 4];
+    for character in word.chars() {
+        hash = mix(hash, character.encode_utf8(&mut bytes).as_bytes());
+        terms.push(hash);
+    }
+}
+
+fn term(field: Field, text: &str) -> u64 {
+    mix(start(field), text.as_bytes())
+}
+
+/// FNV-1a, because it is the same everywhere and for ever, and every beginning of a word is one step. Whoever makes two texts
+/// collide makes a search look at a decision in vain.
+fn start(field: Field) -> u64 {
+    mix(0xcbf2_9ce4_8422_2325, &[field as u8])
+}
+
+fn mix(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(hash, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Digest;
+    use model::{AgentId, DecisionId, ReasonCode, Timestamp, Verdict};
+
+    const BODY: &str = r#"{"environment":"production","matched_policies":["base/merge-to-main"],"parameters":{"title":"Fünf ÄPFEL","list":[{"deep":"grüße"}]},"reason":"Production merges need approval","resource":"repo:acme/widgets#42","user":"u-17"}"#;
+
+    fn decision(body: &str) -> StoredDecision {
+        StoredDecision {
+            seq: 7,
+            id: DecisionId::from_bytes([1; 16]),
+            at: Timestamp::from_millis(0),
+            agent: AgentId::from_bytes([2; 16]),
+            tool: Name::new("github").unwrap(),
+            action: Name::new("merge_pull_request").unwrap(),
+            reason: ReasonCode::PolicyRequiresApproval,
+            run_id: Some(Name::new("run-1").unwrap()),
+            ask: None,
+            hash: Digest::ZERO,
+            body: body.to_owned(),
+        }
+    }
+
+    fn finds(text: &str) -> bool {
+        Query::new(&DecisionFilter::default(), None, &words(text)).matches(&decision(BODY))
+    }
+
+    #[test]
+    fn a_decision_is_found_by_how_its_words_begin_whatever_their_case_and_order() {
+        for text in [
+            "github",
+            "GIT",
+            "merge pull",
+            "request_merge",
+            "repo:acme/widgets#42",
+            "42 wid",
+            "production",
+            "äpfel",
+            "FÜNF ä",
+            "grüße deep",
+            "title",
+            "merge-to-main",
+            "policy_requires_approval",
+            "",
+        ] {
+            assert!(finds(text), "{text}");
+        }
+        for text in ["hub", "github gitlab", "widgets 43", "widgetsx", "run-1", "u-17"] {
+            assert!(!finds(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn as_many_characters_of_a_word_count_as_are_kept() {
+        assert_eq!(words("Configuration-x"), ["configuratio", "x"]);
+        assert_eq!(words(" ,;% "), Vec::<String>::new());
+        assert_eq!(words("ΑΣ 東京"), ["ας", "東京"]);
+    }
+
+    #[test]
+    fn every_field_is_told_from_every_other() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let plain = DecisionFilter::default;
+        let found = |filter: DecisionFilter, user: Option<&str>| {
+            Query::new(&filter, user.map(name).as_ref(), &[]).matches(&decision(BODY))
+        };
+        assert!(found(plain(), Some("u-17")));
+        assert!(!found(plain(), Some("u-1")));
+        assert!(found(
+            DecisionFilter {
+                tool: Some(name("github")),
+                ..plain()
+            },
+            None
+        ));
+        assert!(!found(
+            DecisionFilter {
+                action: Some(name("github")),
+                ..plain()
+            },
+            None
+        ));
+        assert!(!found(
+            DecisionFilter {
+                tool: Some(name("GitHub")),
+                ..plain()
+            },
+            None
+        ));
+        assert!(found(
+            DecisionFilter {
+                run_id: Some(name("run-1")),
+                ..plain()
+            },
+            None
+        ));
+        assert!(found(
+            DecisionFilter {
+                verdict: Some(Verdict::RequireApproval),
+                ..plain()
+            },
+            None
+        ));
+        assert!(!found(
+            DecisionFilter {
+                verdict: Some(Verdict::Allow),
+                ..plain()
+            },
+            None
+        ));
+        let both = DecisionFilter {
+            verdict: Some(Verdict::Deny),
+            reason: Some(ReasonCode::PolicyRequiresApproval),
+            ..plain()
+        };
+        assert!(!found(both, None), "they exclude each other");
+    }
+
+    #[test]
+    fn what_has_lost_its_body_is_found_by_its_row() {
+        let filter = DecisionFilter {
+            agent: Some(AgentId::from_bytes([2; 16])),
+            ..DecisionFilter::default()
+        };
+        let erased = decision("");
+        assert!(Query::new(&filter, None, &[]).matches(&erased));
+        assert!(!Query::new(&filter, None, &words("widgets")).matches(&erased));
+    }
+}

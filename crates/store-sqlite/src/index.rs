@@ -1,0 +1,176 @@
+//! The search index, in a file of its own beside the database: `countersign.db-search`.
+//!
+//! It has a writer and readers of its own, so that it waits for no commit and no commit for it. It is opened when it is first
+//! needed. A file that cannot be opened, is damaged, or is not of this program's making is thrown away: what it said can
+//! be read from the ledger again.
+
+mod file;
+
+use crate::{SqliteStore, bounded};
+use async_trait::async_trait;
+use canon::Digest;
+use file::Opened;
+use model::TenantId;
+use sqlx::{Connection, SqliteConnection};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{BlockClaim, IndexedBlock, Posting, SearchIndex, StoreError};
+use tokio::sync::Mutex;
+
+/// The index of one database.
+#[derive(Debug)]
+pub(crate) struct Index {
+    path: PathBuf,
+    /// None before it is needed, after it was thrown away, and when it is closed. Locked while it is opened.
+    opened: Mutex<Option<Arc<Opened>>>,
+}
+
+impl Index {
+    /// The index beside a database. Nothing is opened yet.
+    pub(crate) fn beside(database: &Path) -> Self {
+        let mut path = database.as_os_str().to_owned();
+        path.push("-search");
+        Self {
+            path: path.into(),
+            opened: Mutex::new(None),
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        if let Some(opened) = self.opened.lock().await.take() {
+            opened.close().await;
+        }
+    }
+
+    async fn opened(&self) -> Result<Arc<Opened>, StoreError> {
+        let mut opened = self.opened.lock().await;
+        if let Some(opened) = &*opened {
+            return Ok(Arc::clone(opened));
+        }
+        let new = Arc::new(Opened::open(&self.path).await.map_err(crate::unavailable)?);
+        *opened = Some(Arc::clone(&new));
+        Ok(new)
+    }
+
+    /// What an error means. A damaged file is thrown away, and the next one who needs it finds an empty index.
+    async fn failed(&self, broken: &Arc<Opened>, error: sqlx::Error) -> StoreError {
+        let mut opened = self.opened.lock().await;
+        // Somebody else may have thrown it away already, and then there is a new one.
+        let is_broken = opened.as_ref().is_some_and(|opened| Arc::ptr_eq(opened, broken));
+        if is_broken && file::is_damage(&error) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                path = %self.path.display(),
+                "the search index is damaged and is made again"
+            );
+            *opened = None;
+            broken.close().await;
+            file::remove(&self.path);
+        }
+        crate::unavailable(error)
+    }
+
+    async fn read<T>(
+        &self,
+        read: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, StoreError> {
+        let opened = self.opened().await?;
+        let connection = opened.readers.acquire().await;
+        let outcome = match connection {
+            Ok(mut connection) => read(&mut connection).await,
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(found) => Ok(found),
+            Err(error) => Err(self.failed(&opened, error).await),
+        }
+    }
+
+    /// Runs statements in a transaction. One that is given up is rolled back before the connection is used again.
+    async fn write<T>(
+        &self,
+        write: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, StoreError> {
+        let opened = self.opened().await?;
+        let mut writer = opened.writer.lock().await;
+        let outcome = async {
+            let mut transaction = writer.begin().await?;
+            let done = write(&mut transaction).await?;
+            transaction.commit().await?;
+            Ok(done)
+        };
+        let outcome = outcome.await;
+        drop(writer);
+        match outcome {
+            Ok(done) => Ok(done),
+            Err(error) => Err(self.failed(&opened, error).await),
+        }
+    }
+}
+
+#[async_trait]
+impl SearchIndex for SqliteStore {
+    async fn indexed(
+        &self,
+        tenant: TenantId,
+        blocks: RangeInclusive<u64>,
+    ) -> Result<Vec<IndexedBlock>, StoreError> {
+        let read = self
+            .index
+            .read(async |connection| file::indexed(connection, tenant, &blocks).await);
+        bounded(read).await
+    }
+
+    async fn postings(
+        &self,
+        tenant: TenantId,
+        terms: &[u64],
+        blocks: RangeInclusive<u64>,
+    ) -> Result<Vec<(u64, Posting)>, StoreError> {
+        let read = self
+            .index
+            .read(async |connection| file::postings(connection, tenant, terms, &blocks).await);
+        bounded(read).await
+    }
+
+    async fn claim_block(
+        &self,
+        tenant: TenantId,
+        block: u64,
+        claim: &BlockClaim,
+    ) -> Result<bool, StoreError> {
+        let write = self
+            .index
+            .write(async |connection| file::claim(connection, tenant, block, claim).await);
+        bounded(write).await
+    }
+
+    async fn put_block(
+        &self,
+        tenant: TenantId,
+        block: u64,
+        token: i64,
+        end: &Digest,
+        postings: &[Posting],
+    ) -> Result<bool, StoreError> {
+        let write = self
+            .index
+            .write(async |connection| file::put(connection, (tenant, block, token), end, postings).await);
+        bounded(write).await
+    }
+
+    async fn release_block(&self, tenant: TenantId, block: u64, token: i64) -> Result<(), StoreError> {
+        let write = self
+            .index
+            .write(async |connection| file::release(connection, tenant, block, token).await);
+        bounded(write).await
+    }
+
+    async fn empty_index(&self, tenant: TenantId) -> Result<(), StoreError> {
+        let write = self
+            .index
+            .write(async |connection| file::empty(connection, tenant).await);
+        bounded(write).await
+    }
+}

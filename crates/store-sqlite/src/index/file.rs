@@ -1,0 +1,349 @@
+//! The file of the search index: how it is opened, and the statements that are run on it.
+
+use canon::Digest;
+use model::TenantId;
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, SqliteConnection, SqlitePool};
+use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+use store::{BlockClaim, IndexedBlock, Posting};
+use tokio::sync::Mutex;
+
+/// The schema.
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite-search");
+/// Searches at once.
+const READERS_MAX: u32 = 2;
+/// How long a statement waits for somebody else's lock. There is one writer, so this only meets other programs.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// An open index.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Held for a transaction.
+    pub(super) writer: Mutex<SqliteConnection>,
+    pub(super) readers: SqlitePool,
+}
+
+impl Opened {
+    /// Opens the file, making it if it is not there. One that cannot be used is thrown away.
+    pub(super) async fn open(path: &Path) -> Result<Self, sqlx::Error> {
+        match Self::try_open(path).await {
+            Ok(opened) => Ok(opened),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    path = %path.display(),
+                    "the search index cannot be used and is made again"
+                );
+                remove(path);
+                Self::try_open(path).await
+            }
+        }
+    }
+
+    async fn try_open(path: &Path) -> Result<Self, sqlx::Error> {
+        // A pool of one and not a connection, because the future of migrating a connection is not `Send`.
+        let one = SqlitePoolOptions::new().max_connections(1);
+        let one = one.connect_with(options(path)).await?;
+        MIGRATIONS
+            .run(&one)
+            .await
+            .map_err(|error| sqlx::Error::Configuration(Box::new(error)))?;
+        let mut writer = one.acquire().await?.detach();
+        sqlx::query!("SELECT count(*) AS blocks FROM search_blocks")
+            .fetch_one(&mut writer)
+            .await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS_MAX)
+            // Why these: see `connect::readers`.
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .test_before_acquire(false)
+            .connect_lazy_with(options(path));
+        Ok(Self {
+            writer: Mutex::new(writer),
+            readers,
+        })
+    }
+
+    pub(super) async fn close(&self) {
+        self.readers.close().await;
+        // The connection itself goes with this; SQLite moves its log into the file then.
+        let mut writer = self.writer.lock().await;
+        if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .execute(&mut *writer)
+            .await
+        {
+            tracing::debug!(%error, "the log of the search index was not moved into its file");
+        }
+    }
+}
+
+fn options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .busy_timeout(BUSY_TIMEOUT)
+        .journal_mode(SqliteJournalMode::Wal)
+        // The loss of power may take the last blocks, which are made again.
+        .synchronous(SqliteSynchronous::Normal)
+        .pragma("temp_store", "MEMORY")
+        .disable_statement_logging()
+        .thread_name(|id| format!("sqlite-search-{id}"))
+}
+
+/// Whether an error says that the file is not what it should be: `SQLITE_CORRUPT` or `SQLITE_NOTADB`.
+pub(super) fn is_damage(error: &sqlx::Error) -> bool {
+    let code = error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code);
+    let primary = code
+        .and_then(|code| code.parse::<u32>().ok())
+        .map(|code| code & 0xff);
+    matches!(primary, Some(11 | 26))
+}
+
+/// Throws the file away, with what SQLite has put beside it.
+pub(super) fn remove(path: &Path) {
+    for ending in ["", "-wal", "-shm"] {
+        let mut file = path.as_os_str().to_owned();
+        file.push(ending);
+        if let Err(error) = std::fs::remove_file(&file)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path = %path.display(), "the search index could not be thrown away");
+        }
+    }
+}
+
+pub(super) async fn indexed(
+    connection: &mut SqliteConnection,
+    tenant: TenantId,
+    blocks: &RangeInclusive<u64>,
+) -> Result<Vec<IndexedBlock>, sqlx::Error> {
+    let tenant_id = &tenant.as_bytes()[..];
+    let (first, last) = (number(*blocks.start()), number(*blocks.end()));
+    let rows = sqlx::query!(
+        r#"SELECT
+               search_blocks.block,
+               search_blocks.end_hash AS "end_hash!"
+           FROM search_tenants
+           CROSS JOIN search_blocks
+               ON search_blocks.tenant = search_tenants.tenant
+              AND search_blocks.block BETWEEN ?2 AND ?3
+           WHERE search_tenants.tenant_id = ?1
+             AND search_blocks.end_hash IS NOT NULL
+           ORDER BY search_blocks.block"#,
+        tenant_id,
+        first,
+        last,
+    )
+    .fetch_all(connection)
+    .await?;
+    // A hash that is none matches no entry, so its block is made again.
+    let block = |end_hash: Vec<u8>| Digest::from_bytes(end_hash.try_into().unwrap_or([0; 32]));
+    let blocks = rows.into_iter().map(|row| IndexedBlock {
+        block: row.block.cast_unsigned(),
+        end: block(row.end_hash),
+    });
+    Ok(blocks.collect())
+}
+
+pub(super) async fn postings(
+    connection: &mut SqliteConnection,
+    tenant: TenantId,
+    terms: &[u64],
+    blocks: &RangeInclusive<u64>,
+) -> Result<Vec<(u64, Posting)>, sqlx::Error> {
+    let tenant_id = &tenant.as_bytes()[..];
+    let (first, last) = (number(*blocks.start()), number(*blocks.end()));
+    let terms: Vec<String> = terms.iter().map(|term| term.cast_signed().to_string()).collect();
+    let terms = format!("[{}]", terms.join(","));
+    // CROSS JOIN keeps the order: from each block and each term to its row, by the primary key.
+    let rows = sqlx::query!(
+        r#"SELECT
+             search_postings.block AS "block!",
+             search_postings.term AS "term!",
+             search_postings.places AS "places!"
+         FROM search_tenants
+         CROSS JOIN search_blocks
+             ON search_blocks.tenant = search_tenants.tenant
+            AND search_blocks.block BETWEEN ?3 AND ?4
+         CROSS JOIN json_each(?2) AS wanted
+         CROSS JOIN search_postings
+             ON search_postings.tenant = search_tenants.tenant
+            AND search_postings.block = search_blocks.block
+            AND search_postings.term = wanted.value
+         WHERE search_tenants.tenant_id = ?1
+           AND search_blocks.end_hash IS NOT NULL"#,
+        tenant_id,
+        terms,
+        first,
+        last,
+    )
+    .fetch_all(connection)
+    .await?;
+    let found = rows.into_iter().map(|row| {
+        let posting = Posting {
+            term: row.term.cast_unsigned(),
+            places: row.places,
+        };
+        (row.block.cast_unsigned(), posting)
+    });
+    Ok(found.collect())
+}
+
+pub(super) async fn claim(
+    connection: &mut SqliteConnection,
+    tenant: TenantId,
+    block: u64,
+    claim: &BlockClaim,
+) -> Result<bool, sqlx::Error> {
+    let tenant_id = &tenant.as_bytes()[..];
+    let (block, now, until) = (number(block), claim.now.millis(), claim.until.millis());
+    sqlx::query!(
+        "INSERT OR IGNORE INTO search_tenants (tenant_id) VALUES (?1)",
+        tenant_id
+    )
+    .execute(&mut *connection)
+    .await?;
+    let claimed = sqlx::query!(
+        "INSERT INTO search_blocks (tenant, block, token, claimed_until)
+         SELECT tenant, ?2, ?3, ?4
+         FROM search_tenants
+         WHERE tenant_id = ?1
+         ON CONFLICT (tenant, block) DO UPDATE
+         SET token = excluded.token,
+             claimed_until = excluded.claimed_until,
+             end_hash = NULL
+         WHERE ?5
+            OR (search_blocks.end_hash IS NULL AND search_blocks.claimed_until <= ?6)",
+        tenant_id,
+        block,
+        claim.token,
+        until,
+        claim.by_force,
+        now,
+    )
+    .execute(&mut *connection)
+    .await?;
+    if claimed.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query!(
+        "DELETE FROM search_postings
+         WHERE tenant = (SELECT tenant FROM search_tenants WHERE tenant_id = ?1)
+           AND block = ?2",
+        tenant_id,
+        block,
+    )
+    .execute(connection)
+    .await?;
+    Ok(true)
+}
+
+pub(super) async fn put(
+    connection: &mut SqliteConnection,
+    (tenant, block, token): (TenantId, u64, i64),
+    end: &Digest,
+    postings: &[Posting],
+) -> Result<bool, sqlx::Error> {
+    let (tenant_id, block) = (&tenant.as_bytes()[..], number(block));
+    let end_hash = &end.as_bytes()[..];
+    let put = sqlx::query!(
+        "UPDATE search_blocks
+         SET end_hash = ?4
+         WHERE tenant = (SELECT tenant FROM search_tenants WHERE tenant_id = ?1)
+           AND block = ?2
+           AND token = ?3
+           AND end_hash IS NULL",
+        tenant_id,
+        block,
+        token,
+        end_hash,
+    )
+    .execute(&mut *connection)
+    .await?;
+    if put.rows_affected() == 0 {
+        return Ok(false);
+    }
+    let json = postings_json(postings);
+    sqlx::query!(
+        "INSERT INTO search_postings (tenant, block, term, places)
+         SELECT search_tenants.tenant, ?2, posting.value ->> 0, unhex(posting.value ->> 1)
+         FROM search_tenants
+         CROSS JOIN json_each(?3) AS posting
+         WHERE search_tenants.tenant_id = ?1",
+        tenant_id,
+        block,
+        json,
+    )
+    .execute(connection)
+    .await?;
+    Ok(true)
+}
+
+pub(super) async fn release(
+    connection: &mut SqliteConnection,
+    tenant: TenantId,
+    block: u64,
+    token: i64,
+) -> Result<(), sqlx::Error> {
+    let (tenant_id, block) = (&tenant.as_bytes()[..], number(block));
+    sqlx::query!(
+        "DELETE FROM search_blocks
+         WHERE tenant = (SELECT tenant FROM search_tenants WHERE tenant_id = ?1)
+           AND block = ?2
+           AND token = ?3
+           AND end_hash IS NULL",
+        tenant_id,
+        block,
+        token,
+    )
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+pub(super) async fn empty(connection: &mut SqliteConnection, tenant: TenantId) -> Result<(), sqlx::Error> {
+    let tenant_id = &tenant.as_bytes()[..];
+    sqlx::query!(
+        "DELETE FROM search_postings
+         WHERE tenant = (SELECT tenant FROM search_tenants WHERE tenant_id = ?1)",
+        tenant_id
+    )
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "DELETE FROM search_blocks
+         WHERE tenant = (SELECT tenant FROM search_tenants WHERE tenant_id = ?1)",
+        tenant_id
+    )
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+/// A number as SQLite has them. There are fewer blocks than entries, and those fit.
+fn number(block: u64) -> i64 {
+    i64::try_from(block).unwrap_or(i64::MAX)
+}
+
+/// `[[term,"hexadecimal"],…]`.
+fn postings_json(postings: &[Posting]) -> String {
+    let mut json = String::with_capacity(postings.len() * 32 + 2);
+    json.push('[');
+    for (at, posting) in postings.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        write!(json, "{comma}[{},\"", posting.term.cast_signed()).expect("writing to a string does not fail");
+        for byte in &posting.places {
+            write!(json, "{byte:02x}").expect("writing to a string does not fail");
+        }
+        json.push_str("\"]");
+    }
+    json.push(']');
+    json
+}

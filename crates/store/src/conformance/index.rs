@@ -1,0 +1,148 @@
+//! What a search index promises: blocks are there whole or not at all, and put by whoever has the claim.
+
+use super::Fixture;
+use super::sample::Chain;
+use crate::{BlockClaim, IndexedBlock, Posting, Store};
+use canon::Digest;
+use model::{TenantId, Timestamp};
+use std::ops::RangeInclusive;
+
+/// Every block.
+const ALL: RangeInclusive<u64> = 0..=1_000;
+
+fn end() -> Digest {
+    Digest::of(b"end")
+}
+
+fn posting(term: u64, places: &[u8]) -> Posting {
+    Posting {
+        term,
+        places: places.to_vec(),
+    }
+}
+
+/// A claim that holds until 20.
+fn claim(token: i64, now: i64) -> BlockClaim {
+    BlockClaim {
+        token,
+        now: Timestamp::from_millis(now),
+        until: Timestamp::from_millis(20),
+        by_force: false,
+    }
+}
+
+fn by_force(token: i64) -> BlockClaim {
+    BlockClaim {
+        by_force: true,
+        ..claim(token, 0)
+    }
+}
+
+async fn put(store: &dyn Store, tenant: TenantId, block: u64, postings: &[Posting]) {
+    assert!(store.claim_block(tenant, block, &claim(1, 0)).await.unwrap());
+    assert!(store.put_block(tenant, block, 1, &end(), postings).await.unwrap());
+}
+
+async fn indexed(store: &dyn Store, tenant: TenantId) -> Vec<u64> {
+    let blocks = store.indexed(tenant, ALL).await.unwrap();
+    blocks.iter().map(|block| block.block).collect()
+}
+
+async fn found(store: &dyn Store, tenant: TenantId, terms: &[u64]) -> Vec<(u64, Posting)> {
+    let mut found = store.postings(tenant, terms, ALL).await.unwrap();
+    found.sort_by_key(|(block, posting)| (*block, posting.term));
+    found
+}
+
+/// Terms of any size, in the blocks that are asked for, of one tenant.
+pub async fn what_was_put_is_found_by_its_terms(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (one, two) = (Chain::new(1).tenant, Chain::new(2).tenant);
+    assert!(indexed(&*store, one).await.is_empty());
+    assert!(found(&*store, one, &[1]).await.is_empty());
+    let postings = [
+        posting(u64::MAX, &[0, 255]),
+        posting(1, &[1; 512]),
+        posting(7, &[]),
+    ];
+    put(&*store, one, 0, &postings).await;
+    put(&*store, one, 5, &postings[1..2]).await;
+    put(&*store, two, 5, &postings[..1]).await;
+    put(&*store, one, 6, &[]).await;
+    let block = IndexedBlock { block: 5, end: end() };
+    assert_eq!(store.indexed(one, 1..=5).await.unwrap(), [block]);
+    assert_eq!(indexed(&*store, one).await, [0, 5, 6]);
+    let expected = vec![
+        (0, postings[1].clone()),
+        (0, postings[0].clone()),
+        (5, postings[1].clone()),
+    ];
+    assert_eq!(found(&*store, one, &[1, u64::MAX, 8]).await, expected);
+    assert_eq!(store.postings(one, &[1], 1..=4).await.unwrap(), []);
+    assert_eq!(store.postings(one, &[], ALL).await.unwrap(), []);
+}
+
+/// Nobody puts a block that somebody else is about to put, or one that is there.
+pub async fn a_block_is_put_by_whoever_has_the_claim(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let tenant = Chain::new(1).tenant;
+    let postings = [posting(1, &[1, 0])];
+    assert!(!store.put_block(tenant, 0, 1, &end(), &postings).await.unwrap());
+    assert!(store.claim_block(tenant, 0, &claim(1, 0)).await.unwrap());
+    assert!(!store.claim_block(tenant, 0, &claim(2, 19)).await.unwrap());
+    assert!(!store.put_block(tenant, 0, 2, &end(), &postings).await.unwrap());
+    assert!(indexed(&*store, tenant).await.is_empty());
+    // It did not come back in time.
+    assert!(store.claim_block(tenant, 0, &claim(2, 20)).await.unwrap());
+    assert!(!store.put_block(tenant, 0, 1, &end(), &postings).await.unwrap());
+    store.release_block(tenant, 0, 1).await.unwrap();
+    assert!(store.put_block(tenant, 0, 2, &end(), &postings).await.unwrap());
+    assert!(!store.claim_block(tenant, 0, &claim(3, 99)).await.unwrap());
+    store.release_block(tenant, 0, 2).await.unwrap();
+    assert_eq!(
+        indexed(&*store, tenant).await,
+        [0],
+        "what was put is not given back"
+    );
+}
+
+/// Whoever erases what a block was made from takes it out, and nobody who began before puts it back.
+pub async fn a_block_that_is_taken_out_by_force_is_gone(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let tenant = Chain::new(1).tenant;
+    put(&*store, tenant, 0, &[posting(1, &[1, 0])]).await;
+    assert!(store.claim_block(tenant, 1, &claim(1, 0)).await.unwrap());
+    for block in 0..3 {
+        assert!(store.claim_block(tenant, block, &by_force(9)).await.unwrap());
+    }
+    assert!(indexed(&*store, tenant).await.is_empty());
+    assert!(found(&*store, tenant, &[1]).await.is_empty());
+    assert!(!store.put_block(tenant, 1, 1, &end(), &[]).await.unwrap());
+    assert!(!store.claim_block(tenant, 0, &claim(2, 0)).await.unwrap());
+    store.release_block(tenant, 0, 9).await.unwrap();
+    put(&*store, tenant, 0, &[posting(2, &[1, 0])]).await;
+    assert!(found(&*store, tenant, &[1]).await.is_empty());
+    assert_eq!(found(&*store, tenant, &[2]).await.len(), 1);
+}
+
+/// Thousands of terms in one block, and an index that is emptied.
+pub async fn a_block_has_many_terms_and_an_index_can_be_emptied(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (one, two) = (Chain::new(1).tenant, Chain::new(2).tenant);
+    let many: Vec<Posting> = (0..20_000_u64)
+        .map(|term| posting(term.wrapping_mul(0x9e37_79b9_7f4a_7c15), &[1, 0]))
+        .collect();
+    put(&*store, one, 0, &many).await;
+    put(&*store, two, 0, &many[..1]).await;
+    assert_eq!(
+        found(&*store, one, &[many[7].term, many[19_999].term])
+            .await
+            .len(),
+        2
+    );
+    store.empty_index(one).await.unwrap();
+    assert!(indexed(&*store, one).await.is_empty());
+    assert!(found(&*store, one, &[many[7].term]).await.is_empty());
+    assert_eq!(indexed(&*store, two).await, [0]);
+    put(&*store, one, 0, &many[..1]).await;
+}

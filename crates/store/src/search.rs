@@ -1,0 +1,82 @@
+//! What a search index promises.
+
+use crate::StoreError;
+use async_trait::async_trait;
+use canon::Digest;
+use model::{TenantId, Timestamp};
+use std::ops::RangeInclusive;
+
+/// Which decisions of a block have a term in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Posting {
+    /// The term.
+    pub term: u64,
+    /// Their places in the block, as whoever made the index writes them.
+    pub places: Vec<u8>,
+}
+
+/// A block that is in the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexedBlock {
+    /// Which.
+    pub block: u64,
+    /// The hash of the last entry that it was made from. The chain makes it stand for all entries before, too.
+    pub end: Digest,
+}
+
+/// The right to put a block into the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockClaim {
+    /// Whose it is: a number that nobody else has.
+    pub token: i64,
+    /// The time.
+    pub now: Timestamp,
+    /// Until when nobody else gets it, unless by force.
+    pub until: Timestamp,
+    /// Takes it from whoever has it, and takes the block out of the index.
+    pub by_force: bool,
+}
+
+/// A search index: made from what was recorded, in blocks of entries, and made again if it is gone.
+///
+/// Consistency: a block is in the index whole or not at all, and only as it was put by whoever still had the claim to it. It
+/// says nothing about blocks that are not in it. Durability: none is promised. An index that was lost or damaged is empty. It is no
+/// part of a commit and holds up none. Concurrency: any number of calls at once; of several that claim a block, in this program
+/// or another, one gets it. Errors: [`StoreError`]; whoever searches can do without.
+#[async_trait]
+pub trait SearchIndex: Send + Sync {
+    /// The blocks of a range that are in the index, in order.
+    async fn indexed(
+        &self,
+        tenant: TenantId,
+        blocks: RangeInclusive<u64>,
+    ) -> Result<Vec<IndexedBlock>, StoreError>;
+
+    /// What blocks of a range that are in the index have for these terms, with the block, in no particular order.
+    async fn postings(
+        &self,
+        tenant: TenantId,
+        terms: &[u64],
+        blocks: RangeInclusive<u64>,
+    ) -> Result<Vec<(u64, Posting)>, StoreError>;
+
+    /// Claims a block. False, and nothing happens, if it is in the index or somebody else has a claim to it that holds.
+    async fn claim_block(&self, tenant: TenantId, block: u64, claim: &BlockClaim)
+    -> Result<bool, StoreError>;
+
+    /// Puts a block into the index. False, and nothing happens, if the claim to it is gone. `end` is the hash of its last entry.
+    async fn put_block(
+        &self,
+        tenant: TenantId,
+        block: u64,
+        token: i64,
+        end: &Digest,
+        postings: &[Posting],
+    ) -> Result<bool, StoreError>;
+
+    /// Gives a claim back, if it is still there and the block was not put.
+    async fn release_block(&self, tenant: TenantId, block: u64, token: i64) -> Result<(), StoreError>;
+
+    /// Empties a tenant's index, claims and all.
+    async fn empty_index(&self, tenant: TenantId) -> Result<(), StoreError>;
+}

@@ -1,0 +1,263 @@
+//! A page of the decisions that somebody looks for, newest first.
+//!
+//! A block that is in the index is asked there, and what it proposes is read from the ledger and compared. A block that is not, the
+//! newest entries above all, is read whole, so nothing is missed that was recorded before the call. A call reads a bounded number of
+//! such blocks: beyond that it gives what it has found and says where to go on.
+
+use engine::search::{BLOCK, Places, Query, block_of, seqs_of};
+use model::{Name, TenantId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use store::{DecisionFilter, IndexedBlock, Posting, Store, StoreError, StoredDecision};
+
+/// Blocks that the index is asked for at once: half a million entries.
+const BLOCKS_AT_ONCE: u64 = 256;
+/// Blocks that a call reads because they are not in the index: some tens of milliseconds.
+const READ_MAX: u32 = 4;
+/// Decisions that are read at once.
+const CHUNK: u32 = 512;
+
+/// What is looked for.
+pub struct Wanted {
+    /// By what stands in the rows of decisions. What it says of time is left to [`Self::seqs`].
+    pub filter: DecisionFilter,
+    /// For this user.
+    pub user: Option<Name>,
+    /// With words that begin like this.
+    pub words: Vec<String>,
+    /// Among these entries.
+    pub seqs: Range<u64>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// What was found.
+pub struct Found {
+    /// Newest first.
+    pub decisions: Vec<StoredDecision>,
+    /// Before which entry to go on; none if there are no more.
+    pub next: Option<u64>,
+}
+
+/// Finds the newest decisions that are wanted.
+pub async fn find(store: &dyn Store, tenant: TenantId, wanted: Wanted) -> Result<Found, StoreError> {
+    let query = Query::new(&wanted.filter, wanted.user.as_ref(), &wanted.words);
+    let is_everything = query.terms().is_empty();
+    let search = Search {
+        store,
+        tenant,
+        end: wanted.seqs.end,
+        candidates: Vec::new(),
+        found: Vec::new(),
+        reads_left: READ_MAX,
+        query,
+        wanted,
+    };
+    if is_everything {
+        search.everything().await
+    } else {
+        search.run().await
+    }
+}
+
+/// A search under way.
+struct Search<'s> {
+    store: &'s dyn Store,
+    tenant: TenantId,
+    wanted: Wanted,
+    query: Query,
+    /// Everything from here on was looked at.
+    end: u64,
+    /// Entries that the index has proposed and nobody has read yet, newest first.
+    candidates: Vec<u64>,
+    found: Vec<StoredDecision>,
+    /// How many more blocks may be read.
+    reads_left: u32,
+}
+
+/// What the index says of some blocks.
+#[derive(Default)]
+struct Indexed {
+    blocks: BTreeSet<u64>,
+    postings: BTreeMap<u64, Vec<Posting>>,
+}
+
+impl Search<'_> {
+    /// Without a condition the next decisions are the ones that are wanted.
+    async fn everything(self) -> Result<Found, StoreError> {
+        let filter = DecisionFilter {
+            after_seq: Some(self.wanted.seqs.start.saturating_sub(1)),
+            ..DecisionFilter::default()
+        };
+        let limit = u32::try_from(self.wanted.limit.saturating_add(1)).unwrap_or(u32::MAX);
+        let decisions = self
+            .store
+            .decisions(self.tenant, &filter, Some(self.end), limit)
+            .await?;
+        Ok(cut(decisions, self.wanted.limit))
+    }
+
+    async fn run(mut self) -> Result<Found, StoreError> {
+        let start = self.wanted.seqs.start.max(1);
+        while self.end > start {
+            let last = block_of(self.end - 1);
+            let first = block_of(start).max((last + 1).saturating_sub(BLOCKS_AT_ONCE));
+            let indexed = self.ask(first, last).await;
+            for block in (first..=last).rev() {
+                let seqs = seqs_of(block);
+                let seqs = start.max(*seqs.start())..self.end.min(seqs.end() + 1);
+                if indexed.blocks.contains(&block) {
+                    self.propose(indexed.postings.get(&block), block, &seqs);
+                } else {
+                    self.read_candidates().await?;
+                    if self.is_full() {
+                        return Ok(self.finish());
+                    }
+                    if self.reads_left == 0 {
+                        return Ok(self.give_way());
+                    }
+                    self.read(&seqs).await?;
+                }
+                self.end = seqs.start;
+                if self.is_full() || self.candidates.len() >= CHUNK as usize {
+                    self.read_candidates().await?;
+                }
+                if self.is_full() {
+                    return Ok(self.finish());
+                }
+            }
+            self.read_candidates().await?;
+            if self.is_full() {
+                break;
+            }
+        }
+        Ok(self.finish())
+    }
+
+    /// What the index says of these blocks. Whoever searches can do without it.
+    async fn ask(&self, first: u64, last: u64) -> Indexed {
+        match self.try_ask(first, last).await {
+            Ok(indexed) => indexed,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the search index could not be read"
+                );
+                Indexed::default()
+            }
+        }
+    }
+
+    async fn try_ask(&self, first: u64, last: u64) -> Result<Indexed, StoreError> {
+        let blocks = self.store.indexed(self.tenant, first..=last).await?;
+        if blocks.is_empty() {
+            return Ok(Indexed::default());
+        }
+        let mut postings: BTreeMap<u64, Vec<Posting>> = BTreeMap::new();
+        let terms = self.query.terms();
+        for (block, posting) in self.store.postings(self.tenant, terms, first..=last).await? {
+            postings.entry(block).or_default().push(posting);
+        }
+        // A block that was taken out or put in meanwhile has no postings, or not all: it is read.
+        let still = self.store.indexed(self.tenant, first..=last).await?;
+        let is_still = |block: &&IndexedBlock| {
+            still
+                .binary_search_by_key(&block.block, |still| still.block)
+                .is_ok()
+        };
+        Ok(Indexed {
+            blocks: blocks.iter().filter(is_still).map(|block| block.block).collect(),
+            postings,
+        })
+    }
+
+    /// Notes the entries of a block that have every term.
+    fn propose(&mut self, postings: Option<&Vec<Posting>>, block: u64, seqs: &Range<u64>) {
+        let postings = postings.map_or(&[][..], Vec::as_slice);
+        if postings.len() < self.query.terms().len() {
+            return;
+        }
+        let mut places = Places::ALL;
+        for posting in postings {
+            // What is damaged proposes everything that the others do: it is read and compared.
+            if let Some(some) = Places::decode(&posting.places) {
+                places.keep(&some);
+            }
+        }
+        let first = block * BLOCK + 1;
+        let entries = places.descending().map(|place| first + place);
+        self.candidates.extend(entries.filter(|seq| seqs.contains(seq)));
+    }
+
+    /// Reads what was proposed, newest first, until the page is full.
+    async fn read_candidates(&mut self) -> Result<(), StoreError> {
+        let candidates = std::mem::take(&mut self.candidates);
+        let mut rest = &candidates[..];
+        while !rest.is_empty() && !self.is_full() {
+            let missing = self.wanted.limit + 1 - self.found.len();
+            let (some, others) = rest.split_at(rest.len().min(missing));
+            rest = others;
+            let decisions = self.store.decisions_at(self.tenant, some).await?;
+            self.take(decisions);
+        }
+        Ok(())
+    }
+
+    /// Reads a part of the ledger that is not in the index.
+    async fn read(&mut self, seqs: &Range<u64>) -> Result<(), StoreError> {
+        self.reads_left -= 1;
+        let filter = DecisionFilter {
+            after_seq: Some(seqs.start - 1),
+            ..self.wanted.filter.clone()
+        };
+        let mut before = seqs.end;
+        while !self.is_full() {
+            let decisions = self
+                .store
+                .decisions(self.tenant, &filter, Some(before), CHUNK)
+                .await?;
+            let last = decisions.last().map(|last| last.seq);
+            let is_end = decisions.len() < CHUNK as usize;
+            self.take(decisions);
+            match last {
+                Some(last) if !is_end => before = last,
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, decisions: Vec<StoredDecision>) {
+        let wanted = decisions
+            .into_iter()
+            .filter(|decision| self.query.matches(decision));
+        self.found.extend(wanted);
+    }
+
+    /// One more than the page holds tells whether there is a next one.
+    fn is_full(&self) -> bool {
+        self.found.len() > self.wanted.limit
+    }
+
+    fn finish(self) -> Found {
+        cut(self.found, self.wanted.limit)
+    }
+
+    /// Enough was read: the rest is for the next call.
+    fn give_way(self) -> Found {
+        Found {
+            decisions: self.found,
+            next: Some(self.end),
+        }
+    }
+}
+
+/// The page, of which there may be more than it holds.
+fn cut(mut decisions: Vec<StoredDecision>, limit: usize) -> Found {
+    let is_more = decisions.len() > limit;
+    decisions.truncate(limit);
+    Found {
+        next: decisions.last().filter(|_| is_more).map(|last| last.seq),
+        decisions,
+    }
+}

@@ -1,0 +1,272 @@
+//! Decisions are found by what they say, whether the index knows them or not, and whatever becomes of the index.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use canon::Digest;
+use engine::search::BLOCK;
+use gateway::gateway::Options;
+use model::time::ManualClock;
+use model::{Secret, SecretKind, SystemEntropy, Timestamp};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{BlockClaim, Posting};
+use support::home::{self, Home};
+use support::tenancy::Tenancy;
+use support::{BEGINNING, World};
+
+/// Asks in one request.
+const ASKS: u64 = 100;
+/// How long the index may take on a machine that does much else.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The decision number `n`: each fact has its own rhythm.
+fn ask(n: u64) -> Value {
+    let action = ["get_file", "create_issue", "merge_pull_request"][usize::try_from(n % 3).unwrap()];
+    let trust = ["untrusted_external", "trusted_internal_unsigned"][usize::try_from(n % 2).unwrap()];
+    json!({
+        "tool_call": {"tool": "github", "action": action, "resource": format!("repo:acme/widgets#{n}"), "parameters": {}},
+        "context": {"source_trust": trust},
+        "user": {"id": format!("u-{}", n % 100)},
+        "trace": {"run_id": format!("run-{}", n / 1_000)},
+    })
+}
+
+/// Records so many decisions, a second a request.
+async fn record(world: &World, tenancy: &Tenancy, from: u64, count: u64) {
+    for first in (from..from + count).step_by(usize::try_from(ASKS).unwrap()) {
+        let asks: Vec<Value> = (first..(first + ASKS).min(from + count)).map(ask).collect();
+        world.clock.advance_millis(1_000);
+        let token = if first % 200 == 0 {
+            &tenancy.token
+        } else {
+            &tenancy.other_token
+        };
+        let answers = world
+            .post("/v1/authorize/batch", token, &json!({ "asks": asks }))
+            .await;
+        answers.expect(200);
+    }
+}
+
+/// Waits until so many blocks are in the index.
+async fn until_indexed(world: &World, tenancy: &Tenancy, blocks: usize) {
+    let deadline = Instant::now() + PATIENCE;
+    while world.store.indexed(tenancy.id, 0..=100).await.unwrap().len() != blocks {
+        assert!(Instant::now() < deadline, "not indexed within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Everything that a search finds, page by page.
+async fn all(world: &World, filter: &str, limit: u64, key: &str) -> Vec<Value> {
+    let mut found = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let path = format!("/v1/decisions?limit={limit}{filter}{cursor}");
+        let mut page = world.get(&path, key).await.expect(200);
+        found.append(page["items"].as_array_mut().unwrap());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return found,
+        }
+    }
+}
+
+fn seqs(decisions: &[Value]) -> Vec<u64> {
+    decisions
+        .iter()
+        .map(|decision| decision["seq"].as_u64().unwrap())
+        .collect()
+}
+
+/// A search, and what it has to find.
+type Case = (&'static str, fn(&Value) -> bool);
+
+const CASES: &[Case] = &[
+    ("&action=get_file", |one| one["action"] == "get_file"),
+    ("&decision=deny", |one| one["decision"] == "deny"),
+    ("&decision=allow&action=create_issue", |one| {
+        one["decision"] == "allow" && one["action"] == "create_issue"
+    }),
+    ("&reason_code=policy_forbids&user=u-4", |one| {
+        one["reason_code"] == "policy_forbids" && one["user"] == "u-4"
+    }),
+    ("&user=u-7", |one| one["user"] == "u-7"),
+    ("&user=u-70000", |_| false),
+    ("&run_id=run-2", |one| one["run_id"] == "run-2"),
+    ("&tool=gitlab", |_| false),
+    ("&q=widgets", |_| true),
+    ("&q=ACME+issue", |one| one["action"] == "create_issue"),
+    ("&q=repo:acme/widgets%2342", |one| {
+        one["resource"].as_str().unwrap().contains("#42")
+    }),
+    ("&q=merge&run_id=run-1", |one| {
+        one["action"] == "merge_pull_request" && one["run_id"] == "run-1"
+    }),
+    (
+        "&from=2026-01-31T09:30:10.000Z&to=2026-01-31T09:30:20.000Z&user=u-7",
+        |one| {
+            let at = one["at"].as_str().unwrap();
+            one["user"] == "u-7" && ("2026-01-31T09:30:10.000Z".."2026-01-31T09:30:20.000Z").contains(&at)
+        },
+    ),
+];
+
+/// Every search finds what it has to, in pages of every size, newest first.
+async fn assert_finds(world: &World, tenancy: &Tenancy) {
+    let everything = all(world, "", 500, &tenancy.auditor).await;
+    for (filter, is_wanted) in CASES {
+        let expected: Vec<Value> = everything.iter().filter(|one| is_wanted(one)).cloned().collect();
+        let found = all(world, filter, 500, &tenancy.auditor).await;
+        assert_eq!(seqs(&found), seqs(&expected), "{filter}");
+    }
+    let by_seven = all(world, "&user=u-7", 500, &tenancy.auditor).await;
+    assert_eq!(all(world, "&user=u-7", 7, &tenancy.auditor).await, by_seven);
+    let of_agent = all(world, "&user=u-7", 500, &tenancy.token).await;
+    assert!(!of_agent.is_empty() && of_agent.len() < by_seven.len());
+    assert!(
+        of_agent
+            .iter()
+            .all(|one| one["agent"] == tenancy.agent.to_string())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_search_finds_the_same_before_and_after_it_is_indexed() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    record(&world, &tenancy, 0, 2 * BLOCK + 300).await;
+    let everything = all(&world, "", 500, &tenancy.auditor).await;
+    assert_eq!(everything.len() as u64, 2 * BLOCK + 300);
+    until_indexed(&world, &tenancy, 2).await;
+    assert_finds(&world, &tenancy).await;
+    // In neither of these is anything known of the first block.
+    let claim = BlockClaim {
+        token: 7,
+        now: BEGINNING,
+        until: Timestamp::from_millis(i64::MAX),
+        by_force: true,
+    };
+    assert!(world.store.claim_block(tenancy.id, 0, &claim).await.unwrap());
+    assert_finds(&world, &tenancy).await;
+    let other = world.tenancy("other").await;
+    assert!(all(&world, "&q=widgets", 500, &other.auditor).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_a_search_do_not_shift_while_decisions_arrive() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    record(&world, &tenancy, 0, BLOCK + 100).await;
+    until_indexed(&world, &tenancy, 1).await;
+    let before = seqs(&all(&world, "&user=u-7", 500, &tenancy.auditor).await);
+    let mut cursor = String::new();
+    let mut seen = Vec::new();
+    loop {
+        let path = format!("/v1/decisions?user=u-7&limit=2{cursor}");
+        let page = world.get(&path, &tenancy.auditor).await.expect(200);
+        seen.extend(seqs(page["items"].as_array().unwrap()));
+        record(&world, &tenancy, 7, 1).await;
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_lies_is_not_believed_and_one_of_another_ledger_is_made_again() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    // It proposes everything, and stands for a ledger that ends otherwise.
+    let claim = BlockClaim {
+        token: 7,
+        now: BEGINNING,
+        until: BEGINNING,
+        by_force: false,
+    };
+    assert!(world.store.claim_block(tenancy.id, 0, &claim).await.unwrap());
+    let user = model::Name::new("u-7").unwrap();
+    let query = engine::search::Query::new(&store::DecisionFilter::default(), Some(&user), &[]);
+    let posting = Posting {
+        term: query.terms()[0],
+        places: vec![0xff; 256],
+    };
+    let end = Digest::of(b"another ledger");
+    assert!(
+        world
+            .store
+            .put_block(tenancy.id, 0, 7, &end, &[posting])
+            .await
+            .unwrap()
+    );
+    record(&world, &tenancy, 0, BLOCK - 100).await;
+    let found = all(&world, "&user=u-7", 500, &tenancy.auditor).await;
+    assert_eq!(found.len(), 20);
+    assert!(found.iter().all(|one| one["user"] == "u-7"));
+    // A search for what it knows nothing of finds nothing there; now the block is finished and compared with the ledger.
+    record(&world, &tenancy, BLOCK - 100, 200).await;
+    let deadline = Instant::now() + PATIENCE;
+    while world
+        .store
+        .indexed(tenancy.id, 0..=9)
+        .await
+        .unwrap()
+        .first()
+        .map(|block| block.end)
+        == Some(end)
+    {
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    until_indexed(&world, &tenancy, 1).await;
+    assert_finds(&world, &tenancy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_is_there_after_a_restart_and_made_again_when_it_is_damaged() {
+    if home::is_postgres() {
+        return; // There it is tables, whose damage the server sees to.
+    }
+    let home = Arc::new(Home::new().await);
+    let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+    let clock = Arc::new(ManualClock::at(BEGINNING));
+    let start = || {
+        World::join(
+            Arc::clone(&home),
+            &operator,
+            Arc::clone(&clock),
+            Options::default(),
+        )
+    };
+    let world = start().await;
+    let tenancy = world.tenancy("acme").await;
+    record(&world, &tenancy, 0, BLOCK + 100).await;
+    until_indexed(&world, &tenancy, 1).await;
+    world.store.close().await;
+    drop(world);
+    let index = home.url().replace("sqlite:", "") + "-search";
+    let world = start().await;
+    assert_eq!(world.store.indexed(tenancy.id, 0..=9).await.unwrap().len(), 1);
+    world.store.close().await;
+    drop(world);
+    let mut half = std::fs::read(&index).unwrap();
+    half[8_192..].fill(0xff);
+    for damage in [&half[..], b"no database", &[7; 10_000]] {
+        std::fs::write(&index, damage).unwrap();
+        let world = start().await;
+        until_indexed(&world, &tenancy, 1).await;
+        assert_finds(&world, &tenancy).await;
+        world.store.close().await;
+        drop(world);
+    }
+    std::fs::remove_file(&index).unwrap();
+    let world = start().await;
+    until_indexed(&world, &tenancy, 1).await;
+    assert_finds(&world, &tenancy).await;
+}
