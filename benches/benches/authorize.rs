@@ -17,6 +17,7 @@ use gateway::cli::operator_key;
 use gateway::gateway::Options;
 use gateway::router::router;
 use gateway::start::{Ingredients, start};
+use ledger::{SignatureKind, SigningKey};
 use model::{Secret, SecretKind, SystemClock, SystemEntropy, Trust, Verdict};
 use policy::BasePolicies;
 use serde_json::json;
@@ -125,6 +126,13 @@ async fn answer(app: Router, request: Request<Body>, kind: Kind) {
     assert_eq!(answer.decision, kind.expected, "{}", answer.reason_code);
 }
 
+/// The key that answers are signed with.
+fn signing_key() -> Arc<SigningKey> {
+    Arc::new(
+        SigningKey::from_seed("log.example", SignatureKind::Note, &[1; 32]).expect("a plain word is a name"),
+    )
+}
+
 async fn serve_in_process(folder: &TempDir, key: &Secret) -> Router {
     let url = format!("sqlite:{}", folder.path().join("countersign.db").display());
     let store = SqliteStore::open(&url).await.expect("the folder is ours");
@@ -132,6 +140,7 @@ async fn serve_in_process(folder: &TempDir, key: &Secret) -> Router {
         store: Arc::new(store),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        signing_key: signing_key(),
         base_policies: BasePolicies::shipped(),
         base_file: None,
         options: Options::default(),

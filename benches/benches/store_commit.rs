@@ -66,7 +66,7 @@ impl Ledger {
         }
         let time = begin.elapsed();
         let tenants = self.store.load(None).await.expect("the file can be read");
-        assert_eq!(tenants[0].place.head, self.chain.head);
+        assert_eq!(tenants[0].place.head(), self.chain.head());
         time
     }
 }

@@ -1,6 +1,7 @@
 //! The command line and the environment. Nothing else reads the environment.
 
 use clap::{Args, Parser, Subcommand};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -63,6 +64,53 @@ pub struct Database {
     pub url: String,
 }
 
+/// What the ledger is signed with.
+#[derive(Debug, Args)]
+pub struct Signing {
+    /// A file with signing keys, a line each, of which the last one signs. It is made if it is not there. Without this option it
+    /// is the file of the database with `.key` behind its name, or `countersign.key` where the database is no file.
+    #[arg(
+        long = "signing-key-file",
+        env = "COUNTERSIGN_SIGNING_KEY_FILE",
+        value_name = "FILE"
+    )]
+    pub key_file: Option<PathBuf>,
+    /// The signing key itself, in place of a file.
+    #[arg(
+        long = "signing-key",
+        env = "COUNTERSIGN_SIGNING_KEY",
+        hide_env_values = true,
+        value_name = "KEY"
+    )]
+    pub key: Option<Hidden>,
+    /// The name of the log, for the first key that is made: something that no other log is called. A random one without it.
+    #[arg(long, env = "COUNTERSIGN_LOG_NAME", value_name = "NAME")]
+    pub log_name: Option<String>,
+}
+
+/// A text that is not shown.
+#[derive(Clone)]
+pub struct Hidden(String);
+
+impl Hidden {
+    /// The text itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Hidden {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(hidden)")
+    }
+}
+
 /// What to copy.
 #[derive(Debug, Args)]
 pub struct Copy {
@@ -94,6 +142,9 @@ pub struct Serve {
         value_name = "KEY"
     )]
     pub operator_key: Option<String>,
+    /// What the ledger is signed with.
+    #[command(flatten)]
+    pub signing: Signing,
     /// Also make a demo tenant with an agent and tools, and print a curl that asks for a decision.
     #[arg(long, env = "COUNTERSIGN_DEMO")]
     pub demo: bool,

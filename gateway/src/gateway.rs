@@ -12,6 +12,7 @@ use crate::search::job::Indexing;
 use crate::sequencer::Sequencer;
 use crate::snapshot::SnapshotCell;
 use engine::{Snapshot, TenantSnapshot};
+use ledger::SigningKey;
 use model::{Clock, Entropy, TenantId};
 use policy_diff::Prover;
 use std::path::PathBuf;
@@ -55,6 +56,8 @@ pub struct Gateway {
     pub clock: Arc<dyn Clock>,
     /// Where randomness comes from.
     pub entropy: Arc<dyn Entropy>,
+    /// What answers and checkpoints are signed with.
+    pub signing_key: Arc<SigningKey>,
     /// What may be set from outside.
     pub options: Options,
     /// Where the base policies come from.

@@ -11,6 +11,7 @@
 //! - [`records`]: reading back what was decided;
 //! - [`search`]: finding decisions;
 //! - [`live`]: following the ledger as it grows;
+//! - [`signing`]: the keys that answers and ledgers are signed with;
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
 
@@ -37,6 +38,7 @@ pub mod replays;
 pub mod router;
 pub mod search;
 pub mod sequencer;
+pub mod signing;
 pub mod snapshot;
 pub mod start;
 pub mod stores;

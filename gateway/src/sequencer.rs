@@ -19,6 +19,7 @@ use canon::Digest;
 use contents::Contents;
 use engine::proposal::Happening;
 use engine::{Applied, Books, Conflict, Found, Proposal, Settled, Snapshot, apply};
+use ledger::SigningKey;
 use left::Left;
 use lookup::Wanted;
 use model::{Clock, TenantId, Timestamp};
@@ -127,6 +128,8 @@ pub struct Parts {
     pub live: Arc<Live>,
     /// Hears of every block that is finished.
     pub indexing: Arc<Indexing>,
+    /// What answers are signed with.
+    pub signing_key: Arc<SigningKey>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// How many submissions may wait.
@@ -319,7 +322,8 @@ impl Task {
         };
         let before = self.parts.snapshot.load_full();
         let books = Books::new(Snapshot::clone(&before), places);
-        let applied = apply(&books, found, proposals, self.parts.clock.now());
+        let now = self.parts.clock.now();
+        let applied = apply(&books, found, proposals, now, &self.parts.signing_key);
         if !applied.batch.entries.is_empty() {
             let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
             let outcome = match way {
@@ -330,7 +334,8 @@ impl Task {
                 .metrics
                 .observe_commit(applied.batch.entries.len(), started.elapsed());
             outcome.map_err(|error| self.failed(&error, &applied.batch, was_appended))?;
-            self.left.note(tenants, |tenant| applied.books.place(tenant));
+            self.left
+                .note(tenants, |tenant| applied.books.place(tenant).clone());
             self.contents.note(&applied.batch.contents);
         }
         Ok(self.publish(&before, applied))

@@ -16,6 +16,7 @@ use crate::search::job::{self, Indexing};
 use crate::sequencer::{Ended, Parts, Sequencer};
 use crate::snapshot::SnapshotCell;
 use engine::{Snapshot, TenantSnapshot};
+use ledger::SigningKey;
 use model::{
     Clock, Directory, Entropy, Noun, Policy, PolicyLink, PolicyText, Settings, SlashFreeName, Standing,
     Tenant, TenantId, Timestamp,
@@ -66,6 +67,8 @@ pub struct Ingredients {
     pub clock: Arc<dyn Clock>,
     /// Where randomness comes from.
     pub entropy: Arc<dyn Entropy>,
+    /// What answers are signed with.
+    pub signing_key: Arc<SigningKey>,
     /// The base policies.
     pub base_policies: BasePolicies,
     /// The file that they are in, if they can be read again.
@@ -80,6 +83,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         store,
         clock,
         entropy,
+        signing_key,
         base_policies,
         base_file,
         options,
@@ -99,6 +103,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         clock: Arc::clone(&clock),
         live: Arc::clone(&live),
         indexing: Arc::clone(&indexing),
+        signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
         queue_max: options.queue_max,
         batch_max: options.batch_max,
@@ -113,6 +118,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let gateway = Gateway {
         clock,
         entropy,
+        signing_key,
         prover: Prover::new(options.cvc5.clone(), AT_ONCE_MAX, Bounds::default()),
         options,
         base: BaseSource::new(base_file),

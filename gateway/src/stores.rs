@@ -1,6 +1,7 @@
 //! From a URL to a store: the one place that knows which backends there are.
 
 use anyhow::Context;
+use std::path::PathBuf;
 use std::sync::Arc;
 use store::Store;
 use store_postgres::PostgresStore;
@@ -31,6 +32,13 @@ pub async fn migrate(url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A file that belongs to a store: beside the file of the database, or in the working folder if the database is none.
+pub fn file_beside(url: &str, extension: &str) -> PathBuf {
+    let path = url.strip_prefix("sqlite:");
+    let path = path.map(|path| path.strip_prefix("//").unwrap_or(path));
+    format!("{}.{extension}", path.unwrap_or("countersign")).into()
+}
+
 fn backend(url: &str) -> anyhow::Result<Backend> {
     // Only the scheme is repeated: the rest of a URL may hold a password.
     match url.split_once(':').map(|(scheme, _)| scheme) {
@@ -41,6 +49,22 @@ fn backend(url: &str) -> anyhow::Result<Backend> {
         ),
         None => {
             anyhow::bail!("the database URL has no scheme; use `sqlite:PATH` or `postgres://HOST/DATABASE`")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file_beside;
+
+    #[test]
+    fn a_file_stands_beside_the_database() {
+        for (url, expected) in [
+            ("sqlite:./countersign.db", "./countersign.db.key"),
+            ("sqlite:///var/lib/a.db", "/var/lib/a.db.key"),
+            ("postgres://user:secret@host/database", "countersign.key"),
+        ] {
+            assert_eq!(file_beside(url, "key").to_str(), Some(expected));
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use store::faults::FaultyStore;
 use support::home::{self, Home};
 use support::tenancy::{Tenancy, injected, reading};
-use support::{BEGINNING, World};
+use support::{BEGINNING, World, signing_key};
 
 /// What one gateway changes is in force on the others within two seconds; a machine that does much else may take longer.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(10);
@@ -402,6 +402,7 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
         store: faults.clone(),
         clock: cluster.worlds[0].clock.clone(),
         entropy: Arc::new(SystemEntropy),
+        signing_key: signing_key(),
         base_policies: BasePolicies::shipped(),
         base_file: None,
         options: Options::default(),

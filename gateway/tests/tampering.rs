@@ -233,6 +233,7 @@ async fn a_receipt_that_was_tampered_with_is_named() {
     let missing = "the decision or its receipt is missing";
     let answer = "the receipt is not the answer that its entry names";
     let place = "the receipt names another place";
+    let layout = "the receipt of the answer is not one";
     let replace = |old: &str, new: &str| {
         format!("UPDATE receipts SET bytes = <<replace([[bytes]], '{old}', '{new}')>> WHERE entry = #9")
     };
@@ -243,19 +244,24 @@ async fn a_receipt_that_was_tampered_with_is_named() {
             (
                 &replace("\"prev_hash\":\"sha256:", "\"prev_hash\":\"sha257:"),
                 9,
-                place,
+                layout,
+            ),
+            (
+                &replace("\"body_hash\":\"sha256:", "\"body_hash\":\"sha256: "),
+                9,
+                layout,
             ),
             (&replace("\"tenant\":\"tnt_", "\"tenant\":\"tnt_0"), 9, place),
             (&replace("T09:30:00.000Z", "T09:30:00.001Z"), 9, place),
             (
                 "UPDATE receipts SET bytes = <<[[bytes]] || ' '>> WHERE entry = #9",
                 9,
-                place,
+                layout,
             ),
             (
                 "UPDATE receipts SET bytes = zeroblob(1) WHERE entry = #9",
                 9,
-                answer,
+                "the answer is not JSON",
             ),
             ("DELETE FROM receipts WHERE entry = #9", 9, missing),
             ("DELETE FROM receipts WHERE entry >= #11", 11, missing),

@@ -2,6 +2,9 @@
 //!
 //! It is pure. The sequencer has the turn to write, so it knows where the tenants of the batch stand, and commits what
 //! comes out. If the commit fails, the books from before are still there, untouched, and so are the proposals.
+//!
+//! It goes over a batch twice: first every entry gets its place, then the answers of the batch are signed together and each
+//! gets its receipt.
 
 use crate::approvals::{ApprovalChange, ApprovalConflict};
 use crate::entry_kind::EntryKind;
@@ -10,8 +13,11 @@ use crate::runs::{self, KnownRuns, Sighting};
 use crate::snapshot::{Recompiled, Snapshot, TenantSnapshot};
 use bytes::Bytes;
 use canon::{Digest, ObjectWriter};
-use ledger::Head;
-use model::{AgentId, Approval, ApprovalId, DecisionId, Directory, Noun, TenantId, Timestamp, Write};
+use ledger::receipt::{Receipt, ReceiptBatch};
+use ledger::{Appended, Head, NewEntry, SigningKey};
+use model::{
+    AgentId, Approval, ApprovalId, DecisionId, Directory, Noun, ReasonCode, TenantId, Timestamp, Write,
+};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use store::{Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, OutcomeRow, Place, RequestKey};
@@ -99,18 +105,25 @@ impl Books {
 
     /// Where a tenant's chain ends.
     pub fn head(&self, tenant: TenantId) -> Head {
-        self.place(tenant).head
+        self.place(tenant).head()
     }
 
     /// Where a tenant stands.
-    pub fn place(&self, tenant: TenantId) -> Place {
-        self.places.get(&tenant).copied().unwrap_or(Place::GENESIS)
+    pub fn place(&self, tenant: TenantId) -> &Place {
+        const GENESIS: &Place = &Place::GENESIS;
+        self.places.get(&tenant).unwrap_or(GENESIS)
     }
 }
 
 /// Applies a batch. `now` is the time of all its entries, unless the one before in a chain is later: time in a chain
-/// never runs backwards.
-pub fn apply(books: &Books, found: Found, proposals: &[Proposal], now: Timestamp) -> Applied {
+/// never runs backwards. `key` signs the answers, once for all of them; it gives the same signature for the same bytes.
+pub fn apply(
+    books: &Books,
+    found: Found,
+    proposals: &[Proposal],
+    now: Timestamp,
+    key: &SigningKey,
+) -> Applied {
     let mut pass = Pass {
         books: books.clone(),
         found,
@@ -119,9 +132,14 @@ pub fn apply(books: &Books, found: Found, proposals: &[Proposal], now: Timestamp
         scratch: String::new(),
         changed: BTreeSet::new(),
         kept: HashSet::new(),
+        unsealed: Vec::new(),
+        receipts: ReceiptBatch::default(),
+        requested: HashMap::new(),
     };
-    let settled = proposals.iter().map(|proposal| pass.settle(proposal)).collect();
+    let placed: Vec<_> = proposals.iter().map(|proposal| pass.settle(proposal)).collect();
+    pass.seal(key);
     pass.note_advances(books);
+    let settled = placed.into_iter().map(|placed| pass.finish(placed)).collect();
     Applied {
         books: pass.books,
         batch: pass.batch,
@@ -130,9 +148,10 @@ pub fn apply(books: &Books, found: Found, proposals: &[Proposal], now: Timestamp
     }
 }
 
-struct Pass {
+struct Pass<'p> {
     books: Books,
     found: Found,
+    /// INVARIANT: it has as many decisions as there are in `unsealed` and in `receipts`, in the same order.
     batch: Batch,
     now: Timestamp,
     /// Where headers are written before they are hashed.
@@ -140,17 +159,71 @@ struct Pass {
     changed: BTreeSet<TenantId>,
     /// The contents in the batch: decisions of one batch often name the same.
     kept: HashSet<(TenantId, Digest)>,
+    /// The decisions of the batch, which wait for their receipts.
+    unsealed: Vec<Unsealed<'p>>,
+    receipts: ReceiptBatch,
+    /// The requests that the batch answers: with which ask, how, and which of its decisions it is.
+    requested: HashMap<&'p RequestKey, (Digest, ReasonCode, usize)>,
 }
 
-impl Pass {
-    fn settle(&mut self, proposal: &Proposal) -> Settled {
+/// What becomes of a proposal, as far as it is known before answers are sealed.
+enum Placed {
+    /// It is settled.
+    Settled(Settled),
+    /// It is this decision of the batch.
+    Decision(usize),
+    /// It is answered with this decision of the batch.
+    Repetition(usize),
+}
+
+/// A decision that has its place in the chain and no receipt.
+struct Unsealed<'p> {
+    decision: &'p ProposedDecision,
+    linked: Linked,
+}
+
+/// An entry that has its place.
+struct Linked {
+    tenant: TenantId,
+    head: Head,
+    prev: Digest,
+    at: Timestamp,
+}
+
+impl Linked {
+    /// What becomes of a proposal that is this entry and nothing that is answered.
+    fn recorded(&self) -> Settled {
+        Settled::Recorded {
+            head: self.head,
+            at: self.at,
+            answer: Bytes::new(),
+        }
+    }
+}
+
+impl From<Conflict> for Placed {
+    fn from(conflict: Conflict) -> Self {
+        Self::Settled(Settled::Conflict(conflict))
+    }
+}
+
+/// An earlier answer to the same request.
+enum Earlier {
+    /// This one will do.
+    Answers(Placed),
+    /// It will not: what is decided now is recorded without the id, which keeps standing for the first decision.
+    Stands,
+}
+
+impl<'p> Pass<'p> {
+    fn settle(&mut self, proposal: &'p Proposal) -> Placed {
         let tenant = proposal.tenant;
         let revision = self.books.place(tenant).revision;
         if revision != proposal.revision || self.books.snapshot.base_digest() != proposal.base {
-            return Settled::Conflict(Conflict::DirectoryMoved { tenant, revision });
+            return Conflict::DirectoryMoved { tenant, revision }.into();
         }
-        match &proposal.what {
-            Happening::Decision(decision) => self.decide(tenant, decision),
+        let settled = match &proposal.what {
+            Happening::Decision(decision) => return self.decide(tenant, decision),
             Happening::Change(change) => self.change(tenant, change),
             Happening::NewTenant {
                 tenant: new,
@@ -162,54 +235,44 @@ impl Pass {
             }
             Happening::Base { change, recompiled } => self.replace_base(tenant, change, recompiled),
             Happening::Approval(change) => self.change_approval(tenant, change),
-            Happening::Note(entry) => self.note(tenant, entry),
+            Happening::Note(entry) => self.link(tenant, entry).recorded(),
             Happening::Observation(entry, sighting) => {
                 if !self.is_current(tenant, Some(sighting)) {
-                    return Settled::Conflict(Conflict::RunMoved);
+                    return Conflict::RunMoved.into();
                 }
                 self.show(tenant, Some(sighting));
-                self.note(tenant, entry)
+                self.link(tenant, entry).recorded()
             }
             Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, *decision),
-        }
+        };
+        Placed::Settled(settled)
     }
 
-    fn decide(&mut self, tenant: TenantId, decision: &ProposedDecision) -> Settled {
+    fn decide(&mut self, tenant: TenantId, decision: &'p ProposedDecision) -> Placed {
         let mut request = None;
         if let Some((key, ask, replay)) = &decision.request {
-            match self.found.requests.get(key) {
-                Some(found) if found.ask != *ask => return Settled::Conflict(Conflict::RequestReused),
-                Some(found)
-                    if *replay == Replay::Always || found.reason.verdict() == model::Verdict::Deny =>
-                {
-                    return Settled::Replayed(found.receipt.clone());
-                }
+            match self.find_earlier(key, ask, *replay) {
+                Some(Earlier::Answers(placed)) => return placed,
                 // The id keeps standing for the first decision; this one is recorded without it.
-                Some(_) => {}
+                Some(Earlier::Stands) => {}
                 None => request = Some((key, *ask)),
             }
         }
         if !self.is_current(tenant, decision.sighting.as_ref()) {
-            return Settled::Conflict(Conflict::RunMoved);
+            return Conflict::RunMoved.into();
         }
         if let Err(conflict) = self.use_approval(tenant, decision) {
-            return Settled::Conflict(Conflict::Approval(Box::new(conflict)));
+            return Conflict::Approval(Box::new(conflict)).into();
         }
         self.show(tenant, decision.sighting.as_ref());
-        let (head, prev, at) = self.link(tenant, &decision.entry);
-        let answer = decision.answer.seal(tenant, &head, &prev, at);
+        let linked = self.link(tenant, &decision.entry);
+        let index = self.receipts.push(&linked.head.hash, decision.answer.digest());
         if let Some((key, ask)) = request {
-            let found = FoundRequest {
-                key: key.clone(),
-                ask,
-                reason: decision.reason,
-                receipt: answer.clone(),
-            };
-            self.found.requests.insert(key.clone(), found);
+            self.requested.insert(key, (ask, decision.reason, index));
         }
         self.batch.decisions.push(DecisionRow {
             tenant,
-            seq: head.seq,
+            seq: linked.head.seq,
             id: decision.id,
             agent: decision.agent,
             tool: decision.tool.clone(),
@@ -217,13 +280,67 @@ impl Pass {
             reason: decision.reason,
             run_id: decision.run_id.clone(),
             request: request.map(|(key, ask)| (key.request_id.clone(), ask)),
-            receipt: answer.clone(),
+            receipt: Bytes::new(),
         });
+        self.unsealed.push(Unsealed { decision, linked });
         self.keep(&decision.contents);
         if let Some(reason) = &decision.quarantine {
             self.quarantine(tenant, decision.agent, decision.id, reason);
         }
-        Settled::Recorded { head, at, answer }
+        Placed::Decision(index)
+    }
+
+    /// What was answered to this request before, in this batch or an earlier one.
+    fn find_earlier(&self, key: &RequestKey, ask: &Digest, replay: Replay) -> Option<Earlier> {
+        let (recorded, reason, placed) = match (self.found.requests.get(key), self.requested.get(key)) {
+            (Some(found), _) => {
+                let replayed = Settled::Replayed(found.receipt.clone());
+                (&found.ask, found.reason, Placed::Settled(replayed))
+            }
+            (None, Some((recorded, reason, index))) => (recorded, *reason, Placed::Repetition(*index)),
+            (None, None) => return None,
+        };
+        if recorded != ask {
+            return Some(Earlier::Answers(Conflict::RequestReused.into()));
+        }
+        let will_do = replay == Replay::Always || reason.verdict() == model::Verdict::Deny;
+        Some(if will_do {
+            Earlier::Answers(placed)
+        } else {
+            Earlier::Stands
+        })
+    }
+
+    /// Signs the answers of the batch together, and gives each its receipt.
+    fn seal(&mut self, key: &SigningKey) {
+        let receipts = std::mem::take(&mut self.receipts);
+        let Some(sealed) = receipts.seal(key) else { return };
+        let rows = self.batch.decisions.iter_mut().zip(&self.unsealed);
+        for (index, (row, Unsealed { decision, linked })) in rows.enumerate() {
+            let (tenant, at) = (linked.tenant.to_string(), linked.at.to_string());
+            let receipt = Receipt {
+                tenant: &tenant,
+                seq: linked.head.seq,
+                at: &at,
+                hash: linked.head.hash,
+                prev: linked.prev,
+                body: decision.entry.body_digest,
+            };
+            row.receipt = decision.answer.seal(&sealed, index, &receipt);
+        }
+    }
+
+    /// What became of a proposal, once answers are sealed.
+    fn finish(&self, placed: Placed) -> Settled {
+        match placed {
+            Placed::Settled(settled) => settled,
+            Placed::Decision(index) => {
+                let Linked { head, at, .. } = self.unsealed[index].linked;
+                let answer = self.batch.decisions[index].receipt.clone();
+                Settled::Recorded { head, at, answer }
+            }
+            Placed::Repetition(index) => Settled::Replayed(self.batch.decisions[index].receipt.clone()),
+        }
     }
 
     /// Whether the run is what it was when this was judged.
@@ -266,7 +383,7 @@ impl Pass {
         match settled.and_then(|approval| change.settle(approval, self.now)) {
             Ok((after, entry)) => {
                 self.put_approval(tenant, after);
-                self.note(tenant, &entry)
+                self.link(tenant, &entry).recorded()
             }
             Err(conflict) => Settled::Conflict(Conflict::Approval(Box::new(conflict))),
         }
@@ -277,16 +394,6 @@ impl Pass {
             .approvals
             .insert((tenant, approval.id), approval.clone());
         self.batch.approvals.push((tenant, approval));
-    }
-
-    /// Adds an entry that changes nothing else.
-    fn note(&mut self, tenant: TenantId, entry: &ProposedEntry) -> Settled {
-        let (head, _, at) = self.link(tenant, entry);
-        Settled::Recorded {
-            head,
-            at,
-            answer: Bytes::new(),
-        }
     }
 
     /// Adds what a decision names by its digest and is not known to be stored.
@@ -319,13 +426,9 @@ impl Pass {
     }
 
     fn change(&mut self, tenant: TenantId, change: &Change) -> Settled {
-        let (head, _, at) = self.link(tenant, &change.entry);
+        let linked = self.link(tenant, &change.entry);
         self.write(tenant, &change.writes, change.policies.clone());
-        Settled::Recorded {
-            head,
-            at,
-            answer: Bytes::new(),
-        }
+        linked.recorded()
     }
 
     /// Tells of a new tenant in another's chain. That directory counts as changed, so two cannot be announced from one
@@ -369,43 +472,47 @@ impl Pass {
         if !self.found.outcomes.insert(decision) {
             return Settled::Conflict(Conflict::OutcomeReported);
         }
-        let (head, _, at) = self.link(tenant, entry);
+        let linked = self.link(tenant, entry);
         self.batch.outcomes.push(OutcomeRow {
             tenant,
             decision,
-            seq: head.seq,
+            seq: linked.head.seq,
         });
-        Settled::Recorded {
-            head,
-            at,
-            answer: Bytes::new(),
-        }
+        linked.recorded()
     }
 
-    /// Gives an entry its place. Returns the new head, the hash of the entry before, and the time.
-    fn link(&mut self, tenant: TenantId, entry: &ProposedEntry) -> (Head, Digest, Timestamp) {
+    /// Gives an entry its place in the chain and in the tree.
+    fn link(&mut self, tenant: TenantId, entry: &ProposedEntry) -> Linked {
         let place = self.books.places.entry(tenant).or_insert(Place::GENESIS);
-        let before = place.head;
         let at = self.now.max(place.at);
-        let head = ledger::link(
-            &before,
-            &tenant.to_string(),
-            entry.kind.as_str(),
-            &at.to_string(),
-            &entry.body_digest,
-            &mut self.scratch,
-        );
-        (place.head, place.at) = (head, at);
+        let new = NewEntry {
+            tenant: &tenant.to_string(),
+            kind: entry.kind.as_str(),
+            at: &at.to_string(),
+            body: entry.body_digest,
+        };
+        let Appended {
+            head,
+            prev,
+            completed,
+        } = place.tip.append(&new, &mut self.scratch);
+        place.at = at;
         self.batch.entries.push(EntryRow {
             tenant,
             seq: head.seq,
             kind: entry.kind.as_str(),
             at,
-            prev: before.hash,
+            prev,
             hash: head.hash,
             body: entry.body.clone(),
+            nodes: completed,
         });
-        (head, before.hash, at)
+        Linked {
+            tenant,
+            head,
+            prev,
+            at,
+        }
     }
 
     /// Notes how far each tenant has moved since the books from before.
@@ -416,7 +523,7 @@ impl Pass {
             .map(|tenant| Advance {
                 tenant,
                 from: before.head(tenant),
-                to: self.books.head(tenant),
+                to: self.books.place(tenant).tip.clone(),
                 revision: self.books.place(tenant).revision,
             })
             .collect();

@@ -12,11 +12,9 @@ use crate::proposal::ProposedEntry;
 use crate::provenance::Provenance;
 use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
-use ledger::Head;
+use ledger::receipt::{Receipt, SealedBatch};
 use model::approval::Request;
-use model::{
-    Agent, Approval, ApprovalId, ApprovalStatus, ApprovalTerms, DecisionId, Name, TenantId, Timestamp,
-};
+use model::{Agent, Approval, ApprovalId, ApprovalStatus, ApprovalTerms, DecisionId, Name, Timestamp};
 use serde::Serialize;
 use store::ContentRow;
 
@@ -42,7 +40,11 @@ pub struct Decided<'a> {
 }
 
 /// An answer that lacks its receipt. It cannot be sent.
-pub struct UnsealedAnswer(String);
+pub struct UnsealedAnswer {
+    text: String,
+    /// SHA-256 of the text, taken off the sequencer.
+    digest: Digest,
+}
 
 #[derive(Serialize)]
 struct AnswerBody<'a> {
@@ -107,7 +109,11 @@ struct PolicyBody {
 impl Decided<'_> {
     /// The answer without its receipt.
     pub fn answer(&self) -> UnsealedAnswer {
-        UnsealedAnswer(self.write_answer(Some(self.id)))
+        let text = self.write_answer(Some(self.id));
+        UnsealedAnswer {
+            digest: Digest::of(text.as_bytes()),
+            text,
+        }
     }
 
     /// The answer to a dry run: no decision was made, so it has no id and no receipt.
@@ -222,7 +228,7 @@ impl Decided<'_> {
 
     /// The entry that tells the whole story. It names the answer by digest, so that a changed receipt is noticed.
     pub fn entry(&self, answer: &UnsealedAnswer) -> ProposedEntry {
-        ProposedEntry::new(EntryKind::Decision, self.body(answer.digest()))
+        ProposedEntry::new(EntryKind::Decision, self.body(*answer.digest()))
     }
 
     /// The members stand in canonical order.
@@ -395,34 +401,22 @@ fn strings(object: &mut ObjectWriter, key: &str, values: &[String]) {
     }
 }
 
-/// Room for the receipt of an answer: its members and their values.
-const RECEIPT_BYTES: usize = 320;
+/// Room for the receipt of an answer that was committed with some dozens of others.
+const RECEIPT_BYTES: usize = 960;
 
 impl UnsealedAnswer {
     /// SHA-256 of the answer without its receipt.
-    pub fn digest(&self) -> Digest {
-        Digest::of(self.0.as_bytes())
+    pub const fn digest(&self) -> &Digest {
+        &self.digest
     }
 
-    /// The answer with its receipt: the exact bytes that are stored and sent.
-    pub fn seal(&self, tenant: TenantId, head: &Head, prev: &Digest, at: Timestamp) -> bytes::Bytes {
-        use std::fmt::Write as _;
-        let mut text = String::with_capacity(self.0.len() + RECEIPT_BYTES);
-        text.push_str(&self.0[..self.0.len() - 1]);
-        write!(
-            text,
-            ",\"receipt\":{{\"tenant\":\"{tenant}\",\"seq\":{},\"at\":\"{at}\",\"hash\":\"{}\",\"prev_hash\":\"{prev}\"}}}}",
-            head.seq, head.hash
-        )
-        .expect("writing to a string does not fail");
+    /// The answer with its receipt, as it is the one at `index` of a batch: the exact bytes that are stored and sent.
+    pub fn seal(&self, batch: &SealedBatch, index: usize, receipt: &Receipt<'_>) -> bytes::Bytes {
+        let mut text = String::with_capacity(self.text.len() + RECEIPT_BYTES);
+        text.push_str(&self.text[..self.text.len() - 1]);
+        text.push_str(",\"receipt\":");
+        batch.write_receipt(index, receipt, &mut text);
+        text.push('}');
         text.into()
-    }
-
-    /// The bytes that [`Self::digest`] is taken of, cut out of a sealed answer again; `None` if it has no receipt at its
-    /// end. For verifiers.
-    pub fn unseal(sealed: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(sealed).ok()?;
-        let (unsealed, _) = text.rsplit_once(",\"receipt\":{")?;
-        Some(Self(format!("{unsealed}}}")))
     }
 }

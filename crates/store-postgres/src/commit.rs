@@ -73,7 +73,7 @@ impl Work {
             }
             // The place was read under the lock that is still held, so this is the whole truth, and nothing has to be sent.
             let place = places.get(&tenant);
-            if advance.from != place.map_or(Head::GENESIS, |place| place.head) {
+            if advance.from != place.map_or(Head::GENESIS, Place::head) {
                 return Err(CommitError::HeadMoved { tenant });
             }
             if place.is_none() {
@@ -163,8 +163,8 @@ impl Work {
 async fn make_tenants(lent: &mut Lent, new: &[Uuid]) -> Result<(), Failure> {
     let zero = &Digest::ZERO.as_bytes()[..];
     let made = sqlx::query_scalar!(
-        "INSERT INTO tenants (tenant_id, head_seq, head_hash, head_at, revision)
-         SELECT tenant_id, 0, $2, 0, 0
+        "INSERT INTO tenants (tenant_id, head_seq, head_hash, head_at, revision, edge)
+         SELECT tenant_id, 0, $2, 0, 0, ''
          FROM unnest($1::uuid[]) AS tenant (tenant_id)
          ON CONFLICT DO NOTHING
          RETURNING tenant_id",

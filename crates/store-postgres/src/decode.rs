@@ -2,6 +2,8 @@
 //! says which row it stands in; nothing is guessed.
 
 use canon::Digest;
+use ledger::merkle::Frontier;
+use ledger::{Head, Tip};
 use model::{Name, ReasonCode, TenantId};
 use sqlx::types::Uuid;
 use store::StoreError;
@@ -48,6 +50,13 @@ impl Row {
             .ok_or_else(|| self.corrupt("reason", "is no reason code that this program knows"))
     }
 
+    /// The end of a ledger, from where its chain ends and the edge of its tree.
+    pub(crate) fn tip(self, head: Head, edge: &[u8]) -> Result<Tip, StoreError> {
+        let tree = Frontier::from_bytes(head.seq, edge);
+        tree.and_then(|tree| Tip::new(head, tree))
+            .ok_or_else(|| self.corrupt("edge", "is not that of a tree with as many entries"))
+    }
+
     pub(crate) fn unsigned(self, column: &str, number: i64) -> Result<u64, StoreError> {
         number.try_into().map_err(|_| self.corrupt(column, "is negative"))
     }
@@ -80,6 +89,7 @@ mod tests {
             ROW.name("tool", "a\u{0}b").map(drop),
             ROW.reason("because").map(drop),
             ROW.unsigned("seq", -1).map(drop),
+            ROW.tip(Head::GENESIS, &[0; 32]).map(drop),
         ];
         for error in errors {
             let message = error.unwrap_err().to_string();

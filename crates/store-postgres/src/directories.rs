@@ -14,6 +14,7 @@ struct Row {
     head_seq: i64,
     head_hash: Vec<u8>,
     head_at: i64,
+    edge: Vec<u8>,
     revision: i64,
     kind: Option<String>,
     value: Option<String>,
@@ -32,6 +33,7 @@ impl Directories for PostgresStore {
                    tenants.head_seq,
                    tenants.head_hash,
                    tenants.head_at,
+                   tenants.edge,
                    tenants.revision,
                    directory.kind AS "kind?",
                    directory.value AS "value?"
@@ -86,13 +88,14 @@ const fn of_tenant(tenant: TenantId) -> decode::Row {
 
 fn tenant(id: TenantId, row: &Row) -> Result<StoredTenant, StoreError> {
     let place = of_tenant(id);
+    let head = Head {
+        seq: place.unsigned("head_seq", row.head_seq)?,
+        hash: place.digest("head_hash", &row.head_hash)?,
+    };
     Ok(StoredTenant {
         tenant: id,
         place: Place {
-            head: Head {
-                seq: place.unsigned("head_seq", row.head_seq)?,
-                hash: place.digest("head_hash", &row.head_hash)?,
-            },
+            tip: place.tip(head, &row.edge)?,
             at: Timestamp::from_millis(row.head_at),
             revision: place.unsigned("revision", row.revision)?,
         },

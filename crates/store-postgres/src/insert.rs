@@ -34,8 +34,9 @@ struct Steps<'b> {
     from_seqs: Vec<i64>,
     from_hashes: Vec<&'b [u8]>,
     to_seqs: Vec<i64>,
-    to_hashes: Vec<&'b [u8]>,
+    to_hashes: Vec<Vec<u8>>,
     to_ats: Vec<i64>,
+    to_edges: Vec<Vec<u8>>,
     revisions: Vec<i64>,
 }
 
@@ -47,9 +48,10 @@ impl<'b> Steps<'b> {
             steps.tenants.push(uuid(tenant));
             steps.from_seqs.push(signed("seq", tenant, advance.from.seq)?);
             steps.from_hashes.push(advance.from.hash.as_bytes());
-            steps.to_seqs.push(signed("seq", tenant, advance.to.seq)?);
-            steps.to_hashes.push(advance.to.hash.as_bytes());
+            steps.to_seqs.push(signed("seq", tenant, advance.to.head().seq)?);
+            steps.to_hashes.push(advance.to.head().hash.as_bytes().to_vec());
             steps.to_ats.push(batch.last_at(tenant).millis());
+            steps.to_edges.push(advance.to.tree().to_bytes());
             steps
                 .revisions
                 .push(signed("revision", tenant, advance.revision)?);
@@ -91,39 +93,44 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
                SET head_seq = step.to_seq,
                    head_hash = step.to_hash,
                    head_at = step.to_at,
+                   edge = step.to_edge,
                    revision = step.revision
-               FROM unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bigint[])
-                   AS step (tenant_id, from_seq, from_hash, to_seq, to_hash, to_at, revision)
+               FROM unnest(
+                   $1::uuid[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[], $8::bigint[]
+               ) AS step (tenant_id, from_seq, from_hash, to_seq, to_hash, to_at, to_edge, revision)
                WHERE tenants.tenant_id = step.tenant_id
                  AND tenants.head_seq = step.from_seq
                  AND tenants.head_hash = step.from_hash
                RETURNING tenants.tenant_id
            ),
            new_entries AS (
-               INSERT INTO audit_events (tenant_id, seq, kind, at, prev, hash, body)
+               INSERT INTO audit_events (tenant_id, seq, kind, at, prev, hash, body, nodes)
                SELECT *
-               FROM unnest($8::uuid[], $9::bigint[], $10::text[], $11::bigint[], $12::bytea[], $13::bytea[], $14::text[])
+               FROM unnest(
+                   $9::uuid[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[], $14::bytea[], $15::text[],
+                   $16::bytea[]
+               )
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_decisions AS (
                INSERT INTO decisions (tenant_id, seq, id, agent, tool, action, reason, run_id, ask)
                SELECT *
                FROM unnest(
-                   $15::uuid[], $16::bigint[], $17::uuid[], $18::uuid[], $19::text[], $20::text[], $21::text[], $22::text[],
-                   $23::bytea[]
+                   $17::uuid[], $18::bigint[], $19::uuid[], $20::uuid[], $21::text[], $22::text[], $23::text[], $24::text[],
+                   $25::bytea[]
                )
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_receipts AS (
                INSERT INTO receipts (tenant_id, seq, bytes)
                SELECT *
-               FROM unnest($15::uuid[], $16::bigint[], $24::bytea[])
+               FROM unnest($17::uuid[], $18::bigint[], $26::bytea[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_requests AS (
                INSERT INTO requests (tenant_id, seq, agent, request_id)
                SELECT *
-               FROM unnest($15::uuid[], $16::bigint[], $18::uuid[], $25::text[])
+               FROM unnest($17::uuid[], $18::bigint[], $20::uuid[], $27::text[])
                    AS request (tenant_id, seq, agent, request_id)
                WHERE request.request_id IS NOT NULL
                  AND (SELECT count(*) FROM moved) = cardinality($1::uuid[])
@@ -131,7 +138,7 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
            new_outcomes AS (
                INSERT INTO outcomes (tenant_id, decision, seq)
                SELECT *
-               FROM unnest($26::uuid[], $27::uuid[], $28::bigint[])
+               FROM unnest($28::uuid[], $29::uuid[], $30::bigint[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            )
            SELECT tenant_id
@@ -140,8 +147,9 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
         &steps.from_seqs,
         &steps.from_hashes as &[&[u8]],
         &steps.to_seqs,
-        &steps.to_hashes as &[&[u8]],
+        &steps.to_hashes,
         &steps.to_ats,
+        &steps.to_edges,
         &steps.revisions,
         &column(entries, |row| uuid(row.tenant)),
         &seqs(entries, of_entry)?,
@@ -150,6 +158,7 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
         &column(entries, |row| &row.prev.as_bytes()[..]) as &[&[u8]],
         &column(entries, |row| &row.hash.as_bytes()[..]) as &[&[u8]],
         &column(entries, |row| row.body.as_str()) as &[&str],
+        &column(entries, |row| row.nodes.as_bytes()) as &[&[u8]],
         &column(decisions, |row| uuid(row.tenant)),
         &seqs(decisions, of_decision)?,
         &column(decisions, |row| Uuid::from_bytes(*row.id.as_bytes())),

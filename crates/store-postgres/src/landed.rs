@@ -81,8 +81,8 @@ async fn is_there(connections: &Connections, mark: Mark, sender: Option<Session>
     let zero = &Digest::ZERO.as_bytes()[..];
     // Waits for whoever is moving this head or making this tenant. It changes nothing, and is rolled back.
     sqlx::query!(
-        "INSERT INTO tenants AS tenant (tenant_id, head_seq, head_hash, head_at, revision)
-         VALUES ($1, 0, $2, 0, 0)
+        "INSERT INTO tenants AS tenant (tenant_id, head_seq, head_hash, head_at, revision, edge)
+         VALUES ($1, 0, $2, 0, 0, '')
          ON CONFLICT (tenant_id) DO UPDATE
          SET revision = tenant.revision",
         uuid(mark.tenant),

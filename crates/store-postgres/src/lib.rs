@@ -1,6 +1,7 @@
 //! The storage promises kept on PostgreSQL, for any number of gateways over one database.
 //!
 //! - `address`, `open`, `connect`: from a URL to connections that are set up right;
+//! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `connections`: how they are lent and come back;
 //! - `turn`, `commit`, `append`, `insert`, `changes`, `landed`: a commit, from the lock to what became of it;
 //! - `listener`: what other gateways have changed;
@@ -34,6 +35,7 @@ mod search;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod turn;
 
 pub use open::OpenError;

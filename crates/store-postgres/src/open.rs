@@ -5,6 +5,7 @@
 
 use crate::address::Address;
 use crate::connect::{self, CONNECT_TIME_MAX};
+use crate::tree::{self, TreeError};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::PgConnection;
 use sqlx::types::Uuid;
@@ -111,6 +112,14 @@ pub enum OpenError {
         #[source]
         source: MigrateError,
     },
+    /// A ledger from before trees were kept is not what was recorded.
+    #[error("{broken} in `{database}`, so there can be no tree over this ledger: put a backup in its place")]
+    Broken {
+        /// Where it is.
+        database: String,
+        /// Which entry.
+        broken: String,
+    },
     /// The server did not do as it was asked.
     #[error("the database `{database}` could not be opened")]
     Database {
@@ -138,6 +147,16 @@ pub(crate) async fn prepare(address: &Address) -> Result<Uuid, OpenError> {
     // A role that may not change the schema can still serve, if there is nothing to change.
     if let Schema::Behind = schema(address, &mut connection).await? {
         migrate(address).await?;
+    }
+    match tree::complete(&mut connection).await {
+        Ok(()) => {}
+        Err(TreeError::Database(source)) => return Err(failed(source)),
+        Err(broken @ TreeError::Broken { .. }) => {
+            return Err(OpenError::Broken {
+                database: address.to_string(),
+                broken: broken.to_string(),
+            });
+        }
     }
     let id = sqlx::query_scalar!(r#"SELECT gen_random_uuid() AS "id!""#)
         .fetch_one(&mut connection)

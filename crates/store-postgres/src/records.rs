@@ -4,7 +4,7 @@ use crate::decode::{Row, uuid};
 use crate::{PostgresStore, bounded, runs, search};
 use async_trait::async_trait;
 use canon::Digest;
-use ledger::Head;
+use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use sqlx::types::Uuid;
 use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
@@ -56,6 +56,10 @@ fn from(seq: u64) -> i64 {
 impl Records for PostgresStore {
     async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
         bounded(self.read_head(tenant)).await
+    }
+
+    async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
+        bounded(self.read_tip(tenant)).await
     }
 
     async fn entries(
@@ -146,6 +150,30 @@ impl PostgresStore {
         })
     }
 
+    async fn read_tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
+        let query = || {
+            sqlx::query!(
+                "SELECT head_seq, head_hash, edge
+                 FROM tenants
+                 WHERE tenant_id = $1",
+                uuid(tenant),
+            )
+        };
+        let Some(row) = self.readers.read(query).await?.pop() else {
+            return Ok(Tip::GENESIS);
+        };
+        let place = Row {
+            table: "tenants",
+            tenant,
+            seq: None,
+        };
+        let head = Head {
+            seq: place.unsigned("head_seq", row.head_seq)?,
+            hash: place.digest("head_hash", &row.head_hash)?,
+        };
+        place.tip(head, &row.edge)
+    }
+
     async fn read_entries(
         &self,
         tenant: TenantId,
@@ -154,7 +182,7 @@ impl PostgresStore {
     ) -> Result<Vec<StoredEntry>, StoreError> {
         let query = || {
             sqlx::query!(
-                "SELECT seq, kind, at, prev, hash, body
+                "SELECT seq, kind, at, prev, hash, body, nodes
              FROM audit_events
              WHERE tenant_id = $1
                AND seq >= $2
@@ -179,6 +207,7 @@ impl PostgresStore {
                 prev: place.digest("prev", &row.prev)?,
                 hash: place.digest("hash", &row.hash)?,
                 body: row.body,
+                nodes: row.nodes,
             })
         });
         decoded.collect()

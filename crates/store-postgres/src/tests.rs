@@ -11,6 +11,7 @@ mod gateways;
 mod restarts;
 mod schema;
 mod settings;
+mod trees;
 
 use crate::PostgresStore;
 use crate::testing::{Database, SERVER_VARIABLE};

@@ -63,7 +63,7 @@ fn opening(tenants: &[TenantId]) -> String {
     for (at, tenant) in tenants.iter().enumerate() {
         text.push_str(match at {
             0 => {
-                "; SELECT tenant_id, head_seq, head_hash, head_at, revision \
+                "; SELECT tenant_id, head_seq, head_hash, head_at, revision, edge \
                  FROM tenants \
                  WHERE tenant_id IN ('"
             }
@@ -88,16 +88,18 @@ fn place(row: &PgRow) -> Result<(TenantId, Place), StoreError> {
     let tenant: Uuid = row.try_get(0).map_err(unavailable)?;
     let tenant = TenantId::from_bytes(tenant.into_bytes());
     let hash: Vec<u8> = row.try_get(2).map_err(unavailable)?;
+    let edge: Vec<u8> = row.try_get(5).map_err(unavailable)?;
     let row = Row {
         table: "tenants",
         tenant,
         seq: None,
     };
+    let head = Head {
+        seq: row.unsigned("head_seq", number(1)?)?,
+        hash: row.digest("head_hash", &hash)?,
+    };
     let place = Place {
-        head: Head {
-            seq: row.unsigned("head_seq", number(1)?)?,
-            hash: row.digest("head_hash", &hash)?,
-        },
+        tip: row.tip(head, &edge)?,
         at: Timestamp::from_millis(number(3)?),
         revision: row.unsigned("revision", number(4)?)?,
     };
@@ -250,7 +252,7 @@ mod tests {
         assert_eq!(
             opening(&tenants),
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
-             SELECT tenant_id, head_seq, head_hash, head_at, revision FROM tenants \
+             SELECT tenant_id, head_seq, head_hash, head_at, revision, edge FROM tenants \
              WHERE tenant_id IN ('27272727272727272727272727272727', '00000000000000000000000000000000') \
              ORDER BY tenant_id FOR UPDATE"
         );

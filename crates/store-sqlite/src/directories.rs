@@ -15,6 +15,7 @@ struct Row {
     head_seq: i64,
     head_hash: Vec<u8>,
     head_at: i64,
+    edge: Vec<u8>,
     revision: i64,
     kind: Option<String>,
     value: Option<String>,
@@ -33,6 +34,7 @@ impl Directories for SqliteStore {
                    tenants.head_seq,
                    tenants.head_hash,
                    tenants.head_at,
+                   tenants.edge,
                    tenants.revision,
                    directory.kind AS "kind?",
                    directory.value AS "value?"
@@ -93,13 +95,14 @@ fn place(tenant_no: i64) -> Place {
 
 fn tenant(row: &Row) -> Result<StoredTenant, StoreError> {
     let place = place(row.tenant_no);
+    let head = Head {
+        seq: place.unsigned("head_seq", row.head_seq)?,
+        hash: place.digest("head_hash", row.head_hash.clone())?,
+    };
     Ok(StoredTenant {
         tenant: TenantId::from_bytes(place.id("tenant_id", row.tenant_id.clone())?),
         place: store::Place {
-            head: Head {
-                seq: place.unsigned("head_seq", row.head_seq)?,
-                hash: place.digest("head_hash", row.head_hash.clone())?,
-            },
+            tip: place.tip(head, &row.edge)?,
             at: Timestamp::from_millis(row.head_at),
             revision: place.unsigned("revision", row.revision)?,
         },

@@ -79,7 +79,7 @@ impl Frame {
     }
 }
 
-const ENTRY: (&str, usize) = ("audit_events (entry, kind, at, prev, hash, body)", 6);
+const ENTRY: (&str, usize) = ("audit_events (entry, kind, at, prev, hash, body, nodes)", 7);
 const DECISION: (&str, usize) = (
     "decisions (entry, id, agent, tool, action, reason, run_id, ask)",
     8,
@@ -103,9 +103,9 @@ static OUTCOMES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[OUTCOME]));
 /// Begins the transaction and moves the one head there is to move, in the same hop as the first rows. If the head is not
 /// where it should be, NULL meets NOT NULL, and that is an error which nothing else in a commit can cause.
 const OPENING: &str = "BEGIN IMMEDIATE; \
-    UPDATE tenants SET head_seq = CASE WHEN head_seq = ? AND head_hash = ? THEN ? END, head_hash = ?, head_at = ?, revision = ? \
+    UPDATE tenants SET head_seq = CASE WHEN head_seq = ? AND head_hash = ? THEN ? END, head_hash = ?, head_at = ?, edge = ?, revision = ? \
     WHERE tenant_no = ?; ";
-const OPENING_VALUES: usize = 7;
+const OPENING_VALUES: usize = 8;
 /// Ends the transaction in the same hop as the last rows.
 const CLOSING: &str = "; COMMIT";
 
@@ -275,6 +275,7 @@ impl Binder<'_> {
         self.bind(step.to_seq)?;
         self.bind(&step.to_hash[..])?;
         self.bind(step.to_at)?;
+        self.bind(&step.to_edge[..])?;
         self.bind(step.revision)?;
         self.bind(step.tenant_no)
     }
@@ -287,6 +288,7 @@ impl Binder<'_> {
             self.bind(&row.prev.as_bytes()[..])?;
             self.bind(&row.hash.as_bytes()[..])?;
             self.bind(row.body.as_str())?;
+            self.bind(row.nodes.as_bytes())?;
         }
         Ok(())
     }

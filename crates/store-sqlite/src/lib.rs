@@ -1,6 +1,7 @@
 //! The storage promises kept on SQLite, for one process on one machine.
 //!
 //! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
+//! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `writer`, `work`, `insert`: a commit, one at a time, on the one connection that writes;
 //! - `checkpoint`: keeps the write-ahead log short in the background;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`: the promises of [`store`], a file each;
@@ -26,6 +27,7 @@ mod runs;
 mod search;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod work;
 mod writer;
 

@@ -3,6 +3,7 @@
 //! Everything that can be wrong is said in words that name the file and what to do. Nothing is repaired.
 
 use crate::connect;
+use crate::tree::{self, TreeError};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Connection, SqliteConnection};
@@ -85,6 +86,14 @@ pub enum OpenError {
         #[source]
         source: MigrateError,
     },
+    /// A ledger from before trees were kept is not what was recorded.
+    #[error("{broken} in `{}`, so there can be no tree over this ledger: put a backup in place of the file", database.display())]
+    Broken {
+        /// The path of the database.
+        database: PathBuf,
+        /// Which entry.
+        broken: String,
+    },
     /// The file could not be opened, read or written.
     #[error("the database `{}` could not be opened", database.display())]
     Database {
@@ -163,7 +172,15 @@ pub(crate) async fn migrated(database: &Path) -> Result<SqliteConnection, OpenEr
         .run(&one)
         .await
         .map_err(|error| explain(database, error))?;
-    Ok(one.acquire().await.map_err(failed)?.detach())
+    let mut connection = one.acquire().await.map_err(failed)?.detach();
+    match tree::complete(&mut connection).await {
+        Ok(()) => Ok(connection),
+        Err(TreeError::Database(source)) => Err(failed(source)),
+        Err(broken @ TreeError::Broken { .. }) => Err(OpenError::Broken {
+            database: database.to_owned(),
+            broken: broken.to_string(),
+        }),
+    }
 }
 
 /// Whether the file is one of ours, or empty and so about to become one.

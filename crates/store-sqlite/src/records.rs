@@ -4,7 +4,7 @@ use crate::decode::Place;
 use crate::{SqliteStore, bounded, connect, entry, journal, runs, search, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
-use ledger::Head;
+use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
 
@@ -95,6 +95,10 @@ impl Records for SqliteStore {
         bounded(self.read_head(tenant)).await
     }
 
+    async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
+        bounded(self.read_tip(tenant)).await
+    }
+
     async fn contents(
         &self,
         tenant: TenantId,
@@ -144,6 +148,35 @@ impl SqliteStore {
         })
     }
 
+    async fn read_tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
+        let tenant_id = &tenant.as_bytes()[..];
+        let row = sqlx::query!(
+            r#"SELECT
+                   tenant_no AS "tenant_no!",
+                   head_seq,
+                   head_hash,
+                   edge
+               FROM tenants
+               WHERE tenant_id = ?1"#,
+            tenant_id,
+        )
+        .fetch_optional(&self.readers)
+        .await
+        .map_err(unavailable)?;
+        let Some(row) = row else {
+            return Ok(Tip::GENESIS);
+        };
+        let place = Place {
+            table: "tenants",
+            row: row.tenant_no,
+        };
+        let head = Head {
+            seq: place.unsigned("head_seq", row.head_seq)?,
+            hash: place.digest("head_hash", row.head_hash)?,
+        };
+        place.tip(head, &row.edge)
+    }
+
     async fn read_entries(
         &self,
         tenant: TenantId,
@@ -160,7 +193,8 @@ impl SqliteStore {
                    audit_events.at,
                    audit_events.prev,
                    audit_events.hash,
-                   audit_events.body
+                   audit_events.body,
+                   audit_events.nodes
                FROM tenants
                CROSS JOIN audit_events
                    ON audit_events.entry BETWEEN (tenants.tenant_no << 40) + ?2 AND (tenants.tenant_no << 40) + ?3
@@ -187,6 +221,7 @@ impl SqliteStore {
                 prev: place.digest("prev", row.prev)?,
                 hash: place.digest("hash", row.hash)?,
                 body: row.body,
+                nodes: row.nodes,
             })
         });
         decoded.collect()

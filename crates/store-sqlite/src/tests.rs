@@ -6,6 +6,7 @@
 mod bounds;
 mod faults;
 mod opening;
+mod trees;
 
 use crate::{OpenError, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
@@ -49,7 +50,7 @@ impl Folder {
 
 /// The end of the one chain that is stored.
 async fn head(store: &SqliteStore) -> ledger::Head {
-    store.load(None).await.unwrap()[0].place.head
+    store.load(None).await.unwrap()[0].place.head()
 }
 
 /// One commit with three decisions.

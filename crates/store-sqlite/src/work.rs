@@ -37,6 +37,8 @@ pub(crate) struct Move {
     pub(crate) to_seq: i64,
     pub(crate) to_hash: Vec<u8>,
     pub(crate) to_at: i64,
+    /// The edge of the tree, as a column holds it.
+    pub(crate) to_edge: Vec<u8>,
     pub(crate) revision: i64,
     /// Where the tenant stands afterwards.
     pub(crate) to: Place,
@@ -141,18 +143,20 @@ impl Move {
                 })
             })
         };
+        let to = advance.to.head();
         Ok(Self {
             tenant: advance.tenant,
             tenant_no,
             is_new,
             from_seq: fits("seq", advance.from.seq, SEQ_MAX)?,
             from_hash: advance.from.hash.as_bytes().to_vec(),
-            to_seq: fits("seq", advance.to.seq, SEQ_MAX)?,
-            to_hash: advance.to.hash.as_bytes().to_vec(),
+            to_seq: fits("seq", to.seq, SEQ_MAX)?,
+            to_hash: to.hash.as_bytes().to_vec(),
             to_at: at.millis(),
+            to_edge: advance.to.tree().to_bytes(),
             revision: fits("revision", advance.revision, i64::MAX)?,
             to: Place {
-                head: advance.to,
+                tip: advance.to.clone(),
                 at,
                 revision: advance.revision,
             },

@@ -8,7 +8,8 @@ use crate::connect;
 use crate::insert::TenantNumbers;
 use crate::work::{Change, Content, Move, Work};
 use canon::Digest;
-use ledger::Head;
+use ledger::merkle::Frontier;
+use ledger::{Head, Tip};
 use model::{TenantId, Timestamp};
 use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::{Connection, SqliteConnection};
@@ -89,7 +90,7 @@ impl Writer {
 
     /// Where these tenants stand, as far as they have ever written.
     pub(crate) fn places(&self, tenants: &[TenantId]) -> HashMap<TenantId, Place> {
-        let known = |tenant: &TenantId| Some((*tenant, *self.places.get(tenant)?));
+        let known = |tenant: &TenantId| Some((*tenant, self.places.get(tenant)?.clone()));
         tenants.iter().filter_map(known).collect()
     }
 
@@ -157,7 +158,7 @@ impl Writer {
     /// Reads what every tenant is called here, and where it stands.
     async fn learn(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         let rows = sqlx::query!(
-            "SELECT tenant_no, tenant_id, head_seq, head_hash, head_at, revision
+            "SELECT tenant_no, tenant_id, head_seq, head_hash, head_at, edge, revision
              FROM tenants"
         )
         .fetch_all(connection)
@@ -174,9 +175,11 @@ impl Writer {
                 row.head_seq.try_into(),
                 row.head_hash.try_into().map(Digest::from_bytes),
                 row.revision.try_into(),
-            ) {
+            ) && let Some(tree) = Frontier::from_bytes(seq, &row.edge)
+                && let Some(tip) = Tip::new(Head { seq, hash }, tree)
+            {
                 let place = Place {
-                    head: Head { seq, hash },
+                    tip,
                     at: Timestamp::from_millis(row.head_at),
                     revision,
                 };
@@ -282,14 +285,15 @@ async fn move_head(connection: &mut SqliteConnection, step: &Move) -> Result<boo
     let done = if step.is_new {
         let tenant_id = &step.tenant.as_bytes()[..];
         sqlx::query!(
-            "INSERT INTO tenants (tenant_no, tenant_id, head_seq, head_hash, head_at, revision)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+            "INSERT INTO tenants (tenant_no, tenant_id, head_seq, head_hash, head_at, edge, revision)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
              ON CONFLICT DO NOTHING",
             step.tenant_no,
             tenant_id,
             step.to_seq,
             step.to_hash,
             step.to_at,
+            step.to_edge,
             step.revision,
         )
         .execute(connection)
@@ -300,13 +304,15 @@ async fn move_head(connection: &mut SqliteConnection, step: &Move) -> Result<boo
              SET head_seq = ?1,
                  head_hash = ?2,
                  head_at = ?3,
-                 revision = ?4
-             WHERE tenant_no = ?5
-               AND head_seq = ?6
-               AND head_hash = ?7",
+                 edge = ?4,
+                 revision = ?5
+             WHERE tenant_no = ?6
+               AND head_seq = ?7
+               AND head_hash = ?8",
             step.to_seq,
             step.to_hash,
             step.to_at,
+            step.to_edge,
             step.revision,
             step.tenant_no,
             step.from_seq,

@@ -34,9 +34,9 @@ impl Scene {
     async fn commit(&mut self) -> (Result<(), CommitError>, bool) {
         let mut next = self.chain.clone();
         let outcome = try_commit(&self.store, &next.decisions(2)).await;
-        let head = load(&**self.store.inner()).await[0].place.head;
-        assert!(head == next.head || head == self.chain.head);
-        if head == next.head {
+        let head = load(&**self.store.inner()).await[0].place.head();
+        assert!(head == next.head() || head == self.chain.head());
+        if head == next.head() {
             self.chain = next;
             return (outcome, true);
         }

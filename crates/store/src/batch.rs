@@ -1,7 +1,8 @@
 //! A batch: all that one commit writes.
 
 use canon::{Canonical, Digest};
-use ledger::Head;
+use ledger::merkle::Completed;
+use ledger::{Head, Tip};
 use model::{AgentId, Approval, DecisionId, Name, ReasonCode, RunTaint, TenantId, Timestamp, Write};
 
 /// Everything that one commit writes, all or none.
@@ -26,14 +27,14 @@ pub struct Batch {
 }
 
 /// How far one tenant moves.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Advance {
     /// Which tenant.
     pub tenant: TenantId,
     /// Where its chain must end now; [`Head::GENESIS`] if the tenant is new.
     pub from: Head,
-    /// Where it ends afterwards.
-    pub to: Head,
+    /// Where its ledger ends afterwards, chain and tree.
+    pub to: Tip,
     /// The revision of its directory afterwards.
     pub revision: u64,
 }
@@ -55,6 +56,8 @@ pub struct EntryRow {
     pub hash: Digest,
     /// What happened.
     pub body: Canonical,
+    /// What the entry adds to the tree: the hashes of the subtrees that it completes.
+    pub nodes: Completed,
 }
 
 /// A decision as it is searched for, and its receipt.
@@ -188,7 +191,7 @@ impl Batch {
                 hash: entry.hash,
             };
         }
-        match heads.iter().find(|(advance, head)| advance.to != *head) {
+        match heads.iter().find(|(advance, head)| advance.to.head() != *head) {
             Some((advance, _)) => Err(MalformedBatch::EndsElsewhere(advance.tenant)),
             None => self.check_rows(),
         }
@@ -221,7 +224,7 @@ impl Batch {
         let outcomes = self.outcomes.iter().map(|row| (row.tenant, row.seq));
         for (tenant, seq) in decisions.chain(outcomes) {
             let advance = advance_of(tenant)?;
-            if seq <= advance.from.seq || seq > advance.to.seq {
+            if seq <= advance.from.seq || seq > advance.to.head().seq {
                 return Err(MalformedBatch::WithoutEntry { tenant, seq });
             }
         }
@@ -281,11 +284,19 @@ mod tests {
     fn an_end_that_no_entry_reaches_is_noticed() {
         let two = Chain::new(2).tenant;
         let elsewhere = MalformedBatch::EndsElsewhere(two);
-        assert_eq!(spoilt(|batch| batch.advances[1].to.seq += 1), elsewhere);
-        assert_eq!(
-            spoilt(|batch| batch.advances[1].to.hash = Digest::ZERO),
-            elsewhere
-        );
+        let believe = |batch: &mut Batch, head| {
+            batch.advances[1].to = Chain::new(2).believed_at(head).tip;
+        };
+        let end = |batch: &Batch| batch.advances[1].to.head();
+        let further = spoilt(|batch| {
+            let Head { seq, hash } = end(batch);
+            believe(batch, Head { seq: seq + 1, hash });
+        });
+        let forked = spoilt(|batch| {
+            let hash = Digest::ZERO;
+            believe(batch, Head { hash, ..end(batch) });
+        });
+        assert_eq!((further, forked), (elsewhere, elsewhere));
         assert_eq!(spoilt(|batch| drop(batch.entries.pop())), elsewhere);
     }
 
@@ -296,7 +307,7 @@ mod tests {
         assert_eq!(spoilt(|batch| batch.decisions[0].seq = 3), without(one, 3));
         assert_eq!(spoilt(|batch| batch.decisions[1].seq = 0), without(two, 0));
         assert_eq!(spoilt(|batch| batch.outcomes[0].seq = 9), without(one, 9));
-        let twice = spoilt(|batch| batch.advances.push(batch.advances[0]));
+        let twice = spoilt(|batch| batch.advances.push(batch.advances[0].clone()));
         assert_eq!(twice, MalformedBatch::AdvancesTwice(one));
         let nobody = Chain::new(3).tenant;
         assert_eq!(

@@ -103,6 +103,7 @@ macro_rules! conformance_tests {
             requests::a_request_id_is_recorded_once_an_agent,
             requests::an_outcome_is_found_and_recorded_once,
             records::the_head_is_where_the_last_commit_left_it,
+            records::the_tree_is_kept_with_the_chain,
             records::entries_come_in_order_and_within_the_limit,
             records::a_decision_and_its_receipt_are_found_by_id,
             records::receipts_come_in_order_with_their_decisions,

@@ -10,7 +10,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use canon::Digest;
-use ledger::Head;
+use ledger::{Head, Tip};
 use model::{Approval, ApprovalId, Bucket, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -205,6 +205,10 @@ impl Turn for FaultyTurn {
 impl<S: Store + ?Sized> Records for FaultyStore<S> {
     async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
         self.read()?.head(tenant).await
+    }
+
+    async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
+        self.read()?.tip(tenant).await
     }
 
     async fn entries(

@@ -29,15 +29,15 @@ pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 
 use async_trait::async_trait;
 use canon::Digest;
-use ledger::Head;
+use ledger::{Head, Tip};
 use model::{Approval, ApprovalId, DecisionId, Name, Noun, RunTaint, TenantId, Timestamp};
 use std::collections::HashMap;
 
-/// Where a tenant stands: the end of its chain, and how often its directory has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Where a tenant stands: the end of its ledger, and how often its directory has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The end of its chain.
-    pub head: Head,
+    /// The end of its ledger, chain and tree.
+    pub tip: Tip,
     /// When its last entry was recorded.
     pub at: Timestamp,
     /// How many changes its directory has seen.
@@ -47,10 +47,15 @@ pub struct Place {
 impl Place {
     /// Where a tenant stands that has never been written.
     pub const GENESIS: Self = Self {
-        head: Head::GENESIS,
+        tip: Tip::GENESIS,
         at: Timestamp::from_millis(0),
         revision: 0,
     };
+
+    /// The end of its chain.
+    pub const fn head(&self) -> Head {
+        self.tip.head()
+    }
 }
 
 /// One tenant as storage holds it.
@@ -159,6 +164,10 @@ pub trait Records: Send + Sync {
     /// Where a tenant's chain ends, as the last commit wrote it down beside the chain; [`Head::GENESIS`] if there is no
     /// such tenant.
     async fn head(&self, tenant: TenantId) -> Result<Head, StoreError>;
+
+    /// Where a tenant's ledger ends, chain and tree, as the last commit wrote it down; [`Tip::GENESIS`] if there is no such
+    /// tenant.
+    async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError>;
 
     /// Entries of a tenant's chain from `from_seq` on, in order, at most `limit`.
     async fn entries(

@@ -18,6 +18,8 @@ pub struct StoredEntry {
     pub hash: Digest,
     /// What happened: canonical JSON.
     pub body: String,
+    /// The hashes of the subtrees of the ledger's tree that the entry completes, one after the other.
+    pub nodes: Vec<u8>,
 }
 
 /// A decision as it is searched for, with the body of its entry.

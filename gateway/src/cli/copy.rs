@@ -10,7 +10,7 @@ use crate::stores;
 use anyhow::{Context, bail, ensure};
 use canon::{Digest, Limits};
 use engine::EntryKind;
-use ledger::Head;
+use ledger::{Head, NewEntry, Tip};
 use model::{DecisionId, Name, TenantId, Write};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -67,16 +67,16 @@ pub async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Vec<Head>>
 }
 
 async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> anyhow::Result<Head> {
-    let (id, head) = (tenant.tenant, tenant.place.head);
+    let (id, head) = (tenant.tenant, tenant.place.head());
     verify(from, id, head)
         .await
         .context("the source does not verify, so nothing of it was copied")?;
     let revision = tenant.place.revision;
-    let mut at = Head::GENESIS;
-    while at.seq < head.seq {
-        let mut batch = read(from, id, at, head.seq).await?;
-        let reached = batch.advances[0].to;
-        if reached.seq == head.seq {
+    let mut at = Tip::GENESIS;
+    while at.head().seq < head.seq {
+        let mut batch = read(from, id, &at, head.seq).await?;
+        let reached = batch.advances[0].to.clone();
+        if reached.head().seq == head.seq {
             // The directory is not what it was at each entry, but what it is at the last one.
             batch.advances[0].revision = revision;
             batch.writes = tenant
@@ -92,7 +92,7 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
     }
     let now = from.head(id).await?;
     ensure!(
-        now == head && at == head,
+        now == head && at == tenant.place.tip,
         "somebody wrote to the source meanwhile: stop its gateways, and copy again into an empty database"
     );
     verify(to, id, head).await.context("the copy does not verify")?;
@@ -112,40 +112,36 @@ async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Resu
 }
 
 /// The next entries behind a head, with everything that belongs to them, as a batch.
-async fn read(from: &dyn Store, tenant: TenantId, at: Head, last: u64) -> anyhow::Result<Batch> {
-    let limit = u32::try_from(last - at.seq).unwrap_or(CHUNK).min(CHUNK);
-    let entries = from.entries(tenant, at.seq + 1, limit).await?;
-    let end = entries.last().context("entries are missing")?;
-    let to = Head {
-        seq: end.seq,
-        hash: end.hash,
-    };
-    let mut batch = Batch {
-        advances: vec![Advance {
-            tenant,
-            from: at,
-            to,
-            revision: 0,
-        }],
-        ..Batch::default()
-    };
+async fn read(from: &dyn Store, tenant: TenantId, at: &Tip, last: u64) -> anyhow::Result<Batch> {
+    let Head { seq, .. } = at.head();
+    let limit = u32::try_from(last - seq).unwrap_or(CHUNK).min(CHUNK);
+    let entries = from.entries(tenant, seq + 1, limit).await?;
+    let mut batch = Batch::default();
     let decided = entries
         .iter()
         .filter(|entry| entry.kind == EntryKind::Decision.as_str())
         .count();
     if decided > 0 {
         let decided = u32::try_from(decided)?;
-        for (decision, receipt) in from.receipts(tenant, at.seq + 1, decided).await? {
+        for (decision, receipt) in from.receipts(tenant, seq + 1, decided).await? {
             batch.decisions.push(decision_row(tenant, decision, receipt)?);
         }
     }
     batch.contents = contents(from, tenant, &entries).await?;
+    let mut to = at.clone();
     for entry in entries {
         if entry.kind == EntryKind::OutcomeReported.as_str() {
             batch.outcomes.push(outcome_row(tenant, &entry)?);
         }
-        batch.entries.push(entry_row(tenant, &entry)?);
+        batch.entries.push(entry_row(tenant, &entry, &mut to)?);
     }
+    ensure!(to.head().seq > seq, "entries are missing");
+    batch.advances.push(Advance {
+        tenant,
+        from: at.head(),
+        to,
+        revision: 0,
+    });
     Ok(batch)
 }
 
@@ -177,7 +173,8 @@ async fn contents(
     found.map(row).collect()
 }
 
-fn entry_row(tenant: TenantId, entry: &StoredEntry) -> anyhow::Result<EntryRow> {
+/// An entry behind the end of a ledger, which moves to it.
+fn entry_row(tenant: TenantId, entry: &StoredEntry, to: &mut Tip) -> anyhow::Result<EntryRow> {
     let kind = EntryKind::ALL.iter().find(|kind| kind.as_str() == entry.kind);
     let kind =
         kind.with_context(|| format!("entry {} is of a kind that this version does not know", entry.seq))?;
@@ -187,6 +184,23 @@ fn entry_row(tenant: TenantId, entry: &StoredEntry) -> anyhow::Result<EntryRow> 
         "the body of entry {} is not canonical JSON",
         entry.seq
     );
+    let appended = to.append(
+        &NewEntry {
+            tenant: &tenant.to_string(),
+            kind: kind.as_str(),
+            at: &entry.at.to_string(),
+            body: body.digest(),
+        },
+        &mut String::new(),
+    );
+    let stored = (entry.seq, entry.prev, entry.hash, &entry.nodes[..]);
+    let computed = (
+        appended.head.seq,
+        appended.prev,
+        appended.head.hash,
+        appended.completed.as_bytes(),
+    );
+    ensure!(stored == computed, "entry {} is not what was recorded", entry.seq);
     Ok(EntryRow {
         tenant,
         seq: entry.seq,
@@ -195,6 +209,7 @@ fn entry_row(tenant: TenantId, entry: &StoredEntry) -> anyhow::Result<EntryRow> 
         prev: entry.prev,
         hash: entry.hash,
         body,
+        nodes: appended.completed,
     })
 }
 

@@ -7,6 +7,7 @@ use crate::config::Serve;
 use crate::gateway::{Gateway, Options};
 use crate::router::router;
 use crate::sequencer::Ended;
+use crate::signing::Keyring;
 use crate::start::{self, Ingredients};
 use crate::stores;
 use anyhow::{Context, anyhow};
@@ -29,10 +30,12 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     // From here on a SIGHUP does not end the process.
     let hangups = signal(SignalKind::hangup())?;
     let store = stores::open(&options.database.url).await?;
+    let keys = Keyring::load(&options.signing, &options.database.url, None, &SystemEntropy)?;
     let ingredients = Ingredients {
         store: Arc::clone(&store),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
+        signing_key: Arc::new(keys.signing),
         base_policies: base_policies(options.policies.as_deref())?,
         base_file: options.policies,
         options: Options {

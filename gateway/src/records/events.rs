@@ -166,6 +166,7 @@ mod tests {
             prev: Digest::ZERO,
             hash: Digest::ZERO,
             body: "{}".to_owned(),
+            nodes: Vec::new(),
         }
     }
 

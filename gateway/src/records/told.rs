@@ -2,9 +2,7 @@
 
 use canon::Digest;
 use engine::EntryKind;
-use engine::decision::UnsealedAnswer;
-use ledger::Head;
-use model::TenantId;
+use ledger::receipt::{Receipt, SignedAnswer};
 use serde::Deserialize;
 use std::borrow::Cow;
 use store::{StoredDecision, StoredEntry};
@@ -64,23 +62,31 @@ impl<'a> Told<'a> {
         Ok(())
     }
 
-    /// Whether the receipt is, byte for byte, the answer that the entry names, sealed with the place of the entry.
+    /// Whether the receipt is the answer that the entry names, and says of the entry what it is. Who has signed it is not
+    /// looked at here.
     pub(super) fn is_answered_by(
         &self,
         receipt: &[u8],
-        tenant: TenantId,
+        tenant: &str,
         entry: &StoredEntry,
-    ) -> Result<(), String> {
-        let unsealed = UnsealedAnswer::unseal(receipt).filter(|answer| answer.digest() == self.answer_hash);
-        let unsealed = unsealed.ok_or("the receipt is not the answer that its entry names")?;
-        let place = Head {
-            seq: entry.seq,
-            hash: entry.hash,
-        };
-        if unsealed.seal(tenant, &place, &entry.prev, entry.at) == receipt {
-            Ok(())
-        } else {
-            Err("the receipt names another place in the ledger than its entry has".to_owned())
+    ) -> Result<SignedAnswer, String> {
+        let signed = SignedAnswer::read(receipt).map_err(|fault| fault.to_string())?;
+        if signed.answer_hash() != self.answer_hash {
+            return Err("the receipt is not the answer that its entry names".to_owned());
         }
+        let at = entry.at.to_string();
+        let place = Receipt {
+            tenant,
+            seq: entry.seq,
+            at: &at,
+            hash: entry.hash,
+            prev: entry.prev,
+            body: Digest::of(entry.body.as_bytes()),
+        };
+        if signed.receipt() != place {
+            return Err("the receipt names another place in the ledger than its entry has".to_owned());
+        }
+        signed.check_path().map_err(|fault| fault.to_string())?;
+        Ok(signed)
     }
 }

@@ -27,7 +27,7 @@ impl Left {
     pub(super) fn places(&self, tenants: &[TenantId]) -> Option<HashMap<TenantId, Place>> {
         let place = |tenant: &TenantId| {
             let left = self.0.get(tenant).filter(|left| left.is_ours)?;
-            Some((*tenant, left.place))
+            Some((*tenant, left.place.clone()))
         };
         tenants.iter().map(place).collect()
     }
@@ -50,7 +50,7 @@ impl Left {
             let place = place(*tenant);
             self.0
                 .entry(*tenant)
-                .and_modify(|left| left.place = place)
+                .and_modify(|left| left.place.clone_from(&place))
                 .or_insert(Footprint {
                     place,
                     is_ours: false,
@@ -74,14 +74,14 @@ mod tests {
 
     fn at(seq: u64) -> HashMap<TenantId, Place> {
         let mut place = Place::GENESIS;
-        place.head.seq = seq;
+        place.revision = seq;
         HashMap::from([(TENANT, place)])
     }
 
     /// A batch was made from one place and left its tenant at another.
     fn write(left: &mut Left, from: u64, to: u64) {
         left.compare(&[TENANT], &at(from));
-        left.note(&[TENANT], |tenant| at(to)[&tenant]);
+        left.note(&[TENANT], |tenant| at(to)[&tenant].clone());
     }
 
     #[test]

@@ -1,13 +1,20 @@
 //! What is answered, to the byte, and what an answer carries besides.
 
 use crate::stage::{Stage, asking, changing, injected, named, reading};
-use crate::support::Reply;
+use crate::support::{Reply, signing_key};
+use ledger::KeySet;
+use ledger::receipt::SignedAnswer;
 use serde_json::{Value, json};
 
-/// The answer with what differs from run to run taken out.
+/// The answer with what differs from run to run taken out. That includes the signature, which has to be right.
 fn normal(reply: &Reply) -> String {
     let answer = reply.expect(200);
     let mut text = reply.text();
+    let keys = KeySet::of(signing_key().verifier().clone()).unwrap();
+    let signed = SignedAnswer::read(text.as_bytes()).unwrap();
+    signed.verify(&keys).unwrap();
+    let (receipt, _) = text.split_once(",\"body_hash\":").unwrap();
+    text = format!("{receipt}}}}}");
     for (part, name) in [
         (&answer["decision_id"], "dec_…"),
         (&answer["policy"]["digest"], "sha256:policy"),

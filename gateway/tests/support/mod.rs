@@ -13,6 +13,7 @@ use gateway::gateway::{Gateway, Options};
 use gateway::router::router;
 use gateway::start::{self, Ingredients};
 use home::Home;
+use ledger::{SignatureKind, SigningKey};
 use model::time::ManualClock;
 use model::{Secret, SecretKind, SystemEntropy, Timestamp};
 use policy::BasePolicies;
@@ -20,6 +21,11 @@ use serde_json::Value;
 use std::sync::Arc;
 use store::Store;
 use tower::ServiceExt;
+
+/// The key that answers are signed with.
+pub(crate) fn signing_key() -> Arc<SigningKey> {
+    Arc::new(SigningKey::from_seed("log.example", SignatureKind::Note, &[1; 32]).unwrap())
+}
 
 /// When every test begins: 2026-01-31T09:30:00.000Z.
 pub(crate) const BEGINNING: Timestamp = Timestamp::from_millis(1_769_851_800_000);
@@ -81,6 +87,7 @@ impl World {
             store: store.clone(),
             clock: clock.clone(),
             entropy: Arc::new(SystemEntropy),
+            signing_key: signing_key(),
             base_policies: BasePolicies::shipped(),
             base_file: Some(BASE_FILE.into()),
             options,

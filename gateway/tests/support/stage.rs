@@ -2,7 +2,7 @@
 //! The store behind the faults is a real one.
 
 use crate::support::home::Home;
-use crate::support::{BEGINNING, Reply, World};
+use crate::support::{BEGINNING, Reply, World, signing_key};
 use gateway::gateway::Options;
 use gateway::router::router;
 use gateway::sequencer::Ended;
@@ -168,7 +168,7 @@ impl Stage {
             .find(|stored| stored.tenant == self.tenant)
             .unwrap()
             .place
-            .head
+            .head()
     }
 
     /// The tenant's whole chain.
@@ -245,6 +245,7 @@ async fn run(
         store: faults.clone(),
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
         entropy: Arc::new(SystemEntropy),
+        signing_key: signing_key(),
         base_policies,
         base_file: None,
         options,

@@ -1,6 +1,8 @@
 //! One batch onto the books: places in the chain, replays, conflicts, and what a decision does to the directory.
 
-use crate::support::{AGENT, NOW, TENANT, agent, ask, books, proposal, tenant, tenant_with, tool};
+use crate::support::{
+    AGENT, NOW, TENANT, agent, ask, books, proposal, signing_key, tenant, tenant_with, tool,
+};
 use canon::Digest;
 use engine::proposal::{Change, Happening};
 use engine::{
@@ -8,7 +10,9 @@ use engine::{
     Recompiled, Replay, Settled,
 };
 use engine::{apply, judge};
-use ledger::Head;
+use ledger::merkle::Frontier;
+use ledger::receipt::{ReceiptVerifier, SignedAnswer};
+use ledger::{Head, KeySet};
 use model::{DecisionId, Noun, ReasonCode, TenantId, Timestamp, Write};
 use policy::{BasePolicies, Candidate, Compiler, Registry, TenantPermits};
 use serde_json::{Value, json};
@@ -34,7 +38,7 @@ fn propose(books: &Books, ask: &Ask, id: u8) -> Proposal {
 }
 
 fn apply_all(books: &Books, proposals: &[Proposal]) -> Applied {
-    apply(books, Found::default(), proposals, NOW)
+    apply(books, Found::default(), proposals, NOW, &signing_key())
 }
 
 fn bytes(settled: &Settled) -> bytes::Bytes {
@@ -78,11 +82,45 @@ fn entries_follow_each_other_without_a_gap_and_the_receipt_names_them() {
     assert_eq!(receipt["hash"], json!(second.hash));
     assert_eq!(receipt["prev_hash"], json!(first.hash));
     assert_eq!(receipt["tenant"], json!(TENANT));
-    let advance = applied.batch.advances[0];
+    let advance = &applied.batch.advances[0];
     assert_eq!(
-        (advance.from, advance.to),
+        (advance.from, advance.to.head()),
         (Head::GENESIS, applied.books.head(TENANT))
     );
+}
+
+#[test]
+fn every_answer_of_a_batch_verifies_at_once_with_the_logs_key_alone() {
+    let books = books(tenant());
+    let keys = KeySet::of(signing_key().verifier().clone()).unwrap();
+    for count in [1, 2, 7, 32] {
+        let read = ask("read", json!({}));
+        let proposals: Vec<_> = (0..count).map(|id| propose(&books, &read, id)).collect();
+        let applied = apply_all(&books, &proposals);
+        let mut verifier = ReceiptVerifier::new(&keys);
+        for (settled, entry) in applied.settled.iter().zip(&applied.batch.entries) {
+            let signed = SignedAnswer::read(&bytes(settled)).unwrap();
+            verifier.verify(&signed).unwrap();
+            assert_eq!(
+                (signed.receipt().seq, signed.receipt().hash),
+                (entry.seq, entry.hash)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_an_entry_adds_to_the_tree_leads_to_the_edge_beside_the_head() {
+    let books = books(tenant());
+    let read = ask("read", json!({}));
+    let proposals: Vec<_> = (0..11).map(|id| propose(&books, &read, id)).collect();
+    let applied = apply_all(&books, &proposals);
+    let mut tree = Frontier::EMPTY;
+    for entry in &applied.batch.entries {
+        assert!(tree.extend_as_stored(entry.nodes.leaf(), &entry.nodes));
+    }
+    assert_eq!(applied.batch.advances[0].to.tree(), &tree);
+    assert_eq!(applied.books.place(TENANT).tip.tree(), &tree);
 }
 
 #[test]
@@ -91,8 +129,8 @@ fn the_body_names_the_answer_by_digest() {
     let applied = apply_all(&books, &[propose(&books, &ask("read", json!({})), 1)]);
     let body: Value = serde_json::from_str(applied.batch.entries[0].body.as_str()).unwrap();
     let sealed = bytes(&applied.settled[0]);
-    let unsealed = engine::decision::UnsealedAnswer::unseal(&sealed).unwrap();
-    assert_eq!(body["answer_hash"], json!(unsealed.digest()));
+    let signed = SignedAnswer::read(&sealed).unwrap();
+    assert_eq!(body["answer_hash"], json!(signed.answer_hash()));
     assert_eq!(body["decision"], answer(&applied.settled[0])["decision"]);
 }
 
@@ -157,6 +195,7 @@ fn what_storage_recorded_before_is_replayed() {
         found(ReasonCode::PolicyPermits),
         &[propose(&books, &read, 1)],
         NOW,
+        &signing_key(),
     );
     assert!(applied.batch.entries.is_empty());
     assert_eq!(bytes(&applied.settled[0]), "earlier");
@@ -164,10 +203,22 @@ fn what_storage_recorded_before_is_replayed() {
     // An agent that may not act does not get yesterday's allow, though it may get yesterday's denial.
     let tenant = books.snapshot().tenant(TENANT).unwrap();
     let only_denials = || proposal(tenant, &read, &judged(&books, &read), 1, Replay::OnlyDenials);
-    let applied = apply(&books, found(ReasonCode::PolicyPermits), &[only_denials()], NOW);
+    let applied = apply(
+        &books,
+        found(ReasonCode::PolicyPermits),
+        &[only_denials()],
+        NOW,
+        &signing_key(),
+    );
     assert_eq!(applied.batch.entries.len(), 1);
     assert_eq!(applied.batch.decisions[0].request, None);
-    let applied = apply(&books, found(ReasonCode::PolicyForbids), &[only_denials()], NOW);
+    let applied = apply(
+        &books,
+        found(ReasonCode::PolicyForbids),
+        &[only_denials()],
+        NOW,
+        &signing_key(),
+    );
     assert_eq!(bytes(&applied.settled[0]), "earlier");
 }
 
@@ -344,7 +395,7 @@ fn an_outcome_is_recorded_once() {
         outcomes: [decision].into(),
         ..Found::default()
     };
-    let applied = apply(&books, known, &[report()], NOW);
+    let applied = apply(&books, known, &[report()], NOW, &signing_key());
     assert!(matches!(
         applied.settled[0],
         Settled::Conflict(Conflict::OutcomeReported)
@@ -362,6 +413,7 @@ fn time_in_a_chain_never_runs_backwards() {
         Found::default(),
         &[propose(&later.books, &read, 2)],
         earlier,
+        &signing_key(),
     );
     assert_eq!(applied.batch.entries[0].at, NOW);
 }

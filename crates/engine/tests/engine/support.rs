@@ -3,6 +3,7 @@
 use canon::{Canonical, Limits, canonicalize};
 use engine::proposal::Happening;
 use engine::{Ask, Books, Decided, Judgement, Proposal, ProposedDecision, Replay, Snapshot, TenantSnapshot};
+use ledger::{SignatureKind, SigningKey};
 use model::{
     Agent, AgentId, Attributes, DecisionId, Directory, Name, Noun, RiskTier, Settings, SlashFreeName,
     Standing, Tenant, TenantId, Timestamp, Tool, ToolAccess, Write,
@@ -17,6 +18,11 @@ use store::RequestKey;
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 pub(crate) const TENANT: TenantId = TenantId::from_bytes([1; 16]);
 pub(crate) const AGENT: AgentId = AgentId::from_bytes([2; 16]);
+
+/// The key that signs answers.
+pub(crate) fn signing_key() -> SigningKey {
+    SigningKey::from_seed("log.example", SignatureKind::Note, &[1; 32]).unwrap()
+}
 
 pub(crate) fn agent() -> Agent {
     Agent {

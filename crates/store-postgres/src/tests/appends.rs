@@ -34,14 +34,14 @@ async fn an_append_whose_answer_is_lost_is_written_once_whatever_became_of_it() 
         // What arrives late finds nobody who listens.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let witness = open(&database).await;
-        assert_eq!(head(&witness, &chain).await, chain.head, "{cut:?}");
+        assert_eq!(head(&witness, &chain).await, chain.head(), "{cut:?}");
         assert_eq!(
             witness.entries(chain.tenant, 0, 10).await.unwrap().len(),
             6,
             "{cut:?}"
         );
         store.append(&chain.decisions(1)).await.unwrap();
-        assert_eq!(head(&witness, &chain).await, chain.head, "{cut:?}");
+        assert_eq!(head(&witness, &chain).await, chain.head(), "{cut:?}");
     }
 }
 
@@ -55,7 +55,7 @@ async fn an_append_of_which_nobody_can_be_asked_is_not_known() {
     network.close(true);
     let error = store.append(&next.decisions(2)).await.unwrap_err();
     assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
-    assert_eq!(head(&open(&database).await, &chain).await, next.head);
+    assert_eq!(head(&open(&database).await, &chain).await, next.head());
     network.close(false);
     store.append(&next.decisions(1)).await.unwrap();
 }
@@ -79,7 +79,7 @@ async fn an_append_on_a_connection_that_the_server_has_closed_is_written() {
         .unwrap();
     }
     store.append(&chain.decisions(1)).await.unwrap();
-    assert_eq!(head(&store, &chain).await, chain.head);
+    assert_eq!(head(&store, &chain).await, chain.head());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,7 +95,7 @@ async fn gateways_that_append_and_take_turns_write_one_chain_without_a_fork() {
             let mut written = 0;
             for round in 0..ROUNDS {
                 let mut chain = Chain::new(1);
-                chain.head = store.head(chain.tenant).await.unwrap();
+                chain.tip = store.tip(chain.tenant).await.unwrap();
                 let mut batch = Batch::default();
                 for part in 0..5 {
                     chain.decision(&mut batch, &Ask::named(&format!("{number}-{round}-{part}")));

@@ -38,7 +38,7 @@ impl Scene {
         self.network.plan([cut]);
         let mut next = self.chain.clone();
         let mut batch = next.decisions(2);
-        let newcomer = u8::try_from(self.chain.head.seq).unwrap() + 100;
+        let newcomer = u8::try_from(self.chain.head().seq).unwrap() + 100;
         Chain::new(newcomer).decision(&mut batch, &Ask::default());
         let outcome = try_commit(&self.store, &batch).await;
         // Asked by somebody else, and not right away: what was said has to stay true.
@@ -50,9 +50,9 @@ impl Scene {
             .await
             .unwrap()
             .len();
-        assert_eq!(newcomers == 1, found == next.head, "half of the batch is there");
-        assert!(found == next.head || found == self.chain.head);
-        if found == next.head {
+        assert_eq!(newcomers == 1, found == next.head(), "half of the batch is there");
+        assert!(found == next.head() || found == self.chain.head());
+        if found == next.head() {
             self.chain = next;
             return (outcome, true);
         }
@@ -61,7 +61,7 @@ impl Scene {
 
     async fn goes_on(&mut self) {
         write_three(&self.store, &mut self.chain).await;
-        assert_eq!(head(&self.store, &self.chain).await, self.chain.head);
+        assert_eq!(head(&self.store, &self.chain).await, self.chain.head());
     }
 }
 
@@ -141,7 +141,7 @@ async fn when_nobody_can_be_asked_it_is_not_known() {
     let witness = open(&scene.database).await;
     assert_eq!(
         head(&witness, &scene.chain).await,
-        next.head,
+        next.head(),
         "it was written all the same"
     );
     scene.chain = next;
@@ -207,7 +207,7 @@ async fn a_connection_that_the_server_has_closed_is_replaced_without_an_error() 
         .unwrap();
     }
     write_three(&store, &mut chain).await;
-    assert_eq!(head(&store, &chain).await, chain.head);
+    assert_eq!(head(&store, &chain).await, chain.head());
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ async fn keep_writing(store: Arc<PostgresStore>, number: u8, stop: Arc<AtomicBoo
         let mut next = chain.clone();
         let batch = next.decisions(3);
         // Every other one goes without a turn.
-        let outcome = match chain.head.seq % 2 {
+        let outcome = match chain.head().seq % 2 {
             0 => commit_in_turn(&*store, &batch).await,
             _ => store.append(&batch).await,
         };
@@ -35,7 +35,7 @@ async fn keep_writing(store: Arc<PostgresStore>, number: u8, stop: Arc<AtomicBoo
                 failed += 1;
                 let landed = loop {
                     if let Ok(head) = store.head(chain.tenant).await {
-                        break head == next.head;
+                        break head == next.head();
                     }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 };
@@ -73,8 +73,8 @@ async fn a_server_that_restarts_under_load_loses_nothing_that_was_answered() {
         let (chain, failed_here) = writer.await.unwrap();
         failed += failed_here;
         let entries = store.entries(chain.tenant, 0, 1_000_000).await.unwrap();
-        assert_eq!(entries.len() as u64, chain.head.seq);
-        assert_eq!(entries.last().unwrap().hash, chain.head.hash);
+        assert_eq!(entries.len() as u64, chain.head().seq);
+        assert_eq!(entries.last().unwrap().hash, chain.head().hash);
         assert!(entries.windows(2).all(|pair| pair[0].hash == pair[1].prev));
     }
     assert!(failed > 0, "the server was never missed");
@@ -106,7 +106,7 @@ async fn while_the_server_is_away_everything_fails_soon_and_afterwards_everythin
     server.start_again();
     let begin = Instant::now();
     try_commit(&*store, &chain.decisions(1)).await.unwrap();
-    assert_eq!(load(&*store).await[0].place.head, chain.head);
+    assert_eq!(load(&*store).await[0].place.head(), chain.head());
     // The connection that listens is new, so something may have been missed.
     timeout(RECOVERY_TIME_MAX, store.changed())
         .await

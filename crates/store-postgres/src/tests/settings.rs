@@ -71,7 +71,7 @@ async fn a_turn_sees_what_was_committed_before_each_statement() {
             for _ in 0..20 {
                 let mut chain = Chain::new(1);
                 let turn = store.begin(&[chain.tenant]).await.unwrap();
-                chain.head = turn.places()[&chain.tenant].head;
+                chain.tip = turn.places()[&chain.tenant].tip.clone();
                 turn.commit(&chain.decisions(1)).await.unwrap();
             }
         })
@@ -111,7 +111,7 @@ async fn a_lock_held_by_another_program_is_an_error_in_bounded_time() {
     assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
     assert_eq!(
         super::head(&store, &chain).await,
-        chain.head,
+        chain.head(),
         "reading goes on meanwhile"
     );
     sqlx::raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();

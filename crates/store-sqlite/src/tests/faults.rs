@@ -56,7 +56,7 @@ async fn a_full_disk_is_not_written_and_passes_when_there_is_room_again() {
     let error = try_commit(&store, &large(&mut chain.clone())).await.unwrap_err();
     assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
     assert!(causes(&error).contains("full"), "{}", causes(&error));
-    assert_eq!(head(&store).await, chain.head);
+    assert_eq!(head(&store).await, chain.head());
     assert_eq!(store.entries(chain.tenant, 0, 500).await.unwrap().len(), 3);
 
     if store.writer.lock().await.connection().is_some() {
@@ -64,7 +64,7 @@ async fn a_full_disk_is_not_written_and_passes_when_there_is_room_again() {
     }
     let batch = large(&mut chain);
     try_commit(&store, &batch).await.unwrap();
-    assert_eq!(head(&store).await, chain.head);
+    assert_eq!(head(&store).await, chain.head());
 }
 
 #[tokio::test]
@@ -85,10 +85,10 @@ async fn a_lock_held_by_another_program_is_an_error_in_bounded_time() {
         assert!(causes(&error).contains("locked"), "{}", causes(&error));
         assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
     }
-    assert_eq!(head(&store).await, chain.head, "reading goes on meanwhile");
+    assert_eq!(head(&store).await, chain.head(), "reading goes on meanwhile");
     sqlx::query("ROLLBACK").execute(&mut stranger).await.unwrap();
     write_three(&store, &mut chain).await;
-    assert_eq!(head(&store).await, chain.head);
+    assert_eq!(head(&store).await, chain.head());
 }
 
 /// Makes every COMMIT on this connection fail, as a disk would that refuses to sync.
@@ -112,12 +112,12 @@ async fn a_commit_that_fails_is_unknown_and_reading_back_tells() {
         store.writer.lock().await.connection().is_none(),
         "its connection is not used again"
     );
-    assert_eq!(head(&store).await, chain.head);
+    assert_eq!(head(&store).await, chain.head());
     // The next commit has a connection of its own, on which nothing is left of the one before.
     try_commit(&store, &batch).await.unwrap();
     assert_eq!(
-        store::conformance::load(&store).await[1].place.head,
-        newcomer.head
+        store::conformance::load(&store).await[1].place.head(),
+        newcomer.head()
     );
 }
 
@@ -131,7 +131,7 @@ async fn a_transaction_that_was_left_open_is_closed_by_the_next_commit() {
     let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
     assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
     write_three(&store, &mut chain).await;
-    assert_eq!(head(&store).await, chain.head);
+    assert_eq!(head(&store).await, chain.head());
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_lost_connection_is_replaced() {
         store.writer.lock().await.lose_connection();
     }
     write_three(&store, &mut chain).await;
-    assert_eq!(head(&store).await, chain.head);
+    assert_eq!(head(&store).await, chain.head());
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ async fn a_second_store_on_the_same_file_is_refused_until_the_first_is_closed() 
     let mut chain = Chain::new(1);
     write_three(&store, &mut chain).await;
     store.close().await;
-    assert_eq!(head(&folder.open().await).await, chain.head);
+    assert_eq!(head(&folder.open().await).await, chain.head());
 }
 
 #[tokio::test]

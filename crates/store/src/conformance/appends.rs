@@ -13,7 +13,7 @@ pub async fn what_is_appended_is_written_like_what_is_committed(fixture: &dyn Fi
     let (mut one, mut two) = (Chain::new(1), Chain::new(2));
     store.append(&one.decisions(3)).await.unwrap();
     for size in [1, 2, 3, 63, 64, 65, 300] {
-        let before = one.head.seq;
+        let before = one.head().seq;
         let mut batch = Batch::default();
         for place in 0..size {
             let request_id = (place % 2 == 0).then(|| format!("{size}-{place}"));

@@ -50,10 +50,10 @@ pub async fn a_turn_says_where_its_tenants_stand(fixture: &dyn Fixture) {
 
 async fn assert_places(store: &dyn Store, one: &Chain, two: &Chain, late: Timestamp) {
     let turn = store.begin(&[one.tenant, two.tenant]).await.unwrap();
-    let place = turn.places()[&one.tenant];
-    assert_eq!((place.head, place.at, place.revision), (one.head, late, 0));
-    let place = turn.places()[&two.tenant];
-    assert_eq!((place.head, place.revision), (two.head, 1));
+    let place = &turn.places()[&one.tenant];
+    assert_eq!((place.head(), place.at, place.revision), (one.head(), late, 0));
+    let place = &turn.places()[&two.tenant];
+    assert_eq!((place.head(), place.revision), (two.head(), 1));
 }
 
 /// A turn that is dropped leaves nothing behind, also no lock.
@@ -79,7 +79,7 @@ pub async fn turns_for_the_same_tenant_wait_for_each_other(fixture: &dyn Fixture
             for _ in 0..10 {
                 let mut chain = Chain::new(1);
                 let turn = store.begin(&[chain.tenant]).await.unwrap();
-                chain.head = turn.places()[&chain.tenant].head;
+                chain.tip = turn.places()[&chain.tenant].tip.clone();
                 turn.commit(&chain.decisions(1)).await.unwrap();
             }
         })
@@ -95,13 +95,17 @@ pub async fn a_commit_from_another_head_writes_nothing(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let mut chain = Chain::new(1);
     commit(&*store, &chain.decisions(2)).await;
-    let mut ahead = chain.clone();
-    ahead.head.seq += 1;
-    let mut forked = chain.clone();
-    forked.head.hash = Digest::of(b"another history");
+    let Head { seq, hash } = chain.head();
+    let ahead = chain.believed_at(Head { seq: seq + 1, hash });
+    let forked = chain.believed_at(Head {
+        seq,
+        hash: Digest::of(b"another history"),
+    });
     let behind = Chain::new(1);
-    let mut unknown = Chain::new(2);
-    unknown.head.seq = 1;
+    let unknown = Chain::new(2).believed_at(Head {
+        seq: 1,
+        ..Head::GENESIS
+    });
     for mut stale in [ahead, forked, behind, unknown] {
         let tenant = stale.tenant;
         let error = refused(&*store, &stale.decisions(1)).await;
@@ -120,10 +124,10 @@ pub(super) async fn assert_heads(store: &dyn Store, chains: &[&Chain]) {
     let found = load(store)
         .await
         .into_iter()
-        .map(|tenant| (tenant.tenant, tenant.place.head, tenant.place.revision));
+        .map(|tenant| (tenant.tenant, tenant.place.head(), tenant.place.revision));
     let expected = chains
         .iter()
-        .map(|chain| (chain.tenant, chain.head, chain.revision));
+        .map(|chain| (chain.tenant, chain.head(), chain.revision));
     assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
 }
 
@@ -167,16 +171,17 @@ pub async fn a_batch_that_does_not_hang_together_is_not_written(fixture: &dyn Fi
     let mut gap = whole();
     gap.entries.remove(1);
     let mut wrong_end = whole();
-    wrong_end.advances[0].to = Head {
+    let elsewhere = Head {
         seq: 3,
         hash: Digest::of(b"elsewhere"),
     };
+    wrong_end.advances[0].to = Chain::new(1).believed_at(elsewhere).tip;
     let mut no_entry = whole();
     no_entry.decisions[2].seq = 4;
     let mut nobodys = whole();
     nobodys.advances.clear();
     let mut twice = whole();
-    twice.advances.push(twice.advances[0]);
+    twice.advances.push(twice.advances[0].clone());
     for batch in [gap, wrong_end, no_entry, nobodys, twice] {
         let error = refused(&*store, &batch).await;
         assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
@@ -230,7 +235,7 @@ pub async fn batches_of_every_size_are_written_whole(fixture: &dyn Fixture) {
     let mut chain = Chain::new(1);
     for size in (1..=33).chain([63, 64, 65, 127, 128, 129, 255, 256, 257, 300]) {
         let mut batch = Batch::default();
-        let before = chain.head.seq;
+        let before = chain.head().seq;
         for place in 0..size {
             // A third of the sizes has a request id everywhere, a third nowhere, a third now and then.
             let has_request = size % 3 == 0 || (size % 3 == 1 && place % 2 == 0);
@@ -377,17 +382,17 @@ pub(super) async fn wait(time: Duration) {
 }
 
 pub(super) async fn assert_last_is(store: &dyn Store, chain: &Chain) {
-    let last = store.entries(chain.tenant, chain.head.seq, 10).await.unwrap();
+    let last = store.entries(chain.tenant, chain.head().seq, 10).await.unwrap();
     assert_eq!(last.len(), 1);
-    assert_eq!(last[0].hash, chain.head.hash);
-    let id = decision_id(chain.tenant, chain.head.seq);
+    assert_eq!(last[0].hash, chain.head().hash);
+    let id = decision_id(chain.tenant, chain.head().seq);
     assert_eq!(
         store
             .decision(chain.tenant, id)
             .await
             .unwrap()
             .map(|found| found.hash),
-        Some(chain.head.hash)
+        Some(chain.head().hash)
     );
     assert!(store.receipt(chain.tenant, id).await.unwrap().is_some());
 }

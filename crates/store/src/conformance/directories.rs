@@ -213,7 +213,7 @@ pub async fn only_the_tenants_that_are_named_are_loaded(fixture: &dyn Fixture) {
     let found = store.load(Some(&[two.tenant, never.tenant])).await.unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].tenant, found[0].nouns.len()), (two.tenant, 2));
-    assert_eq!((found[0].place.head, found[0].place.revision), (two.head, 2));
+    assert_eq!((found[0].place.head(), found[0].place.revision), (two.head(), 2));
     assert!(store.load(Some(&[])).await.unwrap().is_empty());
 }
 

@@ -4,7 +4,7 @@ use super::sample::{Ask, Chain, decision_id, name, receipt};
 use super::{Fixture, commit, refused};
 use crate::{Batch, CommitError, DecisionFilter};
 use canon::Digest;
-use ledger::Head;
+use ledger::{Head, Tip};
 use model::{ReasonCode, TenantId, Timestamp};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub async fn the_head_is_where_the_last_commit_left_it(fixture: &dyn Fixture) {
     commit(&*store, &Chain::new(2).decisions(5)).await;
     for _ in 0..2 {
         let batch = chain.decisions(3);
-        let expected = batch.advances[0].to;
+        let expected = batch.advances[0].to.head();
         commit(&*store, &batch).await;
         assert_eq!(store.head(chain.tenant).await.unwrap(), expected);
     }
@@ -23,6 +23,25 @@ pub async fn the_head_is_where_the_last_commit_left_it(fixture: &dyn Fixture) {
         store.head(TenantId::from_bytes([9; 16])).await.unwrap(),
         Head::GENESIS
     );
+}
+
+/// With each entry stands what it adds to the tree, and beside the head the edge: both lead to the same tree.
+pub async fn the_tree_is_kept_with_the_chain(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut expected = Vec::new();
+    for count in [1, 2, 6, 13] {
+        let batch = chain.decisions(count);
+        expected.extend(batch.entries.iter().map(|entry| entry.nodes.as_bytes().to_vec()));
+        commit(&*store, &batch).await;
+        assert_eq!(store.tip(chain.tenant).await.unwrap(), chain.tip);
+        assert_eq!(super::load(&*store).await[0].place.tip, chain.tip);
+    }
+    let entries = store.entries(chain.tenant, 1, 100).await.unwrap();
+    let nodes: Vec<_> = entries.into_iter().map(|entry| entry.nodes).collect();
+    assert_eq!(nodes, expected);
+    let nobody = TenantId::from_bytes([9; 16]);
+    assert_eq!(store.tip(nobody).await.unwrap(), Tip::GENESIS);
 }
 
 /// From anywhere, never more than asked for, and nothing beyond the end.
@@ -194,10 +213,10 @@ pub async fn a_read_sees_every_commit_that_returned_before_it(fixture: &dyn Fixt
         .collect();
     for _ in 0..100 {
         commit(&*store, &chain.decisions(1)).await;
-        let last = store.entries(tenant, chain.head.seq, 2).await.unwrap();
+        let last = store.entries(tenant, chain.head().seq, 2).await.unwrap();
         assert_eq!(
             last.iter().map(|entry| entry.hash).collect::<Vec<_>>(),
-            [chain.head.hash]
+            [chain.head().hash]
         );
     }
     for task in noise {

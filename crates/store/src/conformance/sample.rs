@@ -1,11 +1,11 @@
 //! Batches to try a store with: chains that grow, with everything in them that a real batch has.
 //!
-//! The hashes are hashes of something and the bodies are canonical JSON; neither is what the ledger would make, because
-//! a store looks into neither.
+//! Entries are linked as the ledger links them; what their bodies say is made up, because a store does not look into them.
 
 use crate::{Advance, Batch, ContentRow, DecisionRow, EntryRow, OutcomeRow, RequestKey};
 use canon::{Canonical, Digest};
-use ledger::Head;
+use ledger::merkle::Frontier;
+use ledger::{Head, NewEntry, Tip};
 use model::approval::{Request, Voter};
 use model::standing::Standing;
 use model::{
@@ -98,8 +98,8 @@ impl Ask {
 pub struct Chain {
     /// Whose.
     pub tenant: TenantId,
-    /// Where it ends.
-    pub head: Head,
+    /// Where it ends, chain and tree.
+    pub tip: Tip,
     /// The revision of the directory.
     pub revision: u64,
 }
@@ -109,35 +109,53 @@ impl Chain {
     pub const fn new(number: u8) -> Self {
         Self {
             tenant: TenantId::from_bytes([number; 16]),
-            head: Head::GENESIS,
+            tip: Tip::GENESIS,
             revision: 0,
+        }
+    }
+
+    /// Where the chain ends.
+    pub const fn head(&self) -> Head {
+        self.tip.head()
+    }
+
+    /// The same chain in the eyes of somebody who believes that it ends there.
+    #[must_use]
+    pub fn believed_at(&self, head: Head) -> Self {
+        let subtrees = vec![Digest::ZERO; head.seq.count_ones() as usize];
+        let tip = Frontier::new(head.seq, subtrees).and_then(|tree| Tip::new(head, tree));
+        Self {
+            tip: tip.expect("there is a hash for each bit of the size"),
+            ..self.clone()
         }
     }
 
     /// Adds an entry to a batch.
     pub fn entry(&mut self, batch: &mut Batch, kind: &'static str, at: Timestamp, body: Canonical) {
-        let before = self.head;
-        let mut preimage = before.hash.as_bytes().to_vec();
-        preimage.extend(body.as_bytes());
-        self.head = Head {
-            seq: before.seq + 1,
-            hash: Digest::of(&preimage),
+        let before = self.head();
+        let new = NewEntry {
+            tenant: &self.tenant.to_string(),
+            kind,
+            at: &at.to_string(),
+            body: body.digest(),
         };
+        let appended = self.tip.append(&new, &mut String::new());
         batch.entries.push(EntryRow {
             tenant: self.tenant,
-            seq: self.head.seq,
+            seq: appended.head.seq,
             kind,
             at,
-            prev: before.hash,
-            hash: self.head.hash,
+            prev: appended.prev,
+            hash: appended.head.hash,
             body,
+            nodes: appended.completed,
         });
         self.advance(batch, before);
     }
 
     /// Adds a decision to a batch, with its entry and its receipt.
     pub fn decision(&mut self, batch: &mut Batch, ask: &Ask) -> DecisionId {
-        let body = serde_json::json!({ "seq": self.head.seq + 1, "text": ask.text, "tool": ask.tool });
+        let body = serde_json::json!({ "seq": self.head().seq + 1, "text": ask.text, "tool": ask.tool });
         let body = canon::of(&body).expect("samples are JSON");
         self.entry(batch, "decision", ask.at, body);
         let row = self.decision_row(ask);
@@ -150,15 +168,15 @@ impl Chain {
     pub fn decision_row(&self, ask: &Ask) -> DecisionRow {
         DecisionRow {
             tenant: self.tenant,
-            seq: self.head.seq,
-            id: decision_id(self.tenant, self.head.seq),
+            seq: self.head().seq,
+            id: decision_id(self.tenant, self.head().seq),
             agent: ask.agent,
             tool: name(ask.tool),
             action: name(ask.action),
             reason: ask.reason,
             run_id: ask.run_id.map(name),
             request: ask.request_id.as_deref().map(|id| (name(id), ask.digest())),
-            receipt: receipt(self.tenant, self.head.seq).into(),
+            receipt: receipt(self.tenant, self.head().seq).into(),
         }
     }
 
@@ -169,7 +187,7 @@ impl Chain {
         batch.outcomes.push(OutcomeRow {
             tenant: self.tenant,
             decision,
-            seq: self.head.seq,
+            seq: self.head().seq,
         });
     }
 
@@ -242,13 +260,13 @@ impl Chain {
             .iter_mut()
             .find(|advance| advance.tenant == self.tenant);
         if let Some(advance) = known {
-            advance.to = self.head;
+            advance.to = self.tip.clone();
             advance.revision = self.revision;
         } else {
             batch.advances.push(Advance {
                 tenant: self.tenant,
                 from: before,
-                to: self.head,
+                to: self.tip.clone(),
                 revision: self.revision,
             });
         }

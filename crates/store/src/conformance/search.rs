@@ -181,7 +181,7 @@ pub async fn pages_do_not_shift_while_decisions_arrive(fixture: &dyn Fixture) {
             .await
             .unwrap()[0]
             .seq,
-        chain.head.seq
+        chain.head().seq
     );
 }
 

@@ -1,0 +1,148 @@
+//! Completes ledgers that were written before their trees were kept: what each entry adds to the tree, and its edge.
+//!
+//! A ledger is completed in one transaction, or not at all. An entry that is not what was hashed ends it: a tree over what
+//! somebody changed would vouch for it.
+
+use crate::entry;
+use ledger::{Head, NewEntry, Tip};
+use model::{TenantId, Timestamp};
+use sqlx::{AssertSqlSafe, SqliteConnection};
+
+/// Entries that are read at once.
+const CHUNK: i64 = 1_000;
+
+/// Why a ledger was not completed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TreeError {
+    /// The entry is missing, or is not what was recorded.
+    #[error("entry {seq} of {tenant} is missing or is not what was recorded")]
+    Broken { tenant: TenantId, seq: u64 },
+    /// The database did not do as it was asked.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+/// A ledger without its tree.
+struct Incomplete {
+    tenant_no: i64,
+    tenant: TenantId,
+    head_seq: u64,
+}
+
+/// Completes all ledgers that have no tree.
+pub(crate) async fn complete(connection: &mut SqliteConnection) -> Result<(), TreeError> {
+    let rows = sqlx::query!(
+        "SELECT tenant_no, tenant_id, head_seq
+         FROM tenants
+         WHERE head_seq > 0
+           AND edge = x''"
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    for row in rows {
+        let (Ok(id), Ok(head_seq)) = (row.tenant_id.try_into(), row.head_seq.try_into()) else {
+            continue;
+        };
+        let ledger = Incomplete {
+            tenant_no: row.tenant_no,
+            tenant: TenantId::from_bytes(id),
+            head_seq,
+        };
+        sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+        let done = ledger.complete(connection).await;
+        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        sqlx::raw_sql(end).execute(&mut *connection).await?;
+        let seq = done?;
+        tracing::info!(tenant = %ledger.tenant, entries = seq, "the tree of {} over {seq} entries was completed", ledger.tenant);
+    }
+    Ok(())
+}
+
+impl Incomplete {
+    /// Reads the ledger once, and writes what it finds. Returns how many entries there are.
+    async fn complete(&self, connection: &mut SqliteConnection) -> Result<u64, TreeError> {
+        let guard = lift_guard(connection).await?;
+        let mut tip = Tip::GENESIS;
+        while tip.head().seq < self.head_seq {
+            self.chunk(&mut tip, connection).await?;
+        }
+        let edge = tip.tree().to_bytes();
+        sqlx::query!(
+            "UPDATE tenants
+             SET edge = ?1
+             WHERE tenant_no = ?2",
+            edge,
+            self.tenant_no,
+        )
+        .execute(&mut *connection)
+        .await?;
+        sqlx::raw_sql(AssertSqlSafe(guard)).execute(connection).await?;
+        Ok(tip.head().seq)
+    }
+
+    /// The next entries.
+    async fn chunk(&self, tip: &mut Tip, connection: &mut SqliteConnection) -> Result<(), TreeError> {
+        let due = tip.head().seq + 1;
+        let broken = |seq| TreeError::Broken {
+            tenant: self.tenant,
+            seq,
+        };
+        let numbers = entry::number(self.tenant_no, due).zip(entry::number(self.tenant_no, self.head_seq));
+        let (first, last) = numbers.ok_or_else(|| broken(due))?;
+        let rows = sqlx::query!(
+            "SELECT entry, kind, at, hash, body
+             FROM audit_events
+             WHERE entry BETWEEN ?1 AND ?2
+             ORDER BY entry
+             LIMIT ?3",
+            first,
+            last,
+            CHUNK,
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+        if rows.is_empty() {
+            return Err(broken(due));
+        }
+        let tenant = self.tenant.to_string();
+        let mut scratch = String::new();
+        for row in rows {
+            let at = Timestamp::from_millis(row.at).to_string();
+            let new = NewEntry {
+                tenant: &tenant,
+                kind: &row.kind,
+                at: &at,
+                body: canon::Digest::of(row.body.as_bytes()),
+            };
+            let appended = tip.append(&new, &mut scratch);
+            let Head { seq, hash } = appended.head;
+            if seq != entry::seq(row.entry) || hash.as_bytes()[..] != row.hash {
+                return Err(broken(seq));
+            }
+            let nodes = appended.completed.as_bytes();
+            sqlx::query!(
+                "UPDATE audit_events
+                 SET nodes = ?1
+                 WHERE entry = ?2",
+                nodes,
+                row.entry,
+            )
+            .execute(&mut *connection)
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes away, within the transaction, what keeps entries from being rewritten. Returns the statement that puts it back.
+async fn lift_guard(connection: &mut SqliteConnection) -> Result<String, sqlx::Error> {
+    let guard: String = sqlx::query_scalar(
+        "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = 'audit_events_are_not_rewritten'",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    sqlx::raw_sql("DROP TRIGGER audit_events_are_not_rewritten")
+        .execute(connection)
+        .await?;
+    Ok(guard)
+}

@@ -1,0 +1,117 @@
+//! The keys that a gateway signs with: where they come from, and how they are kept.
+//!
+//! The last key of a file signs; those before it are the ones that it has replaced. The secret half of a key is in memory and
+//! in that file, or in the environment, and nowhere else: it is never logged, stored or sent.
+
+mod file;
+
+pub use file::{KeyFileError, append, read_or_make};
+
+use crate::config::Signing;
+use crate::stores;
+use ledger::{MalformedKey, SignatureKind, SigningKey};
+use model::Entropy;
+use std::path::PathBuf;
+
+/// Why a gateway cannot sign.
+#[derive(Debug, thiserror::Error)]
+pub enum SigningError {
+    /// The file cannot be used.
+    #[error(transparent)]
+    File(#[from] KeyFileError),
+    /// The environment does not hold a key.
+    #[error("COUNTERSIGN_SIGNING_KEY is not a signing key: {0}")]
+    Environment(MalformedKey),
+    /// A key that signs something else.
+    #[error("`{0}` is the key of a witness; a ledger is signed with another")]
+    Witness(String),
+    /// The name of a new key cannot be one.
+    #[error("`{name}` cannot be the name of a log: {source}")]
+    Name {
+        /// What was given.
+        name: String,
+        /// What is wrong with it.
+        source: MalformedKey,
+    },
+}
+
+/// Keys in the order in which they have replaced each other.
+#[derive(Debug)]
+pub struct Keyring {
+    /// The key that signs.
+    pub signing: SigningKey,
+    /// Those that it has replaced.
+    pub replaced: Vec<SigningKey>,
+}
+
+impl Keyring {
+    /// One key, which has replaced none.
+    pub const fn of(signing: SigningKey) -> Self {
+        Self {
+            signing,
+            replaced: Vec::new(),
+        }
+    }
+
+    /// Keys of a log, the last of which signs; `None` if there is none.
+    fn of_all(mut keys: Vec<SigningKey>) -> Option<Self> {
+        let signing = keys.pop()?;
+        Some(Self {
+            signing,
+            replaced: keys,
+        })
+    }
+
+    /// The keys that the options name. Where nothing is there yet, a key is made under `known_name`, the name that the log has
+    /// already, or under the one of the options, or under a random one.
+    ///
+    /// # Errors
+    /// There is none, and none can be made.
+    pub fn load(
+        options: &Signing,
+        database_url: &str,
+        known_name: Option<String>,
+        entropy: &dyn Entropy,
+    ) -> Result<Self, SigningError> {
+        let keys = if let Some(text) = &options.key {
+            let key = text.reveal().trim().parse();
+            Self::of(key.map_err(SigningError::Environment)?)
+        } else {
+            let path = file_of(options, database_url);
+            let name = known_name.or_else(|| options.log_name.clone());
+            read_or_make(&path, &new_key(name, entropy)?)?
+        };
+        let witness = keys
+            .all()
+            .find(|key| key.verifier().kind() != SignatureKind::Note);
+        if let Some(witness) = witness {
+            return Err(SigningError::Witness(witness.verifier().label()));
+        }
+        Ok(keys)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &SigningKey> {
+        self.replaced.iter().chain([&self.signing])
+    }
+}
+
+/// Where the keys of a gateway are kept that was not told otherwise: beside its database.
+fn file_of(options: &Signing, database_url: &str) -> PathBuf {
+    let beside = || stores::file_beside(database_url, "key");
+    options.key_file.clone().unwrap_or_else(beside)
+}
+
+/// The text of a new key. Without a name it has one that no other log has: witnesses tell logs apart by it.
+///
+/// # Errors
+/// The name cannot be one.
+pub fn new_key(name: Option<String>, entropy: &dyn Entropy) -> Result<String, SigningError> {
+    let mut seed = [0; 32];
+    entropy.fill(&mut seed);
+    let mut random = [0; 8];
+    entropy.fill(&mut random);
+    let name = name.unwrap_or_else(|| format!("countersign-{:016x}", u64::from_be_bytes(random)));
+    SigningKey::encode(&name, SignatureKind::Note, &seed)
+        .map_err(|source| SigningError::Name { name, source })
+}

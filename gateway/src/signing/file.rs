@@ -1,0 +1,221 @@
+//! A file of signing keys: a key a line, nobody's but its owner's, made whole or not at all.
+
+use super::Keyring;
+use ledger::{MalformedKey, SigningKey};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// More than the keys of a lifetime.
+const BYTES_MAX: u64 = 64 * 1024;
+/// Its owner reads and writes it.
+const MODE: u32 = 0o600;
+/// What others would be let do.
+const OTHERS: u32 = 0o077;
+
+/// Why a file of keys cannot be used. No message holds a key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// It may not be read.
+    #[error("the signing key in `{}` cannot be read: {source}", file.display())]
+    Unreadable {
+        /// Which file.
+        file: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// It could not be made.
+    #[error(
+        "a signing key could not be written to `{}`: {source}; name another file with --signing-key-file",
+        file.display()
+    )]
+    Unwritable {
+        /// Which file.
+        file: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// Others than its owner can read it.
+    #[error("the signing key in `{}` can be read by others (mode {mode:03o}): run `chmod 600` on it", file.display())]
+    Open {
+        /// Which file.
+        file: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A line is not a key.
+    #[error("line {line} of `{}` is not a signing key: {source}", file.display())]
+    Malformed {
+        /// Which file.
+        file: PathBuf,
+        /// Which line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: MalformedKey,
+    },
+    /// It is not text, is too long, or has no line.
+    #[error("`{}` holds no signing key", file.display())]
+    Empty {
+        /// Which file.
+        file: PathBuf,
+    },
+}
+
+/// The keys in a file. One that is not there is made, with this key in it.
+///
+/// # Errors
+/// It cannot be read or made, or holds something else.
+pub fn read_or_make(path: &Path, new: &str) -> Result<Keyring, KeyFileError> {
+    match make(path, &format!("{new}\n")) {
+        Ok(()) => {
+            tracing::info!(file = %path.display(), "made a signing key in `{}`: keep a copy of it", path.display());
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => {
+            return Err(KeyFileError::Unwritable {
+                file: path.to_owned(),
+                source,
+            });
+        }
+    }
+    read(path)
+}
+
+/// Adds a key to a file, which signs from the next start on.
+///
+/// # Errors
+/// It is not a file of keys, or cannot be written.
+pub fn append(path: &Path, new: &str) -> Result<(), KeyFileError> {
+    let before = text(path)?;
+    read_text(path, &before)?;
+    let unwritable = |source| KeyFileError::Unwritable {
+        file: path.to_owned(),
+        source,
+    };
+    let beside = written_beside(path, &format!("{}\n{new}\n", before.trim_end())).map_err(unwritable)?;
+    fs::rename(&beside, path).map_err(unwritable)
+}
+
+fn read(path: &Path) -> Result<Keyring, KeyFileError> {
+    read_text(path, &text(path)?)
+}
+
+fn text(path: &Path) -> Result<String, KeyFileError> {
+    let unreadable = |source| KeyFileError::Unreadable {
+        file: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
+    if mode & OTHERS != 0 {
+        return Err(KeyFileError::Open {
+            file: path.to_owned(),
+            mode,
+        });
+    }
+    let mut text = String::new();
+    file.take(BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    Ok(text)
+}
+
+fn read_text(path: &Path, text: &str) -> Result<Keyring, KeyFileError> {
+    let lines = text.lines().enumerate();
+    let keys = lines.filter(|(_, line)| !line.trim().is_empty());
+    let key = |(number, line): (usize, &str)| -> Result<SigningKey, KeyFileError> {
+        line.trim().parse().map_err(|source| KeyFileError::Malformed {
+            file: path.to_owned(),
+            line: number + 1,
+            source,
+        })
+    };
+    let keys = keys.map(key).collect::<Result<_, _>>()?;
+    Keyring::of_all(keys).ok_or_else(|| KeyFileError::Empty {
+        file: path.to_owned(),
+    })
+}
+
+/// Makes a file that is not there, whole: of two who do it at once, one does.
+fn make(path: &Path, text: &str) -> io::Result<()> {
+    if path.exists() {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    let beside = written_beside(path, text)?;
+    let made = fs::hard_link(&beside, path);
+    fs::remove_file(&beside)?;
+    made
+}
+
+/// A file beside it with this text, on disk.
+fn written_beside(path: &Path, text: &str) -> io::Result<PathBuf> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(name);
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(MODE).open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    Ok(beside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::SignatureKind;
+
+    fn key(seed: u8) -> String {
+        SigningKey::encode("log.example", SignatureKind::Note, &[seed; 32]).unwrap()
+    }
+
+    fn label(seed: u8) -> String {
+        key(seed).parse::<SigningKey>().unwrap().verifier().label()
+    }
+
+    #[test]
+    fn a_file_is_made_once_and_is_nobody_elses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("countersign.db.key");
+        let first = read_or_make(&path, &key(1)).unwrap();
+        let again = read_or_make(&path, &key(2)).unwrap();
+        assert_eq!(first.signing.verifier().label(), label(1));
+        assert_eq!(again.signing.verifier().label(), label(1));
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_last_key_signs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        read_or_make(&path, &key(1)).unwrap();
+        append(&path, &key(2)).unwrap();
+        append(&path, &key(3)).unwrap();
+        let keys = read(&path).unwrap();
+        let labels: Vec<_> = keys.all().map(|key| key.verifier().label()).collect();
+        assert_eq!(labels, [label(1), label(2), label(3)]);
+        assert_eq!(keys.signing.verifier().label(), label(3));
+    }
+
+    #[test]
+    fn a_file_that_is_no_secret_or_holds_no_key_is_refused_without_showing_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        let secret = key(1);
+        for (text, mode, expected) in [
+            (secret.as_str(), 0o640, "can be read by others (mode 640)"),
+            ("", 0o600, "holds no signing key"),
+            ("\n\n", 0o600, "holds no signing key"),
+            (&secret[8..], 0o600, "line 1 of"),
+            (&format!("{secret}\n\n{secret}x"), 0o600, "line 3 of"),
+        ] {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let refusal = read(&path).unwrap_err().to_string();
+            assert!(refusal.contains(expected), "{refusal}");
+            assert!(!refusal.contains(&secret[40..60]), "{refusal}");
+        }
+    }
+}
