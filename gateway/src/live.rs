@@ -73,7 +73,7 @@ impl Live {
         let chains = self.lock();
         for advance in advances {
             if let Some(end) = chains.ends.get(&advance.tenant) {
-                end.send_replace(advance.to.seq);
+                end.send_replace(advance.to.head().seq);
             }
         }
     }
@@ -149,7 +149,8 @@ impl Drop for Follower {
 mod tests {
     use super::*;
     use canon::Digest;
-    use ledger::Head;
+    use ledger::merkle::Frontier;
+    use ledger::{Head, Tip};
 
     const ONE: TenantId = TenantId::from_bytes([1; 16]);
     const TWO: TenantId = TenantId::from_bytes([2; 16]);
@@ -157,14 +158,12 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(100);
 
     fn advance(tenant: TenantId, seq: u64) -> Advance {
-        let to = Head {
-            seq,
-            hash: Digest::of(b"entry"),
-        };
+        let tree = Frontier::new(seq, vec![Digest::ZERO; seq.count_ones() as usize]);
+        let hash = Digest::of(b"entry");
         Advance {
             tenant,
             from: Head::GENESIS,
-            to,
+            to: Tip::new(Head { seq, hash }, tree.unwrap()).unwrap(),
             revision: 0,
         }
     }

@@ -10,7 +10,7 @@ mod support;
 
 use futures_util::future::join_all;
 use gateway::gateway::Options;
-use ledger::Head;
+use ledger::{Head, NewEntry};
 use model::{TenantId, Timestamp};
 use serde_json::{Value, json};
 use stage::{Stage, changing, injected, named, reading, trapped};
@@ -196,18 +196,19 @@ async fn another_writers_entry_is_kept_and_the_next_one_follows_it() {
 
 /// Commits an entry of the tenant's without the gateway.
 async fn write_behind_the_back(stage: &Stage) -> Head {
-    let from = stage.head().await;
+    let mut tip = stage.store.tip(stage.tenant).await.unwrap();
+    let from = tip.head();
     let at: Timestamp = support::BEGINNING;
     let body = canon::of(&json!({"who": "somebody else"})).unwrap();
     let tenant = stage.tenant;
-    let to = ledger::link(
-        &from,
-        &tenant.to_string(),
-        "tenant_updated",
-        &at.to_string(),
-        &body.digest(),
-        &mut String::new(),
-    );
+    let new = NewEntry {
+        tenant: &tenant.to_string(),
+        kind: "tenant_updated",
+        at: &at.to_string(),
+        body: body.digest(),
+    };
+    let appended = tip.append(&new, &mut String::new());
+    let to = appended.head;
     let revision = stage.gateway.tenant(tenant).unwrap().revision;
     let entry = EntryRow {
         tenant,
@@ -217,12 +218,13 @@ async fn write_behind_the_back(stage: &Stage) -> Head {
         prev: from.hash,
         hash: to.hash,
         body,
+        nodes: appended.completed,
     };
     let batch = Batch {
         advances: vec![Advance {
             tenant,
             from,
-            to,
+            to: tip,
             revision,
         }],
         entries: vec![entry],

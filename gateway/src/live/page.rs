@@ -72,6 +72,7 @@ mod tests {
             prev: Digest::ZERO,
             hash: Digest::ZERO,
             body: body.to_owned(),
+            nodes: Vec::new(),
         };
         page.push(entry).unwrap();
         page.0
