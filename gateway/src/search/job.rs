@@ -39,7 +39,7 @@ impl Indexing {
     /// Notes that chains have grown. It costs a commit a comparison, unless a block is finished.
     pub fn grown(&self, advances: &[Advance]) {
         for advance in advances {
-            if advance.from.seq / BLOCK != advance.to.seq / BLOCK {
+            if advance.from.seq / BLOCK != advance.to.head().seq / BLOCK {
                 self.note(advance.tenant);
             }
         }
