@@ -12,7 +12,7 @@ use looked_up::LookedUp;
 
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
-use crate::limits::{Admission, Short};
+use crate::limits::{Admission, Asking, Short, quota};
 use crate::replays::Given;
 use crate::sequencer::Recorded;
 use axum::Extension;
@@ -22,6 +22,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::judge::{may_act, seen};
 use engine::proposal::{ApprovalUse, Happening};
+use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
     Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge,
@@ -94,6 +95,7 @@ impl Gateway {
                 Recorded::Not(
                     Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
                 ) => {}
+                Recorded::Not(Conflict::QuotaExceeded(over)) => return Err(quota::exceeded(&over)),
                 Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => return Err(reused()),
             }
         }
@@ -115,13 +117,18 @@ impl Gateway {
             .tenant(caller.tenant)
             .ok_or_else(Refusal::ledger_unavailable)?;
         let agent = caller.refresh(tenant, now)?;
+        let asking = Asking {
+            tenant: &tenant.directory.tenant,
+            agent: &agent,
+            tool: ask.action.tool.as_str(),
+        };
         // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing.
         if ask.mode == Mode::DryRun {
-            let admission = self.limits.probe(&tenant.directory.tenant, &agent, 1, now)?;
+            let admission = self.limits.probe(&asking, now)?;
             if let Admission::Short(short) = admission {
                 return Ok(Step::Fill(short));
             }
-            return self.dry_run(tenant, &agent, ask, &evidence).map(Step::Answer);
+            return self.dry_run(tenant, &agent, ask, looked_up).map(Step::Answer);
         }
         let replay = if may_act(tenant, &agent, ask) {
             Replay::Always
@@ -132,7 +139,7 @@ impl Gateway {
             return Ok(Step::Answer(answer));
         }
         if !*admitted {
-            let admission = self.limits.admit(&tenant.directory.tenant, &agent, 1, now)?;
+            let admission = self.limits.admit(&asking, now)?;
             if let Admission::Short(short) = admission {
                 return Ok(Step::Fill(short));
             }
@@ -205,10 +212,12 @@ impl Gateway {
         tenant: &TenantSnapshot,
         agent: &Agent,
         ask: &Ask,
-        evidence: &Evidence<'_>,
+        looked_up: &LookedUp,
     ) -> Result<Answer, Refusal> {
         let now = self.clock.now();
-        let judgement = judge(tenant, agent, ask, evidence, now)?;
+        let judgement = judge(tenant, agent, ask, &looked_up.evidence(), now)?;
+        let quotas = quotas_of(tenant, agent, ask, judgement.verdict());
+        quotas::check(&quotas, |key| looked_up.counter(key), now).map_err(|over| quota::exceeded(&over))?;
         let decided = Decided {
             id: DecisionId::from_bytes([0; 16]),
             ask,
@@ -279,6 +288,7 @@ impl Ready {
             answer,
             approval: approval_use(decided),
             sighting,
+            quotas: quotas_of(tenant, decided.agent, ask, judgement.verdict()),
             quarantine: judgement.quarantine.clone(),
             contents,
         };
@@ -300,6 +310,15 @@ impl Ready {
 
     fn into_proposal(self) -> Proposal {
         self.proposal
+    }
+}
+
+/// The quotas that an ask counts towards: none unless it is allowed.
+fn quotas_of(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, verdict: Verdict) -> Vec<QuotaUse> {
+    if verdict == Verdict::Allow {
+        quotas::uses(tenant, agent, &ask.into())
+    } else {
+        Vec::new()
     }
 }
 

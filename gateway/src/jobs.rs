@@ -12,6 +12,11 @@ const FORGET_EVERY: u32 = 60;
 /// How many rounds there are between two looks for approvals that have expired.
 const EXPIRE_EVERY: u32 = 10;
 
+/// How many rounds there are between two looks for counters of quotas that may go.
+const FORGET_COUNTERS_EVERY: u32 = 3_600;
+/// How long nothing was counted in them, in milliseconds: longer than any month.
+const COUNTERS_KEPT_MILLIS: i64 = 40 * 86_400_000;
+
 /// Starts the jobs of a gateway. They end with it.
 pub fn start(gateway: &Arc<Gateway>) {
     tokio::spawn(run(Arc::downgrade(gateway)));
@@ -29,6 +34,9 @@ async fn run(gateway: Weak<Gateway>) {
             // What could not be given back is refilled with time.
             tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
         }
+        if round % FORGET_COUNTERS_EVERY == 0 {
+            forget_counters(&gateway).await;
+        }
         // Whoever uses one looks at its time, so a round that fails makes nothing worse.
         if round % EXPIRE_EVERY == 0
             && let Err(refusal) = gateway.expire_approvals().await
@@ -37,6 +45,21 @@ async fn run(gateway: Weak<Gateway>) {
                 code = refusal.code().as_str(),
                 "expired approvals could not be written down"
             );
+        }
+    }
+}
+
+/// Forgets counters of quotas that nothing was counted in for long, all there are, a batch at a time.
+async fn forget_counters(gateway: &Gateway) {
+    let before = gateway.clock.now().plus_millis(-COUNTERS_KEPT_MILLIS);
+    loop {
+        match gateway.store.forget_counters(before).await {
+            Ok(0) => return,
+            Ok(_) => tokio::task::yield_now().await,
+            Err(error) => {
+                tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
+                return;
+            }
         }
     }
 }

@@ -1,16 +1,19 @@
-//! Token buckets: of a tenant and of an agent. All are looked at before any is taken from.
+//! Limits. Token buckets, of a tenant, of an agent, and of a tool as far as one of them uses it: all are looked at before any is
+//! taken from.
 //!
 //! - [`Local`]: buckets of this gateway alone; with N gateways there are N of each;
-//! - `shared`: one bucket for all gateways, for tenants that set `limits.shared`.
+//! - `shared`: one bucket for all gateways, for tenants that set `limits.shared`;
+//! - [`quota`]: what callers are told of quotas, which are counted in the commit (`engine::quotas`).
 
 mod local;
+pub mod quota;
 mod shared;
 
 pub use local::Local;
 
 use crate::http::{Code, Refusal};
 use axum::http::{HeaderName, HeaderValue, header};
-use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
+use model::{Agent, AgentId, Bucket, SlashFreeName, Tenant, TenantId, Timestamp};
 use shared::{Shared, Shortage};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,19 +27,60 @@ const NEVER_REFILLS_SECONDS: u64 = 86_400;
 /// What may be missing of a whole token: sums of many small refills lose a little, and nobody should wait for that.
 const ROUNDING: f64 = 1e-6;
 
+/// Who asks, and for which tool.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking<'a> {
+    /// The tenant.
+    pub tenant: &'a Tenant,
+    /// The agent.
+    pub agent: &'a Agent,
+    /// The tool.
+    pub tool: &'a str,
+}
+
+impl Asking<'_> {
+    /// The buckets that this takes from.
+    fn buckets(&self) -> impl Iterator<Item = (Owner, Bucket)> {
+        let (tenant, agent) = (self.tenant, self.agent);
+        let own = [
+            tenant.limits.bucket.map(|size| (Owner::Tenant(tenant.id), size)),
+            agent.limits.bucket.map(|size| (Owner::Agent(agent.id), size)),
+        ];
+        let of_tool = [
+            tenant
+                .limits
+                .tool_buckets
+                .get_key_value(self.tool)
+                .map(|(tool, size)| (Owner::TenantTool(tenant.id, tool.clone()), *size)),
+            agent
+                .limits
+                .tool_buckets
+                .get_key_value(self.tool)
+                .map(|(tool, size)| (Owner::AgentTool(agent.id, tool.clone()), *size)),
+        ];
+        own.into_iter().chain(of_tool).flatten()
+    }
+}
+
 /// Whose bucket it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Owner {
     Tenant(TenantId),
     Agent(AgentId),
+    /// A tool, for all agents of a tenant together.
+    TenantTool(TenantId, SlashFreeName),
+    /// A tool, for one agent.
+    AgentTool(AgentId, SlashFreeName),
 }
 
 impl Owner {
     /// The name of the policy in the headers.
-    const fn as_str(self) -> &'static str {
+    const fn as_str(&self) -> &'static str {
         match self {
             Self::Tenant(_) => "tenant",
             Self::Agent(_) => "agent",
+            Self::TenantTool(..) => "tenant-tool",
+            Self::AgentTool(..) => "agent-tool",
         }
     }
 }
@@ -128,6 +172,15 @@ impl Remaining {
     }
 }
 
+/// How full the buckets of one owner are.
+#[derive(Debug, Default)]
+pub struct BucketsLeft {
+    /// The one that every ask takes from.
+    pub own: Option<Remaining>,
+    /// Those that asks for one tool take from, too, in the order of the tools.
+    pub tools: Vec<(SlashFreeName, Bucket, Remaining)>,
+}
+
 /// All buckets.
 pub struct Limits {
     local: Local,
@@ -154,36 +207,20 @@ impl Limits {
         }
     }
 
-    /// Takes `cost` tokens from every bucket that applies, or from none.
-    pub fn admit(
-        &self,
-        tenant: &Tenant,
-        agent: &Agent,
-        cost: u32,
-        now: Timestamp,
-    ) -> Result<Admission, Refusal> {
-        if tenant.settings.limits.shared {
-            return Ok(self.shared.pass(&wanted(tenant, agent, cost), true));
+    /// Takes what an ask costs from every bucket that applies, or from none.
+    pub fn admit(&self, asking: &Asking<'_>, now: Timestamp) -> Result<Admission, Refusal> {
+        if asking.tenant.settings.limits.shared {
+            return Ok(self.shared.pass(&wanted(asking), true));
         }
-        self.local
-            .admit(tenant, agent, cost, now)
-            .map(|()| Admission::Admitted)
+        self.local.admit(asking, now).map(|()| Admission::Admitted)
     }
 
     /// Whether [`admit`](Self::admit) would let it pass. Takes nothing.
-    pub fn probe(
-        &self,
-        tenant: &Tenant,
-        agent: &Agent,
-        cost: u32,
-        now: Timestamp,
-    ) -> Result<Admission, Refusal> {
-        if tenant.settings.limits.shared {
-            return Ok(self.shared.pass(&wanted(tenant, agent, cost), false));
+    pub fn probe(&self, asking: &Asking<'_>, now: Timestamp) -> Result<Admission, Refusal> {
+        if asking.tenant.settings.limits.shared {
+            return Ok(self.shared.pass(&wanted(asking), false));
         }
-        self.local
-            .probe(tenant, agent, cost, now)
-            .map(|()| Admission::Admitted)
+        self.local.probe(asking, now).map(|()| Admission::Admitted)
     }
 
     /// Has tokens of shared buckets lent; a refusal if there are none.
@@ -196,50 +233,72 @@ impl Limits {
         self.shared.give_back_idle().await
     }
 
-    /// How full an agent's own bucket is.
-    pub async fn agent_remaining(
+    /// How full an agent's buckets are.
+    pub async fn agent_left(
         &self,
         tenant: &Tenant,
         agent: &Agent,
         now: Timestamp,
-    ) -> Result<Option<Remaining>, StoreError> {
-        match agent.bucket {
-            Some(size) if tenant.settings.limits.shared => {
-                let want = Shortage::of(tenant, Owner::Agent(agent.id), size, 0);
-                self.shared.remaining(&want).await.map(Some)
-            }
-            _ => Ok(self.local.agent_remaining(agent, now)),
-        }
+    ) -> Result<BucketsLeft, StoreError> {
+        let own = agent.limits.bucket.map(|size| (Owner::Agent(agent.id), size));
+        let tools = &agent.limits.tool_buckets;
+        let tools = tools
+            .iter()
+            .map(|(tool, size)| (tool, Owner::AgentTool(agent.id, tool.clone()), *size));
+        self.left(tenant, own, tools, now).await
     }
 
-    /// How full a tenant's bucket is.
-    pub async fn tenant_remaining(
+    /// How full a tenant's buckets are.
+    pub async fn tenant_left(&self, tenant: &Tenant, now: Timestamp) -> Result<BucketsLeft, StoreError> {
+        let own = tenant.limits.bucket.map(|size| (Owner::Tenant(tenant.id), size));
+        let tools = &tenant.limits.tool_buckets;
+        let tools = tools
+            .iter()
+            .map(|(tool, size)| (tool, Owner::TenantTool(tenant.id, tool.clone()), *size));
+        self.left(tenant, own, tools, now).await
+    }
+
+    async fn left<'a>(
         &self,
         tenant: &Tenant,
+        own: Option<(Owner, Bucket)>,
+        tools: impl Iterator<Item = (&'a SlashFreeName, Owner, Bucket)> + Send,
         now: Timestamp,
-    ) -> Result<Option<Remaining>, StoreError> {
-        match tenant.bucket {
-            Some(size) if tenant.settings.limits.shared => {
-                let want = Shortage::of(tenant, Owner::Tenant(tenant.id), size, 0);
-                self.shared.remaining(&want).await.map(Some)
-            }
-            _ => Ok(self.local.tenant_remaining(tenant, now)),
+    ) -> Result<BucketsLeft, StoreError> {
+        let mut left = BucketsLeft::default();
+        if let Some((owner, size)) = own {
+            left.own = Some(self.remaining(tenant, owner, size, now).await?);
         }
+        for (tool, owner, size) in tools {
+            let remaining = self.remaining(tenant, owner, size, now).await?;
+            left.tools.push((tool.clone(), size, remaining));
+        }
+        Ok(left)
+    }
+
+    async fn remaining(
+        &self,
+        tenant: &Tenant,
+        owner: Owner,
+        size: Bucket,
+        now: Timestamp,
+    ) -> Result<Remaining, StoreError> {
+        if tenant.settings.limits.shared {
+            let want = Shortage::of(tenant, owner, size);
+            return self.shared.remaining(&want).await;
+        }
+        Ok(self.local.remaining(&owner, size, now))
     }
 }
 
 /// The buckets that an ask takes from.
-fn wanted(tenant: &Tenant, agent: &Agent, cost: u32) -> Vec<Shortage> {
-    let buckets = [
-        (Owner::Tenant(tenant.id), tenant.bucket),
-        (Owner::Agent(agent.id), agent.bucket),
-    ];
-    let want = |(owner, size): (Owner, Option<Bucket>)| Some(Shortage::of(tenant, owner, size?, cost));
-    buckets.into_iter().filter_map(want).collect()
+fn wanted(asking: &Asking<'_>) -> Vec<Shortage> {
+    let want = |(owner, size)| Shortage::of(asking.tenant, owner, size);
+    asking.buckets().map(want).collect()
 }
 
 /// The refusal of a bucket that could not lend enough.
-fn limited_by_lease(owner: Owner, size: Bucket, lease: Lease) -> Refusal {
+fn limited_by_lease(owner: &Owner, size: Bucket, lease: Lease) -> Refusal {
     let level = Level {
         tokens: lease.left,
         at: Timestamp::from_millis(0),
@@ -254,7 +313,7 @@ fn limited_by_lease(owner: Owner, size: Bucket, lease: Lease) -> Refusal {
 }
 
 /// The refusal, with the headers of RFC 9110 and of the IETF draft on rate limit headers.
-fn limited(owner: Owner, level: &Level, wait: u64) -> Refusal {
+fn limited(owner: &Owner, level: &Level, wait: u64) -> Refusal {
     let capacity = level.size.capacity();
     let window = level.size.refill_per_second().recip() * f64::from(capacity);
     let window = if window.is_finite() {
@@ -264,9 +323,19 @@ fn limited(owner: Owner, level: &Level, wait: u64) -> Refusal {
     };
     let name = owner.as_str();
     let text = |text: String| HeaderValue::from_str(&text).expect("digits and plain words are visible ASCII");
+    let whose = match owner {
+        Owner::Tenant(_) => "the tenant's bucket".to_owned(),
+        Owner::Agent(_) => "the agent's bucket".to_owned(),
+        Owner::TenantTool(_, tool) => format!("the tenant's bucket for `{tool}`"),
+        Owner::AgentTool(_, tool) => format!("the agent's bucket for `{tool}`"),
+    };
+    let holds = match level.size.cost() {
+        1 => format!("of {capacity} asks is empty"),
+        cost => format!("of {capacity} tokens has fewer than the {cost} that an ask takes"),
+    };
     Refusal::new(
         Code::RateLimited,
-        format!("the {name}'s bucket of {capacity} asks is empty; ask again in {wait} s"),
+        format!("{whose} {holds}; ask again in {wait} s"),
     )
     .with_header(header::RETRY_AFTER, HeaderValue::from(wait))
     .with_header(

@@ -116,7 +116,11 @@ pub fn routes() -> Vec<Route> {
         route("DELETE", "/v1/agents/{id}/tools/{tool}", ADMIN, grants::withdraw),
         route("GET", "/v1/agents/{id}/quota", DIRECTORY, quota::get_of_agent),
         route("PUT", "/v1/agents/{id}/quota", ADMIN, quota::put_of_agent),
+        route("GET", "/v1/agents/{id}/quota/probe", DIRECTORY, quota::probe::get_of_agent),
+        route("GET", "/v1/teams/{team}/quota", DIRECTORY, quota::get_of_team),
+        route("PUT", "/v1/teams/{team}/quota", ADMIN, quota::put_of_team),
         route("GET", "/v1/quota", Access::Agent, quota::get_own),
+        route("GET", "/v1/quota/probe", Access::Agent, quota::probe::get_own),
 
         route("GET", "/v1/runs", DIRECTORY, runs::list),
         route("POST", "/v1/runs/{run_id}/observations", Access::Agent, observations::observe),

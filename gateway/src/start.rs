@@ -157,7 +157,7 @@ fn system_tenant() -> StoredTenant {
         name: model::Name::new("system").expect("a plain word is a name"),
         settings: Settings::default(),
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: Timestamp::from_millis(0),
         deleted_at: None,
     };

@@ -326,6 +326,38 @@ async fn two_gateways_that_change_the_same_thing_do_not_lose_a_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_allows_its_limit_whatever_gateway_is_asked() {
+    let cluster = Cluster::new().await;
+    let path = format!("/v1/agents/{}/quota", cluster.tenancy.agent);
+    let quotas = json!({"quotas": [{"window": "month", "limit": 40}, {"window": "run", "limit": 50}]});
+    cluster.change(0, "PUT", &path, &quotas).await;
+    let token = cluster.tenancy.token.as_str();
+    let asks = (0..120).map(|number| {
+        let world = &cluster.worlds[number % 3];
+        let ask = named(reading(), &format!("call-{number}"));
+        async move { world.post("/v1/authorize", token, &ask).await.status.as_u16() }
+    });
+    let statuses = join_all(asks).await;
+    let refused = statuses.iter().filter(|status| **status == 429).count();
+    let allowed = statuses.iter().filter(|status| **status == 200).count();
+    // Whoever was turned back too often has been told so, and has not been counted.
+    assert!(
+        statuses.iter().all(|status| [200, 429, 503].contains(status)),
+        "{statuses:?}"
+    );
+    assert!(allowed == 40 || refused == 0, "{statuses:?}");
+    for world in &cluster.worlds {
+        let view = world
+            .get("/v1/quota?run_id=run-get_file", token)
+            .await
+            .expect(200);
+        assert_eq!(view["quotas"][0]["used"], allowed);
+        assert_eq!(view["quotas"][1]["used"], allowed);
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shared_bucket_admits_what_it_holds_whatever_gateway_is_asked() {
     let cluster = Cluster::new().await;
     let tenant = format!("/v1/tenants/{}", cluster.tenancy.id);
@@ -337,7 +369,10 @@ async fn a_shared_bucket_admits_what_it_holds_whatever_gateway_is_asked() {
     for world in &cluster.worlds {
         eventually(|| async {
             let tenant = world.gateway.tenant(cluster.tenancy.id).unwrap();
-            tenant.directory.agents[&cluster.tenancy.agent].bucket.is_some()
+            tenant.directory.agents[&cluster.tenancy.agent]
+                .limits
+                .bucket
+                .is_some()
         })
         .await;
     }

@@ -10,7 +10,7 @@ mod support;
 
 use axum::http::StatusCode;
 use gateway::http::Refusal;
-use gateway::limits::Local;
+use gateway::limits::{Asking, Local};
 use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
 use proptest::prelude::*;
 use serde_json::json;
@@ -39,6 +39,14 @@ fn after(millis: i64) -> Timestamp {
     BEGINNING.plus_millis(millis)
 }
 
+const fn asking<'a>(tenant: &'a Tenant, agent: &'a Agent) -> Asking<'a> {
+    Asking {
+        tenant,
+        agent,
+        tool: "github",
+    }
+}
+
 /// An agent's bucket alone, and its asks.
 struct Alone {
     limits: Local,
@@ -56,11 +64,12 @@ impl Alone {
     }
 
     fn resize(&mut self, capacity: u32, refill_per_second: f64) {
-        self.agent.bucket = bucket(capacity, refill_per_second);
+        self.agent.limits.bucket = bucket(capacity, refill_per_second);
     }
 
     fn ask(&self, millis: i64) -> Result<(), Refusal> {
-        self.limits.admit(&self.tenant, &self.agent, 1, after(millis))
+        self.limits
+            .admit(&asking(&self.tenant, &self.agent), after(millis))
     }
 
     fn passes(&self, millis: i64) -> bool {
@@ -129,9 +138,9 @@ fn a_refusal_has_the_three_headers() {
 fn a_tenant_that_refuses_takes_nothing_from_its_agent() {
     let limits = Local::new();
     let (tenant, agent) = (tenant(bucket(1, 0.0)), agent(1, bucket(5, 0.0)));
-    limits.admit(&tenant, &agent, 1, BEGINNING).unwrap();
+    limits.admit(&asking(&tenant, &agent), BEGINNING).unwrap();
     for _ in 0..10 {
-        let (.., left) = headers(&limits.admit(&tenant, &agent, 1, BEGINNING).unwrap_err());
+        let (.., left) = headers(&limits.admit(&asking(&tenant, &agent), BEGINNING).unwrap_err());
         assert!(left.starts_with("\"tenant\";"), "{left}");
     }
     assert_eq!(limits.agent_remaining(&agent, BEGINNING).unwrap().tokens, 4);
@@ -145,12 +154,12 @@ fn an_agent_that_is_refused_takes_nothing_from_its_tenant() {
         agent(1, bucket(1, 0.0)),
         agent(2, bucket(9, 0.0)),
     );
-    limits.admit(&tenant, &greedy, 1, BEGINNING).unwrap();
+    limits.admit(&asking(&tenant, &greedy), BEGINNING).unwrap();
     for _ in 0..10 {
-        assert!(limits.admit(&tenant, &greedy, 1, BEGINNING).is_err());
+        assert!(limits.admit(&asking(&tenant, &greedy), BEGINNING).is_err());
     }
     assert_eq!(limits.tenant_remaining(&tenant, BEGINNING).unwrap().tokens, 4);
-    limits.admit(&tenant, &modest, 1, BEGINNING).unwrap();
+    limits.admit(&asking(&tenant, &modest), BEGINNING).unwrap();
 }
 
 #[test]
@@ -159,14 +168,14 @@ fn looking_takes_nothing() {
     for _ in 0..5 {
         alone
             .limits
-            .probe(&alone.tenant, &alone.agent, 1, BEGINNING)
+            .probe(&asking(&alone.tenant, &alone.agent), BEGINNING)
             .unwrap();
     }
     assert!(alone.passes(0));
     assert!(
         alone
             .limits
-            .probe(&alone.tenant, &alone.agent, 1, BEGINNING)
+            .probe(&asking(&alone.tenant, &alone.agent), BEGINNING)
             .is_err()
     );
 }
@@ -218,7 +227,7 @@ fn buckets_that_are_full_again_are_forgotten_and_nobody_notices() {
     for n in 0..20_000 {
         // Each comes when the one before is full again, so all but the last few are forgotten.
         limits
-            .admit(&tenant, &agents(n), 1, after(i64::from(n) * 1_000))
+            .admit(&asking(&tenant, &agents(n)), after(i64::from(n) * 1_000))
             .unwrap();
     }
     let first = limits.agent_remaining(&agents(0), after(20_000_000)).unwrap();

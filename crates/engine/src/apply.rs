@@ -9,6 +9,7 @@
 use crate::approvals::{ApprovalChange, ApprovalConflict};
 use crate::entry_kind::EntryKind;
 use crate::proposal::{ApprovalUse, Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
+use crate::quotas::{self, KnownCounters, QuotaExceeded};
 use crate::runs::{self, KnownRuns, Sighting};
 use crate::snapshot::{Recompiled, Snapshot, TenantSnapshot};
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub struct Found {
     pub outcomes: HashSet<DecisionId>,
     /// The runs that the batch is about.
     pub runs: KnownRuns,
+    /// What was counted of the quotas that the batch is about.
+    pub counters: KnownCounters,
     /// The approvals that the batch is about.
     pub approvals: HashMap<(TenantId, ApprovalId), Approval>,
 }
@@ -78,6 +81,8 @@ pub enum Conflict {
     Approval(Box<ApprovalConflict>),
     /// The run has seen something since the ask was judged: judge it again.
     RunMoved,
+    /// There is no room in a quota.
+    QuotaExceeded(Box<QuotaExceeded>),
 }
 
 /// A batch that is ready to be committed.
@@ -261,9 +266,18 @@ impl<'p> Pass<'p> {
         if !self.is_current(tenant, decision.sighting.as_ref()) {
             return Conflict::RunMoved.into();
         }
+        let at = self.time_of(tenant);
+        let find = |key: &Digest| self.found.counters.get(&(tenant, *key));
+        if let Err(exceeded) = quotas::check(&decision.quotas, find, at) {
+            return Conflict::QuotaExceeded(exceeded).into();
+        }
         if let Err(conflict) = self.use_approval(tenant, decision) {
             return Conflict::Approval(Box::new(conflict)).into();
         }
+        let counted = quotas::count(&mut self.found.counters, tenant, &decision.quotas, at);
+        self.batch
+            .counters
+            .extend(counted.map(|counter| (tenant, counter)));
         self.show(tenant, decision.sighting.as_ref());
         let linked = self.link(tenant, &decision.entry);
         let index = self.receipts.push(&linked.head.hash, decision.answer.digest());
@@ -341,6 +355,12 @@ impl<'p> Pass<'p> {
             }
             Placed::Repetition(index) => Settled::Replayed(self.batch.decisions[index].receipt.clone()),
         }
+    }
+
+    /// When the next entry of a chain is recorded: never before the last one.
+    fn time_of(&self, tenant: TenantId) -> Timestamp {
+        let place = self.books.places.get(&tenant);
+        place.map_or(self.now, |place| place.at.max(self.now))
     }
 
     /// Whether the run is what it was when this was judged.

@@ -43,6 +43,8 @@ kinds! {
     KeyDeleted = "key_deleted",
     /// A team was made or changed.
     TeamPut = "team_put",
+    /// A team's quotas changed.
+    TeamQuotaSet = "team_quota_set",
     /// A team was deleted.
     TeamDeleted = "team_deleted",
     /// A user was made or changed.

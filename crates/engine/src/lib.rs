@@ -6,6 +6,7 @@
 //! - [`judge()`]: one ask against a snapshot;
 //! - [`provenance`]: what a signed token says about the source of an ask;
 //! - [`approvals`]: what a judgement becomes when people have approved, and how they vote;
+//! - [`quotas`]: how many calls are allowed, and counting them;
 //! - [`runs`]: what runs have seen;
 //! - [`facts`]: what an ask was judged by, in records that are found by their digest;
 //! - `kept`: what an entry keeps of the parameters;
@@ -28,6 +29,7 @@ pub mod judge;
 mod kept;
 pub mod proposal;
 pub mod provenance;
+pub mod quotas;
 pub mod replay;
 pub mod runs;
 pub mod search;

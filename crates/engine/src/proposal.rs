@@ -8,6 +8,7 @@ use store::{ContentRow, RequestKey};
 
 use crate::approvals::ApprovalChange;
 use crate::entry_kind::EntryKind;
+use crate::quotas::QuotaUse;
 use crate::runs::Sighting;
 use crate::snapshot::Recompiled;
 
@@ -141,6 +142,8 @@ pub struct ProposedDecision {
     pub approval: Option<ApprovalUse>,
     /// What it shows to its run, if that is kept.
     pub sighting: Option<Sighting>,
+    /// The quotas that it counts towards.
+    pub quotas: Vec<QuotaUse>,
     /// Why the agent is to be frozen in the same commit, if it is.
     pub quarantine: Option<String>,
     /// What the entry names by its digest, as far as it is not known to be stored.

@@ -1,9 +1,9 @@
 //! Agents and their tokens. Every change is a method that returns the changed agent.
 
-use crate::bucket::Bucket;
 use crate::id::{AgentId, TenantId, TokenId};
 use crate::name::{Name, SlashFreeName};
 use crate::people::Attributes;
+use crate::quota::LimitTerms;
 use crate::standing::{RevokedForGood, Standing};
 use crate::time::Timestamp;
 use canon::Digest;
@@ -84,8 +84,9 @@ pub struct Agent {
     /// Whether it may act.
     #[serde(flatten)]
     pub standing: Standing,
-    /// The bucket that its asks take from.
-    pub bucket: Option<Bucket>,
+    /// How often it is allowed to act.
+    #[serde(flatten)]
+    pub limits: LimitTerms,
     /// When it was made.
     pub created_at: Timestamp,
 }
@@ -166,7 +167,7 @@ mod tests {
             tools,
             attributes: Attributes::default(),
             standing: Standing::Active,
-            bucket: None,
+            limits: LimitTerms::default(),
             created_at: Timestamp::from_millis(0),
         }
     }

@@ -5,15 +5,16 @@ use serde::{Deserialize, Serialize};
 /// The largest capacity and refill, so that arithmetic on them is exact in 64 bits.
 const AMOUNT_MAX: f64 = 1_000_000_000.0;
 
-/// A token bucket: an ask takes one token, and tokens come back at a steady rate.
+/// A token bucket: an ask takes one token, or as many as it was set to cost, and tokens come back at a steady rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked", into = "Unchecked")]
 pub struct Bucket {
     capacity: u32,
     refill_per_second: f64,
+    cost: u32,
 }
 
-/// Why two numbers are not a bucket.
+/// Why numbers are not a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum InvalidBucket {
     /// No ask would ever pass.
@@ -22,6 +23,9 @@ pub enum InvalidBucket {
     /// Negative, not a number or absurdly large.
     #[error("`refill_per_second` is a number from 0 to 1000000000")]
     Refill,
+    /// No ask would cost anything, or more than there ever is.
+    #[error("`cost` is a whole number from 1 to `capacity`")]
+    Cost,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -29,6 +33,17 @@ pub enum InvalidBucket {
 struct Unchecked {
     capacity: u32,
     refill_per_second: f64,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    cost: u32,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_one(cost: &u32) -> bool {
+    *cost == 1
 }
 
 impl Bucket {
@@ -43,12 +58,27 @@ impl Bucket {
         Ok(Self {
             capacity,
             refill_per_second,
+            cost: 1,
         })
+    }
+
+    /// The bucket, with so many tokens for an ask.
+    pub fn with_cost(self, cost: u32) -> Result<Self, InvalidBucket> {
+        if (1..=self.capacity).contains(&cost) {
+            Ok(Self { cost, ..self })
+        } else {
+            Err(InvalidBucket::Cost)
+        }
     }
 
     /// How many tokens it holds when full.
     pub const fn capacity(self) -> u32 {
         self.capacity
+    }
+
+    /// How many tokens an ask takes.
+    pub const fn cost(self) -> u32 {
+        self.cost
     }
 
     /// How many tokens come back in a second.
@@ -60,7 +90,7 @@ impl Bucket {
 impl TryFrom<Unchecked> for Bucket {
     type Error = InvalidBucket;
     fn try_from(unchecked: Unchecked) -> Result<Self, InvalidBucket> {
-        Self::new(unchecked.capacity, unchecked.refill_per_second)
+        Self::new(unchecked.capacity, unchecked.refill_per_second)?.with_cost(unchecked.cost)
     }
 }
 
@@ -69,6 +99,7 @@ impl From<Bucket> for Unchecked {
         Self {
             capacity: bucket.capacity,
             refill_per_second: bucket.refill_per_second,
+            cost: bucket.cost,
         }
     }
 }
@@ -84,13 +115,22 @@ mod tests {
         for refill in [-1.0, f64::NAN, f64::INFINITY, 2e9] {
             assert_eq!(Bucket::new(1, refill), Err(InvalidBucket::Refill), "{refill}");
         }
-        assert!(Bucket::new(1, 0.0).is_ok());
+        let bucket = Bucket::new(2, 0.0).unwrap();
+        assert_eq!(bucket.with_cost(0), Err(InvalidBucket::Cost));
+        assert_eq!(bucket.with_cost(3), Err(InvalidBucket::Cost));
+        assert_eq!(bucket.with_cost(2).map(Bucket::cost), Ok(2));
     }
 
     #[test]
     fn json_is_checked_like_everything_else() {
         let parse = serde_json::from_str::<Bucket>;
         assert!(parse(r#"{"capacity":10,"refill_per_second":0.5}"#).is_ok());
+        let costly = parse(r#"{"capacity":10,"refill_per_second":0.5,"cost":3}"#).unwrap();
+        assert_eq!(costly.cost(), 3);
+        assert_eq!(
+            serde_json::to_string(&costly).unwrap(),
+            r#"{"capacity":10,"refill_per_second":0.5,"cost":3}"#
+        );
         assert!(parse(r#"{"capacity":0,"refill_per_second":1}"#).is_err());
         assert!(parse(r#"{"capacity":1,"refill_per_second":1,"burst":2}"#).is_err());
     }

@@ -355,7 +355,7 @@ mod tests {
             name: Name::new("acme").unwrap(),
             settings: Settings::default(),
             standing: Standing::Active,
-            bucket: None,
+            limits: crate::quota::LimitTerms::default(),
             created_at: Timestamp::from_millis(0),
             deleted_at: None,
         }))
@@ -365,6 +365,7 @@ mod tests {
         Noun::Team(Arc::new(Team {
             name: Name::new(name).unwrap(),
             attributes: Attributes::default(),
+            quotas: Vec::new(),
         }))
     }
 

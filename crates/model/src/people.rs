@@ -1,6 +1,7 @@
 //! Teams and users, and the attributes that they and agents carry.
 
 use crate::name::Name;
+use crate::quota::Quota;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +79,9 @@ pub struct Team {
     pub name: Name,
     /// Facts about it.
     pub attributes: Attributes,
+    /// How often its agents together are allowed to act.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<Quota>,
 }
 
 /// A person on whose behalf agents act, or who approves what they do.

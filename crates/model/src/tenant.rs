@@ -1,9 +1,9 @@
 //! Tenants: one organisation's agents, tools, policies and ledger, apart from everybody else's.
 
-use crate::bucket::Bucket;
 use crate::id::TenantId;
 use crate::keeping::{Keeping, Pointer};
 use crate::name::Name;
+use crate::quota::LimitTerms;
 use crate::standing::Standing;
 use crate::taint::TaintRule;
 use crate::time::Timestamp;
@@ -178,8 +178,9 @@ pub struct Tenant {
     /// Whether its agents may act.
     #[serde(flatten)]
     pub standing: Standing,
-    /// The bucket that all its agents' asks take from.
-    pub bucket: Option<Bucket>,
+    /// How often its agents together are allowed to act.
+    #[serde(flatten)]
+    pub limits: LimitTerms,
     /// When it was made.
     pub created_at: Timestamp,
     /// When it was deleted: nobody can sign in any more, and its ledger stays.

@@ -1,8 +1,10 @@
 //! Time: a point in UTC with millisecond precision, and the clock it comes from.
 //!
-//! It knows RFC 3339 and nothing of calendars beyond that.
+//! It knows RFC 3339, months, and nothing of calendars beyond that.
 
 use std::fmt;
+
+const DAY_MILLIS: i64 = 86_400_000;
 
 /// A point in time: milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +40,25 @@ impl Timestamp {
     pub const fn plus_millis(self, millis: i64) -> Self {
         Self::from_millis(self.0.saturating_add(millis))
     }
+
+    /// Where the month of the calendar that holds this point begins, and where the next one does, in UTC.
+    pub fn month(self) -> (Self, Self) {
+        let days = self.0.div_euclid(DAY_MILLIS);
+        let (year, month, day) = date_of(days);
+        let first = days - (day - 1);
+        let start_of = |days: i64| Self::from_millis(days * DAY_MILLIS);
+        (start_of(first), start_of(first + days_in(year, month)))
+    }
+}
+
+/// How many days a month has.
+const fn days_in(year: i64, month: i64) -> i64 {
+    match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 /// Days since the epoch as a date of the proleptic Gregorian calendar: year, month, day.
@@ -61,8 +82,8 @@ fn date_of(days: i64) -> (i64, i64, i64) {
 /// `2026-01-31T09:30:00.000Z`: always UTC, always milliseconds, always 24 bytes.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (year, month, day) = date_of(self.0.div_euclid(86_400_000));
-        let in_day = self.0.rem_euclid(86_400_000);
+        let (year, month, day) = date_of(self.0.div_euclid(DAY_MILLIS));
+        let in_day = self.0.rem_euclid(DAY_MILLIS);
         let mut text = *b"0000-00-00T00:00:00.000Z";
         let mut put = |at: usize, width: usize, mut value: i64| {
             for place in (at..at + width).rev() {
@@ -176,6 +197,18 @@ mod tests {
             let ours = Timestamp::from_millis(day * 86_400_000).to_string();
             let theirs = chrono::DateTime::from_timestamp_millis(day * 86_400_000).unwrap();
             assert_eq!(ours, theirs.to_rfc3339_opts(chrono::SecondsFormat::Millis, true));
+        }
+    }
+
+    #[test]
+    fn months_follow_each_other_for_four_centuries() {
+        let mut at = Timestamp::from_millis(-146_097 / 2 * DAY_MILLIS).month().0;
+        for _ in 0..4_800 {
+            let (start, end) = at.month();
+            assert_eq!(start, at);
+            assert_eq!(end.plus_millis(-1).month(), (start, end));
+            assert_eq!(&end.to_string()[8..], "01T00:00:00.000Z");
+            at = end;
         }
     }
 

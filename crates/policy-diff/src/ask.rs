@@ -39,7 +39,7 @@ pub(crate) fn plain_agent(now: Timestamp) -> Agent {
         tools: ToolAccess::All,
         attributes: Attributes::default(),
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: now,
     }
 }
@@ -70,6 +70,7 @@ impl Ask {
         let team = self.agent.team.clone().map(|name| Team {
             name,
             attributes: self.team_attributes.clone(),
+            quotas: Vec::new(),
         });
         let user = self.user.as_ref().map(|user| UserFacts {
             id: user.name.as_str(),

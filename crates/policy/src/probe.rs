@@ -73,7 +73,7 @@ fn agent() -> Agent {
         tools: ToolAccess::All,
         attributes: Attributes::default(),
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: Timestamp::from_millis(0),
     }
 }

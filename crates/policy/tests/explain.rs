@@ -31,6 +31,7 @@ fn full() -> World {
         team: Some(Team {
             name: name("sales"),
             attributes: attributes(json!({"floor": 3})),
+            quotas: Vec::new(),
         }),
         user: Some((
             "u-17".into(),

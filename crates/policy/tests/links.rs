@@ -53,6 +53,7 @@ fn a_link_is_a_policy_with_its_own_id_and_the_notes_of_its_template() {
     let sales = Team {
         name: name("sales"),
         attributes: model::Attributes::default(),
+        quotas: Vec::new(),
     };
     let world = World {
         team: Some(sales),

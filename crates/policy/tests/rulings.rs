@@ -190,6 +190,7 @@ fn a_policy_sees_every_fact_of_the_question() {
     let team = Team {
         name: name("platform \"leads\""),
         attributes: attributes(json!({"floor": 3})),
+        quotas: Vec::new(),
     };
     let user = User {
         name: name("u-17"),

@@ -4,6 +4,7 @@ use crate::approvals::ApprovalRows;
 use crate::changes::{self, Changes};
 use crate::connections::{Lent, in_time, severity};
 use crate::contents::Contents;
+use crate::counters::CounterRows;
 use crate::decode::uuid;
 use crate::insert::{self, Insert};
 use crate::landed::{self, Mark};
@@ -31,6 +32,7 @@ pub(crate) struct Work {
     changes: Vec<Changes>,
     approvals: ApprovalRows,
     runs: RunRows,
+    counters: CounterRows,
     contents: Contents,
     /// By what it is known afterwards that the batch is there.
     mark: Option<Mark>,
@@ -90,6 +92,7 @@ impl Work {
             changes: changes::of(batch),
             approvals: ApprovalRows::of(batch),
             runs: RunRows::of(batch),
+            counters: CounterRows::of(batch),
             contents: Contents::of(batch),
             mark: Mark::of(batch),
             store,
@@ -133,6 +136,10 @@ impl Work {
             all_of(&self.tenants, &moved)?;
             for changes in &self.changes {
                 let written = changes.write(lent.start()?).await;
+                lent.settle(written)?;
+            }
+            if !self.counters.is_empty() {
+                let written = self.counters.write(lent.start()?).await;
                 lent.settle(written)?;
             }
             if !self.runs.is_empty() {

@@ -5,7 +5,7 @@
 //! - `connections`: how they are lent and come back;
 //! - `turn`, `commit`, `append`, `insert`, `changes`, `landed`: a commit, from the lock to what became of it;
 //! - `listener`: what other gateways have changed;
-//! - `directories`, `records`, `search`, `index`, `buckets`: the other promises of [`store`], a file each;
+//! - `directories`, `records`, `search`, `index`, `buckets`, `counters`: the other promises of [`store`], a file each;
 //! - `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/postgres`, with its reasons; why it is made like this is in
@@ -21,6 +21,7 @@ mod commit;
 mod connect;
 mod connections;
 mod contents;
+mod counters;
 mod decode;
 mod directories;
 mod index;

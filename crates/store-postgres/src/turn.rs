@@ -8,10 +8,11 @@ use crate::append::{Append, Appended};
 use crate::commit::Work;
 use crate::connections::{Lent, in_time};
 use crate::decode::{Row, uuid};
-use crate::{PostgresStore, approvals, runs, unavailable};
+use crate::{PostgresStore, approvals, counters, runs, unavailable};
 use async_trait::async_trait;
+use canon::Digest;
 use ledger::Head;
-use model::{AgentId, Approval, ApprovalId, DecisionId, Name, RunTaint, TenantId, Timestamp};
+use model::{AgentId, Approval, ApprovalId, Counter, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use sqlx::postgres::PgRow;
 use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -226,6 +227,20 @@ impl Turn for PostgresTurn {
         )
         .await;
         runs::decode(lent.settle(found).map_err(unavailable)?)
+    }
+
+    async fn find_counters(
+        &mut self,
+        keys: &[(TenantId, Digest)],
+    ) -> Result<Vec<(TenantId, Counter)>, StoreError> {
+        let lent = &mut self.lent;
+        let question = counters::question(keys);
+        let found = in_time(
+            lent.time_max(),
+            question.fetch_all(lent.start().map_err(unavailable)?),
+        )
+        .await;
+        counters::decode(lent.settle(found).map_err(unavailable)?)
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {

@@ -32,7 +32,7 @@ impl Buckets for SqliteStore {
 
 impl SqliteStore {
     /// Runs a statement on the writer's connection, where a caller that goes away cannot break it off in the middle.
-    async fn written<T: Send + 'static>(
+    pub(crate) async fn written<T: Send + 'static>(
         &self,
         statement: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {

@@ -2,9 +2,10 @@
 
 use crate::decode::Place;
 use crate::writer::Writer;
-use crate::{SqliteStore, approvals, bounded, runs, unavailable};
+use crate::{SqliteStore, approvals, bounded, counters, runs, unavailable};
 use async_trait::async_trait;
-use model::{Approval, ApprovalId, DecisionId, Name, RunTaint, TenantId};
+use canon::Digest;
+use model::{Approval, ApprovalId, Counter, DecisionId, Name, RunTaint, TenantId};
 use sqlx::SqliteConnection;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,6 +96,21 @@ impl Turn for SqliteTurn {
             let mut found = Vec::new();
             for some in runs.chunks(KEYS_MAX) {
                 found.extend(runs::find(&mut *connection, runs_json(some)).await?);
+            }
+            Ok(found)
+        };
+        bounded(find).await
+    }
+
+    async fn find_counters(
+        &mut self,
+        keys: &[(TenantId, Digest)],
+    ) -> Result<Vec<(TenantId, Counter)>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        let find = async {
+            let mut found = Vec::new();
+            for some in keys.chunks(KEYS_MAX) {
+                found.extend(counters::find(&mut *connection, counters_json(some)).await?);
             }
             Ok(found)
         };
@@ -228,6 +244,17 @@ pub(crate) fn runs_json(runs: &[(TenantId, Name)]) -> String {
     })
 }
 
+/// `["<tenant><key>",…]`, both as hexadecimal digits.
+pub(crate) fn counters_json(keys: &[(TenantId, Digest)]) -> String {
+    let mut text = String::new();
+    json_array(keys, |json, (tenant, key)| {
+        text.clear();
+        push_hex(&mut text, tenant.as_bytes());
+        push_hex(&mut text, key.as_bytes());
+        canon::write_string(json, &text);
+    })
+}
+
 /// `["<tenant><decision>",…]`, ids as 32 hexadecimal digits.
 fn decisions_json(decisions: &[(TenantId, DecisionId)]) -> String {
     ids_json(
@@ -267,7 +294,7 @@ fn json_array<T>(items: &[T], mut write: impl FnMut(&mut String, &T)) -> String 
     json
 }
 
-fn push_hex(out: &mut String, bytes: &[u8]) {
+pub(crate) fn push_hex(out: &mut String, bytes: &[u8]) {
     for byte in bytes {
         let digit = |value: u8| char::from_digit(u32::from(value), 16).expect("four bits are a digit");
         out.push(digit(byte >> 4));

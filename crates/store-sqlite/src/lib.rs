@@ -4,7 +4,7 @@
 //! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `writer`, `work`, `insert`: a commit, one at a time, on the one connection that writes;
 //! - `checkpoint`: keeps the write-ahead log short in the background;
-//! - `journal`, `directories`, `records`, `search`, `index`, `buckets`: the promises of [`store`], a file each;
+//! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`: the promises of [`store`], a file each;
 //! - `entry`, `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/sqlite`, with its reasons. There is no cache here, no retry and no decision: whoever
@@ -15,6 +15,7 @@ mod buckets;
 mod checkpoint;
 mod claim;
 mod connect;
+mod counters;
 mod decode;
 mod directories;
 mod entry;

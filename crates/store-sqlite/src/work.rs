@@ -1,6 +1,7 @@
 //! What a commit is about to write, with nothing borrowed from the batch: it goes to a task that outlives the caller.
 
 use crate::approvals::{self, ApprovalRow};
+use crate::counters;
 use crate::entry::SEQ_MAX;
 use crate::insert::{self, Statement, TenantNumbers};
 use crate::runs::{self, RunRow};
@@ -23,6 +24,8 @@ pub(crate) struct Work {
     pub(crate) changes: Vec<Change>,
     pub(crate) approvals: Vec<ApprovalRow>,
     pub(crate) runs: Vec<RunRow>,
+    /// Counters, as the JSON that the statement takes.
+    pub(crate) counters: Option<String>,
     pub(crate) contents: Vec<Content>,
 }
 
@@ -125,6 +128,7 @@ impl Work {
             changes: changes(batch, &numbers),
             approvals: approvals::rows(batch, &numbers),
             runs: runs::rows(batch, &numbers),
+            counters: counters::rows(batch, &numbers),
             contents: contents(batch, &numbers),
             opens: only.is_some(),
             moves,

@@ -5,6 +5,7 @@
 //! never found by the next commit: it finds no connection and opens one.
 
 use crate::connect;
+use crate::counters;
 use crate::insert::TenantNumbers;
 use crate::work::{Change, Content, Move, Work};
 use canon::Digest;
@@ -228,6 +229,10 @@ async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<
     }
     for run in &work.runs {
         let done = run.write(connection).await;
+        done.map_err(Failure::BeforeCommit)?;
+    }
+    if let Some(rows) = &work.counters {
+        let done = counters::write(connection, rows).await;
         done.map_err(Failure::BeforeCommit)?;
     }
     for approval in &work.approvals {

@@ -3,7 +3,7 @@
 use canon::{Canonical, Digest};
 use ledger::merkle::Completed;
 use ledger::{Head, Tip};
-use model::{AgentId, Approval, DecisionId, Name, ReasonCode, RunTaint, TenantId, Timestamp, Write};
+use model::{AgentId, Approval, Counter, DecisionId, Name, ReasonCode, RunTaint, TenantId, Timestamp, Write};
 
 /// Everything that one commit writes, all or none.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub struct Batch {
     pub writes: Vec<(TenantId, Write)>,
     /// Runs as they are from now on, in order.
     pub runs: Vec<(TenantId, RunTaint)>,
+    /// What was counted of quotas, in order: of each the last one holds.
+    pub counters: Vec<(TenantId, Counter)>,
     /// Approvals as they are from now on, in order.
     pub approvals: Vec<(TenantId, Approval)>,
     /// Contents that entries name by their digest. One that is there already is left as it is.
@@ -197,11 +199,12 @@ impl Batch {
         }
     }
 
-    /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs or contents.
+    /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs, counters or contents.
     pub fn is_rows_only(&self) -> bool {
         self.writes.is_empty()
             && self.approvals.is_empty()
             && self.runs.is_empty()
+            && self.counters.is_empty()
             && self.contents.is_empty()
     }
 
@@ -230,6 +233,7 @@ impl Batch {
         }
         let others = self.writes.iter().map(|(tenant, _)| *tenant);
         let others = others.chain(self.runs.iter().map(|(tenant, _)| *tenant));
+        let others = others.chain(self.counters.iter().map(|(tenant, _)| *tenant));
         let others = others.chain(self.approvals.iter().map(|(tenant, _)| *tenant));
         for tenant in others.chain(self.contents.iter().map(|content| content.tenant)) {
             advance_of(tenant)?;

@@ -9,6 +9,7 @@ pub mod appends;
 pub mod approvals;
 pub mod buckets;
 pub mod commits;
+pub mod counters;
 pub mod directories;
 pub mod index;
 pub mod records;
@@ -130,6 +131,10 @@ macro_rules! conformance_tests {
             approvals::an_approval_is_its_tenants_alone,
             runs::a_family_of_runs_has_the_level_of_the_one_that_began_it,
             runs::a_run_is_its_tenants_alone,
+            counters::a_counter_is_what_was_written_last,
+            counters::a_counter_is_its_tenants_alone,
+            counters::counters_are_listed_in_the_order_of_their_keys,
+            counters::counters_that_nothing_was_counted_in_for_long_are_forgotten,
             buckets::a_full_bucket_lends_what_it_holds,
             buckets::fewer_than_the_least_are_not_lent,
             buckets::tokens_come_back_with_time,

@@ -4,14 +4,14 @@
 //! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
 
 use crate::{
-    ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, CommitError, DecisionFilter,
+    ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, CommitError, Counters, DecisionFilter,
     Directories, FoundRequest, IndexedBlock, Journal, Lease, Place, Posting, Records, RequestKey,
     SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted,
 };
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
-use model::{Approval, ApprovalId, Bucket, DecisionId, Name, RunTaint, TenantId, Timestamp};
+use model::{Approval, ApprovalId, Bucket, Counter, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -196,6 +196,14 @@ impl Turn for FaultyTurn {
         self.inner.find_runs(runs).await
     }
 
+    async fn find_counters(
+        &mut self,
+        keys: &[(TenantId, Digest)],
+    ) -> Result<Vec<(TenantId, Counter)>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_counters(keys).await
+    }
+
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
         spoil(&self.plan, batch, self.inner.commit(batch)).await
     }
@@ -338,6 +346,26 @@ impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
         limit: u32,
     ) -> Result<Vec<(TenantId, ApprovalId)>, StoreError> {
         self.read()?.overdue_approvals(now, limit).await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Counters for FaultyStore<S> {
+    async fn counters(&self, keys: &[(TenantId, Digest)]) -> Result<Vec<(TenantId, Counter)>, StoreError> {
+        self.read()?.counters(keys).await
+    }
+
+    async fn counters_after(
+        &self,
+        tenant: TenantId,
+        after: Option<Digest>,
+        limit: u32,
+    ) -> Result<Vec<Counter>, StoreError> {
+        self.read()?.counters_after(tenant, after, limit).await
+    }
+
+    async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError> {
+        self.read()?.forget_counters(before).await
     }
 }
 

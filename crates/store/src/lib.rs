@@ -5,6 +5,7 @@
 //! - [`Records`]: reading back what was decided;
 //! - [`SearchIndex`]: finding decisions without wading through them;
 //! - [`Approvals`]: what people are asked and have said;
+//! - [`Counters`]: what was counted of quotas;
 //! - [`Buckets`]: token buckets that several gateways share.
 //!
 //! There is no SQL here and no policy. Backends share no code with each other.
@@ -13,6 +14,7 @@ mod approvals;
 pub mod batch;
 mod buckets;
 pub mod conformance;
+mod counters;
 mod error;
 pub mod faults;
 mod records;
@@ -23,6 +25,7 @@ pub use batch::{
     Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, MalformedBatch, OutcomeRow, RequestKey,
 };
 pub use buckets::{BucketKey, Buckets, Lease, Wanted};
+pub use counters::Counters;
 pub use error::{CommitError, StoreError};
 pub use records::{DecisionFilter, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
@@ -30,7 +33,7 @@ pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
-use model::{Approval, ApprovalId, DecisionId, Name, Noun, RunTaint, TenantId, Timestamp};
+use model::{Approval, ApprovalId, Counter, DecisionId, Name, Noun, RunTaint, TenantId, Timestamp};
 use std::collections::HashMap;
 
 /// Where a tenant stands: the end of its ledger, and how often its directory has changed.
@@ -149,6 +152,12 @@ pub trait Turn: Send {
     async fn find_runs(&mut self, runs: &[(TenantId, Name)])
     -> Result<Vec<(TenantId, RunTaint)>, StoreError>;
 
+    /// These counters as they are now, in no particular order. One that was never written is missing.
+    async fn find_counters(
+        &mut self,
+        keys: &[(TenantId, Digest)],
+    ) -> Result<Vec<(TenantId, Counter)>, StoreError>;
+
     /// Writes a batch and ends the turn. Whoever has not looked for requests and outcomes beforehand is told by
     /// [`CommitError::AlreadyRecorded`] that one of the batch is there already.
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError>;
@@ -220,7 +229,7 @@ pub trait Records: Send + Sync {
 
 /// A backend: all promises together.
 #[async_trait]
-pub trait Store: Directories + Journal + Records + SearchIndex + Approvals + Buckets {
+pub trait Store: Directories + Journal + Records + SearchIndex + Approvals + Counters + Buckets {
     /// Closes it after what is being written. What is asked of it afterwards is refused. Closing twice does nothing.
     async fn close(&self);
 }

@@ -4,6 +4,7 @@ use super::{Answer, Ready, Step, reused};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
+use crate::limits::quota;
 use crate::sequencer::Recorded;
 use axum::Extension;
 use axum::extract::State;
@@ -150,6 +151,7 @@ impl Gateway {
                 Recorded::Not(
                     Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
                 ) => None,
+                Recorded::Not(Conflict::QuotaExceeded(over)) => Some(Err(quota::exceeded(&over))),
                 Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => Some(Err(reused())),
             };
         }

@@ -1,20 +1,29 @@
-//! What is looked up for an ask before it is judged: the approval that it names, and what its run has seen, where a tenant has that
-//! kept. Most asks need neither, and then nothing is read.
+//! What is looked up for an ask before it is judged: the approval that it names, what its run has seen, where a tenant has that
+//! kept, and for a dry run what was counted of quotas. Most asks need nothing of that, and then nothing is read.
 
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
+use canon::Digest;
 use engine::judge::{Evidence, keeps_runs};
-use engine::{Ask, runs};
-use model::{Approval, Name, RunTaint, TenantId};
+use engine::quotas;
+use engine::{Ask, Mode, runs};
+use model::{Approval, Counter, Name, RunTaint, TenantId};
+use std::collections::HashMap;
 
 /// What was found.
 #[derive(Debug, Default)]
 pub(super) struct LookedUp {
     approval: Option<Approval>,
     run: Option<RunTaint>,
+    counters: HashMap<Digest, Counter>,
 }
 
 impl LookedUp {
+    /// What was counted under a key.
+    pub(super) fn counter(&self, key: &Digest) -> Option<&Counter> {
+        self.counters.get(key)
+    }
+
     /// The same, as it is judged with.
     pub(super) const fn evidence(&self) -> Evidence<'_> {
         Evidence {
@@ -39,7 +48,32 @@ impl Gateway {
             }
             None => None,
         };
-        Ok(LookedUp { approval, run })
+        let counters = if ask.mode == Mode::DryRun {
+            let agent = tenant.directory.agents.get(&caller.agent.id);
+            let uses = agent.map(|agent| quotas::uses(&tenant, agent, &ask.into()));
+            let uses = uses.unwrap_or_default().into_iter();
+            let keys: Vec<_> = uses.map(|quota| (caller.tenant, quota.key)).collect();
+            self.counters(&keys).await?
+        } else {
+            HashMap::new()
+        };
+        Ok(LookedUp {
+            approval,
+            run,
+            counters,
+        })
+    }
+
+    /// What was counted of quotas of one tenant, by key, as of some moment ago.
+    pub(crate) async fn counters(
+        &self,
+        keys: &[(TenantId, Digest)],
+    ) -> Result<HashMap<Digest, Counter>, Refusal> {
+        if keys.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let found = self.store.counters(keys).await?.into_iter();
+        Ok(found.map(|(_, counter)| (counter.key, counter)).collect())
     }
 
     /// What the family of a run has seen.

@@ -77,7 +77,7 @@ async fn ensure_tenant(gateway: &Gateway, key: &ApiKey) -> anyhow::Result<Tenant
         name: Name::new(TENANT)?,
         settings: Settings::default(),
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: now,
         deleted_at: None,
     };
@@ -135,7 +135,7 @@ fn demo_agent(id: AgentId, tenant: TenantId, tool: &SlashFreeName, now: Timestam
         tools: ToolAccess::Granted([tool.clone()].into()),
         attributes: Attributes::default(),
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: now,
     }
 }

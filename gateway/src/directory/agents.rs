@@ -152,7 +152,7 @@ pub async fn create(
             tools: body.tools.0.clone(),
             attributes: body.attributes.clone(),
             standing: Standing::Active,
-            bucket: None,
+            limits: model::LimitTerms::default(),
             created_at: now,
         };
         check_name(directory, &agent)?;
@@ -260,7 +260,7 @@ mod tests {
             tools: ToolAccess::All,
             attributes: Attributes::default(),
             standing: Standing::Active,
-            bucket: None,
+            limits: model::LimitTerms::default(),
             created_at: Timestamp::from_millis(0),
         }
     }

@@ -1,16 +1,24 @@
-//! `…/quota`: the token buckets of agents and tenants. Other kinds of limit are refused as unknown fields.
+//! `…/quota`: how often agents are allowed to act: the token buckets and quotas of agents, teams and tenants, and what is left of
+//! them.
+
+pub mod probe;
 
 use super::{change, find_agent, read, tenants};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{AgentCaller, Json, KeyCaller, Refusal, TenantCaller};
-use crate::limits::Remaining;
+use crate::http::{AgentCaller, Code, Json, KeyCaller, Query, Refusal, TenantCaller};
+use crate::limits::{BucketsLeft, Remaining};
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::EntryKind;
-use model::{Agent, Bucket, Noun, Role, Tenant, TenantId, Write};
+use engine::quotas::{self, Holder};
+use model::{
+    Agent, Bucket, LimitTerms, Name, Noun, Quota, Role, SlashFreeName, Team, Tenant, TenantId, Timestamp,
+    Window, Write,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a PUT says: all limits there are from now on.
@@ -18,6 +26,38 @@ use std::sync::Arc;
 #[serde(deny_unknown_fields)]
 pub struct QuotaBody {
     bucket: Option<Bucket>,
+    #[serde(default)]
+    tools: BTreeMap<SlashFreeName, Bucket>,
+    #[serde(default)]
+    quotas: Vec<Quota>,
+}
+
+impl QuotaBody {
+    fn into_terms(self) -> Result<LimitTerms, Refusal> {
+        let terms = LimitTerms {
+            bucket: self.bucket,
+            tool_buckets: self.tools,
+            quotas: self.quotas,
+        };
+        match terms.check() {
+            Ok(()) => Ok(terms),
+            Err(error) => Err(Refusal::new(Code::InvalidField, error.to_string())),
+        }
+    }
+}
+
+/// What a PUT says of a team: it has no buckets.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TeamQuotaBody {
+    quotas: Vec<Quota>,
+}
+
+/// Which run is meant where a quota is one of runs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunQuery {
+    run_id: Option<Name>,
 }
 
 /// The limits, and what is left.
@@ -27,6 +67,11 @@ pub struct QuotaView {
     bucket: Option<Bucket>,
     /// What is left in the bucket: of all gateways if it is shared, otherwise of this one.
     remaining: Option<RemainingView>,
+    tools: BTreeMap<SlashFreeName, ToolBucketView>,
+    quotas: Vec<UsedQuota>,
+    /// For an agent: those of its team and its tenant, which hold for it too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    inherited: Vec<UsedQuota>,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,38 +80,139 @@ struct RemainingView {
     full_in_seconds: u64,
 }
 
-impl QuotaView {
-    fn of(bucket: Option<Bucket>, remaining: Option<Remaining>) -> Self {
-        let remaining = remaining.map(|left| RemainingView {
+#[derive(Debug, Serialize)]
+struct ToolBucketView {
+    bucket: Bucket,
+    remaining: RemainingView,
+}
+
+/// A quota, and how much of it is used.
+#[derive(Debug, Serialize)]
+struct UsedQuota {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holder: Option<&'static str>,
+    #[serde(flatten)]
+    quota: Quota,
+    used: u64,
+    remaining: u64,
+    /// `null`: never, as in a run.
+    resets_at: Option<Timestamp>,
+}
+
+/// The quotas of a team, and what is left.
+#[derive(Debug, Serialize)]
+pub struct TeamQuotaView {
+    quotas: Vec<UsedQuota>,
+}
+
+impl From<Remaining> for RemainingView {
+    fn from(left: Remaining) -> Self {
+        Self {
             tokens: left.tokens,
             full_in_seconds: left.full_in_seconds,
+        }
+    }
+}
+
+impl QuotaView {
+    fn of(
+        bucket: Option<Bucket>,
+        left: BucketsLeft,
+        quotas: Vec<UsedQuota>,
+        inherited: Vec<UsedQuota>,
+    ) -> Self {
+        let tools = left.tools.into_iter().map(|(tool, bucket, left)| {
+            let remaining = left.into();
+            (tool, ToolBucketView { bucket, remaining })
         });
-        Self { bucket, remaining }
+        Self {
+            bucket,
+            remaining: left.own.map(RemainingView::from),
+            tools: tools.collect(),
+            quotas,
+            inherited,
+        }
     }
 
-    async fn of_agent(gateway: &Gateway, tenant: TenantId, agent: &Agent) -> Result<Self, Refusal> {
-        let tenant = gateway.tenant(tenant)?;
+    async fn of_agent(
+        gateway: &Gateway,
+        tenant: TenantId,
+        agent: &Agent,
+        run: Option<&Name>,
+    ) -> Result<Self, Refusal> {
+        let snapshot = gateway.tenant(tenant)?;
         let now = gateway.clock.now();
-        let remaining = gateway
-            .limits
-            .agent_remaining(&tenant.directory.tenant, agent, now);
-        Ok(Self::of(agent.bucket, remaining.await?))
+        let left = gateway.limits.agent_left(&snapshot.directory.tenant, agent, now);
+        let left = left.await?;
+        let (own, inherited): (Vec<_>, Vec<_>) =
+            quotas::of_agent(&snapshot, agent).partition(|(holder, _)| matches!(holder, Holder::Agent(_)));
+        let own = used(gateway, tenant, own, run).await?;
+        let named = used(gateway, tenant, inherited.clone(), run).await?.into_iter();
+        let named = named.zip(inherited).map(|(used, (holder, _))| UsedQuota {
+            holder: Some(holder.as_str()),
+            ..used
+        });
+        Ok(Self::of(agent.limits.bucket, left, own, named.collect()))
     }
 
-    async fn of_tenant(gateway: &Gateway, tenant: &Tenant) -> Result<Self, Refusal> {
-        let remaining = gateway.limits.tenant_remaining(tenant, gateway.clock.now());
-        Ok(Self::of(tenant.bucket, remaining.await?))
+    async fn of_tenant(gateway: &Gateway, tenant: &Tenant, run: Option<&Name>) -> Result<Self, Refusal> {
+        let left = gateway.limits.tenant_left(tenant, gateway.clock.now()).await?;
+        let quotas = tenant.limits.quotas.iter();
+        let quotas = quotas.map(|quota| (Holder::Tenant, quota)).collect();
+        let used = used(gateway, tenant.id, quotas, run).await?;
+        Ok(Self::of(tenant.limits.bucket, left, used, Vec::new()))
     }
+}
+
+impl TeamQuotaView {
+    async fn of(
+        gateway: &Gateway,
+        tenant: TenantId,
+        team: &Team,
+        run: Option<&Name>,
+    ) -> Result<Self, Refusal> {
+        let quotas = team.quotas.iter().map(|quota| (Holder::Team(&team.name), quota));
+        let quotas = used(gateway, tenant, quotas.collect(), run).await?;
+        Ok(Self { quotas })
+    }
+}
+
+/// How much of these quotas is used, in their order.
+async fn used(
+    gateway: &Gateway,
+    tenant: TenantId,
+    of: Vec<(Holder<'_>, &Quota)>,
+    run: Option<&Name>,
+) -> Result<Vec<UsedQuota>, Refusal> {
+    let now = gateway.clock.now();
+    let key = |(holder, quota): &(Holder<'_>, &Quota)| {
+        let run = run.filter(|_| quota.window == Window::Run);
+        (tenant, holder.key(quota, run))
+    };
+    let keys: Vec<_> = of.iter().map(key).collect();
+    let counters = gateway.counters(&keys).await?;
+    let view = |((_, quota), (_, key)): ((Holder<'_>, &Quota), (TenantId, canon::Digest))| {
+        let (start, resets_at) = quota.window.around(now);
+        let used = counters.get(&key).map_or(0, |counter| counter.count_in(start));
+        UsedQuota {
+            holder: None,
+            used,
+            remaining: quota.limit.saturating_sub(used),
+            quota: quota.clone(),
+            resets_at,
+        }
+    };
+    Ok(of.into_iter().zip(keys).map(view).collect())
 }
 
 /// `GET /v1/quota`
 pub async fn get_own(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
+    Query(query): Query<RunQuery>,
 ) -> Result<Json<QuotaView>, Refusal> {
-    Ok(Json(
-        QuotaView::of_agent(&gateway, caller.tenant, &caller.agent).await?,
-    ))
+    let view = QuotaView::of_agent(&gateway, caller.tenant, &caller.agent, query.run_id.as_ref());
+    Ok(Json(view.await?))
 }
 
 /// `GET /v1/agents/{id}/quota`
@@ -74,10 +220,12 @@ pub async fn get_of_agent(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(id): Path<String>,
+    Query(query): Query<RunQuery>,
 ) -> Result<Json<QuotaView>, Refusal> {
     let tenant = read(&gateway, &caller)?;
     let agent = find_agent(&tenant.directory, &id)?;
-    Ok(Json(QuotaView::of_agent(&gateway, caller.tenant, agent).await?))
+    let view = QuotaView::of_agent(&gateway, caller.tenant, agent, query.run_id.as_ref());
+    Ok(Json(view.await?))
 }
 
 /// `PUT /v1/agents/{id}/quota`
@@ -87,24 +235,27 @@ pub async fn put_of_agent(
     Path(id): Path<String>,
     Json(body): Json<QuotaBody>,
 ) -> Result<Json<QuotaView>, Refusal> {
+    let terms = body.into_terms()?;
     let changed = change(&gateway, &caller, |directory, _| {
         let before = find_agent(directory, &id)?;
-        if before.bucket == body.bucket {
+        if before.limits == terms {
             return Ok(Plan::nothing(Arc::clone(before)));
         }
         let after = Arc::new(Agent {
-            bucket: body.bucket,
+            limits: terms.clone(),
             ..(**before).clone()
         });
         Ok(Plan {
             kind: EntryKind::AgentQuotaSet,
-            facts: json!({"id": after.id, "bucket": after.bucket}),
+            facts: facts(&after.id.to_string(), &terms),
             writes: vec![Write::Put(Noun::Agent(Arc::clone(&after)))],
             answer: after,
         })
     });
     let agent = changed.await?;
-    Ok(Json(QuotaView::of_agent(&gateway, caller.tenant, &agent).await?))
+    Ok(Json(
+        QuotaView::of_agent(&gateway, caller.tenant, &agent, None).await?,
+    ))
 }
 
 /// `GET /v1/tenants/{id}/quota`
@@ -112,12 +263,15 @@ pub async fn get_of_tenant(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(id): Path<String>,
+    Query(query): Query<RunQuery>,
 ) -> Result<Json<QuotaView>, Refusal> {
     let tenant = tenants::find(&gateway, &id)?;
     if caller.key.role != Role::Operator && tenant.id != caller.tenant {
         return Err(Refusal::not_found("tenant", &id));
     }
-    Ok(Json(QuotaView::of_tenant(&gateway, &tenant).await?))
+    Ok(Json(
+        QuotaView::of_tenant(&gateway, &tenant, query.run_id.as_ref()).await?,
+    ))
 }
 
 /// `PUT /v1/tenants/{id}/quota`
@@ -127,47 +281,126 @@ pub async fn put_of_tenant(
     Path(id): Path<String>,
     Json(body): Json<QuotaBody>,
 ) -> Result<Json<QuotaView>, Refusal> {
+    let terms = body.into_terms()?;
     let changed = tenants::change_one(&gateway, &caller, &id, |directory, _| {
         let before = &directory.tenant;
-        if before.bucket == body.bucket {
+        if before.limits == terms {
             return Ok(Plan::nothing(Arc::clone(before)));
         }
         let after = Arc::new(Tenant {
-            bucket: body.bucket,
+            limits: terms.clone(),
             ..(**before).clone()
         });
         Ok(Plan {
             kind: EntryKind::TenantQuotaSet,
-            facts: json!({"id": after.id, "bucket": after.bucket}),
+            facts: facts(&after.id.to_string(), &terms),
             writes: vec![Write::Put(Noun::Tenant(Arc::clone(&after)))],
             answer: after,
         })
     });
     let tenant = changed.await?;
-    Ok(Json(QuotaView::of_tenant(&gateway, &tenant).await?))
+    Ok(Json(QuotaView::of_tenant(&gateway, &tenant, None).await?))
+}
+
+/// `GET /v1/teams/{team}/quota`
+pub async fn get_of_team(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+    Query(query): Query<RunQuery>,
+) -> Result<Json<TeamQuotaView>, Refusal> {
+    let tenant = read(&gateway, &caller)?;
+    let team = super::teams::find(&tenant.directory, &name)?;
+    let view = TeamQuotaView::of(&gateway, caller.tenant, team, query.run_id.as_ref());
+    Ok(Json(view.await?))
+}
+
+/// `PUT /v1/teams/{team}/quota`
+pub async fn put_of_team(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(name): Path<String>,
+    Json(body): Json<TeamQuotaBody>,
+) -> Result<Json<TeamQuotaView>, Refusal> {
+    let checked = model::quota::check_quotas(&body.quotas);
+    checked.map_err(|error| Refusal::new(Code::InvalidField, error.to_string()))?;
+    let changed = change(&gateway, &caller, |directory, _| {
+        let before = super::teams::find(directory, &name)?;
+        if before.quotas == body.quotas {
+            return Ok(Plan::nothing(Arc::clone(before)));
+        }
+        let after = Arc::new(Team {
+            quotas: body.quotas.clone(),
+            ..(**before).clone()
+        });
+        Ok(Plan {
+            kind: EntryKind::TeamQuotaSet,
+            facts: json!({"team": after.name, "quotas": after.quotas}),
+            writes: vec![Write::Put(Noun::Team(Arc::clone(&after)))],
+            answer: after,
+        })
+    });
+    let team = changed.await?;
+    Ok(Json(
+        TeamQuotaView::of(&gateway, caller.tenant, &team, None).await?,
+    ))
+}
+
+/// What the entry tells: the same members as the body of the PUT.
+fn facts(id: &str, terms: &LimitTerms) -> serde_json::Value {
+    json!({"id": id, "bucket": terms.bucket, "tools": terms.tool_buckets, "quotas": terms.quotas})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn terms(json: &str) -> Result<LimitTerms, String> {
+        let body = serde_json::from_str::<QuotaBody>(json).map_err(|error| error.to_string())?;
+        body.into_terms().map_err(|refusal| refusal.detail().to_owned())
+    }
+
     #[test]
-    fn a_limit_that_is_not_kept_is_not_accepted_either() {
-        let parse = serde_json::from_str::<QuotaBody>;
-        assert!(parse(r#"{"quotas":[]}"#).is_err());
-        assert!(parse(r#"{"tools":{}}"#).is_err());
-        assert!(parse("{}").unwrap().bucket.is_none());
-        assert_eq!(
-            parse(r#"{"bucket":{"capacity":5,"refill_per_second":0.5}}"#)
-                .unwrap()
-                .bucket,
-            Some(Bucket::new(5, 0.5).unwrap())
-        );
+    fn what_a_put_leaves_out_is_not_limited() {
+        assert_eq!(terms("{}"), Ok(LimitTerms::default()));
+        let all = terms(
+            r#"{"bucket":{"capacity":5,"refill_per_second":0.5},"tools":{"github":{"capacity":2,"refill_per_second":1}},
+                "quotas":[{"window":"day","limit":9,"group":"mutate"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(all.bucket, Bucket::new(5, 0.5).ok());
+        assert_eq!((all.tool_buckets.len(), all.quotas.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_kept_is_not_accepted() {
+        for (json, why) in [
+            (
+                r#"{"quotas":[{"window":"week","limit":1}]}"#,
+                "unknown variant `week`",
+            ),
+            (
+                r#"{"quotas":[{"window":"day","limit":0}]}"#,
+                "whole number from 1",
+            ),
+            (r#"{"tools":{"a/b":{"capacity":1,"refill_per_second":1}}}"#, "`/`"),
+            (r#"{"limits":[]}"#, "unknown field `limits`"),
+            (
+                r#"{"quotas":[{"window":"day","limit":1},{"window":"day","limit":2}]}"#,
+                "two quotas count the same calls",
+            ),
+        ] {
+            let error = terms(json).unwrap_err();
+            assert!(error.contains(why), "{json}: {error}");
+        }
     }
 
     #[test]
     fn no_bucket_is_shown_as_no_limit() {
-        let view = serde_json::to_string(&QuotaView::of(None, None)).unwrap();
-        assert_eq!(view, r#"{"bucket":null,"remaining":null}"#);
+        let view = QuotaView::of(None, BucketsLeft::default(), Vec::new(), Vec::new());
+        assert_eq!(
+            serde_json::to_string(&view).unwrap(),
+            r#"{"bucket":null,"remaining":null,"tools":{},"quotas":[]}"#
+        );
     }
 }

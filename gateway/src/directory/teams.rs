@@ -43,12 +43,15 @@ pub async fn put_team(
     Path(name): Path<String>,
     Json(body): Json<TeamBody>,
 ) -> Result<Upserted<TeamView>, Refusal> {
-    let team = Arc::new(Team {
-        name: new_name(&name)?,
-        attributes: body.attributes,
-    });
+    let name: Name = new_name(&name)?;
     change(&gateway, &caller, |directory, _| {
-        let known = directory.teams.get(&team.name);
+        let known = directory.teams.get(&name);
+        let team = Arc::new(Team {
+            name: name.clone(),
+            attributes: body.attributes.clone(),
+            // They have a route of their own, and are not taken away by a PUT that does not speak of them.
+            quotas: known.map_or_else(Vec::new, |team| team.quotas.clone()),
+        });
         let view = TeamView::from(&*team);
         if known == Some(&team) {
             return Ok(Plan::nothing(Upserted::Known(view)));
@@ -105,7 +108,7 @@ pub async fn delete(
     .await
 }
 
-fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<Team>, Refusal> {
+pub(super) fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<Team>, Refusal> {
     directory
         .teams
         .get(name)

@@ -69,7 +69,7 @@ pub async fn create(
         name: body.name,
         settings: checked(body.settings)?,
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: now,
         deleted_at: None,
     });

@@ -94,6 +94,8 @@ codes! {
     EmptyRange = "empty_range", UNPROCESSABLE_ENTITY, "The range holds no entries";
     /// A bucket is empty.
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many asks";
+    /// As many calls were allowed in a window as may be.
+    QuotaExceeded = "quota_exceeded", TOO_MANY_REQUESTS, "The quota is used up";
     /// Others judge recorded decisions again already.
     ReplayRunning = "replay_running", TOO_MANY_REQUESTS, "Too many replays at once";
     /// As many comparisons of policies as there may be are running.
@@ -193,6 +195,17 @@ impl Refusal {
     /// What is wrong, in one word.
     pub const fn code(&self) -> Code {
         self.0.code
+    }
+
+    /// What was wrong in this request, and what to do about it.
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// The value of a header that goes with it.
+    pub fn header(&self, name: &HeaderName) -> Option<&HeaderValue> {
+        let header = self.0.headers.iter().find(|(header, _)| header == name);
+        header.map(|(_, value)| value)
     }
 
     /// The problem document, also for an item of a batch.

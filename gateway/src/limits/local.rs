@@ -1,6 +1,6 @@
 //! Buckets of this gateway alone: in memory, and only while they are not full, so an idle agent costs nothing.
 
-use super::{Level, Owner, Remaining, limited};
+use super::{Asking, Level, Owner, Remaining, limited};
 use crate::http::Refusal;
 use model::{Agent, Bucket, Tenant, Timestamp};
 use std::collections::HashMap;
@@ -49,58 +49,45 @@ impl Local {
         }
     }
 
-    /// Takes `cost` tokens from every bucket that applies, or from none.
-    pub fn admit(&self, tenant: &Tenant, agent: &Agent, cost: u32, now: Timestamp) -> Result<(), Refusal> {
-        self.pass(tenant, agent, cost, now, true)
+    /// Takes what an ask costs from every bucket that applies, or from none.
+    pub fn admit(&self, asking: &Asking<'_>, now: Timestamp) -> Result<(), Refusal> {
+        self.pass(asking, now, true)
     }
 
     /// Whether [`admit`](Self::admit) would let it pass. Takes nothing.
-    pub fn probe(&self, tenant: &Tenant, agent: &Agent, cost: u32, now: Timestamp) -> Result<(), Refusal> {
-        self.pass(tenant, agent, cost, now, false)
+    pub fn probe(&self, asking: &Asking<'_>, now: Timestamp) -> Result<(), Refusal> {
+        self.pass(asking, now, false)
     }
 
     /// How full an agent's own bucket is.
     pub fn agent_remaining(&self, agent: &Agent, now: Timestamp) -> Option<Remaining> {
-        agent
-            .bucket
-            .map(|size| self.remaining(Owner::Agent(agent.id), size, now))
+        let size = agent.limits.bucket?;
+        Some(self.remaining(&Owner::Agent(agent.id), size, now))
     }
 
-    /// How full a tenant's bucket is.
+    /// How full a tenant's own bucket is.
     pub fn tenant_remaining(&self, tenant: &Tenant, now: Timestamp) -> Option<Remaining> {
-        tenant
-            .bucket
-            .map(|size| self.remaining(Owner::Tenant(tenant.id), size, now))
+        let size = tenant.limits.bucket?;
+        Some(self.remaining(&Owner::Tenant(tenant.id), size, now))
     }
 
-    fn remaining(&self, owner: Owner, size: Bucket, now: Timestamp) -> Remaining {
+    pub(super) fn remaining(&self, owner: &Owner, size: Bucket, now: Timestamp) -> Remaining {
         let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        Remaining::of(&Level::now(levels.known.get(&owner), size, now))
+        Remaining::of(&Level::now(levels.known.get(owner), size, now))
     }
 
-    fn pass(
-        &self,
-        tenant: &Tenant,
-        agent: &Agent,
-        cost: u32,
-        now: Timestamp,
-        take: bool,
-    ) -> Result<(), Refusal> {
-        let sizes = [
-            (Owner::Tenant(tenant.id), tenant.bucket),
-            (Owner::Agent(agent.id), agent.bucket),
-        ];
-        if sizes.iter().all(|(_, size)| size.is_none()) {
+    fn pass(&self, asking: &Asking<'_>, now: Timestamp, take: bool) -> Result<(), Refusal> {
+        let mut buckets = asking.buckets().peekable();
+        if buckets.peek().is_none() {
             return Ok(());
         }
-        let cost = f64::from(cost);
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = Vec::with_capacity(sizes.len());
-        for (owner, size) in sizes {
-            let Some(size) = size else { continue };
+        let mut taken = Vec::with_capacity(2);
+        for (owner, size) in buckets {
             let mut level = Level::now(levels.known.get(&owner), size, now);
+            let cost = f64::from(size.cost());
             if !level.has(cost) {
-                return Err(limited(owner, &level, level.seconds_until(cost)));
+                return Err(limited(&owner, &level, level.seconds_until(cost)));
             }
             level.tokens -= cost;
             taken.push((owner, level));

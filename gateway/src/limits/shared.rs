@@ -24,7 +24,7 @@ const IDLE_MAX: Duration = Duration::from_secs(1);
 const DOORS: usize = 64;
 
 /// A bucket that tokens are wanted from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Shortage {
     pub(super) tenant: TenantId,
     pub(super) owner: Owner,
@@ -34,13 +34,13 @@ pub(super) struct Shortage {
 }
 
 impl Shortage {
-    /// So many tokens of an owner's bucket.
-    pub(super) fn of(tenant: &Tenant, owner: Owner, size: Bucket, cost: u32) -> Self {
+    /// What an ask takes out of an owner's bucket.
+    pub(super) fn of(tenant: &Tenant, owner: Owner, size: Bucket) -> Self {
         Self {
             tenant: tenant.id,
             owner,
             size,
-            cost,
+            cost: size.cost(),
         }
     }
 }
@@ -78,7 +78,7 @@ impl Shared {
     pub(super) fn pass(&self, wanted: &[Shortage], take: bool) -> Admission {
         let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
         let short = |want: &&Shortage| tokens(&stocks, want) < want.cost;
-        let missing: Vec<Shortage> = wanted.iter().filter(short).copied().collect();
+        let missing: Vec<Shortage> = wanted.iter().filter(short).cloned().collect();
         if !missing.is_empty() {
             return Admission::Short(Short(missing));
         }
@@ -97,7 +97,7 @@ impl Shared {
     /// Has tokens lent, so that there are enough; a refusal if there are not.
     pub(super) async fn fill(&self, missing: &[Shortage]) -> Result<(), Refusal> {
         for want in missing {
-            let door = &self.doors[self.door(want.owner)];
+            let door = &self.doors[self.door(&want.owner)];
             let _one_at_a_time = door.lock().await;
             let there = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
             if there >= want.cost {
@@ -111,10 +111,10 @@ impl Shared {
             };
             let lease = self
                 .store
-                .lease(&key(want.tenant, want.owner), want.size, wanted)
+                .lease(&key(want.tenant, &want.owner), want.size, wanted)
                 .await?;
             if lease.granted == 0 {
-                return Err(limited_by_lease(want.owner, want.size, lease));
+                return Err(limited_by_lease(&want.owner, want.size, lease));
             }
             self.keep(want, lease.granted);
         }
@@ -129,7 +129,7 @@ impl Shared {
         };
         let lease = self
             .store
-            .lease(&key(want.tenant, want.owner), want.size, more_than_fit)
+            .lease(&key(want.tenant, &want.owner), want.size, more_than_fit)
             .await?;
         let here = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
         let level = Level {
@@ -150,7 +150,7 @@ impl Shared {
         };
         for (owner, stock) in idle {
             if stock.tokens > 0 {
-                let key = key(stock.tenant, owner);
+                let key = key(stock.tenant, &owner);
                 self.store.give_back(&key, stock.size, stock.tokens).await?;
             }
         }
@@ -166,10 +166,10 @@ impl Shared {
             tokens: there + granted,
             used: Instant::now(),
         };
-        stocks.insert(want.owner, stock);
+        stocks.insert(want.owner.clone(), stock);
     }
 
-    fn door(&self, owner: Owner) -> usize {
+    fn door(&self, owner: &Owner) -> usize {
         let hash = self.hasher.hash_one(owner);
         usize::try_from(hash % DOORS as u64).unwrap_or_default()
     }
@@ -181,12 +181,14 @@ fn tokens(stocks: &HashMap<Owner, Stock>, want: &Shortage) -> u32 {
     stock.map_or(0, |stock| stock.tokens)
 }
 
-fn key(tenant: TenantId, owner: Owner) -> BucketKey {
+fn key(tenant: TenantId, owner: &Owner) -> BucketKey {
     BucketKey {
         tenant,
         owner: match owner {
             Owner::Tenant(_) => "tenant".to_owned(),
             Owner::Agent(agent) => format!("agent/{agent}"),
+            Owner::TenantTool(_, tool) => format!("tenant/tool/{tool}"),
+            Owner::AgentTool(agent, tool) => format!("agent/{agent}/tool/{tool}"),
         },
     }
 }

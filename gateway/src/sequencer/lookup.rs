@@ -1,9 +1,11 @@
 //! What storage has to be asked about a batch, in the turn, before it is applied.
 
+use canon::Digest;
 use engine::proposal::{ApprovalUse, Happening};
 use engine::runs::Sighting;
 use engine::{Found, Proposal};
 use model::{ApprovalId, Name, TenantId};
+use std::collections::HashSet;
 use store::{RequestKey, StoreError, Turn};
 
 /// What proposals are about that changes, and has to be known as it is at the head that the batch follows: such a batch needs a
@@ -12,6 +14,7 @@ use store::{RequestKey, StoreError, Turn};
 pub(super) struct Wanted {
     approvals: Vec<(TenantId, ApprovalId)>,
     runs: Vec<(TenantId, Name)>,
+    counters: Vec<(TenantId, Digest)>,
 }
 
 impl Wanted {
@@ -20,12 +23,13 @@ impl Wanted {
         Self {
             approvals: approvals(proposals),
             runs: runs(proposals),
+            counters: counters(proposals),
         }
     }
 
     /// Whether they are about nothing that changes.
     pub(super) fn is_nothing(&self) -> bool {
-        self.approvals.is_empty() && self.runs.is_empty()
+        self.approvals.is_empty() && self.runs.is_empty() && self.counters.is_empty()
     }
 
     /// Looks it up.
@@ -41,6 +45,12 @@ impl Wanted {
             let stored = turn.find_runs(&self.runs).await?.into_iter();
             found.runs = stored
                 .map(|(tenant, run)| ((tenant, run.run_id.clone()), run))
+                .collect();
+        }
+        if !self.counters.is_empty() {
+            let stored = turn.find_counters(&self.counters).await?.into_iter();
+            found.counters = stored
+                .map(|(tenant, counter)| ((tenant, counter.key), counter))
                 .collect();
         }
         Ok(found)
@@ -64,6 +74,19 @@ fn runs(proposals: &[Proposal]) -> Vec<(TenantId, Name)> {
     runs.sort_unstable();
     runs.dedup();
     runs
+}
+
+/// The counters of the quotas that decisions count towards.
+fn counters(proposals: &[Proposal]) -> Vec<(TenantId, Digest)> {
+    let counted = |proposal: &Proposal| match &proposal.what {
+        Happening::Decision(decision) => {
+            let keys = decision.quotas.iter().map(|quota| (proposal.tenant, quota.key));
+            keys.collect::<Vec<_>>()
+        }
+        _ => Vec::new(),
+    };
+    let counters: HashSet<_> = proposals.iter().flat_map(counted).collect();
+    counters.into_iter().collect()
 }
 
 /// The approvals that proposals change or use up.

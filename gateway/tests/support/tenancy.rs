@@ -43,7 +43,7 @@ impl World {
             name: Name::new(name).unwrap(),
             settings: Settings::default(),
             standing: Standing::Active,
-            bucket: None,
+            limits: model::LimitTerms::default(),
             created_at: now,
             deleted_at: None,
         };
@@ -88,7 +88,7 @@ impl World {
             tools: ToolAccess::All,
             attributes: Attributes::default(),
             standing: Standing::Active,
-            bucket: None,
+            limits: model::LimitTerms::default(),
             created_at: now,
         };
         let id = agent.id;

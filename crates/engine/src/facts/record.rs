@@ -136,6 +136,7 @@ impl Record {
             Text::Team(team) => Self::Team(Team {
                 name: team.name,
                 attributes: team.attributes.into_owned(),
+                quotas: Vec::new(),
             }),
             Text::User(user) => Self::User(User {
                 name: user.name,
@@ -160,7 +161,7 @@ impl AgentText<'_> {
             tools: ToolAccess::default(),
             attributes: self.attributes.into_owned(),
             standing: Standing::Active,
-            bucket: None,
+            limits: model::LimitTerms::default(),
             created_at: Timestamp::from_millis(0),
         }
     }

@@ -36,7 +36,7 @@ pub(crate) fn agent() -> Agent {
         tools: ToolAccess::Granted([SlashFreeName::new("github").unwrap()].into()),
         attributes: Attributes::default(),
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: NOW,
     }
 }
@@ -61,7 +61,7 @@ pub(crate) fn tenant_with(agent: Agent, tools: impl IntoIterator<Item = Tool>) -
         name: Name::new("acme").unwrap(),
         settings: Settings::default(),
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: NOW,
         deleted_at: None,
     }));
@@ -163,6 +163,7 @@ pub(crate) fn proposal(
             answer,
             approval: None,
             sighting: None,
+            quotas: Vec::new(),
             quarantine: judgement.quarantine.clone(),
             contents: decided.contents(|_| false),
         })),

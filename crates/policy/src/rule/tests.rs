@@ -124,6 +124,7 @@ pub(crate) fn worlds() -> impl Strategy<Value = World> {
             team: team.then(|| Team {
                 name: name("sales"),
                 attributes: attributes(json!({"floor": 3})),
+                quotas: Vec::new(),
             }),
             user: user.then(|| {
                 let registered = User {

@@ -286,7 +286,12 @@ impl Cases {
         let agents = file.agents.into_iter();
         let teams = file.teams.into_iter().map(|(name, entry)| {
             let attributes = entry.attributes;
-            (name.clone(), Team { name, attributes })
+            let team = Team {
+                name: name.clone(),
+                attributes,
+                quotas: Vec::new(),
+            };
+            (name, team)
         });
         let users = file.users.into_iter().map(|(name, entry)| {
             let UserEntry { teams, attributes } = entry;
@@ -321,7 +326,7 @@ impl AgentEntry {
             tools: ToolAccess::All,
             attributes: self.attributes,
             standing: Standing::Active,
-            bucket: None,
+            limits: model::LimitTerms::default(),
             created_at: NOON,
         }
     }

@@ -165,7 +165,7 @@ impl World {
             tools: ToolAccess::All,
             attributes: self.agent_attributes.clone(),
             standing: Standing::Active,
-            bucket: None,
+            limits: model::LimitTerms::default(),
             created_at: START,
         }
     }

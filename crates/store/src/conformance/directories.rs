@@ -113,6 +113,7 @@ fn team(called: &str) -> Noun {
     Noun::Team(Arc::new(Team {
         name: name(called),
         attributes: Attributes::default(),
+        quotas: Vec::new(),
     }))
 }
 

@@ -37,7 +37,7 @@ pub fn agent(tenant: TenantId, number: u8, called: &str) -> Noun {
         tools: ToolAccess::All,
         attributes: model::Attributes::default(),
         standing: Standing::Active,
-        bucket: None,
+        limits: model::LimitTerms::default(),
         created_at: Timestamp::from_millis(1),
     }))
 }
@@ -230,7 +230,7 @@ impl Chain {
             name: name("acme"),
             settings: Settings::default(),
             standing: Standing::Active,
-            bucket: None,
+            limits: model::LimitTerms::default(),
             created_at: Timestamp::from_millis(0),
             deleted_at: None,
         }))

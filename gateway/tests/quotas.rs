@@ -1,0 +1,335 @@
+//! Quotas through the real router: what they allow, what counts, what those who are refused are told, and that nothing is counted
+//! that was not written.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[path = "support/stage.rs"]
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod stage;
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use stage::{Player, Stage, changing, injected, named, reading};
+use store::faults::Fault;
+use support::Reply;
+
+/// A tenant whose agent has these quotas.
+async fn with_quotas(quotas: Value) -> Stage {
+    let stage = Stage::set().await;
+    let path = format!("/v1/agents/{}/quota", stage.agent.id);
+    put(&stage, &path, quotas).await;
+    stage
+}
+
+async fn put(stage: &Stage, path: &str, quotas: Value) {
+    stage
+        .admin("PUT", path, &json!({ "quotas": quotas }))
+        .await
+        .expect(200);
+}
+
+async fn ask_as(stage: &Stage, agent: &Player, ask: &Value) -> Reply {
+    stage.post("/v1/authorize", &agent.token, ask).await
+}
+
+fn in_run(mut ask: Value, run: &str, parent: Option<&str>) -> Value {
+    ask["trace"] = json!({"run_id": run, "parent_run_id": parent});
+    ask
+}
+
+/// How much of the first quota of the asking agent is used.
+async fn used(stage: &Stage) -> u64 {
+    let view = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
+    view["quotas"][0]["used"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn a_window_allows_its_limit_and_says_when_the_next_one_begins() {
+    let stage = with_quotas(json!([{"window": "hour", "limit": 2}])).await;
+    for _ in 0..2 {
+        assert_eq!(stage.ask(&reading()).await.expect(200)["decision"], "allow");
+    }
+    let head = stage.head().await;
+    let refused = stage.ask(&changing()).await;
+    let detail = refused.problem(429, "quota_exceeded");
+    assert!(
+        detail.starts_with("the agent's quota of 2 calls per hour is used up; it begins anew at "),
+        "{detail}"
+    );
+    let wait: i64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert_eq!(refused.headers["ratelimit-policy"], "\"agent-hour\";q=2;w=3600");
+    assert_eq!(
+        refused.headers["ratelimit"],
+        format!("\"agent-hour\";r=0;t={wait}").as_str()
+    );
+    assert_eq!(stage.head().await, head, "a refusal is not recorded");
+
+    stage.clock.advance_millis((wait - 1) * 1_000);
+    stage.ask(&reading()).await.problem(429, "quota_exceeded");
+    stage.clock.advance_millis(1_000);
+    stage.ask(&reading()).await.expect(200);
+    assert_eq!(used(&stage).await, 1);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn only_what_is_allowed_counts() {
+    let stage = with_quotas(json!([{"window": "day", "limit": 1}])).await;
+    for _ in 0..3 {
+        assert_eq!(stage.ask(&injected()).await.expect(200)["decision"], "deny");
+    }
+    assert_eq!(used(&stage).await, 0);
+    let first = stage.ask(&named(reading(), "call-1")).await;
+    first.expect(200);
+    assert_eq!(used(&stage).await, 1);
+    // What was answered before is answered again, and what would be denied still is.
+    let again = stage.ask(&named(reading(), "call-1")).await;
+    assert_eq!(again.text(), first.text());
+    assert_eq!(stage.ask(&injected()).await.expect(200)["decision"], "deny");
+    stage.ask(&reading()).await.problem(429, "quota_exceeded");
+    assert_eq!(used(&stage).await, 1);
+}
+
+#[tokio::test]
+async fn a_dry_run_and_a_probe_say_the_same_and_count_nothing() {
+    let stage = with_quotas(json!([{"window": "minute", "limit": 1, "group": "read"}])).await;
+    let mut dry = reading();
+    dry["mode"] = json!("dry_run");
+    let (tool, action) = (
+        dry["tool_call"]["tool"].clone(),
+        dry["tool_call"]["action"].clone(),
+    );
+    let path = format!(
+        "quota/probe?tool={}&action={}",
+        tool.as_str().unwrap(),
+        action.as_str().unwrap()
+    );
+    for _ in 0..3 {
+        stage.ask(&dry).await.expect(200);
+        let probe = stage.get(&format!("/v1/{path}"), &stage.agent.token).await;
+        assert_eq!(probe.expect(200), json!({"passes": true}));
+    }
+    assert_eq!(used(&stage).await, 0);
+    stage.ask(&reading()).await.expect(200);
+    let refused = stage.ask(&dry).await;
+    let detail = refused.problem(429, "quota_exceeded");
+    let wait: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    let told =
+        json!({"passes": false, "code": "quota_exceeded", "detail": detail, "retry_after_seconds": wait});
+    let probe = stage.get(&format!("/v1/{path}"), &stage.agent.token).await;
+    assert_eq!(probe.expect(200), told);
+    let as_admin = format!("/v1/agents/{}/{path}", stage.agent.id);
+    assert_eq!(
+        stage.admin("GET", &as_admin, &Value::Null).await.expect(200),
+        told
+    );
+    // A claim to change something makes it another group, and a tool that nobody knows cannot be asked about.
+    let changing = format!("/v1/{path}&mutates_state=true");
+    let probe = stage.get(&changing, &stage.agent.token).await.expect(200);
+    assert_eq!(probe["passes"], true);
+    let unknown = "/v1/quota/probe?tool=nobody&action=knows";
+    stage
+        .get(unknown, &stage.agent.token)
+        .await
+        .problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn filters_count_what_the_registry_says() {
+    let stage = with_quotas(json!([
+        {"window": "day", "limit": 1, "group": "mutate"},
+        {"window": "day", "limit": 3},
+    ]))
+    .await;
+    stage.ask(&changing()).await.expect(200);
+    stage.ask(&changing()).await.problem(429, "quota_exceeded");
+    // Saying that it changes nothing does not help.
+    let mut claim = changing();
+    claim["tool_call"]["mutates_state"] = json!(false);
+    stage.ask(&claim).await.problem(429, "quota_exceeded");
+    stage.ask(&reading()).await.expect(200);
+    stage.ask(&reading()).await.expect(200);
+    stage.ask(&reading()).await.problem(429, "quota_exceeded");
+    let view = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
+    assert_eq!(view["quotas"][1]["used"], 3);
+    assert_eq!(view["quotas"][1]["remaining"], 0);
+}
+
+#[tokio::test]
+async fn a_team_and_a_tenant_have_quotas_that_their_agents_share() {
+    let stage = Stage::set().await;
+    stage
+        .admin("PUT", "/v1/teams/builders", &json!({}))
+        .await
+        .expect(201);
+    let one = stage
+        .hire(json!({"name": "one", "tools": "all", "team": "builders"}))
+        .await;
+    let two = stage
+        .hire(json!({"name": "two", "tools": "all", "team": "builders"}))
+        .await;
+    put(
+        &stage,
+        "/v1/teams/builders/quota",
+        json!([{"window": "day", "limit": 2}]),
+    )
+    .await;
+    ask_as(&stage, &one, &reading()).await.expect(200);
+    ask_as(&stage, &two, &reading()).await.expect(200);
+    let refused = ask_as(&stage, &one, &reading()).await;
+    assert!(
+        refused
+            .problem(429, "quota_exceeded")
+            .starts_with("the team's quota of 2 calls")
+    );
+    // Another agent is not in that team; and a team that is put again keeps its quotas.
+    stage.ask(&reading()).await.expect(200);
+    stage
+        .admin("PUT", "/v1/teams/builders", &json!({"attributes": {"floor": 3}}))
+        .await
+        .expect(200);
+    ask_as(&stage, &two, &reading())
+        .await
+        .problem(429, "quota_exceeded");
+
+    let quota = format!("/v1/tenants/{}/quota", stage.tenant);
+    let body = json!({"quotas": [{"window": "month", "limit": 1}]});
+    stage
+        .call("PUT", &quota, &stage.operator)
+        .json(&body)
+        .send()
+        .await
+        .expect(200);
+    stage.ask(&reading()).await.expect(200);
+    let refused = stage.ask(&reading()).await;
+    assert!(
+        refused
+            .problem(429, "quota_exceeded")
+            .starts_with("the tenant's quota of 1 calls")
+    );
+    let view = stage.get("/v1/quota", &one.token).await.expect(200);
+    let holders: Vec<_> = view["inherited"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|quota| quota["holder"].clone())
+        .collect();
+    assert_eq!(holders, ["tenant", "team"]);
+}
+
+#[tokio::test]
+async fn a_run_answers_for_what_it_starts_and_asks_without_one_are_one_run() {
+    let stage = with_quotas(json!([{"window": "run", "limit": 2}])).await;
+    stage.ask(&in_run(reading(), "a", None)).await.expect(200);
+    stage.ask(&in_run(reading(), "b", Some("a"))).await.expect(200);
+    let refused = stage.ask(&in_run(reading(), "c", Some("a"))).await;
+    let detail = refused.problem(429, "quota_exceeded");
+    assert!(detail.contains("a run does not begin anew"), "{detail}");
+    stage
+        .ask(&in_run(reading(), "a", None))
+        .await
+        .problem(429, "quota_exceeded");
+    // A run of its own has its own calls, and so have all asks that name none, together.
+    stage.ask(&in_run(reading(), "c", None)).await.expect(200);
+    for _ in 0..2 {
+        stage.ask(&reading()).await.expect(200);
+    }
+    stage.ask(&reading()).await.problem(429, "quota_exceeded");
+    let view = stage
+        .get("/v1/quota?run_id=a", &stage.agent.token)
+        .await
+        .expect(200);
+    assert_eq!(view["quotas"][0]["used"], 2);
+    assert_eq!(view["quotas"][0]["resets_at"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_at_once_exactly_the_limit_is_allowed_and_a_restart_forgets_nothing() {
+    let stage = with_quotas(json!([
+        {"window": "month", "limit": 20},
+        {"window": "day", "limit": 25, "group": "read"},
+    ]))
+    .await;
+    let replies = join_all((0..60).map(|_| async { stage.ask(&reading()).await })).await;
+    let allowed = replies.iter().filter(|reply| reply.status == 200).count();
+    assert_eq!(allowed, 20);
+    for reply in replies.iter().filter(|reply| reply.status != 200) {
+        reply.problem(429, "quota_exceeded");
+    }
+    let stage = stage.restart().await;
+    stage.ask(&reading()).await.problem(429, "quota_exceeded");
+    let view = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
+    assert_eq!(view["quotas"][0]["used"], 20);
+    assert_eq!(
+        view["quotas"][1]["used"], 20,
+        "what was refused was counted nowhere"
+    );
+    // The limit is no part of what is counted.
+    let path = format!("/v1/agents/{}/quota", stage.agent.id);
+    put(&stage, &path, json!([{"window": "month", "limit": 21}])).await;
+    stage.ask(&reading()).await.expect(200);
+    stage.ask(&reading()).await.problem(429, "quota_exceeded");
+}
+
+#[tokio::test]
+async fn each_ask_of_a_batch_counts() {
+    let stage = with_quotas(json!([{"window": "day", "limit": 2}])).await;
+    let batch = json!({"asks": [reading(), injected(), reading(), reading()]});
+    let answers = stage
+        .post("/v1/authorize/batch", &stage.agent.token, &batch)
+        .await
+        .expect(200);
+    assert_eq!(answers["answers"][1]["decision"], "deny");
+    assert_eq!(answers["answers"][2]["decision"], "allow");
+    assert_eq!(answers["answers"][3]["code"], "quota_exceeded");
+    assert_eq!(stage.count("decision").await, 3);
+}
+
+#[tokio::test]
+async fn what_was_not_written_was_not_counted_and_what_was_written_was() {
+    for (fault, counted) in [
+        (Fault::Lose, 0),
+        (Fault::LoseUnknown, 0),
+        (Fault::KeepButReportUnknown, 1),
+    ] {
+        let stage = with_quotas(json!([{"window": "day", "limit": 5}])).await;
+        stage.faults.plan([fault]);
+        stage.ask(&reading()).await.problem(503, "ledger_unavailable");
+        assert_eq!(used(&stage).await, counted, "{fault:?}");
+        stage.ask(&reading()).await.expect(200);
+        assert_eq!(used(&stage).await, counted + 1, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_has_a_bucket_of_its_own_and_an_ask_may_cost_more_than_one() {
+    let stage = Stage::set().await;
+    let path = format!("/v1/agents/{}/quota", stage.agent.id);
+    let tool = reading()["tool_call"]["tool"].as_str().unwrap().to_owned();
+    let body = json!({
+        "bucket": {"capacity": 100, "refill_per_second": 1},
+        "tools": {tool.as_str(): {"capacity": 5, "refill_per_second": 0.5, "cost": 2}},
+    });
+    stage.admin("PUT", &path, &body).await.expect(200);
+    for _ in 0..2 {
+        stage.ask(&reading()).await.expect(200);
+    }
+    let refused = stage.ask(&reading()).await;
+    assert_eq!(
+        refused.problem(429, "rate_limited"),
+        format!(
+            "the agent's bucket for `{tool}` of 5 tokens has fewer than the 2 that an ask takes; ask again in 2 s"
+        )
+    );
+    assert_eq!(refused.headers["ratelimit-policy"], "\"agent-tool\";q=5;w=10");
+    let view = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
+    assert_eq!(view["tools"][&tool]["remaining"]["tokens"], 1);
+    assert_eq!(
+        view["remaining"]["tokens"], 98,
+        "the refused ask took from neither"
+    );
+    stage.clock.advance_millis(2_000);
+    stage.ask(&reading()).await.expect(200);
+}
