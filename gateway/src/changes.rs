@@ -9,7 +9,7 @@ mod force;
 pub use force::{Force, ForceQuery};
 
 use crate::gateway::Gateway;
-use crate::http::{Code, Refusal};
+use crate::http::{Code, Person, Refusal};
 use crate::sequencer::Recorded;
 use engine::proposal::{Change, Happening};
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, Snapshot, TenantSnapshot};
@@ -27,6 +27,8 @@ pub(crate) const ATTEMPTS_MAX: usize = 64;
 pub enum By<'a> {
     /// The holder of a key.
     Key(&'a ApiKey),
+    /// A person whom a registered issuer has signed in.
+    Person(&'a Person),
     /// Whoever may send signals to the process.
     Signal(&'static str),
     /// Whoever started the process.
@@ -69,6 +71,9 @@ impl By<'_> {
                 }
                 told
             }
+            Self::Person(person) => json!({
+                "issuer": person.signed_in.issued_by(), "roles": person.user.roles, "user": person.user.name,
+            }),
             Self::Signal(signal) => json!({"signal": signal}),
             Self::Start => json!({"start": true}),
         }

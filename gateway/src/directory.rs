@@ -17,7 +17,7 @@ pub mod tokens;
 pub mod tools;
 pub mod users;
 
-use crate::changes::{By, Force, Plan};
+use crate::changes::{Force, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
 use axum::response::{IntoResponse, Response};
@@ -131,7 +131,7 @@ async fn change_with<T>(
         plan(directory, now)
     };
     gateway
-        .change_by(By::Key(&caller.key), force, caller.tenant, checked)
+        .change_by(caller.holder.by(), force, caller.tenant, checked)
         .await
 }
 

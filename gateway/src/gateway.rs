@@ -3,7 +3,7 @@
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::follower::Follower;
-use crate::http::{Code, Refusal};
+use crate::http::{Code, Refusal, SignIns};
 use crate::limits::Limits;
 use crate::live::Live;
 use crate::metrics::Metrics;
@@ -74,6 +74,8 @@ pub struct Gateway {
     pub limits: Limits,
     /// Recent answers by request id.
     pub replays: Replays,
+    /// Tokens of registered issuers that were verified lately.
+    pub sign_ins: SignIns,
     /// Wakes those who wait for people.
     pub approvals: Bell,
     /// Wakes those who follow ledgers.

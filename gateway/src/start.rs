@@ -6,6 +6,7 @@ use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
+use crate::http::SignIns;
 use crate::jobs;
 use crate::limits::Limits;
 use crate::live::Live;
@@ -128,6 +129,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         limits: Limits::new(Arc::clone(&store)),
         store,
         replays: Replays::new(),
+        sign_ins: SignIns::default(),
         approvals: Bell::default(),
         live,
         indexing,

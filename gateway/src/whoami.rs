@@ -4,6 +4,7 @@ use crate::http::{Caller, Json};
 use axum::Extension;
 use model::{AgentId, KeyId, Name, Role, TenantId};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// What a credential is.
 #[derive(Serialize)]
@@ -17,6 +18,20 @@ pub enum Whoami {
         agent: AgentId,
         /// What people call it.
         name: Name,
+        /// The issuer whose token was shown; absent for a token that the gateway has made.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        issuer: Option<Name>,
+    },
+    /// A person with a token of a registered issuer.
+    Person {
+        /// The tenant.
+        tenant: TenantId,
+        /// The person.
+        user: Name,
+        /// What the person may do.
+        roles: BTreeSet<Role>,
+        /// The issuer whose token was shown.
+        issuer: Name,
     },
     /// An API key.
     Key {
@@ -41,6 +56,13 @@ pub async fn whoami(Extension(caller): Extension<Caller>) -> Json<Whoami> {
             tenant: caller.tenant,
             agent: caller.agent.id,
             name: caller.agent.name.clone(),
+            issuer: caller.issuer().cloned(),
+        },
+        Caller::Person(person) => Whoami::Person {
+            tenant: person.tenant(),
+            user: person.user.name.clone(),
+            roles: person.user.roles.clone(),
+            issuer: person.signed_in.issued_by().clone(),
         },
         Caller::Key(caller) => Whoami::Key {
             tenant: (caller.key.tenant != TenantId::SYSTEM).then_some(caller.key.tenant),

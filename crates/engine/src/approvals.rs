@@ -35,8 +35,17 @@ pub struct Ballot {
     pub voter: Voter,
     /// Why.
     pub reason: String,
-    /// The key that it was said with.
-    pub key: model::KeyId,
+    /// What the person has signed in with.
+    pub with: VotedWith,
+}
+
+/// What a person has signed in with to vote.
+#[derive(Debug)]
+pub enum VotedWith {
+    /// A key.
+    Key(model::KeyId),
+    /// A token of this issuer.
+    Issuer(model::Name),
 }
 
 /// Why an approval does not change.
@@ -89,7 +98,10 @@ impl ApprovalChange {
         body.string("approval", &after.id.to_string());
         if let Step::Approve(ballot) | Step::Reject(ballot) = &self.step {
             body.object("by", |by| {
-                by.string("key", &ballot.key.to_string());
+                match &ballot.with {
+                    VotedWith::Key(key) => by.string("key", &key.to_string()),
+                    VotedWith::Issuer(issuer) => by.string("issuer", issuer.as_str()),
+                };
                 by.string("role", model::Role::Approver.as_str());
                 by.strings("teams", ballot.voter.teams.iter().map(model::Name::as_str));
                 by.string("user", ballot.voter.user.as_str());

@@ -5,7 +5,7 @@
 use crate::facts::FactDigests;
 use crate::issuers::Issuers;
 use canon::Digest;
-use model::{AgentId, Directory, KeyId, Noun, TenantId, TokenId, Write};
+use model::{AgentId, Directory, Issuer, KeyId, Name, Noun, TenantId, TokenId, Write};
 use policy::{Compiler, PolicySet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub struct Snapshot {
     compiler: Arc<Compiler>,
     tenants: imbl::OrdMap<TenantId, Arc<TenantSnapshot>>,
     credentials: imbl::HashMap<Digest, Credential>,
+    /// The issuers that sign agents or people in, by their `iss`: the tenant, and what it calls them.
+    sign_in: imbl::OrdMap<Name, imbl::OrdSet<(TenantId, Name)>>,
 }
 
 /// The policies of tenants compiled under other base policies, to take the place of those in a snapshot all at once.
@@ -114,6 +116,7 @@ impl Snapshot {
             compiler,
             tenants: imbl::OrdMap::new(),
             credentials: imbl::HashMap::new(),
+            sign_in: imbl::OrdMap::new(),
         }
     }
 
@@ -163,6 +166,12 @@ impl Snapshot {
         self.credentials.get(digest).copied()
     }
 
+    /// The tenants that have registered somebody with this `iss` to sign agents or people in. One may come twice.
+    pub fn tenants_of_issuer(&self, issuer: &str) -> impl Iterator<Item = TenantId> {
+        let registered = self.sign_in.get(issuer).into_iter().flatten();
+        registered.map(|(tenant, _)| *tenant)
+    }
+
     /// Puts a tenant in place of what was known of it, with the credentials in its directory and no others.
     pub fn insert(&mut self, tenant: TenantSnapshot) {
         let id = tenant.directory.tenant.id;
@@ -173,12 +182,18 @@ impl Snapshot {
             for key in before.directory.keys.values() {
                 self.credentials.remove(&key.digest);
             }
+            for issuer in before.directory.issuers.values() {
+                self.remove_issuer(id, issuer);
+            }
         }
         for token in tenant.directory.tokens.values() {
             self.add_credential(id, &Noun::Token(Arc::clone(token)));
         }
         for key in tenant.directory.keys.values() {
             self.add_credential(id, &Noun::Key(Arc::clone(key)));
+        }
+        for issuer in tenant.directory.issuers.values() {
+            self.add_issuer(id, issuer);
         }
         self.tenants.insert(id, Arc::new(tenant));
     }
@@ -198,7 +213,7 @@ impl Snapshot {
             after.issuers.apply(write);
             match write {
                 Write::Put(noun) => self.add_credential(tenant, noun),
-                Write::Delete(noun) => self.remove_credential(noun),
+                Write::Delete(noun) => self.remove_credential(tenant, noun),
             }
         }
         after.revision += 1;
@@ -220,15 +235,37 @@ impl Snapshot {
                 self.credentials
                     .insert(key.digest, Credential::Key { tenant, key: key.id });
             }
+            Noun::Issuer(issuer) => self.add_issuer(tenant, issuer),
             _ => {}
         }
     }
 
-    fn remove_credential(&mut self, noun: &Noun) {
+    fn remove_credential(&mut self, tenant: TenantId, noun: &Noun) {
         match noun {
-            Noun::Token(token) => self.credentials.remove(&token.digest),
-            Noun::Key(key) => self.credentials.remove(&key.digest),
-            _ => None,
-        };
+            Noun::Token(token) => {
+                self.credentials.remove(&token.digest);
+            }
+            Noun::Key(key) => {
+                self.credentials.remove(&key.digest);
+            }
+            Noun::Issuer(issuer) => self.remove_issuer(tenant, issuer),
+            _ => {}
+        }
+    }
+
+    fn add_issuer(&mut self, tenant: TenantId, issuer: &Issuer) {
+        if issuer.purpose.signs_in() {
+            let registered = self.sign_in.entry(issuer.issuer.clone()).or_default();
+            registered.insert((tenant, issuer.name.clone()));
+        }
+    }
+
+    fn remove_issuer(&mut self, tenant: TenantId, issuer: &Issuer) {
+        if let Some(registered) = self.sign_in.get_mut(&issuer.issuer) {
+            registered.remove(&(tenant, issuer.name.clone()));
+            if registered.is_empty() {
+                self.sign_in.remove(&issuer.issuer);
+            }
+        }
     }
 }

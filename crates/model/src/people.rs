@@ -1,5 +1,6 @@
 //! Teams and users, and the attributes that they and agents carry.
 
+use crate::key::Role;
 use crate::name::Name;
 use crate::quota::Quota;
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,9 @@ pub struct User {
     pub teams: BTreeSet<Name>,
     /// Facts about the person.
     pub attributes: Attributes,
+    /// What the person may do when signed in with a token of a registered issuer. Policies do not see it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub roles: BTreeSet<Role>,
 }
 
 #[cfg(test)]

@@ -134,6 +134,7 @@ impl Facts {
             name: Name::new(self.id.as_str()).unwrap_or_else(|_| plain()),
             teams: self.teams.clone(),
             attributes: self.attributes(),
+            roles: std::collections::BTreeSet::new(),
         }
     }
 }

@@ -171,6 +171,7 @@ pub(crate) fn ask() -> impl Strategy<Value = Ask> {
                 name: name("u-17"),
                 teams,
                 attributes: model::Attributes::default(),
+                roles: std::collections::BTreeSet::new(),
             }),
             resource: if vault { "vault".into() } else { String::new() },
             parameters,

@@ -39,6 +39,7 @@ fn full() -> World {
                 name: name("u-17"),
                 teams: BTreeSet::from([name("sales"), name("owners")]),
                 attributes: attributes(json!({"vip": true})),
+                roles: std::collections::BTreeSet::new(),
             }),
         )),
         agent_attributes: attributes(json!({"cost centre": "x"})),

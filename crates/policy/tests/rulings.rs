@@ -196,6 +196,7 @@ fn a_policy_sees_every_fact_of_the_question() {
         name: name("u-17"),
         teams: BTreeSet::from([name("sales")]),
         attributes: attributes(json!({"vip": true})),
+        roles: std::collections::BTreeSet::new(),
     };
     let world = World {
         team: Some(team),

@@ -3,11 +3,11 @@
 use super::Shown;
 use crate::directory::standing::ReasonBody;
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Refusal, TenantCaller};
+use crate::http::{Code, Holder, Json, Refusal, TenantCaller};
 use crate::sequencer::Recorded;
 use axum::Extension;
 use axum::extract::{Path, State};
-use engine::approvals::{ApprovalChange, ApprovalConflict, Ballot, Step};
+use engine::approvals::{ApprovalChange, ApprovalConflict, Ballot, Step, VotedWith};
 use engine::proposal::Happening;
 use engine::{Conflict, Proposal, TenantSnapshot};
 use model::approval::{VoteError, Voter};
@@ -52,7 +52,7 @@ impl Gateway {
             let ballot = Ballot {
                 voter: voter(caller, &tenant)?,
                 reason: reason.clone(),
-                key: caller.key.id,
+                with: voted_with(&caller.holder),
             };
             let change = ApprovalChange {
                 id,
@@ -87,13 +87,20 @@ pub(super) fn proposal(tenant: TenantId, snapshot: &TenantSnapshot, change: Appr
     }
 }
 
-/// The person behind a key. Only a person can vote, and only with a key for that: an operator's opens every door but this.
+fn voted_with(holder: &Holder) -> VotedWith {
+    match holder {
+        Holder::Key(key) => VotedWith::Key(key.id),
+        Holder::Person(person) => VotedWith::Issuer(person.signed_in.issued_by().clone()),
+    }
+}
+
+/// The person behind a credential. Only a person can vote, and only in that role: an operator's key opens every door but this.
 fn voter(caller: &TenantCaller, tenant: &TenantSnapshot) -> Result<Voter, Refusal> {
-    if caller.key.role != Role::Approver {
-        let detail = "votes are given with a key that has the role `approver`";
+    if !caller.holder.has(Role::Approver) {
+        let detail = "votes are given in the role `approver`";
         return Err(Refusal::new(Code::Forbidden, detail));
     }
-    let Some(user) = &caller.key.user else {
+    let Some(user) = caller.holder.user() else {
         let detail =
             "this key does not say who holds it, so nobody knows whose vote it is; make one with `user`";
         return Err(Refusal::new(Code::Forbidden, detail));

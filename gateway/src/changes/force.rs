@@ -2,8 +2,8 @@
 //! policies out of use. Force is for operators: what an admin registers does not switch off what a policy editor wrote.
 
 use super::{compile, invalid_policies};
-use crate::http::{Code, Refusal};
-use model::{ApiKey, Directory, Noun, Policy, Role, SlashFreeName, Write};
+use crate::http::{Code, Holder, Refusal};
+use model::{Directory, Noun, Policy, Role, SlashFreeName, Write};
 use policy::{Compiler, Diagnostics, PolicySet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -27,12 +27,12 @@ pub struct ForceQuery {
 }
 
 impl ForceQuery {
-    /// The force that the holder of this key asks for.
-    pub fn by(&self, key: &ApiKey) -> Result<Force, Refusal> {
-        match (self.force, key.role) {
+    /// The force that this caller asks for.
+    pub fn by(&self, holder: &Holder) -> Result<Force, Refusal> {
+        match (self.force, holder.has(Role::Operator)) {
             (false, _) => Ok(Force::No),
-            (true, Role::Operator) => Ok(Force::Yes),
-            (true, _) => Err(Refusal::new(
+            (true, true) => Ok(Force::Yes),
+            (true, false) => Err(Refusal::new(
                 Code::ForceNotPermitted,
                 "`force=true` takes an operator's key; without it, the policies that do not fit are listed",
             )),

@@ -185,11 +185,17 @@ fn check_free(directory: &Directory, new: &Issuer) -> Result<(), Refusal> {
         );
         return Err(Refusal::new(Code::NameTaken, detail));
     }
-    let is_same = |known: &&Arc<Issuer>| known.purpose == new.purpose && known.issuer == new.issuer;
+    // A token that signs in an agent must not be one that signs in a person.
+    let is_either =
+        |known: &Issuer| known.purpose.signs_in() && new.purpose.signs_in() && known.audience == new.audience;
+    let is_same = |known: &&Arc<Issuer>| {
+        known.issuer == new.issuer && (known.purpose == new.purpose || is_either(known))
+    };
     if let Some(known) = directory.issuers.values().find(is_same) {
-        let (purpose, name) = (new.purpose.as_str(), &known.name);
+        let (purpose, name) = (known.purpose.as_str(), &known.name);
         let detail = format!(
-            "`{}` is registered for `{purpose}` as `{name}` already",
+            "`{}` is registered for `{purpose}` as `{name}` already; one issuer is registered once for a purpose, and for \
+             agents and people with different audiences",
             new.issuer
         );
         return Err(Refusal::new(Code::Conflict, detail));

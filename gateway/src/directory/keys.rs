@@ -5,7 +5,7 @@
 //! registered as a user: who may sign in and on whose behalf agents act are two lists.
 
 use super::{check_future, check_in_use, facts, page, put};
-use crate::changes::Plan;
+use crate::changes::{Force, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
@@ -88,7 +88,9 @@ pub async fn create(
         let facts = facts(&view);
         Ok(put(EntryKind::KeyCreated, Noun::Key(key), &facts, view))
     };
-    let view = gateway.change_tenant(tenant, &caller.key, plan).await?;
+    let view = gateway
+        .change_by(caller.holder.by(), Force::No, tenant, plan)
+        .await?;
     let key = secret.reveal().to_owned();
     Ok(Created(NewKeyView { view, key }))
 }
@@ -122,7 +124,9 @@ pub async fn delete(
             answer: StatusCode::NO_CONTENT,
         })
     };
-    gateway.change_tenant(caller.tenant, &caller.key, plan).await
+    gateway
+        .change_by(caller.holder.by(), Force::No, caller.tenant, plan)
+        .await
 }
 
 /// Keys are the one thing that the system tenant has for those who can reach it.
@@ -136,7 +140,7 @@ fn check_reachable(directory: &Directory) -> Result<(), Refusal> {
 
 /// Which tenant the new key belongs to, if the caller may make such a key there.
 fn tenant_of(gateway: &Gateway, caller: &TenantCaller, body: &NewKey) -> Result<TenantId, Refusal> {
-    let is_operator = caller.key.role == Role::Operator;
+    let is_operator = caller.holder.has(Role::Operator);
     if body.role == Role::Operator && !is_operator {
         return Err(Refusal::new(
             Code::Forbidden,

@@ -266,7 +266,7 @@ pub async fn get_of_tenant(
     Query(query): Query<RunQuery>,
 ) -> Result<Json<QuotaView>, Refusal> {
     let tenant = tenants::find(&gateway, &id)?;
-    if caller.key.role != Role::Operator && tenant.id != caller.tenant {
+    if !caller.holder.has(Role::Operator) && tenant.id != caller.tenant {
         return Err(Refusal::not_found("tenant", &id));
     }
     Ok(Json(

@@ -5,7 +5,7 @@
 use super::{check_in_use, facts, is_in_use, put};
 use crate::changes::{By, Force, ForceQuery, Plan};
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, KeyCaller, Page, PageQuery, Query, Refusal};
+use crate::http::{Code, Created, Holder, Json, KeyCaller, Page, PageQuery, Query, Refusal};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -111,7 +111,7 @@ pub async fn patch(
     Query(query): Query<ForceQuery>,
     Json(body): Json<TenantPatch>,
 ) -> Result<Json<TenantView>, Refusal> {
-    let force = query.by(&caller.key)?;
+    let force = query.by(&Holder::Key(Arc::clone(&caller.key)))?;
     let changed = change_one_with(&gateway, &caller, &id, force, |directory, _| {
         let before = &directory.tenant;
         let after = Arc::new(Tenant {

@@ -75,7 +75,7 @@ pub async fn put_tool(
     Query(query): Query<ForceQuery>,
     Json(body): Json<ToolBody>,
 ) -> Result<Upserted<ToolView>, Refusal> {
-    let force = query.by(&caller.key)?;
+    let force = query.by(&caller.holder)?;
     let name: SlashFreeName = new_name(&name)?;
     let canary = body.canary;
     let actions = read_actions(body.actions)?;
@@ -126,7 +126,7 @@ pub async fn delete(
     Path(name): Path<String>,
     Query(query): Query<ForceQuery>,
 ) -> Result<StatusCode, Refusal> {
-    let force = query.by(&caller.key)?;
+    let force = query.by(&caller.holder)?;
     change_with(&gateway, &caller, force, |directory, _| {
         let tool = find_tool(directory, &name)?;
         if !tool.standing.is_active() {

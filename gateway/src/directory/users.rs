@@ -1,4 +1,5 @@
-//! `/v1/users`: the people on whose behalf agents act, or who answer for them. They do not sign in here.
+//! `/v1/users`: the people on whose behalf agents act, or who answer for them, and what those may do here whom a registered
+//! issuer signs in.
 
 use super::{Upserted, change, facts, new_name, page, put, read};
 use crate::changes::Plan;
@@ -8,7 +9,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
-use model::{Attributes, Directory, Name, Noun, User, Write};
+use model::{Attributes, Directory, Name, Noun, Role, User, Write};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub struct UserBody {
     teams: BTreeSet<Name>,
     #[serde(default)]
     attributes: Attributes,
+    #[serde(default)]
+    roles: BTreeSet<Role>,
 }
 
 /// A user as callers see one.
@@ -29,6 +32,8 @@ pub struct UserView {
     name: Name,
     teams: BTreeSet<Name>,
     attributes: Attributes,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    roles: BTreeSet<Role>,
 }
 
 impl From<&User> for UserView {
@@ -37,6 +42,7 @@ impl From<&User> for UserView {
             name: user.name.clone(),
             teams: user.teams.clone(),
             attributes: user.attributes.clone(),
+            roles: user.roles.clone(),
         }
     }
 }
@@ -48,10 +54,15 @@ pub async fn put_user(
     Path(name): Path<String>,
     Json(body): Json<UserBody>,
 ) -> Result<Upserted<UserView>, Refusal> {
+    if body.roles.contains(&Role::Operator) {
+        let detail = "`roles`: operators sign in with keys, and belong to no tenant";
+        return Err(Refusal::new(Code::InvalidField, detail));
+    }
     let user = Arc::new(User {
         name: new_name(&name)?,
         teams: body.teams,
         attributes: body.attributes,
+        roles: body.roles,
     });
     change(&gateway, &caller, |directory, _| {
         check_teams(directory, &user)?;

@@ -3,7 +3,12 @@
 //! Every route names the [`Access`] it gives. The layer here checks it before the handler runs and hands over a
 //! caller that only it can make.
 
+mod signed;
+
+pub use signed::{SignIns, SignedIn};
+
 use super::refusal::{Code, Refusal};
+use crate::changes::By;
 use crate::gateway::Gateway;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, header};
@@ -11,7 +16,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use canon::Digest;
 use engine::{Credential, Snapshot, TenantSnapshot};
-use model::{Agent, ApiKey, Role, Secret, TenantId, TokenId};
+use model::{Agent, ApiKey, Directory, Name, Role, Secret, TenantId, Timestamp, TokenId, User};
 use std::sync::Arc;
 
 /// By which an operator says which tenant is meant.
@@ -44,6 +49,8 @@ pub enum Caller {
     Agent(AgentCaller),
     /// A person or a program with an API key.
     Key(KeyCaller),
+    /// A person with a token of a registered issuer.
+    Person(Arc<Person>),
 }
 
 /// An agent whose token works. Whether it may act is another question.
@@ -53,7 +60,34 @@ pub struct AgentCaller {
     pub tenant: TenantId,
     /// The agent as it was when the request came.
     pub agent: Arc<Agent>,
-    token: TokenId,
+    credential: AgentCredential,
+}
+
+/// What an agent has shown.
+#[derive(Debug, Clone)]
+enum AgentCredential {
+    /// A token that the gateway has made.
+    Token(TokenId),
+    /// A token of a registered issuer.
+    Signed(Arc<SignedIn>),
+}
+
+/// A person whom a registered issuer has signed in. What the person may do is in the directory.
+#[derive(Debug)]
+pub struct Person {
+    /// The person, as registered when the request came.
+    pub user: Arc<User>,
+    /// By whose word.
+    pub signed_in: Arc<SignedIn>,
+}
+
+/// Whose roles open doors.
+#[derive(Debug, Clone)]
+pub enum Holder {
+    /// The holder of an API key.
+    Key(Arc<ApiKey>),
+    /// A person with a token of a registered issuer.
+    Person(Arc<Person>),
 }
 
 /// The holder of an API key that works.
@@ -63,42 +97,112 @@ pub struct KeyCaller {
     pub key: Arc<ApiKey>,
 }
 
-/// The holder of an API key who may act in a tenant.
+/// Somebody who may act in a tenant.
 #[derive(Debug, Clone)]
 pub struct TenantCaller {
-    /// The tenant: the key's own, or the one that an operator named. An operator's own is the system tenant.
+    /// The tenant: the holder's own, or the one that an operator named. An operator's own is the system tenant.
     pub tenant: TenantId,
-    /// The key.
-    pub key: Arc<ApiKey>,
+    /// Who it is.
+    pub holder: Holder,
+}
+
+impl Holder {
+    /// Whether a role opens doors for this caller.
+    pub fn has(&self, role: Role) -> bool {
+        match self {
+            Self::Key(key) => key.role == role,
+            Self::Person(person) => person.user.roles.contains(&role),
+        }
+    }
+
+    /// The person, if it is known who it is.
+    pub fn user(&self) -> Option<&Name> {
+        match self {
+            Self::Key(key) => key.user.as_ref(),
+            Self::Person(person) => Some(&person.user.name),
+        }
+    }
+
+    /// In whose name something changes.
+    pub fn by(&self) -> By<'_> {
+        match self {
+            Self::Key(key) => By::Key(key),
+            Self::Person(person) => By::Person(person),
+        }
+    }
+
+    fn tenant(&self) -> TenantId {
+        match self {
+            Self::Key(key) => key.tenant,
+            Self::Person(person) => person.tenant(),
+        }
+    }
+
+    /// Whether the credential still works, and still opens the same doors.
+    fn is_good(&self, directory: &Directory, now: Timestamp) -> bool {
+        match self {
+            Self::Key(key) => directory
+                .keys
+                .get(&key.id)
+                .is_some_and(|key| !key.has_expired(now)),
+            Self::Person(person) => {
+                let user = directory.users.get(&person.user.name);
+                let is_same = user.is_some_and(|user| user.roles == person.user.roles);
+                is_same && person.signed_in.is_good(directory, now)
+            }
+        }
+    }
 }
 
 impl AgentCaller {
     /// The agent as it is now, if its token still works.
-    pub fn refresh(&self, tenant: &TenantSnapshot, now: model::Timestamp) -> Result<Arc<Agent>, Refusal> {
-        let token = tenant
-            .directory
-            .tokens
-            .get(&self.token)
-            .filter(|token| !token.has_expired(now));
-        let agent = token.and_then(|_| tenant.directory.agents.get(&self.agent.id));
+    pub fn refresh(&self, tenant: &TenantSnapshot, now: Timestamp) -> Result<Arc<Agent>, Refusal> {
+        let directory = &tenant.directory;
+        let works = match &self.credential {
+            AgentCredential::Token(token) => {
+                let token = directory.tokens.get(token);
+                token.is_some_and(|token| !token.has_expired(now))
+            }
+            AgentCredential::Signed(signed_in) => signed_in.is_good(directory, now),
+        };
+        let agent = directory.agents.get(&self.agent.id).filter(|_| works);
         agent.cloned().ok_or_else(unknown_credential)
+    }
+
+    /// What the tenant calls the issuer whose token the agent has shown; none if it was one that the gateway has made.
+    pub fn issuer(&self) -> Option<&Name> {
+        match &self.credential {
+            AgentCredential::Token(_) => None,
+            AgentCredential::Signed(signed_in) => Some(signed_in.issued_by()),
+        }
     }
 }
 
 impl TenantCaller {
-    /// Whether the key still works, and whether this gateway can tell: for answers that take long.
+    /// Whether the credential still works, and whether this gateway can tell: for answers that take long.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
         if gateway.snapshot.age() > gateway.options.snapshot_age_max {
             return Err(Refusal::snapshot_stale());
         }
         let snapshot = gateway.snapshot.load();
-        let directory = snapshot.tenant(self.key.tenant).map(|tenant| &tenant.directory);
+        let tenant = snapshot.tenant(self.holder.tenant());
         let now = gateway.clock.now();
-        let key = directory
-            .filter(|directory| directory.tenant.deleted_at.is_none())
-            .and_then(|directory| directory.keys.get(&self.key.id))
-            .filter(|key| !key.has_expired(now));
-        key.map(drop).ok_or_else(unknown_credential)
+        let works = tenant.is_some_and(|tenant| {
+            let directory = &tenant.directory;
+            directory.tenant.deleted_at.is_none() && self.holder.is_good(directory, now)
+        });
+        if works { Ok(()) } else { Err(unknown_credential()) }
+    }
+}
+
+impl Caller {
+    /// Whose roles open doors, if it is no agent.
+    fn holder(&self) -> Option<Holder> {
+        match self {
+            Self::Agent(_) => None,
+            Self::Key(caller) => Some(Holder::Key(Arc::clone(&caller.key))),
+            Self::Person(person) => Some(Holder::Person(Arc::clone(person))),
+        }
     }
 }
 
@@ -140,26 +244,20 @@ fn admit(
             let key = key.clone();
             request.extensions_mut().insert(key);
         }
-        (Caller::Key(key), Access::Roles(roles) | Access::AgentOrRoles(roles)) => {
-            let tenant = tenant_of(snapshot, key, roles, request.headers())?;
-            let caller = TenantCaller {
-                tenant,
-                key: Arc::clone(&key.key),
-            };
-            request.extensions_mut().insert(caller);
+        (Caller::Key(_) | Caller::Person(_), Access::Roles(roles) | Access::AgentOrRoles(roles)) => {
+            let holder = caller.holder().ok_or_else(|| forbidden(access))?;
+            let tenant = tenant_of(snapshot, &holder, roles, request.headers())?;
+            request.extensions_mut().insert(TenantCaller { tenant, holder });
         }
-        (Caller::Key(key), Access::RolesOrOperator(roles)) => {
+        (Caller::Key(_) | Caller::Person(_), Access::RolesOrOperator(roles)) => {
+            let holder = caller.holder().ok_or_else(|| forbidden(access))?;
             let names_none = !request.headers().contains_key(COUNTERSIGN_TENANT);
-            let tenant = if key.key.role == Role::Operator && names_none {
+            let tenant = if holder.has(Role::Operator) && names_none {
                 TenantId::SYSTEM
             } else {
-                tenant_of(snapshot, key, roles, request.headers())?
+                tenant_of(snapshot, &holder, roles, request.headers())?
             };
-            let caller = TenantCaller {
-                tenant,
-                key: Arc::clone(&key.key),
-            };
-            request.extensions_mut().insert(caller);
+            request.extensions_mut().insert(TenantCaller { tenant, holder });
         }
         (_, Access::Anybody) => {}
         _ => return Err(forbidden(access)),
@@ -170,9 +268,14 @@ fn admit(
 
 fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Result<Caller, Refusal> {
     let secret = bearer(headers)?;
-    let credential = snapshot
-        .credential(&Digest::of(secret.as_bytes()))
-        .ok_or_else(|| malformed_or_unknown(secret))?;
+    let digest = Digest::of(secret.as_bytes());
+    let credential = match snapshot.credential(&digest) {
+        Some(credential) => credential,
+        None if signed::is_token(secret) => {
+            return signed::sign_in(gateway, snapshot, headers, (secret, digest));
+        }
+        None => return Err(malformed_or_unknown(secret)),
+    };
     let now = gateway.clock.now();
     let (Credential::Agent { tenant, .. } | Credential::Key { tenant, .. }) = credential;
     let directory = snapshot.tenant(tenant).map(|tenant| &tenant.directory);
@@ -191,7 +294,11 @@ fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Resu
                 .get(&agent)
                 .cloned()
                 .ok_or_else(unknown_credential)?;
-            Ok(Caller::Agent(AgentCaller { tenant, agent, token }))
+            Ok(Caller::Agent(AgentCaller {
+                tenant,
+                agent,
+                credential: AgentCredential::Token(token),
+            }))
         }
         Credential::Key { key, .. } => {
             let key = directory
@@ -250,14 +357,14 @@ fn forbidden(access: Access) -> Refusal {
 
 fn tenant_of(
     snapshot: &Snapshot,
-    caller: &KeyCaller,
+    caller: &Holder,
     roles: &'static [Role],
     headers: &HeaderMap,
 ) -> Result<TenantId, Refusal> {
     let named = headers
         .get(COUNTERSIGN_TENANT)
         .map(|value| value.to_str().unwrap_or_default());
-    if caller.key.role == Role::Operator {
+    if caller.has(Role::Operator) {
         let Some(named) = named else {
             let detail = "an operator names the tenant with the header `Countersign-Tenant: tnt_…`";
             return Err(Refusal::new(Code::TenantRequired, detail));
@@ -268,12 +375,12 @@ fn tenant_of(
             .filter(|tenant| snapshot.tenant(*tenant).is_some());
         return tenant.ok_or_else(|| Refusal::not_found("tenant", named));
     }
-    if !roles.contains(&caller.key.role) {
+    if !roles.iter().any(|role| caller.has(*role)) {
         return Err(forbidden(Access::Roles(roles)));
     }
     match named {
         // Somebody else's tenant does not exist for this caller.
-        Some(named) if named != caller.key.tenant.to_string() => Err(Refusal::not_found("tenant", named)),
-        _ => Ok(caller.key.tenant),
+        Some(named) if named != caller.tenant().to_string() => Err(Refusal::not_found("tenant", named)),
+        _ => Ok(caller.tenant()),
     }
 }

@@ -78,6 +78,12 @@ async fn what_could_be_taken_for_another_issuer_is_refused() {
         .await
         .problem(409, "conflict");
     again["purpose"] = json!("people");
+    let detail = stage
+        .admin("POST", "/v1/issuers", &again)
+        .await
+        .problem(409, "conflict");
+    assert!(detail.contains("different audiences"), "{detail}");
+    again["audience"] = json!("people of countersign");
     stage.admin("POST", "/v1/issuers", &again).await.expect(201);
 }
 

@@ -18,6 +18,7 @@ mod support;
 
 mod issuers;
 mod provenance;
+mod signing_in;
 
 use hand::Signer;
 use serde_json::{Value, json};

@@ -142,6 +142,7 @@ impl Record {
                 name: user.name,
                 teams: user.teams.into_owned(),
                 attributes: user.attributes.into_owned(),
+                roles: std::collections::BTreeSet::new(),
             }),
             Text::Action(action) => Self::Action(action.into_noun()),
         })

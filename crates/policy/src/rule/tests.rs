@@ -131,6 +131,7 @@ pub(crate) fn worlds() -> impl Strategy<Value = World> {
                     name: name("u-17"),
                     teams: BTreeSet::from([name("sales")]),
                     attributes: attributes(json!({"vip": true})),
+                    roles: std::collections::BTreeSet::new(),
                 };
                 ("u-17".to_owned(), Some(registered))
             }),

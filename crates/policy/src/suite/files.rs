@@ -299,6 +299,7 @@ impl Cases {
                 name: name.clone(),
                 teams,
                 attributes,
+                roles: std::collections::BTreeSet::new(),
             };
             (name, user)
         });

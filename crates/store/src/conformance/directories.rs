@@ -85,6 +85,7 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
             name: name("u-17"),
             teams: BTreeSet::from([name("platform")]),
             attributes: Attributes::default(),
+            roles: std::collections::BTreeSet::new(),
         })),
         Noun::Tool(Arc::new(Tool {
             name: SlashFreeName::new("github").expect("it has no slash"),

@@ -1,0 +1,304 @@
+//! Agents and people who show a token of their identity provider in place of one of the gateway's.
+
+use crate::hand::Signer;
+use crate::stage::{Stage, changing, reading};
+use crate::{ISSUER, NOW, issuer, jwks, token};
+use serde_json::{Value, json};
+
+/// A stage on which these keys sign agents in.
+async fn agents(signer: &Signer) -> Stage {
+    let stage = Stage::set().await;
+    stage.trust("agents", signer).await;
+    stage
+}
+
+/// A token of the stage's agent, by its name.
+fn builder(signer: &Signer) -> String {
+    token(signer, &json!({"sub": "builder"}))
+}
+
+#[tokio::test]
+async fn an_agent_signs_in_by_name_or_id_with_every_kind_of_key() {
+    for signer in Signer::all() {
+        let stage = agents(&signer).await;
+        for name in ["builder", &stage.agent.id] {
+            let token = token(&signer, &json!({ "sub": name }));
+            let who = stage.get("/v1/whoami", &token).await.expect(200);
+            let expected = json!({
+                "kind": "agent", "tenant": stage.tenant, "agent": stage.agent.id, "name": "builder", "issuer": "agents",
+            });
+            assert_eq!(who, expected);
+            let answer = stage.post("/v1/authorize", &token, &changing()).await.expect(200);
+            assert_eq!(answer["decision"], "allow");
+            let recorded = stage.decisions().await.pop().unwrap();
+            assert_eq!(recorded["agent"], json!(stage.agent.id));
+        }
+        stage
+            .get("/v1/agents", &builder(&signer))
+            .await
+            .problem(403, "forbidden");
+        stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_a_good_token_signs_nobody_in() {
+    let signer = Signer::ed25519(1);
+    let stage = agents(&signer).await;
+    let name = |claims: Value| {
+        let mut all = json!({"sub": "builder"});
+        all.as_object_mut()
+            .unwrap()
+            .extend(claims.as_object().unwrap().clone());
+        token(&signer, &all)
+    };
+    let good = builder(&signer);
+    let (body, _) = good.rsplit_once('.').unwrap();
+    for (what, token) in [
+        ("another key", builder(&Signer::ed25519(2))),
+        ("no signature", format!("{body}.")),
+        (
+            "alg none",
+            signer.token(
+                json!({"alg": "none", "kid": "a"}),
+                &json!({"iss": ISSUER, "sub": "builder"}),
+            ),
+        ),
+        ("expired 90 seconds ago", name(json!({"exp": NOW - 90}))),
+        ("issued in 90 seconds", name(json!({"iat": NOW + 90}))),
+        ("good in 90 seconds", name(json!({"nbf": NOW + 90}))),
+        ("without end", name(json!({"exp": null}))),
+        ("another audience", name(json!({"aud": "billing"}))),
+        (
+            "another issuer",
+            name(json!({"iss": "https://elsewhere.example.com"})),
+        ),
+        ("nobody", name(json!({"sub": null}))),
+        ("somebody unknown", name(json!({"sub": "ghost"}))),
+        ("a person's claim", name(json!({"sub": ["builder"]}))),
+        (
+            "made for something else",
+            signer.token(
+                json!({"kid": "a", "typ": "provenance+jwt"}),
+                &json!({"iss": ISSUER, "aud": "countersign", "exp": NOW + 300, "sub": "builder"}),
+            ),
+        ),
+    ] {
+        let reply = stage.post("/v1/authorize", &token, &reading()).await;
+        assert_eq!(reply.headers["www-authenticate"], "Bearer", "{what}");
+        let detail = reply.problem(401, "invalid_token");
+        assert!(!detail.contains(&token), "{what}: {detail}");
+    }
+    for claims in [json!({"exp": NOW - 59}), json!({"nbf": NOW + 59})] {
+        stage.get("/v1/whoami", &name(claims)).await.expect(200);
+    }
+    assert_eq!(stage.decisions().await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_token_that_was_seen_before_ends_with_its_time_its_issuer_its_key_and_its_agent() {
+    let (old, new) = (Signer::ed25519(1), Signer::p256());
+    let stage = agents(&old).await;
+    let token = builder(&old);
+    let whoami = || stage.get("/v1/whoami", &token);
+    whoami().await.expect(200);
+    let path = "/v1/issuers/agents";
+    let rotate = |keys: Value| {
+        let stage = &stage;
+        async move {
+            stage
+                .admin("PATCH", path, &json!({"jwks": {"keys": keys}}))
+                .await
+                .expect(200)
+        }
+    };
+    rotate(json!([old.jwk("a"), new.jwk("b")])).await;
+    whoami().await.expect(200);
+    rotate(json!([new.jwk("b")])).await;
+    whoami().await.problem(401, "invalid_token");
+    rotate(json!([old.jwk("a")])).await;
+    whoami().await.expect(200);
+
+    stage.stand(&stage.agent, "freeze").await.expect(200);
+    let answer = stage.post("/v1/authorize", &token, &reading()).await.expect(200);
+    assert_eq!(answer["reason_code"], "agent_frozen");
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+
+    stage.admin("DELETE", path, &json!({})).await.expect(204);
+    whoami().await.problem(401, "invalid_token");
+    stage.trust("agents", &old).await;
+    whoami().await.expect(200);
+    stage.clock.advance_millis(359_999);
+    whoami().await.expect(200);
+    stage.clock.advance_millis(1);
+    whoami().await.problem(401, "invalid_token");
+}
+
+#[tokio::test]
+async fn where_several_tenants_have_an_issuer_the_caller_names_one() {
+    let signer = Signer::ed25519(1);
+    let stage = agents(&signer).await;
+    let other = stage
+        .post("/v1/tenants", &stage.operator, &json!({"name": "other"}))
+        .await
+        .expect(201);
+    let other = other["id"].as_str().unwrap();
+    let body = issuer("agents", &jwks(&Signer::ed25519(2)));
+    stage
+        .call("POST", "/v1/issuers", &stage.operator)
+        .tenant(other)
+        .json(&body)
+        .send()
+        .await
+        .expect(201);
+    let token = builder(&signer);
+    let detail = stage
+        .get("/v1/whoami", &token)
+        .await
+        .problem(401, "invalid_token");
+    assert!(detail.contains("Countersign-Tenant"), "{detail}");
+    let named = |tenant: String| stage.call("GET", "/v1/whoami", &token).tenant(tenant).send();
+    named(stage.tenant.to_string()).await.expect(200);
+    named(other.to_owned()).await.problem(401, "invalid_token");
+    named("tnt_nonsense".to_owned())
+        .await
+        .problem(401, "invalid_token");
+}
+
+/// A stage on which people sign in, with a team and these members of it.
+async fn office(signer: &Signer, people: &[(&str, &[&str])]) -> Stage {
+    let stage = Stage::set().await;
+    let mut body = issuer("people", &jwks(signer));
+    body["claim"] = json!("email");
+    stage.admin("POST", "/v1/issuers", &body).await.expect(201);
+    stage
+        .admin("PUT", "/v1/teams/leads", &json!({}))
+        .await
+        .expect(201);
+    for (name, roles) in people {
+        let body = json!({"teams": ["leads"], "roles": roles});
+        stage
+            .admin("PUT", &format!("/v1/users/{name}"), &body)
+            .await
+            .expect(201);
+    }
+    stage
+}
+
+fn person(signer: &Signer, name: &str) -> String {
+    token(signer, &json!({"email": name, "sub": "1742"}))
+}
+
+#[tokio::test]
+async fn a_person_may_do_what_the_registered_roles_say_now() {
+    let signer = Signer::p256();
+    let stage = office(&signer, &[("ada", &["admin", "auditor"]), ("bob", &[])]).await;
+    let (ada, bob) = (person(&signer, "ada"), person(&signer, "bob"));
+    let who = stage.get("/v1/whoami", &ada).await.expect(200);
+    let expected = json!({
+        "kind": "person", "tenant": stage.tenant, "user": "ada", "roles": ["admin", "auditor"], "issuer": "people",
+    });
+    assert_eq!(who, expected);
+    stage
+        .call("PUT", "/v1/teams/new", &ada)
+        .json(&json!({}))
+        .send()
+        .await
+        .expect(201);
+    let entries = stage.entries().await;
+    let last: Value = serde_json::from_str(&entries.last().unwrap().body).unwrap();
+    assert_eq!(
+        last["by"],
+        json!({"issuer": "people", "roles": ["admin", "auditor"], "user": "ada"})
+    );
+    stage.get("/v1/ledger/head", &ada).await.expect(200);
+    stage
+        .call("POST", "/v1/policies/validate", &ada)
+        .json(&json!({"policies": []}))
+        .send()
+        .await
+        .problem(403, "forbidden");
+    stage.get("/v1/tenants", &ada).await.problem(403, "forbidden");
+    stage
+        .post("/v1/authorize", &ada, &reading())
+        .await
+        .problem(403, "forbidden");
+    stage.get("/v1/teams", &bob).await.problem(403, "forbidden");
+    stage
+        .get("/v1/whoami", &person(&signer, "eve"))
+        .await
+        .problem(401, "invalid_token");
+
+    stage
+        .admin("PUT", "/v1/users/ada", &json!({"roles": ["auditor"]}))
+        .await
+        .expect(200);
+    stage.get("/v1/ledger/head", &ada).await.expect(200);
+    stage
+        .call("PUT", "/v1/teams/more", &ada)
+        .json(&json!({}))
+        .send()
+        .await
+        .problem(403, "forbidden");
+    stage
+        .admin("DELETE", "/v1/users/ada", &json!({}))
+        .await
+        .expect(204);
+    stage.get("/v1/whoami", &ada).await.problem(401, "invalid_token");
+}
+
+#[tokio::test]
+async fn nobody_becomes_an_operator_by_a_role() {
+    let stage = Stage::set().await;
+    stage
+        .admin("PUT", "/v1/users/eve", &json!({"roles": ["operator"]}))
+        .await
+        .problem(400, "invalid_field");
+}
+
+#[tokio::test]
+async fn an_approver_with_a_token_is_a_person_like_any_other() {
+    let signer = Signer::rsa();
+    let stage = office(
+        &signer,
+        &[
+            ("ada", &["approver"]),
+            ("bob", &["approver"]),
+            ("eve", &["auditor"]),
+        ],
+    )
+    .await;
+    stage
+        .admin("PUT", "/v1/users/out", &json!({"roles": ["approver"]}))
+        .await
+        .expect(201);
+    let cedar = r#"@id("issues") @decision("require_approval") @approvers("leads") @quorum("2")
+        permit (principal, action == Action::"github/create_issue", resource);"#;
+    let body = json!({"name": "issues", "cedar": cedar});
+    stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    let mut ask = changing();
+    ask["user"] = json!({"id": "bob"});
+    let answer = stage.ask(&ask).await.expect(200);
+    let approval = answer["approval"]["id"].as_str().unwrap().to_owned();
+    let vote = |who: &str| {
+        let path = format!("/v1/approvals/{approval}/approve");
+        let (stage, token) = (&stage, person(&signer, who));
+        async move { stage.post(&path, &token, &json!({"reason": "read it"})).await }
+    };
+    vote("bob").await.problem(403, "not_an_approver");
+    vote("out").await.problem(403, "not_an_approver");
+    vote("eve").await.problem(403, "forbidden");
+    assert_eq!(vote("ada").await.expect(200)["status"], "pending");
+    let entries = stage.entries().await;
+    let last: Value = serde_json::from_str(&entries.last().unwrap().body).unwrap();
+    let by = json!({"issuer": "people", "role": "approver", "teams": ["leads"], "user": "ada"});
+    assert_eq!(last["by"], by);
+
+    let key = json!({"name": "ada's key", "role": "approver", "user": "ada"});
+    let key = stage.admin("POST", "/v1/keys", &key).await.expect(201);
+    let path = format!("/v1/approvals/{approval}/approve");
+    stage
+        .post(&path, key["key"].as_str().unwrap(), &json!({"reason": "again"}))
+        .await
+        .problem(409, "conflict");
+}
