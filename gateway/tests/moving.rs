@@ -46,11 +46,32 @@ fn asking(request_id: &str) -> Value {
     })
 }
 
-/// A SQLite file with a demo in it that has decided something; the demo's token, and what was answered.
+/// It needs approval.
+fn merging() -> Value {
+    json!({
+        "tool_call": {"tool": "github", "action": "merge_pull_request",
+            "parameters": {"base_branch": "main", "number": 1}},
+        "context": {"source_trust": "trusted_internal_unsigned"},
+    })
+}
+
+/// A SQLite file with a demo in it that has decided something, has asked people and has counted; the demo's token, and what was
+/// answered.
 fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
     let place = Place::on_file();
     let server = place.serve(&["--demo"]);
     let token = place.printed("demo agent token (shown once): ");
+    let client = server.client();
+    let tenant = client.get("/v1/tenants", OPERATOR).json()["items"][0]["id"].clone();
+    let quota = format!("/v1/tenants/{}/quota", tenant.as_str().unwrap());
+    let quotas = json!({"quotas": [{"window": "run", "limit": 100}]});
+    ureq::put(server.url(&quota))
+        .header("authorization", format!("Bearer {OPERATOR}"))
+        .header("content-type", "application/json")
+        .send(quotas.to_string())
+        .unwrap();
+    let asked = client.post("/v1/authorize", &token, &merging()).unwrap().json();
+    assert_eq!(asked["decision"], "require_approval", "{asked}");
     let answers = (0..20).map(|number| {
         let ask = asking(&format!("call-{number}"));
         server.client().post("/v1/authorize", &token, &ask).unwrap().bytes
@@ -78,8 +99,13 @@ fn a_ledger_goes_to_postgres_and_back_and_everything_goes_on_working() {
         }
         let tenants = client.get("/v1/tenants", OPERATOR).json();
         assert_eq!(tenants["items"].as_array().unwrap().len(), 1, "{tenants}");
-        // What the entries name by its digest has come along.
         let tenant = tenants["items"][0]["id"].as_str().unwrap();
+        // What people were asked, and what was counted.
+        let pending = client.read(tenant, "/v1/approvals?status=pending").json();
+        assert_eq!(pending["items"].as_array().unwrap().len(), 1, "{pending}");
+        let quota = client.read(tenant, &format!("/v1/tenants/{tenant}/quota")).json();
+        assert_eq!(quota["quotas"][0]["used"], 20, "{quota}");
+        // What the entries name by its digest has come along.
         let candidate = json!({"candidate": {"policies": []}});
         let replayed = client.operate(tenant, "/v1/policies/replay", &candidate).json();
         assert_eq!(replayed["unchanged"], 20, "{replayed}");

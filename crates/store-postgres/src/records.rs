@@ -121,6 +121,16 @@ impl Records for PostgresStore {
         bounded(search::decisions_at(&self.readers, tenant, seqs)).await
     }
 
+    async fn runs_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Vec<RunTaint>, StoreError> {
+        let found = bounded(self.readers.read(|| runs::list(tenant, after, limit))).await?;
+        Ok(runs::decode(found)?.into_iter().map(|(_, run)| run).collect())
+    }
+
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         bounded(self.read_size()).await
     }

@@ -92,6 +92,33 @@ pub(crate) fn question(
     )
 }
 
+/// A tenant's runs behind this name, with the level of their families, in the order of their names.
+pub(crate) fn list(
+    tenant: TenantId,
+    after: Option<&Name>,
+    limit: u32,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Columns, sqlx::Error> + Send, PgArguments> {
+    sqlx::query_as!(
+        Columns,
+        "SELECT
+             runs.tenant_id,
+             runs.run_id,
+             runs.root,
+             family.worst
+         FROM runs
+         JOIN runs AS family
+             ON family.tenant_id = runs.tenant_id
+            AND family.run_id = runs.root
+         WHERE runs.tenant_id = $1
+           AND runs.run_id > $2
+         ORDER BY runs.run_id
+         LIMIT $3",
+        uuid(tenant),
+        after.map_or("", Name::as_str),
+        i64::from(limit),
+    )
+}
+
 /// What was found.
 pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
     let found = rows.into_iter().map(|found| {

@@ -115,6 +115,15 @@ impl Records for SqliteStore {
         bounded(search::decisions_at(&self.readers, tenant, seqs)).await
     }
 
+    async fn runs_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Vec<RunTaint>, StoreError> {
+        bounded(runs::list(&self.readers, tenant, after, limit)).await
+    }
+
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         bounded(self.read_size()).await
     }

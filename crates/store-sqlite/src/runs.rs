@@ -3,7 +3,7 @@
 use crate::decode::Place;
 use crate::insert::TenantNumbers;
 use crate::unavailable;
-use model::{RunTaint, TenantId, Trust};
+use model::{Name, RunTaint, TenantId, Trust};
 use sqlx::SqliteConnection;
 use store::{Batch, StoreError};
 
@@ -78,18 +78,60 @@ pub(crate) async fn find(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
-            table: "runs",
-            row: row.tenant_no,
-        };
+        let place = place(row.tenant_no);
         let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
-        let worst = Trust::ALL.into_iter().find(|level| level.as_str() == row.worst);
-        let run = RunTaint {
-            run_id: place.name("run_id", &row.run_id)?,
-            root: place.name("root", &row.root)?,
-            worst: worst.ok_or_else(|| place.corrupt("worst", "is no level of trust"))?,
-        };
-        Ok((tenant, run))
+        Ok((tenant, run(place, [&row.run_id, &row.root, &row.worst])?))
     });
     found.collect()
+}
+
+/// A tenant's runs behind this name, with the level of their families, in the order of their names.
+pub(crate) async fn list(
+    executor: impl sqlx::SqliteExecutor<'_>,
+    tenant: TenantId,
+    after: Option<&Name>,
+    limit: u32,
+) -> Result<Vec<RunTaint>, StoreError> {
+    let tenant_id = &tenant.as_bytes()[..];
+    let after = after.map_or("", Name::as_str);
+    let rows = sqlx::query!(
+        r#"SELECT
+               runs.tenant_no AS "tenant_no!",
+               runs.run_id,
+               runs.root,
+               family.worst
+           FROM tenants
+           CROSS JOIN runs
+               ON runs.tenant_no = tenants.tenant_no
+              AND runs.run_id > ?2
+           CROSS JOIN runs AS family
+               ON family.tenant_no = runs.tenant_no
+              AND family.run_id = runs.root
+           WHERE tenants.tenant_id = ?1
+           ORDER BY runs.run_id
+           LIMIT ?3"#,
+        tenant_id,
+        after,
+        limit,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows
+        .into_iter()
+        .map(|row| run(place(row.tenant_no), [&row.run_id, &row.root, &row.worst]));
+    found.collect()
+}
+
+const fn place(row: i64) -> Place {
+    Place { table: "runs", row }
+}
+
+fn run(place: Place, [run_id, root, worst]: [&str; 3]) -> Result<RunTaint, StoreError> {
+    let worst = Trust::ALL.into_iter().find(|level| level.as_str() == worst);
+    Ok(RunTaint {
+        run_id: place.name("run_id", run_id)?,
+        root: place.name("root", root)?,
+        worst: worst.ok_or_else(|| place.corrupt("worst", "is no level of trust"))?,
+    })
 }

@@ -271,6 +271,15 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         self.read()?.decisions_at(tenant, seqs).await
     }
 
+    async fn runs_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Vec<RunTaint>, StoreError> {
+        self.read()?.runs_after(tenant, after, limit).await
+    }
+
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         self.read()?.size_bytes().await
     }

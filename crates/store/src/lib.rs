@@ -220,6 +220,14 @@ pub trait Records: Send + Sync {
     /// What these runs have seen. One of which nothing is kept is missing.
     async fn runs(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunTaint)>, StoreError>;
 
+    /// What a tenant's runs have seen, in the order of their names, those behind `after`, at most `limit`.
+    async fn runs_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Vec<RunTaint>, StoreError>;
+
     /// The decisions among these entries, newest first. An entry that is none is left out. At most a thousand.
     async fn decisions_at(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<StoredDecision>, StoreError>;
 

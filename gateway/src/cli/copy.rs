@@ -4,6 +4,10 @@
 //! target has to be empty, and nobody may write to the source meanwhile: if its head has moved at the end, the copy is
 //! not what is there now, and the command says so and fails.
 
+mod beside;
+
+use beside::Beside;
+
 use crate::config::Copy;
 use crate::records::audit::Audit;
 use crate::stores;
@@ -73,10 +77,15 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
         .context("the source does not verify, so nothing of it was copied")?;
     let revision = tenant.place.revision;
     let mut at = Tip::GENESIS;
+    let mut beside = Beside::default();
     while at.head().seq < head.seq {
         let mut batch = read(from, id, &at, head.seq).await?;
         let reached = batch.advances[0].to.clone();
+        beside.add_page(from, id, CHUNK, &mut batch).await?;
         if reached.head().seq == head.seq {
+            while !beside.is_done() {
+                beside.add_page(from, id, CHUNK, &mut batch).await?;
+            }
             // The directory is not what it was at each entry, but what it is at the last one.
             batch.advances[0].revision = revision;
             batch.writes = tenant

@@ -51,6 +51,17 @@ pub async fn a_family_of_runs_has_the_level_of_the_one_that_began_it(fixture: &d
             .all(|run| run.worst == Trust::UntrustedExternal && run.root == root.run_id)
     );
     assert!(find(&*store, &chain, &[]).await.is_empty());
+    let first = store.runs_after(chain.tenant, None, 1).await.unwrap();
+    let last = first.last().map(|run| &run.run_id);
+    let rest = store.runs_after(chain.tenant, last, 9).await.unwrap();
+    let listed: Vec<_> = first.iter().chain(&rest).map(|run| run.run_id.as_str()).collect();
+    assert_eq!((first.len(), listed), (1, vec!["Zoë\u{1F600}", "run \"1\""]));
+    assert!(
+        first
+            .iter()
+            .chain(&rest)
+            .all(|run| run.worst == Trust::UntrustedExternal)
+    );
 }
 
 /// Also where the names are the same, and whatever was not committed.

@@ -1,0 +1,80 @@
+//! What stands beside a chain and changes: approvals, what runs have seen, what was counted of quotas. It is as it is at the end of the
+//! chain, and goes over with the entries, a page with each commit.
+
+use canon::Digest;
+use model::{ApprovalId, Name, TenantId};
+use store::{ApprovalFilter, Batch, Store, StoreError};
+
+/// How far a tenant's rows have gone over.
+#[derive(Default)]
+pub(super) struct Beside {
+    approvals: Cursor<ApprovalId>,
+    runs: Cursor<Name>,
+    counters: Cursor<Digest>,
+}
+
+/// Behind which row to go on.
+enum Cursor<K> {
+    After(Option<K>),
+    Done,
+}
+
+impl<K> Default for Cursor<K> {
+    fn default() -> Self {
+        Self::After(None)
+    }
+}
+
+impl<K> Cursor<K> {
+    /// Goes on behind the last row of a page; a page that is not full was the last one.
+    fn advance(&mut self, rows: usize, limit: u32, last: Option<K>) {
+        *self = match last {
+            Some(last) if rows >= limit as usize => Self::After(Some(last)),
+            _ => Self::Done,
+        };
+    }
+}
+
+impl Beside {
+    /// Whether everything has gone over.
+    pub(super) const fn is_done(&self) -> bool {
+        matches!(
+            (&self.approvals, &self.runs, &self.counters),
+            (Cursor::Done, Cursor::Done, Cursor::Done)
+        )
+    }
+
+    /// Adds the next page of each kind to a batch.
+    pub(super) async fn add_page(
+        &mut self,
+        from: &dyn Store,
+        tenant: TenantId,
+        limit: u32,
+        batch: &mut Batch,
+    ) -> Result<(), StoreError> {
+        if let Cursor::After(last) = &self.approvals {
+            let filter = ApprovalFilter::default();
+            let page = from.approvals(tenant, &filter, *last, limit).await?;
+            let last = page.last().map(|approval| approval.id);
+            self.approvals.advance(page.len(), limit, last);
+            batch
+                .approvals
+                .extend(page.into_iter().map(|approval| (tenant, approval)));
+        }
+        if let Cursor::After(last) = &self.runs {
+            let page = from.runs_after(tenant, last.as_ref(), limit).await?;
+            let last = page.last().map(|run| run.run_id.clone());
+            self.runs.advance(page.len(), limit, last);
+            batch.runs.extend(page.into_iter().map(|run| (tenant, run)));
+        }
+        if let Cursor::After(last) = &self.counters {
+            let page = from.counters_after(tenant, *last, limit).await?;
+            let last = page.last().map(|counter| counter.key);
+            self.counters.advance(page.len(), limit, last);
+            batch
+                .counters
+                .extend(page.into_iter().map(|counter| (tenant, counter)));
+        }
+        Ok(())
+    }
+}
