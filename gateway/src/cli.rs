@@ -6,5 +6,6 @@ pub mod demo;
 pub mod migrate;
 pub mod operator_key;
 pub mod policy_test;
+pub mod rotate_key;
 pub mod serve;
 pub mod verify;

@@ -28,6 +28,8 @@ pub enum Command {
     /// Work on policies, without a gateway.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Add a signing key to the file of a gateway, which signs from its next start on.
+    RotateKey(RotateKey),
     /// Verify an exported ledger, without a gateway.
     Verify(Verify),
 }
@@ -62,6 +64,17 @@ pub struct Database {
         value_name = "URL"
     )]
     pub url: String,
+}
+
+/// Whose key to replace.
+#[derive(Debug, Args)]
+pub struct RotateKey {
+    /// Where everything is kept: the file of keys is beside it.
+    #[command(flatten)]
+    pub database: Database,
+    /// What the ledger is signed with.
+    #[command(flatten)]
+    pub signing: Signing,
 }
 
 /// What the ledger is signed with.

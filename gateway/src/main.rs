@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Command::Migrate(database) => report(block_on(cli::migrate::run(database))),
         Command::Copy(options) => report(block_on(cli::copy::run(options))),
         Command::Policy(PolicyCommand::Test(options)) => report(cli::policy_test::run(&options)),
+        Command::RotateKey(options) => report(cli::rotate_key::run(&options)),
         Command::Verify(options) => cli::verify::run(&options.file),
     }
 }

@@ -5,17 +5,22 @@
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
 //! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
+//! - [`checkpoint`], [`consistency`], [`proof`]: the tree over it;
 //! - [`reader`], `range`, `times`: what these endpoints share.
 
 pub(crate) mod audit;
+pub mod checkpoint;
+pub mod consistency;
 pub mod decisions;
 pub mod events;
 pub mod export;
 pub mod head;
 mod line;
+pub mod proof;
 pub mod range;
 pub mod reader;
 pub mod receipts;
 pub(crate) mod times;
 mod told;
+mod tree;
 pub mod verify;

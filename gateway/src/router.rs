@@ -9,7 +9,9 @@ use crate::directory::{
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
-use crate::{approvals, authorize, live, observations, operation, outcome, policies, records, whoami};
+use crate::{
+    approvals, authorize, live, observations, operation, outcome, policies, records, signing, whoami,
+};
 use axum::Router;
 use axum::handler::Handler;
 use axum::middleware::{from_fn, from_fn_with_state};
@@ -170,12 +172,16 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/decisions", DECISIONS, records::decisions::list),
         route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show),
         route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show),
+        route("GET", "/v1/receipts/{decision_id}/proof", DECISIONS, records::proof::show),
         route("GET", "/v1/audit/events", LEDGER, records::events::list),
         route("GET", "/v1/events", LEDGER, live::stream::events),
         route("GET", "/v1/ledger/head", LEDGER, records::head::show),
+        route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show),
+        route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),
 
+        route("GET", "/.well-known/countersign/keys.json", Access::Public, signing::keys),
         route("GET", "/healthz", Access::Public, operation::healthz),
         route("GET", "/readyz", Access::Public, operation::readyz),
         route("GET", "/metrics", Access::Public, operation::metrics),

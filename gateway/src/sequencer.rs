@@ -13,6 +13,7 @@ mod lookup;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::search::job::Indexing;
+use crate::signing::signs_at;
 use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
 use canon::Digest;
@@ -322,8 +323,15 @@ impl Task {
         };
         let before = self.parts.snapshot.load_full();
         let books = Books::new(Snapshot::clone(&before), places);
-        let now = self.parts.clock.now();
-        let applied = apply(&books, found, proposals, now, &self.parts.signing_key);
+        let key = &self.parts.signing_key;
+        let Some(now) = signs_at(key, &before, self.parts.clock.now()) else {
+            tracing::error!(
+                key = key.verifier().label(),
+                "the signing key has been replaced: restart with the one that replaced it"
+            );
+            return Err(Failure::Fault);
+        };
+        let applied = apply(&books, found, proposals, now, key);
         if !applied.batch.entries.is_empty() {
             let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
             let outcome = match way {

@@ -4,14 +4,17 @@
 //! in that file, or in the environment, and nowhere else: it is never logged, stored or sent.
 
 mod file;
+mod published;
 
-pub use file::{KeyFileError, append, read_or_make};
+pub use file::KeyFileError;
+pub use published::{keys, known_name, signs_at};
 
 use crate::config::Signing;
 use crate::stores;
-use ledger::{MalformedKey, SignatureKind, SigningKey};
+use ledger::{MalformedKey, SignatureKind, SigningKey, VerifierKey};
 use model::Entropy;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Why a gateway cannot sign.
 #[derive(Debug, thiserror::Error)]
@@ -39,16 +42,16 @@ pub enum SigningError {
 #[derive(Debug)]
 pub struct Keyring {
     /// The key that signs.
-    pub signing: SigningKey,
+    pub signing: Arc<SigningKey>,
     /// Those that it has replaced.
     pub replaced: Vec<SigningKey>,
 }
 
 impl Keyring {
     /// One key, which has replaced none.
-    pub const fn of(signing: SigningKey) -> Self {
+    pub fn of(signing: SigningKey) -> Self {
         Self {
-            signing,
+            signing: Arc::new(signing),
             replaced: Vec::new(),
         }
     }
@@ -57,7 +60,7 @@ impl Keyring {
     fn of_all(mut keys: Vec<SigningKey>) -> Option<Self> {
         let signing = keys.pop()?;
         Some(Self {
-            signing,
+            signing: Arc::new(signing),
             replaced: keys,
         })
     }
@@ -79,7 +82,7 @@ impl Keyring {
         } else {
             let path = file_of(options, database_url);
             let name = known_name.or_else(|| options.log_name.clone());
-            read_or_make(&path, &new_key(name, entropy)?)?
+            file::read_or_make(&path, &new_key(name, entropy)?.0)?
         };
         let witness = keys
             .all()
@@ -92,8 +95,24 @@ impl Keyring {
 
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &SigningKey> {
-        self.replaced.iter().chain([&self.signing])
+        self.replaced.iter().chain([&*self.signing])
     }
+}
+
+/// Adds a new key of the same log to the file that the options name. Returns its public half.
+///
+/// # Errors
+/// There is no such file, or it cannot be written.
+pub fn add_key(
+    options: &Signing,
+    database_url: &str,
+    entropy: &dyn Entropy,
+) -> Result<VerifierKey, SigningError> {
+    let path = file_of(options, database_url);
+    let name = file::read(&path)?.signing.verifier().name().to_owned();
+    let (key, made) = new_key(Some(name), entropy)?;
+    file::append(&path, &key)?;
+    Ok(made)
 }
 
 /// Where the keys of a gateway are kept that was not told otherwise: beside its database.
@@ -102,16 +121,16 @@ fn file_of(options: &Signing, database_url: &str) -> PathBuf {
     options.key_file.clone().unwrap_or_else(beside)
 }
 
-/// The text of a new key. Without a name it has one that no other log has: witnesses tell logs apart by it.
-///
-/// # Errors
-/// The name cannot be one.
-pub fn new_key(name: Option<String>, entropy: &dyn Entropy) -> Result<String, SigningError> {
+/// The text of a new key, and its public half. Without a name it has one that no other log has: witnesses tell logs apart by
+/// it.
+fn new_key(name: Option<String>, entropy: &dyn Entropy) -> Result<(String, VerifierKey), SigningError> {
     let mut seed = [0; 32];
     entropy.fill(&mut seed);
     let mut random = [0; 8];
     entropy.fill(&mut random);
     let name = name.unwrap_or_else(|| format!("countersign-{:016x}", u64::from_be_bytes(random)));
-    SigningKey::encode(&name, SignatureKind::Note, &seed)
-        .map_err(|source| SigningError::Name { name, source })
+    let made = SigningKey::from_seed(&name, SignatureKind::Note, &seed)
+        .and_then(|key| Ok((SigningKey::encode(&name, SignatureKind::Note, &seed)?, key)));
+    let (text, key) = made.map_err(|source| SigningError::Name { name, source })?;
+    Ok((text, key.verifier().clone()))
 }

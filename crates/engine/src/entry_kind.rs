@@ -121,6 +121,10 @@ kinds! {
     ApprovalRefused = "approval_refused",
     /// Base policies were put in force on a gateway.
     BasePoliciesPut = "base_policies_put",
+    /// A key signs from now on.
+    LogKeyAdded = "log_key_added",
+    /// A key that was replaced signs no more.
+    LogKeyEnded = "log_key_ended",
 }
 
 #[cfg(test)]

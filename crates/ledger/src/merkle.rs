@@ -46,6 +46,11 @@ pub fn node_hash(left: &Digest, right: &Digest) -> Digest {
     Digest::of(&bytes)
 }
 
+/// The hash as notes and proofs write it: in base64.
+pub fn hash_text(hash: &Digest) -> String {
+    crate::encoding::encode(hash.as_bytes())
+}
+
 /// The root of a tree whose complete subtrees are these, from the largest and leftmost on.
 fn fold(subtrees: &[Digest]) -> Digest {
     let mut smallest_first = subtrees.iter().rev();

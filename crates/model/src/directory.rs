@@ -8,6 +8,7 @@ use crate::base::BaseInForce;
 use crate::id::{AgentId, KeyId, TokenId};
 use crate::issuer::Issuer;
 use crate::key::ApiKey;
+use crate::log_key::LogKey;
 use crate::name::{Name, SlashFreeName};
 use crate::people::{Team, User};
 use crate::policy::Policy;
@@ -42,6 +43,8 @@ pub struct Directory {
     pub runs: OrdMap<Name, Arc<StoppedRun>>,
     /// The issuers of tokens that it trusts.
     pub issuers: OrdMap<Name, Arc<Issuer>>,
+    /// The keys that the ledger was and is signed with, by label; in the system tenant's directory only.
+    pub log_keys: OrdMap<String, Arc<LogKey>>,
     /// The base policies that were put in force last; in the system tenant's directory only.
     pub base: Option<Arc<BaseInForce>>,
 }
@@ -69,13 +72,15 @@ pub enum NounKind {
     Run,
     /// An issuer of tokens.
     Issuer,
+    /// A key that the ledger is signed with.
+    LogKey,
     /// The base policies that were put in force last.
     Base,
 }
 
 impl NounKind {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Tenant,
         Self::Key,
         Self::Agent,
@@ -86,6 +91,7 @@ impl NounKind {
         Self::Policy,
         Self::Run,
         Self::Issuer,
+        Self::LogKey,
         Self::Base,
     ];
 
@@ -102,6 +108,7 @@ impl NounKind {
             Self::Policy => "policy",
             Self::Run => "run",
             Self::Issuer => "issuer",
+            Self::LogKey => "log_key",
             Self::Base => "base",
         }
     }
@@ -135,6 +142,8 @@ pub enum Noun {
     Run(Arc<StoppedRun>),
     /// An issuer of tokens.
     Issuer(Arc<Issuer>),
+    /// A key that the ledger is signed with.
+    LogKey(Arc<LogKey>),
     /// The base policies that were put in force last.
     Base(Arc<BaseInForce>),
 }
@@ -153,6 +162,7 @@ impl Noun {
             Self::Policy(_) => NounKind::Policy,
             Self::Run(_) => NounKind::Run,
             Self::Issuer(_) => NounKind::Issuer,
+            Self::LogKey(_) => NounKind::LogKey,
             Self::Base(_) => NounKind::Base,
         }
     }
@@ -170,6 +180,7 @@ impl Noun {
             Self::Policy(policy) => policy.name.to_string(),
             Self::Run(run) => run.run_id.to_string(),
             Self::Issuer(issuer) => issuer.name.to_string(),
+            Self::LogKey(key) => key.label.clone(),
             // There is only one.
             Self::Base(_) => NounKind::Base.as_str().to_owned(),
         }
@@ -196,6 +207,7 @@ impl Noun {
             Self::Policy(policy) => serde_json::to_string(policy),
             Self::Run(run) => serde_json::to_string(run),
             Self::Issuer(issuer) => serde_json::to_string(issuer),
+            Self::LogKey(key) => serde_json::to_string(key),
             Self::Base(base) => serde_json::to_string(base),
         };
         json.expect("nouns have string keys and no fallible serializers")
@@ -214,6 +226,7 @@ impl Noun {
             NounKind::Policy => Self::Policy(serde_json::from_str(json)?),
             NounKind::Run => Self::Run(serde_json::from_str(json)?),
             NounKind::Issuer => Self::Issuer(serde_json::from_str(json)?),
+            NounKind::LogKey => Self::LogKey(serde_json::from_str(json)?),
             NounKind::Base => Self::Base(serde_json::from_str(json)?),
         })
     }
@@ -243,6 +256,7 @@ impl Directory {
             policies: OrdMap::new(),
             runs: OrdMap::new(),
             issuers: OrdMap::new(),
+            log_keys: OrdMap::new(),
             base: None,
         }
     }
@@ -299,6 +313,9 @@ impl Directory {
             Noun::Issuer(issuer) => {
                 self.issuers.insert(issuer.name.clone(), issuer);
             }
+            Noun::LogKey(key) => {
+                self.log_keys.insert(key.label.clone(), key);
+            }
             Noun::Base(base) => self.base = Some(base),
         }
     }
@@ -334,6 +351,9 @@ impl Directory {
             }
             Noun::Issuer(issuer) => {
                 self.issuers.remove(&issuer.name);
+            }
+            Noun::LogKey(key) => {
+                self.log_keys.remove(&key.label);
             }
             Noun::Base(_) => self.base = None,
         }

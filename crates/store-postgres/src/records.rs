@@ -58,6 +58,10 @@ impl Records for PostgresStore {
         bounded(self.read_head(tenant)).await
     }
 
+    async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        bounded(self.read_nodes(tenant, seqs)).await
+    }
+
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
         bounded(self.read_tip(tenant)).await
     }
@@ -158,6 +162,30 @@ impl PostgresStore {
             seq: place.unsigned("head_seq", row.head_seq)?,
             hash: place.digest("head_hash", &row.head_hash)?,
         })
+    }
+
+    async fn read_nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let seqs: Vec<_> = seqs.iter().map(|seq| from(*seq)).collect();
+        let query = || {
+            sqlx::query!(
+                "SELECT seq, nodes
+                 FROM audit_events
+                 WHERE tenant_id = $1
+                   AND seq = ANY ($2)",
+                uuid(tenant),
+                &seqs,
+            )
+        };
+        let rows = self.readers.read(query).await?;
+        let decoded = rows.into_iter().map(|row| {
+            let place = Row {
+                table: "audit_events",
+                tenant,
+                seq: Some(row.seq),
+            };
+            Ok((place.unsigned("seq", row.seq)?, row.nodes))
+        });
+        decoded.collect()
     }
 
     async fn read_tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {

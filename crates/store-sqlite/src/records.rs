@@ -95,6 +95,10 @@ impl Records for SqliteStore {
         bounded(self.read_head(tenant)).await
     }
 
+    async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        bounded(self.read_nodes(tenant, seqs)).await
+    }
+
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
         bounded(self.read_tip(tenant)).await
     }
@@ -155,6 +159,32 @@ impl SqliteStore {
             seq: place.unsigned("head_seq", row.head_seq)?,
             hash: place.digest("head_hash", row.head_hash)?,
         })
+    }
+
+    /// One after the other: here a look-up is not a round trip.
+    async fn read_nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        let tenant_id = &tenant.as_bytes()[..];
+        let mut connection = self.readers.acquire().await.map_err(unavailable)?;
+        let mut found = Vec::with_capacity(seqs.len());
+        for seq in seqs {
+            let Some(wanted) = i64::try_from(*seq).ok().filter(|seq| *seq <= entry::SEQ_MAX) else {
+                continue;
+            };
+            let nodes = sqlx::query_scalar!(
+                "SELECT audit_events.nodes
+                 FROM tenants
+                 CROSS JOIN audit_events
+                     ON audit_events.entry = (tenants.tenant_no << 40) + ?2
+                 WHERE tenants.tenant_id = ?1",
+                tenant_id,
+                wanted,
+            )
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(unavailable)?;
+            found.extend(nodes.map(|nodes| (*seq, nodes)));
+        }
+        Ok(found)
     }
 
     async fn read_tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {

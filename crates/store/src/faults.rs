@@ -215,6 +215,10 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         self.read()?.head(tenant).await
     }
 
+    async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        self.read()?.nodes(tenant, seqs).await
+    }
+
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
         self.read()?.tip(tenant).await
     }

@@ -186,6 +186,9 @@ pub trait Records: Send + Sync {
         limit: u32,
     ) -> Result<Vec<StoredEntry>, StoreError>;
 
+    /// What these entries add to the tree of a tenant's ledger, in no particular order. An entry that is not there is missing.
+    async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError>;
+
     /// One decision.
     async fn decision(&self, tenant: TenantId, id: DecisionId) -> Result<Option<StoredDecision>, StoreError>;
 

@@ -3,9 +3,10 @@
 //! It opens the database as `serve` does, which brings its schema up to date, and compiles every tenant's policies.
 
 use crate::config::Serve;
+use crate::signing::{self, Keyring};
 use crate::start;
 use crate::stores;
-use model::Secret;
+use model::{Secret, SystemEntropy};
 use policy::Compiler;
 use std::io::Write;
 use std::sync::Arc;
@@ -18,6 +19,13 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         Secret::parse(key)?;
     }
     let store = stores::open(&options.database.url).await?;
+    let known_name = signing::known_name(&*store).await?;
+    Keyring::load(
+        &options.signing,
+        &options.database.url,
+        known_name,
+        &SystemEntropy,
+    )?;
     let snapshot = start::load_snapshot(&*store, Arc::new(Compiler::new(base))).await;
     store.close().await;
     let tenants = snapshot?.tenants().count() - 1;

@@ -7,7 +7,7 @@ use crate::config::Serve;
 use crate::gateway::{Gateway, Options};
 use crate::router::router;
 use crate::sequencer::Ended;
-use crate::signing::Keyring;
+use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
 use crate::stores;
 use anyhow::{Context, anyhow};
@@ -30,12 +30,19 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     // From here on a SIGHUP does not end the process.
     let hangups = signal(SignalKind::hangup())?;
     let store = stores::open(&options.database.url).await?;
-    let keys = Keyring::load(&options.signing, &options.database.url, None, &SystemEntropy)?;
+    let known_name = signing::known_name(&*store).await?;
+    let keys = Keyring::load(
+        &options.signing,
+        &options.database.url,
+        known_name,
+        &SystemEntropy,
+    )?;
+    let signing_key = Arc::clone(&keys.signing);
     let ingredients = Ingredients {
         store: Arc::clone(&store),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
-        signing_key: Arc::new(keys.signing),
+        signing_key,
         base_policies: base_policies(options.policies.as_deref())?,
         base_file: options.policies,
         options: Options {
@@ -47,6 +54,10 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     let (gateway, sequencer) = start::start(ingredients).await?;
     gateway
         .record_base()
+        .await
+        .map_err(|refusal| anyhow!(refusal.to_problem("start")))?;
+    gateway
+        .publish_keys(&keys)
         .await
         .map_err(|refusal| anyhow!(refusal.to_problem("start")))?;
     tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));

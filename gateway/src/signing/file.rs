@@ -66,7 +66,7 @@ pub enum KeyFileError {
 ///
 /// # Errors
 /// It cannot be read or made, or holds something else.
-pub fn read_or_make(path: &Path, new: &str) -> Result<Keyring, KeyFileError> {
+pub(super) fn read_or_make(path: &Path, new: &str) -> Result<Keyring, KeyFileError> {
     match make(path, &format!("{new}\n")) {
         Ok(()) => {
             tracing::info!(file = %path.display(), "made a signing key in `{}`: keep a copy of it", path.display());
@@ -86,7 +86,7 @@ pub fn read_or_make(path: &Path, new: &str) -> Result<Keyring, KeyFileError> {
 ///
 /// # Errors
 /// It is not a file of keys, or cannot be written.
-pub fn append(path: &Path, new: &str) -> Result<(), KeyFileError> {
+pub(super) fn append(path: &Path, new: &str) -> Result<(), KeyFileError> {
     let before = text(path)?;
     read_text(path, &before)?;
     let unwritable = |source| KeyFileError::Unwritable {
@@ -97,7 +97,11 @@ pub fn append(path: &Path, new: &str) -> Result<(), KeyFileError> {
     fs::rename(&beside, path).map_err(unwritable)
 }
 
-fn read(path: &Path) -> Result<Keyring, KeyFileError> {
+/// The keys in a file.
+///
+/// # Errors
+/// It cannot be read, or holds something else.
+pub(super) fn read(path: &Path) -> Result<Keyring, KeyFileError> {
     read_text(path, &text(path)?)
 }
 

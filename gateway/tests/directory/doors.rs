@@ -147,7 +147,8 @@ fn nothing_is_public_but_how_the_gateway_is() {
         .filter(|route| route.access == Access::Public)
         .map(|route| route.path)
         .collect();
-    assert_eq!(public, ["/healthz", "/readyz", "/metrics", "/openapi.json"]);
+    let keys = "/.well-known/countersign/keys.json";
+    assert_eq!(public, [keys, "/healthz", "/readyz", "/metrics", "/openapi.json"]);
 }
 
 /// One of everything.

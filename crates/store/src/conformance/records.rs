@@ -40,8 +40,12 @@ pub async fn the_tree_is_kept_with_the_chain(fixture: &dyn Fixture) {
     let entries = store.entries(chain.tenant, 1, 100).await.unwrap();
     let nodes: Vec<_> = entries.into_iter().map(|entry| entry.nodes).collect();
     assert_eq!(nodes, expected);
+    let mut some = store.nodes(chain.tenant, &[16, 3, 99]).await.unwrap();
+    some.sort_unstable();
+    assert_eq!(some, [(3, expected[2].clone()), (16, expected[15].clone())]);
     let nobody = TenantId::from_bytes([9; 16]);
     assert_eq!(store.tip(nobody).await.unwrap(), Tip::GENESIS);
+    assert_eq!(store.nodes(nobody, &[1]).await.unwrap(), []);
 }
 
 /// From anywhere, never more than asked for, and nothing beyond the end.
