@@ -73,6 +73,7 @@ where
 
 /// The table.
 #[rustfmt::skip]
+#[expect(clippy::too_many_lines, reason = "a table is as long as it is")]
 pub fn routes() -> Vec<Route> {
     vec![
         route("POST", "/v1/authorize", Access::Agent, authorize::authorize),

@@ -1,7 +1,9 @@
 //! What a stranger can verify with the log's public keys and nothing else: receipts, checkpoints, proofs. It is read with the
 //! library for strangers, on what the real router hands out.
 
-#[expect(dead_code, reason = "these tests use a part of what tests share")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
 use gateway::signing::Keyring;

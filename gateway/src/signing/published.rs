@@ -25,11 +25,11 @@ pub async fn keys(State(gateway): State<Arc<Gateway>>) -> Result<Json<KeySet>, R
 pub async fn known_name(store: &dyn Store) -> Result<Option<String>, StoreError> {
     let system = store.load(Some(&[TenantId::SYSTEM])).await?;
     let nouns = system.iter().flat_map(|tenant| &tenant.nouns);
-    let names = nouns.filter_map(|noun| match noun {
+    let mut names = nouns.filter_map(|noun| match noun {
         Noun::LogKey(key) => Some(key.name().to_owned()),
         _ => None,
     });
-    Ok(names.last())
+    Ok(names.next())
 }
 
 /// When this key signs what happens now; `None` if its time is over. One that is not published has no time: nobody can take
