@@ -113,6 +113,30 @@ impl Client {
         Ok(())
     }
 
+    /// Changes settings of the tenant (operator).
+    pub async fn set(&mut self, settings: &Value) -> Result<()> {
+        let path = format!("/v1/tenants/{}", self.tenant);
+        let _: Value = self
+            .send("PATCH", &path, &json!({ "settings": settings }))
+            .await?;
+        Ok(())
+    }
+
+    /// Puts a named policy in force.
+    pub async fn put_policy(&mut self, name: &str, cedar: &str) -> Result<()> {
+        let body = json!({ "name": name, "cedar": cedar });
+        let _: Value = self.send("POST", "/v1/policies", &body).await?;
+        Ok(())
+    }
+
+    /// Says what a run has seen (agent).
+    pub async fn observe(&mut self, run: &str, source_trust: &str) -> Result<()> {
+        let body = json!({ "source_trust": source_trust, "note": "what was read" });
+        let path = format!("/v1/runs/{run}/observations");
+        let _: Value = self.send("POST", &path, &body).await?;
+        Ok(())
+    }
+
     /// Makes an agent that may use the tool; its first token.
     pub async fn create_agent(&mut self, name: &str, tool: &str) -> Result<String> {
         let Created { id } = self.send("POST", "/v1/agents", &json!({ "name": name })).await?;

@@ -5,6 +5,8 @@
 //! denied. Whether a call mutates is what the gateway's registry says; the data's own word is sent as the claim it is.
 //! It shows that policy, labels and record are wired up, not that an attack can be told from a task.
 
+pub mod rules;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::fs;
@@ -32,6 +34,8 @@ struct Call {
     parameters: Box<RawValue>,
     mutates_state: bool,
     source_trust: String,
+    /// What its task is about, in words.
+    goal: String,
 }
 
 /// Who wanted a call.

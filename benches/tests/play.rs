@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use benches::play::rules::{Rule, compare};
 use benches::play::{Counts, play};
 use benches::process::{GatewayProcess, Launch};
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/agentdojo");
+const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/policies");
 
 #[tokio::test]
 async fn no_injected_mutation_is_allowed_and_no_trusted_user_is_denied() {
@@ -47,4 +49,40 @@ async fn no_injected_mutation_is_allowed_and_no_trusted_user_is_denied() {
         (workspace.user_mutating, workspace.injected_mutating),
         (all(29), none_of(7))
     );
+}
+
+#[tokio::test]
+async fn rules_about_parameters_stop_as_much_and_let_more_pass() {
+    if !Path::new(DATA).exists() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "the data set is missing: `{DATA}`"
+        );
+        eprintln!("skipped: there is no data set at `{DATA}`");
+        return;
+    }
+    let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
+    let outcomes = compare(
+        gateway.address(),
+        gateway.operator_key(),
+        Path::new(DATA),
+        Path::new(POLICIES),
+    )
+    .await
+    .unwrap();
+    for outcome in &outcomes {
+        assert_eq!(outcome.injected.allowed, 0, "{outcome}");
+    }
+    for suite in outcomes.chunks(3) {
+        let [call, run, parameter] = suite else {
+            panic!("every suite is played under three rules")
+        };
+        assert_eq!(
+            [call.rule, run.rule, parameter.rule],
+            [Rule::Call, Rule::Run, Rule::Parameter]
+        );
+        let most = call.user.allowed.max(run.user.allowed);
+        assert!(parameter.user.allowed > 2 * most, "{parameter}");
+        assert_eq!(parameter.user.denied, 0, "{parameter}");
+    }
 }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use benches::play::play;
+use benches::play::rules::{HEADING, compare};
 use benches::target::TargetOptions;
 use clap::Parser;
 
@@ -18,6 +19,9 @@ struct Options {
     /// The folder with `tools/` and `calls/`.
     #[arg(long, default_value = "../shared/data/agentdojo")]
     data: PathBuf,
+    /// Hold three rules about the source of an ask side by side instead: this folder has the policies about parameters.
+    #[arg(long, value_name = "POLICIES", num_args = 0..=1, default_missing_value = "docs/policies")]
+    rules: Option<PathBuf>,
     #[command(flatten)]
     target: TargetOptions,
 }
@@ -26,6 +30,13 @@ struct Options {
 async fn main() -> Result<ExitCode> {
     let options = Options::parse();
     let target = options.target.reach().await?;
+    if let Some(policies) = &options.rules {
+        println!("{HEADING}");
+        for outcome in compare(target.address, &target.operator_key, &options.data, policies).await? {
+            println!("{outcome}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut broken = Vec::new();
     for report in play(target.address, &target.operator_key, &options.data).await? {
         println!("{report}\n");
