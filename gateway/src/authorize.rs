@@ -5,21 +5,23 @@
 
 mod approval;
 pub mod batch;
+mod costs;
 mod looked_up;
 
 use approval::NotUsable;
 use looked_up::LookedUp;
 
 use crate::gateway::Gateway;
-use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
+use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency};
 use crate::limits::{Admission, Asking, Short, quota};
 use crate::replays::Given;
-use crate::sequencer::Recorded;
+use crate::sequencer::{Receipt, Recorded};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use engine::budgets::cost::Costed;
 use engine::judge::{may_act, seen};
 use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
@@ -27,11 +29,10 @@ use engine::runs::Sighting;
 use engine::{
     Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge,
 };
-use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, Verdict};
+use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, Verdict};
 use std::sync::Arc;
 use store::{ContentRow, RequestKey};
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// How often an ask is judged again because the directory moved while it was being recorded.
 const ATTEMPTS_MAX: usize = 8;
@@ -59,12 +60,25 @@ pub async fn authorize(
     let mut ask = Ask::parse(&text)?;
     take_idempotency_key(&mut ask, &headers)?;
     ask.trace_id = ask.trace_id.or_else(|| trace_id(&headers));
-    gateway.authorize(&caller, &ask).await
+    gateway.authorize(&caller, &Arc::new(ask)).await
+}
+
+/// `POST /v1/decide`: says what would be answered to an ask, and what budgets have for it. Nothing is recorded, held or taken.
+pub async fn decide(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    CanonicalBody(text): CanonicalBody,
+) -> Result<Answer, Refusal> {
+    let ask = Ask {
+        mode: Mode::DryRun,
+        ..Ask::parse(&text)?
+    };
+    gateway.authorize(&caller, &Arc::new(ask)).await
 }
 
 impl Gateway {
     /// Judges an ask, records what was found, and makes the answer of the receipt.
-    async fn authorize(&self, caller: &AgentCaller, ask: &Ask) -> Result<Answer, Refusal> {
+    async fn authorize(&self, caller: &AgentCaller, ask: &Arc<Ask>) -> Result<Answer, Refusal> {
         let mut admitted = false;
         for _ in 0..ATTEMPTS_MAX {
             let looked_up = self.look_up(caller, ask).await?;
@@ -80,6 +94,7 @@ impl Gateway {
             let (said, replay) = (proposal.said, proposal.replay);
             match self.sequencer.record(proposal.into_proposal()).await? {
                 Recorded::Now(receipt) => {
+                    let said = said.as_recorded(&receipt);
                     let answer = receipt.into_answer();
                     self.count(said);
                     if replay == Replay::Always {
@@ -96,7 +111,9 @@ impl Gateway {
                     Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
                 ) => {}
                 Recorded::Not(Conflict::QuotaExceeded(over)) => return Err(quota::exceeded(&over)),
-                Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => return Err(reused()),
+                Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported | Conflict::Budget(_)) => {
+                    return Err(reused());
+                }
             }
         }
         Err(Refusal::overloaded())
@@ -106,7 +123,7 @@ impl Gateway {
     fn decide(
         &self,
         caller: &AgentCaller,
-        ask: &Ask,
+        ask: &Arc<Ask>,
         looked_up: &LookedUp,
         admitted: &mut bool,
     ) -> Result<Step, Refusal> {
@@ -160,13 +177,16 @@ impl Gateway {
             judgement: &judgement,
             tenant,
             approval: None,
+            budget: None,
             now,
         };
         let asked = decided.request(ApprovalId::new(now, &*self.entropy));
         decided.approval = asked.as_ref();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
         let sighting = sighting(&decided, &evidence);
-        let ready = Ready::new(caller, &decided, (contents, sighting), replay);
+        let ids = (decided.id, ReservationId::new(now, &*self.entropy));
+        let costed = costs::costed(ids, ask, &agent, &judgement, tenant, now);
+        let ready = Ready::new(caller, &decided, (contents, sighting, costed), replay);
         Ok(Step::Record(Box::new(ready)))
     }
 
@@ -218,6 +238,7 @@ impl Gateway {
         let judgement = judge(tenant, agent, ask, &looked_up.evidence(), now)?;
         let quotas = quotas_of(tenant, agent, ask, judgement.verdict());
         quotas::check(&quotas, |key| looked_up.counter(key), now).map_err(|over| quota::exceeded(&over))?;
+        let (judgement, budget) = looked_up.quoted(agent, ask, judgement);
         let decided = Decided {
             id: DecisionId::from_bytes([0; 16]),
             ask,
@@ -225,6 +246,7 @@ impl Gateway {
             judgement: &judgement,
             tenant,
             approval: None,
+            budget: budget.as_ref(),
             now,
         };
         Ok(Answer(decided.dry_run_answer().into()))
@@ -253,6 +275,20 @@ struct Said {
     moves_approval: bool,
 }
 
+impl Said {
+    /// What was recorded: budgets may have had not enough.
+    fn as_recorded(self, receipt: &Receipt) -> Self {
+        match receipt.denied() {
+            Some(reason) => Self {
+                reason,
+                moves_approval: false,
+                ..self
+            },
+            None => self,
+        }
+    }
+}
+
 /// A judged ask that is ready to be recorded.
 struct Ready {
     said: Said,
@@ -266,7 +302,7 @@ impl Ready {
     fn new(
         caller: &AgentCaller,
         decided: &Decided<'_>,
-        (contents, sighting): (Vec<ContentRow>, Option<Sighting>),
+        (contents, sighting, costed): (Vec<ContentRow>, Option<Sighting>, Option<Box<Costed>>),
         replay: Replay,
     ) -> Self {
         let Decided {
@@ -290,6 +326,7 @@ impl Ready {
             sighting,
             quotas: quotas_of(tenant, decided.agent, ask, judgement.verdict()),
             quarantine: judgement.quarantine.clone(),
+            costed,
             contents,
         };
         Self {
@@ -361,25 +398,14 @@ fn reused() -> Refusal {
     )
 }
 
-/// `Idempotency-Key` may stand for `request_id`. It is a quoted string (a Structured Field, RFC 9651) or a bare one.
+/// `Idempotency-Key` may stand for `request_id`.
 fn take_idempotency_key(ask: &mut Ask, headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
+    let Some(key) = idempotency::key(headers)? else {
         return Ok(());
     };
-    let invalid =
-        |detail: String| Refusal::new(Code::InvalidParameter, format!("`Idempotency-Key`: {detail}"));
-    let text = value
-        .to_str()
-        .map_err(|_| invalid("should be visible ASCII".to_owned()))?
-        .trim();
-    let bare = text
-        .strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'))
-        .unwrap_or(text);
-    let key = Name::new(bare).map_err(|error| invalid(error.to_string()))?;
     match &ask.request_id {
-        Some(request_id) if *request_id != key => Err(invalid(
-            "differs from `request_id`; send one of them, or the same in both".to_owned(),
+        Some(request_id) if *request_id != key => Err(idempotency::invalid(
+            "differs from `request_id`; send one of them, or the same in both",
         )),
         _ => {
             ask.request_id = Some(key);

@@ -62,7 +62,7 @@ impl<T> Plan<T> {
 
 impl By<'_> {
     /// What the ledger says.
-    fn told(self) -> Value {
+    pub(crate) fn told(self) -> Value {
         match self {
             Self::Key(key) => {
                 let mut told = json!({"key": key.id, "role": key.role});

@@ -1,6 +1,7 @@
 //! What every endpoint shares: who is calling, what they sent, how a no is said, and how lists are paged.
 
 pub mod caller;
+pub mod idempotency;
 pub mod json;
 pub mod page;
 pub mod query;

@@ -37,6 +37,12 @@ async fn run(gateway: Weak<Gateway>) {
         if round % FORGET_COUNTERS_EVERY == 0 {
             forget_counters(&gateway).await;
         }
+        if let Err(refusal) = gateway.expire_reservations().await {
+            tracing::warn!(
+                code = refusal.code().as_str(),
+                "expired reservations could not be given back"
+            );
+        }
         // Whoever uses one looks at its time, so a round that fails makes nothing worse.
         if round % EXPIRE_EVERY == 0
             && let Err(refusal) = gateway.expire_approvals().await

@@ -8,6 +8,7 @@
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before;
+//! - [`budgets`] and [`reservations`]: what may be spent, and what of it is held;
 //! - [`records`]: reading back what was decided;
 //! - [`search`]: finding decisions;
 //! - [`live`]: following the ledger as it grows;
@@ -18,6 +19,7 @@
 pub mod approvals;
 pub mod authorize;
 pub mod base;
+pub mod budgets;
 pub mod changes;
 pub mod cli;
 pub mod config;
@@ -35,6 +37,7 @@ pub mod outcome;
 pub mod policies;
 pub mod records;
 pub mod replays;
+pub mod reservations;
 pub mod router;
 pub mod search;
 pub mod sequencer;

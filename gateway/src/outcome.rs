@@ -1,16 +1,21 @@
-//! `POST /v1/decisions/{id}/outcome`: an agent says what became of a decision, once.
+//! `POST /v1/decisions/{id}/outcome`: an agent says what became of a decision, once; and what it really cost.
 
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Created, Json, Refusal};
-use crate::sequencer::Recorded;
+use crate::sequencer::{Receipt, Recorded};
 use axum::Extension;
 use axum::extract::{Path, State};
-use canon::{Digest, ObjectWriter};
+use canon::Digest;
+use engine::budgets::cost::Cost;
+use engine::budgets::report::{self, Settling};
 use engine::proposal::Happening;
-use engine::{Conflict, EntryKind, Proposal, ProposedEntry};
-use model::{DecisionId, Timestamp, Verdict};
+use engine::{Conflict, Proposal};
+use model::budget::Subject;
+use model::{DecisionId, Name, ReservationId, SlashFreeName, Timestamp, Verdict};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use std::sync::Arc;
+use store::StoredDecision;
 
 /// How often the entry is proposed again because the directory moved in between.
 const ATTEMPTS_MAX: usize = 8;
@@ -57,12 +62,32 @@ pub struct Reported {
     seq: u64,
     at: Timestamp,
     hash: Digest,
+    /// What became of the reservation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<Box<RawValue>>,
+    /// What became of the budgets that it counts against.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    balances: Option<Box<RawValue>>,
 }
 
-/// The one member of a decision's body that a report is compared with.
+/// What was settled, as the engine tells it.
+#[derive(Default, Deserialize)]
+struct Settled {
+    reservation: Option<Box<RawValue>>,
+    balances: Option<Box<RawValue>>,
+}
+
+/// The members of a decision's body that a report is about.
 #[derive(Deserialize)]
 struct Decided {
     action_hash: Digest,
+    reservation: Option<Reserved>,
+    parent_run_id: Option<Name>,
+}
+
+#[derive(Deserialize)]
+struct Reserved {
+    id: ReservationId,
 }
 
 /// Records what became of a decision of the caller's own.
@@ -89,8 +114,10 @@ pub async fn report(
     if mismatch {
         gateway.metrics.count_mismatch();
     }
+    let report = outcome.report(&caller, id, mismatch);
+    let settling = outcome.settling(&caller, &decision, decided, &report);
     gateway
-        .record_outcome(&caller, id, &outcome, mismatch)
+        .record_outcome(&caller, &report, settling)
         .await
         .map(Created)
 }
@@ -102,39 +129,52 @@ impl Outcome {
             let detail = "`executed_hash` is needed unless `status` is `not_executed`";
             return Err(Refusal::new(Code::InvalidField, detail));
         }
-        if self
-            .actual
-            .as_ref()
-            .is_some_and(|actual| actual.amount < 0 || actual.unit.is_empty())
-        {
-            return Err(Refusal::new(
-                Code::InvalidField,
-                "`actual` needs a unit and an amount that is not negative",
-            ));
-        }
         Ok(())
     }
 
-    fn entry(&self, caller: &AgentCaller, id: DecisionId, mismatch: bool) -> ProposedEntry {
-        let mut body = ObjectWriter::new();
-        if let Some(actual) = &self.actual {
-            body.object("actual", |member| {
-                // As a string: an amount may be larger than a JSON number can hold exactly.
-                member.string("amount", &actual.amount.to_string());
-                member.string("unit", &actual.unit);
-            });
+    fn report(&self, caller: &AgentCaller, id: DecisionId, mismatch: bool) -> report::Outcome {
+        let actual = self.actual.as_ref();
+        report::Outcome {
+            decision_id: id,
+            agent: caller.agent.id,
+            actual: actual.map(|actual| (actual.unit.clone(), actual.amount)),
+            executed_hash: self.executed_hash,
+            mismatch,
+            output_hash: self.output_hash,
+            status: self.status.as_str(),
         }
-        body.string("agent", &caller.agent.id.to_string());
-        body.string("decision_id", &id.to_string());
-        if let Some(executed) = &self.executed_hash {
-            body.digest("executed_hash", executed);
+    }
+
+    /// What it has to do with budgets: the reservation of the decision, or what was spent without one.
+    fn settling(
+        &self,
+        caller: &AgentCaller,
+        decision: &StoredDecision,
+        decided: Decided,
+        report: &report::Outcome,
+    ) -> Option<Settling> {
+        let reservation = decided.reservation.map(|reserved| reserved.id);
+        let unreserved = self.actual.as_ref().filter(|_| reservation.is_none());
+        if reservation.is_none() && unreserved.is_none() {
+            return None;
         }
-        body.boolean("mismatch", mismatch);
-        if let Some(output) = &self.output_hash {
-            body.digest("output_hash", output);
-        }
-        body.string("status", self.status.as_str());
-        ProposedEntry::new(EntryKind::OutcomeReported, body.finish())
+        let cost = unreserved.map(|actual| Cost {
+            subject: Subject {
+                team: caller.agent.team.clone(),
+                agent: caller.agent.id,
+                tool: SlashFreeName::new(decision.tool.as_str()).ok(),
+                run_id: decision.run_id.clone(),
+                parent_run_id: decided.parent_run_id,
+            },
+            unit: actual.unit.clone(),
+            amount: actual.amount,
+        });
+        Some(Settling {
+            outcome: report.clone(),
+            executed: !matches!(self.status, Status::NotExecuted),
+            reservation,
+            cost,
+        })
     }
 }
 
@@ -142,10 +182,10 @@ impl Gateway {
     async fn record_outcome(
         &self,
         caller: &AgentCaller,
-        id: DecisionId,
-        outcome: &Outcome,
-        mismatch: bool,
+        report: &report::Outcome,
+        settling: Option<Settling>,
     ) -> Result<Reported, Refusal> {
+        let id = report.decision_id;
         for _ in 0..ATTEMPTS_MAX {
             let tenant = self.tenant(caller.tenant)?;
             let proposal = Proposal {
@@ -153,22 +193,15 @@ impl Gateway {
                 revision: tenant.revision,
                 base: tenant.policies.base_digest(),
                 what: Happening::Outcome {
-                    entry: outcome.entry(caller, id, mismatch),
+                    entry: report.entry(),
                     decision: id,
+                    settling: settling.clone().map(Box::new),
                 },
             };
             match self.sequencer.record(proposal).await? {
-                Recorded::Now(receipt) => {
-                    return Ok(Reported {
-                        decision_id: id,
-                        status: outcome.status.as_str(),
-                        mismatch,
-                        seq: receipt.head().seq,
-                        at: receipt.at(),
-                        hash: receipt.head().hash,
-                    });
-                }
+                Recorded::Now(receipt) => return Reported::of(report, receipt),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                Recorded::Not(Conflict::Budget(conflict)) => return Err(Refusal::from(*conflict)),
                 Recorded::Before(_) | Recorded::Not(_) => {
                     let detail = format!("an outcome of `{id}` was reported before, and there is only one");
                     return Err(Refusal::new(Code::OutcomeReported, detail));
@@ -176,5 +209,28 @@ impl Gateway {
             }
         }
         Err(Refusal::overloaded())
+    }
+}
+
+impl Reported {
+    fn of(report: &report::Outcome, receipt: Receipt) -> Result<Self, Refusal> {
+        let (head, at) = (*receipt.head(), receipt.at());
+        let told = receipt.into_answer();
+        let settled = if told.is_empty() {
+            Settled::default()
+        } else {
+            // INVARIANT: the engine wrote it a moment ago.
+            serde_json::from_slice(&told).map_err(|_| Refusal::ledger_unavailable())?
+        };
+        Ok(Self {
+            decision_id: report.decision_id,
+            status: report.status,
+            mismatch: report.mismatch,
+            seq: head.seq,
+            at,
+            hash: head.hash,
+            reservation: settled.reservation,
+            balances: settled.balances,
+        })
     }
 }

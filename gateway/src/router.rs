@@ -10,7 +10,8 @@ use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
 use crate::{
-    approvals, authorize, live, observations, operation, outcome, policies, records, signing, whoami,
+    approvals, authorize, budgets, live, observations, operation, outcome, policies, records, reservations,
+    signing, whoami,
 };
 use axum::Router;
 use axum::handler::Handler;
@@ -38,6 +39,11 @@ const DECISIONS: Access = Access::AgentOrRoles(&[Role::Auditor]);
 const APPROVALS: Access = Access::AgentOrRoles(&[Role::Approver, Role::Admin, Role::Auditor]);
 /// Who votes.
 const VOTES: Access = Access::Roles(&[Role::Approver]);
+
+/// Who reads budgets.
+const BUDGETS: Access = Access::Roles(&[Role::Admin, Role::Auditor]);
+/// Who reads balances and reservations: agents their own, and people all.
+const BALANCES: Access = Access::AgentOrRoles(&[Role::Admin, Role::Auditor]);
 
 /// One line of the table.
 pub struct Route {
@@ -78,6 +84,7 @@ pub fn routes() -> Vec<Route> {
     vec![
         route("POST", "/v1/authorize", Access::Agent, authorize::authorize),
         route("POST", "/v1/authorize/batch", Access::Agent, authorize::batch::authorize_batch),
+        route("POST", "/v1/decide", Access::Agent, authorize::decide),
         route("POST", "/v1/decisions/{id}/outcome", Access::Agent, outcome::report),
         route("GET", "/v1/whoami", Access::Anybody, whoami::whoami),
 
@@ -169,6 +176,24 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/approvals/{id}", APPROVALS, approvals::show),
         route("POST", "/v1/approvals/{id}/approve", VOTES, approvals::vote::approve),
         route("POST", "/v1/approvals/{id}/reject", VOTES, approvals::vote::reject),
+
+        route("POST", "/v1/budgets", ADMIN, budgets::create::create),
+        route("GET", "/v1/budgets", BUDGETS, budgets::list),
+        route("GET", "/v1/budgets/{id}", BUDGETS, budgets::show),
+        route("POST", "/v1/budgets/{id}/fund", ADMIN, budgets::change::fund),
+        route("POST", "/v1/budgets/{id}/debit", ADMIN, budgets::change::debit),
+        route("POST", "/v1/budgets/{id}/reset", ADMIN, budgets::change::reset),
+        route("POST", "/v1/budgets/{id}/freeze", ADMIN, budgets::change::freeze),
+        route("POST", "/v1/budgets/{id}/unfreeze", ADMIN, budgets::change::unfreeze),
+        route("POST", "/v1/budgets/{id}/close", ADMIN, budgets::change::close),
+        route("GET", "/v1/balances", BALANCES, budgets::balances),
+        route("POST", "/v1/reservations", Access::Agent, reservations::create::create),
+        route("GET", "/v1/reservations", BALANCES, reservations::list),
+        route("GET", "/v1/reservations/{id}", BALANCES, reservations::show),
+        route("POST", "/v1/reservations/{id}/commit", Access::Agent, reservations::settle::commit),
+        route("POST", "/v1/reservations/{id}/release", Access::Agent, reservations::settle::release),
+        route("POST", "/v1/reservations/{id}/extend", Access::Agent, reservations::settle::extend),
+        route("POST", "/v1/usage", Access::Agent, reservations::usage::record),
 
         route("GET", "/v1/decisions", DECISIONS, records::decisions::list),
         route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show),

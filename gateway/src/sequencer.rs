@@ -6,6 +6,7 @@
 //!
 //! It has a thread of its own, so that it does not stand in line with the callers that it lets go on.
 
+mod budgets;
 mod contents;
 mod left;
 mod lookup;
@@ -23,7 +24,7 @@ use engine::{Applied, Books, Conflict, Found, Proposal, Settled, Snapshot, apply
 use ledger::SigningKey;
 use left::Left;
 use lookup::Wanted;
-use model::{Clock, TenantId, Timestamp};
+use model::{Clock, ReasonCode, TenantId, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,6 +48,7 @@ pub struct Receipt {
     head: ledger::Head,
     at: Timestamp,
     answer: Bytes,
+    denied: Option<ReasonCode>,
     /// Nobody outside can write this field, so nobody outside can make a receipt.
     _only_the_sequencer: (),
 }
@@ -62,7 +64,12 @@ impl Receipt {
         self.at
     }
 
-    /// The sealed answer, if it was a decision that was recorded; empty otherwise.
+    /// Why a decision became a denial when it was recorded, if it did.
+    pub const fn denied(&self) -> Option<ReasonCode> {
+        self.denied
+    }
+
+    /// The sealed answer of a decision, or what moved of budgets; empty otherwise.
     pub fn into_answer(self) -> Bytes {
         self.answer
     }
@@ -354,11 +361,11 @@ impl Task {
         &mut self,
         tenants: &[TenantId],
         proposals: &[Proposal],
-        wanted: &Wanted,
+        wanted: &Wanted<'_>,
     ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
         let turn = self.parts.store.begin(tenants).await;
         let mut turn = turn.map_err(|error| unreadable(&error))?;
-        let found = wanted.find(&mut *turn).await;
+        let found = wanted.find(&mut *turn, self.parts.clock.now()).await;
         let mut found = found.map_err(|error| unreadable(&error))?;
         if self.wary > 0 {
             self.wary -= 1;
@@ -457,10 +464,16 @@ fn answer_each(sizes: Vec<(usize, Reply)>, settled: Vec<Settled>) {
 
 fn receipt(settled: Settled) -> Recorded {
     match settled {
-        Settled::Recorded { head, at, answer } => Recorded::Now(Receipt {
+        Settled::Recorded {
             head,
             at,
             answer,
+            denied,
+        } => Recorded::Now(Receipt {
+            head,
+            at,
+            answer,
+            denied,
             _only_the_sequencer: (),
         }),
         Settled::Replayed(answer) => Recorded::Before(answer),

@@ -231,6 +231,54 @@ async fn an_approval_is_spent_once_whichever_gateway_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn budgets_are_exact_whichever_gateway_is_asked() {
+    let cluster = Cluster::new().await;
+    let budget = json!({"scope": {"agent": cluster.tenancy.agent}, "unit": "CREDITS", "allocated": 100});
+    cluster.change(0, "POST", "/v1/budgets", &budget).await;
+    let callers = (0..12).map(|caller| {
+        let world = Arc::clone(&cluster.worlds[caller % 3]);
+        let token = cluster.tenancy.token.clone();
+        tokio::spawn(async move {
+            let mut allowed = Vec::new();
+            for _ in 0..12 {
+                let mut ask = reading();
+                ask["estimate"] = json!({"unit": "CREDITS", "amount": 1});
+                let answer = world.post("/v1/authorize", &token, &ask).await.expect(200);
+                if answer["decision"] == "allow" {
+                    allowed.push(answer["reservation"]["id"].as_str().unwrap().to_owned());
+                } else {
+                    assert_eq!(answer["reason_code"], "budget_exceeded");
+                }
+            }
+            allowed
+        })
+    });
+    let held: Vec<String> = join_all(callers)
+        .await
+        .into_iter()
+        .flat_map(Result::unwrap)
+        .collect();
+    assert_eq!(held.len(), 100);
+    let commit = json!({"actual": {"unit": "CREDITS", "amount": 1}});
+    let commits = held.iter().enumerate().map(|(at, id)| {
+        let path = format!("/v1/reservations/{id}/commit");
+        let (world, token, commit) = (&cluster.worlds[at % 3], &cluster.tenancy.token, &commit);
+        async move { world.post(&path, token, commit).await.expect(200) }
+    });
+    join_all(commits).await;
+    let page = cluster.worlds[1]
+        .get("/v1/balances", &cluster.tenancy.token)
+        .await
+        .expect(200);
+    let left = &page["items"][0];
+    assert_eq!(
+        (&left["remaining"], &left["reserved"], &left["spent"]),
+        (&json!(0), &json!(0), &json!(100))
+    );
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_are_in_force_everywhere_soon_also_where_nobody_decides() {
     let cluster = Cluster::new().await;
     let [first, second, third] = &cluster.worlds[..] else {

@@ -7,6 +7,11 @@
 //! gets its receipt.
 
 use crate::approvals::{ApprovalChange, ApprovalConflict};
+use crate::budgets::KnownBudgets;
+use crate::budgets::cost::Wording;
+use crate::budgets::moves::{BudgetConflict, BudgetMove, Moved};
+use crate::budgets::report::Settling;
+use crate::decision::UnsealedAnswer;
 use crate::entry_kind::EntryKind;
 use crate::proposal::{ApprovalUse, Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
 use crate::quotas::{self, KnownCounters, QuotaExceeded};
@@ -43,6 +48,8 @@ pub struct Found {
     pub counters: KnownCounters,
     /// The approvals that the batch is about.
     pub approvals: HashMap<(TenantId, ApprovalId), Approval>,
+    /// The budgets and reservations that the batch is about.
+    pub budgets: KnownBudgets,
 }
 
 /// What became of a proposal.
@@ -54,8 +61,10 @@ pub enum Settled {
         head: Head,
         /// When it was recorded.
         at: Timestamp,
-        /// The sealed answer, if it was a decision; empty otherwise.
+        /// The sealed answer of a decision, or what moved of budgets; empty otherwise.
         answer: Bytes,
+        /// Why a decision became a denial when it was recorded, if it did.
+        denied: Option<ReasonCode>,
     },
     /// The same ask was recorded before; this was the answer.
     Replayed(Bytes),
@@ -83,6 +92,8 @@ pub enum Conflict {
     RunMoved,
     /// There is no room in a quota.
     QuotaExceeded(Box<QuotaExceeded>),
+    /// The budgets do not move like this.
+    Budget(Box<BudgetConflict>),
 }
 
 /// A batch that is ready to be committed.
@@ -141,7 +152,9 @@ pub fn apply(
         receipts: ReceiptBatch::default(),
         requested: HashMap::new(),
     };
+    pass.bring_budgets_to_now();
     let placed: Vec<_> = proposals.iter().map(|proposal| pass.settle(proposal)).collect();
+    pass.batch.budgets = std::mem::take(&mut pass.found.budgets).into_rows();
     pass.seal(key);
     pass.note_advances(books);
     let settled = placed.into_iter().map(|placed| pass.finish(placed)).collect();
@@ -184,7 +197,29 @@ enum Placed {
 /// A decision that has its place in the chain and no receipt.
 struct Unsealed<'p> {
     decision: &'p ProposedDecision,
+    /// What is recorded and answered instead, where budgets were looked at.
+    wording: Option<Wording>,
     linked: Linked,
+}
+
+impl Unsealed<'_> {
+    fn entry(&self) -> &ProposedEntry {
+        self.wording
+            .as_ref()
+            .map_or(&self.decision.entry, |wording| &wording.entry)
+    }
+
+    fn answer(&self) -> &UnsealedAnswer {
+        self.wording
+            .as_ref()
+            .map_or(&self.decision.answer, |wording| &wording.answer)
+    }
+
+    /// Why it became a denial when it was recorded, if it did.
+    fn denied(&self) -> Option<ReasonCode> {
+        let reason = self.wording.as_ref()?.reason;
+        (reason != self.decision.reason).then_some(reason)
+    }
 }
 
 /// An entry that has its place.
@@ -198,10 +233,16 @@ struct Linked {
 impl Linked {
     /// What becomes of a proposal that is this entry and nothing that is answered.
     fn recorded(&self) -> Settled {
+        self.recorded_with(Bytes::new())
+    }
+
+    /// The same, with something for the caller.
+    const fn recorded_with(&self, answer: Bytes) -> Settled {
         Settled::Recorded {
             head: self.head,
             at: self.at,
-            answer: Bytes::new(),
+            answer,
+            denied: None,
         }
     }
 }
@@ -240,6 +281,7 @@ impl<'p> Pass<'p> {
             }
             Happening::Base { change, recompiled } => self.replace_base(tenant, change, recompiled),
             Happening::Approval(change) => self.change_approval(tenant, change),
+            Happening::Budget(change) => self.move_budgets(tenant, change),
             Happening::Note(entry) => self.link(tenant, entry).recorded(),
             Happening::Observation(entry, sighting) => {
                 if !self.is_current(tenant, Some(sighting)) {
@@ -248,7 +290,11 @@ impl<'p> Pass<'p> {
                 self.show(tenant, Some(sighting));
                 self.link(tenant, entry).recorded()
             }
-            Happening::Outcome { entry, decision } => self.report_outcome(tenant, entry, *decision),
+            Happening::Outcome {
+                entry,
+                decision,
+                settling,
+            } => self.report_outcome(tenant, entry, *decision, settling.as_deref()),
         };
         Placed::Settled(settled)
     }
@@ -271,18 +317,28 @@ impl<'p> Pass<'p> {
         if let Err(exceeded) = quotas::check(&decision.quotas, find, at) {
             return Conflict::QuotaExceeded(exceeded).into();
         }
-        if let Err(conflict) = self.use_approval(tenant, decision) {
+        if let Err(conflict) = self.check_approval(tenant, decision) {
             return Conflict::Approval(Box::new(conflict)).into();
         }
-        let counted = quotas::count(&mut self.found.counters, tenant, &decision.quotas, at);
-        self.batch
-            .counters
-            .extend(counted.map(|counter| (tenant, counter)));
+        let wording = self.hold(tenant, decision);
+        let reason = wording.as_ref().map_or(decision.reason, |wording| wording.reason);
+        // What is denied for want of money counts nowhere, and what people approved is kept for another time.
+        if reason == decision.reason {
+            let counted = quotas::count(&mut self.found.counters, tenant, &decision.quotas, at);
+            self.batch
+                .counters
+                .extend(counted.map(|counter| (tenant, counter)));
+            self.use_approval(tenant, decision);
+        }
         self.show(tenant, decision.sighting.as_ref());
-        let linked = self.link(tenant, &decision.entry);
-        let index = self.receipts.push(&linked.head.hash, decision.answer.digest());
+        let (entry, answer) = match &wording {
+            Some(wording) => (&wording.entry, &wording.answer),
+            None => (&decision.entry, &decision.answer),
+        };
+        let linked = self.link(tenant, entry);
+        let index = self.receipts.push(&linked.head.hash, answer.digest());
         if let Some((key, ask)) = request {
-            self.requested.insert(key, (ask, decision.reason, index));
+            self.requested.insert(key, (ask, reason, index));
         }
         self.batch.decisions.push(DecisionRow {
             tenant,
@@ -291,12 +347,16 @@ impl<'p> Pass<'p> {
             agent: decision.agent,
             tool: decision.tool.clone(),
             action: decision.action.clone(),
-            reason: decision.reason,
+            reason,
             run_id: decision.run_id.clone(),
             request: request.map(|(key, ask)| (key.request_id.clone(), ask)),
             receipt: Bytes::new(),
         });
-        self.unsealed.push(Unsealed { decision, linked });
+        self.unsealed.push(Unsealed {
+            decision,
+            wording,
+            linked,
+        });
         self.keep(&decision.contents);
         if let Some(reason) = &decision.quarantine {
             self.quarantine(tenant, decision.agent, decision.id, reason);
@@ -330,7 +390,8 @@ impl<'p> Pass<'p> {
         let receipts = std::mem::take(&mut self.receipts);
         let Some(sealed) = receipts.seal(key) else { return };
         let rows = self.batch.decisions.iter_mut().zip(&self.unsealed);
-        for (index, (row, Unsealed { decision, linked })) in rows.enumerate() {
+        for (index, (row, unsealed)) in rows.enumerate() {
+            let linked = &unsealed.linked;
             let (tenant, at) = (linked.tenant.to_string(), linked.at.to_string());
             let receipt = Receipt {
                 tenant: &tenant,
@@ -338,9 +399,9 @@ impl<'p> Pass<'p> {
                 at: &at,
                 hash: linked.head.hash,
                 prev: linked.prev,
-                body: decision.entry.body_digest,
+                body: unsealed.entry().body_digest,
             };
-            row.receipt = decision.answer.seal(&sealed, index, &receipt);
+            row.receipt = unsealed.answer().seal(&sealed, index, &receipt);
         }
     }
 
@@ -349,9 +410,14 @@ impl<'p> Pass<'p> {
         match placed {
             Placed::Settled(settled) => settled,
             Placed::Decision(index) => {
-                let Linked { head, at, .. } = self.unsealed[index].linked;
-                let answer = self.batch.decisions[index].receipt.clone();
-                Settled::Recorded { head, at, answer }
+                let unsealed = &self.unsealed[index];
+                let Linked { head, at, .. } = unsealed.linked;
+                Settled::Recorded {
+                    head,
+                    at,
+                    answer: self.batch.decisions[index].receipt.clone(),
+                    denied: unsealed.denied(),
+                }
             }
             Placed::Repetition(index) => Settled::Replayed(self.batch.decisions[index].receipt.clone()),
         }
@@ -375,26 +441,65 @@ impl<'p> Pass<'p> {
         self.batch.runs.extend(changed.map(|run| (tenant, run)));
     }
 
-    /// Writes down what a decision has to do with an approval.
-    fn use_approval(
-        &mut self,
-        tenant: TenantId,
-        decision: &ProposedDecision,
-    ) -> Result<(), ApprovalConflict> {
+    /// Whether a decision can use up what it wants to.
+    fn check_approval(&self, tenant: TenantId, decision: &ProposedDecision) -> Result<(), ApprovalConflict> {
+        let Some(ApprovalUse::Spends(id, action_hash)) = &decision.approval else {
+            return Ok(());
+        };
+        let found = self.found.approvals.get(&(tenant, *id));
+        let approval = found.ok_or(ApprovalConflict::Missing)?;
+        // INVARIANT: it is the approval as of the head that this batch follows, so it is spent once.
+        let usable = approval.check_use(decision.agent, action_hash, self.now);
+        usable.map_err(|_| ApprovalConflict::Moved)
+    }
+
+    /// Writes down what a decision has to do with an approval. Whether it can was checked.
+    fn use_approval(&mut self, tenant: TenantId, decision: &ProposedDecision) {
         let after = match &decision.approval {
-            None => return Ok(()),
+            None => return,
             Some(ApprovalUse::Asks(approval)) => Approval::clone(approval),
-            Some(ApprovalUse::Spends(id, action_hash)) => {
-                let found = self.found.approvals.get(&(tenant, *id));
-                let approval = found.ok_or(ApprovalConflict::Missing)?;
-                // INVARIANT: it is the approval as of the head that this batch follows, so it is spent once.
-                let usable = approval.check_use(decision.agent, action_hash, self.now);
-                usable.map_err(|_| ApprovalConflict::Moved)?;
-                approval.spend(decision.id)
-            }
+            Some(ApprovalUse::Spends(id, _)) => match self.found.approvals.get(&(tenant, *id)) {
+                Some(approval) => approval.spend(decision.id),
+                None => return,
+            },
         };
         self.put_approval(tenant, after);
-        Ok(())
+    }
+
+    /// Holds what a decision costs, and words it anew; none where budgets have nothing to do with it.
+    fn hold(&mut self, tenant: TenantId, decision: &ProposedDecision) -> Option<Wording> {
+        let costed = decision.costed.as_ref()?;
+        self.found.budgets.word(tenant, costed, self.now)
+    }
+
+    /// Lets new periods of budgets begin and reservations end whose time is over.
+    fn bring_budgets_to_now(&mut self) {
+        for (tenant, entry) in self.found.budgets.bring_to(self.now) {
+            self.link(tenant, &entry);
+        }
+    }
+
+    fn move_budgets(&mut self, tenant: TenantId, change: &BudgetMove) -> Settled {
+        match self.found.budgets.settle_move(tenant, change, self.now) {
+            None => Settled::Conflict(Conflict::RequestReused),
+            Some(Err(conflict)) => Settled::Conflict(Conflict::Budget(Box::new(conflict))),
+            Some(Ok(Moved::Before(answer))) => Settled::Replayed(answer),
+            Some(Ok(Moved::Now {
+                entry,
+                thresholds,
+                answer,
+            })) => {
+                let linked = self.link(tenant, &entry);
+                self.link_each(tenant, &thresholds);
+                linked.recorded_with(answer)
+            }
+        }
+    }
+
+    fn link_each(&mut self, tenant: TenantId, entries: &[ProposedEntry]) {
+        for entry in entries {
+            self.link(tenant, entry);
+        }
     }
 
     fn change_approval(&mut self, tenant: TenantId, change: &ApprovalChange) -> Settled {
@@ -488,17 +593,34 @@ impl<'p> Pass<'p> {
         self.changed.insert(tenant);
     }
 
-    fn report_outcome(&mut self, tenant: TenantId, entry: &ProposedEntry, decision: DecisionId) -> Settled {
-        if !self.found.outcomes.insert(decision) {
+    fn report_outcome(
+        &mut self,
+        tenant: TenantId,
+        entry: &ProposedEntry,
+        decision: DecisionId,
+        settling: Option<&Settling>,
+    ) -> Settled {
+        if self.found.outcomes.contains(&decision) {
             return Settled::Conflict(Conflict::OutcomeReported);
         }
-        let linked = self.link(tenant, entry);
+        let (budgets, now) = (&mut self.found.budgets, self.now);
+        let settled = settling.map(|settling| budgets.settle_outcome(tenant, settling, now));
+        let settled = match settled.transpose() {
+            Ok(settled) => settled.flatten(),
+            Err(conflict) => return Settled::Conflict(Conflict::Budget(Box::new(conflict))),
+        };
+        self.found.outcomes.insert(decision);
+        let linked = self.link(tenant, settled.as_ref().map_or(entry, |settled| &settled.entry));
         self.batch.outcomes.push(OutcomeRow {
             tenant,
             decision,
             seq: linked.head.seq,
         });
-        linked.recorded()
+        let Some(settled) = settled else {
+            return linked.recorded();
+        };
+        self.link_each(tenant, &settled.thresholds);
+        linked.recorded_with(settled.answer)
     }
 
     /// Gives an entry its place in the chain and in the tree.

@@ -4,7 +4,8 @@
 //! canonical already, so freezing the action needs no second pass. Whether the ask is granted is not decided here.
 
 use canon::{Canonical, Digest, ObjectWriter};
-use model::{AgentId, Name, SlashFreeName, Sources, Trust};
+use model::reservation::TTL_MS;
+use model::{AgentId, Amount, Name, SlashFreeName, Sources, Trust, Unit};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -14,12 +15,6 @@ use std::collections::BTreeMap;
 const RESOURCE_BYTES_MAX: usize = 2_048;
 /// The most parameters whose source may be named.
 const SOURCES_MAX: usize = 256;
-/// The longest unit of an estimate, in bytes.
-const UNIT_BYTES_MAX: usize = 64;
-/// The shortest and longest life of what an ask holds, in milliseconds: one second to one day.
-const TTL_MS: std::ops::RangeInclusive<u64> = 1_000..=86_400_000;
-/// The largest amount: beyond 2^53 − 1 canonical JSON rounds, and what is reserved would not be what was asked.
-pub const AMOUNT_MAX: i64 = (1 << 53) - 1;
 /// What is hashed names its own format, so that no other text can be taken for an action.
 const ACTION_TYPE: &str = "countersign.action/1";
 
@@ -74,6 +69,8 @@ pub struct Ask {
     pub trace_id: Option<Name>,
     /// What it may cost.
     pub estimate: Option<Estimate>,
+    /// How long that is held, in milliseconds.
+    pub ttl_ms: Option<u64>,
     /// The approval that it wants to use.
     pub approval_id: Option<Name>,
     /// What should come of it.
@@ -113,9 +110,9 @@ pub enum Mode {
 #[serde(deny_unknown_fields)]
 pub struct Estimate {
     /// In which unit, such as `USD_MICROCENTS`.
-    pub unit: String,
+    pub unit: Unit,
     /// How much of it.
-    pub amount: i64,
+    pub amount: Amount,
 }
 
 #[derive(Deserialize)]
@@ -213,6 +210,7 @@ impl Ask {
             parent_run_id: trace.parent_run,
             trace_id: trace.id,
             estimate: body.estimate,
+            ttl_ms: body.ttl_ms,
             approval_id: body.approval_id,
             mode: body.mode.unwrap_or_default(),
         })
@@ -231,9 +229,6 @@ impl Body<'_> {
         }
         if let Some(sources) = &self.context.sources {
             check_sources(sources)?;
-        }
-        if let Some(estimate) = &self.estimate {
-            check_estimate(estimate)?;
         }
         match self.ttl_ms {
             Some(ttl) if !TTL_MS.contains(&ttl) => {
@@ -282,19 +277,6 @@ fn check_sources(sources: &BTreeMap<String, Trust>) -> Result<(), AskError> {
         }
         None => Ok(()),
     }
-}
-
-fn check_estimate(estimate: &Estimate) -> Result<(), AskError> {
-    if !(1..=UNIT_BYTES_MAX).contains(&estimate.unit.len()) || estimate.unit.chars().any(char::is_control) {
-        let detail = format!("should have 1 to {UNIT_BYTES_MAX} bytes and no control characters");
-        return Err(AskError::invalid("/estimate/unit", detail));
-    }
-    if !(0..=AMOUNT_MAX).contains(&estimate.amount) {
-        let detail =
-            format!("should be from 0 to {AMOUNT_MAX}, the largest whole number that JSON keeps exact");
-        return Err(AskError::invalid("/estimate/amount", detail));
-    }
-    Ok(())
 }
 
 impl FrozenAction {

@@ -4,6 +4,8 @@
 //! sealed on by `apply`, so that there is no answer without a place in the chain.
 
 use crate::ask::{Ask, Mode};
+use crate::budgets::cost::BudgetPart;
+use crate::budgets::{shown, told};
 use crate::entry_kind::EntryKind;
 use crate::facts::Facts;
 use crate::judge::Judgement;
@@ -35,6 +37,8 @@ pub struct Decided<'a> {
     pub tenant: &'a TenantSnapshot,
     /// The approval that people are asked for, if they are.
     pub approval: Option<&'a Approval>,
+    /// What budgets have to do with it, if anything.
+    pub budget: Option<&'a BudgetPart>,
     /// When it was found.
     pub now: Timestamp,
 }
@@ -68,6 +72,8 @@ struct AnswerBody<'a> {
     policy: PolicyBody,
     #[serde(skip_serializing_if = "Option::is_none")]
     approval: Option<ApprovalBody<'a>>,
+    #[serde(flatten)]
+    budget: Option<shown::AnswerPart<'a>>,
 }
 
 /// What an answer says about an approval: the one that people are asked for, the one that was used, or, where nobody is
@@ -150,6 +156,7 @@ impl Decided<'_> {
                 digest: self.tenant.policies.digest(),
             },
             approval: self.approval_body(),
+            budget: self.budget.map(BudgetPart::told),
         };
         serde_json::to_string(&body).expect("strings and numbers always serialize")
     }
@@ -269,6 +276,9 @@ impl Decided<'_> {
         if let Some(attributes) = &ask.attributes {
             body.canonical("attributes", attributes);
         }
+        if let Some(part) = self.budget {
+            told::balances(&mut body, &part.balances);
+        }
         if ask.contains_sensitive_data {
             body.boolean("contains_sensitive_data", true);
         }
@@ -279,7 +289,7 @@ impl Decided<'_> {
             body.object("estimate", |member| {
                 // As a string: an amount may be larger than a JSON number can hold exactly.
                 member.string("amount", &estimate.amount.to_string());
-                member.string("unit", &estimate.unit);
+                member.string("unit", estimate.unit.as_str());
             });
         }
         if let Some(facts) = self.facts() {
@@ -307,22 +317,25 @@ impl Decided<'_> {
             kept.as_ref().map_or(&[], |kept| &kept.redacted),
         );
         name(&mut body, "request_id", ask.request_id.as_ref());
+        if let Some(held) = self.budget.and_then(|part| part.reservation.as_ref()) {
+            told::reservation(&mut body, held);
+        }
         optional(&mut body, "resource", ask.action.resource.as_deref());
         body.unsigned("revision", self.tenant.revision);
         optional(&mut body, "risk_level", judgement.risk.map(model::Risk::as_str));
+        if let Some((reason, matched)) = self.budget.and_then(|part| part.ruling.as_ref()) {
+            body.object("ruling", |ruling| {
+                strings(ruling, "matched_policies", matched);
+                ruling.string("reason_code", reason.as_str());
+            });
+        }
         name(&mut body, "run_id", ask.run_id.as_ref());
         optional(
             &mut body,
             "run_worst",
             judgement.run_worst.map(model::Trust::as_str),
         );
-        if let Some(shadow) = &judgement.shadow {
-            body.object("shadow", |member| {
-                member.string("decision", shadow.reason.verdict().as_str());
-                strings(member, "matched_policies", &shadow.matched);
-                member.string("reason_code", shadow.reason.as_str());
-            });
-        }
+        shadow(&mut body, judgement);
         if !ask.sources.is_empty() {
             body.object("sources", |sources| {
                 // As they stood in the canonical ask; pointers are ordered like the names of members there.
@@ -349,15 +362,7 @@ impl Decided<'_> {
             );
         });
         name(&mut body, "user", ask.user.as_ref());
-        if let Some(would_have) = &judgement.would_have {
-            body.object("would_have", |member| {
-                approval(member, would_have.approval.as_ref());
-                member.string("decision", would_have.reason.verdict().as_str());
-                strings(member, "matched_policies", &would_have.matched);
-                member.string("reason", &would_have.explanation);
-                member.string("reason_code", would_have.reason.as_str());
-            });
-        }
+        would_have(&mut body, judgement);
         body.finish()
     }
 }
@@ -372,6 +377,30 @@ fn write_provenance(told: &mut ObjectWriter, provenance: &Provenance) {
     told.string("registered_as", provenance.registered_as.as_str());
     name(told, "subject", provenance.subject.as_ref());
     told.digest("token", &provenance.token);
+}
+
+/// What policies on trial would have said.
+fn shadow(body: &mut ObjectWriter, judgement: &Judgement) {
+    if let Some(shadow) = &judgement.shadow {
+        body.object("shadow", |member| {
+            member.string("decision", shadow.reason.verdict().as_str());
+            strings(member, "matched_policies", &shadow.matched);
+            member.string("reason_code", shadow.reason.as_str());
+        });
+    }
+}
+
+/// What would have been said to an ask that was only to be observed.
+fn would_have(body: &mut ObjectWriter, judgement: &Judgement) {
+    if let Some(would_have) = &judgement.would_have {
+        body.object("would_have", |member| {
+            approval(member, would_have.approval.as_ref());
+            member.string("decision", would_have.reason.verdict().as_str());
+            strings(member, "matched_policies", &would_have.matched);
+            member.string("reason", &would_have.explanation);
+            member.string("reason_code", would_have.reason.as_str());
+        });
+    }
 }
 
 /// Who would have to approve, if anybody.

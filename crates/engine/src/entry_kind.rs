@@ -119,6 +119,36 @@ kinds! {
     ApprovalExpired = "approval_expired",
     /// An agent came with an approval that it cannot use.
     ApprovalRefused = "approval_refused",
+    /// A budget was made.
+    BudgetCreated = "budget_created",
+    /// More was put into a budget.
+    BudgetFunded = "budget_funded",
+    /// Some was taken out of a budget.
+    BudgetDebited = "budget_debited",
+    /// A budget began anew because somebody wanted it.
+    BudgetReset = "budget_reset",
+    /// A budget was frozen.
+    BudgetFrozen = "budget_frozen",
+    /// A budget was unfrozen.
+    BudgetUnfrozen = "budget_unfrozen",
+    /// A budget was closed for good.
+    BudgetClosed = "budget_closed",
+    /// A budget began a new period.
+    BudgetRolledOver = "budget_rolled_over",
+    /// A share of a budget was used.
+    BudgetThresholdReached = "budget_threshold_reached",
+    /// Something was reserved without a decision.
+    ReservationCreated = "reservation_created",
+    /// What was spent of a reservation was charged.
+    ReservationCommitted = "reservation_committed",
+    /// Nothing was spent of a reservation.
+    ReservationReleased = "reservation_released",
+    /// A reservation is held longer.
+    ReservationExtended = "reservation_extended",
+    /// Nobody settled a reservation in time.
+    ReservationExpired = "reservation_expired",
+    /// Something was used without a reservation.
+    UsageRecorded = "usage_recorded",
     /// Base policies were put in force on a gateway.
     BasePoliciesPut = "base_policies_put",
     /// A key signs from now on.

@@ -8,6 +8,7 @@
 //! - [`approvals`]: what a judgement becomes when people have approved, and how they vote;
 //! - [`quotas`]: how many calls are allowed, and counting them;
 //! - [`runs`]: what runs have seen;
+//! - [`budgets`]: what things cost, and whether there is enough;
 //! - [`facts`]: what an ask was judged by, in records that are found by their digest;
 //! - `kept`: what an entry keeps of the parameters;
 //! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
@@ -21,6 +22,7 @@
 pub mod apply;
 pub mod approvals;
 pub mod ask;
+pub mod budgets;
 pub mod decision;
 pub mod entry_kind;
 pub mod facts;

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use store::{ContentRow, RequestKey};
 
 use crate::approvals::ApprovalChange;
+use crate::budgets::cost::Costed;
+use crate::budgets::moves::BudgetMove;
+use crate::budgets::report::Settling;
 use crate::entry_kind::EntryKind;
 use crate::quotas::QuotaUse;
 use crate::runs::Sighting;
@@ -56,6 +59,8 @@ pub enum Happening {
     },
     /// People vote on an approval, or its time is over.
     Approval(ApprovalChange),
+    /// Budgets move.
+    Budget(Box<BudgetMove>),
     /// Somebody says what a run has seen.
     Observation(ProposedEntry, Sighting),
     /// Something that changes nothing.
@@ -66,6 +71,8 @@ pub enum Happening {
         entry: ProposedEntry,
         /// The decision it is about.
         decision: DecisionId,
+        /// What it may settle. The entry is written anew if it does.
+        settling: Option<Box<Settling>>,
     },
 }
 
@@ -146,6 +153,8 @@ pub struct ProposedDecision {
     pub quotas: Vec<QuotaUse>,
     /// Why the agent is to be frozen in the same commit, if it is.
     pub quarantine: Option<String>,
+    /// What it costs, if it does: where budgets are looked at, it is worded anew.
+    pub costed: Option<Box<Costed>>,
     /// What the entry names by its digest, as far as it is not known to be stored.
     pub contents: Vec<ContentRow>,
 }

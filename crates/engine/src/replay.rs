@@ -93,6 +93,9 @@ pub struct Recorded<'a> {
     matched_policies: Vec<String>,
     #[serde(default)]
     would_have: Option<WouldHaveSaid>,
+    /// What policies said where a budget had not enough.
+    #[serde(default)]
+    ruling: Option<WouldHaveSaid>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -169,10 +172,8 @@ impl<'a> Recorded<'a> {
 
     /// What policies said then, whatever was answered; `None` if it was not up to them.
     pub fn said(&self) -> Option<Said> {
-        let matched = self
-            .would_have
-            .as_ref()
-            .map_or(&self.matched_policies, |would_have| &would_have.matched_policies);
+        let found = self.would_have.as_ref().or(self.ruling.as_ref());
+        let matched = found.map_or(&self.matched_policies, |found| &found.matched_policies);
         Some(Said {
             reason: self.ruling()?,
             matched: matched.clone(),
@@ -180,8 +181,8 @@ impl<'a> Recorded<'a> {
     }
 
     fn ruling(&self) -> Option<ReasonCode> {
-        let found = self.would_have.as_ref();
-        match found.map_or(self.reason_code, |would_have| would_have.reason_code) {
+        let found = self.would_have.as_ref().or(self.ruling.as_ref());
+        match found.map_or(self.reason_code, |found| found.reason_code) {
             // People are asked only where policies want it.
             ReasonCode::ApprovalGranted | ReasonCode::ApprovalRejected | ReasonCode::ApprovalExpired => {
                 Some(ReasonCode::PolicyRequiresApproval)

@@ -152,6 +152,16 @@ id!(
     ApprovalId,
     "apr"
 );
+id!(
+    /// A budget.
+    BudgetId,
+    "bgt"
+);
+id!(
+    /// A reservation.
+    ReservationId,
+    "rsv"
+);
 
 impl TenantId {
     /// The tenant that holds what belongs to no tenant: operator keys and the creation of tenants.

@@ -8,6 +8,7 @@
 //! - [`quota`]: how often agents are allowed to act, and how much of that is used;
 //! - [`run`], [`taint`]: runs that were stopped, and what runs have seen;
 //! - [`approval`]: what people are asked before an action, and what they said;
+//! - [`amount`], [`budget`], [`reservation`]: what may be spent, by whom, and what of it is held;
 //! - [`sources`]: where single parameters of an ask came from;
 //! - [`keeping`]: what is kept of an ask's parameters;
 //! - [`base`]: which base policies were put in force last;
@@ -17,9 +18,11 @@
 //! arguments). It does not know Cedar, SQL or HTTP.
 
 pub mod agent;
+pub mod amount;
 pub mod approval;
 pub mod base;
 pub mod bucket;
+pub mod budget;
 pub mod directory;
 pub mod id;
 pub mod issuer;
@@ -30,6 +33,7 @@ pub mod name;
 pub mod people;
 pub mod policy;
 pub mod quota;
+pub mod reservation;
 pub mod run;
 pub mod secret;
 pub mod sources;
@@ -42,11 +46,13 @@ pub mod trust;
 pub mod verdict;
 
 pub use agent::{Agent, AgentToken, RiskTier, ToolAccess};
+pub use amount::{Amount, AmountOverflow, Unit};
 pub use approval::{Approval, ApprovalStatus, ApprovalTerms};
 pub use base::BaseInForce;
 pub use bucket::Bucket;
+pub use budget::{Budget, Charge, Overage, Period, RunLink, Scope, Subject};
 pub use directory::{Directory, Noun, NounKind, Write};
-pub use id::{AgentId, ApprovalId, DecisionId, KeyId, TenantId, TokenId};
+pub use id::{AgentId, ApprovalId, BudgetId, DecisionId, KeyId, ReservationId, TenantId, TokenId};
 pub use issuer::{Issuer, Purpose};
 pub use keeping::{Keeping, Pointer};
 pub use key::{ApiKey, Role};
@@ -55,6 +61,7 @@ pub use name::{Name, SlashFreeName};
 pub use people::{Attributes, Team, User};
 pub use policy::{Policy, PolicyLink, PolicyMode, PolicyText, PolicyVersion, Trial};
 pub use quota::{ActionGroup, Counter, LimitTerms, Quota, Window};
+pub use reservation::{Reservation, ReservationStatus};
 pub use run::StoppedRun;
 pub use secret::{Entropy, Secret, SecretKind, SystemEntropy};
 pub use sources::{Sources, Vouched};

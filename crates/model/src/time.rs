@@ -35,6 +35,12 @@ impl Timestamp {
         self.0
     }
 
+    /// The day of the month in UTC, from 1.
+    pub(crate) fn day_of_month(self) -> i64 {
+        let (_, _, day) = date_of(self.0.div_euclid(86_400_000));
+        day
+    }
+
     /// This point, later by so many milliseconds.
     #[must_use]
     pub const fn plus_millis(self, millis: i64) -> Self {

@@ -63,6 +63,9 @@ impl ReasonCode {
             | Self::ApprovalGranted
             | Self::ApprovalRejected
             | Self::ApprovalExpired
+            | Self::BudgetExceeded
+            | Self::BudgetNotFound
+            | Self::BudgetFrozen
             | Self::AgentFrozen
             | Self::AgentRevoked
             | Self::TenantFrozen
@@ -113,6 +116,12 @@ reason_codes! {
     PolicyForbids = "policy_forbids" => Deny,
     /// No policy permits it.
     NoPolicyPermits = "no_policy_permits" => Deny,
+    /// A budget has not enough left.
+    BudgetExceeded = "budget_exceeded" => Deny,
+    /// There is no budget in this unit for it.
+    BudgetNotFound = "budget_not_found" => Deny,
+    /// A budget is frozen.
+    BudgetFrozen = "budget_frozen" => Deny,
     /// Somebody has rejected it.
     ApprovalRejected = "approval_rejected" => Deny,
     /// People were asked, and it comes too late.

@@ -5,7 +5,7 @@
 //! - `connections`: how they are lent and come back;
 //! - `turn`, `commit`, `append`, `insert`, `changes`, `landed`: a commit, from the lock to what became of it;
 //! - `listener`: what other gateways have changed;
-//! - `directories`, `records`, `search`, `index`, `buckets`, `counters`: the other promises of [`store`], a file each;
+//! - `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the other promises of [`store`], a file each;
 //! - `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/postgres`, with its reasons; why it is made like this is in
@@ -16,6 +16,7 @@ mod address;
 mod append;
 mod approvals;
 mod buckets;
+mod budgets;
 mod changes;
 mod commit;
 mod connect;
@@ -27,9 +28,11 @@ mod directories;
 mod index;
 mod insert;
 mod landed;
+mod links;
 mod listener;
 mod open;
 mod records;
+mod reservations;
 mod runs;
 mod search;
 #[cfg(any(test, feature = "testing"))]

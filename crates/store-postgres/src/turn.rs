@@ -8,17 +8,24 @@ use crate::append::{Append, Appended};
 use crate::commit::Work;
 use crate::connections::{Lent, in_time};
 use crate::decode::{Row, uuid};
-use crate::{PostgresStore, approvals, counters, runs, unavailable};
+use crate::{PostgresStore, approvals, budgets, counters, links, reservations, runs, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
-use model::{AgentId, Approval, ApprovalId, Counter, DecisionId, Name, RunTaint, TenantId, Timestamp};
-use sqlx::postgres::PgRow;
+use model::{
+    AgentId, Approval, ApprovalId, Budget, Counter, DecisionId, Name, Reservation, RunLink, RunTaint,
+    TenantId, Timestamp,
+};
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Map;
 use sqlx::types::Uuid;
 use sqlx::{AssertSqlSafe, Row as _};
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use store::{Batch, CommitError, FoundRequest, Journal, Place, RequestKey, StoreError, Turn, commit_in_turn};
+use store::{
+    Batch, CommitError, FoundRequest, Journal, Place, ReplyKey, ReplyRow, RequestKey, StoreError, Turn,
+    WantedBudgets, WantedReservations, commit_in_turn,
+};
 
 /// Begins a transaction in which every statement sees what was committed before it, and that may write: whatever the
 /// database has as its default.
@@ -219,14 +226,34 @@ impl Turn for PostgresTurn {
         &mut self,
         runs: &[(TenantId, Name)],
     ) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
-        let lent = &mut self.lent;
-        let question = runs::question(runs);
-        let found = in_time(
-            lent.time_max(),
-            question.fetch_all(lent.start().map_err(unavailable)?),
-        )
-        .await;
-        runs::decode(lent.settle(found).map_err(unavailable)?)
+        runs::decode(ask(&mut self.lent, runs::question(runs)).await?)
+    }
+
+    async fn find_budgets(&mut self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
+        budgets::decode(ask(&mut self.lent, budgets::question(wanted)).await?)
+    }
+
+    async fn find_reservations(
+        &mut self,
+        wanted: &WantedReservations,
+    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
+        reservations::decode(ask(&mut self.lent, reservations::question(wanted)).await?)
+    }
+
+    async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError> {
+        let found = ask(&mut self.lent, budgets::have(tenants)).await?;
+        Ok(budgets::tenants(found))
+    }
+
+    async fn find_run_links(
+        &mut self,
+        runs: &[(TenantId, Name)],
+    ) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
+        links::decode(ask(&mut self.lent, links::question(runs)).await?)
+    }
+
+    async fn find_replies(&mut self, keys: &[ReplyKey]) -> Result<Vec<ReplyRow>, StoreError> {
+        links::decode_replies(ask(&mut self.lent, links::reply_question(keys)).await?)
     }
 
     async fn find_counters(
@@ -254,6 +281,19 @@ impl Turn for PostgresTurn {
         let outcome = task.await;
         outcome.unwrap_or_else(|error| Err(CommitError::Unknown(Box::new(error))))
     }
+}
+
+/// The rows that a query gives in a turn.
+async fn ask<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send>(
+    lent: &mut Lent,
+    question: Map<'static, Postgres, F, PgArguments>,
+) -> Result<Vec<O>, StoreError> {
+    let found = in_time(
+        lent.time_max(),
+        question.fetch_all(lent.start().map_err(unavailable)?),
+    )
+    .await;
+    lent.settle(found).map_err(unavailable)
 }
 
 #[cfg(test)]

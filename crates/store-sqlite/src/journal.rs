@@ -2,14 +2,19 @@
 
 use crate::decode::Place;
 use crate::writer::Writer;
-use crate::{SqliteStore, approvals, bounded, counters, runs, unavailable};
+use crate::{SqliteStore, approvals, bounded, budgets, counters, links, reservations, runs, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
-use model::{Approval, ApprovalId, Counter, DecisionId, Name, RunTaint, TenantId};
+use model::{
+    Approval, ApprovalId, Budget, Counter, DecisionId, Name, Reservation, RunLink, RunTaint, TenantId,
+};
 use sqlx::SqliteConnection;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Batch, CommitError, FoundRequest, Journal, Place as TenantPlace, RequestKey, StoreError, Turn};
+use store::{
+    Batch, CommitError, FoundRequest, Journal, Place as TenantPlace, ReplyKey, ReplyRow, RequestKey,
+    StoreError, Turn, WantedBudgets, WantedReservations,
+};
 use tokio::sync::{Notify, OwnedMutexGuard};
 
 /// Keys looked up by one statement: some hundred microseconds of reading.
@@ -115,6 +120,37 @@ impl Turn for SqliteTurn {
             Ok(found)
         };
         bounded(find).await
+    }
+
+    async fn find_budgets(&mut self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        bounded(budgets::find(connection, wanted)).await
+    }
+
+    async fn find_reservations(
+        &mut self,
+        wanted: &WantedReservations,
+    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        bounded(reservations::find(connection, wanted)).await
+    }
+
+    async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        bounded(budgets::have(connection, tenants)).await
+    }
+
+    async fn find_run_links(
+        &mut self,
+        runs: &[(TenantId, Name)],
+    ) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        bounded(links::find(connection, runs_json(runs))).await
+    }
+
+    async fn find_replies(&mut self, keys: &[ReplyKey]) -> Result<Vec<ReplyRow>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        bounded(links::find_replies(connection, keys)).await
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
@@ -292,6 +328,13 @@ fn json_array<T>(items: &[T], mut write: impl FnMut(&mut String, &T)) -> String 
     }
     json.push_str(if items.is_empty() { "[]" } else { "]" });
     json
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    push_hex(&mut text, bytes);
+    text
 }
 
 pub(crate) fn push_hex(out: &mut String, bytes: &[u8]) {

@@ -4,7 +4,8 @@
 //! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `writer`, `work`, `insert`: a commit, one at a time, on the one connection that writes;
 //! - `checkpoint`: keeps the write-ahead log short in the background;
-//! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`: the promises of [`store`], a file each;
+//! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
+//!   each;
 //! - `entry`, `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/sqlite`, with its reasons. There is no cache here, no retry and no decision: whoever
@@ -12,6 +13,7 @@
 
 mod approvals;
 mod buckets;
+mod budgets;
 mod checkpoint;
 mod claim;
 mod connect;
@@ -22,8 +24,10 @@ mod entry;
 mod index;
 mod insert;
 mod journal;
+mod links;
 mod open;
 mod records;
+mod reservations;
 mod runs;
 mod search;
 #[cfg(test)]

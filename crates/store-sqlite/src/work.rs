@@ -5,6 +5,7 @@ use crate::counters;
 use crate::entry::SEQ_MAX;
 use crate::insert::{self, Statement, TenantNumbers};
 use crate::runs::{self, RunRow};
+use crate::{budgets, links, reservations};
 use canon::Digest;
 use ledger::Head;
 use model::{TenantId, Timestamp, Write};
@@ -26,7 +27,17 @@ pub(crate) struct Work {
     pub(crate) runs: Vec<RunRow>,
     /// Counters, as the JSON that the statement takes.
     pub(crate) counters: Option<String>,
+    pub(crate) budgets: BudgetWork,
     pub(crate) contents: Vec<Content>,
+}
+
+/// What is written of budgets: rows as JSON texts, one a table, so that each table is one statement.
+#[derive(Default)]
+pub(crate) struct BudgetWork {
+    pub(crate) budgets: Option<String>,
+    pub(crate) reservations: Option<String>,
+    pub(crate) links: Option<String>,
+    pub(crate) replies: Option<String>,
 }
 
 /// How one tenant's head moves.
@@ -129,6 +140,12 @@ impl Work {
             approvals: approvals::rows(batch, &numbers),
             runs: runs::rows(batch, &numbers),
             counters: counters::rows(batch, &numbers),
+            budgets: BudgetWork {
+                budgets: budgets::rows(batch, &numbers),
+                reservations: reservations::rows(batch, &numbers),
+                links: links::rows(batch, &numbers),
+                replies: links::replies(batch, &numbers),
+            },
             contents: contents(batch, &numbers),
             opens: only.is_some(),
             moves,

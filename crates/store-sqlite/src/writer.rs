@@ -7,7 +7,8 @@
 use crate::connect;
 use crate::counters;
 use crate::insert::TenantNumbers;
-use crate::work::{Change, Content, Move, Work};
+use crate::work::{BudgetWork, Change, Content, Move, Work};
+use crate::{budgets, links, reservations};
 use canon::Digest;
 use ledger::merkle::Frontier;
 use ledger::{Head, Tip};
@@ -239,6 +240,8 @@ async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<
         let done = approval.write(connection).await;
         done.map_err(Failure::BeforeCommit)?;
     }
+    let done = write_budgets(connection, &work.budgets).await;
+    done.map_err(Failure::BeforeCommit)?;
     if !work.closes {
         let done = sqlx::query!("COMMIT").execute(connection).await;
         done.map_err(|error| Failure::of(error, &[], true))?;
@@ -377,6 +380,22 @@ async fn write_content(connection: &mut SqliteConnection, content: &Content) -> 
     .execute(connection)
     .await
     .map(drop)
+}
+
+async fn write_budgets(connection: &mut SqliteConnection, work: &BudgetWork) -> Result<(), sqlx::Error> {
+    if let Some(rows) = &work.budgets {
+        budgets::write(connection, rows).await?;
+    }
+    if let Some(rows) = &work.reservations {
+        reservations::write(connection, rows).await?;
+    }
+    if let Some(rows) = &work.links {
+        links::write(connection, rows).await?;
+    }
+    if let Some(rows) = &work.replies {
+        links::write_replies(connection, rows).await?;
+    }
+    Ok(())
 }
 
 /// Whether a statement that fails like this has not come to its COMMIT.

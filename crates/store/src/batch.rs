@@ -1,5 +1,6 @@
 //! A batch: all that one commit writes.
 
+use crate::BudgetRows;
 use canon::{Canonical, Digest};
 use ledger::merkle::Completed;
 use ledger::{Head, Tip};
@@ -24,6 +25,8 @@ pub struct Batch {
     pub counters: Vec<(TenantId, Counter)>,
     /// Approvals as they are from now on, in order.
     pub approvals: Vec<(TenantId, Approval)>,
+    /// Budgets and what goes with them, as they are from now on.
+    pub budgets: BudgetRows,
     /// Contents that entries name by their digest. One that is there already is left as it is.
     pub contents: Vec<ContentRow>,
 }
@@ -199,12 +202,14 @@ impl Batch {
         }
     }
 
-    /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs, counters or contents.
+    /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs, counters, budgets or
+    /// contents.
     pub fn is_rows_only(&self) -> bool {
         self.writes.is_empty()
             && self.approvals.is_empty()
             && self.runs.is_empty()
             && self.counters.is_empty()
+            && self.budgets.is_empty()
             && self.contents.is_empty()
     }
 
@@ -235,6 +240,7 @@ impl Batch {
         let others = others.chain(self.runs.iter().map(|(tenant, _)| *tenant));
         let others = others.chain(self.counters.iter().map(|(tenant, _)| *tenant));
         let others = others.chain(self.approvals.iter().map(|(tenant, _)| *tenant));
+        let others = others.chain(self.budgets.tenants());
         for tenant in others.chain(self.contents.iter().map(|content| content.tenant)) {
             advance_of(tenant)?;
         }

@@ -8,6 +8,7 @@
 pub mod appends;
 pub mod approvals;
 pub mod buckets;
+pub mod budgets;
 pub mod commits;
 pub mod counters;
 pub mod directories;
@@ -135,6 +136,14 @@ macro_rules! conformance_tests {
             counters::a_counter_is_its_tenants_alone,
             counters::counters_are_listed_in_the_order_of_their_keys,
             counters::counters_that_nothing_was_counted_in_for_long_are_forgotten,
+            budgets::a_budget_is_as_it_was_written_last,
+            budgets::a_budget_is_found_by_exactly_what_it_is_for,
+            budgets::of_one_scope_and_unit_one_budget_is_open,
+            budgets::budgets_are_listed_by_unit_and_whether_they_are_open,
+            budgets::reservations_are_as_they_were_written_last,
+            budgets::a_line_of_runs_is_found_upwards_and_never_changed,
+            budgets::an_answer_is_found_by_who_asked_and_under_which_key,
+            budgets::a_batch_that_is_not_written_moves_no_budget,
             buckets::a_full_bucket_lends_what_it_holds,
             buckets::fewer_than_the_least_are_not_lent,
             buckets::tokens_come_back_with_time,

@@ -4,14 +4,18 @@
 //! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
 
 use crate::{
-    ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, CommitError, Counters, DecisionFilter,
-    Directories, FoundRequest, IndexedBlock, Journal, Lease, Place, Posting, Records, RequestKey,
-    SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted,
+    ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, Budgets, CommitError,
+    Counters, DecisionFilter, Directories, FoundRequest, IndexedBlock, Journal, Lease, Place, Posting,
+    Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store, StoreError,
+    StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBudgets, WantedReservations,
 };
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
-use model::{Approval, ApprovalId, Bucket, Counter, DecisionId, Name, RunTaint, TenantId, Timestamp};
+use model::{
+    Approval, ApprovalId, Bucket, Budget, BudgetId, Counter, DecisionId, Name, Reservation, ReservationId,
+    RunLink, RunTaint, TenantId, Timestamp,
+};
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -204,6 +208,37 @@ impl Turn for FaultyTurn {
         self.inner.find_counters(keys).await
     }
 
+    async fn find_budgets(&mut self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_budgets(wanted).await
+    }
+
+    async fn find_reservations(
+        &mut self,
+        wanted: &WantedReservations,
+    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_reservations(wanted).await
+    }
+
+    async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.have_budgets(tenants).await
+    }
+
+    async fn find_run_links(
+        &mut self,
+        runs: &[(TenantId, Name)],
+    ) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_run_links(runs).await
+    }
+
+    async fn find_replies(&mut self, keys: &[ReplyKey]) -> Result<Vec<ReplyRow>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_replies(keys).await
+    }
+
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
         spoil(&self.plan, batch, self.inner.commit(batch)).await
     }
@@ -394,6 +429,59 @@ impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
         self.read()?.forget_full().await
+    }
+}
+
+#[async_trait]
+impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
+    async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
+        self.read()?.budgets(wanted).await
+    }
+
+    async fn list_budgets(
+        &self,
+        tenant: TenantId,
+        filter: &BudgetFilter,
+        before: Option<BudgetId>,
+        limit: u32,
+    ) -> Result<Vec<Budget>, StoreError> {
+        self.read()?.list_budgets(tenant, filter, before, limit).await
+    }
+
+    async fn has_budgets(&self, tenant: TenantId) -> Result<bool, StoreError> {
+        self.read()?.has_budgets(tenant).await
+    }
+
+    async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
+        self.read()?.run_links(runs).await
+    }
+
+    async fn reservation(
+        &self,
+        tenant: TenantId,
+        id: ReservationId,
+    ) -> Result<Option<Reservation>, StoreError> {
+        self.read()?.reservation(tenant, id).await
+    }
+
+    async fn list_reservations(
+        &self,
+        tenant: TenantId,
+        filter: &ReservationFilter,
+        before: Option<ReservationId>,
+        limit: u32,
+    ) -> Result<Vec<Reservation>, StoreError> {
+        self.read()?
+            .list_reservations(tenant, filter, before, limit)
+            .await
+    }
+
+    async fn overdue_reservations(
+        &self,
+        ended_by: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, ReservationId)>, StoreError> {
+        self.read()?.overdue_reservations(ended_by, limit).await
     }
 }
 

@@ -6,6 +6,7 @@
 //! - [`SearchIndex`]: finding decisions without wading through them;
 //! - [`Approvals`]: what people are asked and have said;
 //! - [`Counters`]: what was counted of quotas;
+//! - [`Budgets`]: what may be spent, and what of it is held;
 //! - [`Buckets`]: token buckets that several gateways share.
 //!
 //! There is no SQL here and no policy. Backends share no code with each other.
@@ -13,6 +14,7 @@
 mod approvals;
 pub mod batch;
 mod buckets;
+mod budgets;
 pub mod conformance;
 mod counters;
 mod error;
@@ -25,6 +27,10 @@ pub use batch::{
     Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, MalformedBatch, OutcomeRow, RequestKey,
 };
 pub use buckets::{BucketKey, Buckets, Lease, Wanted};
+pub use budgets::{
+    BudgetFilter, BudgetRows, Budgets, ReplyKey, ReplyRow, ReservationFilter, WantedBudgets,
+    WantedReservations,
+};
 pub use counters::Counters;
 pub use error::{CommitError, StoreError};
 pub use records::{DecisionFilter, StoredDecision, StoredEntry};
@@ -33,7 +39,10 @@ pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
-use model::{Approval, ApprovalId, Counter, DecisionId, Name, Noun, RunTaint, TenantId, Timestamp};
+use model::{
+    Approval, ApprovalId, Budget, Counter, DecisionId, Name, Noun, Reservation, RunLink, RunTaint, TenantId,
+    Timestamp,
+};
 use std::collections::HashMap;
 
 /// Where a tenant stands: the end of its ledger, and how often its directory has changed.
@@ -158,6 +167,27 @@ pub trait Turn: Send {
         keys: &[(TenantId, Digest)],
     ) -> Result<Vec<(TenantId, Counter)>, StoreError>;
 
+    /// These budgets as they are now, in no particular order. One that is not there is missing.
+    async fn find_budgets(&mut self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError>;
+
+    /// These reservations as they are now, each once, in no particular order.
+    async fn find_reservations(
+        &mut self,
+        wanted: &WantedReservations,
+    ) -> Result<Vec<(TenantId, Reservation)>, StoreError>;
+
+    /// Those of these tenants that have a budget that is not closed.
+    async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError>;
+
+    /// Who started these runs, and who started those, and so on upwards, in no particular order.
+    async fn find_run_links(
+        &mut self,
+        runs: &[(TenantId, Name)],
+    ) -> Result<Vec<(TenantId, RunLink)>, StoreError>;
+
+    /// The answers that were given to these requests, in no particular order.
+    async fn find_replies(&mut self, keys: &[ReplyKey]) -> Result<Vec<ReplyRow>, StoreError>;
+
     /// Writes a batch and ends the turn. Whoever has not looked for requests and outcomes beforehand is told by
     /// [`CommitError::AlreadyRecorded`] that one of the batch is there already.
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError>;
@@ -240,7 +270,9 @@ pub trait Records: Send + Sync {
 
 /// A backend: all promises together.
 #[async_trait]
-pub trait Store: Directories + Journal + Records + SearchIndex + Approvals + Counters + Buckets {
+pub trait Store:
+    Directories + Journal + Records + SearchIndex + Approvals + Counters + Budgets + Buckets
+{
     /// Closes it after what is being written. What is asked of it afterwards is refused. Closing twice does nothing.
     async fn close(&self);
 }

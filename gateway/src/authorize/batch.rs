@@ -48,7 +48,7 @@ pub async fn authorize_batch(
 
 /// One ask on its way to an answer.
 struct Item {
-    ask: Result<Ask, Refusal>,
+    ask: Result<Arc<Ask>, Refusal>,
     /// Whether the buckets were taken from for it.
     admitted: bool,
     answer: Option<Result<Bytes, Refusal>>,
@@ -57,7 +57,7 @@ struct Item {
 impl Item {
     fn new(ask: Result<Ask, Refusal>) -> Self {
         Self {
-            ask,
+            ask: ask.map(Arc::new),
             admitted: false,
             answer: None,
         }
@@ -135,6 +135,7 @@ impl Gateway {
             let item = &mut items[place];
             item.answer = match recorded {
                 Recorded::Now(receipt) => {
+                    let said = said.as_recorded(&receipt);
                     let answer = receipt.into_answer();
                     self.count(said);
                     if let Ok(ask) = &item.ask
@@ -152,7 +153,9 @@ impl Gateway {
                     Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
                 ) => None,
                 Recorded::Not(Conflict::QuotaExceeded(over)) => Some(Err(quota::exceeded(&over))),
-                Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported) => Some(Err(reused())),
+                Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported | Conflict::Budget(_)) => {
+                    Some(Err(reused()))
+                }
             };
         }
         Ok(())

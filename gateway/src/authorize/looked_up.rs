@@ -1,21 +1,26 @@
 //! What is looked up for an ask before it is judged: the approval that it names, what its run has seen, where a tenant has that
 //! kept, and for a dry run what was counted of quotas. Most asks need nothing of that, and then nothing is read.
 
+use super::costs;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
 use canon::Digest;
+use engine::budgets::KnownBudgets;
+use engine::budgets::cost::BudgetPart;
 use engine::judge::{Evidence, keeps_runs};
 use engine::quotas;
-use engine::{Ask, Mode, runs};
-use model::{Approval, Counter, Name, RunTaint, TenantId};
+use engine::{Ask, Judgement, Mode, runs};
+use model::{Agent, Approval, Counter, Name, RunTaint, TenantId, Verdict};
 use std::collections::HashMap;
 
 /// What was found.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct LookedUp {
     approval: Option<Approval>,
     run: Option<RunTaint>,
     counters: HashMap<Digest, Counter>,
+    /// For a dry run of something that costs: for whom, and what there is.
+    budgets: Option<(TenantId, KnownBudgets)>,
 }
 
 impl LookedUp {
@@ -29,6 +34,25 @@ impl LookedUp {
         Evidence {
             approval: self.approval.as_ref(),
             run: self.run.as_ref(),
+        }
+    }
+
+    /// What budgets make of a dry run: what was found changes where they have not enough, and nothing is held.
+    pub(super) fn quoted(
+        &self,
+        agent: &Agent,
+        ask: &Ask,
+        judgement: Judgement,
+    ) -> (Judgement, Option<BudgetPart>) {
+        let (Some((tenant, budgets)), Some(cost)) = (&self.budgets, costs::cost(agent, ask)) else {
+            return (judgement, None);
+        };
+        if judgement.verdict() != Verdict::Allow {
+            return (judgement, None);
+        }
+        match budgets.quoted(*tenant, &cost) {
+            Ok(part) => (judgement, part),
+            Err(lacking) => (judgement.lacking(&lacking), None),
         }
     }
 }
@@ -57,10 +81,15 @@ impl Gateway {
         } else {
             HashMap::new()
         };
+        let budgets = match costs::cost(&caller.agent, ask).filter(|_| ask.mode == Mode::DryRun) {
+            Some(cost) => Some((caller.tenant, self.budgets_for(caller.tenant, &cost).await?)),
+            None => None,
+        };
         Ok(LookedUp {
             approval,
             run,
             counters,
+            budgets,
         })
     }
 

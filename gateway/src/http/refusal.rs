@@ -66,6 +66,8 @@ codes! {
     ForceNotPermitted = "force_not_permitted", FORBIDDEN, "Force is for operators";
     /// No such object, or not yours.
     NotFound = "not_found", NOT_FOUND, "There is no such object";
+    /// No budget in this unit.
+    BudgetNotFound = "budget_not_found", NOT_FOUND, "There is no budget in this unit";
     /// No such route.
     NoSuchRoute = "no_such_route", NOT_FOUND, "There is no such route";
     /// The route has other methods.
@@ -78,14 +80,30 @@ codes! {
     Conflict = "conflict", CONFLICT, "The object does not allow this now";
     /// The decision has an outcome already.
     OutcomeReported = "outcome_reported", CONFLICT, "The decision has an outcome already";
+    /// A budget has not enough left.
+    BudgetExceeded = "budget_exceeded", CONFLICT, "A budget has not enough left";
+    /// A budget is frozen.
+    BudgetFrozen = "budget_frozen", CONFLICT, "The budget is frozen";
+    /// There is an open budget for the same.
+    BudgetExists = "budget_exists", CONFLICT, "There is a budget for this already";
+    /// Something else has become of the reservation.
+    ReservationSettled = "reservation_settled", CONFLICT, "The reservation is settled already";
     /// The approval cannot be used for this.
     ApprovalNotUsable = "approval_not_usable", CONFLICT, "The approval cannot be used";
+    /// The reservation was not settled in time.
+    ReservationExpired = "reservation_expired", GONE, "The reservation has expired";
     /// The body is too large.
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, "The body is too large";
     /// The body is not JSON by its content type.
     UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE, "The body is not JSON";
     /// The request id was used for another ask.
     IdempotencyKeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY, "The request id was used for another ask";
+    /// The reservation was committed with another amount.
+    AmountMismatch = "amount_mismatch", UNPROCESSABLE_ENTITY, "The reservation was committed with another amount";
+    /// The reservation is in another unit.
+    UnitMismatch = "unit_mismatch", UNPROCESSABLE_ENTITY, "The amount is in another unit";
+    /// A sum of amounts would be too large.
+    AmountOverflow = "amount_overflow", UNPROCESSABLE_ENTITY, "A sum of amounts would be too large";
     /// The policies do not compile against the registry as it would be.
     PolicyInvalid = "policy_invalid", UNPROCESSABLE_ENTITY, "The policies in force would not be valid";
     /// The file with base policies cannot be read, or holds none.
@@ -122,6 +140,7 @@ struct Parts {
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
     diagnostics: Option<serde_json::Value>,
+    members: serde_json::Map<String, serde_json::Value>,
 }
 
 /// How the refusal looks on the wire.
@@ -135,6 +154,8 @@ struct Problem<'a> {
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     diagnostics: Option<&'a serde_json::Value>,
+    #[serde(flatten)]
+    members: &'a serde_json::Map<String, serde_json::Value>,
 }
 
 impl Refusal {
@@ -145,6 +166,7 @@ impl Refusal {
             detail: detail.into(),
             headers: Vec::new(),
             diagnostics: None,
+            members: serde_json::Map::new(),
         }))
     }
 
@@ -192,6 +214,13 @@ impl Refusal {
         self
     }
 
+    /// With one more member (RFC 9457, section 3.2).
+    #[must_use]
+    pub fn with_member(mut self, name: &str, value: serde_json::Value) -> Self {
+        self.0.members.insert(name.to_owned(), value);
+        self
+    }
+
     /// What is wrong, in one word.
     pub const fn code(&self) -> Code {
         self.0.code
@@ -219,6 +248,7 @@ impl Refusal {
             code: self.0.code.as_str(),
             request_id,
             diagnostics: self.0.diagnostics.as_ref(),
+            members: &self.0.members,
         };
         serde_json::to_string(&problem).expect("strings and numbers always serialize")
     }

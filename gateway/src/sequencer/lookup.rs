@@ -1,40 +1,49 @@
 //! What storage has to be asked about a batch, in the turn, before it is applied.
 
+use super::budgets::WantedMoves;
 use canon::Digest;
 use engine::proposal::{ApprovalUse, Happening};
 use engine::runs::Sighting;
 use engine::{Found, Proposal};
-use model::{ApprovalId, Name, TenantId};
+use model::{ApprovalId, Name, TenantId, Timestamp};
 use std::collections::HashSet;
 use store::{RequestKey, StoreError, Turn};
 
 /// What proposals are about that changes, and has to be known as it is at the head that the batch follows: such a batch needs a
 /// turn.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct Wanted<'p> {
     approvals: Vec<(TenantId, ApprovalId)>,
     runs: Vec<(TenantId, Name)>,
     counters: Vec<(TenantId, Digest)>,
+    moves: WantedMoves<'p>,
 }
 
-impl Wanted {
+impl<'p> Wanted<'p> {
     /// What these proposals are about.
-    pub(super) fn of(proposals: &[Proposal]) -> Self {
+    pub(super) fn of(proposals: &'p [Proposal]) -> Self {
         Self {
             approvals: approvals(proposals),
             runs: runs(proposals),
             counters: counters(proposals),
+            moves: WantedMoves::of(proposals),
         }
     }
 
     /// Whether they are about nothing that changes.
     pub(super) fn is_nothing(&self) -> bool {
-        self.approvals.is_empty() && self.runs.is_empty() && self.counters.is_empty()
+        self.approvals.is_empty()
+            && self.runs.is_empty()
+            && self.counters.is_empty()
+            && self.moves.is_nothing()
     }
 
     /// Looks it up.
-    pub(super) async fn find(&self, turn: &mut dyn Turn) -> Result<Found, StoreError> {
-        let mut found = Found::default();
+    pub(super) async fn find(&self, turn: &mut dyn Turn, now: Timestamp) -> Result<Found, StoreError> {
+        let mut found = Found {
+            budgets: self.moves.find(turn, now).await?,
+            ..Found::default()
+        };
         if !self.approvals.is_empty() {
             let stored = turn.find_approvals(&self.approvals).await?.into_iter();
             found.approvals = stored

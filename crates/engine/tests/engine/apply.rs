@@ -383,6 +383,7 @@ fn an_outcome_is_recorded_once() {
         what: Happening::Outcome {
             entry: ProposedEntry::new(EntryKind::OutcomeReported, canon::of(&json!({})).unwrap()),
             decision,
+            settling: None,
         },
     };
     let applied = apply_all(&books, &[report(), report()]);

@@ -33,7 +33,7 @@ fn the_example_of_the_contract_is_read_whole() {
     assert_eq!(ask.sources.worst(), Some(Trust::TrustedInternalUnsigned));
     assert!(ask.claims_mutation && ask.provenance.as_deref() == Some("eyJ") && !ask.contains_sensitive_data);
     assert_eq!(ask.mode, Mode::Enforce);
-    assert_eq!(ask.estimate.unwrap().amount, 250_000);
+    assert_eq!(ask.estimate.unwrap().amount.get(), 250_000);
     assert_eq!((ask.run_id.unwrap().as_str(), ask.parent_run_id), ("run-1", None));
 }
 

@@ -7,5 +7,6 @@
 
 mod apply;
 mod ask;
+mod budgets;
 mod judge;
 mod support;

@@ -136,6 +136,7 @@ pub(crate) fn proposal(
         judgement,
         tenant,
         approval: None,
+        budget: None,
         now: NOW,
     };
     let answer = decided.answer();
@@ -165,6 +166,7 @@ pub(crate) fn proposal(
             sighting: None,
             quotas: Vec::new(),
             quarantine: judgement.quarantine.clone(),
+            costed: None,
             contents: decided.contents(|_| false),
         })),
     }

@@ -1,0 +1,217 @@
+//! Budgets in a batch: what is known of them, and how they move with its proposals.
+//!
+//! - [`cost`]: a decision that reserves, and what its records say;
+//! - [`moves`]: everything else that moves a budget, and why it may not;
+//! - [`recount`]: balances counted again from the ledger;
+//! - [`report`]: an outcome that settles what was reserved;
+//! - [`shown`], `told`: what answers and entries say about it.
+//!
+//! What a batch needs is read once before it, and written once after it: each budget and reservation that moved as it is in the
+//! end. In between, every proposal sees what those before it did. A step is worked out for all budgets it touches before any of
+//! them is changed, so it happens in every one or in none.
+
+pub mod cost;
+pub mod moves;
+pub mod recount;
+pub mod report;
+pub mod shown;
+pub(crate) mod told;
+
+use crate::entry_kind::EntryKind;
+use crate::proposal::ProposedEntry;
+use cost::Cost;
+use model::budget::{Subject, line};
+use model::{
+    Amount, AmountOverflow, Budget, BudgetId, Charge, Name, Reservation, ReservationId, RunLink, Scope,
+    TenantId, Timestamp, Unit,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use store::{BudgetRows, ReplyKey, ReplyRow};
+
+/// What storage knew of budgets before a batch, and what has become of it since.
+#[derive(Default)]
+pub struct KnownBudgets {
+    budgets: BTreeMap<(TenantId, BudgetId), Budget>,
+    /// The budgets that are not closed, by what they are for.
+    open: HashMap<(TenantId, Scope, Unit), BudgetId>,
+    reservations: BTreeMap<(TenantId, ReservationId), Reservation>,
+    parents: HashMap<(TenantId, Name), Name>,
+    replies: HashMap<ReplyKey, ReplyRow>,
+    /// The tenants that have a budget that is not closed, as far as it matters.
+    budgeted: HashSet<TenantId>,
+    moved_budgets: BTreeSet<(TenantId, BudgetId)>,
+    moved_reservations: BTreeSet<(TenantId, ReservationId)>,
+    new_links: Vec<(TenantId, RunLink)>,
+    new_replies: Vec<ReplyRow>,
+}
+
+/// What was found in storage.
+#[derive(Default)]
+pub struct FoundBudgets {
+    /// Budgets, each once.
+    pub budgets: Vec<(TenantId, Budget)>,
+    /// Reservations, each once.
+    pub reservations: Vec<(TenantId, Reservation)>,
+    /// Which run started which.
+    pub links: Vec<(TenantId, RunLink)>,
+    /// Answers that were given.
+    pub replies: Vec<ReplyRow>,
+    /// Of the tenants none of whose budgets is among these, those that have one.
+    pub budgeted: Vec<TenantId>,
+}
+
+impl KnownBudgets {
+    /// Takes in what was found.
+    pub fn learn_all(&mut self, found: FoundBudgets) {
+        for (tenant, budget) in found.budgets {
+            self.learn(tenant, budget);
+        }
+        let reservations = found.reservations.into_iter();
+        self.reservations
+            .extend(reservations.map(|(tenant, reservation)| ((tenant, reservation.id), reservation)));
+        let links = found.links.into_iter();
+        self.parents
+            .extend(links.map(|(tenant, link)| ((tenant, link.run_id), link.parent)));
+        let replies = found.replies.into_iter();
+        self.replies
+            .extend(replies.map(|reply| (reply.key.clone(), reply)));
+        self.budgeted.extend(found.budgeted);
+    }
+
+    /// Whether a tenant is known to have a budget that is not closed.
+    pub fn is_budgeted(&self, tenant: TenantId) -> bool {
+        self.budgeted.contains(&tenant)
+    }
+
+    fn learn(&mut self, tenant: TenantId, budget: Budget) {
+        let place = (tenant, budget.scope.clone(), budget.unit.clone());
+        if budget.status == model::budget::BudgetStatus::Closed {
+            if self.open.get(&place) == Some(&budget.id) {
+                self.open.remove(&place);
+            }
+        } else {
+            self.open.insert(place, budget.id);
+            self.budgeted.insert(tenant);
+        }
+        self.budgets.insert((tenant, budget.id), budget);
+    }
+
+    /// The runs that something counts against: its own and those that started it, the outermost first.
+    pub fn line(&self, tenant: TenantId, subject: &Subject) -> Vec<Name> {
+        let Some(run_id) = &subject.run_id else {
+            return Vec::new();
+        };
+        let parent_of = |run: &Name| self.parents.get(&(tenant, run.clone()));
+        line::line(run_id, subject.parent_run_id.as_ref(), parent_of)
+    }
+
+    /// The budgets that a cost counts against, the widest first.
+    fn budgets_of(&self, tenant: TenantId, cost: &Cost) -> Vec<&Budget> {
+        let scopes = cost.subject.scopes(&self.line(tenant, &cost.subject)).into_iter();
+        let open = scopes.filter_map(|scope| self.open.get(&(tenant, scope, cost.unit.clone())));
+        open.filter_map(|id| self.budgets.get(&(tenant, *id))).collect()
+    }
+
+    /// The budgets with these ids, in this order.
+    ///
+    /// INVARIANT: whoever looks a reservation up for a batch looks up its budgets, too.
+    fn with_ids(&self, tenant: TenantId, ids: &[BudgetId]) -> Vec<&Budget> {
+        let found = ids.iter().map(|id| self.budgets.get(&(tenant, *id)));
+        found.flatten().collect()
+    }
+
+    /// Writes down how budgets are from now on. Returns the entries that tell which thresholds were reached.
+    fn put(&mut self, tenant: TenantId, budgets: &[Budget]) -> Vec<ProposedEntry> {
+        let mut entries = Vec::new();
+        for budget in budgets {
+            if let Some(before) = self.budgets.get(&(tenant, budget.id)) {
+                let reached = budget.reached_since(before);
+                entries.extend(reached.map(|percent| told::threshold(budget, percent)));
+            }
+            self.moved_budgets.insert((tenant, budget.id));
+            self.learn(tenant, budget.clone());
+        }
+        entries
+    }
+
+    fn put_reservation(&mut self, tenant: TenantId, reservation: Reservation) {
+        self.moved_reservations.insert((tenant, reservation.id));
+        self.reservations.insert((tenant, reservation.id), reservation);
+    }
+
+    /// Notes which run started the one that a cost counts against, if that is new.
+    fn note_link(&mut self, tenant: TenantId, cost: &Cost) {
+        if let (Some(run_id), Some(parent)) = (&cost.subject.run_id, &cost.subject.parent_run_id)
+            && run_id != parent
+            && !self.parents.contains_key(&(tenant, run_id.clone()))
+        {
+            self.parents.insert((tenant, run_id.clone()), parent.clone());
+            let link = RunLink {
+                run_id: run_id.clone(),
+                parent: parent.clone(),
+            };
+            self.new_links.push((tenant, link));
+        }
+    }
+
+    /// Brings to `now` what is known: new periods begin, and what should have ended has. Returns the entries that tell of it.
+    pub fn bring_to(&mut self, now: Timestamp) -> Vec<(TenantId, ProposedEntry)> {
+        let mut entries = Vec::new();
+        let rolled: Vec<_> = self
+            .budgets
+            .iter()
+            .filter_map(|((tenant, _), budget)| Some((*tenant, budget.roll_over(now)?)))
+            .collect();
+        for (tenant, budget) in rolled {
+            entries.push((tenant, told::rolled_over(&budget)));
+            self.moved_budgets.insert((tenant, budget.id));
+            self.learn(tenant, budget);
+        }
+        let expired: Vec<_> = self
+            .reservations
+            .iter()
+            .filter_map(|((tenant, _), reservation)| Some((*tenant, reservation.expire(now)?)))
+            .collect();
+        for (tenant, reservation) in expired {
+            // A sum that only gets smaller does not overflow.
+            if let Ok(after) = self.settled(tenant, &reservation.budgets, reservation.amount, Charge::NOTHING)
+            {
+                entries.push((
+                    tenant,
+                    told::reservation_moved(EntryKind::ReservationExpired, &reservation, &after),
+                ));
+                self.put(tenant, &after);
+                self.put_reservation(tenant, reservation);
+            }
+        }
+        entries
+    }
+
+    /// These budgets after what was held in them is settled by a charge.
+    fn settled(
+        &self,
+        tenant: TenantId,
+        ids: &[BudgetId],
+        held: Amount,
+        charge: Charge,
+    ) -> Result<Vec<Budget>, AmountOverflow> {
+        let budgets = self.with_ids(tenant, ids).into_iter();
+        budgets.map(|budget| budget.settle(held, charge)).collect()
+    }
+
+    /// Everything that has changed, as it is in the end.
+    pub(crate) fn into_rows(self) -> BudgetRows {
+        let budgets = self.moved_budgets.iter();
+        let reservations = self.moved_reservations.iter();
+        BudgetRows {
+            budgets: budgets
+                .filter_map(|key| Some((key.0, self.budgets.get(key)?.clone())))
+                .collect(),
+            reservations: reservations
+                .filter_map(|key| Some((key.0, self.reservations.get(key)?.clone())))
+                .collect(),
+            links: self.new_links,
+            replies: self.new_replies,
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! What something costs, whether budgets have it, and a decision that holds it in them.
+//!
+//! A decision that costs something is worded when it is recorded: only then it is known whether there is enough, and what is left.
+
+use super::{KnownBudgets, shown};
+use crate::ask::Ask;
+use crate::decision::{Decided, UnsealedAnswer};
+use crate::judge::Judgement;
+use crate::proposal::ProposedEntry;
+use crate::snapshot::TenantSnapshot;
+use model::budget::{Lack, Subject};
+use model::{
+    Agent, Amount, AmountOverflow, Budget, BudgetId, DecisionId, ReasonCode, Reservation, ReservationId,
+    ReservationStatus, Scope, TenantId, Timestamp, Unit,
+};
+use std::sync::Arc;
+
+/// What something costs, and whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cost {
+    /// Whom and what it counts against.
+    pub subject: Subject,
+    /// What it is counted in.
+    pub unit: Unit,
+    /// How much.
+    pub amount: Amount,
+}
+
+/// What is held, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// What the reservation is called.
+    pub id: ReservationId,
+    /// What it costs.
+    pub cost: Cost,
+    /// How long it is held, in milliseconds.
+    pub ttl_ms: u64,
+    /// The decision that it is for.
+    pub decision_id: Option<DecisionId>,
+}
+
+/// A decision that costs something, with everything that its records are made of.
+pub struct Costed {
+    /// What is held for it.
+    pub hold: Hold,
+    /// The ask.
+    pub ask: Arc<Ask>,
+    /// Who asked.
+    pub agent: Arc<Agent>,
+    /// What was found, before budgets were looked at: an allow.
+    pub judgement: Judgement,
+    /// The policies and the directory it was found by.
+    pub tenant: Arc<TenantSnapshot>,
+    /// When it was found.
+    pub now: Timestamp,
+}
+
+/// What the records of a decision say about budgets.
+#[derive(Debug)]
+pub struct BudgetPart {
+    /// What is held; none if there is not enough, or only a quote was asked for.
+    pub reservation: Option<Reservation>,
+    /// The budgets that it counts against, as they are then.
+    pub balances: Vec<Budget>,
+    /// What policies said, if there is not enough: the decision is another one.
+    pub ruling: Option<(ReasonCode, Vec<String>)>,
+}
+
+/// The records of a decision.
+pub(crate) struct Wording {
+    pub(crate) entry: ProposedEntry,
+    pub(crate) answer: UnsealedAnswer,
+    pub(crate) reason: ReasonCode,
+}
+
+/// Why budgets do not have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lacking {
+    /// There is none of this unit for it.
+    NotFound {
+        /// The unit.
+        unit: Unit,
+    },
+    /// One of them is frozen.
+    Frozen(Box<Where>),
+    /// One of them has not enough left, or does not allow more than was reserved.
+    Exceeded(Box<Where>),
+    /// A sum would be too large.
+    Overflow(AmountOverflow),
+}
+
+/// Which budget lacks something, and how much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Where {
+    /// Which.
+    pub budget: BudgetId,
+    /// What it is for.
+    pub scope: Scope,
+    /// What it is counted in.
+    pub unit: Unit,
+    /// How much was wanted.
+    pub requested: Amount,
+    /// How much is left.
+    pub remaining: i64,
+    /// Whether it begins anew some time.
+    pub renews: bool,
+}
+
+impl Where {
+    pub(super) fn of(budget: &Budget, requested: Amount) -> Self {
+        Self {
+            budget: budget.id,
+            scope: budget.scope.clone(),
+            unit: budget.unit.clone(),
+            requested,
+            remaining: budget.remaining(),
+            renews: budget.period.is_some(),
+        }
+    }
+}
+
+impl Lacking {
+    /// The reason code of a denial.
+    pub const fn reason(&self) -> ReasonCode {
+        match self {
+            Self::NotFound { .. } => ReasonCode::BudgetNotFound,
+            Self::Frozen(_) => ReasonCode::BudgetFrozen,
+            Self::Exceeded(_) | Self::Overflow(_) => ReasonCode::BudgetExceeded,
+        }
+    }
+
+    /// What to do about it.
+    pub fn advice(&self) -> String {
+        match self {
+            Self::NotFound { unit } => {
+                format!("Use a unit that has a budget, or have one made for `{unit}`.")
+            }
+            Self::Frozen(place) => format!("Have the budget {} unfrozen.", place.budget),
+            Self::Exceeded(place) => {
+                let wait = if place.renews {
+                    ", wait for its next period,"
+                } else {
+                    ""
+                };
+                format!("Ask for less{wait} or have the budget {} funded.", place.budget)
+            }
+            Self::Overflow(_) => "Have the budget reset.".to_owned(),
+        }
+    }
+}
+
+/// The reason in a sentence.
+impl std::fmt::Display for Lacking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound { unit } => write!(f, "there is no budget in `{unit}` for this"),
+            Self::Frozen(place) => write!(
+                f,
+                "the budget of the {} in `{}` is frozen",
+                place.scope, place.unit
+            ),
+            Self::Exceeded(place) => write!(
+                f,
+                "the budget of the {} has {} `{}` left, and {} are wanted",
+                place.scope, place.remaining, place.unit, place.requested
+            ),
+            Self::Overflow(error) => error.fmt(f),
+        }
+    }
+}
+
+impl KnownBudgets {
+    /// The budgets that a cost counts against, if all of them have enough; none if the tenant has no budgets at all.
+    pub fn quote(&self, tenant: TenantId, cost: &Cost) -> Result<Vec<&Budget>, Lacking> {
+        let budgets = self.budgets_of(tenant, cost);
+        if budgets.is_empty() && self.is_budgeted(tenant) {
+            return Err(Lacking::NotFound {
+                unit: cost.unit.clone(),
+            });
+        }
+        for budget in &budgets {
+            budget.check_reserve(cost.amount).map_err(|lack| {
+                let place = Box::new(Where::of(budget, cost.amount));
+                match lack {
+                    Lack::Frozen => Lacking::Frozen(place),
+                    Lack::Exceeded => Lacking::Exceeded(place),
+                }
+            })?;
+        }
+        Ok(budgets)
+    }
+
+    /// What the answer to a dry run says about budgets: a quote, and nothing is held. None if it has nothing to do with any.
+    pub fn quoted(&self, tenant: TenantId, cost: &Cost) -> Result<Option<BudgetPart>, Lacking> {
+        let budgets = self.quote(tenant, cost)?;
+        Ok((!budgets.is_empty()).then(|| BudgetPart {
+            reservation: None,
+            balances: budgets.into_iter().cloned().collect(),
+            ruling: None,
+        }))
+    }
+
+    /// Holds a cost in every budget that it counts against, or in none. Returns the reservation and those budgets as they are
+    /// then; no reservation if the tenant has no budgets at all.
+    pub(super) fn hold(
+        &mut self,
+        tenant: TenantId,
+        hold: &Hold,
+        now: Timestamp,
+    ) -> Result<Option<(Reservation, Vec<Budget>)>, Lacking> {
+        let cost = &hold.cost;
+        let budgets = self.quote(tenant, cost)?;
+        if budgets.is_empty() {
+            return Ok(None);
+        }
+        let after = budgets.iter().map(|budget| budget.hold(cost.amount));
+        let after: Vec<_> = after.collect::<Result<_, _>>().map_err(Lacking::Overflow)?;
+        let reservation = Reservation {
+            id: hold.id,
+            agent: cost.subject.agent,
+            unit: cost.unit.clone(),
+            amount: cost.amount,
+            budgets: after.iter().map(|budget| budget.id).collect(),
+            tool: cost.subject.tool.clone(),
+            run_id: cost.subject.run_id.clone(),
+            decision_id: hold.decision_id,
+            status: ReservationStatus::Active,
+            charge: None,
+            created_at: now,
+            expires_at: now.plus_millis(i64::try_from(hold.ttl_ms).unwrap_or(i64::MAX)),
+        };
+        self.put(tenant, &after);
+        self.put_reservation(tenant, reservation.clone());
+        self.note_link(tenant, cost);
+        Ok(Some((reservation, after)))
+    }
+
+    /// The records of a decision that costs something: what was worded before, with what is held, or a denial. None if the tenant
+    /// has no budgets: then the cost is only told.
+    pub(crate) fn word(&mut self, tenant: TenantId, costed: &Costed, now: Timestamp) -> Option<Wording> {
+        let part = match self.hold(tenant, &costed.hold, now) {
+            Ok(None) => return None,
+            Ok(Some((reservation, balances))) => BudgetPart {
+                reservation: Some(reservation),
+                balances,
+                ruling: None,
+            },
+            Err(lacking) => {
+                let balances = self.budgets_of(tenant, &costed.hold.cost);
+                let part = BudgetPart {
+                    reservation: None,
+                    balances: balances.into_iter().cloned().collect(),
+                    ruling: Some((costed.judgement.reason, costed.judgement.matched.clone())),
+                };
+                return Some(costed.word(&costed.judgement.lacking(&lacking), &part));
+            }
+        };
+        Some(costed.word(&costed.judgement, &part))
+    }
+}
+
+impl Costed {
+    fn word(&self, judgement: &Judgement, part: &BudgetPart) -> Wording {
+        let decided = Decided {
+            id: self.hold.decision_id.unwrap_or(DecisionId::from_bytes([0; 16])),
+            ask: &self.ask,
+            agent: &self.agent,
+            judgement,
+            tenant: &self.tenant,
+            approval: None,
+            budget: Some(part),
+            now: self.now,
+        };
+        let answer = decided.answer();
+        Wording {
+            entry: decided.entry(&answer),
+            answer,
+            reason: judgement.reason,
+        }
+    }
+}
+
+impl Judgement {
+    /// The denial that an allow becomes where budgets do not have what it costs. An approval is kept for another time.
+    #[must_use]
+    pub fn lacking(&self, lacking: &Lacking) -> Self {
+        Self {
+            reason: lacking.reason(),
+            explanation: lacking.to_string(),
+            agent_message: Some(lacking.advice()),
+            matched: Vec::new(),
+            obligations: Vec::new(),
+            spends: None,
+            ..self.clone()
+        }
+    }
+}
+
+impl BudgetPart {
+    /// The members of an answer.
+    pub(crate) fn told(&self) -> shown::AnswerPart<'_> {
+        shown::AnswerPart::of(self)
+    }
+}

@@ -1,0 +1,205 @@
+//! An outcome, and what it settles: the reservation of its decision, or what was spent without one.
+//!
+//! An outcome tells what has happened, so budgets never refuse it: what they do not cover is uncovered. One that comes after the
+//! end of its reservation leaves that as it is, and what was spent counts as used without one.
+
+use super::KnownBudgets;
+use super::cost::Cost;
+use super::moves::BudgetConflict;
+use super::shown::{self, Balance, ReservationShown};
+use super::told;
+use crate::entry_kind::EntryKind;
+use crate::proposal::ProposedEntry;
+use bytes::Bytes;
+use canon::{Digest, ObjectWriter};
+use model::{
+    AgentId, Amount, Budget, BudgetId, Charge, DecisionId, ReservationId, ReservationStatus, TenantId,
+    Timestamp, Unit,
+};
+use serde::Serialize;
+
+/// What an agent says became of a decision.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The decision.
+    pub decision_id: DecisionId,
+    /// Who says so.
+    pub agent: AgentId,
+    /// What was spent, and in which unit.
+    pub actual: Option<(Unit, Amount)>,
+    /// The digest of what was carried out.
+    pub executed_hash: Option<Digest>,
+    /// Whether that is not what was decided.
+    pub mismatch: bool,
+    /// The digest of what came of it.
+    pub output_hash: Option<Digest>,
+    /// `succeeded`, `failed` or `not_executed`.
+    pub status: &'static str,
+}
+
+/// What an outcome has to do with budgets.
+#[derive(Debug, Clone)]
+pub struct Settling {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Whether anything was carried out.
+    pub executed: bool,
+    /// What was held for the decision.
+    pub reservation: Option<ReservationId>,
+    /// What was spent, if nothing was held for it.
+    pub cost: Option<Cost>,
+}
+
+/// What an outcome settled.
+pub(crate) struct Settled {
+    pub(crate) entry: ProposedEntry,
+    pub(crate) thresholds: Vec<ProposedEntry>,
+    pub(crate) answer: Bytes,
+}
+
+/// A charge, and against what.
+struct Due {
+    unit: Unit,
+    ids: Vec<BudgetId>,
+    held: Amount,
+    charge: Charge,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<ReservationShown<'a>>,
+    balances: Vec<Balance<'a>>,
+}
+
+impl Outcome {
+    /// The entry that tells of it, if it settles nothing.
+    pub fn entry(&self) -> ProposedEntry {
+        self.write(&[], |_| {})
+    }
+
+    /// The members stand in canonical order; `settled` writes the one of that name.
+    fn write(&self, budgets: &[Budget], settled: impl FnOnce(&mut ObjectWriter)) -> ProposedEntry {
+        let mut body = ObjectWriter::new();
+        if let Some((unit, amount)) = &self.actual {
+            body.object("actual", |member| {
+                member.string("amount", &amount.to_string());
+                member.string("unit", unit.as_str());
+            });
+        }
+        body.string("agent", &self.agent.to_string());
+        told::balances(&mut body, budgets);
+        body.string("decision_id", &self.decision_id.to_string());
+        if let Some(executed) = &self.executed_hash {
+            body.digest("executed_hash", executed);
+        }
+        body.boolean("mismatch", self.mismatch);
+        if let Some(output) = &self.output_hash {
+            body.digest("output_hash", output);
+        }
+        settled(&mut body);
+        body.string("status", self.status);
+        ProposedEntry::new(EntryKind::OutcomeReported, body.finish())
+    }
+}
+
+impl KnownBudgets {
+    /// Settles what an outcome settles; none if that is nothing.
+    pub(crate) fn settle_outcome(
+        &mut self,
+        tenant: TenantId,
+        settling: &Settling,
+        now: Timestamp,
+    ) -> Result<Option<Settled>, BudgetConflict> {
+        let Some(due) = self.due(tenant, settling)? else {
+            return Ok(None);
+        };
+        let budgets = self.settled(tenant, &due.ids, due.held, due.charge)?;
+        let reservation = self.end(tenant, settling, &due);
+        let entry = settling.outcome.write(&budgets, |body| {
+            told::settled(body, due.charge, due.held, settling.reservation, &due.unit);
+        });
+        let answer = Answer {
+            reservation: reservation.as_ref().map(|held| ReservationShown::of(held, now)),
+            balances: budgets.iter().map(Balance::of).collect(),
+        };
+        let answer = shown::json(&answer);
+        let thresholds = self.put(tenant, &budgets);
+        Ok(Some(Settled {
+            entry,
+            thresholds,
+            answer,
+        }))
+    }
+
+    /// The reservation as it is afterwards, if there was one; written down if it was active.
+    fn end(&mut self, tenant: TenantId, settling: &Settling, due: &Due) -> Option<model::Reservation> {
+        let reservation = self.reservations.get(&(tenant, settling.reservation?))?;
+        if reservation.status != ReservationStatus::Active {
+            return Some(reservation.clone());
+        }
+        let after = if settling.executed || settling.outcome.actual.is_some() {
+            reservation.commit(due.charge)
+        } else {
+            reservation.release()
+        };
+        self.put_reservation(tenant, after.clone());
+        Some(after)
+    }
+
+    /// What has to be charged, or given back.
+    fn due(&self, tenant: TenantId, settling: &Settling) -> Result<Option<Due>, BudgetConflict> {
+        let actual = settling.outcome.actual.as_ref();
+        let reservation = settling.reservation;
+        let reservation = reservation.and_then(|id| self.reservations.get(&(tenant, id)));
+        let Some(reservation) = reservation else {
+            let cost = settling.cost.as_ref();
+            return Ok(cost.and_then(|cost| self.due_unreserved(tenant, cost)));
+        };
+        if let Some((unit, _)) = actual
+            && *unit != reservation.unit
+        {
+            return Err(BudgetConflict::OtherUnit(reservation.unit.clone()));
+        }
+        // Whoever did it and does not say what it cost is charged what it was to cost.
+        let spent = match actual {
+            Some((_, actual)) => *actual,
+            None if settling.executed => reservation.amount,
+            None => Amount::ZERO,
+        };
+        let held = match (reservation.status, actual) {
+            (ReservationStatus::Active, _) => reservation.amount,
+            (ReservationStatus::Committed, _) => {
+                let before = reservation.charge.unwrap_or_default().actual;
+                return match actual {
+                    Some((_, actual)) if *actual != before => Err(BudgetConflict::OtherAmount(before)),
+                    _ => Ok(None),
+                };
+            }
+            (ReservationStatus::Released, None) => return Ok(None),
+            (ReservationStatus::Released | ReservationStatus::Expired, _) => Amount::ZERO,
+        };
+        let ids = reservation.budgets.clone();
+        let charge = Charge::reported(self.with_ids(tenant, &ids), held, spent);
+        let unit = reservation.unit.clone();
+        Ok(Some(Due {
+            unit,
+            ids,
+            held,
+            charge,
+        }))
+    }
+
+    fn due_unreserved(&self, tenant: TenantId, cost: &Cost) -> Option<Due> {
+        let budgets = self.budgets_of(tenant, cost);
+        if budgets.is_empty() {
+            return None;
+        }
+        Some(Due {
+            unit: cost.unit.clone(),
+            ids: budgets.iter().map(|budget| budget.id).collect(),
+            held: Amount::ZERO,
+            charge: Charge::reported(budgets, Amount::ZERO, cost.amount),
+        })
+    }
+}

@@ -1,0 +1,307 @@
+//! Budgets: what may be spent of one unit in one scope, and how that changes.
+//!
+//! - [`scope`]: what a budget is for, and which budgets something counts against;
+//! - [`line`]: which run started which;
+//! - [`period`]: how often one begins anew;
+//! - [`charge`]: how what was really spent is split into what budgets cover and what they do not.
+//!
+//! A budget holds four amounts: allocated, reserved, used and uncovered. Of what was used, as much as the rest does not leave
+//! room for is debt, and the other part is spent: so `remaining = allocated − reserved − spent − debt` holds by construction,
+//! and new money pays debt without anybody moving it. Every change is a method that returns the changed budget; nothing is
+//! changed where a sum would leave the range of [`Amount`].
+
+pub mod charge;
+pub mod line;
+pub mod period;
+pub mod scope;
+#[cfg(test)]
+mod tests;
+
+pub use charge::{Charge, Overage};
+pub use line::RunLink;
+pub use period::Period;
+pub use scope::{InvalidScope, Scope, Subject};
+
+use crate::amount::{Amount, AmountOverflow, Unit};
+use crate::id::BudgetId;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The shares of what is allocated, in percent, that are told of when they are reached.
+pub const THRESHOLDS: [u8; 3] = [50, 80, 100];
+
+/// What may become of a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetStatus {
+    /// It is in use.
+    Active,
+    /// Nothing is reserved in it until it is unfrozen. What is held there can be settled.
+    Frozen,
+    /// It is out of use for good. What is held there can be settled.
+    Closed,
+}
+
+impl BudgetStatus {
+    /// The word of the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Frozen => "frozen",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// What somebody makes a budget of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// What it is for.
+    pub scope: Scope,
+    /// What it is counted in.
+    pub unit: Unit,
+    /// What there is, in each period if it has one.
+    pub allocated: Amount,
+    /// What becomes of spending beyond what was reserved.
+    pub overage: Overage,
+    /// How far below zero that may lead.
+    pub overdraft_limit: Amount,
+    /// How often it begins anew; never if absent.
+    pub period: Option<Period>,
+}
+
+/// A budget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Its id.
+    pub id: BudgetId,
+    /// What it is for.
+    pub scope: Scope,
+    /// What it is counted in.
+    pub unit: Unit,
+    /// What a new period begins with.
+    pub allotment: Amount,
+    /// What there is now.
+    pub allocated: Amount,
+    /// What is held for what has not been settled yet.
+    pub reserved: Amount,
+    /// What was used of it, debt included.
+    pub used: Amount,
+    /// What was spent and could not be covered by every budget that it counted against.
+    pub uncovered: Amount,
+    /// What becomes of spending beyond what was reserved.
+    pub overage: Overage,
+    /// How far below zero that may lead.
+    pub overdraft_limit: Amount,
+    /// How often it begins anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<Period>,
+    /// When its period began; when it was made if it has none.
+    pub period_start: Timestamp,
+    /// What has become of it.
+    pub status: BudgetStatus,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// Why nothing can be reserved in a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// It is frozen.
+    Frozen,
+    /// There is not enough left.
+    Exceeded,
+}
+
+/// Why a budget does not change like this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    /// A sum is too large.
+    #[error(transparent)]
+    Overflow(#[from] AmountOverflow),
+    /// More would be taken away than is left.
+    #[error("only {remaining} is left, because the rest is held or used; take less, or release what is held")]
+    Exceeded {
+        /// What is left.
+        remaining: i64,
+    },
+    /// It is closed.
+    #[error("the budget is closed, and that is for good; make another one")]
+    Closed,
+}
+
+impl Budget {
+    /// A new budget.
+    pub fn new(id: BudgetId, terms: Terms, now: Timestamp) -> Self {
+        Self {
+            id,
+            scope: terms.scope,
+            unit: terms.unit,
+            allotment: terms.allocated,
+            allocated: terms.allocated,
+            reserved: Amount::ZERO,
+            used: Amount::ZERO,
+            uncovered: Amount::ZERO,
+            overage: terms.overage,
+            overdraft_limit: terms.overdraft_limit,
+            period: terms.period,
+            period_start: terms.period.map_or(now, |period| period.start(now)),
+            status: BudgetStatus::Active,
+            created_at: now,
+        }
+    }
+
+    /// The budget as storage keeps it.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a budget has only string keys")
+    }
+
+    /// The budget that was kept so.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// What is left: below zero when more was used than there is.
+    pub const fn remaining(&self) -> i64 {
+        // Three numbers below 2^53: no sum of them leaves 64 bits.
+        self.allocated.get() - self.reserved.get() - self.used.get()
+    }
+
+    /// What was used beyond what there is.
+    pub fn debt(&self) -> Amount {
+        Amount::clamped(-self.remaining()).min(self.used)
+    }
+
+    /// What was used within what there is.
+    pub fn spent(&self) -> Amount {
+        self.used.minus_or_zero(self.debt())
+    }
+
+    /// Whether this much can be reserved.
+    pub fn check_reserve(&self, amount: Amount) -> Result<(), Lack> {
+        match self.status {
+            BudgetStatus::Active if self.remaining() >= amount.get() => Ok(()),
+            BudgetStatus::Active => Err(Lack::Exceeded),
+            BudgetStatus::Frozen | BudgetStatus::Closed => Err(Lack::Frozen),
+        }
+    }
+
+    /// After this much was reserved. Whether it can be is another question: [`Self::check_reserve`].
+    pub fn hold(&self, amount: Amount) -> Result<Self, AmountOverflow> {
+        Ok(Self {
+            reserved: self.reserved.plus(amount)?,
+            ..self.clone()
+        })
+    }
+
+    /// After what was held is settled by a charge.
+    pub fn settle(&self, held: Amount, charge: Charge) -> Result<Self, AmountOverflow> {
+        Ok(Self {
+            // INVARIANT: whatever is settled was held here before.
+            reserved: self.reserved.minus_or_zero(held),
+            used: self.used.plus(charge.charged)?,
+            uncovered: self.uncovered.plus(charge.uncovered())?,
+            ..self.clone()
+        })
+    }
+
+    /// After more was put in. It pays debt.
+    pub fn fund(&self, amount: Amount) -> Result<Self, BudgetError> {
+        self.check_open()?;
+        Ok(Self {
+            allocated: self.allocated.plus(amount)?,
+            ..self.clone()
+        })
+    }
+
+    /// After some was taken out again, of what is left.
+    pub fn debit(&self, amount: Amount) -> Result<Self, BudgetError> {
+        self.check_open()?;
+        let left = self.allocated.minus(amount).map(|allocated| Self {
+            allocated,
+            ..self.clone()
+        });
+        let exceeded = BudgetError::Exceeded {
+            remaining: self.remaining(),
+        };
+        left.filter(|left| left.remaining() >= 0).ok_or(exceeded)
+    }
+
+    /// After it began anew: nothing is used, and what is held stays held. With `allocated` that is what there is from now on, in
+    /// this period and the next ones.
+    pub fn reset(&self, allocated: Option<Amount>) -> Result<Self, BudgetError> {
+        self.check_open()?;
+        let allotment = allocated.unwrap_or(self.allotment);
+        let after = Self {
+            allotment,
+            allocated: allotment,
+            used: Amount::ZERO,
+            uncovered: Amount::ZERO,
+            ..self.clone()
+        };
+        if after.remaining() < 0 {
+            return Err(BudgetError::Exceeded {
+                remaining: after.remaining(),
+            });
+        }
+        Ok(after)
+    }
+
+    /// After it was frozen; none if it is.
+    pub fn freeze(&self) -> Result<Option<Self>, BudgetError> {
+        self.check_open()?;
+        Ok(self.with_status(BudgetStatus::Frozen))
+    }
+
+    /// After it was unfrozen; none if it is not frozen.
+    pub fn unfreeze(&self) -> Result<Option<Self>, BudgetError> {
+        self.check_open()?;
+        Ok(self.with_status(BudgetStatus::Active))
+    }
+
+    /// After it was closed; none if it is.
+    pub fn close(&self) -> Option<Self> {
+        self.with_status(BudgetStatus::Closed)
+    }
+
+    fn with_status(&self, status: BudgetStatus) -> Option<Self> {
+        (self.status != status).then(|| Self {
+            status,
+            ..self.clone()
+        })
+    }
+
+    fn check_open(&self) -> Result<(), BudgetError> {
+        match self.status {
+            BudgetStatus::Active | BudgetStatus::Frozen => Ok(()),
+            BudgetStatus::Closed => Err(BudgetError::Closed),
+        }
+    }
+
+    /// The budget in the period that `now` is in; none if that has begun already. Debt is carried over, and what is held stays
+    /// held; what was put in beyond the allotment is not.
+    pub fn roll_over(&self, now: Timestamp) -> Option<Self> {
+        let start = self.period?.start(now);
+        if start <= self.period_start || self.status == BudgetStatus::Closed {
+            return None;
+        }
+        Some(Self {
+            allocated: self.allotment,
+            used: self.debt(),
+            uncovered: Amount::ZERO,
+            period_start: start,
+            ..self.clone()
+        })
+    }
+
+    /// The thresholds that were reached since `before`, in percent.
+    pub fn reached_since(&self, before: &Self) -> impl Iterator<Item = u8> {
+        let percent = |budget: &Self| {
+            let allocated = i128::from(budget.allocated.get());
+            (allocated > 0).then(|| i128::from(budget.used.get()) * 100 / allocated)
+        };
+        let (before, after) = (percent(before).unwrap_or(0), percent(self).unwrap_or(0));
+        let thresholds = THRESHOLDS.into_iter();
+        thresholds.filter(move |threshold| (before + 1..=after).contains(&i128::from(*threshold)))
+    }
+}

@@ -1,0 +1,231 @@
+//! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
+
+use crate::decode::{Row, uuid};
+use crate::{PostgresStore, bounded, links, reservations};
+use async_trait::async_trait;
+use model::budget::BudgetStatus;
+use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
+use sqlx::PgConnection;
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Map;
+use sqlx::types::Uuid;
+use store::{Batch, BudgetFilter, Budgets, ReservationFilter, StoreError, WantedBudgets};
+
+/// Budgets as they are from now on, a vector a column, with nothing borrowed from the batch.
+#[derive(Default)]
+pub(crate) struct BudgetColumns {
+    tenants: Vec<Uuid>,
+    ids: Vec<Uuid>,
+    scopes: Vec<String>,
+    units: Vec<String>,
+    are_open: Vec<bool>,
+    values: Vec<String>,
+}
+
+impl BudgetColumns {
+    /// The budgets of a batch. What is closed comes first, so that another one can take its place in the same batch.
+    pub(crate) fn of(batch: &Batch) -> Self {
+        let mut budgets: Vec<_> = batch.budgets.budgets.iter().collect();
+        budgets.sort_by_key(|(_, budget)| budget.status != BudgetStatus::Closed);
+        let mut rows = Self::default();
+        for (tenant, budget) in budgets {
+            rows.tenants.push(uuid(*tenant));
+            rows.ids.push(Uuid::from_bytes(*budget.id.as_bytes()));
+            rows.scopes.push(budget.scope.key());
+            rows.units.push(budget.unit.to_string());
+            rows.are_open.push(budget.status != BudgetStatus::Closed);
+            rows.values.push(budget.to_json());
+        }
+        rows
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Writes them down.
+    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::query!(
+            "INSERT INTO budgets (tenant_id, id, scope, unit, is_open, value)
+             SELECT *
+             FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::boolean[], $6::text[])
+             ON CONFLICT (tenant_id, id) DO UPDATE
+             SET is_open = excluded.is_open,
+                 value = excluded.value",
+            &self.tenants,
+            &self.ids,
+            &self.scopes,
+            &self.units,
+            &self.are_open,
+            &self.values,
+        )
+        .execute(connection)
+        .await
+        .map(drop)
+    }
+}
+
+/// What is read of a budget.
+pub(crate) struct Columns {
+    tenant_id: Uuid,
+    value: String,
+}
+
+/// Those of these budgets that are there, each once.
+pub(crate) fn question(
+    wanted: &WantedBudgets,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Columns, sqlx::Error> + Send, PgArguments> {
+    let id_tenants: Vec<_> = wanted.ids.iter().map(|(tenant, _)| uuid(*tenant)).collect();
+    let ids = wanted.ids.iter().map(|(_, id)| Uuid::from_bytes(*id.as_bytes()));
+    let ids: Vec<_> = ids.collect();
+    let scope_tenants: Vec<_> = wanted.scopes.iter().map(|(tenant, ..)| uuid(*tenant)).collect();
+    let scopes: Vec<_> = wanted.scopes.iter().map(|(_, scope, _)| scope.key()).collect();
+    let units = wanted.scopes.iter().map(|(.., unit)| unit.as_ref());
+    let units: Vec<_> = units.map(|unit| unit.map(ToString::to_string)).collect();
+    sqlx::query_as!(
+        Columns,
+        r#"SELECT
+               budgets.tenant_id AS "tenant_id!",
+               budgets.value AS "value!"
+           FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, id)
+           JOIN budgets
+               ON budgets.tenant_id = asked.tenant_id
+              AND budgets.id = asked.id
+           UNION
+           SELECT
+               budgets.tenant_id,
+               budgets.value
+           FROM unnest($3::uuid[], $4::text[], $5::text[]) AS asked (tenant_id, scope, unit)
+           JOIN budgets
+               ON budgets.tenant_id = asked.tenant_id
+              AND budgets.scope = asked.scope COLLATE "C"
+              AND (asked.unit IS NULL OR budgets.unit = asked.unit COLLATE "C")
+              AND budgets.is_open"#,
+        &id_tenants,
+        &ids,
+        &scope_tenants,
+        &scopes,
+        &units as &[Option<String>],
+    )
+}
+
+/// What was found.
+pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, Budget)>, StoreError> {
+    let found = rows.into_iter().map(|found| {
+        let tenant = TenantId::from_bytes(found.tenant_id.into_bytes());
+        Ok((tenant, budget(tenant, &found.value)?))
+    });
+    found.collect()
+}
+
+fn budget(tenant: TenantId, value: &str) -> Result<Budget, StoreError> {
+    let row = Row {
+        table: "budgets",
+        tenant,
+        seq: None,
+    };
+    Budget::from_json(value).map_err(|error| row.corrupt("value", &format!("is no budget: {error}")))
+}
+
+/// A tenant.
+pub(crate) struct TenantColumn {
+    tenant_id: Uuid,
+}
+
+/// Those of these tenants that have a budget that is not closed.
+pub(crate) fn have(
+    tenants: &[TenantId],
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<TenantColumn, sqlx::Error> + Send, PgArguments> {
+    let tenants: Vec<_> = tenants.iter().map(|tenant| uuid(*tenant)).collect();
+    sqlx::query_as!(
+        TenantColumn,
+        r#"SELECT asked.tenant_id AS "tenant_id!"
+           FROM unnest($1::uuid[]) AS asked (tenant_id)
+           WHERE EXISTS (
+               SELECT 1
+               FROM budgets
+               WHERE budgets.tenant_id = asked.tenant_id
+                 AND budgets.is_open
+           )"#,
+        &tenants,
+    )
+}
+
+/// The tenants in these rows.
+pub(crate) fn tenants(rows: Vec<TenantColumn>) -> Vec<TenantId> {
+    let tenants = rows.into_iter();
+    tenants
+        .map(|row| TenantId::from_bytes(row.tenant_id.into_bytes()))
+        .collect()
+}
+
+#[async_trait]
+impl Budgets for PostgresStore {
+    async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
+        decode(bounded(self.readers.read(|| question(wanted))).await?)
+    }
+
+    async fn list_budgets(
+        &self,
+        tenant: TenantId,
+        filter: &BudgetFilter,
+        before: Option<BudgetId>,
+        limit: u32,
+    ) -> Result<Vec<Budget>, StoreError> {
+        let read = self.readers.read(|| {
+            sqlx::query!(
+                "SELECT value
+                 FROM budgets
+                 WHERE tenant_id = $1
+                   AND ($2::text IS NULL OR unit = $2)
+                   AND ($3::boolean IS NULL OR is_open = $3)
+                   AND ($4::uuid IS NULL OR id < $4)
+                 ORDER BY id DESC
+                 LIMIT $5",
+                uuid(tenant),
+                filter.unit.as_ref().map(model::Unit::as_str),
+                filter.is_open,
+                before.map(|id| Uuid::from_bytes(*id.as_bytes())),
+                i64::from(limit),
+            )
+        });
+        let rows = bounded(read).await?;
+        rows.iter().map(|row| budget(tenant, &row.value)).collect()
+    }
+
+    async fn has_budgets(&self, tenant: TenantId) -> Result<bool, StoreError> {
+        let tenants = [tenant];
+        let found = bounded(self.readers.read(|| have(&tenants))).await?;
+        Ok(!found.is_empty())
+    }
+
+    async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
+        links::decode(bounded(self.readers.read(|| links::question(runs))).await?)
+    }
+
+    async fn reservation(
+        &self,
+        tenant: TenantId,
+        id: ReservationId,
+    ) -> Result<Option<Reservation>, StoreError> {
+        reservations::one(self, tenant, id).await
+    }
+
+    async fn list_reservations(
+        &self,
+        tenant: TenantId,
+        filter: &ReservationFilter,
+        before: Option<ReservationId>,
+        limit: u32,
+    ) -> Result<Vec<Reservation>, StoreError> {
+        reservations::list(self, tenant, filter, before, limit).await
+    }
+
+    async fn overdue_reservations(
+        &self,
+        ended_by: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, ReservationId)>, StoreError> {
+        reservations::overdue(self, ended_by, limit).await
+    }
+}

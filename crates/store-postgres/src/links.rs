@@ -1,0 +1,213 @@
+//! Which run started which, and the answers that are given again: rows that are written once and never changed.
+
+use crate::decode::{Row, uuid};
+use model::{RunLink, TenantId};
+use sqlx::PgConnection;
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Map;
+use sqlx::types::Uuid;
+use store::{Batch, ReplyKey, ReplyRow, StoreError};
+
+/// Links that are new, a vector a column, with nothing borrowed from the batch.
+#[derive(Default)]
+pub(crate) struct LinkColumns {
+    tenants: Vec<Uuid>,
+    runs: Vec<String>,
+    parents: Vec<String>,
+}
+
+impl LinkColumns {
+    /// The links of a batch.
+    pub(crate) fn of(batch: &Batch) -> Self {
+        let mut rows = Self::default();
+        for (tenant, link) in &batch.budgets.links {
+            rows.tenants.push(uuid(*tenant));
+            rows.runs.push(link.run_id.to_string());
+            rows.parents.push(link.parent.to_string());
+        }
+        rows
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
+    /// Writes them down.
+    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::query!(
+            "INSERT INTO run_links (tenant_id, run_id, parent)
+             SELECT *
+             FROM unnest($1::uuid[], $2::text[], $3::text[])
+             ON CONFLICT DO NOTHING",
+            &self.tenants,
+            &self.runs,
+            &self.parents,
+        )
+        .execute(connection)
+        .await
+        .map(drop)
+    }
+}
+
+/// Answers, in the same way.
+#[derive(Default)]
+pub(crate) struct ReplyColumns {
+    tenants: Vec<Uuid>,
+    callers: Vec<Uuid>,
+    keys: Vec<String>,
+    requests: Vec<Vec<u8>>,
+    bytes: Vec<Vec<u8>>,
+}
+
+impl ReplyColumns {
+    /// The answers of a batch.
+    pub(crate) fn of(batch: &Batch) -> Self {
+        let mut rows = Self::default();
+        for reply in &batch.budgets.replies {
+            rows.tenants.push(uuid(reply.key.tenant));
+            rows.callers.push(Uuid::from_bytes(reply.key.caller));
+            rows.keys.push(reply.key.key.to_string());
+            rows.requests.push(reply.request.as_bytes().to_vec());
+            rows.bytes.push(reply.bytes.to_vec());
+        }
+        rows
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tenants.is_empty()
+    }
+
+    /// Writes them down.
+    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::query!(
+            "INSERT INTO replies (tenant_id, caller, key, request, bytes)
+             SELECT *
+             FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::bytea[])",
+            &self.tenants,
+            &self.callers,
+            &self.keys,
+            &self.requests,
+            &self.bytes,
+        )
+        .execute(connection)
+        .await
+        .map(drop)
+    }
+}
+
+/// What is read of a link.
+pub(crate) struct Columns {
+    tenant_id: Uuid,
+    run_id: String,
+    parent: String,
+}
+
+/// Who started these runs, and who started those, and so on.
+pub(crate) fn question(
+    runs: &[(TenantId, model::Name)],
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Columns, sqlx::Error> + Send, PgArguments> {
+    let tenants: Vec<_> = runs.iter().map(|(tenant, _)| uuid(*tenant)).collect();
+    let runs: Vec<_> = runs.iter().map(|(_, run)| run.to_string()).collect();
+    sqlx::query_as!(
+        Columns,
+        r#"WITH RECURSIVE line (tenant_id, run_id, depth) AS (
+               SELECT tenant_id, run_id COLLATE "C", 1
+               FROM unnest($1::uuid[], $2::text[]) AS asked (tenant_id, run_id)
+               UNION
+               SELECT
+                   run_links.tenant_id,
+                   run_links.parent,
+                   line.depth + 1
+               FROM line
+               JOIN run_links
+                   ON run_links.tenant_id = line.tenant_id
+                  AND run_links.run_id = line.run_id
+               WHERE line.depth < 16
+           )
+           SELECT DISTINCT
+               run_links.tenant_id AS "tenant_id!",
+               run_links.run_id AS "run_id!",
+               run_links.parent AS "parent!"
+           FROM line
+           JOIN run_links
+               ON run_links.tenant_id = line.tenant_id
+              AND run_links.run_id = line.run_id"#,
+        &tenants,
+        &runs,
+    )
+}
+
+/// What was found.
+pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
+    let found = rows.into_iter().map(|found| {
+        let tenant = TenantId::from_bytes(found.tenant_id.into_bytes());
+        let row = Row {
+            table: "run_links",
+            tenant,
+            seq: None,
+        };
+        let link = RunLink {
+            run_id: row.name("run_id", &found.run_id)?,
+            parent: row.name("parent", &found.parent)?,
+        };
+        Ok((tenant, link))
+    });
+    found.collect()
+}
+
+/// What is read of an answer.
+pub(crate) struct ReplyFound {
+    tenant_id: Uuid,
+    caller: Uuid,
+    key: String,
+    request: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+/// The answers that were given to these requests.
+pub(crate) fn reply_question(
+    keys: &[ReplyKey],
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<ReplyFound, sqlx::Error> + Send, PgArguments> {
+    let tenants: Vec<_> = keys.iter().map(|key| uuid(key.tenant)).collect();
+    let callers: Vec<_> = keys.iter().map(|key| Uuid::from_bytes(key.caller)).collect();
+    let names: Vec<_> = keys.iter().map(|key| key.key.to_string()).collect();
+    sqlx::query_as!(
+        ReplyFound,
+        "SELECT
+             replies.tenant_id,
+             replies.caller,
+             replies.key,
+             replies.request,
+             replies.bytes
+         FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, caller, key)
+         JOIN replies
+             ON replies.tenant_id = asked.tenant_id
+            AND replies.caller = asked.caller
+            AND replies.key = asked.key",
+        &tenants,
+        &callers,
+        &names,
+    )
+}
+
+/// What was found.
+pub(crate) fn decode_replies(rows: Vec<ReplyFound>) -> Result<Vec<ReplyRow>, StoreError> {
+    let found = rows.into_iter().map(|found| {
+        let tenant = TenantId::from_bytes(found.tenant_id.into_bytes());
+        let row = Row {
+            table: "replies",
+            tenant,
+            seq: None,
+        };
+        Ok(ReplyRow {
+            key: ReplyKey {
+                tenant,
+                caller: found.caller.into_bytes(),
+                key: row.name("key", &found.key)?,
+            },
+            request: row.digest("request", &found.request)?,
+            bytes: found.bytes.into(),
+        })
+    });
+    found.collect()
+}

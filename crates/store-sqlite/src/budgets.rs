@@ -1,0 +1,235 @@
+//! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
+
+use crate::decode::Place;
+use crate::insert::TenantNumbers;
+use crate::journal::{hex, runs_json, tenants_json};
+use crate::reservations;
+use crate::{SqliteStore, bounded, links, unavailable};
+use async_trait::async_trait;
+use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
+use serde_json::json;
+use sqlx::{SqliteConnection, SqliteExecutor};
+use store::{Batch, BudgetFilter, Budgets, ReservationFilter, StoreError, WantedBudgets};
+
+/// The budgets of a batch as one JSON text, with nothing borrowed from it; none if there are none. What is closed comes first, so
+/// that another one can take its place in the same batch.
+pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
+    let mut budgets: Vec<_> = batch.budgets.budgets.iter().collect();
+    budgets.sort_by_key(|(_, budget)| is_open(budget));
+    let row = |(tenant, budget): &(TenantId, Budget)| {
+        // INVARIANT: a checked batch advances the tenant of every budget.
+        let tenant_no = numbers.get(tenant)?;
+        Some(json!([
+            tenant_no,
+            hex(budget.id.as_bytes()),
+            budget.scope.key(),
+            budget.unit,
+            is_open(budget),
+            budget.to_json(),
+        ]))
+    };
+    let rows: Vec<_> = budgets.into_iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| serde_json::Value::from(rows).to_string())
+}
+
+fn is_open(budget: &Budget) -> i64 {
+    i64::from(budget.status != model::budget::BudgetStatus::Closed)
+}
+
+/// Writes them down.
+pub(crate) async fn write(connection: &mut SqliteConnection, rows: &str) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value)
+         SELECT
+             value ->> 0,
+             unhex(value ->> 1),
+             value ->> 2,
+             value ->> 3,
+             value ->> 4,
+             value ->> 5
+         FROM json_each(?1)
+         WHERE true
+         ON CONFLICT (tenant_no, id) DO UPDATE
+         SET is_open = excluded.is_open,
+             value = excluded.value",
+        rows,
+    )
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+fn decode(tenant_no: i64, value: &str) -> Result<Budget, StoreError> {
+    let place = Place {
+        table: "budgets",
+        row: tenant_no,
+    };
+    Budget::from_json(value).map_err(|error| place.corrupt("value", &format!("is no budget: {error}")))
+}
+
+/// Those of these budgets that are there, each once.
+pub(crate) async fn find(
+    executor: impl SqliteExecutor<'_>,
+    wanted: &WantedBudgets,
+) -> Result<Vec<(TenantId, Budget)>, StoreError> {
+    let ids = wanted
+        .ids
+        .iter()
+        .map(|(tenant, id)| json!([hex(tenant.as_bytes()), hex(id.as_bytes())]));
+    let ids = serde_json::Value::from(ids.collect::<Vec<_>>()).to_string();
+    let scopes = wanted
+        .scopes
+        .iter()
+        .map(|(tenant, scope, unit)| json!([hex(tenant.as_bytes()), scope.key(), unit]));
+    let scopes = serde_json::Value::from(scopes.collect::<Vec<_>>()).to_string();
+    let rows = sqlx::query!(
+        r#"SELECT
+               tenants.tenant_id AS "tenant_id!: Vec<u8>",
+               budgets.tenant_no AS "tenant_no!: i64",
+               budgets.value AS "value!: String"
+           FROM json_each(?1) AS asked
+           CROSS JOIN tenants
+               ON tenants.tenant_id = unhex(asked.value ->> 0)
+           CROSS JOIN budgets
+               ON budgets.tenant_no = tenants.tenant_no
+              AND budgets.id = unhex(asked.value ->> 1)
+           UNION
+           SELECT
+               tenants.tenant_id,
+               budgets.tenant_no,
+               budgets.value
+           FROM json_each(?2) AS asked
+           CROSS JOIN tenants
+               ON tenants.tenant_id = unhex(asked.value ->> 0)
+           CROSS JOIN budgets INDEXED BY budgets_open
+               ON budgets.tenant_no = tenants.tenant_no
+              AND budgets.scope = asked.value ->> 1
+              AND (asked.value ->> 2 IS NULL OR budgets.unit = asked.value ->> 2)
+              AND budgets.is_open = 1"#,
+        ids,
+        scopes,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows.into_iter().map(|row| {
+        let place = Place {
+            table: "tenants",
+            row: row.tenant_no,
+        };
+        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        Ok((tenant, decode(row.tenant_no, &row.value)?))
+    });
+    found.collect()
+}
+
+/// Those of these tenants that have a budget that is not closed.
+pub(crate) async fn have(
+    executor: impl SqliteExecutor<'_>,
+    tenants: &[TenantId],
+) -> Result<Vec<TenantId>, StoreError> {
+    let asked = tenants_json(tenants);
+    let rows = sqlx::query!(
+        "SELECT tenants.tenant_id
+         FROM json_each(?1) AS asked
+         CROSS JOIN tenants
+             ON tenants.tenant_id = unhex(asked.value)
+         WHERE EXISTS (
+             SELECT 1
+             FROM budgets
+             WHERE budgets.tenant_no = tenants.tenant_no
+               AND budgets.is_open = 1
+         )",
+        asked,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let place = Place {
+        table: "tenants",
+        row: 0,
+    };
+    let found = rows.into_iter();
+    let found = found.map(|row| Ok(TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?)));
+    found.collect()
+}
+
+#[async_trait]
+impl Budgets for SqliteStore {
+    async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
+        bounded(find(&self.readers, wanted)).await
+    }
+
+    async fn list_budgets(
+        &self,
+        tenant: TenantId,
+        filter: &BudgetFilter,
+        before: Option<BudgetId>,
+        limit: u32,
+    ) -> Result<Vec<Budget>, StoreError> {
+        let tenant_id = &tenant.as_bytes()[..];
+        let unit = filter.unit.as_ref().map(model::Unit::as_str);
+        let is_open = filter.is_open.map(i64::from);
+        let before = before.as_ref().map(|id| &id.as_bytes()[..]);
+        let read = async {
+            let rows = sqlx::query!(
+                r#"SELECT
+                     budgets.tenant_no AS "tenant_no!",
+                     budgets.value
+                 FROM tenants
+                 JOIN budgets
+                     ON budgets.tenant_no = tenants.tenant_no
+                 WHERE tenants.tenant_id = ?1
+                   AND (?2 IS NULL OR budgets.unit = ?2)
+                   AND (?3 IS NULL OR budgets.is_open = ?3)
+                   AND (?4 IS NULL OR budgets.id < ?4)
+                 ORDER BY budgets.id DESC
+                 LIMIT ?5"#,
+                tenant_id,
+                unit,
+                is_open,
+                before,
+                limit,
+            )
+            .fetch_all(&self.readers)
+            .await
+            .map_err(unavailable)?;
+            rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
+        };
+        bounded(read).await
+    }
+
+    async fn has_budgets(&self, tenant: TenantId) -> Result<bool, StoreError> {
+        bounded(async { Ok(!have(&self.readers, &[tenant]).await?.is_empty()) }).await
+    }
+
+    async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
+        bounded(links::find(&self.readers, runs_json(runs))).await
+    }
+
+    async fn reservation(
+        &self,
+        tenant: TenantId,
+        id: ReservationId,
+    ) -> Result<Option<Reservation>, StoreError> {
+        bounded(reservations::one(&self.readers, tenant, id)).await
+    }
+
+    async fn list_reservations(
+        &self,
+        tenant: TenantId,
+        filter: &ReservationFilter,
+        before: Option<ReservationId>,
+        limit: u32,
+    ) -> Result<Vec<Reservation>, StoreError> {
+        bounded(reservations::list(&self.readers, tenant, filter, before, limit)).await
+    }
+
+    async fn overdue_reservations(
+        &self,
+        ended_by: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, ReservationId)>, StoreError> {
+        bounded(reservations::overdue(&self.readers, ended_by, limit)).await
+    }
+}

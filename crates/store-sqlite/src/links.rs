@@ -1,0 +1,172 @@
+//! Which run started which, and the answers that are given again: rows that are written once and never changed.
+
+use crate::decode::Place;
+use crate::insert::TenantNumbers;
+use crate::journal::hex;
+use crate::unavailable;
+use model::{RunLink, TenantId};
+use serde_json::json;
+use sqlx::{SqliteConnection, SqliteExecutor};
+use store::{Batch, ReplyKey, ReplyRow, StoreError};
+
+/// The links of a batch as one JSON text, with nothing borrowed from it; none if there are none.
+pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
+    let row = |(tenant, link): &(TenantId, RunLink)| {
+        // INVARIANT: a checked batch advances the tenant of every link.
+        Some(json!([numbers.get(tenant)?, link.run_id, link.parent]))
+    };
+    let rows: Vec<_> = batch.budgets.links.iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| serde_json::Value::from(rows).to_string())
+}
+
+/// The answers of a batch, in the same way.
+pub(crate) fn replies(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
+    let row = |reply: &ReplyRow| {
+        Some(json!([
+            numbers.get(&reply.key.tenant)?,
+            hex(&reply.key.caller),
+            reply.key.key,
+            hex(reply.request.as_bytes()),
+            hex(&reply.bytes),
+        ]))
+    };
+    let rows: Vec<_> = batch.budgets.replies.iter().filter_map(row).collect();
+    (!rows.is_empty()).then(|| serde_json::Value::from(rows).to_string())
+}
+
+/// Writes links down.
+pub(crate) async fn write(connection: &mut SqliteConnection, rows: &str) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "INSERT INTO run_links (tenant_no, run_id, parent)
+         SELECT
+             value ->> 0,
+             value ->> 1,
+             value ->> 2
+         FROM json_each(?1)
+         WHERE true
+         ON CONFLICT DO NOTHING",
+        rows,
+    )
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+/// Writes answers down.
+pub(crate) async fn write_replies(connection: &mut SqliteConnection, rows: &str) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "INSERT INTO replies (tenant_no, caller, key, request, bytes)
+         SELECT
+             value ->> 0,
+             unhex(value ->> 1),
+             value ->> 2,
+             unhex(value ->> 3),
+             unhex(value ->> 4)
+         FROM json_each(?1)",
+        rows,
+    )
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+/// Who started these runs, and who started those, and so on. `asked` is `["<tenant><run id>",…]`, the tenant as 32 hexadecimal
+/// digits.
+pub(crate) async fn find(
+    executor: impl SqliteExecutor<'_>,
+    asked: String,
+) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
+    let rows = sqlx::query!(
+        r#"WITH RECURSIVE line (tenant_no, run_id, depth) AS (
+               SELECT
+                   tenants.tenant_no,
+                   substr(asked.value, 33),
+                   1
+               FROM json_each(?1) AS asked
+               CROSS JOIN tenants
+                   ON tenants.tenant_id = unhex(substr(asked.value, 1, 32))
+               UNION
+               SELECT
+                   run_links.tenant_no,
+                   run_links.parent,
+                   line.depth + 1
+               FROM line
+               CROSS JOIN run_links
+                   ON run_links.tenant_no = line.tenant_no
+                  AND run_links.run_id = line.run_id
+               WHERE line.depth < 16
+           )
+           SELECT DISTINCT
+               tenants.tenant_id AS "tenant_id!: Vec<u8>",
+               run_links.tenant_no AS "tenant_no!: i64",
+               run_links.run_id AS "run_id!: String",
+               run_links.parent AS "parent!: String"
+           FROM line
+           CROSS JOIN run_links
+               ON run_links.tenant_no = line.tenant_no
+              AND run_links.run_id = line.run_id
+           CROSS JOIN tenants
+               ON tenants.tenant_no = line.tenant_no"#,
+        asked,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows.into_iter().map(|row| {
+        let place = Place {
+            table: "run_links",
+            row: row.tenant_no,
+        };
+        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        let link = RunLink {
+            run_id: place.name("run_id", &row.run_id)?,
+            parent: place.name("parent", &row.parent)?,
+        };
+        Ok((tenant, link))
+    });
+    found.collect()
+}
+
+/// The answers that were given to these requests.
+pub(crate) async fn find_replies(
+    executor: impl SqliteExecutor<'_>,
+    keys: &[ReplyKey],
+) -> Result<Vec<ReplyRow>, StoreError> {
+    let asked = keys
+        .iter()
+        .map(|key| json!([hex(key.tenant.as_bytes()), hex(&key.caller), key.key]));
+    let asked = serde_json::Value::from(asked.collect::<Vec<_>>()).to_string();
+    let rows = sqlx::query!(
+        r#"SELECT
+               asked.key + 0 AS "place!: i64",
+               replies.tenant_no AS "tenant_no!: i64",
+               replies.request,
+               replies.bytes
+           FROM json_each(?1) AS asked
+           CROSS JOIN tenants
+               ON tenants.tenant_id = unhex(asked.value ->> 0)
+           CROSS JOIN replies
+               ON replies.tenant_no = tenants.tenant_no
+              AND replies.caller = unhex(asked.value ->> 1)
+              AND replies.key = asked.value ->> 2"#,
+        asked,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows.into_iter().map(|row| {
+        let place = Place {
+            table: "replies",
+            row: row.tenant_no,
+        };
+        let key = usize::try_from(row.place).ok().and_then(|at| keys.get(at));
+        Ok(ReplyRow {
+            key: key
+                .ok_or_else(|| place.corrupt("key", "was not asked for"))?
+                .clone(),
+            request: place.digest("request", row.request)?,
+            bytes: row.bytes.into(),
+        })
+    });
+    found.collect()
+}

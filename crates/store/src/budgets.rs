@@ -1,0 +1,155 @@
+//! What is written and asked of budgets, reservations, and the answers that are given again.
+
+use crate::StoreError;
+use async_trait::async_trait;
+use canon::Digest;
+use model::{
+    AgentId, Budget, BudgetId, Name, Reservation, ReservationId, ReservationStatus, RunLink, Scope, TenantId,
+    Timestamp, Unit,
+};
+
+/// What one commit writes of budgets. Nothing is in it twice.
+#[derive(Debug, Default)]
+pub struct BudgetRows {
+    /// Budgets as they are from now on.
+    pub budgets: Vec<(TenantId, Budget)>,
+    /// Reservations as they are from now on.
+    pub reservations: Vec<(TenantId, Reservation)>,
+    /// Which run started which. What is known of a run already is left as it is.
+    pub links: Vec<(TenantId, RunLink)>,
+    /// Answers that are given again to whoever repeats the request.
+    pub replies: Vec<ReplyRow>,
+}
+
+impl BudgetRows {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.budgets.is_empty()
+            && self.reservations.is_empty()
+            && self.links.is_empty()
+            && self.replies.is_empty()
+    }
+
+    /// Whose rows these are, in no particular order, and perhaps more than once.
+    pub(crate) fn tenants(&self) -> impl Iterator<Item = TenantId> {
+        let budgets = self.budgets.iter().map(|(tenant, _)| *tenant);
+        let reservations = self.reservations.iter().map(|(tenant, _)| *tenant);
+        let links = self.links.iter().map(|(tenant, _)| *tenant);
+        let replies = self.replies.iter().map(|reply| reply.key.tenant);
+        budgets.chain(reservations).chain(links).chain(replies)
+    }
+}
+
+/// What a caller calls one of its requests.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ReplyKey {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The bytes of the caller's id: an agent's or a key's.
+    pub caller: [u8; 16],
+    /// The caller's own id for the request.
+    pub key: Name,
+}
+
+/// An answer that is given again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyRow {
+    /// To which request.
+    pub key: ReplyKey,
+    /// What makes it the same request again: the digest of what was asked of which endpoint.
+    pub request: Digest,
+    /// The exact bytes.
+    pub bytes: bytes::Bytes,
+}
+
+/// Which budgets are looked for.
+#[derive(Debug, Default)]
+pub struct WantedBudgets {
+    /// These, whatever has become of them.
+    pub ids: Vec<(TenantId, BudgetId)>,
+    /// Those of these scopes that are not closed; without a unit those of every unit.
+    pub scopes: Vec<(TenantId, Scope, Option<Unit>)>,
+}
+
+/// Which reservations are looked for.
+#[derive(Debug)]
+pub struct WantedReservations {
+    /// These, whatever has become of them.
+    pub ids: Vec<(TenantId, ReservationId)>,
+    /// And of these tenants those that are active and should not be any more.
+    pub tenants: Vec<TenantId>,
+    /// Because their time was over then.
+    pub ended_by: Timestamp,
+    /// How many of those at most.
+    pub limit: u32,
+}
+
+/// Which budgets to list. What is absent matches all.
+#[derive(Debug, Clone, Default)]
+pub struct BudgetFilter {
+    /// In this unit.
+    pub unit: Option<Unit>,
+    /// Whether it is not closed.
+    pub is_open: Option<bool>,
+}
+
+/// Which reservations to list. What is absent matches all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReservationFilter {
+    /// As far as this, as it was written down last.
+    pub status: Option<ReservationStatus>,
+    /// Of this agent.
+    pub agent: Option<AgentId>,
+}
+
+/// Reading budgets and reservations. They are written in the commit of the entry that tells of them:
+/// [`Batch::budgets`](crate::Batch).
+///
+/// Consistency: each call sees the state after some commit, and never less than any commit that returned before the call.
+/// Who reserves or settles reads in the turn: [`Turn::find_budgets`](crate::Turn::find_budgets) and what stands beside it.
+/// Of one scope and unit there is never more than one budget that is not closed: a batch that would make a second is not
+/// written. Concurrency: any number of calls at once, none of which holds up a commit. Errors: [`StoreError`]; absence is
+/// `None`, or missing.
+#[async_trait]
+pub trait Budgets: Send + Sync {
+    /// These budgets, in no particular order.
+    async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError>;
+
+    /// Budgets that match a filter, newest first, with an id below `before` where given, at most `limit`.
+    async fn list_budgets(
+        &self,
+        tenant: TenantId,
+        filter: &BudgetFilter,
+        before: Option<BudgetId>,
+        limit: u32,
+    ) -> Result<Vec<Budget>, StoreError>;
+
+    /// Whether a tenant has a budget that is not closed.
+    async fn has_budgets(&self, tenant: TenantId) -> Result<bool, StoreError>;
+
+    /// Who started these runs, and who started those, and so on upwards, in no particular order.
+    async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError>;
+
+    /// One reservation.
+    async fn reservation(
+        &self,
+        tenant: TenantId,
+        id: ReservationId,
+    ) -> Result<Option<Reservation>, StoreError>;
+
+    /// Reservations that match a filter, newest first, with an id below `before` where given, at most `limit`.
+    async fn list_reservations(
+        &self,
+        tenant: TenantId,
+        filter: &ReservationFilter,
+        before: Option<ReservationId>,
+        limit: u32,
+    ) -> Result<Vec<Reservation>, StoreError>;
+
+    /// Reservations of all tenants that are active and whose time was over by `ended_by`, at most `limit`.
+    async fn overdue_reservations(
+        &self,
+        ended_by: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<(TenantId, ReservationId)>, StoreError>;
+}

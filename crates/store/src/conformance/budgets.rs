@@ -1,0 +1,385 @@
+//! What is promised of budgets: they move with the commit of their entry, are found by what they are for, and answers that are given
+//! again are there once.
+
+use super::sample::{Chain, agent_id, name};
+use super::{Fixture, commit, refused};
+use crate::{
+    Batch, BudgetFilter, ReplyKey, ReplyRow, ReservationFilter, Store, WantedBudgets, WantedReservations,
+};
+use canon::Digest;
+use model::budget::Terms;
+use model::{
+    Amount, Budget, BudgetId, Overage, Reservation, ReservationId, ReservationStatus, RunLink, Scope,
+    Timestamp, Unit,
+};
+
+fn unit(text: &str) -> Unit {
+    Unit::new(text).unwrap()
+}
+
+fn scope(json: &str) -> Scope {
+    serde_json::from_str(json).unwrap()
+}
+
+fn budget(number: u8, of: &str, in_unit: &str) -> Budget {
+    let terms = Terms {
+        scope: scope(of),
+        unit: unit(in_unit),
+        allocated: Amount::MAX,
+        overage: Overage::AllowIfAvailable,
+        overdraft_limit: Amount::ZERO,
+        period: None,
+    };
+    Budget::new(
+        BudgetId::from_bytes([number; 16]),
+        terms,
+        Timestamp::from_millis(1),
+    )
+}
+
+fn reservation(number: u8, expires_at: i64) -> Reservation {
+    Reservation {
+        id: ReservationId::from_bytes([number; 16]),
+        agent: agent_id(number % 2),
+        unit: unit("TOKENS"),
+        amount: Amount::MAX,
+        budgets: vec![BudgetId::from_bytes([1; 16])],
+        tool: None,
+        run_id: Some(name("run \"1\"")),
+        decision_id: None,
+        status: ReservationStatus::Active,
+        charge: None,
+        created_at: Timestamp::from_millis(0),
+        expires_at: Timestamp::from_millis(expires_at),
+    }
+}
+
+/// A batch with one entry, to which rows can be added.
+fn batch(chain: &mut Chain) -> Batch {
+    let mut batch = Batch::default();
+    let body = canon::of("budget").expect("a word is JSON");
+    chain.entry(&mut batch, "budget", Timestamp::from_millis(6), body);
+    batch
+}
+
+async fn put_budgets(store: &dyn Store, chain: &mut Chain, budgets: &[&Budget]) {
+    let mut batch = batch(chain);
+    batch.budgets.budgets = budgets
+        .iter()
+        .map(|budget| (chain.tenant, Budget::clone(budget)))
+        .collect();
+    commit(store, &batch).await;
+}
+
+async fn put_reservations(store: &dyn Store, chain: &mut Chain, reservations: &[Reservation]) {
+    let mut batch = batch(chain);
+    batch.budgets.reservations = reservations
+        .iter()
+        .map(|reservation| (chain.tenant, reservation.clone()))
+        .collect();
+    commit(store, &batch).await;
+}
+
+/// What is found, in a turn and by a reader alike, by id.
+async fn find(store: &dyn Store, chain: &Chain, wanted: &WantedBudgets) -> Vec<Budget> {
+    let mut turn = store.begin(&[chain.tenant]).await.unwrap();
+    let mut found = turn.find_budgets(wanted).await.unwrap();
+    drop(turn);
+    let mut read = store.budgets(wanted).await.unwrap();
+    found.sort_by_key(|(_, budget)| budget.id);
+    read.sort_by_key(|(_, budget)| budget.id);
+    assert_eq!(found, read, "the turn and the reader differ");
+    assert!(found.iter().all(|(tenant, _)| *tenant == chain.tenant));
+    found.into_iter().map(|(_, budget)| budget).collect()
+}
+
+fn by_id(chain: &Chain, budgets: &[&Budget]) -> WantedBudgets {
+    WantedBudgets {
+        ids: budgets.iter().map(|budget| (chain.tenant, budget.id)).collect(),
+        scopes: Vec::new(),
+    }
+}
+
+fn by_scope(chain: &Chain, scopes: &[(&str, Option<&str>)]) -> WantedBudgets {
+    let wanted = scopes
+        .iter()
+        .map(|(of, in_unit)| (chain.tenant, scope(of), in_unit.map(unit)));
+    WantedBudgets {
+        ids: Vec::new(),
+        scopes: wanted.collect(),
+    }
+}
+
+/// By id and by what it is for; also after reopening.
+pub async fn a_budget_is_as_it_was_written_last(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let (one, two) = (
+        budget(1, "{}", "TOKENS"),
+        budget(2, r#"{"team":"a \"b\" Zoë"}"#, "TOKENS"),
+    );
+    put_budgets(&*store, &mut chain, &[&one, &two]).await;
+    let one = one.hold(Amount::MAX).unwrap();
+    put_budgets(&*store, &mut chain, &[&one]).await;
+    let store = fixture.reopen().await;
+    assert_eq!(
+        find(&*store, &chain, &by_id(&chain, &[&one, &two])).await,
+        [one.clone(), two.clone()]
+    );
+    let scopes = [
+        ("{}", Some("TOKENS")),
+        (r#"{"team":"a \"b\" Zoë"}"#, Some("TOKENS")),
+    ];
+    assert_eq!(
+        find(&*store, &chain, &by_scope(&chain, &scopes)).await,
+        [one.clone(), two]
+    );
+    // Each once, however it was asked for.
+    let mut wanted = by_scope(&chain, &scopes[..1]);
+    wanted.ids.push((chain.tenant, one.id));
+    wanted.ids.push((chain.tenant, one.id));
+    assert_eq!(find(&*store, &chain, &wanted).await, [one]);
+    assert!(find(&*store, &chain, &WantedBudgets::default()).await.is_empty());
+}
+
+/// Whatever else looks like it, and in one unit or in all.
+pub async fn a_budget_is_found_by_exactly_what_it_is_for(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let all = [
+        budget(1, "{}", "TOKENS"),
+        budget(2, "{}", "tokens"),
+        budget(3, r#"{"run":"{}"}"#, "TOKENS"),
+        budget(4, r#"{"team":"t"}"#, "TOKENS"),
+        budget(5, r#"{"tool":"t"}"#, "TOKENS"),
+    ];
+    put_budgets(&*store, &mut chain, &all.iter().collect::<Vec<_>>()).await;
+    let find = async |of: &str, in_unit: Option<&str>| {
+        let found = find(&*store, &chain, &by_scope(&chain, &[(of, in_unit)])).await;
+        found
+            .iter()
+            .map(|budget| budget.id.as_bytes()[0])
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(find("{}", Some("TOKENS")).await, [1]);
+    assert_eq!(find("{}", None).await, [1, 2]);
+    assert_eq!(find(r#"{"run":"{}"}"#, None).await, [3]);
+    assert_eq!(find(r#"{"team":"t"}"#, None).await, [4]);
+    assert_eq!(
+        find(r#"{"agent":"agt_01h455vb4pex5vsknk084sn02q"}"#, None).await,
+        [0; 0]
+    );
+}
+
+/// In the same batch, too; and a second open one is not written.
+pub async fn of_one_scope_and_unit_one_budget_is_open(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let (one, two) = (budget(2, "{}", "TOKENS"), budget(1, "{}", "TOKENS"));
+    put_budgets(&*store, &mut chain, &[&one]).await;
+    let mut doomed = chain.clone();
+    let mut second = batch(&mut doomed);
+    second.budgets.budgets.push((chain.tenant, two.clone()));
+    refused(&*store, &second).await;
+    let closed = one.close().unwrap();
+    put_budgets(&*store, &mut chain, &[&two, &closed]).await;
+    let open = by_scope(&chain, &[("{}", None)]);
+    assert_eq!(find(&*store, &chain, &open).await, std::slice::from_ref(&two));
+    assert_eq!(find(&*store, &chain, &by_id(&chain, &[&one])).await, [closed]);
+    let have = async |chain: &Chain| {
+        let mut turn = store.begin(&[]).await.unwrap();
+        let found = turn.have_budgets(&[chain.tenant]).await.unwrap();
+        drop(turn);
+        assert_eq!(store.has_budgets(chain.tenant).await.unwrap(), !found.is_empty());
+        found
+    };
+    assert_eq!(have(&chain).await, [chain.tenant]);
+    put_budgets(&*store, &mut chain, &[&two.close().unwrap()]).await;
+    assert_eq!(have(&chain).await, []);
+    assert_eq!(have(&Chain::new(9)).await, []);
+}
+
+/// Newest first, page by page.
+pub async fn budgets_are_listed_by_unit_and_whether_they_are_open(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut all = [
+        budget(1, "{}", "TOKENS"),
+        budget(2, "{}", "CREDITS"),
+        budget(3, r#"{"tool":"t"}"#, "TOKENS"),
+        budget(4, r#"{"tool":"u"}"#, "TOKENS"),
+    ];
+    all[2] = all[2].close().unwrap();
+    put_budgets(&*store, &mut chain, &all.iter().collect::<Vec<_>>()).await;
+    let list = async |in_unit: Option<&str>, is_open, before: Option<usize>, limit| {
+        let filter = BudgetFilter {
+            unit: in_unit.map(unit),
+            is_open,
+        };
+        let before = before.map(|number| all[number - 1].id);
+        let found = store
+            .list_budgets(chain.tenant, &filter, before, limit)
+            .await
+            .unwrap();
+        found
+            .iter()
+            .map(|budget| budget.id.as_bytes()[0])
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(list(None, None, None, 10).await, [4, 3, 2, 1]);
+    assert_eq!(list(None, None, Some(4), 2).await, [3, 2]);
+    assert_eq!(list(Some("TOKENS"), Some(true), None, 10).await, [4, 1]);
+    assert_eq!(list(None, Some(false), None, 10).await, [3]);
+}
+
+/// Held, settled, in lists, and by what should have ended.
+pub async fn reservations_are_as_they_were_written_last(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let all: Vec<_> = (1..=4)
+        .map(|number| reservation(number, 1_000 * i64::from(number)))
+        .collect();
+    put_reservations(&*store, &mut one, &all).await;
+    put_reservations(&*store, &mut two, &all[..1]).await;
+    let settled = all[1].release();
+    put_reservations(&*store, &mut one, std::slice::from_ref(&settled)).await;
+    let store = fixture.reopen().await;
+    assert_eq!(
+        store.reservation(one.tenant, all[1].id).await.unwrap(),
+        Some(settled.clone())
+    );
+    assert_eq!(store.reservation(two.tenant, all[1].id).await.unwrap(), None);
+    let find = async |ids: &[usize], ended_by: i64, limit| {
+        let wanted = WantedReservations {
+            ids: ids
+                .iter()
+                .map(|number| (one.tenant, all[number - 1].id))
+                .collect(),
+            tenants: vec![one.tenant],
+            ended_by: Timestamp::from_millis(ended_by),
+            limit,
+        };
+        let mut turn = store.begin(&[one.tenant]).await.unwrap();
+        let mut found = turn.find_reservations(&wanted).await.unwrap();
+        found.sort_by_key(|(_, reservation)| reservation.id);
+        assert!(found.iter().all(|(tenant, _)| *tenant == one.tenant));
+        found
+            .into_iter()
+            .map(|(_, reservation)| reservation)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(find(&[2], 999, 10).await, std::slice::from_ref(&settled));
+    assert_eq!(
+        find(&[1, 2], 3_000, 10).await,
+        [all[0].clone(), settled, all[2].clone()]
+    );
+    assert_eq!(find(&[], 4_000, 2).await.len(), 2);
+    let overdue = store
+        .overdue_reservations(Timestamp::from_millis(1_000), 10)
+        .await
+        .unwrap();
+    assert_eq!(overdue.len(), 2, "one of each tenant");
+    let list = async |status, agent, before: Option<usize>, limit| {
+        let filter = ReservationFilter { status, agent };
+        let before = before.map(|number| all[number - 1].id);
+        let found = store
+            .list_reservations(one.tenant, &filter, before, limit)
+            .await
+            .unwrap();
+        found
+            .iter()
+            .map(|reservation| reservation.id.as_bytes()[0])
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(list(None, None, None, 10).await, [4, 3, 2, 1]);
+    assert_eq!(list(None, None, Some(4), 2).await, [3, 2]);
+    assert_eq!(
+        list(Some(ReservationStatus::Active), Some(agent_id(0)), None, 10).await,
+        [4]
+    );
+}
+
+/// The first word about a run counts, and lines are found whole.
+pub async fn a_line_of_runs_is_found_upwards_and_never_changed(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let link = |run: &str, parent: &str| {
+        let link = RunLink {
+            run_id: name(run),
+            parent: name(parent),
+        };
+        (Chain::new(1).tenant, link)
+    };
+    let mut rows = batch(&mut chain);
+    rows.budgets.links = vec![link("c", "b"), link("b", "a"), link("x", "y"), link("r", "r")];
+    commit(&*store, &rows).await;
+    let mut rows = batch(&mut chain);
+    rows.budgets.links = vec![link("c", "z")];
+    commit(&*store, &rows).await;
+    let find = async |runs: &[&str]| {
+        let runs: Vec<_> = runs.iter().map(|run| (chain.tenant, name(run))).collect();
+        let mut turn = store.begin(&[chain.tenant]).await.unwrap();
+        let mut found = turn.find_run_links(&runs).await.unwrap();
+        drop(turn);
+        let mut read = store.run_links(&runs).await.unwrap();
+        found.sort_by_key(|(_, link)| link.run_id.clone());
+        read.sort_by_key(|(_, link)| link.run_id.clone());
+        assert_eq!(found, read, "the turn and the reader differ");
+        found
+    };
+    assert_eq!(find(&["c"]).await, [link("b", "a"), link("c", "b")]);
+    assert_eq!(find(&["r", "a"]).await, [link("r", "r")]);
+    assert_eq!(find(&[]).await, []);
+}
+
+/// To whom they were given, and to nobody else.
+pub async fn an_answer_is_found_by_who_asked_and_under_which_key(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let key = |caller: u8, key: &str| ReplyKey {
+        tenant: Chain::new(1).tenant,
+        caller: [caller; 16],
+        key: name(key),
+    };
+    let reply = |key: ReplyKey, bytes: &[u8]| ReplyRow {
+        request: Digest::of(bytes),
+        bytes: bytes.to_vec().into(),
+        key,
+    };
+    let mut rows = batch(&mut chain);
+    let given = [
+        reply(key(1, "a \"b\""), b"\x00\xff"),
+        reply(key(2, "a \"b\""), b"{}"),
+    ];
+    rows.budgets.replies = given.to_vec();
+    commit(&*store, &rows).await;
+    let mut again = batch(&mut chain.clone());
+    again.budgets.replies = vec![reply(key(1, "a \"b\""), b"other")];
+    refused(&*store, &again).await;
+    let find = async |keys: &[ReplyKey]| {
+        let mut turn = store.begin(&[chain.tenant]).await.unwrap();
+        turn.find_replies(keys).await.unwrap()
+    };
+    assert_eq!(find(&[key(1, "a \"b\"")]).await, given[..1]);
+    assert_eq!(
+        find(&[key(1, "a"), key(2, "a \"b\""), key(3, "a \"b\"")]).await,
+        given[1..]
+    );
+    assert_eq!(find(&[]).await, []);
+}
+
+/// Whether the head has moved or the batch does not hang together.
+pub async fn a_batch_that_is_not_written_moves_no_budget(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let one = budget(1, "{}", "TOKENS");
+    put_budgets(&*store, &mut chain, &[&one]).await;
+    let moved = one.hold(Amount::MAX).unwrap();
+    let mut late = batch(&mut Chain::new(1));
+    late.budgets.budgets.push((chain.tenant, moved.clone()));
+    refused(&*store, &late).await;
+    let mut foreign = chain.clone().decisions(1);
+    foreign.budgets.budgets.push((Chain::new(2).tenant, moved));
+    refused(&*store, &foreign).await;
+    assert_eq!(find(&*store, &chain, &by_id(&chain, &[&one])).await, [one]);
+}

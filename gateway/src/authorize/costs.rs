@@ -1,0 +1,102 @@
+//! What an ask costs: whom it counts against, and what is held for it when it is allowed.
+//!
+//! Whom it counts against comes from the credential and the registry. What an ask says itself is its run, and a run adds budgets
+//! and takes none away.
+
+use crate::gateway::Gateway;
+use crate::http::Refusal;
+use engine::budgets::cost::{Cost, Costed, Hold};
+use engine::budgets::{FoundBudgets, KnownBudgets};
+use engine::{Ask, Judgement, Mode, TenantSnapshot};
+use model::budget::Subject;
+use model::reservation::TTL_MS_DEFAULT;
+use model::{Agent, DecisionId, ReservationId, TenantId, Timestamp, Verdict};
+use std::sync::Arc;
+use store::WantedBudgets;
+
+/// What an ask costs, if it says so.
+pub(super) fn cost(agent: &Agent, ask: &Ask) -> Option<Cost> {
+    let estimate = ask.estimate.as_ref()?;
+    Some(Cost {
+        subject: Subject {
+            team: agent.team.clone(),
+            agent: agent.id,
+            tool: Some(ask.action.tool.clone()),
+            run_id: ask.run_id.clone(),
+            parent_run_id: ask.parent_run_id.clone(),
+        },
+        unit: estimate.unit.clone(),
+        amount: estimate.amount,
+    })
+}
+
+/// What goes with a decision so that what it costs is held when it is recorded: nothing unless it is an allow. An ask that is only
+/// observed holds nothing.
+pub(super) fn costed(
+    (id, reservation): (DecisionId, ReservationId),
+    ask: &Arc<Ask>,
+    agent: &Arc<Agent>,
+    judgement: &Judgement,
+    tenant: &Arc<TenantSnapshot>,
+    now: Timestamp,
+) -> Option<Box<Costed>> {
+    if judgement.verdict() != Verdict::Allow || ask.mode != Mode::Enforce {
+        return None;
+    }
+    let hold = Hold {
+        id: reservation,
+        cost: cost(agent, ask)?,
+        ttl_ms: ask.ttl_ms.unwrap_or(TTL_MS_DEFAULT),
+        decision_id: Some(id),
+    };
+    Some(Box::new(Costed {
+        hold,
+        ask: Arc::clone(ask),
+        agent: Arc::clone(agent),
+        judgement: judgement.clone(),
+        tenant: Arc::clone(tenant),
+        now,
+    }))
+}
+
+impl Gateway {
+    /// The budgets that something counts against, as they are now.
+    pub(crate) async fn budgets_for(&self, tenant: TenantId, cost: &Cost) -> Result<KnownBudgets, Refusal> {
+        let subject = &cost.subject;
+        let mut known = self.lines_of(tenant, subject).await?;
+        let scopes = subject.scopes(&known.line(tenant, subject)).into_iter();
+        let wanted = WantedBudgets {
+            ids: Vec::new(),
+            scopes: scopes
+                .map(|scope| (tenant, scope, Some(cost.unit.clone())))
+                .collect(),
+        };
+        let mut found = FoundBudgets {
+            budgets: self.store.budgets(&wanted).await?,
+            ..FoundBudgets::default()
+        };
+        if found.budgets.is_empty() && self.store.has_budgets(tenant).await? {
+            found.budgeted.push(tenant);
+        }
+        known.learn_all(found);
+        known.bring_to(self.clock.now());
+        Ok(known)
+    }
+    /// What is known of the runs that something counts against, and nothing else.
+    pub(crate) async fn lines_of(
+        &self,
+        tenant: TenantId,
+        subject: &Subject,
+    ) -> Result<KnownBudgets, Refusal> {
+        let mut known = KnownBudgets::default();
+        let named = [&subject.run_id, &subject.parent_run_id].into_iter().flatten();
+        let runs: Vec<_> = named.map(|run| (tenant, run.clone())).collect();
+        if !runs.is_empty() {
+            known.learn_all(FoundBudgets {
+                links: self.store.run_links(&runs).await?,
+                ..FoundBudgets::default()
+            });
+        }
+        Ok(known)
+    }
+}

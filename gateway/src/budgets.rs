@@ -1,0 +1,184 @@
+//! `GET /v1/budgets`, `GET /v1/budgets/{id}` and `GET /v1/balances`: what may be spent, and what is left.
+//!
+//! - [`create`], [`change`]: people make budgets, and fund, empty, freeze and close them;
+//! - [`moving`]: how anything that moves budgets is recorded, and why it may not be;
+//! - [`expiry`]: what was not settled in time is given back.
+//!
+//! How budgets move is in the engine; what they are is in the model.
+
+pub mod change;
+pub mod create;
+pub mod expiry;
+pub mod moving;
+
+use crate::gateway::Gateway;
+use crate::http::query::ListQuery;
+use crate::http::{AgentCaller, Page, Refusal, TenantCaller};
+use crate::records::reader::Reader;
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use engine::budgets::shown::{Balance, BudgetShown};
+use model::budget::Subject;
+use model::{Budget, BudgetId, Name, SlashFreeName, TenantId, Timestamp, Unit};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use store::{BudgetFilter, WantedBudgets};
+
+/// Which budgets to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    unit: Option<Unit>,
+    open: Option<bool>,
+    #[serde(rename = "limit")]
+    _limit: Option<IgnoredAny>,
+    #[serde(rename = "cursor")]
+    _cursor: Option<IgnoredAny>,
+}
+
+/// Which balances an agent wants to see besides those that it counts against whatever it does.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BalanceFilter {
+    unit: Option<Unit>,
+    tool: Option<SlashFreeName>,
+    run_id: Option<Name>,
+    #[serde(rename = "limit")]
+    _limit: Option<IgnoredAny>,
+    #[serde(rename = "cursor")]
+    _cursor: Option<IgnoredAny>,
+}
+
+/// JSON that was written already.
+pub struct Written(Vec<u8>);
+
+impl Written {
+    pub(crate) fn of(value: &impl Serialize) -> Self {
+        Self(serde_json::to_vec(value).expect("strings and numbers always serialize"))
+    }
+}
+
+impl IntoResponse for Written {
+    fn into_response(self) -> Response {
+        let json = HeaderValue::from_static("application/json");
+        ([(header::CONTENT_TYPE, json)], self.0).into_response()
+    }
+}
+
+/// Lists budgets, newest first.
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    query: ListQuery<Filter>,
+) -> Result<Written, Refusal> {
+    let limit = query.page.limit()?;
+    let Filter { unit, open, .. } = query.filter;
+    let filter = BudgetFilter { unit, is_open: open };
+    let page = gateway
+        .page(caller.tenant, &filter, query.page.after()?, limit)
+        .await?;
+    Ok(Written::of(&Page {
+        items: page.items.iter().map(BudgetShown::of).collect(),
+        next_cursor: page.next_cursor,
+    }))
+}
+
+/// Shows one budget.
+pub async fn show(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(id): Path<String>,
+) -> Result<Written, Refusal> {
+    let not_found = || Refusal::not_found("budget", &id);
+    let wanted: BudgetId = id.parse().map_err(|_| not_found())?;
+    let wanted = WantedBudgets {
+        ids: vec![(caller.tenant, wanted)],
+        scopes: Vec::new(),
+    };
+    let found = gateway.store.budgets(&wanted).await?.pop();
+    let (_, budget) = found.ok_or_else(not_found)?;
+    Ok(Written::of(&BudgetShown::of(&as_of(budget, gateway.clock.now()))))
+}
+
+/// What is left: to an agent of the budgets that it counts against, to people of all that are open.
+pub async fn balances(
+    State(gateway): State<Arc<Gateway>>,
+    reader: Reader,
+    caller: Option<Extension<AgentCaller>>,
+    query: ListQuery<BalanceFilter>,
+) -> Result<Written, Refusal> {
+    let limit = query.page.limit()?;
+    let page = if let Some(Extension(caller)) = caller {
+        Page {
+            items: gateway.own_budgets(&caller, query.filter).await?,
+            next_cursor: None,
+        }
+    } else {
+        let filter = BudgetFilter {
+            unit: query.filter.unit,
+            is_open: Some(true),
+        };
+        let after = query.page.after()?;
+        gateway.page(reader.tenant, &filter, after, limit).await?
+    };
+    Ok(Written::of(&Page {
+        items: page.items.iter().map(Balance::of).collect(),
+        next_cursor: page.next_cursor,
+    }))
+}
+
+impl Gateway {
+    /// A page of a tenant's budgets as they are now.
+    async fn page(
+        &self,
+        tenant: TenantId,
+        filter: &BudgetFilter,
+        before: Option<BudgetId>,
+        limit: usize,
+    ) -> Result<Page<Budget>, Refusal> {
+        // One more than the page holds tells whether there is a next one.
+        let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
+        let found = self.store.list_budgets(tenant, filter, before, wanted).await?;
+        let now = self.clock.now();
+        let key = |budget: &Budget| budget.id.to_string();
+        Ok(Page::of(found.into_iter(), limit, key, |budget| {
+            as_of(budget, now)
+        }))
+    }
+
+    /// The budgets that an agent counts against, the widest first.
+    async fn own_budgets(&self, caller: &AgentCaller, filter: BalanceFilter) -> Result<Vec<Budget>, Refusal> {
+        let subject = Subject {
+            team: caller.agent.team.clone(),
+            agent: caller.agent.id,
+            tool: filter.tool,
+            run_id: filter.run_id,
+            parent_run_id: None,
+        };
+        let known = self.lines_of(caller.tenant, &subject).await?;
+        let scopes = subject.scopes(&known.line(caller.tenant, &subject));
+        let wanted = WantedBudgets {
+            ids: Vec::new(),
+            scopes: scopes
+                .iter()
+                .map(|scope| (caller.tenant, scope.clone(), filter.unit.clone()))
+                .collect(),
+        };
+        let found = self.store.budgets(&wanted).await?.into_iter();
+        let now = self.clock.now();
+        let mut budgets: Vec<_> = found.map(|(_, budget)| as_of(budget, now)).collect();
+        budgets.sort_by_key(|budget| {
+            let place = scopes.iter().position(|scope| *scope == budget.scope);
+            (place, budget.unit.clone())
+        });
+        Ok(budgets)
+    }
+}
+
+/// A budget in the period that it is now.
+fn as_of(budget: Budget, now: Timestamp) -> Budget {
+    budget.roll_over(now).unwrap_or(budget)
+}

@@ -1,0 +1,138 @@
+//! How anything that moves budgets is recorded, and what a caller is told who may not move them.
+
+use crate::gateway::Gateway;
+use crate::http::{Code, Refusal};
+use crate::sequencer::Recorded;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use engine::budgets::cost::{Lacking, Where};
+use engine::budgets::moves::{BudgetConflict, BudgetMove, Move, Repeat};
+use engine::proposal::Happening;
+use engine::{Conflict, Proposal, TenantSnapshot};
+use model::TenantId;
+use model::budget::BudgetError;
+use serde_json::json;
+
+/// How often a move is proposed again because the directory moved in between.
+const ATTEMPTS_MAX: usize = 8;
+
+/// An answer whose bytes are on disk, or were when they were given first.
+pub struct Answer(pub StatusCode, pub Bytes);
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let json = HeaderValue::from_static("application/json");
+        (self.0, [(header::CONTENT_TYPE, json)], self.1).into_response()
+    }
+}
+
+/// A proposal that budgets move.
+pub(super) fn proposal(
+    tenant: TenantId,
+    snapshot: &TenantSnapshot,
+    what: Move,
+    repeat: Option<Repeat>,
+) -> Proposal {
+    Proposal {
+        tenant,
+        revision: snapshot.revision,
+        base: snapshot.policies.base_digest(),
+        what: Happening::Budget(Box::new(BudgetMove { what, repeat })),
+    }
+}
+
+impl Gateway {
+    /// Makes a move and returns the answer to whoever asked for it. `make` may be called more than once, each time with the
+    /// directory as it is.
+    pub(crate) async fn move_budgets(
+        &self,
+        tenant: TenantId,
+        repeat: Option<Repeat>,
+        make: impl Fn(&TenantSnapshot) -> Result<Move, Refusal>,
+    ) -> Result<Bytes, Refusal> {
+        for _ in 0..ATTEMPTS_MAX {
+            let snapshot = self.tenant(tenant)?;
+            let proposal = proposal(tenant, &snapshot, make(&snapshot)?, repeat.clone());
+            match self.sequencer.record(proposal).await? {
+                Recorded::Now(receipt) => return Ok(receipt.into_answer()),
+                Recorded::Before(answer) => return Ok(answer),
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                Recorded::Not(Conflict::Budget(conflict)) => return Err((*conflict).into()),
+                Recorded::Not(_) => {
+                    let detail = "this key was used for another request; a new request needs a new key";
+                    return Err(Refusal::new(Code::IdempotencyKeyReused, detail));
+                }
+            }
+        }
+        Err(Refusal::overloaded())
+    }
+}
+
+impl From<BudgetConflict> for Refusal {
+    fn from(conflict: BudgetConflict) -> Self {
+        match conflict {
+            BudgetConflict::NoBudget => Self::new(Code::NotFound, "there is no such budget"),
+            BudgetConflict::NoReservation => Self::new(Code::NotFound, "there is no such reservation"),
+            BudgetConflict::ScopeTaken(id, scope) => Self::new(
+                Code::BudgetExists,
+                format!("`{id}` is the budget of the {scope} in this unit; change it, or close it first"),
+            ),
+            BudgetConflict::Lacking(lacking) => lacking.into(),
+            BudgetConflict::Budget(place, error) => changed(&place, error),
+            BudgetConflict::Expired(at) => Self::new(
+                Code::ReservationExpired,
+                format!(
+                    "the reservation ended at {at}, and what it held was given back; report what was spent with `POST /v1/usage`"
+                ),
+            ),
+            BudgetConflict::Settled(status) => Self::new(
+                Code::ReservationSettled,
+                format!(
+                    "the reservation is {} already, and that is final",
+                    status.as_str()
+                ),
+            ),
+            BudgetConflict::OtherAmount(before) => Self::new(
+                Code::AmountMismatch,
+                format!("the reservation was committed with {before}, and is committed once"),
+            ),
+            BudgetConflict::OtherUnit(unit) => Self::new(
+                Code::UnitMismatch,
+                format!("the reservation is in `{unit}`; send the amount in that unit"),
+            ),
+            BudgetConflict::NotOverdue => Self::new(Code::Conflict, "the reservation has not expired"),
+        }
+    }
+}
+
+impl From<Lacking> for Refusal {
+    fn from(lacking: Lacking) -> Self {
+        let detail = format!("{lacking}. {}", lacking.advice());
+        match lacking {
+            Lacking::NotFound { .. } => Self::new(Code::BudgetNotFound, detail),
+            Lacking::Frozen(place) => located(Self::new(Code::BudgetFrozen, detail), &place),
+            Lacking::Exceeded(place) => located(Self::new(Code::BudgetExceeded, detail), &place),
+            Lacking::Overflow(_) => Self::new(Code::AmountOverflow, detail),
+        }
+    }
+}
+
+/// A refusal to change a budget.
+fn changed(place: &Where, error: BudgetError) -> Refusal {
+    match error {
+        BudgetError::Overflow(_) => Refusal::new(Code::AmountOverflow, error.to_string()),
+        BudgetError::Exceeded { .. } => located(Refusal::new(Code::BudgetExceeded, error.to_string()), place),
+        BudgetError::Closed => Refusal::new(Code::Conflict, error.to_string()),
+    }
+}
+
+/// With the members that programs read: which budget, how much was wanted and how much there is.
+fn located(refusal: Refusal, place: &Where) -> Refusal {
+    refusal
+        .with_member("budget_id", json!(place.budget))
+        .with_member("remaining", json!(place.remaining))
+        .with_member("requested", json!(place.requested))
+        .with_member("scope", json!(place.scope))
+        .with_member("unit", json!(place.unit))
+}

@@ -1,0 +1,95 @@
+//! `Idempotency-Key`: what a caller calls a request, so that it can be sent again and happens once.
+
+use super::caller::Holder;
+use super::json::CanonicalBody;
+use super::refusal::{Code, Refusal};
+use crate::gateway::Gateway;
+use axum::body::HttpBody;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, HeaderName};
+use canon::Digest;
+use engine::budgets::moves::Repeat;
+use model::{Name, TenantId};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use store::ReplyKey;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The key of a request: a quoted string (a Structured Field, RFC 9651) or a bare one.
+pub fn key(headers: &HeaderMap) -> Result<Option<Name>, Refusal> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
+        return Ok(None);
+    };
+    let text = value
+        .to_str()
+        .map_err(|_| invalid("should be visible ASCII"))?
+        .trim();
+    let bare = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+        .unwrap_or(text);
+    let key = Name::new(bare).map_err(|error| invalid(&error.to_string()))?;
+    Ok(Some(key))
+}
+
+/// The refusal of a key.
+pub fn invalid(detail: &str) -> Refusal {
+    Refusal::new(Code::InvalidParameter, format!("`Idempotency-Key`: {detail}"))
+}
+
+/// A JSON body of a request that may come again. A body whose members may all be left out may be left out itself.
+pub struct Repeatable<T> {
+    /// What the body says.
+    pub body: T,
+    key: Option<Name>,
+    /// What is asked of which endpoint.
+    request: Digest,
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Repeatable<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
+        let key = key(request.headers())?;
+        let path = request.uri().path().to_owned();
+        let text = if request.body().is_end_stream() {
+            "{}".to_owned()
+        } else {
+            let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
+            text.into_string()
+        };
+        Ok(Self {
+            body: canon::read(&text)?,
+            key,
+            // No path has a line break, so no two requests look the same.
+            request: Digest::of_parts(&[path.as_bytes(), b"\n", text.as_bytes()]),
+        })
+    }
+}
+
+/// By what the requests of one caller are told from those of others: 16 bytes. A person has no id, so it is a digest of the name.
+pub fn holder_bytes(holder: &Holder) -> [u8; 16] {
+    match holder {
+        Holder::Key(key) => *key.id.as_bytes(),
+        Holder::Person(person) => {
+            let digest = Digest::of(person.user.name.as_str().as_bytes());
+            std::array::from_fn(|at| digest.as_bytes()[at])
+        }
+    }
+}
+
+impl<T> Repeatable<T> {
+    /// What makes the request the same one again; none if the caller has no name for it.
+    pub fn repeat(&self, tenant: TenantId, caller: [u8; 16]) -> Option<Repeat> {
+        let key = ReplyKey {
+            tenant,
+            caller,
+            key: self.key.clone()?,
+        };
+        Some(Repeat {
+            key,
+            request: self.request,
+        })
+    }
+}

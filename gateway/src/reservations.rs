@@ -1,0 +1,102 @@
+//! `GET /v1/reservations` and `GET /v1/reservations/{id}`: what is held, and what has become of it.
+//!
+//! - [`create`]: something is held;
+//! - [`settle`]: what was spent is charged, or it is given back or held longer;
+//! - [`usage`]: something was used that had not been held.
+//!
+//! They are for programs that spend without asking whether they may: model calls, jobs. Whoever asks with an estimate has a
+//! reservation with the answer.
+
+pub mod create;
+pub mod settle;
+pub mod usage;
+
+use crate::budgets::Written;
+use crate::gateway::Gateway;
+use crate::http::query::ListQuery;
+use crate::http::{AgentCaller, Code, Page, Refusal};
+use crate::records::reader::Reader;
+use axum::extract::{Path, State};
+use engine::TenantSnapshot;
+use engine::budgets::shown::ReservationShown;
+use model::{AgentId, Reservation, ReservationId, ReservationStatus};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use std::sync::Arc;
+use store::ReservationFilter;
+
+/// Which reservations to list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    status: Option<ReservationStatus>,
+    agent: Option<AgentId>,
+    #[serde(rename = "limit")]
+    _limit: Option<IgnoredAny>,
+    #[serde(rename = "cursor")]
+    _cursor: Option<IgnoredAny>,
+}
+
+/// Lists reservations, newest first: an agent its own.
+pub async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    reader: Reader,
+    query: ListQuery<Filter>,
+) -> Result<Written, Refusal> {
+    let limit = query.page.limit()?;
+    let before = query.page.after()?;
+    let Filter { status, agent, .. } = query.filter;
+    let key = |reservation: &Reservation| reservation.id.to_string();
+    let found = if agent.is_some_and(|agent| !reader.may_read(agent)) {
+        Vec::new()
+    } else {
+        let filter = ReservationFilter {
+            status,
+            agent: reader.agent.or(agent),
+        };
+        // One more than the page holds tells whether there is a next one.
+        let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
+        let store = &gateway.store;
+        store
+            .list_reservations(reader.tenant, &filter, before, wanted)
+            .await?
+    };
+    let page = Page::of(found.into_iter(), limit, key, |reservation| reservation);
+    let now = gateway.clock.now();
+    Ok(Written::of(&Page {
+        items: page
+            .items
+            .iter()
+            .map(|reservation| ReservationShown::of(reservation, now))
+            .collect(),
+        next_cursor: page.next_cursor,
+    }))
+}
+
+/// Shows one reservation. Another agent's or tenant's does not exist.
+pub async fn show(
+    State(gateway): State<Arc<Gateway>>,
+    reader: Reader,
+    Path(id): Path<String>,
+) -> Result<Written, Refusal> {
+    let not_found = || Refusal::not_found("reservation", &id);
+    let wanted: ReservationId = id.parse().map_err(|_| not_found())?;
+    let found = gateway.store.reservation(reader.tenant, wanted).await?;
+    let found = found.filter(|reservation| reader.may_read(reservation.agent));
+    let reservation = found.ok_or_else(not_found)?;
+    Ok(Written::of(&ReservationShown::of(
+        &reservation,
+        gateway.clock.now(),
+    )))
+}
+
+/// Whoever may not act may not hold anything either. What it has spent it may still report.
+fn check_standing(tenant: &TenantSnapshot, caller: &AgentCaller) -> Result<(), Refusal> {
+    let agent = tenant.directory.agents.get(&caller.agent.id);
+    let may_act = agent.is_some_and(|agent| agent.standing.is_active());
+    if may_act && tenant.directory.tenant.standing.is_active() {
+        return Ok(());
+    }
+    let detail = "the agent or its tenant is frozen or revoked, so nothing is held for it";
+    Err(Refusal::new(Code::Forbidden, detail))
+}

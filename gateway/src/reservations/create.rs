@@ -1,0 +1,71 @@
+//! `POST /v1/reservations`: holds an amount in every budget that it counts against, or in none.
+
+use super::check_standing;
+use crate::budgets::moving::Answer;
+use crate::gateway::Gateway;
+use crate::http::idempotency::Repeatable;
+use crate::http::{AgentCaller, Code, Refusal};
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use engine::budgets::cost::{Cost, Hold};
+use engine::budgets::moves::Move;
+use model::budget::Subject;
+use model::reservation::{TTL_MS, TTL_MS_DEFAULT};
+use model::{Amount, Name, ReservationId, SlashFreeName, Unit};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// What is to be held.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Body {
+    unit: Unit,
+    amount: Amount,
+    ttl_ms: Option<u64>,
+    tool: Option<SlashFreeName>,
+    run_id: Option<Name>,
+    parent_run_id: Option<Name>,
+}
+
+/// Holds it.
+pub async fn create(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    request: Repeatable<Body>,
+) -> Result<Answer, Refusal> {
+    let body = &request.body;
+    let ttl_ms = check_ttl(body.ttl_ms.unwrap_or(TTL_MS_DEFAULT))?;
+    let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
+    let held = gateway.move_budgets(caller.tenant, repeat, |tenant| {
+        check_standing(tenant, &caller)?;
+        let agent = caller.refresh(tenant, gateway.clock.now())?;
+        Ok(Move::Reserve(Hold {
+            id: ReservationId::new(gateway.clock.now(), &*gateway.entropy),
+            cost: Cost {
+                subject: Subject {
+                    team: agent.team.clone(),
+                    agent: agent.id,
+                    tool: body.tool.clone(),
+                    run_id: body.run_id.clone(),
+                    parent_run_id: body.parent_run_id.clone(),
+                },
+                unit: body.unit.clone(),
+                amount: body.amount,
+            },
+            ttl_ms,
+            decision_id: None,
+        }))
+    });
+    Ok(Answer(StatusCode::CREATED, held.await?))
+}
+
+/// How long something is held.
+pub(super) fn check_ttl(ttl_ms: u64) -> Result<u64, Refusal> {
+    if TTL_MS.contains(&ttl_ms) {
+        return Ok(ttl_ms);
+    }
+    let (least, most) = (TTL_MS.start(), TTL_MS.end());
+    let detail = format!("`/ttl_ms`: should be from {least} to {most} milliseconds");
+    Err(Refusal::new(Code::InvalidField, detail))
+}

@@ -1,0 +1,92 @@
+//! `POST /v1/reservations/{id}/commit`, `/release` and `/extend`: what becomes of what is held.
+
+use super::check_standing;
+use super::create::check_ttl;
+use crate::budgets::moving::Answer;
+use crate::gateway::Gateway;
+use crate::http::idempotency::Repeatable;
+use crate::http::{AgentCaller, Refusal};
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use engine::ask::Estimate;
+use engine::budgets::moves::{Move, SettleStep};
+use model::ReservationId;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// What was spent.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommitBody {
+    actual: Estimate,
+}
+
+/// Nothing to say.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseBody {}
+
+/// How long it is held, from now on.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExtendBody {
+    ttl_ms: u64,
+}
+
+/// Charges what was spent and gives back the rest.
+pub async fn commit(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    Path(id): Path<String>,
+    request: Repeatable<CommitBody>,
+) -> Result<Answer, Refusal> {
+    let Estimate { unit, amount } = &request.body.actual;
+    let step = SettleStep::Commit(unit.clone(), *amount);
+    gateway.settle(&caller, &id, &request, step).await
+}
+
+/// Gives back everything.
+pub async fn release(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    Path(id): Path<String>,
+    request: Repeatable<ReleaseBody>,
+) -> Result<Answer, Refusal> {
+    gateway.settle(&caller, &id, &request, SettleStep::Release).await
+}
+
+/// Holds it longer.
+pub async fn extend(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    Path(id): Path<String>,
+    request: Repeatable<ExtendBody>,
+) -> Result<Answer, Refusal> {
+    let step = SettleStep::Extend(check_ttl(request.body.ttl_ms)?);
+    gateway.settle(&caller, &id, &request, step).await
+}
+
+impl Gateway {
+    async fn settle<T>(
+        &self,
+        caller: &AgentCaller,
+        id: &str,
+        request: &Repeatable<T>,
+        step: SettleStep,
+    ) -> Result<Answer, Refusal> {
+        let id: ReservationId = id.parse().map_err(|_| Refusal::not_found("reservation", id))?;
+        let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
+        let settled = self.move_budgets(caller.tenant, repeat, |tenant| {
+            if matches!(step, SettleStep::Extend(_)) {
+                check_standing(tenant, caller)?;
+            }
+            Ok(Move::Settle {
+                id,
+                agent: caller.agent.id,
+                step: step.clone(),
+            })
+        });
+        Ok(Answer(StatusCode::OK, settled.await?))
+    }
+}

@@ -1,0 +1,52 @@
+//! `POST /v1/usage`: something was used that had not been held. It has happened, so it counts as far as budgets allow it to, and
+//! what they do not cover is told.
+
+use crate::budgets::moving::Answer;
+use crate::gateway::Gateway;
+use crate::http::idempotency::Repeatable;
+use crate::http::{AgentCaller, Refusal};
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use engine::budgets::cost::Cost;
+use engine::budgets::moves::Move;
+use model::budget::Subject;
+use model::{Amount, Name, SlashFreeName, Unit};
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// What was used.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Body {
+    unit: Unit,
+    amount: Amount,
+    tool: Option<SlashFreeName>,
+    run_id: Option<Name>,
+    parent_run_id: Option<Name>,
+}
+
+/// Charges it.
+pub async fn record(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    request: Repeatable<Body>,
+) -> Result<Answer, Refusal> {
+    let body = &request.body;
+    let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
+    let used = gateway.move_budgets(caller.tenant, repeat, |tenant| {
+        let agent = caller.refresh(tenant, gateway.clock.now())?;
+        Ok(Move::Use(Cost {
+            subject: Subject {
+                team: agent.team.clone(),
+                agent: agent.id,
+                tool: body.tool.clone(),
+                run_id: body.run_id.clone(),
+                parent_run_id: body.parent_run_id.clone(),
+            },
+            unit: body.unit.clone(),
+            amount: body.amount,
+        }))
+    });
+    Ok(Answer(StatusCode::CREATED, used.await?))
+}

@@ -1,0 +1,125 @@
+//! Outcomes settle what was reserved: never refused for want of money, and nothing of what was spent is dropped.
+
+use crate::{Scene, costing, tokens};
+use serde_json::{Value, json};
+
+/// Asks, and returns the path of the outcome and the hash of the action.
+async fn decided(scene: &Scene, amount: i64) -> (String, Value) {
+    let answer = scene.stage.ask(&costing(amount)).await.expect(200);
+    assert_eq!(answer["decision"], "allow", "{answer}");
+    let id = answer["decision_id"].as_str().unwrap();
+    (
+        format!("/v1/decisions/{id}/outcome"),
+        answer["action_hash"].clone(),
+    )
+}
+
+async fn report(scene: &Scene, (path, hash): &(String, Value), actual: Option<i64>) -> Value {
+    let mut body = json!({"status": "succeeded", "executed_hash": hash});
+    if let Some(actual) = actual {
+        body["actual"] = tokens(actual);
+    }
+    scene.post(path, &body).await.expect(201)
+}
+
+#[tokio::test]
+async fn an_outcome_charges_what_was_spent_and_gives_back_the_rest() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({}), 1_000), (json!({"team": "crew"}), 100)])
+        .await;
+    let decision = decided(&scene, 60).await;
+    let told = report(&scene, &decision, Some(45)).await;
+    assert_eq!(told["reservation"]["status"], "committed");
+    assert_eq!(told["reservation"]["charged"], 45);
+    let standing: Vec<_> = scene
+        .balances()
+        .await
+        .into_iter()
+        .map(|(_, standing)| standing)
+        .collect();
+    assert_eq!(standing, [[955, 0, 45, 0, 0], [55, 0, 45, 0, 0]]);
+    let body = scene.entries("outcome_reported").await.pop().unwrap();
+    assert_eq!(body["settled"]["charged"], 45);
+    assert_eq!(body["balances"].as_array().unwrap().len(), 2);
+    // What is not said is what it was to cost.
+    let decision = decided(&scene, 20).await;
+    report(&scene, &decision, None).await;
+    let (path, _) = decided(&scene, 20).await;
+    let told = scene
+        .post(&path, &json!({"status": "not_executed"}))
+        .await
+        .expect(201);
+    assert_eq!(told["reservation"]["status"], "released");
+    assert_eq!(scene.balances().await[1].1, [35, 0, 65, 0, 0]);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_an_outcome_spends_beyond_every_budget_is_uncovered_at_every_level() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 1_000)]).await;
+    let strict = json!({"scope": {"team": "crew"}, "unit": "TOKENS", "allocated": 100, "overage": "reject"});
+    scene.budget(&strict).await;
+    let decision = decided(&scene, 60).await;
+    report(&scene, &decision, Some(90)).await;
+    let standing: Vec<_> = scene
+        .balances()
+        .await
+        .into_iter()
+        .map(|(_, standing)| standing)
+        .collect();
+    assert_eq!(standing, [[940, 0, 60, 0, 30], [40, 0, 60, 0, 30]]);
+}
+
+#[tokio::test]
+async fn an_outcome_that_comes_late_counts_all_the_same() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let late = decided(&scene, 60).await;
+    scene.stage.clock.advance_millis(65_000);
+    let told = report(&scene, &late, Some(50)).await;
+    assert_eq!(told["reservation"]["status"], "expired");
+    assert_eq!(scene.standing().await, [50, 0, 50, 0, 0]);
+    assert_eq!(scene.entries("reservation_expired").await.len(), 1);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_was_spent_without_an_estimate_is_charged_too() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({"tool": "github"}), 100)]).await;
+    let answer = scene.stage.ask(&crate::stage::changing()).await.expect(200);
+    let id = answer["decision_id"].as_str().unwrap();
+    let path = format!("/v1/decisions/{id}/outcome");
+    let body = json!({"status": "succeeded", "executed_hash": answer["action_hash"], "actual": tokens(30)});
+    let told = scene.post(&path, &body).await.expect(201);
+    assert_eq!(told["balances"][0]["spent"], 30);
+    assert_eq!(scene.standing().await, [70, 0, 30, 0, 0]);
+    scene.post(&path, &body).await.problem(409, "outcome_reported");
+    assert_eq!(scene.standing().await, [70, 0, 30, 0, 0]);
+}
+
+#[tokio::test]
+async fn an_outcome_in_another_unit_or_with_another_amount_moves_nothing() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let answer = scene.stage.ask(&costing(60)).await.expect(200);
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    let mut body = json!({"status": "succeeded", "executed_hash": answer["action_hash"],
+                          "actual": {"unit": "CREDITS", "amount": 1}});
+    scene.post(&path, &body).await.problem(422, "unit_mismatch");
+    let reservation = answer["reservation"]["id"].as_str().unwrap();
+    scene
+        .settle(reservation, "commit", &json!({"actual": tokens(50)}))
+        .await
+        .expect(200);
+    body["actual"] = tokens(51);
+    scene.post(&path, &body).await.problem(422, "amount_mismatch");
+    body["actual"] = tokens(50);
+    scene.post(&path, &body).await.expect(201);
+    assert_eq!(scene.standing().await, [50, 0, 50, 0, 0]);
+}

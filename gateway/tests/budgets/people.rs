@@ -1,0 +1,209 @@
+//! What people do with budgets: made, funded, emptied, frozen and closed, each with an entry that says who did it.
+
+use crate::{Scene, costing, tokens};
+use serde_json::json;
+
+#[tokio::test]
+async fn a_budget_is_funded_emptied_and_begun_anew_and_the_ledger_says_by_whom() {
+    let scene = Scene::set().await;
+    let id = scene
+        .budget(&json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 50}))
+        .await;
+    scene.post("/v1/usage", &tokens(120)).await.expect(201);
+    assert_eq!(scene.standing().await, [-20, 0, 100, 20, 0]);
+    let funded = scene
+        .change(&id, "fund", &json!({"amount": 50, "reason": "more"}))
+        .await
+        .expect(200);
+    assert_eq!((&funded["remaining"], &funded["debt"]), (&json!(30), &json!(0)));
+    let refused = scene.change(&id, "debit", &json!({"amount": 31})).await;
+    refused.problem(409, "budget_exceeded");
+    assert_eq!(refused.json()["remaining"], 30);
+    scene
+        .change(&id, "debit", &json!({"amount": 30}))
+        .await
+        .expect(200);
+    let reset = scene
+        .change(&id, "reset", &json!({"allocated": 10}))
+        .await
+        .expect(200);
+    assert_eq!((&reset["remaining"], &reset["spent"]), (&json!(10), &json!(0)));
+    for (kind, amount) in [
+        ("budget_funded", 50),
+        ("budget_debited", 30),
+        ("budget_reset", 10),
+    ] {
+        let entries = scene.entries(kind).await;
+        assert_eq!(entries.len(), 1, "{kind}");
+        assert_eq!(entries[0]["amount"], amount);
+        assert_eq!(entries[0]["by"]["role"], "operator");
+    }
+    assert_eq!(scene.entries("budget_funded").await[0]["reason"], "more");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn of_one_scope_and_unit_there_is_one_budget_until_it_is_closed() {
+    let scene = Scene::set().await;
+    let body = json!({"scope": {"team": "crew"}, "unit": "TOKENS", "allocated": 100});
+    let id = scene.budget(&body).await;
+    let taken = scene.stage.admin("POST", "/v1/budgets", &body).await;
+    assert!(taken.problem(409, "budget_exists").contains(&id));
+    let entries = scene.stage.entries().await.len();
+    scene.change(&id, "unfreeze", &json!({})).await.expect(200);
+    assert_eq!(scene.stage.entries().await.len(), entries, "nothing has changed");
+    let held = scene.reserve(60).await;
+    let closed = scene.change(&id, "close", &json!({})).await.expect(200);
+    assert_eq!(closed["status"], "closed");
+    scene
+        .change(&id, "fund", &json!({"amount": 1}))
+        .await
+        .problem(409, "conflict");
+    scene
+        .change(&id, "unfreeze", &json!({}))
+        .await
+        .problem(409, "conflict");
+    let other = scene.budget(&body).await;
+    assert_ne!(other, id);
+    // What was held is settled where it was held.
+    scene
+        .settle(&held, "commit", &json!({"actual": tokens(50)}))
+        .await
+        .expect(200);
+    let shown = scene
+        .stage
+        .get(&format!("/v1/budgets/{id}"), &scene.auditor)
+        .await
+        .expect(200);
+    assert_eq!((&shown["spent"], &shown["reserved"]), (&json!(50), &json!(0)));
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_budget_for_nothing_that_is_registered_is_refused() {
+    let scene = Scene::set().await;
+    let create = async |scope, more: serde_json::Value| {
+        let mut body = json!({"scope": scope, "unit": "TOKENS", "allocated": 1});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        scene.stage.admin("POST", "/v1/budgets", &body).await
+    };
+    for scope in [
+        json!({"team": "crow"}),
+        json!({"agent": "agt_00000000000000000000000000"}),
+        json!({"tool": "githib"}),
+        json!({"run": "r", "team": "crew"}),
+    ] {
+        create(scope, json!({})).await.problem(400, "invalid_field");
+    }
+    create(json!({"project": "p"}), json!({}))
+        .await
+        .problem(400, "unknown_field");
+    for more in [
+        json!({"allocated": -1}),
+        json!({"unit": ""}),
+        json!({"period": "year"}),
+        json!({"overage": "reject", "overdraft_limit": 5}),
+    ] {
+        create(json!({}), more).await.problem(400, "invalid_field");
+    }
+    assert!(scene.balances().await.is_empty());
+}
+
+#[tokio::test]
+async fn budgets_are_for_admins_and_another_tenants_do_not_exist() {
+    let scene = Scene::set().await;
+    let id = scene
+        .budget(&json!({"scope": {}, "unit": "TOKENS", "allocated": 100}))
+        .await;
+    let body = json!({"scope": {}, "unit": "CREDITS", "allocated": 1});
+    scene.post("/v1/budgets", &body).await.problem(403, "forbidden");
+    scene
+        .stage
+        .post("/v1/budgets", &scene.auditor, &body)
+        .await
+        .problem(403, "forbidden");
+    let other = json!({"name": "globex"});
+    let other = scene
+        .stage
+        .post("/v1/tenants", &scene.stage.operator, &other)
+        .await
+        .expect(201);
+    for (method, path) in [
+        ("GET", ""),
+        ("POST", "/fund"),
+        ("POST", "/freeze"),
+        ("POST", "/close"),
+    ] {
+        let path = format!("/v1/budgets/{id}{path}");
+        let call = scene.stage.call(method, &path, &scene.stage.operator);
+        let body = if path.ends_with("fund") {
+            json!({"amount": 1})
+        } else {
+            json!({})
+        };
+        let call = call.tenant(other["id"].as_str().unwrap());
+        let call = if method == "GET" { call } else { call.json(&body) };
+        call.send().await.problem(404, "not_found");
+    }
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_period_begins_anew_by_the_calendar_with_the_debt() {
+    let scene = Scene::set().await;
+    let body =
+        json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 20, "period": "day"});
+    let id = scene.budget(&body).await;
+    scene.post("/v1/usage", &tokens(110)).await.expect(201);
+    let answer = scene.stage.ask(&costing(1)).await.expect(200);
+    assert!(answer["agent_message"].as_str().unwrap().contains("next period"));
+    // It is half past nine and a millisecond.
+    scene.stage.clock.advance_millis(14 * 3_600_000 + 1_800_000 - 2);
+    assert_eq!(scene.standing().await, [-10, 0, 100, 10, 0]);
+    scene.stage.clock.advance_millis(1);
+    assert_eq!(scene.standing().await, [90, 0, 10, 0, 0]);
+    assert!(scene.entries("budget_rolled_over").await.is_empty());
+    scene.reserve(90).await;
+    assert_eq!(scene.standing().await, [0, 90, 10, 0, 0]);
+    let rolled = scene.entries("budget_rolled_over").await;
+    assert_eq!(rolled.len(), 1);
+    assert_eq!(rolled[0]["period_start"], "2026-02-01T00:00:00.000Z");
+    let shown = scene
+        .stage
+        .get(&format!("/v1/budgets/{id}"), &scene.auditor)
+        .await
+        .expect(200);
+    assert_eq!(shown["period_start"], "2026-02-01T00:00:00.000Z");
+}
+
+#[tokio::test]
+async fn an_agent_sees_the_balances_that_it_counts_against() {
+    let scene = Scene::set().await;
+    let agent = scene.stage.agent.id.clone();
+    scene
+        .budgets(&[
+            (json!({}), 1),
+            (json!({"agent": agent}), 2),
+            (json!({"agent": scene.stranger.id}), 3),
+            (json!({"tool": "github"}), 4),
+            (json!({"run": "r"}), 5),
+        ])
+        .await;
+    let seen = async |query: &str| {
+        let page = scene
+            .stage
+            .get(&format!("/v1/balances{query}"), &scene.stage.agent.token)
+            .await
+            .expect(200);
+        let items = page["items"].as_array().unwrap().clone();
+        items
+            .iter()
+            .map(|item| item["allocated"].as_i64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(seen("").await, [1, 2]);
+    assert_eq!(seen("?tool=github&run_id=r&unit=TOKENS").await, [1, 2, 4, 5]);
+    assert_eq!(seen("?unit=CREDITS").await, [0_i64; 0]);
+}

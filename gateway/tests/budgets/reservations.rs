@@ -1,0 +1,309 @@
+//! Reservations and usage without a decision: held, settled once, ended in time, and the same bytes under the same key.
+
+use crate::support::Reply;
+use crate::{Scene, balance, tokens};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_reservation_is_committed_once_and_the_same_again_is_no_news() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let id = scene.reserve(60).await;
+    assert_eq!(scene.standing().await, [40, 60, 0, 0, 0]);
+    let commit = json!({"actual": tokens(25)});
+    let committed = scene.settle(&id, "commit", &commit).await.expect(200);
+    assert_eq!(
+        (&committed["status"], &committed["charged"]),
+        (&json!("committed"), &json!(25))
+    );
+    assert_eq!(balance(&committed["balances"][0]).1, [75, 0, 25, 0, 0]);
+    let entries = scene.stage.entries().await.len();
+    assert_eq!(scene.settle(&id, "commit", &commit).await.expect(200), committed);
+    scene
+        .settle(&id, "commit", &json!({"actual": tokens(26)}))
+        .await
+        .problem(422, "amount_mismatch");
+    scene
+        .settle(&id, "release", &json!({}))
+        .await
+        .problem(409, "reservation_settled");
+    scene
+        .settle(&id, "extend", &json!({"ttl_ms": 5_000}))
+        .await
+        .problem(409, "reservation_settled");
+    assert_eq!(scene.stage.entries().await.len(), entries);
+    assert_eq!(scene.standing().await, [75, 0, 25, 0, 0]);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_is_released_comes_back_and_is_not_committed_any_more() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let id = scene.reserve(60).await;
+    let released = scene.settle(&id, "release", &json!({})).await.expect(200);
+    assert_eq!(released["status"], "released");
+    assert_eq!(
+        scene.settle(&id, "release", &json!({})).await.expect(200),
+        released
+    );
+    scene
+        .settle(&id, "commit", &json!({"actual": tokens(1)}))
+        .await
+        .problem(409, "reservation_settled");
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+    let path = format!("/v1/reservations/{id}");
+    let shown = scene.stage.get(&path, &scene.auditor).await.expect(200);
+    assert_eq!(shown["status"], "released");
+}
+
+#[tokio::test]
+async fn a_reservation_ends_after_its_grace_and_can_be_held_longer() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let body = json!({"unit": "TOKENS", "amount": 60, "ttl_ms": 1_000});
+    let held = scene.post("/v1/reservations", &body).await.expect(201);
+    let id = held["id"].as_str().unwrap();
+    scene.stage.clock.advance_millis(900);
+    let extended = scene
+        .settle(id, "extend", &json!({"ttl_ms": 2_000}))
+        .await
+        .expect(200);
+    assert_eq!(extended["expires_at"], "2026-01-31T09:30:02.901Z");
+    scene.stage.clock.advance_millis(6_999);
+    let path = format!("/v1/reservations/{id}");
+    let show = async || scene.stage.get(&path, &scene.stage.agent.token).await.expect(200);
+    assert_eq!(show().await["status"], "active");
+    scene.stage.clock.advance_millis(1);
+    assert_eq!(show().await["status"], "expired");
+    let late = scene.settle(id, "commit", &json!({"actual": tokens(1)})).await;
+    assert!(
+        late.problem(410, "reservation_expired")
+            .contains("POST /v1/usage")
+    );
+    scene
+        .settle(id, "extend", &json!({"ttl_ms": 2_000}))
+        .await
+        .problem(410, "reservation_expired");
+    scene
+        .settle(id, "release", &json!({}))
+        .await
+        .problem(410, "reservation_expired");
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+    assert_eq!(scene.entries("reservation_expired").await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_has_ended_is_there_for_whoever_comes_next_and_for_the_job() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    scene.reserve(100).await;
+    scene
+        .post("/v1/reservations", &tokens(1))
+        .await
+        .problem(409, "budget_exceeded");
+    scene.stage.clock.advance_millis(65_000);
+    let id = scene.reserve(100).await;
+    assert_eq!(scene.entries("reservation_expired").await.len(), 1);
+    scene.stage.clock.advance_millis(65_000);
+    scene.stage.gateway.expire_reservations().await.unwrap();
+    scene.stage.gateway.expire_reservations().await.unwrap();
+    assert_eq!(scene.entries("reservation_expired").await.len(), 2);
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+    let path = format!("/v1/reservations?status=expired&agent={}", scene.stage.agent.id);
+    let listed = scene.stage.get(&path, &scene.auditor).await.expect(200);
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
+    assert_eq!(listed["items"][0]["id"], json!(id));
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_refusal_says_which_budget_how_much_is_left_and_what_to_do() {
+    let scene = Scene::set().await;
+    let strict = json!({"scope": {"team": "crew"}, "unit": "TOKENS", "allocated": 50, "overage": "reject"});
+    scene.budget(&strict).await;
+    let refused = scene.post("/v1/reservations", &tokens(51)).await;
+    let detail = refused.problem(409, "budget_exceeded");
+    assert!(
+        detail.contains("the budget of the team `crew` has 50 `TOKENS` left"),
+        "{detail}"
+    );
+    assert!(detail.contains("Ask for less"), "{detail}");
+    let problem = refused.json();
+    assert_eq!(
+        (
+            &problem["scope"],
+            &problem["requested"],
+            &problem["remaining"],
+            &problem["unit"]
+        ),
+        (&json!({"team": "crew"}), &json!(51), &json!(50), &json!("TOKENS"))
+    );
+    let id = scene.reserve(30).await;
+    let refused = scene.settle(&id, "commit", &json!({"actual": tokens(31)})).await;
+    refused.problem(409, "budget_exceeded");
+    scene
+        .post("/v1/usage", &tokens(21))
+        .await
+        .problem(409, "budget_exceeded");
+    scene
+        .settle(
+            &id,
+            "commit",
+            &json!({"actual": {"unit": "CREDITS", "amount": 1}}),
+        )
+        .await
+        .problem(422, "unit_mismatch");
+    scene
+        .post("/v1/usage", &json!({"unit": "EUR", "amount": 1}))
+        .await
+        .problem(404, "budget_not_found");
+    assert_eq!(scene.standing().await, [20, 30, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn usage_counts_after_the_fact_down_to_the_overdraft_and_the_rest_is_uncovered() {
+    let scene = Scene::set().await;
+    let body = json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 20});
+    scene.budget(&body).await;
+    let used = scene.post("/v1/usage", &tokens(90)).await.expect(201);
+    assert_eq!((&used["charged"], &used["uncovered"]), (&json!(90), &json!(0)));
+    let used = scene.post("/v1/usage", &tokens(50)).await.expect(201);
+    assert_eq!((&used["charged"], &used["uncovered"]), (&json!(30), &json!(20)));
+    assert_eq!(scene.standing().await, [-20, 0, 100, 20, 20]);
+    let told: Vec<_> = scene
+        .entries("budget_threshold_reached")
+        .await
+        .iter()
+        .map(|entry| entry["percent"].clone())
+        .collect();
+    assert_eq!(told, [50, 80, 100]);
+    scene
+        .post("/v1/reservations", &tokens(0))
+        .await
+        .problem(409, "budget_exceeded");
+}
+
+/// A POST under a key.
+async fn keyed(scene: &Scene, path: &str, key: &str, body: &Value) -> Reply {
+    let call = scene.stage.call("POST", path, &scene.stage.agent.token);
+    call.header("idempotency-key", key).json(body).send().await
+}
+
+#[tokio::test]
+async fn the_same_key_has_the_same_bytes_and_moves_nothing_twice() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let held = keyed(&scene, "/v1/reservations", "k1", &tokens(10)).await;
+    let id = held.expect(201)["id"].as_str().unwrap().to_owned();
+    let used = keyed(&scene, "/v1/usage", "k2", &tokens(5)).await;
+    used.expect(201);
+    let commit = format!("/v1/reservations/{id}/commit");
+    let body = json!({"actual": tokens(7)});
+    let committed = keyed(&scene, &commit, "\"k3\"", &body).await;
+    committed.expect(200);
+    let scene = Scene {
+        stage: scene.stage.restart().await,
+        ..scene
+    };
+    for _ in 0..2 {
+        assert_eq!(
+            keyed(&scene, "/v1/reservations", "k1", &tokens(10)).await.bytes,
+            held.bytes
+        );
+        assert_eq!(
+            keyed(&scene, "/v1/usage", "k2", &tokens(5)).await.bytes,
+            used.bytes
+        );
+        assert_eq!(keyed(&scene, &commit, "k3", &body).await.bytes, committed.bytes);
+    }
+    assert_eq!(scene.standing().await, [88, 0, 12, 0, 0]);
+    keyed(&scene, "/v1/usage", "k2", &tokens(6))
+        .await
+        .problem(422, "idempotency_key_reused");
+    keyed(&scene, "/v1/usage", "k1", &tokens(10))
+        .await
+        .problem(422, "idempotency_key_reused");
+    // A key is its caller's own.
+    let call = scene.stage.call("POST", "/v1/usage", &scene.stranger.token);
+    let other = call.header("idempotency-key", "k2").json(&tokens(6)).send().await;
+    other.expect(201);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn amounts_and_times_out_of_range_move_nothing() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    for amount in ["-1", "1.5", "9007199254740992", "1e300", "\"5\"", "null"] {
+        for path in ["/v1/reservations", "/v1/usage"] {
+            let body = format!(r#"{{"unit":"TOKENS","amount":{amount}}}"#);
+            let call = scene.stage.call("POST", path, &scene.stage.agent.token);
+            let detail = call.body(body).send().await.problem(400, "invalid_field");
+            assert!(detail.contains("/amount"), "{detail}");
+        }
+    }
+    for ttl_ms in [0, 999, 86_400_001] {
+        let body = json!({"unit": "TOKENS", "amount": 1, "ttl_ms": ttl_ms});
+        scene
+            .post("/v1/reservations", &body)
+            .await
+            .problem(400, "invalid_field");
+    }
+    let huge = json!({"unit": "TOKENS", "amount": 9_007_199_254_740_991_i64});
+    let used = scene.post("/v1/usage", &huge).await.expect(201);
+    assert_eq!(used["charged"], 100);
+    scene
+        .post("/v1/usage", &huge)
+        .await
+        .problem(422, "amount_overflow");
+    assert_eq!(scene.standing().await[2], 100);
+}
+
+#[tokio::test]
+async fn somebody_elses_reservation_does_not_exist() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let id = scene.reserve(10).await;
+    let token = &scene.stranger.token;
+    let path = format!("/v1/reservations/{id}");
+    scene.stage.get(&path, token).await.problem(404, "not_found");
+    for (verb, body) in [
+        ("commit", json!({"actual": tokens(1)})),
+        ("release", json!({})),
+        ("extend", json!({"ttl_ms": 2_000})),
+    ] {
+        let path = format!("{path}/{verb}");
+        scene
+            .stage
+            .post(&path, token, &body)
+            .await
+            .problem(404, "not_found");
+        let unknown = format!("/v1/reservations/rsv_00000000000000000000000000/{verb}");
+        scene.post(&unknown, &body).await.problem(404, "not_found");
+    }
+    let listed = scene.stage.get("/v1/reservations", token).await.expect(200);
+    assert_eq!(listed["items"], json!([]));
+    assert_eq!(scene.standing().await, [90, 10, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_frozen_agent_holds_nothing_more_and_may_still_settle() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let id = scene.reserve(10).await;
+    scene.stage.stand(&scene.stage.agent, "freeze").await.expect(200);
+    scene
+        .post("/v1/reservations", &tokens(1))
+        .await
+        .problem(403, "forbidden");
+    scene
+        .settle(&id, "extend", &json!({"ttl_ms": 2_000}))
+        .await
+        .problem(403, "forbidden");
+    scene
+        .settle(&id, "commit", &json!({"actual": tokens(4)}))
+        .await
+        .expect(200);
+    assert_eq!(scene.standing().await, [96, 0, 4, 0, 0]);
+}

@@ -1,0 +1,91 @@
+//! Budgets of runs: a child spends from its parent's, whether it names it again or not.
+
+use crate::{Scene, costing};
+use serde_json::{Value, json};
+
+fn in_run(amount: i64, run: &str, parent: Option<&str>) -> Value {
+    let mut ask = costing(amount);
+    ask["trace"] = json!({"run_id": run});
+    if let Some(parent) = parent {
+        ask["trace"]["parent_run_id"] = json!(parent);
+    }
+    ask
+}
+
+async fn decision(scene: &Scene, ask: &Value) -> String {
+    let answer = scene.stage.ask(ask).await.expect(200);
+    let code = if answer["decision"] == "allow" {
+        &answer["decision"]
+    } else {
+        &answer["reason_code"]
+    };
+    code.as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_child_run_spends_from_what_its_parent_has_left() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({"run": "root"}), 100), (json!({}), 1_000)])
+        .await;
+    assert_eq!(decision(&scene, &in_run(40, "root", None)).await, "allow");
+    assert_eq!(
+        decision(&scene, &in_run(30, "child", Some("root"))).await,
+        "allow"
+    );
+    // It belongs to its parent from now on, whatever it says.
+    assert_eq!(
+        decision(&scene, &in_run(31, "child", None)).await,
+        "budget_exceeded"
+    );
+    assert_eq!(
+        decision(&scene, &in_run(31, "child", Some("elsewhere"))).await,
+        "budget_exceeded"
+    );
+    assert_eq!(
+        decision(&scene, &in_run(30, "grandchild", Some("child"))).await,
+        "allow"
+    );
+    assert_eq!(
+        decision(&scene, &in_run(1, "grandchild", None)).await,
+        "budget_exceeded"
+    );
+    assert_eq!(decision(&scene, &in_run(1, "unrelated", None)).await, "allow");
+    let standing: Vec<_> = scene
+        .balances()
+        .await
+        .into_iter()
+        .map(|(_, standing)| standing)
+        .collect();
+    assert_eq!(standing, [[0, 100, 0, 0, 0], [899, 101, 0, 0, 0]]);
+}
+
+#[tokio::test]
+async fn a_child_has_its_own_limit_and_its_parents() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({"run": "root"}), 100), (json!({"run": "child"}), 20)])
+        .await;
+    assert_eq!(
+        decision(&scene, &in_run(21, "child", Some("root"))).await,
+        "budget_exceeded"
+    );
+    assert_eq!(
+        decision(&scene, &in_run(20, "child", Some("root"))).await,
+        "allow"
+    );
+    let usage = json!({"unit": "TOKENS", "amount": 70, "run_id": "other", "parent_run_id": "root"});
+    scene.post("/v1/usage", &usage).await.expect(201);
+    let reserve = json!({"unit": "TOKENS", "amount": 11, "run_id": "other"});
+    scene
+        .post("/v1/reservations", &reserve)
+        .await
+        .problem(409, "budget_exceeded");
+    let standing: Vec<_> = scene
+        .balances()
+        .await
+        .into_iter()
+        .map(|(_, standing)| standing)
+        .collect();
+    assert_eq!(standing, [[10, 20, 70, 0, 0], [0, 20, 0, 0, 0]]);
+}
