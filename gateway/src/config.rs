@@ -1,6 +1,7 @@
 //! The command line and the environment. Nothing else reads the environment.
 
 use clap::{Args, Parser, Subcommand};
+use ledger::VerifierKey;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -185,4 +186,13 @@ pub struct Serve {
 pub struct Verify {
     /// An export of `GET /v1/ledger/export`; `-` for standard input.
     pub file: PathBuf,
+    /// A public key of the log, as `keys.json` has it; may be given several times.
+    #[arg(long, value_name = "VKEY")]
+    pub key: Vec<VerifierKey>,
+    /// A file with the log's public keys: what it publishes at `/.well-known/countersign/keys.json`.
+    #[arg(long, value_name = "FILE")]
+    pub keys: Option<PathBuf>,
+    /// A file with a checkpoint that was kept elsewhere; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub held: Vec<PathBuf>,
 }

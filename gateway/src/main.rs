@@ -21,7 +21,7 @@ fn main() -> ExitCode {
         Command::Copy(options) => report(block_on(cli::copy::run(options))),
         Command::Policy(PolicyCommand::Test(options)) => report(cli::policy_test::run(&options)),
         Command::RotateKey(options) => report(cli::rotate_key::run(&options)),
-        Command::Verify(options) => cli::verify::run(&options.file),
+        Command::Verify(options) => cli::verify::run(&options),
     }
 }
 

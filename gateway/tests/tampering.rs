@@ -5,6 +5,8 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use canon::Digest;
+use ledger::{Checkpoint, SignatureKind, SigningKey};
 use serde_json::{Value, json};
 use support::World;
 use support::hand::Hand;
@@ -271,6 +273,57 @@ async fn a_receipt_that_was_tampered_with_is_named() {
 }
 
 #[tokio::test]
+async fn what_is_stored_of_the_tree_is_compared_and_so_is_who_signed() {
+    let mut scene = Scene::new().await;
+    let tree = "the hashes of the tree that are stored with the entry";
+    scene
+        .check(&[
+            ("UPDATE audit_events SET nodes = zeroblob(32) WHERE entry = #9", 9, tree),
+            ("UPDATE audit_events SET nodes = zeroblob(1) WHERE entry = #10", 10, tree),
+            (
+                "UPDATE receipts SET bytes = <<replace([[bytes]], 'log.example+', 'log.exampel+')>> WHERE entry = #9",
+                9,
+                "is not one that is trusted",
+            ),
+        ])
+        .await;
+    let found = scene
+        .after("UPDATE audit_events SET nodes = zeroblob(1) WHERE entry = #10")
+        .await;
+    assert_eq!(found["first_fault"]["since"]["seq"], 9, "{found}");
+}
+
+#[tokio::test]
+async fn a_ledger_that_does_not_continue_a_checkpoint_kept_elsewhere_is_found_out() {
+    let scene = Scene::new().await;
+    let tip = scene.world.store.tip(scene.tenancy.id).await.unwrap();
+    let tenant = scene.tenancy.id.to_string();
+    let held = |size: u64, root: Digest, key: &SigningKey| {
+        let checkpoint = Checkpoint::new("log.example", &tenant, size, root);
+        json!({"held": checkpoint.sign(&[key]).unwrap().to_string()})
+    };
+    let (key, root) = (support::signing_key(), tip.tree().root());
+    let right = scene.verify(held(12, root, &key)).await;
+    assert_eq!(right["verified"], true, "{right}");
+    for (size, root, said) in [
+        (12, Digest::ZERO, "but a checkpoint says"),
+        (5, root, "but a checkpoint says"),
+        (13, root, "its tail is missing"),
+    ] {
+        let found = scene.verify(held(size, root, &key)).await;
+        let what = found["first_fault"]["what"].as_str().unwrap();
+        assert!(found["verified"] == false && what.contains(said), "{found}");
+    }
+    let stranger = SigningKey::from_seed("log.example", SignatureKind::Note, &[9; 32]).unwrap();
+    let auditor = &scene.tenancy.auditor;
+    let refused = scene
+        .world
+        .post("/v1/ledger/verify", auditor, &held(12, root, &stranger))
+        .await;
+    refused.problem(400, "invalid_field");
+}
+
+#[tokio::test]
 async fn an_entry_behind_the_head_is_named() {
     let mut scene = Scene::new().await;
     let smuggled = "INSERT INTO audit_events (PLACE, kind, at, prev, hash, body) SELECT ENTRY #13, kind, at, prev, hash, body FROM saved_audit_events WHERE entry = #12";
@@ -287,18 +340,26 @@ async fn an_entry_behind_the_head_is_named() {
 async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it() {
     let mut scene = Scene::new().await;
     for table in TABLES {
-        scene.run(&format!("DELETE FROM {table} WHERE entry > #10")).await;
+        scene.run(&format!("DELETE FROM {table} WHERE entry > #8")).await;
     }
     scene
         .run(
-            "UPDATE tenants SET head_seq = 10, head_hash = (SELECT hash FROM audit_events WHERE entry = #10 AND ITS)
+            "UPDATE tenants SET head_seq = 8, head_hash = (SELECT hash FROM audit_events WHERE entry = #8 AND ITS)
+             WHERE MINE",
+        )
+        .await;
+    let found = scene.verify(json!({})).await;
+    assert_eq!(found["verified"], false, "the edge of the tree is still there");
+    scene
+        .run(
+            "UPDATE tenants SET edge = (SELECT substr(nodes, 97, 32) FROM audit_events WHERE entry = #8 AND ITS)
              WHERE MINE",
         )
         .await;
     assert_eq!(scene.verify(json!({})).await["verified"], true);
     let found = scene.verify(json!({"to_seq": 12})).await;
-    assert_eq!(found["first_fault"]["seq"], 11, "{found}");
-    assert_eq!(found["checked"], 10);
+    assert_eq!(found["first_fault"]["seq"], 9, "{found}");
+    assert_eq!(found["checked"], 8);
 }
 
 #[tokio::test]
@@ -319,7 +380,9 @@ async fn a_range_is_held_against_the_entry_before_it() {
         found["first_fault"],
         json!({"seq": 8, "what": "the entry is missing"})
     );
-    assert_eq!(scene.verify(json!({"from_seq": 10})).await["verified"], true);
+    // Its part of the tree is gone too, and what comes later cannot be compared without.
+    let found = scene.verify(json!({"from_seq": 10})).await;
+    assert_eq!(found["first_fault"]["seq"], 9, "{found}");
 }
 
 #[tokio::test]

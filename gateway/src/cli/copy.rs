@@ -112,7 +112,14 @@ async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Resu
     if head.seq == 0 {
         return Ok(());
     }
-    let audit = Audit { store, tenant, head };
+    let audit = Audit {
+        store,
+        tenant,
+        head,
+        edge: None,
+        keys: None,
+        held: None,
+    };
     let findings = audit.run(1..=head.seq).await?;
     match findings.first_fault {
         Some(fault) => bail!("entry {}: {}", fault.seq, fault.what),

@@ -1,12 +1,15 @@
 //! `countersign verify FILE`: whether an exported ledger is what was recorded, without a gateway and without a network.
 //!
-//! It reads a line at a time, so a file of any size takes the same memory. That nothing was cut off the end of the file,
-//! only a head or a receipt kept elsewhere can show; so it says where the file ends.
+//! It reads a line at a time, so a file of any size takes the same memory. That nothing was cut off the end of the file and that
+//! the ledger was not rewritten, only a checkpoint kept elsewhere can show: `--held`, with the keys of the log.
 
-use ledger::{Anchor, Report, Unverified, Verifier};
+use crate::config::Verify;
+use ledger::export::{ExportReport, ExportVerifier};
+use ledger::{Anchor, KeySet, MalformedKeySet, PublishedKey, Report, Trust, Unverified, VerifierKey};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The longest line: well above the largest entry, which tells of a tool with all its schemas.
@@ -22,6 +25,14 @@ pub enum Failure {
     /// It cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(#[from] io::Error),
+    /// A file with keys or a checkpoint is none.
+    #[error("`{}`: {what}", file.display())]
+    Unusable {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// No export has such a line.
     #[error("line {0} has more than {LINE_BYTES_MAX} bytes")]
     LineTooLong(u64),
@@ -31,20 +42,16 @@ pub enum Failure {
 }
 
 /// Verifies a file, or what comes in if it is `-`, and says what was found: on one line, and by the exit code.
-pub fn run(file: &Path) -> ExitCode {
+pub fn run(options: &Verify) -> ExitCode {
+    let file = options.file.as_path();
     let is_stdin = file == Path::new("-");
     let name = if is_stdin {
         "standard input".to_owned()
     } else {
         file.display().to_string()
     };
-    let verified = if is_stdin {
-        verify(&mut io::stdin().lock())
-    } else {
-        verify_file(file)
-    };
-    let (code, line) = match verified {
-        Ok(report) => (ExitCode::SUCCESS, format!("{name}: {}", describe(&report))),
+    let (code, line) = match verify_as_told(options, is_stdin) {
+        Ok(report) => (ExitCode::SUCCESS, format!("{name}: {report}")),
         Err(failure) => (failure.exit_code(), format!("{name}: NOT VERIFIED: {failure}")),
     };
     let written = if code == ExitCode::SUCCESS {
@@ -60,13 +67,62 @@ pub fn run(file: &Path) -> ExitCode {
     }
 }
 
-fn verify_file(file: &Path) -> Result<Report, Failure> {
-    verify(&mut BufReader::new(File::open(file)?))
+/// Verifies, with the keys and checkpoints that the options name, and says what was found.
+fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
+    let trust = trust(options)?;
+    let mut verifier = ExportVerifier::new();
+    if let Some(trust) = &trust {
+        verifier = verifier.trusting(trust);
+    }
+    for path in &options.held {
+        let unusable = |what: String| Failure::unusable(path, what);
+        let trust = trust
+            .as_ref()
+            .ok_or_else(|| unusable("it takes `--key` or `--keys` to trust it".to_owned()))?;
+        let held = trust.open(&std::fs::read(path)?);
+        verifier = verifier.against(held.map_err(|untrusted| unusable(untrusted.to_string()))?);
+    }
+    let report = if is_stdin {
+        verify_with(&mut io::stdin().lock(), verifier)?
+    } else {
+        verify_with(&mut BufReader::new(File::open(&options.file)?), verifier)?
+    };
+    let mut text = describe(&report.entries);
+    if report.answers > 0 {
+        write!(text, ", {} answers", report.answers).expect("writing to a string does not fail");
+    }
+    if trust.is_some() {
+        text.push_str(", signed by the log");
+    }
+    Ok(text)
 }
 
-/// Verifies an export.
+/// The keys that the options name, if they name any.
+fn trust(options: &Verify) -> Result<Option<Trust>, Failure> {
+    let always = |vkey: &VerifierKey| PublishedKey {
+        vkey: vkey.clone(),
+        not_before: None,
+        not_after: None,
+    };
+    let mut keys: Vec<_> = options.key.iter().map(always).collect();
+    if let Some(path) = &options.keys {
+        let unusable = |error: MalformedKeySet| Failure::unusable(path, error.to_string());
+        let published = KeySet::parse(&std::fs::read_to_string(path)?).map_err(unusable)?;
+        keys.extend(published.keys().iter().cloned());
+    }
+    if keys.is_empty() {
+        return Ok(None);
+    }
+    let keys = KeySet::new(keys).map_err(|error| Failure::unusable(Path::new("--key"), error.to_string()))?;
+    Ok(Some(Trust::in_log(keys)))
+}
+
+/// Verifies an export that nobody vouches for: whether it agrees with itself.
 pub fn verify(export: &mut impl BufRead) -> Result<Report, Failure> {
-    let mut verifier = Verifier::from_first_entry();
+    verify_with(export, ExportVerifier::new()).map(|report| report.entries)
+}
+
+fn verify_with(export: &mut impl BufRead, mut verifier: ExportVerifier<'_>) -> Result<ExportReport, Failure> {
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -113,9 +169,14 @@ fn describe(report: &Report) -> String {
 }
 
 impl Failure {
+    fn unusable(file: &Path, what: String) -> Self {
+        let file = file.to_owned();
+        Self::Unusable { file, what }
+    }
+
     fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Unreadable(_) => ExitCode::from(NOT_READABLE),
+            Self::Unreadable(_) | Self::Unusable { .. } => ExitCode::from(NOT_READABLE),
             Self::LineTooLong(_) | Self::Unverified(_) => ExitCode::from(NOT_VERIFIED),
         }
     }
@@ -224,6 +285,14 @@ mod tests {
     fn the_exit_code_tells_a_bad_file_from_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ledger.ndjson");
+        let run = |file: &Path| {
+            run(&Verify {
+                file: file.to_owned(),
+                key: Vec::new(),
+                keys: None,
+                held: Vec::new(),
+            })
+        };
         assert_eq!(run(&file), ExitCode::from(NOT_READABLE));
         std::fs::write(&file, lines(2).concat()).unwrap();
         assert_eq!(run(&file), ExitCode::SUCCESS);

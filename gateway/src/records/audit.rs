@@ -1,13 +1,15 @@
-//! What verifying a stored ledger means: the entries are a chain, it ends at the recorded head, and every decision and
-//! receipt says what its entry says.
+//! What verifying a stored ledger means: the entries are a chain, it ends at the recorded head, what is stored of the tree is
+//! what they make, and every decision and receipt says what its entry says, the receipt signed by a key of the log.
 //!
 //! It reads a chunk at a time, holds no read transaction between chunks, and its memory does not grow with the range.
-//! That the head itself was not rewritten together with the chain, only a head or a receipt kept elsewhere can show.
+//! That the head itself was not rewritten together with the chain, only a checkpoint or a receipt kept elsewhere can show.
 
 use super::line::Readable;
 use super::told::{self, Told};
-use ledger::{Head, Verifier};
-use model::TenantId;
+use ledger::merkle::{Completed, Frontier, NodeId};
+use ledger::receipt::ReceiptVerifier;
+use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};
+use model::{TenantId, Timestamp};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 use store::{DecisionFilter, Store, StoreError, StoredDecision, StoredEntry};
@@ -22,6 +24,27 @@ pub(crate) struct Fault {
     pub(crate) seq: u64,
     /// What is wrong there.
     pub(crate) what: String,
+    /// The last entry that was right: whatever happened, happened after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<Good>,
+}
+
+/// An entry up to which everything was right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Good {
+    seq: u64,
+    at: Timestamp,
+}
+
+impl Fault {
+    /// A fault of which nothing is known but the place.
+    pub(crate) fn at(seq: u64, what: impl Into<String>) -> Self {
+        Self {
+            seq,
+            what: what.into(),
+            since: None,
+        }
+    }
 }
 
 /// What an audit found.
@@ -39,6 +62,12 @@ pub(crate) struct Audit<'a> {
     pub(crate) tenant: TenantId,
     /// Where the last commit says that the chain ends.
     pub(crate) head: Head,
+    /// The edge of the tree that the last commit has written beside the head, if that is to be compared.
+    pub(crate) edge: Option<&'a Frontier>,
+    /// The keys of the log, if signatures are to be checked.
+    pub(crate) keys: Option<&'a KeySet>,
+    /// A checkpoint that was kept elsewhere.
+    pub(crate) held: Option<&'a TrustedCheckpoint>,
 }
 
 /// A part of the ledger that could be read, or what stands in the way.
@@ -57,7 +86,9 @@ impl Audit<'_> {
         let tenant = self.tenant.to_string();
         let mut pass = match self.anchor(*range.start()).await? {
             Ok(anchor) => Pass {
-                verifier: Verifier::from_head(anchor).of_tenant(&tenant),
+                verifier: self.verifier(&anchor, &tenant),
+                receipts: self.keys.map(ReceiptVerifier::new),
+                last: None,
                 tenant_text: &tenant,
                 checked: 0,
             },
@@ -68,11 +99,29 @@ impl Audit<'_> {
                 });
             }
         };
-        let fault = self.check(&mut pass, &range).await?;
+        let found = self.check(&mut pass, &range).await?;
+        let mut fault = found.err();
+        if fault.is_none()
+            && self.held.is_some()
+            && let Err(unverified) = pass.verifier.finish()
+        {
+            fault = Some(Fault::at(self.head.seq + 1, unverified.to_string()));
+        }
+        if let Some(fault) = &mut fault {
+            fault.since = pass.last.filter(|good| good.seq < fault.seq);
+        }
         Ok(Findings {
             checked: pass.checked,
-            first_fault: fault.err(),
+            first_fault: fault,
         })
+    }
+
+    fn verifier(self, anchor: &Tip, tenant: &str) -> Verifier {
+        let verifier = Verifier::from_tip(anchor).of_tenant(tenant);
+        match self.held {
+            Some(held) => verifier.against(held.clone()),
+            None => verifier,
+        }
     }
 
     async fn check(self, pass: &mut Pass<'_>, range: &RangeInclusive<u64>) -> Result<Part<()>, StoreError> {
@@ -87,23 +136,51 @@ impl Audit<'_> {
             // A long range is many short turns: whoever waits for a decision comes in between.
             tokio::task::yield_now().await;
         }
-        if *range.end() == self.head.seq
-            && let Err(fault) = self.check_end(pass.verifier.head()).await?
-        {
-            return Ok(Err(fault));
+        if *range.end() == self.head.seq {
+            if let Err(fault) = self.check_end(pass.verifier.head()).await? {
+                return Ok(Err(fault));
+            }
+            if self.edge.is_some() && self.edge != pass.verifier.tree() {
+                let what = "the edge of the tree beside the head is not that of the entries";
+                return Ok(Err(Fault::at(self.head.seq, what)));
+            }
         }
         self.check_strays(range).await
     }
 
-    /// The head that the first entry must follow.
-    async fn anchor(self, first: u64) -> Result<Part<Head>, StoreError> {
+    /// The end of the ledger that the first entry must follow, made of what is stored.
+    async fn anchor(self, first: u64) -> Result<Part<Tip>, StoreError> {
         if first == 1 {
-            return Ok(Ok(Head::GENESIS));
+            return Ok(Ok(Tip::GENESIS));
         }
         let seq = first - 1;
+        let head = match self.head_before(seq).await? {
+            Ok(head) => head,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let nodes: Vec<_> = Frontier::nodes(seq).collect();
+        let seqs: Vec<_> = nodes.iter().map(|node| node.seq()).collect();
+        let rows = self.store.nodes(self.tenant, &seqs).await?;
+        let hash = |node: &NodeId| {
+            let (seq, bytes) = rows.iter().find(|(seq, _)| *seq == node.seq())?;
+            Completed::from_bytes(*seq, bytes.clone())?.get(*node)
+        };
+        let edge = nodes.iter().map(hash).collect::<Option<Vec<_>>>();
+        let tree = edge.and_then(|edge| Frontier::new(seq, edge));
+        let tip = tree.and_then(|tree| Tip::new(head, tree));
+        Ok(tip.ok_or_else(|| {
+            Fault::at(
+                seq,
+                "what is stored of the tree before the first entry is not complete",
+            )
+        }))
+    }
+
+    /// The head at an entry, as it is stored.
+    async fn head_before(self, seq: u64) -> Result<Part<Head>, StoreError> {
         let before = match self.store.entries(self.tenant, seq, 1).await {
             Ok(entries) => entries.into_iter().find(|entry| entry.seq == seq),
-            Err(StoreError::Corrupt { what }) => return Ok(Err(Fault { seq, what })),
+            Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(seq, what))),
             Err(error) => return Err(error),
         };
         Ok(before
@@ -120,7 +197,7 @@ impl Audit<'_> {
         loop {
             match self.read(next, limit).await {
                 Err(StoreError::Corrupt { .. }) if limit > 1 => limit /= 2,
-                Err(StoreError::Corrupt { what }) => return Ok(Err(Fault { seq: next, what })),
+                Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(next, what))),
                 Ok(chunk) if chunk.entries.is_empty() => return Ok(Err(missing(next))),
                 chunk => return chunk.map(Ok),
             }
@@ -147,7 +224,7 @@ impl Audit<'_> {
                 "its hash is `{}`, but the ledger's head has `{}`",
                 end.hash, self.head.hash
             );
-            return Ok(Err(Fault { seq: end.seq, what }));
+            return Ok(Err(Fault::at(end.seq, what)));
         }
         let Some(behind) = self
             .store
@@ -163,10 +240,7 @@ impl Audit<'_> {
             return Ok(Ok(()));
         }
         let what = format!("the entry stands behind the head, which is at seq {}", now.seq);
-        Ok(Err(Fault {
-            seq: behind.seq,
-            what,
-        }))
+        Ok(Err(Fault::at(behind.seq, what)))
     }
 
     /// Whether there is a row of a decision whose entry tells of no such decision: it has no receipt either, or it would
@@ -177,16 +251,13 @@ impl Audit<'_> {
             let all = DecisionFilter::default();
             let rows = match self.store.decisions(self.tenant, &all, Some(before), CHUNK).await {
                 Err(StoreError::Corrupt { what }) => {
-                    return Ok(Err(Fault {
-                        seq: *range.start(),
-                        what,
-                    }));
+                    return Ok(Err(Fault::at(*range.start(), what)));
                 }
                 rows => rows?,
             };
             for row in rows.iter().take_while(|row| row.seq >= *range.start()) {
                 if let Err(what) = Told::read(&row.body).and_then(|told| told.agrees_with(row)) {
-                    return Ok(Err(Fault { seq: row.seq, what }));
+                    return Ok(Err(Fault::at(row.seq, what)));
                 }
             }
             match rows.last() {
@@ -199,17 +270,16 @@ impl Audit<'_> {
 }
 
 fn missing(seq: u64) -> Fault {
-    Fault {
-        seq,
-        what: "the entry is missing".to_owned(),
-    }
+    Fault::at(seq, "the entry is missing")
 }
 
 /// One way through a range.
 struct Pass<'a> {
     verifier: Verifier,
+    receipts: Option<ReceiptVerifier<'a>>,
     tenant_text: &'a str,
     checked: u64,
+    last: Option<Good>,
 }
 
 impl Pass<'_> {
@@ -226,21 +296,32 @@ impl Pass<'_> {
                 return Err(missing(due));
             }
             let entry = Readable::new(self.tenant_text, stored);
-            if let Err(broken) = self.verifier.push(&entry.entry()) {
-                let what = broken.what.to_string();
-                return Err(Fault { seq: due, what });
+            let nodes = Completed::from_bytes(due, stored.nodes.clone());
+            let pushed = match &nodes {
+                Some(nodes) => self.verifier.push_stored(&entry.entry(), nodes),
+                None => self.verifier.push(&entry.entry()),
+            };
+            if let Err(broken) = pushed {
+                return Err(Fault::at(due, broken.what.to_string()));
+            }
+            if nodes.is_none() {
+                return Err(Fault::at(due, ledger::Fault::Subtrees.to_string()));
             }
             let decision = decisions.next_if(|(row, _)| row.seq == due);
             self.check_decision(stored, decision)
-                .map_err(|what| Fault { seq: due, what })?;
+                .map_err(|what| Fault::at(due, what))?;
             self.checked += 1;
+            self.last = Some(Good {
+                seq: due,
+                at: stored.at,
+            });
         }
         Ok(())
     }
 
     /// Whether the entry of a decision has a row and a receipt that say the same, and another entry has none.
     fn check_decision(
-        &self,
+        &mut self,
         entry: &StoredEntry,
         found: Option<&(StoredDecision, Vec<u8>)>,
     ) -> Result<(), String> {
@@ -254,7 +335,11 @@ impl Pass<'_> {
             (true, Some((row, receipt))) => {
                 let told = Told::read(&entry.body)?;
                 told.agrees_with(row)?;
-                told.is_answered_by(receipt, self.tenant_text, entry).map(drop)
+                let signed = told.is_answered_by(receipt, self.tenant_text, entry)?;
+                match &mut self.receipts {
+                    Some(receipts) => receipts.verify(&signed).map_err(|fault| fault.to_string()),
+                    None => Ok(()),
+                }
             }
         }
     }

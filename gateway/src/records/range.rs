@@ -14,6 +14,11 @@ pub struct Range {
 }
 
 impl Range {
+    /// From one entry to another.
+    pub const fn new(from_seq: Option<NonZeroU64>, to_seq: Option<NonZeroU64>) -> Self {
+        Self { from_seq, to_seq }
+    }
+
     /// The part of it that a ledger has whose last entry is `head_seq`. A stretch without entries is refused: there is
     /// nothing that could be said about it, least of all that it is right.
     pub fn within(self, head_seq: u64) -> Result<RangeInclusive<u64>, Refusal> {

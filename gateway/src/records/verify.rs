@@ -3,12 +3,26 @@
 use super::audit::{Audit, Fault, Findings};
 use super::range::Range;
 use crate::gateway::Gateway;
-use crate::http::{Json, OptionalJson, Refusal, TenantCaller};
+use crate::http::{Code, Json, OptionalJson, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
-use ledger::Head;
-use serde::Serialize;
+use ledger::merkle::Frontier;
+use ledger::{Head, KeySet, Trust, TrustedCheckpoint};
+use model::TenantId;
+use serde::{Deserialize, Serialize};
+use std::num::NonZeroU64;
 use std::sync::Arc;
+use store::{Store, StoreError};
+
+/// What to verify.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asked {
+    from_seq: Option<NonZeroU64>,
+    to_seq: Option<NonZeroU64>,
+    /// A checkpoint that was kept elsewhere: the ledger has to continue it.
+    held: Option<String>,
+}
 
 /// What was found.
 #[derive(Debug, Serialize)]
@@ -26,18 +40,26 @@ pub struct Verification {
 pub async fn verify(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-    OptionalJson(range): OptionalJson<Range>,
+    OptionalJson(asked): OptionalJson<Asked>,
 ) -> Result<Json<Verification>, Refusal> {
-    let store = &*gateway.store;
-    let head = store.head(caller.tenant).await?;
+    let (store, tenant) = (&*gateway.store, caller.tenant);
+    let keys = gateway.log_keys()?;
+    let held = asked.held(tenant, &keys)?;
+    let (head, edge) = end(store, tenant).await?;
+    let range = asked.range();
     let seqs = range.within(head.seq)?;
     let audit = Audit {
         store,
-        tenant: caller.tenant,
+        tenant,
         head,
+        edge: edge.as_ref().ok(),
+        keys: Some(&keys),
+        held: held.as_ref(),
     };
     let Findings { checked, first_fault } = audit.run(seqs).await?;
-    let first_fault = first_fault.or_else(|| range.expected_end().and_then(|end| ends_early(&head, end)));
+    let first_fault = first_fault
+        .or_else(|| edge.err().map(|what| Fault::at(head.seq, what)))
+        .or_else(|| range.expected_end().and_then(|end| ends_early(&head, end)));
     if let Some(fault) = &first_fault {
         tracing::error!(tenant = %caller.tenant, seq = fault.seq, what = fault.what, "the ledger does not verify");
     }
@@ -49,13 +71,45 @@ pub async fn verify(
     }))
 }
 
+impl Asked {
+    const fn range(&self) -> Range {
+        Range::new(self.from_seq, self.to_seq)
+    }
+
+    /// The checkpoint that the caller has kept, if it is one of this tenant's and a key of the log has signed it.
+    fn held(&self, tenant: TenantId, keys: &KeySet) -> Result<Option<TrustedCheckpoint>, Refusal> {
+        let Some(note) = &self.held else { return Ok(None) };
+        let invalid = |what: String| Refusal::new(Code::InvalidField, format!("`held`: {what}"));
+        if self.to_seq.is_some() {
+            return Err(invalid(
+                "a checkpoint is held against the whole rest: leave `to_seq` out".to_owned(),
+            ));
+        }
+        let opened = Trust::in_log(keys.clone()).open(note.as_bytes());
+        let held = opened.map_err(|untrusted| invalid(untrusted.to_string()))?;
+        if held.tenant() != tenant.to_string() {
+            return Err(invalid(format!("it is a checkpoint of `{}`", held.tenant())));
+        }
+        Ok(Some(held))
+    }
+}
+
+/// Where the last commit says that the ledger ends; of the tree, or what is wrong with what it says.
+async fn end(store: &dyn Store, tenant: TenantId) -> Result<(Head, Result<Frontier, String>), Refusal> {
+    match store.tip(tenant).await {
+        Ok(tip) => Ok((tip.head(), Ok(tip.tree().clone()))),
+        Err(StoreError::Corrupt { what }) => Ok((store.head(tenant).await?, Err(what))),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Whoever names an end has seen it, on a receipt for instance: a ledger that ends before it has lost something.
 fn ends_early(head: &Head, expected: u64) -> Option<Fault> {
-    (expected > head.seq).then(|| Fault {
-        seq: head.seq + 1,
-        what: format!(
+    (expected > head.seq).then(|| {
+        let what = format!(
             "the entry is missing: the ledger ends at seq {}, and `to_seq` is {expected}",
             head.seq
-        ),
+        );
+        Fault::at(head.seq + 1, what)
     })
 }
