@@ -44,7 +44,7 @@ pub async fn verify(
 ) -> Result<Json<Verification>, Refusal> {
     let (store, tenant) = (&*gateway.store, caller.tenant);
     let keys = gateway.log_keys()?;
-    let held = asked.held(tenant, &keys)?;
+    let checkpoint = asked.held(tenant, &keys)?;
     let (head, edge) = end(store, tenant).await?;
     let range = asked.range();
     let seqs = range.within(head.seq)?;
@@ -54,7 +54,7 @@ pub async fn verify(
         head,
         edge: edge.as_ref().ok(),
         keys: Some(&keys),
-        held: held.as_ref(),
+        held: checkpoint.as_ref(),
     };
     let Findings { checked, first_fault } = audit.run(seqs).await?;
     let first_fault = first_fault
