@@ -1,5 +1,6 @@
 //! The commands of the program.
 
+pub mod budgets;
 pub mod check_config;
 pub mod copy;
 pub mod demo;

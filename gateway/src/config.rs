@@ -26,6 +26,9 @@ pub enum Command {
     Migrate(Database),
     /// Copy everything from one database to another, empty one, and verify it on both ends.
     Copy(Copy),
+    /// Look after budgets.
+    #[command(subcommand)]
+    Budgets(BudgetsCommand),
     /// Work on policies, without a gateway.
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -33,6 +36,13 @@ pub enum Command {
     RotateKey(RotateKey),
     /// Verify an exported ledger, without a gateway.
     Verify(Verify),
+}
+
+/// What can be done with budgets.
+#[derive(Debug, Subcommand)]
+pub enum BudgetsCommand {
+    /// Count every balance again from the ledger, and compare with what is stored.
+    Verify(Database),
 }
 
 /// What can be done with policies.

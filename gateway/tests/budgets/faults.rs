@@ -53,3 +53,34 @@ async fn a_move_that_nobody_was_told_of_is_not_made_again_under_its_key() {
     assert_eq!(scene.standing().await[2], 10);
     scene.stage.assert_sound().await;
 }
+
+#[tokio::test]
+async fn balances_are_what_the_ledger_comes_to_and_one_that_is_not_is_named() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({}), 100), (json!({"team": "crew"}), 50)])
+        .await;
+    let answer = scene.stage.ask(&costing(20)).await.expect(200);
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    let outcome =
+        json!({"status": "succeeded", "executed_hash": answer["action_hash"], "actual": tokens(15)});
+    scene.post(&path, &outcome).await.expect(201);
+    scene.reserve(10).await;
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!((found.budgets, found.mismatches), (2, Vec::<String>::new()));
+    // Somebody with the database gives the tenant more.
+    let mut hand = crate::support::hand::Hand::on(&scene.stage.home, scene.stage.tenant).await;
+    hand.run(r#"UPDATE budgets SET value = replace(value, '"allocated":100', '"allocated":999') WHERE MINE"#)
+        .await;
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    let [mismatch] = &found.mismatches[..] else {
+        panic!("{:?}", found.mismatches);
+    };
+    assert!(
+        mismatch.contains("allocated 100, reserved 10, used 15, uncovered 0"),
+        "{mismatch}"
+    );
+}

@@ -1,9 +1,9 @@
-//! What stands beside a chain and changes: approvals, what runs have seen, what was counted of quotas. It is as it is at the end of the
-//! chain, and goes over with the entries, a page with each commit.
+//! What stands beside a chain and changes: approvals, what runs have seen, what was counted of quotas, budgets and what is held in
+//! them. It is as it is at the end of the chain, and goes over with the entries, a page with each commit.
 
 use canon::Digest;
-use model::{ApprovalId, Name, TenantId};
-use store::{ApprovalFilter, Batch, Store, StoreError};
+use model::{ApprovalId, BudgetId, Name, ReservationId, TenantId};
+use store::{ApprovalFilter, Batch, BudgetFilter, ReservationFilter, Store, StoreError};
 
 /// How far a tenant's rows have gone over.
 #[derive(Default)]
@@ -11,6 +11,8 @@ pub(super) struct Beside {
     approvals: Cursor<ApprovalId>,
     runs: Cursor<Name>,
     counters: Cursor<Digest>,
+    budgets: Cursor<BudgetId>,
+    reservations: Cursor<ReservationId>,
 }
 
 /// Behind which row to go on.
@@ -41,7 +43,7 @@ impl Beside {
         matches!(
             (&self.approvals, &self.runs, &self.counters),
             (Cursor::Done, Cursor::Done, Cursor::Done)
-        )
+        ) && matches!((&self.budgets, &self.reservations), (Cursor::Done, Cursor::Done))
     }
 
     /// Adds the next page of each kind to a batch.
@@ -74,6 +76,33 @@ impl Beside {
             batch
                 .counters
                 .extend(page.into_iter().map(|counter| (tenant, counter)));
+        }
+        self.add_budgets(from, tenant, limit, batch).await
+    }
+
+    async fn add_budgets(
+        &mut self,
+        from: &dyn Store,
+        tenant: TenantId,
+        limit: u32,
+        batch: &mut Batch,
+    ) -> Result<(), StoreError> {
+        let rows = &mut batch.budgets;
+        if let Cursor::After(last) = &self.budgets {
+            let filter = BudgetFilter::default();
+            let page = from.list_budgets(tenant, &filter, *last, limit).await?;
+            let last = page.last().map(|budget| budget.id);
+            self.budgets.advance(page.len(), limit, last);
+            rows.budgets
+                .extend(page.into_iter().map(|budget| (tenant, budget)));
+        }
+        if let Cursor::After(last) = &self.reservations {
+            let filter = ReservationFilter::default();
+            let page = from.list_reservations(tenant, &filter, *last, limit).await?;
+            let last = page.last().map(|held| held.id);
+            self.reservations.advance(page.len(), limit, last);
+            rows.reservations
+                .extend(page.into_iter().map(|held| (tenant, held)));
         }
         Ok(())
     }
