@@ -326,7 +326,7 @@ async fn a_ledger_that_does_not_continue_a_checkpoint_kept_elsewhere_is_found_ou
 #[tokio::test]
 async fn an_entry_behind_the_head_is_named() {
     let mut scene = Scene::new().await;
-    let smuggled = "INSERT INTO audit_events (PLACE, kind, at, prev, hash, body) SELECT ENTRY #13, kind, at, prev, hash, body FROM saved_audit_events WHERE entry = #12";
+    let smuggled = "INSERT INTO audit_events (PLACE, kind, at, prev, hash, body, nodes) SELECT ENTRY #13, kind, at, prev, hash, body, nodes FROM saved_audit_events WHERE entry = #12";
     let found = scene.after(smuggled).await;
     assert_eq!(found["first_fault"]["seq"], 13, "{found}");
     assert_eq!(
