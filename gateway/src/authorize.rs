@@ -27,7 +27,7 @@ use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
-    Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Replay, TenantSnapshot, judge,
+    Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Replay, Salt, TenantSnapshot, judge,
 };
 use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, Verdict};
 use std::sync::Arc;
@@ -179,13 +179,14 @@ impl Gateway {
             approval: None,
             budget: None,
             now,
+            salt: Salt::new(&*self.entropy),
         };
         let asked = decided.request(ApprovalId::new(now, &*self.entropy));
         decided.approval = asked.as_ref();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
         let sighting = sighting(&decided, &evidence);
         let ids = (decided.id, ReservationId::new(now, &*self.entropy));
-        let costed = costs::costed(ids, ask, &agent, &judgement, tenant, now);
+        let costed = costs::costed(ids, ask, &agent, &judgement, tenant, (now, decided.salt));
         let ready = Ready::new(caller, &decided, (contents, sighting, costed), replay);
         Ok(Step::Record(Box::new(ready)))
     }
@@ -248,6 +249,7 @@ impl Gateway {
             approval: None,
             budget: budget.as_ref(),
             now,
+            salt: Salt::from_bytes([0; 12]),
         };
         Ok(Answer(decided.dry_run_answer().into()))
     }

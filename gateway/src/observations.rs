@@ -10,7 +10,7 @@ use axum::extract::{Path, State};
 use canon::{Digest, ObjectWriter};
 use engine::proposal::Happening;
 use engine::runs::Sighting;
-use engine::{Conflict, EntryKind, Proposal, ProposedEntry};
+use engine::{Conflict, EntryKind, Proposal, ProposedEntry, Salt};
 use model::{Name, Timestamp, Trust};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub async fn observe(
 
 impl Observation {
     /// The members stand in canonical order.
-    fn entry(&self, caller: &AgentCaller, run_id: &Name) -> ProposedEntry {
+    fn entry(&self, caller: &AgentCaller, run_id: &Name, salt: Salt) -> ProposedEntry {
         let mut body = ObjectWriter::new();
         body.string("agent", &caller.agent.id.to_string());
         if let Some(note) = &self.note {
@@ -73,6 +73,7 @@ impl Observation {
             body.string("parent_run_id", parent.as_str());
         }
         body.string("run_id", run_id.as_str());
+        salt.write(&mut body);
         body.string("source_trust", self.source_trust.as_str());
         ProposedEntry::new(EntryKind::RunObserved, body.finish())
     }
@@ -97,11 +98,12 @@ impl Gateway {
                 seen,
                 judged_with: before,
             };
+            let salt = Salt::new(&*self.entropy);
             let proposal = Proposal {
                 tenant: caller.tenant,
                 revision: tenant.revision,
                 base: tenant.policies.base_digest(),
-                what: Happening::Observation(observation.entry(caller, &run_id), sighting),
+                what: Happening::Observation(observation.entry(caller, &run_id, salt), sighting),
             };
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(receipt) => {

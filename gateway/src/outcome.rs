@@ -9,7 +9,7 @@ use canon::Digest;
 use engine::budgets::cost::Cost;
 use engine::budgets::report::{self, Settling};
 use engine::proposal::Happening;
-use engine::{Conflict, Proposal};
+use engine::{Conflict, Proposal, Salt};
 use model::budget::Subject;
 use model::{DecisionId, Name, ReservationId, SlashFreeName, Timestamp, Verdict};
 use serde::{Deserialize, Serialize};
@@ -114,7 +114,7 @@ pub async fn report(
     if mismatch {
         gateway.metrics.count_mismatch();
     }
-    let report = outcome.report(&caller, id, mismatch);
+    let report = outcome.report(&caller, id, mismatch, Salt::new(&*gateway.entropy));
     let settling = outcome.settling(&caller, &decision, decided, &report);
     gateway
         .record_outcome(&caller, &report, settling)
@@ -132,7 +132,7 @@ impl Outcome {
         Ok(())
     }
 
-    fn report(&self, caller: &AgentCaller, id: DecisionId, mismatch: bool) -> report::Outcome {
+    fn report(&self, caller: &AgentCaller, id: DecisionId, mismatch: bool, salt: Salt) -> report::Outcome {
         let actual = self.actual.as_ref();
         report::Outcome {
             decision_id: id,
@@ -142,6 +142,7 @@ impl Outcome {
             mismatch,
             output_hash: self.output_hash,
             status: self.status.as_str(),
+            salt,
         }
     }
 

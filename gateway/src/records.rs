@@ -1,17 +1,20 @@
 //! Reading back what was decided: decisions, audit events, receipts, and the ledger itself.
 //!
-//! Everything here reads; nothing is written, and no read transaction outlives one call of the store. Agents see their
+//! Everything here but [`erase`] reads, and no read transaction outlives one call of the store. Agents see their
 //! own decisions and receipts, auditors everything of their tenant.
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
 //! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
 //! - [`checkpoint`], [`consistency`], [`proof`]: the tree over it;
+//! - [`erase`]: taking bodies out of it; `erasures` is what verifies that somebody has told of it;
 //! - [`reader`], `range`, `times`: what these endpoints share.
 
 pub(crate) mod audit;
 pub mod checkpoint;
 pub mod consistency;
 pub mod decisions;
+pub mod erase;
+mod erasures;
 pub mod events;
 pub mod export;
 pub mod head;

@@ -59,6 +59,13 @@ impl Replays {
             .cloned()
     }
 
+    /// Forgets an answer: what it said was erased.
+    pub fn forget(&self, key: &RequestKey) {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        generations.young.remove(key);
+        generations.old.remove(key);
+    }
+
     /// Remembers an answer that is on disk.
     pub fn remember(&self, key: RequestKey, given: Given) {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);

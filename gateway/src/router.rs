@@ -206,6 +206,7 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),
+        route("POST", "/v1/ledger/erase", ADMIN, records::erase::erase),
 
         route("GET", "/.well-known/countersign/keys.json", Access::Public, signing::keys),
         route("GET", "/healthz", Access::Public, operation::healthz),

@@ -55,8 +55,8 @@ fn merging() -> Value {
     })
 }
 
-/// A SQLite file with a demo in it that has decided something, has asked people and has counted; the demo's token, and what was
-/// answered.
+/// A SQLite file with a demo in it that has decided something, has asked people, has counted, and has had one decision erased; the
+/// demo's token, and what was answered.
 fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
     let place = Place::on_file();
     let server = place.serve(&["--demo"]);
@@ -72,6 +72,15 @@ fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
         .unwrap();
     let asked = client.post("/v1/authorize", &token, &merging()).unwrap().json();
     assert_eq!(asked["decision"], "require_approval", "{asked}");
+    let erased = client
+        .post("/v1/authorize", &token, &asking("call-erased"))
+        .unwrap()
+        .json();
+    let what = json!({"seq": erased["receipt"]["seq"]});
+    let done = client
+        .operate(&place.printed("demo tenant: "), "/v1/ledger/erase", &what)
+        .json();
+    assert_eq!(done["erased"], 1, "{done}");
     let answers = (0..20).map(|number| {
         let ask = asking(&format!("call-{number}"));
         server.client().post("/v1/authorize", &token, &ask).unwrap().bytes

@@ -13,7 +13,9 @@ use crate::budgets::moves::{BudgetConflict, BudgetMove, Moved};
 use crate::budgets::report::Settling;
 use crate::decision::UnsealedAnswer;
 use crate::entry_kind::EntryKind;
-use crate::proposal::{ApprovalUse, Change, Happening, Proposal, ProposedDecision, ProposedEntry, Replay};
+use crate::proposal::{
+    ApprovalUse, Change, ErasedBody, Happening, Proposal, ProposedDecision, ProposedEntry, Replay,
+};
 use crate::quotas::{self, KnownCounters, QuotaExceeded};
 use crate::runs::{self, KnownRuns, Sighting};
 use crate::snapshot::{Recompiled, Snapshot, TenantSnapshot};
@@ -26,7 +28,10 @@ use model::{
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use store::{Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, OutcomeRow, Place, RequestKey};
+use store::{
+    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, FoundRequest, OutcomeRow, Place,
+    RequestKey,
+};
 
 /// Where the tenants of a batch stand, and the directory as it is there.
 #[derive(Clone)]
@@ -290,6 +295,7 @@ impl<'p> Pass<'p> {
                 self.show(tenant, Some(sighting));
                 self.link(tenant, entry).recorded()
             }
+            Happening::Erasure { entry, bodies } => self.erase(tenant, entry, bodies),
             Happening::Outcome {
                 entry,
                 decision,
@@ -519,6 +525,22 @@ impl<'p> Pass<'p> {
             .approvals
             .insert((tenant, approval.id), approval.clone());
         self.batch.approvals.push((tenant, approval));
+    }
+
+    /// Erases bodies. Whoever proposes it has seen them in the chain, and there they stay what they were.
+    fn erase(&mut self, tenant: TenantId, entry: &ProposedEntry, bodies: &[ErasedBody]) -> Settled {
+        let linked = self.link(tenant, entry);
+        let by = linked.head.seq;
+        self.batch.erasures.extend(bodies.iter().map(|body| ErasureRow {
+            tenant,
+            seq: body.seq,
+            body: body.body,
+            by,
+            request: body.request.clone(),
+            outcome: body.outcome,
+            approval: body.approval,
+        }));
+        linked.recorded()
     }
 
     /// Adds what a decision names by its digest and is not known to be stored.

@@ -12,6 +12,7 @@ use crate::judge::Judgement;
 use crate::kept::kept;
 use crate::proposal::ProposedEntry;
 use crate::provenance::Provenance;
+use crate::salt::Salt;
 use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
 use ledger::receipt::{Receipt, SealedBatch};
@@ -41,6 +42,8 @@ pub struct Decided<'a> {
     pub budget: Option<&'a BudgetPart>,
     /// When it was found.
     pub now: Timestamp,
+    /// What keeps its body from being guessed when it is erased.
+    pub salt: Salt,
 }
 
 /// An answer that lacks its receipt. It cannot be sent.
@@ -335,6 +338,7 @@ impl Decided<'_> {
             "run_worst",
             judgement.run_worst.map(model::Trust::as_str),
         );
+        self.salt.write(&mut body);
         shadow(&mut body, judgement);
         if !ask.sources.is_empty() {
             body.object("sources", |sources| {

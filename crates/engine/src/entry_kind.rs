@@ -155,6 +155,8 @@ kinds! {
     LogKeyAdded = "log_key_added",
     /// A key that was replaced signs no more.
     LogKeyEnded = "log_key_ended",
+    /// Bodies of entries were erased.
+    BodiesErased = "bodies_erased",
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! - [`decision`]: the bytes of a decision: the body of its ledger entry and the answer to the caller;
 //! - [`replay`]: recorded decisions, judged again by other policies;
 //! - [`search`]: what decisions are found by;
+//! - [`salt`]: what keeps an erased body from being guessed;
 //! - [`proposal`]: what somebody wants recorded;
 //! - [`apply()`]: one batch of proposals onto the books.
 //!
@@ -34,6 +35,7 @@ pub mod provenance;
 pub mod quotas;
 pub mod replay;
 pub mod runs;
+pub mod salt;
 pub mod search;
 pub mod snapshot;
 
@@ -45,4 +47,5 @@ pub use issuers::{Issuers, RegisteredIssuer};
 pub use judge::{Evidence, Judgement, Refusal, judge};
 pub use proposal::{Proposal, ProposedDecision, ProposedEntry, Replay};
 pub use provenance::{Provenance, ProvenanceError};
+pub use salt::Salt;
 pub use snapshot::{Credential, Recompiled, Snapshot, TenantSnapshot};

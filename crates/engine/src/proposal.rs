@@ -65,6 +65,13 @@ pub enum Happening {
     Observation(ProposedEntry, Sighting),
     /// Something that changes nothing.
     Note(ProposedEntry),
+    /// Bodies are erased.
+    Erasure {
+        /// The entry that tells of it.
+        entry: ProposedEntry,
+        /// Which.
+        bodies: Vec<ErasedBody>,
+    },
     /// An agent said what became of a decision.
     Outcome {
         /// The entry.
@@ -95,6 +102,21 @@ impl ProposedEntry {
             body,
         }
     }
+}
+
+/// A body that is to be erased, and by what the rest of what it told is found.
+#[derive(Debug, Clone)]
+pub struct ErasedBody {
+    /// Whose.
+    pub seq: u64,
+    /// Its digest.
+    pub body: Digest,
+    /// What the agent called the ask.
+    pub request: Option<(AgentId, Name)>,
+    /// The decision whose outcome it told.
+    pub outcome: Option<DecisionId>,
+    /// What people were asked.
+    pub approval: Option<ApprovalId>,
 }
 
 /// A change of the directory.

@@ -2,7 +2,8 @@
 //!
 //! The statement is a transaction of its own. It writes nothing unless the head is where the batch says, so it needs no lock
 //! that was taken before. What a turn is for, it cannot do: several tenants, because their heads would be locked in no
-//! order; a tenant that has never written; nouns, approvals, runs, budgets and contents, which are statements of their own.
+//! order; a tenant that has never written; nouns, approvals, runs, budgets, contents and erasures, which are statements of their
+//! own.
 
 use crate::PostgresStore;
 use crate::commit::is_recorded;

@@ -7,6 +7,7 @@ use crate::connections::{Lent, in_time, severity};
 use crate::contents::Contents;
 use crate::counters::CounterRows;
 use crate::decode::uuid;
+use crate::erasures::Erasures;
 use crate::insert::{self, Insert};
 use crate::landed::{self, Mark};
 use crate::links::{LinkColumns, ReplyColumns};
@@ -38,6 +39,7 @@ pub(crate) struct Work {
     counters: CounterRows,
     budgets: BudgetWork,
     contents: Contents,
+    erasures: Erasures,
     /// By what it is known afterwards that the batch is there.
     mark: Option<Mark>,
     /// Which store this is, for those who are told of its changes.
@@ -138,6 +140,7 @@ impl Work {
             counters: CounterRows::of(batch),
             budgets: BudgetWork::of(batch),
             contents: Contents::of(batch),
+            erasures: Erasures::of(batch),
             mark: Mark::of(batch),
             store,
         })
@@ -197,6 +200,10 @@ impl Work {
             self.budgets.write(lent).await?;
             if !self.contents.is_empty() {
                 let written = self.contents.write(lent.start()?).await;
+                lent.settle(written)?;
+            }
+            if !self.erasures.is_empty() {
+                let written = self.erasures.write(lent.start()?).await;
                 lent.settle(written)?;
             }
             if !self.changes.is_empty() {

@@ -3,7 +3,7 @@
 //! - `address`, `open`, `connect`: from a URL to connections that are set up right;
 //! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `connections`: how they are lent and come back;
-//! - `turn`, `commit`, `append`, `insert`, `changes`, `landed`: a commit, from the lock to what became of it;
+//! - `turn`, `commit`, `append`, `insert`, `changes`, `erasures`, `landed`: a commit, from the lock to what became of it;
 //! - `listener`: what other gateways have changed;
 //! - `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the other promises of [`store`], a file each;
 //! - `decode`: what stands in the columns.
@@ -25,6 +25,7 @@ mod contents;
 mod counters;
 mod decode;
 mod directories;
+mod erasures;
 mod index;
 mod insert;
 mod landed;

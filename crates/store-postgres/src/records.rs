@@ -7,7 +7,7 @@ use canon::Digest;
 use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use sqlx::types::Uuid;
-use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
+use store::{DecisionFilter, Erased, Records, StoreError, StoredDecision, StoredEntry};
 
 /// A row of `decisions` with what its entry adds.
 pub(crate) struct DecisionColumns {
@@ -50,6 +50,17 @@ impl DecisionColumns {
 /// A `seq` as it can be compared with a column. One beyond the last possible finds nothing, as it should.
 fn from(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
+}
+
+/// What is left of a body that was erased.
+fn erased(row: Row, body: Option<Vec<u8>>, by: Option<i64>) -> Result<Option<Erased>, StoreError> {
+    let (Some(body), Some(by)) = (body, by) else {
+        return Ok(None);
+    };
+    Ok(Some(Erased {
+        body: row.digest("erased_body", &body)?,
+        by: row.unsigned("erased_by", by)?,
+    }))
 }
 
 #[async_trait]
@@ -133,6 +144,10 @@ impl Records for PostgresStore {
     ) -> Result<Vec<RunTaint>, StoreError> {
         let found = bounded(self.readers.read(|| runs::list(tenant, after, limit))).await?;
         Ok(runs::decode(found)?.into_iter().map(|(_, run)| run).collect())
+    }
+
+    async fn outcomes_of(&self, tenant: TenantId, decisions: &[DecisionId]) -> Result<Vec<u64>, StoreError> {
+        bounded(self.read_outcomes(tenant, decisions)).await
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {
@@ -220,7 +235,7 @@ impl PostgresStore {
     ) -> Result<Vec<StoredEntry>, StoreError> {
         let query = || {
             sqlx::query!(
-                "SELECT seq, kind, at, prev, hash, body, nodes
+                "SELECT seq, kind, at, prev, hash, body, nodes, erased_body, erased_by
              FROM audit_events
              WHERE tenant_id = $1
                AND seq >= $2
@@ -246,6 +261,7 @@ impl PostgresStore {
                 hash: place.digest("hash", &row.hash)?,
                 body: row.body,
                 nodes: row.nodes,
+                erased: erased(place, row.erased_body, row.erased_by)?,
             })
         });
         decoded.collect()
@@ -358,6 +374,38 @@ impl PostgresStore {
         };
         let row = self.readers.read(query).await?.pop();
         Ok(row.map(|row| row.bytes))
+    }
+
+    async fn read_outcomes(
+        &self,
+        tenant: TenantId,
+        decisions: &[DecisionId],
+    ) -> Result<Vec<u64>, StoreError> {
+        let ids: Vec<_> = decisions
+            .iter()
+            .map(|id| Uuid::from_bytes(*id.as_bytes()))
+            .collect();
+        let query = || {
+            sqlx::query!(
+                "SELECT seq
+                 FROM outcomes
+                 WHERE tenant_id = $1
+                   AND decision = ANY ($2::uuid[])
+                 ORDER BY seq",
+                uuid(tenant),
+                &ids,
+            )
+        };
+        let rows = self.readers.read(query).await?;
+        let seq = |seq| {
+            let row = Row {
+                table: "outcomes",
+                tenant,
+                seq: Some(seq),
+            };
+            row.unsigned("seq", seq)
+        };
+        rows.into_iter().map(|row| seq(row.seq)).collect()
     }
 
     /// What the files of the database hold, indexes and all.

@@ -2,7 +2,7 @@
 //!
 //! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
 //! - `tree`: completes ledgers that were written before their trees were kept;
-//! - `writer`, `work`, `insert`: a commit, one at a time, on the one connection that writes;
+//! - `writer`, `work`, `insert`, `erasures`: a commit, one at a time, on the one connection that writes;
 //! - `checkpoint`: keeps the write-ahead log short in the background;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
@@ -21,6 +21,7 @@ mod counters;
 mod decode;
 mod directories;
 mod entry;
+mod erasures;
 mod index;
 mod insert;
 mod journal;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
-use store::{DecisionFilter, Records, StoreError, StoredDecision, StoredEntry};
+use store::{DecisionFilter, Erased, Records, StoreError, StoredDecision, StoredEntry};
 
 /// A row of `decisions` with what its entry adds.
 pub(crate) struct DecisionColumns {
@@ -44,6 +44,17 @@ impl DecisionColumns {
             body: self.body,
         })
     }
+}
+
+/// What is left of a body that was erased.
+fn erased(place: Place, body: Option<Vec<u8>>, by: Option<i64>) -> Result<Option<Erased>, StoreError> {
+    let (Some(body), Some(by)) = (body, by) else {
+        return Ok(None);
+    };
+    Ok(Some(Erased {
+        body: place.digest("erased_body", body)?,
+        by: place.unsigned("erased_by", by)?,
+    }))
 }
 
 #[async_trait]
@@ -126,6 +137,10 @@ impl Records for SqliteStore {
         limit: u32,
     ) -> Result<Vec<RunTaint>, StoreError> {
         bounded(runs::list(&self.readers, tenant, after, limit)).await
+    }
+
+    async fn outcomes_of(&self, tenant: TenantId, decisions: &[DecisionId]) -> Result<Vec<u64>, StoreError> {
+        bounded(self.read_outcomes(tenant, decisions)).await
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {
@@ -233,7 +248,9 @@ impl SqliteStore {
                    audit_events.prev,
                    audit_events.hash,
                    audit_events.body,
-                   audit_events.nodes
+                   audit_events.nodes,
+                   audit_events.erased_body,
+                   audit_events.erased_by
                FROM tenants
                CROSS JOIN audit_events
                    ON audit_events.entry BETWEEN (tenants.tenant_no << 40) + ?2 AND (tenants.tenant_no << 40) + ?3
@@ -261,6 +278,7 @@ impl SqliteStore {
                 hash: place.digest("hash", row.hash)?,
                 body: row.body,
                 nodes: row.nodes,
+                erased: erased(place, row.erased_body, row.erased_by)?,
             })
         });
         decoded.collect()
@@ -406,6 +424,36 @@ impl SqliteStore {
             .map_err(unavailable)?;
             found.extend(bytes.map(|bytes| (*digest, bytes)));
         }
+        Ok(found)
+    }
+
+    /// One after the other: here a look-up is not a round trip.
+    async fn read_outcomes(
+        &self,
+        tenant: TenantId,
+        decisions: &[DecisionId],
+    ) -> Result<Vec<u64>, StoreError> {
+        let tenant_id = &tenant.as_bytes()[..];
+        let mut connection = self.readers.acquire().await.map_err(unavailable)?;
+        let mut found = Vec::new();
+        for decision in decisions {
+            let decision = &decision.as_bytes()[..];
+            let number = sqlx::query_scalar!(
+                "SELECT outcomes.entry
+                 FROM tenants
+                 CROSS JOIN outcomes
+                     ON outcomes.tenant_no = tenants.tenant_no
+                 WHERE tenants.tenant_id = ?1
+                   AND outcomes.decision = ?2",
+                tenant_id,
+                decision,
+            )
+            .fetch_optional(&mut *connection)
+            .await
+            .map_err(unavailable)?;
+            found.extend(number.map(entry::seq));
+        }
+        found.sort_unstable();
         Ok(found)
     }
 

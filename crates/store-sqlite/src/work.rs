@@ -3,6 +3,7 @@
 use crate::approvals::{self, ApprovalRow};
 use crate::counters;
 use crate::entry::SEQ_MAX;
+use crate::erasures::Erasures;
 use crate::insert::{self, Statement, TenantNumbers};
 use crate::runs::{self, RunRow};
 use crate::{budgets, links, reservations};
@@ -29,6 +30,7 @@ pub(crate) struct Work {
     pub(crate) counters: Option<String>,
     pub(crate) budgets: BudgetWork,
     pub(crate) contents: Vec<Content>,
+    pub(crate) erasures: Erasures,
 }
 
 /// What is written of budgets: rows as JSON texts, one a table, so that each table is one statement.
@@ -147,6 +149,7 @@ impl Work {
                 replies: links::replies(batch, &numbers),
             },
             contents: contents(batch, &numbers),
+            erasures: Erasures::of(batch, &numbers),
             opens: only.is_some(),
             moves,
         })

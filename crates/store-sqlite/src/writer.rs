@@ -242,6 +242,10 @@ async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<
     }
     let done = write_budgets(connection, &work.budgets).await;
     done.map_err(Failure::BeforeCommit)?;
+    if !work.erasures.is_empty() {
+        let done = work.erasures.write(connection).await;
+        done.map_err(Failure::BeforeCommit)?;
+    }
     if !work.closes {
         let done = sqlx::query!("COMMIT").execute(connection).await;
         done.map_err(|error| Failure::of(error, &[], true))?;

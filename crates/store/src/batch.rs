@@ -4,7 +4,10 @@ use crate::BudgetRows;
 use canon::{Canonical, Digest};
 use ledger::merkle::Completed;
 use ledger::{Head, Tip};
-use model::{AgentId, Approval, Counter, DecisionId, Name, ReasonCode, RunTaint, TenantId, Timestamp, Write};
+use model::{
+    AgentId, Approval, ApprovalId, Counter, DecisionId, Name, ReasonCode, RunTaint, TenantId, Timestamp,
+    Write,
+};
 
 /// Everything that one commit writes, all or none.
 #[derive(Debug, Default)]
@@ -29,6 +32,8 @@ pub struct Batch {
     pub budgets: BudgetRows,
     /// Contents that entries name by their digest. One that is there already is left as it is.
     pub contents: Vec<ContentRow>,
+    /// Bodies that are erased. Each is told of by an entry above.
+    pub erasures: Vec<ErasureRow>,
 }
 
 /// How far one tenant moves.
@@ -112,6 +117,25 @@ pub struct ContentRow {
     pub bytes: bytes::Bytes,
 }
 
+/// A body that is erased, with everything that tells what it told: the row of its decision and its receipt, and what is named here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErasureRow {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Whose body: an entry before [`by`](Self::by).
+    pub seq: u64,
+    /// SHA-256 of the body, which stays in its place.
+    pub body: Digest,
+    /// The entry of this batch that tells of it.
+    pub by: u64,
+    /// What the agent called the ask. The id can be used again.
+    pub request: Option<(AgentId, Name)>,
+    /// The decision whose outcome the entry told.
+    pub outcome: Option<DecisionId>,
+    /// What people were asked.
+    pub approval: Option<ApprovalId>,
+}
+
 /// What one agent calls one of its asks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RequestKey {
@@ -159,6 +183,14 @@ pub enum MalformedBatch {
     /// More decisions than entries, so that two of them share one.
     #[error("the batch has more decisions than entries")]
     SharedEntry,
+    /// An erasure that no entry of this batch tells of, or of an entry that does not come before it.
+    #[error("the body of entry {seq} of {tenant} is erased without an entry that tells of it")]
+    ErasedUntold {
+        /// Whose.
+        tenant: TenantId,
+        /// Which entry.
+        seq: u64,
+    },
     /// A decision or an outcome whose `seq` is not of this batch.
     #[error("a row of {tenant} belongs to entry {seq}, which is not in the batch")]
     WithoutEntry {
@@ -202,8 +234,8 @@ impl Batch {
         }
     }
 
-    /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs, counters, budgets or
-    /// contents.
+    /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs, counters, budgets,
+    /// contents or erasures.
     pub fn is_rows_only(&self) -> bool {
         self.writes.is_empty()
             && self.approvals.is_empty()
@@ -211,6 +243,7 @@ impl Batch {
             && self.counters.is_empty()
             && self.budgets.is_empty()
             && self.contents.is_empty()
+            && self.erasures.is_empty()
     }
 
     /// When the last entry of a tenant in this batch was recorded. A batch that hangs together has one for each tenant
@@ -234,6 +267,13 @@ impl Batch {
             let advance = advance_of(tenant)?;
             if seq <= advance.from.seq || seq > advance.to.head().seq {
                 return Err(MalformedBatch::WithoutEntry { tenant, seq });
+            }
+        }
+        for row in &self.erasures {
+            let (advance, tenant) = (advance_of(row.tenant)?, row.tenant);
+            let is_told = row.by > advance.from.seq && row.by <= advance.to.head().seq && row.seq < row.by;
+            if !is_told {
+                return Err(MalformedBatch::ErasedUntold { tenant, seq: row.seq });
             }
         }
         let others = self.writes.iter().map(|(tenant, _)| *tenant);

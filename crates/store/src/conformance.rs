@@ -12,6 +12,7 @@ pub mod budgets;
 pub mod commits;
 pub mod counters;
 pub mod directories;
+pub mod erasures;
 pub mod index;
 pub mod records;
 pub mod requests;
@@ -120,6 +121,9 @@ macro_rules! conformance_tests {
             search::decisions_are_found_at_their_entries,
             search::pages_do_not_shift_while_decisions_arrive,
             search::a_rare_match_far_back_is_found,
+            erasures::an_erased_body_is_gone_with_all_that_tells_of_it,
+            erasures::a_body_is_erased_once,
+            erasures::an_erasure_that_nothing_tells_of_is_not_written,
             index::what_was_put_is_found_by_its_terms,
             index::a_block_is_put_by_whoever_has_the_claim,
             index::a_block_that_is_taken_out_by_force_is_gone,

@@ -319,6 +319,10 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         self.read()?.runs_after(tenant, after, limit).await
     }
 
+    async fn outcomes_of(&self, tenant: TenantId, decisions: &[DecisionId]) -> Result<Vec<u64>, StoreError> {
+        self.read()?.outcomes_of(tenant, decisions).await
+    }
+
     async fn size_bytes(&self) -> Result<u64, StoreError> {
         self.read()?.size_bytes().await
     }

@@ -24,7 +24,8 @@ mod search;
 
 pub use approvals::{ApprovalFilter, Approvals};
 pub use batch::{
-    Advance, Batch, ContentRow, DecisionRow, EntryRow, FoundRequest, MalformedBatch, OutcomeRow, RequestKey,
+    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, FoundRequest, MalformedBatch, OutcomeRow,
+    RequestKey,
 };
 pub use buckets::{BucketKey, Buckets, Lease, Wanted};
 pub use budgets::{
@@ -33,7 +34,7 @@ pub use budgets::{
 };
 pub use counters::Counters;
 pub use error::{CommitError, StoreError};
-pub use records::{DecisionFilter, StoredDecision, StoredEntry};
+pub use records::{DecisionFilter, Erased, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 
 use async_trait::async_trait;
@@ -263,6 +264,9 @@ pub trait Records: Send + Sync {
 
     /// The decisions among these entries, newest first. An entry that is none is left out. At most a thousand.
     async fn decisions_at(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<StoredDecision>, StoreError>;
+
+    /// The `seq`s of the entries that tell what became of these decisions, going up. A decision without an outcome is left out.
+    async fn outcomes_of(&self, tenant: TenantId, decisions: &[DecisionId]) -> Result<Vec<u64>, StoreError>;
 
     /// The size of the database in bytes, for the metrics.
     async fn size_bytes(&self) -> Result<u64, StoreError>;

@@ -16,10 +16,21 @@ pub struct StoredEntry {
     pub prev: Digest,
     /// The hash of this entry.
     pub hash: Digest,
-    /// What happened: canonical JSON.
+    /// What happened: canonical JSON; empty if it was erased.
     pub body: String,
     /// The hashes of the subtrees of the ledger's tree that the entry completes, one after the other.
     pub nodes: Vec<u8>,
+    /// What is left of a body that was erased.
+    pub erased: Option<Erased>,
+}
+
+/// What is left of a body that was erased.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Erased {
+    /// SHA-256 of the body.
+    pub body: Digest,
+    /// The `seq` of the entry that tells of it.
+    pub by: u64,
 }
 
 /// A decision as it is searched for, with the body of its entry.

@@ -5,7 +5,7 @@ use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
 use canon::ObjectWriter;
 use engine::proposal::Happening;
-use engine::{Ask, EntryKind, Proposal, ProposedEntry};
+use engine::{Ask, EntryKind, Proposal, ProposedEntry, Salt};
 use model::approval::Unusable;
 
 /// An ask whose approval cannot be used.
@@ -61,6 +61,7 @@ impl Gateway {
             "approval",
             ask.approval_id.as_ref().map_or("", model::Name::as_str),
         );
+        Salt::new(&*self.entropy).write(&mut body);
         body.string("why", word(why));
         let proposal = Proposal {
             tenant: caller.tenant,

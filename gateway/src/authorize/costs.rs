@@ -7,7 +7,7 @@ use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::budgets::cost::{Cost, Costed, Hold};
 use engine::budgets::{FoundBudgets, KnownBudgets};
-use engine::{Ask, Judgement, Mode, TenantSnapshot};
+use engine::{Ask, Judgement, Mode, Salt, TenantSnapshot};
 use model::budget::Subject;
 use model::reservation::TTL_MS_DEFAULT;
 use model::{Agent, DecisionId, ReservationId, TenantId, Timestamp, Verdict};
@@ -38,7 +38,7 @@ pub(super) fn costed(
     agent: &Arc<Agent>,
     judgement: &Judgement,
     tenant: &Arc<TenantSnapshot>,
-    now: Timestamp,
+    (now, salt): (Timestamp, Salt),
 ) -> Option<Box<Costed>> {
     if judgement.verdict() != Verdict::Allow || ask.mode != Mode::Enforce {
         return None;
@@ -56,6 +56,7 @@ pub(super) fn costed(
         judgement: judgement.clone(),
         tenant: Arc::clone(tenant),
         now,
+        salt,
     }))
 }
 

@@ -20,8 +20,8 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use store::{
-    Advance, Batch, ContentRow, DecisionRow, EntryRow, OutcomeRow, Store, StoredDecision, StoredEntry,
-    StoredTenant,
+    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, OutcomeRow, Store, StoredDecision,
+    StoredEntry, StoredTenant,
 };
 
 /// Entries in one commit: the hop and the sync are spread over many, and memory stays flat.
@@ -135,7 +135,7 @@ async fn read(from: &dyn Store, tenant: TenantId, at: &Tip, last: u64) -> anyhow
     let mut batch = Batch::default();
     let decided = entries
         .iter()
-        .filter(|entry| entry.kind == EntryKind::Decision.as_str())
+        .filter(|entry| entry.kind == EntryKind::Decision.as_str() && entry.erased.is_none())
         .count();
     if decided > 0 {
         let decided = u32::try_from(decided)?;
@@ -146,7 +146,10 @@ async fn read(from: &dyn Store, tenant: TenantId, at: &Tip, last: u64) -> anyhow
     batch.contents = contents(from, tenant, &entries).await?;
     let mut to = at.clone();
     for entry in entries {
-        if entry.kind == EntryKind::OutcomeReported.as_str() {
+        if entry.kind == EntryKind::BodiesErased.as_str() {
+            batch.erasures.extend(erasures(from, tenant, &entry).await?);
+        }
+        if entry.kind == EntryKind::OutcomeReported.as_str() && entry.erased.is_none() {
             batch.outcomes.push(outcome_row(tenant, &entry)?);
         }
         batch.entries.push(entry_row(tenant, &entry, &mut to)?);
@@ -159,6 +162,41 @@ async fn read(from: &dyn Store, tenant: TenantId, at: &Tip, last: u64) -> anyhow
         revision: 0,
     });
     Ok(batch)
+}
+
+/// What an entry tells of erasures, as far as it is the one by which they were erased.
+async fn erasures(
+    from: &dyn Store,
+    tenant: TenantId,
+    telling: &StoredEntry,
+) -> anyhow::Result<Vec<ErasureRow>> {
+    #[derive(Deserialize)]
+    struct Told {
+        seqs: Vec<[u64; 2]>,
+    }
+    let told: Told = serde_json::from_str(&telling.body)?;
+    let mut rows = Vec::new();
+    for [first, last] in told.seqs {
+        let mut next = first;
+        while next <= last {
+            let entries = from.entries(tenant, next, CHUNK).await?;
+            let end = entries.last().context("entries are missing")?.seq;
+            let erased = entries.iter().take_while(|entry| entry.seq <= last);
+            let erased = erased.filter_map(|entry| Some((entry.seq, entry.erased?)));
+            let erased = erased.filter(|(_, erased)| erased.by == telling.seq);
+            rows.extend(erased.map(|(seq, erased)| ErasureRow {
+                tenant,
+                seq,
+                body: erased.body,
+                by: telling.seq,
+                request: None,
+                outcome: None,
+                approval: None,
+            }));
+            next = end + 1;
+        }
+    }
+    Ok(rows)
 }
 
 /// What these entries name by its digest, as far as it is still there. The target keeps what it has already.
@@ -194,9 +232,15 @@ fn entry_row(tenant: TenantId, entry: &StoredEntry, to: &mut Tip) -> anyhow::Res
     let kind = EntryKind::ALL.iter().find(|kind| kind.as_str() == entry.kind);
     let kind =
         kind.with_context(|| format!("entry {} is of a kind that this version does not know", entry.seq))?;
-    let body = canon::canonicalize(entry.body.as_bytes(), BODY_LIMITS)?;
+    // An erased body is written as what stands for nothing, and erased with the entry that tells of it.
+    let stored = if entry.erased.is_some() {
+        "null"
+    } else {
+        &entry.body
+    };
+    let body = canon::canonicalize(stored.as_bytes(), BODY_LIMITS)?;
     ensure!(
-        body.as_str() == entry.body,
+        body.as_str() == stored,
         "the body of entry {} is not canonical JSON",
         entry.seq
     );
@@ -205,7 +249,7 @@ fn entry_row(tenant: TenantId, entry: &StoredEntry, to: &mut Tip) -> anyhow::Res
             tenant: &tenant.to_string(),
             kind: kind.as_str(),
             at: &entry.at.to_string(),
-            body: body.digest(),
+            body: entry.erased.map_or_else(|| body.digest(), |erased| erased.body),
         },
         &mut String::new(),
     );

@@ -73,6 +73,7 @@ mod tests {
             hash: Digest::ZERO,
             body: body.to_owned(),
             nodes: Vec::new(),
+            erased: None,
         };
         page.push(entry).unwrap();
         page.0

@@ -4,6 +4,7 @@
 //! It reads a chunk at a time, holds no read transaction between chunks, and its memory does not grow with the range.
 //! That the head itself was not rewritten together with the chain, only a checkpoint or a receipt kept elsewhere can show.
 
+use super::erasures::Erasures;
 use super::line::Readable;
 use super::told::{self, Told};
 use ledger::merkle::{Completed, Frontier, NodeId};
@@ -125,12 +126,16 @@ impl Audit<'_> {
     }
 
     async fn check(self, pass: &mut Pass<'_>, range: &RangeInclusive<u64>) -> Result<Part<()>, StoreError> {
+        let mut erasures = Erasures::default();
         while pass.due() <= *range.end() {
             let chunk = match self.chunk(pass.due(), *range.end()).await? {
                 Ok(chunk) => chunk,
                 Err(fault) => return Ok(Err(fault)),
             };
             if let Err(fault) = pass.check(&chunk) {
+                return Ok(Err(fault));
+            }
+            if let Some(fault) = erasures.untold(self.store, self.tenant, &chunk.entries).await? {
                 return Ok(Err(fault));
             }
             // A long range is many short turns: whoever waits for a decision comes in between.
@@ -208,7 +213,7 @@ impl Audit<'_> {
         let entries = self.store.entries(self.tenant, next, limit).await?;
         let decided = entries
             .iter()
-            .filter(|entry| told::is_decision(&entry.kind))
+            .filter(|entry| told::is_decision(&entry.kind) && entry.erased.is_none())
             .count();
         let decisions = match u32::try_from(decided).unwrap_or(limit) {
             0 => Vec::new(),
@@ -327,6 +332,11 @@ impl Pass<'_> {
     ) -> Result<(), String> {
         match (told::is_decision(&entry.kind), found) {
             (false, None) => Ok(()),
+            // Its row and its receipt told what it told.
+            (true, None) if entry.erased.is_some() => Ok(()),
+            (true, Some(_)) if entry.erased.is_some() => {
+                Err("the body was erased, and the decision or its receipt was not".to_owned())
+            }
             (false, Some(_)) => Err(format!(
                 "a decision is stored for an entry of the kind `{}`",
                 entry.kind

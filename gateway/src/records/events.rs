@@ -40,8 +40,8 @@ pub struct Event {
     at: Timestamp,
     prev_hash: Digest,
     hash: Digest,
-    /// As it was hashed: not read, not written anew.
-    body: Box<RawValue>,
+    /// As it was hashed: not read, not written anew. None if it was erased.
+    body: Option<Box<RawValue>>,
 }
 
 /// Lists entries.
@@ -139,7 +139,8 @@ impl Search {
 impl Event {
     /// An entry as it was stored.
     pub(crate) fn of(entry: StoredEntry) -> Result<Self, Refusal> {
-        let body = RawValue::from_string(entry.body).map_err(|error| {
+        let body = (entry.erased.is_none()).then(|| RawValue::from_string(entry.body));
+        let body = body.transpose().map_err(|error| {
             tracing::error!(%error, seq = entry.seq, "the body of an entry could not be read");
             Refusal::ledger_unavailable()
         })?;
@@ -167,6 +168,7 @@ mod tests {
             hash: Digest::ZERO,
             body: "{}".to_owned(),
             nodes: Vec::new(),
+            erased: None,
         }
     }
 

@@ -21,7 +21,7 @@ impl<'a> Readable<'a> {
     }
 
     /// The entry. The digest of the body is taken anew: a changed body makes another header, which hashes to another hash
-    /// than the one recorded.
+    /// than the one recorded. That of an erased body is the one that was left, and a wrong one does the same.
     pub(super) fn entry(&self) -> Entry<'_> {
         let Self { stored, tenant, at } = self;
         Entry {
@@ -31,10 +31,12 @@ impl<'a> Readable<'a> {
                 kind: &stored.kind,
                 at,
                 prev: stored.prev,
-                body: Digest::of(stored.body.as_bytes()),
+                body: stored
+                    .erased
+                    .map_or_else(|| Digest::of(stored.body.as_bytes()), |erased| erased.body),
             },
             hash: stored.hash,
-            body: Some(&stored.body),
+            body: stored.erased.is_none().then_some(&*stored.body),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::ask::Ask;
 use crate::decision::{Decided, UnsealedAnswer};
 use crate::judge::Judgement;
 use crate::proposal::ProposedEntry;
+use crate::salt::Salt;
 use crate::snapshot::TenantSnapshot;
 use model::budget::{Lack, Subject};
 use model::{
@@ -53,6 +54,8 @@ pub struct Costed {
     pub tenant: Arc<TenantSnapshot>,
     /// When it was found.
     pub now: Timestamp,
+    /// What keeps the body from being guessed when it is erased.
+    pub salt: Salt,
 }
 
 /// What the records of a decision say about budgets.
@@ -270,6 +273,7 @@ impl Costed {
             approval: None,
             budget: Some(part),
             now: self.now,
+            salt: self.salt,
         };
         let answer = decided.answer();
         Wording {

@@ -10,6 +10,7 @@ use super::shown::{self, Balance, ReservationShown};
 use super::told;
 use crate::entry_kind::EntryKind;
 use crate::proposal::ProposedEntry;
+use crate::salt::Salt;
 use bytes::Bytes;
 use canon::{Digest, ObjectWriter};
 use model::{
@@ -35,6 +36,8 @@ pub struct Outcome {
     pub output_hash: Option<Digest>,
     /// `succeeded`, `failed` or `not_executed`.
     pub status: &'static str,
+    /// What keeps the body from being guessed when it is erased.
+    pub salt: Salt,
 }
 
 /// What an outcome has to do with budgets.
@@ -97,6 +100,7 @@ impl Outcome {
         if let Some(output) = &self.output_hash {
             body.digest("output_hash", output);
         }
+        self.salt.write(&mut body);
         settled(&mut body);
         body.string("status", self.status);
         ProposedEntry::new(EntryKind::OutcomeReported, body.finish())

@@ -138,6 +138,7 @@ pub(crate) fn proposal(
         approval: None,
         budget: None,
         now: NOW,
+        salt: engine::Salt::from_bytes([7; 12]),
     };
     let answer = decided.answer();
     let request = ask.request_id.clone().map(|request_id| {

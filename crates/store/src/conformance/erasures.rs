@@ -1,0 +1,154 @@
+//! What erasing promises: the body goes with everything that tells what it told, in the commit that tells of it, and nothing
+//! else.
+
+use super::sample::{Ask, Chain, agent_id, name};
+use super::{Fixture, commit, find_outcomes, find_requests, refused};
+use crate::{
+    Batch, CommitError, DecisionFilter, Erased, ErasureRow, MalformedBatch, RequestKey, Store, StoredEntry,
+};
+use canon::Digest;
+use model::Timestamp;
+
+async fn entry(store: &dyn Store, chain: &Chain, seq: u64) -> StoredEntry {
+    store.entries(chain.tenant, seq, 1).await.unwrap().remove(0)
+}
+
+/// The erasure of a body as it is stored, told by the entry at `by`.
+async fn erasure(store: &dyn Store, chain: &Chain, seq: u64, by: u64) -> ErasureRow {
+    ErasureRow {
+        tenant: chain.tenant,
+        seq,
+        body: Digest::of(entry(store, chain, seq).await.body.as_bytes()),
+        by,
+        request: None,
+        outcome: None,
+        approval: None,
+    }
+}
+
+/// An entry that tells of erasures.
+fn tell(chain: &mut Chain, batch: &mut Batch) -> u64 {
+    let body = canon::of(&serde_json::json!({})).expect("samples are JSON");
+    chain.entry(batch, "bodies_erased", Timestamp::from_millis(9), body);
+    chain.head().seq
+}
+
+/// The row of the entry, and nothing of what it told.
+pub async fn an_erased_body_is_gone_with_all_that_tells_of_it(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    let first = chain.decision(&mut batch, &Ask::named("call-1"));
+    let second = chain.decision(&mut batch, &Ask::named("call-2"));
+    chain.outcome(&mut batch, first);
+    chain.outcome(&mut batch, second);
+    commit(&*store, &batch).await;
+    let before = entry(&*store, &chain, 1).await;
+    assert_eq!(
+        store.outcomes_of(chain.tenant, &[first, second]).await.unwrap(),
+        [3, 4]
+    );
+    let mut batch = Batch::default();
+    let by = tell(&mut chain, &mut batch);
+    let mut erased = erasure(&*store, &chain, 1, by).await;
+    erased.request = Some((agent_id(1), name("call-1")));
+    let outcome = ErasureRow {
+        outcome: Some(first),
+        ..erasure(&*store, &chain, 3, by).await
+    };
+    batch.erasures = vec![erased.clone(), outcome];
+    commit(&*store, &batch).await;
+    let after = StoredEntry {
+        body: String::new(),
+        erased: Some(Erased {
+            body: erased.body,
+            by,
+        }),
+        ..before
+    };
+    assert_eq!(entry(&*store, &chain, 1).await, after);
+    assert_eq!(store.decision(chain.tenant, first).await.unwrap(), None);
+    assert_eq!(store.receipt(chain.tenant, first).await.unwrap(), None);
+    let left = store
+        .decisions(chain.tenant, &DecisionFilter::default(), None, 9)
+        .await
+        .unwrap();
+    assert_eq!(
+        left.iter().map(|decision| decision.id).collect::<Vec<_>>(),
+        [second]
+    );
+    let key = |request_id| RequestKey {
+        tenant: chain.tenant,
+        agent: agent_id(1),
+        request_id: name(request_id),
+    };
+    let found = find_requests(&*store, &[key("call-1"), key("call-2")]).await;
+    assert_eq!(
+        found.iter().map(|found| &found.key).collect::<Vec<_>>(),
+        [&key("call-2")]
+    );
+    let both = [(chain.tenant, first), (chain.tenant, second)];
+    assert_eq!(find_outcomes(&*store, &both).await, [second]);
+    assert_eq!(
+        store.outcomes_of(chain.tenant, &[first, second]).await.unwrap(),
+        [4]
+    );
+    // The id may come again, because nobody knows any more what it stood for.
+    let mut batch = Batch::default();
+    chain.decision(&mut batch, &Ask::named("call-1"));
+    commit(&*store, &batch).await;
+}
+
+/// Twice is once, and the first entry that told of it stays the one.
+pub async fn a_body_is_erased_once(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    commit(&*store, &chain.decisions(2)).await;
+    let mut batch = Batch::default();
+    let by = tell(&mut chain, &mut batch);
+    batch.erasures = vec![erasure(&*store, &chain, 1, by).await];
+    commit(&*store, &batch).await;
+    let erased = entry(&*store, &chain, 1).await;
+    let mut batch = Batch::default();
+    let again = tell(&mut chain, &mut batch);
+    batch.erasures = vec![erasure(&*store, &chain, 1, again).await];
+    commit(&*store, &batch).await;
+    assert_eq!(entry(&*store, &chain, 1).await, erased);
+}
+
+/// An erasure without the entry that tells of it, of what is not there, or of somebody else's.
+pub async fn an_erasure_that_nothing_tells_of_is_not_written(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut chain, mut other) = (Chain::new(1), Chain::new(2));
+    commit(&*store, &chain.decisions(2)).await;
+    commit(&*store, &other.decisions(2)).await;
+    let row = erasure(&*store, &chain, 1, 3).await;
+    let of_other = ErasureRow {
+        tenant: other.tenant,
+        ..row.clone()
+    };
+    let earlier = ErasureRow { by: 2, ..row.clone() };
+    let itself = ErasureRow {
+        seq: 3,
+        ..row.clone()
+    };
+    for wrong in [of_other, earlier, itself] {
+        let mut chain = chain.clone();
+        let mut batch = Batch::default();
+        tell(&mut chain, &mut batch);
+        batch.erasures = vec![wrong];
+        let error = refused(&*store, &batch).await;
+        let CommitError::NotWritten(source) = error else {
+            panic!("{error}")
+        };
+        assert!(source.is::<MalformedBatch>(), "{source}");
+    }
+    // The entry is there and is of another kind: the database itself refuses it.
+    let mut batch = chain.clone().decisions(1);
+    batch.erasures = vec![row];
+    assert!(matches!(
+        refused(&*store, &batch).await,
+        CommitError::NotWritten(_)
+    ));
+    assert_eq!(entry(&*store, &chain, 1).await.erased, None);
+}

@@ -1,0 +1,145 @@
+//! `POST /v1/ledger/erase`: takes what entries tell out of the ledger, and leaves that they were there.
+//!
+//! The header of an erased entry stays, with the digest of its body, so the chain and every proof still verify. The body goes, and in
+//! the same commit the rows of the decision, its receipt, its request id and what people were asked; before it, what the search
+//! index knows. The commit adds an entry that tells which bodies are gone, by whom and by what they were chosen.
+//!
+//! What agents did can be erased. What changed the directory cannot: that is who could do what, by names that the tenant has given.
+
+mod choose;
+mod taking;
+
+use crate::gateway::Gateway;
+use crate::http::{Code, Json, Refusal, TenantCaller};
+use crate::records::times::first_since;
+use axum::Extension;
+use axum::extract::State;
+use choose::Choice;
+use model::{AgentId, Name, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::num::{NonZeroU32, NonZeroU64};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use taking::Taking;
+
+/// Entries that are read at once.
+const PAGE: u32 = 256;
+/// Bodies that one commit erases: it takes some milliseconds, and everybody else waits for those.
+const BATCH_MAX: usize = 256;
+/// How long a request goes on before it says how far it has come.
+const TIME_MAX: Duration = Duration::from_secs(5);
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// What to erase: one of these.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Erase {
+    /// This entry.
+    seq: Option<NonZeroU64>,
+    /// What this agent has done.
+    agent: Option<AgentId>,
+    /// What was done for this user.
+    user: Option<Name>,
+    /// What was recorded before so many days of 24 hours.
+    older_than_days: Option<NonZeroU32>,
+    /// Goes on at this entry, where an earlier call has stopped.
+    from_seq: Option<NonZeroU64>,
+}
+
+/// How far it has come.
+#[derive(Debug, Serialize)]
+pub struct Erased {
+    /// How many bodies this call has erased.
+    erased: u64,
+    /// How many it has left because people are still asked about them.
+    waiting: u64,
+    /// Whether everything was looked at.
+    done: bool,
+    /// Where to go on, if not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_seq: Option<u64>,
+}
+
+/// Erases bodies.
+pub async fn erase(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Json(wanted): Json<Erase>,
+) -> Result<Json<Erased>, Refusal> {
+    // A caller that goes away leaves no blocks of the search index held.
+    let work = tokio::spawn(async move { run(&gateway, &caller, wanted).await });
+    work.await
+        .unwrap_or_else(|error| {
+            tracing::error!(%error, "erasing broke off");
+            Err(Refusal::new(
+                Code::Internal,
+                "erasing broke off; what was erased is in the ledger",
+            ))
+        })
+        .map(Json)
+}
+
+async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<Erased, Refusal> {
+    let (choice, seqs) = wanted.resolve(gateway, caller).await?;
+    let began = Instant::now();
+    let mut taking = Taking::new(gateway, caller, &choice);
+    let mut next = *seqs.start();
+    while next <= *seqs.end() && began.elapsed() < TIME_MAX {
+        let page = gateway.store.entries(caller.tenant, next, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        next = last.seq + 1;
+        let page = page.into_iter().filter(|entry| entry.seq <= *seqs.end());
+        for entry in page {
+            if choice.takes(&*gateway.store, caller.tenant, &entry).await? {
+                taking.add(entry).await?;
+            }
+        }
+        if taking.len() >= BATCH_MAX {
+            taking.commit().await?;
+        }
+    }
+    taking.commit().await?;
+    let done = next > *seqs.end();
+    Ok(Erased {
+        erased: taking.erased,
+        waiting: taking.waiting,
+        done,
+        next_seq: (!done).then_some(next),
+    })
+}
+
+impl Erase {
+    /// What is chosen, and among which entries.
+    async fn resolve(
+        self,
+        gateway: &Gateway,
+        caller: &TenantCaller,
+    ) -> Result<(Choice, RangeInclusive<u64>), Refusal> {
+        let store = &*gateway.store;
+        let head = store.head(caller.tenant).await?.seq;
+        let first = self.from_seq.map_or(1, NonZeroU64::get);
+        match (self.seq, self.agent, self.user, self.older_than_days) {
+            (Some(seq), None, None, None) => {
+                let seq = seq.get();
+                let entry = store.entries(caller.tenant, seq, 1).await?;
+                let entry = entry.into_iter().find(|entry| entry.seq == seq);
+                let entry = entry.ok_or_else(|| Refusal::not_found("entry", &seq.to_string()))?;
+                choose::check_kind(&entry.kind)?;
+                Ok((Choice::Entry, seq..=seq))
+            }
+            (None, Some(agent), None, None) => Ok((Choice::Agent(agent), first..=head)),
+            (None, None, Some(user), None) => Ok((Choice::User(user), first..=head)),
+            (None, None, None, Some(days)) => {
+                let ago = i64::from(days.get()) * DAY_MS;
+                let before = Timestamp::from_millis(gateway.clock.now().millis() - ago);
+                let end = first_since(store, caller.tenant, head, before).await?;
+                Ok((Choice::OlderThan(days.get()), first..=end - 1))
+            }
+            _ => Err(Refusal::new(
+                Code::InvalidField,
+                "say what to erase with one of `seq`, `agent`, `user` and `older_than_days`",
+            )),
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Bodies on their way out: collected, and erased some hundreds in a commit.
+
+use super::choose::Choice;
+use crate::changes;
+use crate::gateway::Gateway;
+use crate::http::{Refusal, TenantCaller};
+use crate::search::job::{after, token};
+use crate::sequencer::Recorded;
+use canon::Digest;
+use engine::proposal::{ErasedBody, Happening};
+use engine::search::block_of;
+use engine::{Conflict, EntryKind, Proposal};
+use model::{AgentId, ApprovalId, DecisionId, Name};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use store::{BlockClaim, RequestKey, StoredEntry};
+
+/// How often it is proposed again because the directory has moved in between.
+const ATTEMPTS_MAX: usize = 8;
+/// How long blocks of the search index are held. Many times what a commit takes: a gateway that stops in the middle gives them back
+/// like this.
+const HOLD: Duration = Duration::from_mins(2);
+
+/// The members of a decision's body by which the rest of it is found.
+#[derive(Default, Deserialize)]
+struct Told {
+    agent: Option<AgentId>,
+    request_id: Option<Name>,
+    decision_id: Option<DecisionId>,
+    #[serde(default)]
+    approval: Asked,
+}
+
+#[derive(Default, Deserialize)]
+struct Asked {
+    id: Option<ApprovalId>,
+}
+
+/// Bodies on their way out.
+pub(super) struct Taking<'g> {
+    gateway: &'g Gateway,
+    caller: &'g TenantCaller,
+    choice: &'g Choice,
+    /// By `seq`.
+    bodies: BTreeMap<u64, ErasedBody>,
+    /// The decisions among them.
+    decisions: Vec<DecisionId>,
+    /// How many were erased.
+    pub(super) erased: u64,
+    /// How many were left, because people are still asked about them.
+    pub(super) waiting: u64,
+}
+
+impl<'g> Taking<'g> {
+    pub(super) const fn new(gateway: &'g Gateway, caller: &'g TenantCaller, choice: &'g Choice) -> Self {
+        Self {
+            gateway,
+            caller,
+            choice,
+            bodies: BTreeMap::new(),
+            decisions: Vec::new(),
+            erased: 0,
+            waiting: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bodies.len()
+    }
+
+    /// Adds an entry, unless people are still asked about it: what they approve has to be in the ledger.
+    pub(super) async fn add(&mut self, entry: StoredEntry) -> Result<(), Refusal> {
+        let is_decision = entry.kind == EntryKind::Decision.as_str();
+        let told: Told = serde_json::from_str(&entry.body).unwrap_or_default();
+        let decision = told.decision_id.filter(|_| is_decision);
+        let approval = match (told.approval.id.filter(|_| is_decision), decision) {
+            (Some(approval), Some(decision)) => {
+                let asked = self.gateway.store.approval(self.caller.tenant, approval).await?;
+                // A decision that has used an approval names it too.
+                asked.filter(|asked| asked.request.decision_id == decision)
+            }
+            _ => None,
+        };
+        if approval
+            .as_ref()
+            .is_some_and(|approval| approval.status.is_open())
+        {
+            self.waiting += 1;
+            return Ok(());
+        }
+        self.decisions.extend(decision);
+        let is_outcome = entry.kind == EntryKind::OutcomeReported.as_str();
+        let body = ErasedBody {
+            seq: entry.seq,
+            body: Digest::of(entry.body.as_bytes()),
+            request: told.agent.filter(|_| is_decision).zip(told.request_id),
+            outcome: told.decision_id.filter(|_| is_outcome),
+            approval: approval.map(|approval| approval.id),
+        };
+        self.bodies.insert(entry.seq, body);
+        Ok(())
+    }
+
+    /// Erases what was collected, and what agents said became of it.
+    pub(super) async fn commit(&mut self) -> Result<(), Refusal> {
+        self.add_outcomes().await?;
+        if self.bodies.is_empty() {
+            return Ok(());
+        }
+        let blocks: BTreeSet<u64> = self.bodies.keys().map(|seq| block_of(*seq)).collect();
+        let hold = self.hold(&blocks).await?;
+        let outcome = self.record().await;
+        // Also if nobody knows whether it was erased: what is put into the index now is read now.
+        self.release(&blocks, hold).await;
+        outcome?;
+        self.forget();
+        self.erased += self.bodies.len() as u64;
+        self.bodies.clear();
+        self.decisions.clear();
+        Ok(())
+    }
+
+    /// What became of a decision tells of it, and names it by its id.
+    async fn add_outcomes(&mut self) -> Result<(), Refusal> {
+        let (store, tenant) = (&self.gateway.store, self.caller.tenant);
+        for seq in store.outcomes_of(tenant, &self.decisions).await? {
+            let entries = store.entries(tenant, seq, 1).await?;
+            let entry = entries
+                .into_iter()
+                .find(|entry| entry.seq == seq && entry.erased.is_none());
+            if let Some(entry) = entry {
+                self.add(entry).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes blocks out of the search index, and keeps everybody from putting them there until they are released: what was read
+    /// before the erasure is not put after it.
+    async fn hold(&self, blocks: &BTreeSet<u64>) -> Result<i64, Refusal> {
+        let now = self.gateway.clock.now();
+        let claim = BlockClaim {
+            token: token(self.gateway),
+            now,
+            until: after(now, HOLD),
+            by_force: true,
+        };
+        for block in blocks {
+            self.gateway
+                .store
+                .claim_block(self.caller.tenant, *block, &claim)
+                .await?;
+        }
+        Ok(claim.token)
+    }
+
+    async fn release(&self, blocks: &BTreeSet<u64>, hold: i64) {
+        for block in blocks {
+            let released = self
+                .gateway
+                .store
+                .release_block(self.caller.tenant, *block, hold)
+                .await;
+            if let Err(error) = released {
+                tracing::warn!(%error, block, "a block of the search index is free again only in some minutes");
+            }
+        }
+        self.gateway.indexing.note(self.caller.tenant);
+    }
+
+    async fn record(&self) -> Result<(), Refusal> {
+        for _ in 0..ATTEMPTS_MAX {
+            let tenant = self.gateway.tenant(self.caller.tenant)?;
+            let facts = json!({"chosen_by": self.choice.told(), "seqs": self.ranges()});
+            let proposal = Proposal {
+                tenant: self.caller.tenant,
+                revision: tenant.revision,
+                base: tenant.policies.base_digest(),
+                what: Happening::Erasure {
+                    entry: changes::entry(EntryKind::BodiesErased, self.caller.holder.by(), facts)?,
+                    bodies: self.bodies.values().cloned().collect(),
+                },
+            };
+            match self.gateway.sequencer.record(proposal).await? {
+                Recorded::Now(_) => return Ok(()),
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
+            }
+        }
+        Err(Refusal::overloaded())
+    }
+
+    /// The entries as the ledger names them: the first and the last of each row of them.
+    fn ranges(&self) -> Value {
+        let mut ranges: Vec<[u64; 2]> = Vec::new();
+        for seq in self.bodies.keys() {
+            match ranges.last_mut() {
+                Some([_, last]) if *last + 1 == *seq => *last = *seq,
+                _ => ranges.push([*seq, *seq]),
+            }
+        }
+        json!(ranges)
+    }
+
+    /// Answers that were erased are not given again from memory.
+    fn forget(&self) {
+        let keys = self.bodies.values().filter_map(|body| {
+            let (agent, request_id) = body.request.clone()?;
+            Some(RequestKey {
+                tenant: self.caller.tenant,
+                agent,
+                request_id,
+            })
+        });
+        for key in keys {
+            self.gateway.replays.forget(&key);
+        }
+    }
+}

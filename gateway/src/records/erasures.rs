@@ -1,0 +1,68 @@
+//! Whether somebody has told of every erasure. A body that is gone without an entry that says so was taken away.
+
+use super::audit::Fault;
+use engine::EntryKind;
+use model::TenantId;
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::{Erased, Store, StoreError, StoredEntry};
+
+/// Entries that tell of erasures which are kept at hand. Neighbours were mostly erased together.
+const KEPT_MAX: usize = 8;
+
+/// What the entry of an erasure says was erased: the first and the last of each row of entries.
+#[derive(Default, Deserialize)]
+struct Told {
+    #[serde(default)]
+    seqs: Vec<[u64; 2]>,
+}
+
+/// The entries that tell of erasures.
+#[derive(Default)]
+pub(super) struct Erasures {
+    kept: VecDeque<(u64, Arc<Told>)>,
+}
+
+impl Erasures {
+    /// The first of these entries whose body is gone and nobody has told of it.
+    pub(super) async fn untold(
+        &mut self,
+        store: &dyn Store,
+        tenant: TenantId,
+        entries: &[StoredEntry],
+    ) -> Result<Option<Fault>, StoreError> {
+        for entry in entries {
+            let Some(Erased { by, .. }) = entry.erased else {
+                continue;
+            };
+            let told = self.told(store, tenant, by).await?;
+            let is_told = |range: &[u64; 2]| (range[0]..=range[1]).contains(&entry.seq);
+            if !told.seqs.iter().any(is_told) {
+                return Ok(Some(Fault {
+                    seq: entry.seq,
+                    what: "the body is gone, and no entry tells of its erasure".to_owned(),
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn told(&mut self, store: &dyn Store, tenant: TenantId, by: u64) -> Result<Arc<Told>, StoreError> {
+        if let Some((_, told)) = self.kept.iter().find(|(seq, _)| *seq == by) {
+            return Ok(Arc::clone(told));
+        }
+        let entries = store.entries(tenant, by, 1).await?;
+        let told = entries
+            .first()
+            .filter(|entry| entry.seq == by && entry.kind == EntryKind::BodiesErased.as_str());
+        // What cannot be read tells of nothing; the chain says what is wrong with it.
+        let told = told.and_then(|entry| serde_json::from_str::<Told>(&entry.body).ok());
+        let told = Arc::new(told.unwrap_or_default());
+        if self.kept.len() == KEPT_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((by, Arc::clone(&told)));
+        Ok(told)
+    }
+}
