@@ -62,6 +62,15 @@ fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
     let server = place.serve(&["--demo"]);
     let token = place.printed("demo agent token (shown once): ");
     let client = server.client();
+    let erased = client
+        .post("/v1/authorize", &token, &asking("call-erased"))
+        .unwrap()
+        .json();
+    let what = json!({"seq": erased["receipt"]["seq"]});
+    let done = client
+        .operate(&place.printed("demo tenant: "), "/v1/ledger/erase", &what)
+        .json();
+    assert_eq!(done["erased"], 1, "{done}");
     let tenant = client.get("/v1/tenants", OPERATOR).json()["items"][0]["id"].clone();
     let quota = format!("/v1/tenants/{}/quota", tenant.as_str().unwrap());
     let quotas = json!({"quotas": [{"window": "run", "limit": 100}]});
@@ -72,15 +81,6 @@ fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
         .unwrap();
     let asked = client.post("/v1/authorize", &token, &merging()).unwrap().json();
     assert_eq!(asked["decision"], "require_approval", "{asked}");
-    let erased = client
-        .post("/v1/authorize", &token, &asking("call-erased"))
-        .unwrap()
-        .json();
-    let what = json!({"seq": erased["receipt"]["seq"]});
-    let done = client
-        .operate(&place.printed("demo tenant: "), "/v1/ledger/erase", &what)
-        .json();
-    assert_eq!(done["erased"], 1, "{done}");
     let answers = (0..20).map(|number| {
         let ask = asking(&format!("call-{number}"));
         server.client().post("/v1/authorize", &token, &ask).unwrap().bytes

@@ -39,10 +39,10 @@ impl Erasures {
             let told = self.told(store, tenant, by).await?;
             let is_told = |range: &[u64; 2]| (range[0]..=range[1]).contains(&entry.seq);
             if !told.seqs.iter().any(is_told) {
-                return Ok(Some(Fault {
-                    seq: entry.seq,
-                    what: "the body is gone, and no entry tells of its erasure".to_owned(),
-                }));
+                return Ok(Some(Fault::at(
+                    entry.seq,
+                    "the body is gone, and no entry tells of its erasure",
+                )));
             }
         }
         Ok(None)

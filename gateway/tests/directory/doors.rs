@@ -48,11 +48,14 @@ async fn assert_door(world: &World, route: &Route, credential: &str, tenant: Opt
     if let Some(tenant) = tenant {
         call = call.tenant(tenant);
     }
-    let reply = call.send().await;
-    let door = format!("{} {}: {}", route.method, route.path, reply.text());
+    let door = format!("{} {}", route.method, route.path);
     if opens {
-        assert!(![401, 403].contains(&reply.status.as_u16()), "{door}");
+        // The body is left where it is: a stream has no end.
+        let status = call.respond().await.status();
+        assert!(![401, 403].contains(&status.as_u16()), "{door}: {status}");
     } else {
+        let reply = call.send().await;
+        let door = format!("{door}: {}", reply.text());
         assert_eq!(reply.status.as_u16(), 403, "{door}");
         assert_eq!(reply.json()["code"], "forbidden", "{door}");
     }
