@@ -211,6 +211,11 @@ impl Goods {
             .replace("{tool}", "goods")
             .replace("{team}", "goods")
             .replace("{user}", "goods");
+        let asks = if path.ends_with("/probe") {
+            "?tool=goods&action=goods"
+        } else {
+            ""
+        };
         let known = [
             "/v1/agents/",
             "/v1/keys/",
@@ -226,7 +231,7 @@ impl Goods {
         known
             .iter()
             .any(|family| path.starts_with(family))
-            .then(|| path.replace("{id}", id))
+            .then(|| path.replace("{id}", id) + asks)
     }
 }
 
