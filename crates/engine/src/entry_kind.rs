@@ -57,6 +57,12 @@ kinds! {
     IssuerUpdated = "issuer_updated",
     /// An issuer was deleted: its tokens are worth nothing any more.
     IssuerDeleted = "issuer_deleted",
+    /// A containment rule was made or changed.
+    RulePut = "rule_put",
+    /// A containment rule was deleted.
+    RuleDeleted = "rule_deleted",
+    /// A containment rule fired, and nothing was done but to tell.
+    AlertRaised = "alert_raised",
     /// An agent was registered.
     AgentCreated = "agent_created",
     /// An agent's facts changed.

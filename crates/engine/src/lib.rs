@@ -7,6 +7,7 @@
 //! - [`provenance`]: what a signed token says about the source of an ask;
 //! - [`approvals`]: what a judgement becomes when people have approved, and how they vote;
 //! - [`quotas`]: how many calls are allowed, and counting them;
+//! - [`rules`]: when a containment rule is due;
 //! - [`runs`]: what runs have seen;
 //! - [`budgets`]: what things cost, and whether there is enough;
 //! - [`facts`]: what an ask was judged by, in records that are found by their digest;
@@ -34,6 +35,7 @@ pub mod proposal;
 pub mod provenance;
 pub mod quotas;
 pub mod replay;
+pub mod rules;
 pub mod runs;
 pub mod salt;
 pub mod search;

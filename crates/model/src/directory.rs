@@ -12,6 +12,7 @@ use crate::log_key::LogKey;
 use crate::name::{Name, SlashFreeName};
 use crate::people::{Team, User};
 use crate::policy::Policy;
+use crate::rule::Rule;
 use crate::run::StoppedRun;
 use crate::tenant::Tenant;
 use crate::tool::Tool;
@@ -45,6 +46,8 @@ pub struct Directory {
     pub issuers: OrdMap<Name, Arc<Issuer>>,
     /// The keys that the ledger was and is signed with, by label; in the system tenant's directory only.
     pub log_keys: OrdMap<String, Arc<LogKey>>,
+    /// What is done about agents when its ledger shows too much of something.
+    pub rules: OrdMap<Name, Arc<Rule>>,
     /// The base policies that were put in force last; in the system tenant's directory only.
     pub base: Option<Arc<BaseInForce>>,
 }
@@ -74,13 +77,15 @@ pub enum NounKind {
     Issuer,
     /// A key that the ledger is signed with.
     LogKey,
+    /// A containment rule.
+    Rule,
     /// The base policies that were put in force last.
     Base,
 }
 
 impl NounKind {
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Tenant,
         Self::Key,
         Self::Agent,
@@ -92,6 +97,7 @@ impl NounKind {
         Self::Run,
         Self::Issuer,
         Self::LogKey,
+        Self::Rule,
         Self::Base,
     ];
 
@@ -109,6 +115,7 @@ impl NounKind {
             Self::Run => "run",
             Self::Issuer => "issuer",
             Self::LogKey => "log_key",
+            Self::Rule => "rule",
             Self::Base => "base",
         }
     }
@@ -144,6 +151,8 @@ pub enum Noun {
     Issuer(Arc<Issuer>),
     /// A key that the ledger is signed with.
     LogKey(Arc<LogKey>),
+    /// A containment rule.
+    Rule(Arc<Rule>),
     /// The base policies that were put in force last.
     Base(Arc<BaseInForce>),
 }
@@ -163,6 +172,7 @@ impl Noun {
             Self::Run(_) => NounKind::Run,
             Self::Issuer(_) => NounKind::Issuer,
             Self::LogKey(_) => NounKind::LogKey,
+            Self::Rule(_) => NounKind::Rule,
             Self::Base(_) => NounKind::Base,
         }
     }
@@ -181,6 +191,7 @@ impl Noun {
             Self::Run(run) => run.run_id.to_string(),
             Self::Issuer(issuer) => issuer.name.to_string(),
             Self::LogKey(key) => key.label.clone(),
+            Self::Rule(rule) => rule.name.to_string(),
             // There is only one.
             Self::Base(_) => NounKind::Base.as_str().to_owned(),
         }
@@ -208,6 +219,7 @@ impl Noun {
             Self::Run(run) => serde_json::to_string(run),
             Self::Issuer(issuer) => serde_json::to_string(issuer),
             Self::LogKey(key) => serde_json::to_string(key),
+            Self::Rule(rule) => serde_json::to_string(rule),
             Self::Base(base) => serde_json::to_string(base),
         };
         json.expect("nouns have string keys and no fallible serializers")
@@ -227,6 +239,7 @@ impl Noun {
             NounKind::Run => Self::Run(serde_json::from_str(json)?),
             NounKind::Issuer => Self::Issuer(serde_json::from_str(json)?),
             NounKind::LogKey => Self::LogKey(serde_json::from_str(json)?),
+            NounKind::Rule => Self::Rule(serde_json::from_str(json)?),
             NounKind::Base => Self::Base(serde_json::from_str(json)?),
         })
     }
@@ -257,6 +270,7 @@ impl Directory {
             runs: OrdMap::new(),
             issuers: OrdMap::new(),
             log_keys: OrdMap::new(),
+            rules: OrdMap::new(),
             base: None,
         }
     }
@@ -316,6 +330,9 @@ impl Directory {
             Noun::LogKey(key) => {
                 self.log_keys.insert(key.label.clone(), key);
             }
+            Noun::Rule(rule) => {
+                self.rules.insert(rule.name.clone(), rule);
+            }
             Noun::Base(base) => self.base = Some(base),
         }
     }
@@ -354,6 +371,9 @@ impl Directory {
             }
             Noun::LogKey(key) => {
                 self.log_keys.remove(&key.label);
+            }
+            Noun::Rule(rule) => {
+                self.rules.remove(&rule.name);
             }
             Noun::Base(_) => self.base = None,
         }

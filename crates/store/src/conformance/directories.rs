@@ -81,6 +81,16 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
             claim: Some(name("sub")),
             created_at: at,
         })),
+        Noun::Rule(Arc::new(model::Rule {
+            name: name("denied"),
+            trigger: model::rule::Trigger::Denials,
+            count: 3,
+            window_seconds: 60,
+            effect: model::rule::Effect::Freeze,
+            enabled: true,
+            since: at,
+            fired: BTreeMap::new(),
+        })),
         Noun::User(Arc::new(User {
             name: name("u-17"),
             teams: BTreeSet::from([name("platform")]),

@@ -1,0 +1,264 @@
+//! Containment rules over a ledger: which entries count for which agent, and when a rule is due.
+//!
+//! It is pure: the same entries and the same rules make the same findings, whoever reads them and when. What comes of a finding is
+//! recorded by whoever gets there first; the rule then remembers what it counted, so nobody else counts it again.
+
+use crate::entry_kind::EntryKind;
+use model::rule::{COUNT, Trigger, WINDOW_SECONDS};
+use model::{AgentId, Name, Rule, Timestamp};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+
+/// What entries have shown lately, by what it was and of which agent.
+#[derive(Debug, Default)]
+pub struct Watch {
+    seen: BTreeMap<(Trigger, AgentId), VecDeque<(u64, Timestamp)>>,
+    /// The entries that rules were put by last: times alone do not tell what was before in the same millisecond.
+    puts: BTreeMap<String, u64>,
+}
+
+/// A rule that is to fire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Which.
+    pub rule: Name,
+    /// Because of which agent.
+    pub agent: AgentId,
+    /// Since when the rule is as it was counted by.
+    pub since: Timestamp,
+    /// The entries that were counted, in order; never empty.
+    pub evidence: Vec<u64>,
+}
+
+/// The members of an entry that rules look at.
+#[derive(Deserialize)]
+struct Told<'a> {
+    agent: AgentId,
+    #[serde(borrow, default)]
+    tool: Cow<'a, str>,
+    #[serde(borrow, default)]
+    decision: Cow<'a, str>,
+    #[serde(borrow, default)]
+    mode: Cow<'a, str>,
+    #[serde(borrow, default)]
+    reason_code: Cow<'a, str>,
+    #[serde(default)]
+    mutates_state: bool,
+    #[serde(default)]
+    mismatch: bool,
+}
+
+/// The member of an entry about a rule that says which.
+#[derive(Deserialize)]
+struct RuleTold<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+}
+
+/// Denials of somebody who was stopped already: they say nothing new.
+const STOPPED: [&str; 4] = ["agent_frozen", "agent_revoked", "tenant_frozen", "run_frozen"];
+
+impl Watch {
+    /// Takes note of an entry. `is_canary` says whether a tool is a trap.
+    pub fn see(
+        &mut self,
+        (seq, at): (u64, Timestamp),
+        kind: &str,
+        body: &str,
+        is_canary: impl Fn(&str) -> bool,
+    ) {
+        if [EntryKind::RulePut.as_str(), EntryKind::RuleDeleted.as_str()].contains(&kind) {
+            self.see_rule(seq, kind, body);
+            return;
+        }
+        let is_counted = [EntryKind::Decision, EntryKind::OutcomeReported]
+            .iter()
+            .any(|counted| counted.as_str() == kind);
+        // A body that was erased shows nothing any more.
+        let told = Some(body).filter(|_| is_counted);
+        let Some(told) = told.and_then(|body| serde_json::from_str::<Told<'_>>(body).ok()) else {
+            return;
+        };
+        for trigger in told.shows(is_canary) {
+            let seen = self.seen.entry((trigger, told.agent)).or_default();
+            let oldest = at.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
+            seen.push_back((seq, at));
+            while seen.len() > *COUNT.end() as usize || seen.front().is_some_and(|first| first.1 < oldest) {
+                seen.pop_front();
+            }
+        }
+    }
+
+    fn see_rule(&mut self, seq: u64, kind: &str, body: &str) {
+        let Ok(rule) = serde_json::from_str::<RuleTold<'_>>(body) else {
+            return;
+        };
+        if kind == EntryKind::RulePut.as_str() {
+            self.puts.insert(rule.name.into_owned(), seq);
+        } else {
+            self.puts.remove(&*rule.name);
+        }
+    }
+
+    /// Forgets what is older than any rule could count.
+    pub fn forget(&mut self, now: Timestamp) {
+        let oldest = now.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
+        self.seen
+            .retain(|_, seen| seen.back().is_some_and(|last| last.1 >= oldest));
+    }
+
+    /// When this rule is due first, for each agent.
+    pub fn due(&self, rule: &Rule) -> Vec<Due> {
+        let put = self.puts.get(rule.name.as_str()).copied().unwrap_or_default();
+        let agents = self
+            .seen
+            .iter()
+            .filter(|((trigger, _), _)| *trigger == rule.trigger);
+        let due = agents.filter_map(|((_, agent), seen)| {
+            Some(Due {
+                rule: rule.name.clone(),
+                agent: *agent,
+                since: rule.since,
+                evidence: evidence(rule, *agent, put, seen)?,
+            })
+        });
+        due.collect()
+    }
+}
+
+impl Told<'_> {
+    fn shows(&self, is_canary: impl Fn(&str) -> bool) -> Vec<Trigger> {
+        let is_decision = !self.decision.is_empty();
+        let is_enforced = is_decision && self.mode.is_empty();
+        let is_denied = is_enforced && self.decision == "deny";
+        let all = [
+            (
+                Trigger::Denials,
+                is_denied && !STOPPED.contains(&&*self.reason_code),
+            ),
+            (Trigger::CanaryCalls, is_decision && is_canary(&self.tool)),
+            (
+                Trigger::Mutations,
+                is_enforced && self.decision == "allow" && self.mutates_state,
+            ),
+            (
+                Trigger::DefinitionChanged,
+                self.reason_code == "tool_definition_changed",
+            ),
+            (Trigger::OutcomeMismatch, self.mismatch),
+        ];
+        all.into_iter()
+            .filter(|(_, is)| *is)
+            .map(|(trigger, _)| trigger)
+            .collect()
+    }
+}
+
+/// The first entries that are as many as the rule wants, within its window.
+fn evidence(rule: &Rule, agent: AgentId, put: u64, seen: &VecDeque<(u64, Timestamp)>) -> Option<Vec<u64>> {
+    let counted: Vec<_> = seen
+        .iter()
+        .filter(|(seq, at)| *seq > put && rule.counts(agent, *seq, *at))
+        .collect();
+    let window = i64::from(rule.window_seconds) * 1_000;
+    let found = counted.windows(rule.count as usize).find(|together| {
+        let (first, last) = (together[0].1, together[together.len() - 1].1);
+        last <= first.plus_millis(window)
+    });
+    found.map(|together| together.iter().map(|(seq, _)| *seq).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::rule::Effect;
+
+    fn rule(trigger: Trigger, count: u32) -> Rule {
+        Rule {
+            name: Name::new("rule").unwrap(),
+            trigger,
+            count,
+            window_seconds: 60,
+            effect: Effect::Alert,
+            enabled: true,
+            since: at(0),
+            fired: BTreeMap::new(),
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn agent() -> AgentId {
+        AgentId::from_bytes([1; 16])
+    }
+
+    fn body(members: &str) -> String {
+        format!(r#"{{"agent":"{}",{members}}}"#, agent())
+    }
+
+    fn watch(entries: &[(u64, i64, &str)]) -> Watch {
+        let mut watch = Watch::default();
+        for (seq, seconds, members) in entries {
+            watch.see((*seq, at(*seconds)), "decision", &body(members), |tool| {
+                tool == "trap"
+            });
+        }
+        watch
+    }
+
+    const DENIED: &str = r#""decision":"deny","reason_code":"policy_forbids""#;
+
+    #[test]
+    fn a_rule_is_due_when_there_are_enough_within_its_window_and_names_them() {
+        let seen = [
+            (1, 0, DENIED),
+            (4, 50, DENIED),
+            (9, 100, DENIED),
+            (10, 105, DENIED),
+        ];
+        let evidence = |count| {
+            let due = watch(&seen).due(&rule(Trigger::Denials, count));
+            due.into_iter().map(|due| due.evidence).collect::<Vec<_>>()
+        };
+        assert_eq!(evidence(2), [[1, 4]]);
+        assert_eq!(evidence(3), [[4, 9, 10]]);
+        assert_eq!(evidence(4), [] as [Vec<u64>; 0]);
+    }
+
+    #[test]
+    fn what_was_counted_is_not_counted_again() {
+        let seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
+        let fired = rule(Trigger::Denials, 2).fire(agent(), 2, at(3));
+        assert_eq!(seen.due(&fired), []);
+    }
+
+    #[test]
+    fn each_thing_is_counted_as_what_it_is() {
+        for (members, trigger) in [
+            (r#""decision":"allow","mutates_state":true"#, Trigger::Mutations),
+            (
+                r#""decision":"deny","tool":"trap","reason_code":"agent_frozen""#,
+                Trigger::CanaryCalls,
+            ),
+            (
+                r#""decision":"allow","mode":"observe","mutates_state":true,"mismatch":true"#,
+                Trigger::OutcomeMismatch,
+            ),
+        ] {
+            let watch = watch(&[(1, 0, members)]);
+            let found: Vec<_> = watch.seen.keys().map(|(trigger, _)| *trigger).collect();
+            assert_eq!(found, [trigger], "{members}");
+        }
+        let changed = watch(&[(
+            1,
+            0,
+            r#""decision":"deny","reason_code":"tool_definition_changed""#,
+        )]);
+        assert_eq!(changed.due(&rule(Trigger::DefinitionChanged, 1)).len(), 1);
+        let other = watch(&[(1, 0, r#""decision":"allow""#), (2, 0, r#""id":1"#)]);
+        assert!(other.seen.is_empty());
+    }
+}

@@ -1,0 +1,173 @@
+//! Containment rules: what a tenant has done about an agent when its ledger shows too much of something.
+//!
+//! They are few, and each can be explained by the entries that it counted. What is counted is not decided here.
+
+use crate::agent::{Agent, RiskTier};
+use crate::id::AgentId;
+use crate::name::Name;
+use crate::standing::RevokedForGood;
+use crate::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// How many there have to be, at least and at most.
+pub const COUNT: RangeInclusive<u32> = 1..=1_000;
+/// Within how long, in seconds: up to a day.
+pub const WINDOW_SECONDS: RangeInclusive<u32> = 1..=86_400;
+
+/// What is counted, for each agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// Asks that were denied, but for those that were denied because somebody was taken out of service already.
+    Denials,
+    /// Asks for a tool that is a trap.
+    CanaryCalls,
+    /// Changes that were allowed.
+    Mutations,
+    /// Asks for an action whose definition has changed and waits for a person.
+    DefinitionChanged,
+    /// Reports that something else was done than what was allowed.
+    OutcomeMismatch,
+}
+
+/// What is done about the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It is told in the ledger.
+    Alert,
+    /// Its risk tier goes up by one. Only a person takes it down again.
+    RaiseRiskTier,
+    /// It is frozen.
+    Freeze,
+}
+
+/// What a rule counted last of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fired {
+    /// The last entry that was counted. It and those before it count no more.
+    pub seq: u64,
+    /// When the rule fired.
+    pub at: Timestamp,
+}
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// What people call it.
+    pub name: Name,
+    /// What is counted.
+    pub trigger: Trigger,
+    /// How many there have to be.
+    pub count: u32,
+    /// Within how long, in seconds.
+    pub window_seconds: u32,
+    /// What is done then.
+    pub effect: Effect,
+    /// Whether it is on.
+    pub enabled: bool,
+    /// Since when it is as it is: what was recorded before does not count.
+    pub since: Timestamp,
+    /// What it counted last of each agent, as long as that could count again.
+    #[serde(default)]
+    pub fired: BTreeMap<AgentId, Fired>,
+}
+
+impl Rule {
+    /// Whether an entry about this agent counts.
+    pub fn counts(&self, agent: AgentId, seq: u64, at: Timestamp) -> bool {
+        let is_new = self.fired.get(&agent).is_none_or(|fired| seq > fired.seq);
+        self.enabled && is_new && at >= self.since
+    }
+
+    /// The rule after it has fired because of this entry and those before it.
+    #[must_use]
+    pub fn fire(&self, agent: AgentId, seq: u64, now: Timestamp) -> Self {
+        let mut after = self.clone();
+        let oldest = now.plus_millis(-i64::from(self.window_seconds) * 1_000);
+        // What was recorded before the window cannot count again, so nothing has to be remembered of it.
+        after.fired.retain(|_, fired| fired.at >= oldest);
+        after.fired.insert(agent, Fired { seq, at: now });
+        after
+    }
+}
+
+impl Effect {
+    /// The agent afterwards; `None` if there is nothing to be done about it but to tell.
+    pub fn apply(self, agent: &Agent, reason: &str, now: Timestamp) -> Result<Option<Agent>, RevokedForGood> {
+        match self {
+            Self::Alert => Ok(None),
+            Self::Freeze if !agent.standing.is_active() => Ok(None),
+            Self::Freeze => agent.freeze(reason, now).map(Some),
+            Self::RaiseRiskTier => Ok(raised(agent.risk_tier).map(|risk_tier| Agent {
+                risk_tier,
+                ..agent.clone()
+            })),
+        }
+    }
+}
+
+const fn raised(tier: RiskTier) -> Option<RiskTier> {
+    match tier {
+        RiskTier::Low => Some(RiskTier::Medium),
+        RiskTier::Medium => Some(RiskTier::High),
+        RiskTier::High => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule() -> Rule {
+        Rule {
+            name: Name::new("denied").unwrap(),
+            trigger: Trigger::Denials,
+            count: 3,
+            window_seconds: 60,
+            effect: Effect::Freeze,
+            enabled: true,
+            since: at(100),
+            fired: BTreeMap::new(),
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1_000)
+    }
+
+    fn agent(id: u8) -> AgentId {
+        AgentId::from_bytes([id; 16])
+    }
+
+    #[test]
+    fn what_was_counted_counts_no_more_and_what_was_before_the_rule_never_does() {
+        let fired = rule().fire(agent(1), 7, at(120));
+        assert!(!fired.counts(agent(1), 7, at(119)) && fired.counts(agent(1), 8, at(121)));
+        assert!(
+            fired.counts(agent(2), 7, at(119)),
+            "each agent is counted by itself"
+        );
+        assert!(!rule().counts(agent(1), 9, at(99)));
+        let off = Rule {
+            enabled: false,
+            ..rule()
+        };
+        assert!(!off.counts(agent(1), 9, at(130)));
+    }
+
+    #[test]
+    fn what_is_older_than_the_window_is_forgotten() {
+        let fired = rule().fire(agent(1), 7, at(120)).fire(agent(2), 9, at(181));
+        assert_eq!(fired.fired.keys().copied().collect::<Vec<_>>(), [agent(2)]);
+    }
+
+    #[test]
+    fn a_tier_only_goes_up() {
+        assert_eq!(raised(RiskTier::Low), Some(RiskTier::Medium));
+        assert_eq!(raised(RiskTier::Medium), Some(RiskTier::High));
+        assert_eq!(raised(RiskTier::High), None);
+    }
+}
