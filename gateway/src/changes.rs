@@ -13,7 +13,7 @@ use crate::http::{Code, Person, Refusal};
 use crate::sequencer::Recorded;
 use engine::proposal::{Change, Happening};
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, Snapshot, TenantSnapshot};
-use model::{ApiKey, Directory, Noun, TenantId, Timestamp, Write};
+use model::{ApiKey, Directory, Name, Noun, TenantId, Timestamp, Write};
 use policy::{Compiler, Diagnostics, PolicySet};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -29,6 +29,8 @@ pub enum By<'a> {
     Key(&'a ApiKey),
     /// A person whom a registered issuer has signed in.
     Person(&'a Person),
+    /// A containment rule.
+    Rule(&'a Name),
     /// Whoever may send signals to the process.
     Signal(&'static str),
     /// Whoever started the process.
@@ -74,6 +76,7 @@ impl By<'_> {
             Self::Person(person) => json!({
                 "issuer": person.signed_in.issued_by(), "roles": person.user.roles, "user": person.user.name,
             }),
+            Self::Rule(rule) => json!({"rule": rule}),
             Self::Signal(signal) => json!({"signal": signal}),
             Self::Start => json!({"start": true}),
         }

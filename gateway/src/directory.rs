@@ -9,6 +9,7 @@ pub mod import;
 pub mod issuers;
 pub mod keys;
 pub mod quota;
+pub mod rules;
 pub mod runs;
 pub mod standing;
 pub mod teams;

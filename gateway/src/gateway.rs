@@ -2,6 +2,7 @@
 
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
+use crate::containment::Containment;
 use crate::follower::Follower;
 use crate::http::{Code, Refusal, SignIns};
 use crate::limits::Limits;
@@ -76,6 +77,8 @@ pub struct Gateway {
     pub replays: Replays,
     /// Tokens of registered issuers that were verified lately.
     pub sign_ins: SignIns,
+    /// What containment rules have read.
+    pub containment: Containment,
     /// Wakes those who wait for people.
     pub approvals: Bell,
     /// Wakes those who follow ledgers.

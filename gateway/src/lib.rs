@@ -23,6 +23,7 @@ pub mod budgets;
 pub mod changes;
 pub mod cli;
 pub mod config;
+pub mod containment;
 pub mod directory;
 pub mod follower;
 pub mod gateway;

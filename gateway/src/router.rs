@@ -4,7 +4,7 @@
 //! against this table by a test.
 
 use crate::directory::{
-    agents, grants, import, issuers, keys, quota, runs, standing, teams, tenants, tokens, tools, users,
+    agents, grants, import, issuers, keys, quota, rules, runs, standing, teams, tenants, tokens, tools, users,
 };
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
@@ -131,6 +131,11 @@ pub fn routes() -> Vec<Route> {
         route("PUT", "/v1/teams/{team}/quota", ADMIN, quota::put_of_team),
         route("GET", "/v1/quota", Access::Agent, quota::get_own),
         route("GET", "/v1/quota/probe", Access::Agent, quota::probe::get_own),
+
+        route("GET", "/v1/rules", DIRECTORY, rules::list),
+        route("PUT", "/v1/rules/{name}", ADMIN, rules::put_rule),
+        route("GET", "/v1/rules/{name}", DIRECTORY, rules::get),
+        route("DELETE", "/v1/rules/{name}", ADMIN, rules::delete),
 
         route("GET", "/v1/runs", DIRECTORY, runs::list),
         route("POST", "/v1/runs/{run_id}/observations", Access::Agent, observations::observe),

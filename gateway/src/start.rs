@@ -4,6 +4,7 @@
 
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
+use crate::containment::{self, Containment};
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
 use crate::http::SignIns;
@@ -130,6 +131,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         store,
         replays: Replays::new(),
         sign_ins: SignIns::default(),
+        containment: Containment::default(),
         approvals: Bell::default(),
         live,
         indexing,
@@ -139,6 +141,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     };
     let gateway = Arc::new(gateway);
     jobs::start(&gateway);
+    containment::start(&gateway);
     job::start(&gateway);
     Ok((gateway, ended))
 }

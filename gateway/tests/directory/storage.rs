@@ -18,6 +18,7 @@ fn nouns(directory: &Directory) -> Vec<String> {
     nouns.extend(directory.users.values().cloned().map(Noun::User));
     nouns.extend(directory.runs.values().cloned().map(Noun::Run));
     nouns.extend(directory.issuers.values().cloned().map(Noun::Issuer));
+    nouns.extend(directory.rules.values().cloned().map(Noun::Rule));
     nouns.iter().map(Noun::to_json).collect()
 }
 

@@ -18,6 +18,7 @@ mod support;
 
 mod issuers;
 mod provenance;
+mod rules;
 mod signing_in;
 
 use hand::Signer;

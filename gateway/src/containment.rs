@@ -1,0 +1,162 @@
+//! Containment: reads the ledgers of tenants that have rules, and does what a rule says when it is due.
+//!
+//! Every gateway reads; a rule that fires remembers what it counted in the same commit, so it fires once, whoever comes first.
+//! What was read is kept in memory and read again after a restart, up to [`BACKWARDS_MAX`] entries. It happens beside the
+//! path of decisions, moments later, and a tenant without rules is not looked at.
+
+use crate::changes::{By, Force, Plan};
+use crate::gateway::Gateway;
+use crate::http::Refusal;
+use engine::EntryKind;
+use engine::rules::{Due, Watch};
+use model::{Directory, Noun, Rule, TenantId, Timestamp, Write};
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long a gateway waits between two looks.
+const ROUND: Duration = Duration::from_millis(250);
+/// Entries in a page.
+const PAGE: u32 = 500;
+/// The most pages of a tenant in one look, so that one does not keep the others waiting.
+const PAGES_MAX: u32 = 20;
+/// How far back a gateway reads that has just begun to look at a tenant.
+const BACKWARDS_MAX: u64 = 20_000;
+
+/// What was read of each tenant that has rules.
+#[derive(Default)]
+pub struct Containment(tokio::sync::Mutex<HashMap<TenantId, Progress>>);
+
+#[derive(Default)]
+struct Progress {
+    watch: Watch,
+    /// The next entry to read; 0 if nothing was read yet.
+    next: u64,
+}
+
+/// Looks every now and then, as long as the gateway is there.
+pub fn start(gateway: &Arc<Gateway>) {
+    tokio::spawn(run(Arc::downgrade(gateway)));
+}
+
+async fn run(gateway: Weak<Gateway>) {
+    loop {
+        tokio::time::sleep(ROUND).await;
+        let Some(gateway) = gateway.upgrade() else { return };
+        if let Err(refusal) = gateway.contain().await {
+            let code = refusal.code().as_str();
+            tracing::warn!(
+                code,
+                "containment rules could not be looked at, and are again soon: {code}"
+            );
+        }
+    }
+}
+
+impl Gateway {
+    /// Looks once at all tenants that have rules, and does what is due.
+    pub async fn contain(&self) -> Result<(), Refusal> {
+        let mut known = self.containment.0.lock().await;
+        let snapshot = self.snapshot.load_full();
+        let has_rules = |directory: &Directory| directory.rules.values().any(|rule| rule.enabled);
+        let tenants = snapshot
+            .tenants()
+            .filter(|(_, tenant)| has_rules(&tenant.directory));
+        let tenants: Vec<_> = tenants.map(|(id, tenant)| (*id, Arc::clone(tenant))).collect();
+        known.retain(|id, _| tenants.iter().any(|(tenant, _)| tenant == id));
+        for (id, tenant) in tenants {
+            let progress = known.entry(id).or_default();
+            self.read_on(id, &tenant.directory, progress).await?;
+            for rule in tenant.directory.rules.values() {
+                for due in progress.watch.due(rule) {
+                    self.fire(id, &due).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_on(
+        &self,
+        tenant: TenantId,
+        directory: &Directory,
+        progress: &mut Progress,
+    ) -> Result<(), Refusal> {
+        let head = self.store.head(tenant).await?.seq;
+        if progress.next == 0 {
+            progress.next = head.saturating_sub(BACKWARDS_MAX) + 1;
+        }
+        let is_canary = |tool: &str| directory.tools.get(tool).is_some_and(|tool| tool.is_canary());
+        for _ in 0..PAGES_MAX {
+            if progress.next > head {
+                break;
+            }
+            let entries = self.store.entries(tenant, progress.next, PAGE).await?;
+            for entry in &entries {
+                let place = (entry.seq, entry.at);
+                progress.watch.see(place, &entry.kind, &entry.body, is_canary);
+                progress.next = entry.seq + 1;
+            }
+        }
+        progress.watch.forget(self.clock.now());
+        Ok(())
+    }
+
+    /// Does what a rule says, if nobody has done it yet.
+    async fn fire(&self, tenant: TenantId, due: &Due) -> Result<(), Refusal> {
+        let by = By::Rule(&due.rule);
+        self.change_by(by, Force::No, tenant, |directory, now| {
+            Ok(fired(directory, due, now))
+        })
+        .await
+    }
+}
+
+/// What comes of a rule that is due: the agent afterwards, and the rule, which remembers what it counted.
+fn fired(directory: &Directory, due: &Due, now: Timestamp) -> Plan<()> {
+    let rule = directory.rules.get(&due.rule);
+    // Whoever was first has counted the last of them, or the rule has changed since.
+    let rule = rule.filter(|rule| {
+        let last = due.evidence.last();
+        rule.since == due.since && last.is_some_and(|last| rule.counts(due.agent, *last, now))
+    });
+    let (Some(rule), Some(agent)) = (rule, directory.agents.get(&due.agent)) else {
+        return Plan::nothing(());
+    };
+    let reason = told(rule, due);
+    let changed = rule.effect.apply(agent, &reason, now).ok().flatten();
+    let kind = match &changed {
+        None => EntryKind::AlertRaised,
+        Some(changed) if changed.standing == agent.standing => EntryKind::AgentUpdated,
+        Some(_) => EntryKind::AgentFrozen,
+    };
+    let mut facts = json!({
+        "id": agent.id, "reason": reason, "rule": rule.name, "trigger": rule.trigger, "effect": rule.effect,
+        "evidence": due.evidence, "window_seconds": rule.window_seconds,
+    });
+    if kind == EntryKind::AgentUpdated {
+        facts["risk_tier"] = json!(changed.as_ref().map(|agent| agent.risk_tier));
+    }
+    let last = due.evidence.last().copied().unwrap_or_default();
+    let mut writes = vec![Write::Put(Noun::Rule(Arc::new(rule.fire(due.agent, last, now))))];
+    writes.extend(changed.map(|agent| Write::Put(Noun::Agent(Arc::new(agent)))));
+    Plan {
+        kind,
+        facts,
+        writes,
+        answer: (),
+    }
+}
+
+fn told(rule: &Rule, due: &Due) -> String {
+    let (first, last) = (due.evidence.first(), due.evidence.last());
+    format!(
+        "the rule `{}` counted {} within {} seconds, entries {} to {}",
+        rule.name,
+        rule.count,
+        rule.window_seconds,
+        first.copied().unwrap_or_default(),
+        last.copied().unwrap_or_default()
+    )
+}

@@ -1,0 +1,239 @@
+//! `/v1/rules`: what is done about an agent when the ledger shows too much of something.
+
+use crate::stage::{Stage, changing, injected, reading};
+use serde_json::{Value, json};
+
+fn rule(trigger: &str, effect: &str, count: u32) -> Value {
+    json!({"trigger": trigger, "effect": effect, "count": count, "window_seconds": 60})
+}
+
+impl Stage {
+    async fn rule(&self, rule: &Value) {
+        self.admin("PUT", "/v1/rules/one", rule).await.expect(201);
+    }
+
+    /// Lets the gateway look, and returns the entries that a rule has made, with their kinds.
+    async fn contained(&self) -> Vec<(String, Value)> {
+        self.gateway.contain().await.unwrap();
+        let entries = self.entries().await.into_iter();
+        let read = |entry: store::StoredEntry| {
+            let body: Value = serde_json::from_str(&entry.body).unwrap();
+            (entry.kind, body)
+        };
+        entries
+            .map(read)
+            .filter(|(_, body)| body["by"]["rule"] == "one")
+            .collect()
+    }
+
+    /// What the ledger says about the decisions of an ask, by place.
+    async fn deny(&self) -> u64 {
+        let answer = self.ask(&injected()).await.expect(200);
+        assert_eq!(answer["decision"], "deny");
+        answer["receipt"]["seq"].as_u64().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_denied_too_often_is_frozen_once_and_the_entry_says_why() {
+    let stage = Stage::set().await;
+    stage.deny().await;
+    stage.rule(&rule("denials", "freeze", 3)).await;
+    let mut evidence = vec![stage.deny().await, stage.deny().await];
+    assert_eq!(
+        stage.contained().await,
+        [],
+        "what was before the rule does not count"
+    );
+    evidence.push(stage.deny().await);
+    let found = stage.contained().await;
+    let (kind, body) = &found[0];
+    assert_eq!((found.len(), kind.as_str()), (1, "agent_frozen"));
+    assert_eq!(body["id"], json!(stage.agent.id));
+    assert_eq!(body["evidence"], json!(evidence));
+    assert_eq!(
+        body["by"],
+        json!({"rule": "one"}),
+        "nobody did it but the rule: {body}"
+    );
+    for _ in 0..4 {
+        let answer = stage.ask(&reading()).await.expect(200);
+        assert_eq!(answer["reason_code"], "agent_frozen");
+    }
+    assert_eq!(
+        stage.contained().await.len(),
+        1,
+        "what is stopped already is no news"
+    );
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    assert_eq!(stage.ask(&reading()).await.expect(200)["decision"], "allow");
+    stage.deny().await;
+    stage.deny().await;
+    assert_eq!(
+        stage.contained().await.len(),
+        1,
+        "what was counted counts no more"
+    );
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 2);
+    let agent = stage
+        .admin("GET", &format!("/v1/agents/{}", stage.agent.id), &json!({}))
+        .await
+        .expect(200);
+    assert_eq!(agent["status"], "frozen");
+}
+
+#[tokio::test]
+async fn a_restart_forgets_nothing_and_counts_nothing_twice() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "alert", 3)).await;
+    for _ in 0..2 {
+        stage.deny().await;
+    }
+    assert_eq!(stage.contained().await, []);
+    let stage = stage.restart().await;
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 1);
+    let stage = stage.restart().await;
+    assert_eq!(stage.contained().await.len(), 1);
+    stage.deny().await;
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 1);
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 2);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn only_what_is_within_the_window_counts_and_only_of_one_agent() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "freeze", 2)).await;
+    let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
+    stage.deny().await;
+    stage
+        .post("/v1/authorize", &other.token, &injected())
+        .await
+        .expect(200);
+    stage.clock.advance_millis(60_001);
+    stage.deny().await;
+    assert_eq!(stage.contained().await, []);
+    stage.clock.advance_millis(60_000);
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 1);
+    let answer = stage
+        .post("/v1/authorize", &other.token, &reading())
+        .await
+        .expect(200);
+    assert_eq!(answer["decision"], "allow");
+}
+
+#[tokio::test]
+async fn many_changes_raise_the_risk_tier_and_only_a_person_takes_it_down() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("mutations", "raise_risk_tier", 2)).await;
+    for tier in ["medium", "high"] {
+        for _ in 0..2 {
+            assert_eq!(stage.ask(&changing()).await.expect(200)["decision"], "allow");
+        }
+        let (kind, body) = stage.contained().await.pop().unwrap();
+        assert_eq!(
+            (kind.as_str(), &body["risk_tier"]),
+            ("agent_updated", &json!(tier))
+        );
+    }
+    let answer = stage.ask(&changing()).await.expect(200);
+    assert_eq!(
+        answer["decision"], "require_approval",
+        "the base policies ask people about it now"
+    );
+    stage.clock.advance_millis(86_400_000);
+    stage.gateway.contain().await.unwrap();
+    let path = format!("/v1/agents/{}", stage.agent.id);
+    assert_eq!(
+        stage.admin("GET", &path, &json!({})).await.expect(200)["risk_tier"],
+        "high"
+    );
+    stage
+        .admin("PATCH", &path, &json!({"risk_tier": "low"}))
+        .await
+        .expect(200);
+    assert_eq!(stage.ask(&changing()).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
+async fn an_outcome_that_differs_and_a_trap_are_told() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("outcome_mismatch", "alert", 1)).await;
+    let answer = stage.ask(&changing()).await.expect(200);
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    let other = canon::Digest::of(b"something else").to_string();
+    let outcome = json!({"status": "succeeded", "executed_hash": other});
+    stage.post(&path, &stage.agent.token, &outcome).await.expect(201);
+    let (kind, body) = stage.contained().await.pop().unwrap();
+    assert_eq!(
+        (kind.as_str(), &body["trigger"]),
+        ("alert_raised", &json!("outcome_mismatch"))
+    );
+
+    let trap = json!({"canary": true, "actions": [{"name": "read", "mutates_state": false, "risk": "low"}]});
+    stage.admin("PUT", "/v1/tools/trap", &trap).await.expect(201);
+    stage
+        .admin("PUT", "/v1/rules/one", &rule("canary_calls", "alert", 1))
+        .await
+        .expect(200);
+    let mut touch = reading();
+    touch["tool_call"] = json!({"tool": "trap", "action": "read", "parameters": {}});
+    stage.ask(&touch).await.expect(200);
+    let (_, body) = stage.contained().await.pop().unwrap();
+    assert_eq!(body["trigger"], "canary_calls");
+}
+
+#[tokio::test]
+async fn a_rule_is_put_read_turned_off_and_deleted() {
+    let stage = Stage::set().await;
+    let path = "/v1/rules/one";
+    let body = json!({"trigger": "denials", "effect": "freeze"});
+    let view = json!({
+        "name": "one", "trigger": "denials", "count": 1, "window_seconds": 60, "effect": "freeze", "enabled": true,
+        "since": "2026-01-31T09:30:00.000Z",
+    });
+    assert_eq!(stage.admin("PUT", path, &body).await.expect(201), view);
+    stage.admin("PUT", path, &body).await.expect(200);
+    assert_eq!(stage.count("rule_put").await, 1, "the same again is no event");
+    let list = stage.admin("GET", "/v1/rules", &json!({})).await.expect(200);
+    assert_eq!(list, json!({"items": [view], "next_cursor": null}));
+    let mut off = body.clone();
+    off["enabled"] = json!(false);
+    stage.admin("PUT", path, &off).await.expect(200);
+    stage.deny().await;
+    assert_eq!(stage.contained().await, [], "it is off");
+    stage.admin("PUT", path, &body).await.expect(200);
+    assert_eq!(stage.contained().await, [], "it begins to count when it is on");
+    stage.admin("DELETE", path, &json!({})).await.expect(204);
+    stage.deny().await;
+    assert_eq!(stage.contained().await, []);
+    stage
+        .admin("GET", path, &json!({}))
+        .await
+        .problem(404, "not_found");
+    for (body, code) in [
+        (json!({"trigger": "moods", "effect": "freeze"}), "invalid_field"),
+        (
+            json!({"trigger": "denials", "effect": "freeze", "count": 0}),
+            "invalid_field",
+        ),
+        (
+            json!({"trigger": "denials", "effect": "freeze", "window_seconds": 86_401}),
+            "invalid_field",
+        ),
+        (
+            json!({"trigger": "denials", "effect": "freeze", "cuont": 3}),
+            "unknown_field",
+        ),
+    ] {
+        stage.admin("PUT", path, &body).await.problem(400, code);
+    }
+}
