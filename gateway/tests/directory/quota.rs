@@ -7,6 +7,16 @@ fn bucket() -> Value {
     json!({"capacity": 3, "refill_per_second": 0.5})
 }
 
+/// Limits of which only the bucket is set.
+fn view(bucket: &Value, remaining: &Value) -> Value {
+    json!({"bucket": bucket, "remaining": remaining, "tools": {}, "quotas": []})
+}
+
+/// What the ledger tells when they are set.
+fn entry(id: &str, bucket: &Value) -> Value {
+    json!({"id": id, "bucket": bucket, "tools": {}, "quotas": []})
+}
+
 #[tokio::test]
 async fn the_limit_of_an_agent_is_set_shown_and_lifted() {
     let acme = Acme::open().await;
@@ -15,19 +25,16 @@ async fn the_limit_of_an_agent_is_set_shown_and_lifted() {
     let token = acme.token(&agent).await;
     acme.news().await;
     let path = format!("/v1/agents/{agent}/quota");
-    let none = json!({"bucket": null, "remaining": null});
+    let none = view(&Value::Null, &Value::Null);
     assert_eq!(acme.admin("GET", &path, Value::Null).await.expect(200), none);
-    let full = json!({"bucket": bucket(), "remaining": {"tokens": 3, "full_in_seconds": 0}});
+    let full = view(&bucket(), &json!({"tokens": 3, "full_in_seconds": 0}));
     assert_eq!(
         acme.admin("PUT", &path, json!({"bucket": bucket()}))
             .await
             .expect(200),
         full
     );
-    assert_eq!(
-        acme.told("agent_quota_set").await,
-        json!({"id": agent, "bucket": bucket()})
-    );
+    assert_eq!(acme.told("agent_quota_set").await, entry(&agent, &bucket()));
     assert_eq!(
         acme.admin("PUT", &path, json!({"bucket": bucket()}))
             .await
@@ -37,7 +44,7 @@ async fn the_limit_of_an_agent_is_set_shown_and_lifted() {
     acme.assert_silent().await;
 
     acme.reason(&token, "mail", "read").await;
-    let used = json!({"bucket": bucket(), "remaining": {"tokens": 2, "full_in_seconds": 2}});
+    let used = view(&bucket(), &json!({"tokens": 2, "full_in_seconds": 2}));
     assert_eq!(acme.admin("GET", &path, Value::Null).await.expect(200), used);
     assert_eq!(acme.get("/v1/quota", &token).await.expect(200), used);
     acme.clock.advance_millis(2_000);
@@ -45,10 +52,7 @@ async fn the_limit_of_an_agent_is_set_shown_and_lifted() {
 
     acme.news().await;
     assert_eq!(acme.admin("PUT", &path, json!({})).await.expect(200), none);
-    assert_eq!(
-        acme.told("agent_quota_set").await,
-        json!({"id": agent, "bucket": null})
-    );
+    assert_eq!(acme.told("agent_quota_set").await, entry(&agent, &Value::Null));
     assert_eq!(
         acme.admin("PUT", &path, json!({"bucket": null}))
             .await
@@ -69,11 +73,11 @@ async fn the_limit_of_a_tenant_is_the_operators_to_set_and_the_tenants_to_see() 
     acme.news().await;
     let path = format!("/v1/tenants/{}/quota", acme.tenant.id);
     let put = |body: Value| acme.call("PUT", &path, &acme.operator).json(&body).send();
-    let full = json!({"bucket": bucket(), "remaining": {"tokens": 3, "full_in_seconds": 0}});
+    let full = view(&bucket(), &json!({"tokens": 3, "full_in_seconds": 0}));
     assert_eq!(put(json!({"bucket": bucket()})).await.expect(200), full);
     assert_eq!(
         acme.told("tenant_quota_set").await,
-        json!({"id": acme.tenant.id, "bucket": bucket()})
+        entry(&acme.tenant.id, &bucket())
     );
     assert_eq!(put(json!({"bucket": bucket()})).await.expect(200), full);
     acme.assert_silent().await;
@@ -91,7 +95,7 @@ async fn the_limit_of_a_tenant_is_the_operators_to_set_and_the_tenants_to_see() 
         .await;
     assert_eq!(
         elsewhere.expect(200),
-        json!({"bucket": null, "remaining": null}),
+        view(&Value::Null, &Value::Null),
         "the path says which tenant"
     );
     acme.admin("PUT", &path, json!({}))
@@ -105,7 +109,7 @@ async fn the_limit_of_a_tenant_is_the_operators_to_set_and_the_tenants_to_see() 
     acme.post("/v1/authorize", &token, &ask)
         .await
         .problem(429, "rate_limited");
-    let empty = json!({"bucket": bucket(), "remaining": {"tokens": 0, "full_in_seconds": 6}});
+    let empty = view(&bucket(), &json!({"tokens": 0, "full_in_seconds": 6}));
     assert_eq!(acme.get(&path, &acme.operator).await.expect(200), empty);
 }
 
@@ -138,8 +142,11 @@ async fn a_bad_limit_is_refused() {
                 json!({"bucket": {"capacity": 1, "refill_per_second": 1, "burst": 1}}),
                 "unknown_field",
             ),
-            (json!({"quotas": []}), "unknown_field"),
-            (json!({"tools": {}}), "unknown_field"),
+            (json!({"quota": []}), "unknown_field"),
+            (
+                json!({"quotas": [{"window": "week", "limit": 1}]}),
+                "invalid_field",
+            ),
         ] {
             let detail = put(body.clone()).await.problem(400, code);
             assert!(detail.contains('`'), "{body}: {detail}");
