@@ -49,7 +49,7 @@ pub struct Erase {
 
 /// How far it has come.
 #[derive(Debug, Serialize)]
-pub struct Erased {
+pub struct Progress {
     /// How many bodies this call has erased.
     erased: u64,
     /// How many it has left because people are still asked about them.
@@ -66,7 +66,7 @@ pub async fn erase(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Json(wanted): Json<Erase>,
-) -> Result<Json<Erased>, Refusal> {
+) -> Result<Json<Progress>, Refusal> {
     // A caller that goes away leaves no blocks of the search index held.
     let work = tokio::spawn(async move { run(&gateway, &caller, wanted).await });
     work.await
@@ -80,7 +80,7 @@ pub async fn erase(
         .map(Json)
 }
 
-async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<Erased, Refusal> {
+async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<Progress, Refusal> {
     let (choice, seqs) = wanted.resolve(gateway, caller).await?;
     let began = Instant::now();
     let mut taking = Taking::new(gateway, caller, &choice);
@@ -101,7 +101,7 @@ async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<
     }
     taking.commit().await?;
     let done = next > *seqs.end();
-    Ok(Erased {
+    Ok(Progress {
         erased: taking.erased,
         waiting: taking.waiting,
         done,
