@@ -339,6 +339,12 @@ impl Task {
             return Err(Failure::Fault);
         };
         let applied = apply(&books, found, proposals, now, key);
+        if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
+            // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
+            // then the guess is what is behind.
+            self.left.forget(tenants.iter().copied());
+            return Err(Failure::Again);
+        }
         if !applied.batch.entries.is_empty() {
             let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
             let outcome = match way {
@@ -379,7 +385,8 @@ impl Task {
 
     /// What to do about a batch that was not committed, or may have been.
     fn failed(&mut self, error: &CommitError, batch: &Batch, was_appended: bool) -> Failure {
-        self.left.forget(batch);
+        self.left
+            .forget(batch.advances.iter().map(|advance| advance.tenant));
         match error {
             // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
             CommitError::AlreadyRecorded if self.wary == 0 => {
@@ -411,13 +418,15 @@ impl Task {
         }
         self.parts.live.grown(&applied.batch.advances);
         self.parts.indexing.grown(&applied.batch.advances);
-        let was_turned_back =
-            |settled: &Settled| matches!(settled, Settled::Conflict(Conflict::DirectoryMoved { .. }));
         if applied.settled.iter().any(was_turned_back) {
             self.parts.follow.notify_one();
         }
         applied.settled
     }
+}
+
+const fn was_turned_back(settled: &Settled) -> bool {
+    matches!(settled, Settled::Conflict(Conflict::DirectoryMoved { .. }))
 }
 
 fn unreadable(error: &StoreError) -> Failure {

@@ -374,6 +374,28 @@ async fn two_gateways_that_change_the_same_thing_do_not_lose_a_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_wrote_alone_goes_on_when_another_one_has_changed_the_directory() {
+    let cluster = Cluster::new().await;
+    let token = cluster.tenancy.token.as_str();
+    for round in 0..3 {
+        for _ in 0..4 {
+            let reply = cluster.worlds[0].post("/v1/authorize", token, &reading()).await;
+            reply.expect(200);
+        }
+        let team = format!("/v1/teams/team-{round}");
+        cluster.change(1, "PUT", &team, &json!({})).await;
+        eventually(|| async {
+            let tenant = cluster.worlds[0].gateway.tenant(cluster.tenancy.id).unwrap();
+            tenant.directory.teams.len() == round + 1
+        })
+        .await;
+        let reply = cluster.worlds[0].post("/v1/authorize", token, &reading()).await;
+        reply.expect(200);
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quota_allows_its_limit_whatever_gateway_is_asked() {
     let cluster = Cluster::new().await;
     let path = format!("/v1/agents/{}/quota", cluster.tenancy.agent);

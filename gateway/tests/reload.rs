@@ -385,7 +385,8 @@ fn a_reload_is_each_gateways_own_and_the_others_say_that_they_differ() {
     };
     assert!(!differs());
     desk.write(DENY);
-    assert_eq!(desk.reload().status, 200);
+    let reloaded = desk.reload();
+    assert_eq!(reloaded.status, 200, "{reloaded:?} {}", desk.place.stderr());
     while !differs() {
         assert!(Instant::now() < deadline, "{}", beside.stderr());
         std::thread::sleep(Duration::from_millis(20));

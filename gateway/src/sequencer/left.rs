@@ -5,7 +5,7 @@
 
 use model::TenantId;
 use std::collections::HashMap;
-use store::{Batch, Place};
+use store::Place;
 
 /// How many tenants are remembered. With more than these at once every batch has many of them and needs a turn anyway.
 const TENANTS_MAX: usize = 1_024;
@@ -58,10 +58,10 @@ impl Left {
         }
     }
 
-    /// Forgets the tenants of a batch: nobody knows where they stand.
-    pub(super) fn forget(&mut self, batch: &Batch) {
-        for advance in &batch.advances {
-            self.0.remove(&advance.tenant);
+    /// Forgets tenants: nobody knows where they stand.
+    pub(super) fn forget(&mut self, tenants: impl IntoIterator<Item = TenantId>) {
+        for tenant in tenants {
+            self.0.remove(&tenant);
         }
     }
 }
