@@ -26,7 +26,17 @@ fn name(folder: &Path) -> String {
 #[test]
 fn there_is_a_starter_for_each_kind_of_tool() {
     let names: Vec<_> = starters().iter().map(|folder| name(folder)).collect();
-    assert_eq!(names, ["email", "github", "payments", "shell", "slack", "sql"]);
+    let expected = [
+        "banking",
+        "email",
+        "github",
+        "payments",
+        "shell",
+        "slack",
+        "sql",
+        "workspace",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[test]
