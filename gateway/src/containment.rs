@@ -1,7 +1,7 @@
 //! Containment: reads the ledgers of tenants that have rules, and does what a rule says when it is due.
 //!
 //! Every gateway reads; a rule that fires remembers what it counted in the same commit, so it fires once, whoever comes first.
-//! What was read is kept in memory and read again after a restart, up to [`BACKWARDS_MAX`] entries. It happens beside the
+//! What was read is kept in memory and read again after a restart, up to `BACKWARDS_MAX` entries. It happens beside the
 //! path of decisions, moments later, and a tenant without rules is not looked at.
 
 use crate::changes::{By, Force, Plan};

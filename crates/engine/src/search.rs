@@ -1,6 +1,6 @@
 //! What decisions are searched by, as an index of them sees it.
 //!
-//! A decision becomes a handful of [terms](terms), and a stretch of the ledger, a [block](block), becomes a list for each term
+//! A decision becomes a handful of [terms], and a stretch of the ledger, a [block], becomes a list for each term
 //! that says which of its decisions have it. What a search wants becomes terms too, and what has all of them is found. Such an
 //! index only proposes: what it proposes is read from the ledger and compared with what is wanted, so an index that is wrong can
 //! miss a decision and never invent one.

@@ -1,7 +1,7 @@
 //! Budgets: what may be spent of one unit in one scope, and how that changes.
 //!
 //! - [`scope`]: what a budget is for, and which budgets something counts against;
-//! - [`line`]: which run started which;
+//! - [`mod@line`]: which run started which;
 //! - [`period`]: how often one begins anew;
 //! - [`charge`]: how what was really spent is split into what budgets cover and what they do not.
 //!
