@@ -3,11 +3,13 @@
 //! What is decided stands in the crate `engine`; here it is put in order: standing before replays, replays before
 //! limits, limits before policy, and nothing answered before it is recorded.
 
+mod admitted;
 mod approval;
 pub mod batch;
 mod costs;
 mod looked_up;
 
+use admitted::Admitted;
 use approval::NotUsable;
 use looked_up::LookedUp;
 
@@ -31,6 +33,7 @@ use engine::{
 };
 use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, Verdict};
 use std::sync::Arc;
+use std::time::Instant;
 use store::{ContentRow, RequestKey};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -53,14 +56,14 @@ impl IntoResponse for Answer {
 /// Answers one ask.
 pub async fn authorize(
     State(gateway): State<Arc<Gateway>>,
-    Extension(caller): Extension<AgentCaller>,
+    Admitted { caller, deadline }: Admitted,
     headers: HeaderMap,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Answer, Refusal> {
     let mut ask = Ask::parse(&text)?;
     take_idempotency_key(&mut ask, &headers)?;
     ask.trace_id = ask.trace_id.or_else(|| trace_id(&headers));
-    gateway.authorize(&caller, &Arc::new(ask)).await
+    gateway.authorize(&caller, deadline, &Arc::new(ask)).await
 }
 
 /// `POST /v1/decide`: says what would be answered to an ask, and what budgets have for it. Nothing is recorded, held or taken.
@@ -73,12 +76,17 @@ pub async fn decide(
         mode: Mode::DryRun,
         ..Ask::parse(&text)?
     };
-    gateway.authorize(&caller, &Arc::new(ask)).await
+    gateway.authorize(&caller, None, &Arc::new(ask)).await
 }
 
 impl Gateway {
     /// Judges an ask, records what was found, and makes the answer of the receipt.
-    async fn authorize(&self, caller: &AgentCaller, ask: &Arc<Ask>) -> Result<Answer, Refusal> {
+    async fn authorize(
+        &self,
+        caller: &AgentCaller,
+        deadline: Option<Instant>,
+        ask: &Arc<Ask>,
+    ) -> Result<Answer, Refusal> {
         let mut admitted = false;
         for _ in 0..ATTEMPTS_MAX {
             let looked_up = self.look_up(caller, ask).await?;
@@ -92,7 +100,8 @@ impl Gateway {
                 Step::Record(proposal) => proposal,
             };
             let (said, replay) = (proposal.said, proposal.replay);
-            match self.sequencer.record(proposal.into_proposal()).await? {
+            let recorded = self.sequencer.record_before(deadline, proposal.into_proposal());
+            match recorded.await? {
                 Recorded::Now(receipt) => {
                     let said = said.as_recorded(&receipt);
                     let answer = receipt.into_answer();

@@ -26,7 +26,7 @@ use store::Store;
 pub struct Options {
     /// The largest body of a request, in bytes.
     pub body_bytes_max: usize,
-    /// How many asks may wait to be recorded before the next one is refused.
+    /// How many asks may wait to be recorded. One tenant alone gets half of that.
     pub queue_max: usize,
     /// How many asks are recorded in one commit.
     pub batch_max: usize,

@@ -1,8 +1,9 @@
 //! The sequencer: the one task that gives entries their place, commits them, and only then lets answers out.
 //!
 //! Whatever waits is drained into a batch, applied, committed once, and everybody in it is woken. There is no artificial
-//! delay: a batch grows by itself while the one before is being written. The queue is bounded, and a full one refuses
-//! at once. A caller that goes away changes nothing: its proposal is recorded like any other.
+//! delay: a batch grows by itself while the one before is being written. The queue is bounded and fair, and a full one refuses
+//! at once. A caller that goes away changes nothing: its proposal is recorded like any other. Only one that has said by when it
+//! needs an answer is sent away if that cannot be met any more.
 //!
 //! It has a thread of its own, so that it does not stand in line with the callers that it lets go on.
 
@@ -10,6 +11,8 @@ mod budgets;
 mod contents;
 mod left;
 mod lookup;
+mod pace;
+mod queue;
 
 use crate::live::Live;
 use crate::metrics::Metrics;
@@ -25,12 +28,14 @@ use ledger::SigningKey;
 use left::Left;
 use lookup::Wanted;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
+use pace::Pace;
+use queue::{Entrance, Exit, Line, NoEntry};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use store::{Batch, CommitError, Place, Store, StoreError, Turn};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, oneshot};
 
 /// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
@@ -92,6 +97,9 @@ pub enum Fault {
     /// The queue is full.
     #[error("the queue is full")]
     Overloaded,
+    /// The answer would come later than the caller can wait.
+    #[error("the answer would come too late")]
+    TooLate,
     /// The ledger cannot be written now.
     #[error("the ledger cannot be written")]
     LedgerUnavailable,
@@ -101,6 +109,7 @@ impl From<Fault> for crate::http::Refusal {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Overloaded => Self::overloaded(),
+            Fault::TooLate => Self::deadline_exceeded(),
             Fault::LedgerUnavailable => Self::ledger_unavailable(),
         }
     }
@@ -110,13 +119,15 @@ type Reply = oneshot::Sender<Result<Vec<Recorded>, Fault>>;
 
 struct Submission {
     proposals: Vec<Proposal>,
+    /// When an answer is of no use any more.
+    deadline: Option<Instant>,
     reply: Reply,
 }
 
 /// The handle to the sequencer.
 #[derive(Clone)]
 pub struct Sequencer {
-    queue: mpsc::Sender<Submission>,
+    queue: Entrance<Submission>,
     healthy: Arc<AtomicBool>,
     snapshot: Arc<SnapshotCell>,
     contents: Arc<Contents>,
@@ -140,7 +151,7 @@ pub struct Parts {
     pub signing_key: Arc<SigningKey>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// How many submissions may wait.
+    /// How many proposals may wait.
     pub queue_max: usize,
     /// How many proposals make a batch.
     pub batch_max: usize,
@@ -152,7 +163,7 @@ pub type Ended = oneshot::Receiver<()>;
 impl Sequencer {
     /// Starts its thread.
     pub fn start(parts: Parts) -> std::io::Result<(Self, Ended)> {
-        let (queue, waiting) = mpsc::channel(parts.queue_max);
+        let (queue, waiting) = queue::queue(parts.queue_max);
         let healthy = Arc::new(AtomicBool::new(true));
         let handle = Self {
             queue,
@@ -165,6 +176,7 @@ impl Sequencer {
             healthy,
             wary: 0,
             left: Left::default(),
+            pace: Pace::default(),
             parts,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -183,19 +195,39 @@ impl Sequencer {
 
     /// Records one proposal.
     pub async fn record(&self, proposal: Proposal) -> Result<Recorded, Fault> {
-        let mut recorded = self.record_all(vec![proposal]).await?;
+        self.record_before(None, proposal).await
+    }
+
+    /// Records one proposal, unless its answer would come later than this.
+    pub async fn record_before(
+        &self,
+        deadline: Option<Instant>,
+        proposal: Proposal,
+    ) -> Result<Recorded, Fault> {
+        let mut recorded = self.record_all(deadline, vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
     /// Records several proposals in one commit. Each has its own outcome, in order. When one is turned back because the
     /// directory has moved, the snapshot that it has to be made again from is in force.
-    pub async fn record_all(&self, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
+    pub async fn record_all(
+        &self,
+        deadline: Option<Instant>,
+        proposals: Vec<Proposal>,
+    ) -> Result<Vec<Recorded>, Fault> {
         let (reply, answer) = oneshot::channel();
-        let submission = Submission { proposals, reply };
-        self.queue.try_send(submission).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => Fault::Overloaded,
-            mpsc::error::TrySendError::Closed(_) => Fault::LedgerUnavailable,
-        })?;
+        let (line, size) = (line_of(&proposals), proposals.len());
+        let submission = Submission {
+            proposals,
+            deadline,
+            reply,
+        };
+        self.queue
+            .push(line, size, submission)
+            .map_err(|error| match error {
+                NoEntry::Full => Fault::Overloaded,
+                NoEntry::Closed => Fault::LedgerUnavailable,
+            })?;
         // The task drops a reply only when it has panicked: then the ledger cannot trust itself, and neither can we.
         let recorded = answer.await.unwrap_or(Err(Fault::LedgerUnavailable))?;
         for outcome in &recorded {
@@ -218,9 +250,14 @@ impl Sequencer {
         self.contents.is_stored(tenant, digest)
     }
 
-    /// How many submissions wait.
+    /// Whether one more ask of this tenant would find room in the queue.
+    pub fn has_room(&self, tenant: TenantId) -> bool {
+        self.queue.has_room(Line::Tenant(tenant))
+    }
+
+    /// How many proposals wait.
     pub fn waiting(&self) -> usize {
-        self.queue.max_capacity() - self.queue.capacity()
+        self.queue.waiting()
     }
 }
 
@@ -229,6 +266,7 @@ struct Task {
     /// How many more batches are looked up in storage before they are applied.
     wary: u32,
     left: Left,
+    pace: Pace,
     contents: Arc<Contents>,
     parts: Parts,
 }
@@ -250,22 +288,43 @@ enum Failure {
 }
 
 impl Task {
-    async fn run(mut self, mut waiting: mpsc::Receiver<Submission>) {
-        while let Some(first) = self.next(&mut waiting).await {
-            let batch = drain(first, &mut waiting, self.parts.batch_max);
-            self.process(batch).await;
+    async fn run(mut self, waiting: Exit<Submission>) {
+        while let Some(first) = self.next(&waiting).await {
+            let batch = drain(first, &waiting, self.parts.batch_max);
+            let batch = self.in_time(batch);
+            if !batch.is_empty() {
+                self.process(batch).await;
+            }
         }
     }
 
     /// The next submission. A gateway that says it is not ready may be sent none that would find out that it is again.
-    async fn next(&mut self, waiting: &mut mpsc::Receiver<Submission>) -> Option<Submission> {
+    async fn next(&mut self, waiting: &Exit<Submission>) -> Option<Submission> {
         while !self.healthy.load(Ordering::Relaxed) {
-            match tokio::time::timeout(PROBE_PAUSE, waiting.recv()).await {
+            match tokio::time::timeout(PROBE_PAUSE, waiting.next()).await {
                 Ok(next) => return next,
                 Err(_) => self.probe().await,
             }
         }
-        waiting.recv().await
+        waiting.next().await
+    }
+
+    /// Sends away those whose answers would come too late, before anything of theirs is recorded.
+    fn in_time(&mut self, batch: Vec<Submission>) -> Vec<Submission> {
+        if batch.iter().all(|submission| submission.deadline.is_none()) {
+            return batch;
+        }
+        let done = Instant::now() + self.pace.expected();
+        let is_late = |submission: &Submission| submission.deadline.is_some_and(|deadline| deadline < done);
+        let (late, in_time): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_late);
+        if in_time.is_empty() {
+            self.pace.ease();
+        }
+        for submission in late {
+            // Nobody waits any more: that is the caller's right.
+            let _ = submission.reply.send(Err(Fault::TooLate));
+        }
+        in_time
     }
 
     /// Finds out whether the ledger can be locked for writing. It writes nothing.
@@ -284,7 +343,9 @@ impl Task {
             sizes.push((submission.proposals.len(), submission.reply));
             proposals.extend(submission.proposals);
         }
+        let started = Instant::now();
         let recorded = self.record(&proposals).await;
+        self.pace.note(started.elapsed());
         self.healthy.store(recorded.is_ok(), Ordering::Relaxed);
         match recorded {
             Ok(settled) => answer_each(sizes, settled),
@@ -437,6 +498,14 @@ fn unreadable(error: &StoreError) -> Failure {
     Failure::Fault
 }
 
+/// Agents stand in their tenant's line. Whatever else changes goes before them.
+fn line_of(proposals: &[Proposal]) -> Line {
+    match proposals.first() {
+        Some(proposal) if proposal.is_of_an_agent() => Line::Tenant(proposal.tenant),
+        _ => Line::Changes,
+    }
+}
+
 /// Whose chains a batch may write to, each once.
 fn tenants(proposals: &[Proposal]) -> Vec<TenantId> {
     let mut tenants: Vec<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
@@ -450,11 +519,11 @@ fn tenants(proposals: &[Proposal]) -> Vec<TenantId> {
 }
 
 /// What waits now, at most `batch_max` proposals unless one submission alone is larger.
-fn drain(first: Submission, waiting: &mut mpsc::Receiver<Submission>, batch_max: usize) -> Vec<Submission> {
+fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec<Submission> {
     let mut size = first.proposals.len();
     let mut batch = vec![first];
     while size < batch_max
-        && let Ok(next) = waiting.try_recv()
+        && let Some(next) = waiting.take()
     {
         size += next.proposals.len();
         batch.push(next);

@@ -32,6 +32,22 @@ impl Proposal {
     pub const fn replaces_base(&self) -> bool {
         matches!(self.what, Happening::Base { .. })
     }
+
+    /// Whether an agent wants it, and not people or a job of the gateway.
+    pub const fn is_of_an_agent(&self) -> bool {
+        match &self.what {
+            Happening::Decision(_)
+            | Happening::Observation(..)
+            | Happening::Note(_)
+            | Happening::Outcome { .. } => true,
+            Happening::Budget(moves) => moves.what.is_of_an_agent(),
+            Happening::Change(_)
+            | Happening::NewTenant { .. }
+            | Happening::Base { .. }
+            | Happening::Approval(_)
+            | Happening::Erasure { .. } => false,
+        }
+    }
 }
 
 /// What happened.

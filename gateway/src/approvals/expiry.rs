@@ -23,7 +23,7 @@ impl Gateway {
         });
         let proposals: Vec<_> = proposals.collect();
         if !proposals.is_empty() {
-            self.sequencer.record_all(proposals).await?;
+            self.sequencer.record_all(None, proposals).await?;
             self.approvals.ring();
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! `POST /v1/authorize/batch`: several asks, one commit. Each has its own answer or its own problem.
 
-use super::{Answer, Ready, Step, reused};
+use super::{Admitted, Answer, Ready, Step, reused};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
@@ -14,6 +14,7 @@ use engine::{Ask, Conflict, Replay};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The most asks in a batch.
 const ASKS_MAX: usize = 100;
@@ -28,7 +29,7 @@ struct Body<'a> {
 /// Answers several asks.
 pub async fn authorize_batch(
     State(gateway): State<Arc<Gateway>>,
-    Extension(caller): Extension<AgentCaller>,
+    Admitted { caller, deadline }: Admitted,
     Extension(request_id): Extension<RequestId>,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Answer, Refusal> {
@@ -37,7 +38,9 @@ pub async fn authorize_batch(
     for _ in 0..super::ATTEMPTS_MAX {
         let waiting = gateway.decide_each(&caller, &mut items).await;
         if !waiting.is_empty() {
-            gateway.record_each(&caller, &mut items, waiting).await?;
+            gateway
+                .record_each((&caller, deadline), &mut items, waiting)
+                .await?;
         }
         if items.iter().all(|item| item.answer.is_some()) {
             return Ok(Answer(write(items, request_id.as_str())));
@@ -122,7 +125,7 @@ impl Gateway {
     /// Records what was judged in one commit. What must be judged again has no answer afterwards.
     async fn record_each(
         &self,
-        caller: &AgentCaller,
+        (caller, deadline): (&AgentCaller, Option<Instant>),
         items: &mut [Item],
         waiting: Vec<(usize, Ready)>,
     ) -> Result<(), Refusal> {
@@ -130,7 +133,7 @@ impl Gateway {
             .into_iter()
             .map(|(place, ready)| ((place, ready.said, ready.replay), ready.proposal))
             .unzip();
-        let recorded = self.sequencer.record_all(proposals).await?;
+        let recorded = self.sequencer.record_all(deadline, proposals).await?;
         for ((place, said, replay), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];
             item.answer = match recorded {

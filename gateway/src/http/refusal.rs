@@ -124,6 +124,8 @@ codes! {
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It is not in the state that was expected";
     /// The queue is full.
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The gateway has more to do than it can";
+    /// The answer would come later than the caller waits.
+    DeadlineExceeded = "deadline_exceeded", SERVICE_UNAVAILABLE, "The answer would come too late";
     /// Nothing can be recorded.
     LedgerUnavailable = "ledger_unavailable", SERVICE_UNAVAILABLE, "The ledger cannot be written or read";
     /// A mistake of ours.
@@ -197,6 +199,13 @@ impl Refusal {
     /// There is no room in the queue.
     pub fn overloaded() -> Self {
         Self::new(Code::Overloaded, "the queue is full; try again later")
+            .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// The answer would come later than the caller waits, and nothing was recorded.
+    pub fn deadline_exceeded() -> Self {
+        let detail = "the answer would come later than `X-Request-Timeout-Ms` allows, so nothing was recorded; ask again";
+        Self::new(Code::DeadlineExceeded, detail)
             .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 

@@ -74,6 +74,16 @@ pub enum Move {
     Expire(ReservationId),
 }
 
+impl Move {
+    /// Whether an agent makes it, and not people or a job of the gateway.
+    pub const fn is_of_an_agent(&self) -> bool {
+        match self {
+            Self::Reserve(_) | Self::Settle { .. } | Self::Use(_) => true,
+            Self::Create { .. } | Self::Change { .. } | Self::Expire(_) => false,
+        }
+    }
+}
+
 /// How people change a budget.
 #[derive(Debug, Clone, Copy)]
 pub enum BudgetChange {

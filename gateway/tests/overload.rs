@@ -1,0 +1,156 @@
+//! More asks than a gateway can answer: who is sent away, who is not, and when an answer is of no use any more.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what it shares")]
+#[path = "support/stage.rs"]
+mod stage;
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use futures_util::future::join_all;
+use gateway::gateway::Options;
+use serde_json::json;
+use stage::{Stage, changing, named};
+use std::sync::Arc;
+use std::time::Duration;
+use store::faults::Fault;
+use support::Reply;
+use tokio::task::JoinHandle;
+
+/// How long the first commit takes. What comes meanwhile has to wait.
+const SLOW: Duration = Duration::from_millis(600);
+/// Long enough for what was sent to be in the queue, and short beside [`SLOW`].
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// A gateway that is busy with one slow commit, and the ask that is in it.
+async fn busy(options: Options) -> (Arc<Stage>, JoinHandle<Reply>) {
+    let stage = Arc::new(Stage::set_with(options).await);
+    stage.faults.plan([Fault::Delay(SLOW)]);
+    let first = ask(&stage, 0);
+    tokio::time::sleep(SETTLED).await;
+    (stage, first)
+}
+
+fn ask(stage: &Arc<Stage>, n: usize) -> JoinHandle<Reply> {
+    let stage = Arc::clone(stage);
+    tokio::spawn(async move { stage.ask(&named(changing(), &format!("call-{n}"))).await })
+}
+
+/// As many asks at once as it takes to fill what one tenant may have of the queue, and some more.
+async fn flood(stage: &Arc<Stage>, count: usize) -> Vec<JoinHandle<Reply>> {
+    let asks = (1..=count).map(|n| ask(stage, n)).collect();
+    tokio::time::sleep(SETTLED).await;
+    asks
+}
+
+fn few() -> Options {
+    Options {
+        queue_max: 16,
+        batch_max: 4,
+        ..Options::default()
+    }
+}
+
+async fn ask_within(stage: &Stage, millis: &str) -> Reply {
+    stage
+        .call("POST", "/v1/authorize", &stage.agent.token)
+        .header("x-request-timeout-ms", millis)
+        .json(&changing())
+        .send()
+        .await
+}
+
+#[tokio::test]
+async fn an_answer_that_would_come_too_late_is_refused_and_not_recorded() {
+    let (stage, first) = busy(Options::default()).await;
+    let late = ask_within(&stage, "50").await;
+    late.problem(503, "deadline_exceeded");
+    assert_eq!(late.headers["retry-after"], "1");
+    first.await.unwrap().expect(200);
+    assert_eq!(stage.count("decision").await, 1);
+    // The slow commit is what is expected of the next one. Whoever can wait for that is answered.
+    ask_within(&stage, "60000").await.expect(200);
+    assert_eq!(stage.count("decision").await, 2);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn one_slow_commit_does_not_send_everybody_away_for_good() {
+    let (stage, first) = busy(Options::default()).await;
+    first.await.unwrap().expect(200);
+    let mut refused = 0;
+    while ask_within(&stage, "500").await.status != 200 {
+        refused += 1;
+        assert!(refused < 100, "nobody gets in any more");
+    }
+    assert!(refused > 0, "the slow commit was not believed");
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_batch_has_one_deadline() {
+    let (stage, first) = busy(Options::default()).await;
+    let batch = json!({"asks": [changing(), changing()]});
+    let late = stage
+        .call("POST", "/v1/authorize/batch", &stage.agent.token)
+        .header("x-request-timeout-ms", "50")
+        .json(&batch)
+        .send()
+        .await;
+    late.problem(503, "deadline_exceeded");
+    first.await.unwrap().expect(200);
+    assert_eq!(stage.count("decision").await, 1);
+}
+
+#[tokio::test]
+async fn a_deadline_that_is_none_is_refused() {
+    let stage = Stage::set().await;
+    for millis in ["0", "-5", "soon", "600001"] {
+        ask_within(&stage, millis).await.problem(400, "invalid_parameter");
+    }
+    assert_eq!(stage.count("decision").await, 0);
+}
+
+#[tokio::test]
+async fn a_tenant_that_floods_leaves_room_for_the_others() {
+    let (stage, first) = busy(few()).await;
+    let other = stage.tenancy("quiet").await;
+    // Making the tenant waited for the slow commit: here is the next one.
+    first.await.unwrap().expect(200);
+    stage.faults.plan([Fault::Delay(SLOW)]);
+    let flood = flood(&stage, 40).await;
+    let reading = support::tenancy::reading();
+    let quiet = join_all((0..3).map(|_| stage.authorize(&other.token, &reading))).await;
+    for reply in quiet {
+        reply.expect(200);
+    }
+    let mut answered = 0;
+    for reply in join_all(flood).await {
+        let reply = reply.unwrap();
+        match reply.status.as_u16() {
+            200 => answered += 1,
+            _ => drop(reply.problem(503, "overloaded")),
+        }
+    }
+    // One is in the slow commit, perhaps with others that came at the same moment, and half of the queue waits.
+    assert!((8..20).contains(&answered), "{answered}");
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_asks_keeps_nobody_from_freezing_the_agent() {
+    let (stage, first) = busy(few()).await;
+    let flood = flood(&stage, 40).await;
+    let (frozen, first) = tokio::join!(stage.stand(&stage.agent, "freeze"), first);
+    frozen.expect(200);
+    first.unwrap().expect(200);
+    // What waited was judged before the freeze, and is recorded behind it: as denied.
+    let answers: Vec<_> = join_all(flood).await.into_iter().map(Result::unwrap).collect();
+    let waited: Vec<_> = answers.iter().filter(|reply| reply.status == 200).collect();
+    assert!(!waited.is_empty());
+    for reply in waited {
+        assert_eq!(reply.json()["reason_code"], "agent_frozen");
+    }
+    stage.assert_sound().await;
+}
