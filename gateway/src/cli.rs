@@ -10,3 +10,4 @@ pub mod policy_test;
 pub mod rotate_key;
 pub mod serve;
 pub mod verify;
+pub mod witness;

@@ -1,9 +1,11 @@
 //! The command line and the environment. Nothing else reads the environment.
 
+use crate::cosigning::Witness;
 use clap::{Args, Parser, Subcommand};
 use ledger::VerifierKey;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 /// An authorization gateway for AI agents.
@@ -36,6 +38,8 @@ pub enum Command {
     RotateKey(RotateKey),
     /// Verify an exported ledger, without a gateway.
     Verify(Verify),
+    /// Be a witness for the ledgers of others: cosign their checkpoints as long as they continue each other.
+    Witness(RunWitness),
 }
 
 /// What can be done with budgets.
@@ -183,12 +187,86 @@ pub struct Serve {
     /// The largest body of a request, in bytes.
     #[arg(long, env = "COUNTERSIGN_BODY_BYTES_MAX", default_value_t = 256 * 1024, value_name = "BYTES")]
     pub body_bytes_max: usize,
+    /// A witness of the ledgers: where it is asked, and its verifier key. May be given several times; in the environment with
+    /// spaces between them.
+    #[arg(
+        long = "witness",
+        env = "COUNTERSIGN_WITNESSES",
+        value_delimiter = ' ',
+        value_name = "URL#VKEY"
+    )]
+    pub witnesses: Vec<Witness>,
+    /// How many witnesses make a checkpoint a witnessed one.
+    #[arg(
+        long,
+        env = "COUNTERSIGN_WITNESS_QUORUM",
+        default_value = "1",
+        value_name = "COUNT"
+    )]
+    pub witness_quorum: NonZeroUsize,
+    /// How many seconds to rest before witnesses are asked again.
+    #[arg(
+        long,
+        env = "COUNTERSIGN_WITNESS_SECONDS",
+        default_value = "10",
+        value_name = "SECONDS"
+    )]
+    pub witness_seconds: NonZeroU64,
+    /// What to print.
+    #[command(flatten)]
+    pub logging: Logging,
+}
+
+/// What to print.
+#[derive(Debug, Args)]
+pub struct Logging {
     /// Which log lines to print, such as `info` or `gateway=debug`.
-    #[arg(long, env = "COUNTERSIGN_LOG", default_value = "info", value_name = "FILTER")]
-    pub log: String,
+    #[arg(
+        long = "log",
+        env = "COUNTERSIGN_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
+    pub filter: String,
     /// Print log lines as JSON.
-    #[arg(long, env = "COUNTERSIGN_LOG_JSON")]
-    pub log_json: bool,
+    #[arg(long = "log-json", env = "COUNTERSIGN_LOG_JSON")]
+    pub json: bool,
+}
+
+/// How to be a witness.
+#[derive(Debug, Args)]
+pub struct RunWitness {
+    /// Where to listen.
+    #[arg(long, env = "COUNTERSIGN_WITNESS_LISTEN", default_value = "127.0.0.1:8090")]
+    pub listen: SocketAddr,
+    /// Where to keep what was cosigned. It is made if it is not there; nothing else may be kept in it.
+    #[arg(
+        long,
+        env = "COUNTERSIGN_WITNESS_FOLDER",
+        default_value = "countersign-witness",
+        value_name = "DIR"
+    )]
+    pub folder: PathBuf,
+    /// A file with keys of the witness, a line each, all of which sign. It is made if it is not there. Without this option it is
+    /// `key` in the folder.
+    #[arg(long, env = "COUNTERSIGN_WITNESS_KEY_FILE", value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// The name of the witness, for the first key that is made. A random one without it.
+    #[arg(long, env = "COUNTERSIGN_WITNESS_NAME", value_name = "NAME")]
+    pub name: Option<String>,
+    /// A public key of a log whose tenants' ledgers are cosigned, as `keys.json` has it. May be given several times; in the
+    /// environment with spaces between them.
+    #[arg(
+        long = "log-key",
+        env = "COUNTERSIGN_WITNESS_LOG_KEYS",
+        value_delimiter = ' ',
+        required = true,
+        value_name = "VKEY"
+    )]
+    pub logs: Vec<VerifierKey>,
+    /// What to print.
+    #[command(flatten)]
+    pub logging: Logging,
 }
 
 /// What to verify.
@@ -205,4 +283,10 @@ pub struct Verify {
     /// A file with a checkpoint that was kept elsewhere; may be given several times.
     #[arg(long, value_name = "FILE")]
     pub held: Vec<PathBuf>,
+    /// A public key of a witness; may be given several times.
+    #[arg(long, value_name = "VKEY")]
+    pub witness: Vec<VerifierKey>,
+    /// How many of these witnesses must have cosigned each checkpoint; all of them without it.
+    #[arg(long, value_name = "COUNT", requires = "witness")]
+    pub quorum: Option<NonZeroUsize>,
 }

@@ -3,6 +3,7 @@
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::containment::Containment;
+use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::follower::Follower;
 use crate::http::{Code, Refusal, SignIns};
 use crate::limits::Limits;
@@ -34,6 +35,8 @@ pub struct Options {
     pub snapshot_age_max: Duration,
     /// The solver that compares sets of policies.
     pub cvc5: PathBuf,
+    /// Who else sees where the ledgers end.
+    pub witnesses: WitnessOptions,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             // away.
             snapshot_age_max: Duration::from_secs(5),
             cvc5: PathBuf::from("cvc5"),
+            witnesses: WitnessOptions::default(),
         }
     }
 }
@@ -79,6 +83,8 @@ pub struct Gateway {
     pub sign_ins: SignIns,
     /// What containment rules have read.
     pub containment: Containment,
+    /// What witnesses have seen of the ledgers.
+    pub cosigning: Arc<Cosigning>,
     /// Wakes those who wait for people.
     pub approvals: Bell,
     /// Wakes those who follow ledgers.

@@ -13,6 +13,8 @@
 //! - [`search`]: finding decisions;
 //! - [`live`]: following the ledger as it grows;
 //! - [`signing`]: the keys that answers and ledgers are signed with;
+//! - [`cosigning`]: witnesses, who see where the ledgers end;
+//! - [`witness`]: a witness of our own, which is another program in the same binary;
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
 
@@ -24,6 +26,7 @@ pub mod changes;
 pub mod cli;
 pub mod config;
 pub mod containment;
+pub mod cosigning;
 pub mod directory;
 pub mod follower;
 pub mod gateway;
@@ -47,3 +50,4 @@ pub mod snapshot;
 pub mod start;
 pub mod stores;
 pub mod whoami;
+pub mod witness;

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use gateway::cli;
-use gateway::config::{BudgetsCommand, Command, CommandLine, PolicyCommand, Serve};
+use gateway::config::{BudgetsCommand, Command, CommandLine, Logging, PolicyCommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -14,7 +14,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     match CommandLine::parse().command {
         Command::Serve(options) => {
-            report(start_logging(&options).and_then(|()| block_on(cli::serve::run(options))))
+            report(start_logging(&options.logging).and_then(|()| block_on(cli::serve::run(options))))
         }
         Command::CheckConfig(options) => report(block_on(cli::check_config::run(options))),
         Command::Migrate(database) => report(block_on(cli::migrate::run(database))),
@@ -23,6 +23,9 @@ fn main() -> ExitCode {
         Command::Policy(PolicyCommand::Test(options)) => report(cli::policy_test::run(&options)),
         Command::RotateKey(options) => report(cli::rotate_key::run(&options)),
         Command::Verify(options) => cli::verify::run(&options),
+        Command::Witness(options) => {
+            report(start_logging(&options.logging).and_then(|()| block_on(cli::witness::run(options))))
+        }
     }
 }
 
@@ -42,15 +45,15 @@ fn report(outcome: anyhow::Result<()>) -> ExitCode {
     }
 }
 
-fn start_logging(options: &Serve) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&options.log)?;
+fn start_logging(options: &Logging) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&options.filter)?;
     // Colours are for people: in a file they are noise.
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colours)
         .with_writer(std::io::stderr);
-    if options.log_json {
+    if options.json {
         lines.json().init();
     } else {
         lines.init();

@@ -28,6 +28,12 @@ struct RefusalLabels {
     code: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WitnessLabels {
+    witness: String,
+    outcome: &'static str,
+}
+
 /// All metrics, and the registry that prints them.
 pub struct Metrics {
     registry: Registry,
@@ -36,6 +42,8 @@ pub struct Metrics {
     refusals: Family<RefusalLabels, Counter>,
     replays: Counter,
     mismatches: Counter,
+    witness_checkpoints: Family<WitnessLabels, Counter>,
+    witness_fork: Gauge,
     commit_seconds: Histogram,
     commit_entries: Histogram,
     waiting: Gauge,
@@ -65,6 +73,8 @@ impl Metrics {
             refusals: Family::default(),
             replays: Counter::default(),
             mismatches: Counter::default(),
+            witness_checkpoints: Family::default(),
+            witness_fork: Gauge::default(),
             commit_seconds: Histogram::new(seconds),
             commit_entries: Histogram::new(entries),
             waiting: Gauge::default(),
@@ -86,6 +96,8 @@ impl Metrics {
         registry.register("refusals", "Requests that were refused or failed", self.refusals.clone());
         registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.replays.clone());
         registry.register("outcome_mismatches", "Outcomes that differ from what was decided", self.mismatches.clone());
+        registry.register("witness_checkpoints", "Checkpoints that were shown to witnesses, by what came of it", self.witness_checkpoints.clone());
+        registry.register("witness_fork", "1 from when a witness has seen another ledger than the database has, 0 otherwise", self.witness_fork.clone());
         registry.register("commit_seconds", "Time to make a batch durable", self.commit_seconds.clone());
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
         registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
@@ -129,6 +141,18 @@ impl Metrics {
     /// Counts an outcome that differs from what was decided.
     pub fn count_mismatch(&self) {
         self.mismatches.inc();
+    }
+
+    /// Counts a checkpoint that was shown to a witness.
+    pub fn count_witness(&self, witness: &str, outcome: &'static str) {
+        let witness = witness.to_owned();
+        let labels = WitnessLabels { witness, outcome };
+        self.witness_checkpoints.get_or_create(&labels).inc();
+    }
+
+    /// Notes that a witness has seen another ledger.
+    pub fn set_witness_fork(&self) {
+        self.witness_fork.set(1);
     }
 
     /// Notes how long a commit took and how much was in it.

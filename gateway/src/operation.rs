@@ -17,11 +17,12 @@ pub async fn healthz() -> &'static str {
 }
 
 /// `GET /readyz`: the ledger can be written, as far as the last attempt showed, and read, which is
-/// tried now; and what others have changed is known.
+/// tried now; what others have changed is known; and no witness has seen another ledger.
 pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
     if gateway.snapshot.age() > gateway.options.snapshot_age_max {
         return Err(Refusal::snapshot_stale());
     }
+    gateway.cosigning.check()?;
     gateway.store.entries(TenantId::SYSTEM, 1, 1).await?;
     if gateway.sequencer.is_healthy() {
         Ok("ready\n")

@@ -25,5 +25,5 @@ pub mod reader;
 pub mod receipts;
 pub(crate) mod times;
 mod told;
-mod tree;
+pub(crate) mod tree;
 pub mod verify;

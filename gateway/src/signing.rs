@@ -13,7 +13,7 @@ use crate::config::Signing;
 use crate::stores;
 use ledger::{MalformedKey, SignatureKind, SigningKey, VerifierKey};
 use model::Entropy;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Why a gateway cannot sign.
@@ -28,8 +28,11 @@ pub enum SigningError {
     /// A key that signs something else.
     #[error("`{0}` is the key of a witness; a ledger is signed with another")]
     Witness(String),
+    /// A key that signs something else.
+    #[error("`{0}` is the key of a log; a witness signs with another")]
+    Log(String),
     /// The name of a new key cannot be one.
-    #[error("`{name}` cannot be the name of a log: {source}")]
+    #[error("`{name}` cannot be the name of a log or a witness: {source}")]
     Name {
         /// What was given.
         name: String,
@@ -82,7 +85,7 @@ impl Keyring {
         } else {
             let path = file_of(options, database_url);
             let name = known_name.or_else(|| options.log_name.clone());
-            file::read_or_make(&path, &new_key(name, entropy)?.0)?
+            file::read_or_make(&path, &new_key(name, SignatureKind::Note, entropy)?.0)?
         };
         let witness = keys
             .all()
@@ -99,7 +102,7 @@ impl Keyring {
     }
 }
 
-/// Adds a new key of the same log to the file that the options name. Returns its public half.
+/// Adds a new key of the same log, or witness, to the file that the options name. Returns its public half.
 ///
 /// # Errors
 /// There is no such file, or it cannot be written.
@@ -109,10 +112,31 @@ pub fn add_key(
     entropy: &dyn Entropy,
 ) -> Result<VerifierKey, SigningError> {
     let path = file_of(options, database_url);
-    let name = file::read(&path)?.signing.verifier().name().to_owned();
-    let (key, made) = new_key(Some(name), entropy)?;
+    let keys = file::read(&path)?;
+    let before = keys.signing.verifier();
+    let (key, made) = new_key(Some(before.name().to_owned()), before.kind(), entropy)?;
     file::append(&path, &key)?;
     Ok(made)
+}
+
+/// The keys of a witness in a file. Where there is none, a key is made under this name, or a random one.
+///
+/// # Errors
+/// The file cannot be used, or holds the keys of a log.
+pub fn witness_keys(
+    path: &Path,
+    name: Option<String>,
+    entropy: &dyn Entropy,
+) -> Result<Keyring, SigningError> {
+    let (new, _) = new_key(name, SignatureKind::Cosignature, entropy)?;
+    let keys = file::read_or_make(path, &new)?;
+    let log = keys
+        .all()
+        .find(|key| key.verifier().kind() != SignatureKind::Cosignature);
+    match log {
+        Some(log) => Err(SigningError::Log(log.verifier().label())),
+        None => Ok(keys),
+    }
 }
 
 /// Where the keys of a gateway are kept that was not told otherwise: beside its database.
@@ -123,14 +147,22 @@ fn file_of(options: &Signing, database_url: &str) -> PathBuf {
 
 /// The text of a new key, and its public half. Without a name it has one that no other log has: witnesses tell logs apart by
 /// it.
-fn new_key(name: Option<String>, entropy: &dyn Entropy) -> Result<(String, VerifierKey), SigningError> {
+fn new_key(
+    name: Option<String>,
+    kind: SignatureKind,
+    entropy: &dyn Entropy,
+) -> Result<(String, VerifierKey), SigningError> {
     let mut seed = [0; 32];
     entropy.fill(&mut seed);
     let mut random = [0; 8];
     entropy.fill(&mut random);
-    let name = name.unwrap_or_else(|| format!("countersign-{:016x}", u64::from_be_bytes(random)));
-    let made = SigningKey::from_seed(&name, SignatureKind::Note, &seed)
-        .and_then(|key| Ok((SigningKey::encode(&name, SignatureKind::Note, &seed)?, key)));
+    let kind_word = match kind {
+        SignatureKind::Note => "countersign",
+        SignatureKind::Cosignature => "countersign-witness",
+    };
+    let name = name.unwrap_or_else(|| format!("{kind_word}-{:016x}", u64::from_be_bytes(random)));
+    let made = SigningKey::from_seed(&name, kind, &seed)
+        .and_then(|key| Ok((SigningKey::encode(&name, kind, &seed)?, key)));
     let (text, key) = made.map_err(|source| SigningError::Name { name, source })?;
     Ok((text, key.verifier().clone()))
 }

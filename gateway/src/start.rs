@@ -5,6 +5,7 @@
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::containment::{self, Containment};
+use crate::cosigning::{self, Cosigning};
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
 use crate::http::SignIns;
@@ -117,6 +118,14 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         metrics: Arc::clone(&metrics),
         wake: follow,
     });
+    let cosigning = Arc::new(Cosigning::new(cosigning::Parts {
+        options: options.witnesses.clone(),
+        store: Arc::clone(&store),
+        snapshot: Arc::clone(&snapshot),
+        signing_key: Arc::clone(&signing_key),
+        metrics: Arc::clone(&metrics),
+    }));
+    cosigning.start(options.witnesses.every);
     let gateway = Gateway {
         clock,
         entropy,
@@ -132,6 +141,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         replays: Replays::new(),
         sign_ins: SignIns::default(),
         containment: Containment::default(),
+        cosigning,
         approvals: Bell::default(),
         live,
         indexing,

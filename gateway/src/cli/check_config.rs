@@ -18,6 +18,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     if let Some(key) = &options.operator_key {
         Secret::parse(key)?;
     }
+    super::serve::witnesses(&options)?;
     let store = stores::open(&options.database.url).await?;
     let known_name = signing::known_name(&*store).await?;
     Keyring::load(

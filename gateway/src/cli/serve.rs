@@ -4,13 +4,14 @@ use crate::base::{self, BaseFileError, Reloaded};
 use crate::changes::By;
 use crate::cli::{demo, operator_key};
 use crate::config::Serve;
+use crate::cosigning::WitnessOptions;
 use crate::gateway::{Gateway, Options};
 use crate::router::router;
 use crate::sequencer::Ended;
 use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
 use crate::stores;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use model::{SystemClock, SystemEntropy};
 use policy::BasePolicies;
 use std::io::Write;
@@ -25,10 +26,14 @@ use tokio::sync::oneshot;
 /// rest of its body would otherwise keep it from stopping.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// How long the gateway waits at its start for witnesses to say what they have seen. Then it serves, and goes on asking.
+const WITNESSES_WITHIN: Duration = Duration::from_secs(10);
+
 /// Serves until SIGINT or SIGTERM; what was accepted by then is still answered. SIGHUP reloads the base policies.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
     // From here on a SIGHUP does not end the process.
     let hangups = signal(SignalKind::hangup())?;
+    let witnesses = witnesses(&options)?;
     let store = stores::open(&options.database.url).await?;
     let known_name = signing::known_name(&*store).await?;
     let keys = Keyring::load(
@@ -48,6 +53,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         options: Options {
             body_bytes_max: options.body_bytes_max,
             cvc5: options.cvc5,
+            witnesses,
             ..Options::default()
         },
     };
@@ -60,6 +66,13 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         .publish_keys(&keys)
         .await
         .map_err(|refusal| anyhow!(refusal.to_problem("start")))?;
+    // Whoever puts an old copy of the database back is told so before the first answer, if a witness can be reached.
+    if tokio::time::timeout(WITNESSES_WITHIN, gateway.cosigning.ask_all())
+        .await
+        .is_err()
+    {
+        tracing::warn!("witnesses have not seen all ledgers within {WITNESSES_WITHIN:?}; they are asked on");
+    }
     tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));
     let printed_key = operator_key::ensure(&gateway, options.operator_key.as_deref()).await?;
     let listener = TcpListener::bind(options.listen)
@@ -77,6 +90,20 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     store.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Whom the options name as witnesses.
+pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
+    let (named, quorum) = (options.witnesses.len(), options.witness_quorum.get());
+    ensure!(
+        named == 0 || quorum <= named,
+        "the quorum of witnesses is {quorum}, but {named} are named"
+    );
+    Ok(WitnessOptions {
+        witnesses: options.witnesses.clone(),
+        quorum,
+        every: Duration::from_secs(options.witness_seconds.get()),
+    })
 }
 
 async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: Ended) -> anyhow::Result<()> {
@@ -151,7 +178,7 @@ fn greet(operator_key: Option<&str>, demo: Option<&str>) -> std::io::Result<()> 
     out.flush()
 }
 
-async fn told_to_stop() {
+pub(super) async fn told_to_stop() {
     let mut terminate = signal(SignalKind::terminate()).expect("a handler for SIGTERM can be installed");
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}

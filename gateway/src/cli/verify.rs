@@ -5,10 +5,14 @@
 
 use crate::config::Verify;
 use ledger::export::{ExportReport, ExportVerifier};
-use ledger::{Anchor, KeySet, MalformedKeySet, PublishedKey, Report, Trust, Unverified, VerifierKey};
+use ledger::{
+    Anchor, KeySet, MalformedKeySet, PublishedKey, Report, SignatureKind, Trust, Unverified, VerifierKey,
+};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -91,8 +95,17 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
     if report.answers > 0 {
         write!(text, ", {} answers", report.answers).expect("writing to a string does not fail");
     }
-    if trust.is_some() {
+    if let Some(trust) = &trust {
         text.push_str(", signed by the log");
+        if trust.quorum > 0 {
+            write!(
+                text,
+                ", cosigned by {} of {} witnesses or more",
+                trust.quorum,
+                names(&trust.witnesses).len()
+            )
+            .expect("writing to a string does not fail");
+        }
     }
     Ok(text)
 }
@@ -110,11 +123,50 @@ fn trust(options: &Verify) -> Result<Option<Trust>, Failure> {
         let published = KeySet::parse(&std::fs::read_to_string(path)?).map_err(unusable)?;
         keys.extend(published.keys().iter().cloned());
     }
+    let witnesses = witnesses(options)?;
     if keys.is_empty() {
-        return Ok(None);
+        let unused = Failure::unusable(
+            Path::new("--witness"),
+            "it takes `--key` or `--keys` too".to_owned(),
+        );
+        return if witnesses.is_empty() {
+            Ok(None)
+        } else {
+            Err(unused)
+        };
     }
     let keys = KeySet::new(keys).map_err(|error| Failure::unusable(Path::new("--key"), error.to_string()))?;
-    Ok(Some(Trust::in_log(keys)))
+    Ok(Some(Trust {
+        keys,
+        quorum: options
+            .quorum
+            .map_or_else(|| names(&witnesses).len(), NonZeroUsize::get),
+        witnesses,
+    }))
+}
+
+/// The witnesses that the options name.
+fn witnesses(options: &Verify) -> Result<Vec<VerifierKey>, Failure> {
+    let unusable = |what: String| Failure::unusable(Path::new("--witness"), what);
+    let witnesses = &options.witness;
+    if let Some(log) = witnesses
+        .iter()
+        .find(|key| key.kind() != SignatureKind::Cosignature)
+    {
+        return Err(unusable(format!("`{}` is the key of a log", log.label())));
+    }
+    let named = names(witnesses).len();
+    match options.quorum {
+        Some(quorum) if quorum.get() > named => Err(unusable(format!(
+            "{quorum} must have cosigned, but {named} are named"
+        ))),
+        _ => Ok(witnesses.clone()),
+    }
+}
+
+/// Witnesses count by name: two keys of one name are not two witnesses.
+fn names(witnesses: &[VerifierKey]) -> BTreeSet<&str> {
+    witnesses.iter().map(VerifierKey::name).collect()
 }
 
 /// Verifies an export that nobody vouches for: whether it agrees with itself.
@@ -291,6 +343,8 @@ mod tests {
                 key: Vec::new(),
                 keys: None,
                 held: Vec::new(),
+                witness: Vec::new(),
+                quorum: None,
             })
         };
         assert_eq!(run(&file), ExitCode::from(NOT_READABLE));

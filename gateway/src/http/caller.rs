@@ -184,6 +184,7 @@ impl TenantCaller {
         if gateway.snapshot.age() > gateway.options.snapshot_age_max {
             return Err(Refusal::snapshot_stale());
         }
+        gateway.cosigning.check()?;
         let snapshot = gateway.snapshot.load();
         let tenant = snapshot.tenant(self.holder.tenant());
         let now = gateway.clock.now();
@@ -217,6 +218,9 @@ pub async fn layer(
     }
     if gateway.snapshot.age() > gateway.options.snapshot_age_max {
         return Refusal::snapshot_stale().into_response();
+    }
+    if let Err(refusal) = gateway.cosigning.check() {
+        return refusal.into_response();
     }
     let snapshot = gateway.snapshot.load();
     match admit(&gateway, &snapshot, access, &mut request) {

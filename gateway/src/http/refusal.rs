@@ -128,6 +128,8 @@ codes! {
     DeadlineExceeded = "deadline_exceeded", SERVICE_UNAVAILABLE, "The answer would come too late";
     /// Nothing can be recorded.
     LedgerUnavailable = "ledger_unavailable", SERVICE_UNAVAILABLE, "The ledger cannot be written or read";
+    /// A witness has seen another ledger.
+    LedgerForked = "ledger_forked", SERVICE_UNAVAILABLE, "A witness has seen another ledger than this one";
     /// A mistake of ours.
     Internal = "internal", INTERNAL_SERVER_ERROR, "The gateway made a mistake";
 }

@@ -1,11 +1,13 @@
 //! `GET /v1/receipts/{decision_id}/proof`: that a decision is in the ledger still, for as long as anybody keeps the log's public
 //! key: C2SP tlog-proof against a checkpoint that is made for it.
 
+use super::checkpoint::Which;
 use super::line::Readable;
 use super::reader::Reader;
-use super::tree::{self, SignedTip};
+use super::tree::{self, Signed};
 use crate::gateway::Gateway;
-use crate::http::Refusal;
+use crate::http::query::Query;
+use crate::http::{Code, Refusal};
 use axum::extract::{Path, State};
 use axum::response::Response;
 use ledger::merkle::{ProofPlan, verify_inclusion};
@@ -17,6 +19,7 @@ pub async fn show(
     State(gateway): State<Arc<Gateway>>,
     reader: Reader,
     Path(id): Path<String>,
+    Query(which): Query<Which>,
 ) -> Result<Response, Refusal> {
     let (store, tenant) = (&*gateway.store, reader.tenant);
     let unprovable = |what: &str| tree::unprovable(tenant, what);
@@ -27,17 +30,24 @@ pub async fn show(
     let name = tenant.to_string();
     let entry = Readable::new(&name, stored);
     let header = entry.entry().header;
-    // Read after the decision, so it is in there.
-    let SignedTip { tip, note } = SignedTip::of(&gateway, tenant).await?;
-    let (index, size) = (decision.seq - 1, tip.head().seq);
+    // The newest is read after the decision, so the decision is in there.
+    let Signed { size, root, note } = which.of(&gateway, tenant).await?;
+    let index = decision.seq - 1;
+    if index >= size {
+        let detail = format!(
+            "witnesses have seen {size} entries, and this is entry {}",
+            decision.seq
+        );
+        return Err(Refusal::new(Code::NotFound, detail));
+    }
     let plan = ProofPlan::inclusion(index, size).map_err(|error| unprovable(&error.to_string()))?;
-    let path = tree::prove(store, tenant, &plan).await?;
+    let path = tree::prove(store, tenant, &plan).await;
+    let path = path.map_err(|error| error.refusal(tenant))?;
     let (hash, leaf) = header.hash_and_leaf(&mut String::new());
     if hash != stored.hash {
         return Err(unprovable("the entry of a decision is not what was recorded"));
     }
-    verify_inclusion(index, size, &leaf, &path, &tip.tree().root())
-        .map_err(|fault| unprovable(&fault.to_string()))?;
+    verify_inclusion(index, size, &leaf, &path, &root).map_err(|fault| unprovable(&fault.to_string()))?;
     Ok(tree::text(
         TlogProof::of_entry(&header, path, note.to_string()).to_string(),
     ))

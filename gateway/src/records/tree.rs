@@ -7,52 +7,132 @@ use crate::http::Refusal;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use canon::Digest;
-use ledger::merkle::{Completed, ProofPlan};
-use ledger::{Checkpoint, Note, Tip};
+use ledger::merkle::{Completed, NodeId, ProofPlan, Unprovable, verify_consistency};
+use ledger::{Checkpoint, Note, NoteFault, SigningKey};
 use model::TenantId;
-use store::Store;
+use std::collections::HashMap;
+use store::{Store, StoreError};
 
 /// A note and a proof are plain text.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// Where a ledger ends, and the log's signature of it.
-pub(super) struct SignedTip {
-    pub(super) tip: Tip,
-    pub(super) note: Note,
+/// Why nothing is said of a tree.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TreeError {
+    /// The store cannot be read.
+    #[error("the store cannot be read")]
+    Store(#[from] StoreError),
+    /// What is stored does not prove what it should.
+    #[error("{0}")]
+    Unprovable(String),
 }
 
-impl SignedTip {
-    /// That of a tenant's ledger as it is now.
-    pub(super) async fn of(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
-        let tip = gateway.store.tip(tenant).await?;
-        let key = &gateway.signing_key;
-        let log = key.verifier().name();
-        let checkpoint = Checkpoint::new(log, &tenant.to_string(), tip.head().seq, tip.tree().root());
-        let note = checkpoint
-            .sign(&[key])
-            .map_err(|error| unprovable(tenant, &error.to_string()))?;
-        Ok(Self { tip, note })
+impl TreeError {
+    /// The refusal that it comes to. It is logged here, once.
+    pub(super) fn refusal(self, tenant: TenantId) -> Refusal {
+        match self {
+            Self::Store(error) => error.into(),
+            Self::Unprovable(what) => unprovable(tenant, &what),
+        }
     }
 }
 
+impl From<Unprovable> for TreeError {
+    fn from(error: Unprovable) -> Self {
+        Self::Unprovable(error.to_string())
+    }
+}
+
+/// A ledger of some size, and the log's signature of it.
+pub(super) struct Signed {
+    pub(super) size: u64,
+    pub(super) root: Digest,
+    pub(super) note: Note,
+}
+
+impl Signed {
+    /// That of a tenant's ledger as it is now, with the cosignatures of those witnesses that have seen just this.
+    pub(super) async fn newest(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
+        let tip = gateway.store.tip(tenant).await?;
+        let (size, root) = (tip.head().seq, tip.tree().root());
+        Self::of(
+            gateway,
+            tenant,
+            &checkpoint(&gateway.signing_key, tenant, size, root),
+        )
+    }
+
+    /// The newest that as many witnesses have cosigned as the operator wants.
+    pub(super) fn witnessed(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
+        let cosigned = gateway.cosigning.witnessed(tenant)?;
+        Self::of(gateway, tenant, &cosigned)
+    }
+
+    fn of(gateway: &Gateway, tenant: TenantId, checkpoint: &Checkpoint) -> Result<Self, Refusal> {
+        let unsigned = |error: NoteFault| unprovable(tenant, &error.to_string());
+        let mut note = checkpoint.sign(&[&gateway.signing_key]).map_err(unsigned)?;
+        for cosignature in gateway.cosigning.cosignatures(tenant, checkpoint) {
+            note.push(cosignature);
+        }
+        Ok(Self {
+            size: checkpoint.size,
+            root: checkpoint.root,
+            note,
+        })
+    }
+}
+
+/// What a log says of a tenant's ledger of this size.
+pub(crate) fn checkpoint(key: &SigningKey, tenant: TenantId, size: u64, root: Digest) -> Checkpoint {
+    Checkpoint::new(key.verifier().name(), &tenant.to_string(), size, root)
+}
+
 /// The hashes that a plan makes of what is stored: a proof, or a root.
-pub(super) async fn prove(
+pub(crate) async fn prove(
     store: &dyn Store,
     tenant: TenantId,
     plan: &ProofPlan,
-) -> Result<Vec<Digest>, Refusal> {
-    let mut seqs: Vec<_> = plan.nodes().iter().map(|node| node.seq()).collect();
+) -> Result<Vec<Digest>, TreeError> {
+    Ok(plan.prove(&hashes(store, tenant, plan.nodes()).await?)?)
+}
+
+/// The hashes of these subtrees, as they are stored.
+pub(super) async fn hashes(
+    store: &dyn Store,
+    tenant: TenantId,
+    nodes: &[NodeId],
+) -> Result<Vec<Digest>, TreeError> {
+    let mut seqs: Vec<_> = nodes.iter().map(|node| node.seq()).collect();
     seqs.sort_unstable();
     seqs.dedup();
-    let rows = store.nodes(tenant, &seqs).await?;
-    let hash = |node: &ledger::merkle::NodeId| {
-        let (seq, bytes) = rows.iter().find(|(seq, _)| *seq == node.seq())?;
-        Completed::from_bytes(*seq, bytes.clone())?.get(*node)
+    let rows: HashMap<_, _> = store.nodes(tenant, &seqs).await?.into_iter().collect();
+    let hash = |node: &NodeId| {
+        let bytes = rows.get(&node.seq())?;
+        Completed::from_bytes(node.seq(), bytes.clone())?.get(*node)
     };
-    let hashes: Option<Vec<_>> = plan.nodes().iter().map(hash).collect();
-    let hashes = hashes.ok_or_else(|| unprovable(tenant, "a part of the tree is missing"))?;
-    plan.prove(&hashes)
-        .map_err(|error| unprovable(tenant, &error.to_string()))
+    let hashes: Option<Vec<_>> = nodes.iter().map(hash).collect();
+    hashes.ok_or_else(|| TreeError::Unprovable("a part of the tree is missing".to_owned()))
+}
+
+/// The proof that the ledger of one size is the beginning of the ledger of another.
+pub(crate) async fn consistency(
+    store: &dyn Store,
+    tenant: TenantId,
+    from: u64,
+    to: u64,
+) -> Result<Vec<Digest>, TreeError> {
+    let proof = prove(store, tenant, &ProofPlan::consistency(from, to)?).await?;
+    let (first, second) = (root(store, tenant, from).await?, root(store, tenant, to).await?);
+    verify_consistency((from, &first), (to, &second), &proof)
+        .map_err(|fault| TreeError::Unprovable(fault.to_string()))?;
+    Ok(proof)
+}
+
+/// The root of the tree of this size.
+async fn root(store: &dyn Store, tenant: TenantId, size: u64) -> Result<Digest, TreeError> {
+    let root = prove(store, tenant, &ProofPlan::root(size)?).await?;
+    let root = root.first().copied();
+    root.ok_or_else(|| TreeError::Unprovable("there is no root".to_owned()))
 }
 
 /// What is stored does not prove what it should: somebody has to look at the ledger before anything is said of it.

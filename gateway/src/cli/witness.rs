@@ -1,0 +1,39 @@
+//! `countersign witness`: cosigns the checkpoints of the logs that it is told of, until it is told to stop.
+
+use super::serve::told_to_stop;
+use crate::config::RunWitness;
+use crate::signing;
+use crate::witness::{Folder, Witness};
+use anyhow::{Context, ensure};
+use ledger::SignatureKind;
+use model::{SystemClock, SystemEntropy};
+use std::io::Write;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// Serves until SIGINT or SIGTERM.
+pub async fn run(options: RunWitness) -> anyhow::Result<()> {
+    let folder = Folder::open(&options.folder)?;
+    let key_file = options.key_file.unwrap_or_else(|| options.folder.join("key"));
+    let keys = signing::witness_keys(&key_file, options.name, &SystemEntropy)?;
+    if let Some(log) = options.logs.iter().find(|log| log.kind() != SignatureKind::Note) {
+        ensure!(
+            false,
+            "`{}` is the key of a witness; name the keys of logs",
+            log.label()
+        );
+    }
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", options.listen))?;
+    let address = listener.local_addr()?;
+    writeln!(std::io::stdout(), "witness key: {}", keys.signing.verifier())?;
+    let witness = Witness::new(keys, options.logs, Arc::new(SystemClock), folder);
+    tracing::info!(%address, "listening on {address}");
+    let app = Arc::new(witness).router();
+    axum::serve(listener, app)
+        .with_graceful_shutdown(told_to_stop())
+        .await?;
+    tracing::info!("stopped");
+    Ok(())
+}

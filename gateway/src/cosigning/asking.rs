@@ -1,0 +1,150 @@
+//! The line to one witness: a checkpoint goes out, what it says to it comes back. What that means is not decided here.
+//!
+//! Nothing is followed anywhere else: no redirect and no proxy of the environment. Every call has an end.
+
+use super::Witness;
+use ledger::witness::{AddCheckpoint, add_cosignatures};
+use ledger::{Note, NoteFault, NoteSignature, VerifierKey};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A witness that takes longer is asked again in the next round.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Signature lines are short, and a size is shorter.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024;
+
+/// The line.
+pub(super) struct Line {
+    agent: ureq::Agent,
+    url: String,
+    key: VerifierKey,
+    /// Whether the last call came to nothing, so that the log tells only of changes.
+    failing: AtomicBool,
+}
+
+/// What a witness says.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// It has cosigned.
+    Cosigned(NoteSignature),
+    /// 409: it has seen so many entries.
+    Seen(u64),
+    /// 422: the proof does not lead from what it has seen to the checkpoint.
+    Inconsistent,
+}
+
+/// Why it is not known what a witness has seen.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AskError {
+    /// It does not answer.
+    #[error("it does not answer: {0}")]
+    Unreachable(#[from] ureq::Error),
+    /// It answers something else than a witness does.
+    #[error("it answers with status {0}")]
+    Status(u16),
+    /// It does not say what it has seen.
+    #[error("it says that it has seen another size, but not which")]
+    NoSize,
+    /// What it sends are not signatures, or a wrong one is among them.
+    #[error("its cosignature is not one: {0}")]
+    Cosignature(#[from] NoteFault),
+    /// None of the signatures is its own.
+    #[error("it has not signed with the key that is known")]
+    OtherKey,
+    /// Its answers do not go together.
+    #[error("it contradicts itself")]
+    Contradiction,
+    /// The call was broken off.
+    #[error("asking it broke off")]
+    BrokenOff,
+}
+
+impl AskError {
+    /// Whether asking about anything else would come to the same.
+    pub(super) const fn is_silence(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::BrokenOff)
+    }
+}
+
+impl Line {
+    pub(super) fn new(witness: Witness) -> Self {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(PATIENCE))
+            .max_redirects(0)
+            .proxy(None)
+            .user_agent(concat!("countersign/", env!("CARGO_PKG_VERSION")));
+        Self {
+            agent: config.build().into(),
+            url: format!("{}/add-checkpoint", witness.prefix),
+            key: witness.key,
+            failing: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.key.name()
+    }
+
+    /// Notes whether the witness can be asked; true if that has changed.
+    pub(super) fn note(&self, failing: bool) -> bool {
+        self.failing.swap(failing, Ordering::Relaxed) != failing
+    }
+
+    /// Asks. It blocks, so it runs where that is allowed.
+    pub(super) fn ask(&self, request: &AddCheckpoint) -> Result<Answer, AskError> {
+        let mut response = self.agent.post(&self.url).send(request.to_string())?;
+        let status = response.status().as_u16();
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_vec()?;
+        match status {
+            200 => self.cosignature(request, &body).map(Answer::Cosigned),
+            409 => size(&body).map(Answer::Seen).ok_or(AskError::NoSize),
+            422 => Ok(Answer::Inconsistent),
+            other => Err(AskError::Status(other)),
+        }
+    }
+
+    /// The cosignature of the known key, verified. Others in the answer are left out.
+    fn cosignature(&self, request: &AddCheckpoint, answer: &[u8]) -> Result<NoteSignature, AskError> {
+        let sent = Note::parse(request.checkpoint.as_bytes())?;
+        let mut bare = Note::sign(sent.text(), &[])?;
+        add_cosignatures(&mut bare, answer, &[&self.key])?;
+        bare.signatures().first().cloned().ok_or(AskError::OtherKey)
+    }
+}
+
+/// A size in decimal digits and a newline.
+fn size(body: &[u8]) -> Option<u64> {
+    let digits = std::str::from_utf8(body).ok()?.strip_suffix('\n')?;
+    let is_plain =
+        digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    is_plain.then(|| digits.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn a_size_is_digits_and_a_newline() {
+        assert_eq!(size(b"0\n"), Some(0));
+        assert_eq!(size(b"4812\n"), Some(4812));
+        for other in [
+            "",
+            "\n",
+            "12",
+            "012\n",
+            "+1\n",
+            "-1\n",
+            "1\n\n",
+            "x\n",
+            "18446744073709551616\n",
+        ] {
+            assert_eq!(size(other.as_bytes()), None, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A round: every ledger that has moved is shown to every witness, a ledger at a time, and to all witnesses at once.
+//!
+//! What the database says is compared with what a witness has cosigned, whether it says so now or is remembered to have said
+//! it. A witness that does not answer is left out for the rest of the round.
+
+use super::asking::{Answer, AskError, Line};
+use super::{Cosigning, Difference, Fork};
+use crate::records::tree::{self, TreeError};
+use futures_util::future::join_all;
+use ledger::merkle::verify_consistency;
+use ledger::witness::{AddCheckpoint, Cosigned};
+use ledger::{Checkpoint, NoteFault};
+use model::TenantId;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use store::StoreError;
+
+/// In so many rounds once, ledgers are shown that have not moved: somebody else may go on with a copy.
+const ALL_EVERY: u64 = 60;
+/// How often one witness is asked about one ledger in a round: it may say what it has seen, and meanwhile somebody else may have
+/// shown it more.
+const ATTEMPTS_MAX: usize = 4;
+
+/// What has become of the witnesses in a round, by their places in the options.
+#[derive(Default)]
+struct Round {
+    /// Those that do not answer.
+    silent: HashSet<usize>,
+    /// What was first wrong with those that have not cosigned everything.
+    failed: HashMap<usize, String>,
+}
+
+/// What asking a witness about a ledger has come to.
+enum Outcome {
+    /// It has seen the same.
+    Same,
+    /// It has cosigned.
+    Cosigned,
+    /// It cannot be asked now.
+    Failed(AskError),
+    /// It has seen something else.
+    Forked(Difference),
+}
+
+/// Why a ledger was not shown.
+#[derive(Debug, thiserror::Error)]
+enum Unshown {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Note(#[from] NoteFault),
+}
+
+impl Cosigning {
+    /// Starts the job, which ends with this. Without witnesses there is none.
+    pub fn start(self: &Arc<Self>, every: Duration) {
+        if !self.lines.is_empty() {
+            tokio::spawn(run(Arc::downgrade(self), every));
+        }
+    }
+
+    /// One round.
+    pub async fn ask_all(&self) {
+        let mut rounds = self.rounds.lock().await;
+        let all = rounds.is_multiple_of(ALL_EVERY);
+        *rounds += 1;
+        let tenants: Vec<TenantId> = self
+            .snapshot
+            .load()
+            .tenants()
+            .map(|(tenant, _)| *tenant)
+            .collect();
+        let mut round = Round::default();
+        for tenant in tenants {
+            if let Err(error) = self.show(tenant, all, &mut round).await {
+                tracing::warn!(%tenant, %error, "the ledger of {tenant} could not be shown to witnesses: {error}");
+                return;
+            }
+            if self.fork().is_some() || round.silent.len() == self.lines.len() {
+                break;
+            }
+        }
+        for (place, line) in self.lines.iter().enumerate() {
+            tell(line, round.failed.get(&place));
+        }
+    }
+
+    /// Shows one ledger to all witnesses but those that are silent.
+    async fn show(&self, tenant: TenantId, all: bool, round: &mut Round) -> Result<(), Unshown> {
+        let newest = self.newest(tenant).await?;
+        let asked: Vec<_> = (0..self.lines.len())
+            .filter(|place| !round.silent.contains(place))
+            .collect();
+        let outcomes = join_all(
+            asked
+                .iter()
+                .map(|place| self.compare(tenant, *place, newest.clone(), all)),
+        )
+        .await;
+        for (place, outcome) in asked.into_iter().zip(outcomes) {
+            let line = &self.lines[place];
+            match outcome? {
+                Outcome::Same => {}
+                Outcome::Cosigned => self.metrics.count_witness(line.name(), "cosigned"),
+                Outcome::Failed(error) => {
+                    self.metrics.count_witness(line.name(), "failed");
+                    if error.is_silence() {
+                        round.silent.insert(place);
+                    }
+                    round
+                        .failed
+                        .entry(place)
+                        .or_insert_with(|| format!("{tenant}: {error}"));
+                }
+                Outcome::Forked(what) => {
+                    self.metrics.count_witness(line.name(), "forked");
+                    self.stop(Fork {
+                        tenant,
+                        witness: line.name().to_owned(),
+                        what,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the database says of a ledger now.
+    async fn newest(&self, tenant: TenantId) -> Result<Checkpoint, StoreError> {
+        let tip = self.store.tip(tenant).await?;
+        Ok(tree::checkpoint(
+            &self.signing_key,
+            tenant,
+            tip.head().seq,
+            tip.tree().root(),
+        ))
+    }
+
+    /// Compares what the database says with what a witness has seen.
+    async fn compare(
+        &self,
+        tenant: TenantId,
+        place: usize,
+        mut checkpoint: Checkpoint,
+        always: bool,
+    ) -> Result<Outcome, Unshown> {
+        let seen = self.kept().seen(tenant, place);
+        if let Some(difference) = seen.and_then(|seen| shorter_or_other(&seen, &checkpoint)) {
+            return Ok(Outcome::Forked(difference));
+        }
+        if !always && seen.is_some_and(|seen| seen.size == checkpoint.size) {
+            return Ok(Outcome::Same);
+        }
+        let mut old = seen.map_or(0, |seen| seen.size);
+        for _ in 0..ATTEMPTS_MAX {
+            // The root is known of what this process has shown itself, and only that is compared here.
+            let known = seen.filter(|seen| seen.size == old);
+            let request = match self.request(tenant, old, known, &checkpoint).await? {
+                Ok(request) => request,
+                Err(difference) => return Ok(Outcome::Forked(difference)),
+            };
+            match self.ask(place, request).await {
+                Err(error) => return Ok(Outcome::Failed(error)),
+                Ok(Answer::Cosigned(signature)) => {
+                    self.kept()
+                        .keep(tenant, place, &checkpoint, signature, self.quorum);
+                    return Ok(Outcome::Cosigned);
+                }
+                Ok(Answer::Inconsistent) => return Ok(Outcome::Forked(Difference::Other { seen: old })),
+                Ok(Answer::Seen(size)) if size == old && size == checkpoint.size => {
+                    return Ok(Outcome::Forked(Difference::Other { seen: size }));
+                }
+                Ok(Answer::Seen(size)) if size == old => return Ok(Outcome::Failed(AskError::Contradiction)),
+                Ok(Answer::Seen(size)) => {
+                    if size > checkpoint.size {
+                        // Another gateway on the same database may have shown it more just now. What was shown was committed.
+                        checkpoint = self.newest(tenant).await?;
+                    }
+                    if size > checkpoint.size {
+                        let there = checkpoint.size;
+                        return Ok(Outcome::Forked(Difference::Shorter { seen: size, there }));
+                    }
+                    old = size;
+                }
+            }
+        }
+        // Others were faster each time, and so the witness has seen what they have shown.
+        Ok(Outcome::Failed(AskError::Contradiction))
+    }
+
+    /// The request, with a proof that the database continues its own ledger of the size `old`, and what is `known` of it.
+    async fn request(
+        &self,
+        tenant: TenantId,
+        old: u64,
+        known: Option<Cosigned>,
+        checkpoint: &Checkpoint,
+    ) -> Result<Result<AddCheckpoint, Difference>, Unshown> {
+        let note = checkpoint.sign(&[&self.signing_key])?;
+        let mut request = AddCheckpoint {
+            old_size: old,
+            proof: Vec::new(),
+            checkpoint: note.to_string(),
+        };
+        if old == 0 {
+            return Ok(Ok(request));
+        }
+        match tree::consistency(&*self.store, tenant, old, checkpoint.size).await {
+            Ok(proof) => request.proof = proof,
+            Err(TreeError::Store(error)) => return Err(error.into()),
+            Err(TreeError::Unprovable(what)) => return Ok(Err(Difference::Unprovable(what))),
+        }
+        let continues = known.is_none_or(|known| {
+            let (from, to) = ((old, &known.root), (checkpoint.size, &checkpoint.root));
+            verify_consistency(from, to, &request.proof).is_ok()
+        });
+        Ok(continues
+            .then_some(request)
+            .ok_or(Difference::Other { seen: old }))
+    }
+
+    async fn ask(&self, place: usize, request: AddCheckpoint) -> Result<Answer, AskError> {
+        let line: Arc<Line> = Arc::clone(&self.lines[place]);
+        let asking = tokio::task::spawn_blocking(move || line.ask(&request));
+        asking.await.map_err(|_| AskError::BrokenOff)?
+    }
+}
+
+/// Tells when a witness begins to fail, and when it has stopped to.
+fn tell(line: &Line, failed: Option<&String>) {
+    let name = line.name();
+    if !line.note(failed.is_some()) {
+        return;
+    }
+    if let Some(error) = failed {
+        tracing::warn!(witness = name, "the witness `{name}` has not cosigned: {error}");
+    } else {
+        tracing::info!(witness = name, "the witness `{name}` cosigns again");
+    }
+}
+
+/// What is different from what a witness is known to have cosigned, as far as sizes and roots tell.
+fn shorter_or_other(seen: &Cosigned, checkpoint: &Checkpoint) -> Option<Difference> {
+    let (size, there) = (seen.size, checkpoint.size);
+    if size > there {
+        return Some(Difference::Shorter { seen: size, there });
+    }
+    (size == there && seen.root != checkpoint.root).then_some(Difference::Other { seen: size })
+}
+
+async fn run(cosigning: Weak<Cosigning>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(cosigning) = cosigning.upgrade() else {
+            return;
+        };
+        cosigning.ask_all().await;
+        if cosigning.fork().is_some() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A small witness: for teams that run two machines and want each to see where the other's ledgers end.
+//!
+//! It keeps the last checkpoint that it has cosigned of each log, and cosigns the next one only if that continues it: C2SP
+//! tlog-witness. It knows nothing of entries and has no other duty, so it needs no database. Whoever asks is not asked who it
+//! is: a checkpoint counts if a key signed it that the operator of the witness has named.
+
+mod folder;
+
+pub use folder::{Folder, FolderError};
+
+use crate::signing::Keyring;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use ledger::witness::{AddCheckpoint, Uncosigned, cosignature_lines};
+use ledger::{Checkpoint, Note, NoteSignature, VerifierKey};
+use model::Clock;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// The largest request: a proof has 63 lines at most, and a note some hundred bytes and its signatures.
+const REQUEST_BYTES_MAX: usize = 128 * 1024;
+/// Most signatures of a log that are kept: one for each of its keys that sign at a time.
+const SIGNATURES_KEPT_MAX: usize = 16;
+/// What the body of a 409 is.
+const SIZE: HeaderValue = HeaderValue::from_static("text/x.tlog.size");
+
+/// A witness.
+pub struct Witness {
+    keys: Keyring,
+    logs: Vec<VerifierKey>,
+    clock: Arc<dyn Clock>,
+    /// Held from reading what was cosigned until the next is on disk: of two who come at once, the second sees what the first
+    /// has left.
+    folder: Arc<tokio::sync::Mutex<Folder>>,
+}
+
+/// Why a checkpoint is not cosigned.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error(transparent)]
+    Uncosigned(#[from] Uncosigned),
+    /// 404.
+    #[error("`{0}` is not a tenant of a log that this witness knows")]
+    UnknownOrigin(String),
+    /// 500: nothing is cosigned that is not kept.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+}
+
+impl Refused {
+    fn status(&self) -> StatusCode {
+        let status = match self {
+            Self::Uncosigned(uncosigned) => uncosigned.status(),
+            Self::UnknownOrigin(_) => 404,
+            Self::Folder(_) => 500,
+        };
+        StatusCode::from_u16(status).expect("all of these are statuses")
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        match self {
+            Self::Uncosigned(Uncosigned::OtherSize { known: size, .. } | Uncosigned::Fork(size)) => {
+                (status, [(header::CONTENT_TYPE, SIZE)], format!("{size}\n")).into_response()
+            }
+            Self::Folder(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "a checkpoint could not be kept: {error}"
+                );
+                (status, "what was cosigned cannot be kept now\n").into_response()
+            }
+            other => (status, format!("{other}\n")).into_response(),
+        }
+    }
+}
+
+impl Witness {
+    /// A witness for the logs that these keys sign, which keeps what it has cosigned in a folder.
+    pub fn new(keys: Keyring, logs: Vec<VerifierKey>, clock: Arc<dyn Clock>, folder: Folder) -> Self {
+        Self {
+            keys,
+            logs,
+            clock,
+            folder: Arc::new(tokio::sync::Mutex::new(folder)),
+        }
+    }
+
+    /// What it is asked by.
+    pub fn router(self: Arc<Self>) -> Router {
+        Router::new()
+            .route("/add-checkpoint", post(add_checkpoint))
+            .route("/checkpoint", get(last_cosigned))
+            .route("/healthz", get(async || "ok\n"))
+            .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+            .with_state(self)
+    }
+
+    /// The keys that sign for an origin: `<name>/<tenant>` is of the log that the name is of.
+    fn keys_of(&self, origin: &str) -> Vec<&VerifierKey> {
+        let is_of = |key: &&VerifierKey| {
+            let tenant = origin
+                .strip_prefix(key.name())
+                .and_then(|rest| rest.strip_prefix('/'));
+            tenant.is_some_and(|tenant| !tenant.is_empty() && !tenant.contains('/'))
+        };
+        self.logs.iter().filter(is_of).collect()
+    }
+
+    /// Cosigns a checkpoint that continues the last one, after that is on disk. Returns the signature lines.
+    async fn cosign(&self, body: &[u8]) -> Result<String, Refused> {
+        let request = AddCheckpoint::parse(body)?;
+        let note = Note::parse(request.checkpoint.as_bytes()).map_err(Uncosigned::from)?;
+        let claimed = Checkpoint::parse(note.text()).map_err(Uncosigned::from)?;
+        let log = self.keys_of(&claimed.origin);
+        if log.is_empty() {
+            return Err(Refused::UnknownOrigin(claimed.origin));
+        }
+        let folder = Arc::clone(&self.folder).lock_owned().await;
+        let known = folder.cosigned(&claimed.origin)?;
+        let checkpoint = match request.check(&log, known) {
+            Ok((checkpoint, _)) => checkpoint,
+            Err(uncosigned) => {
+                keep_evidence(&folder, &claimed, &uncosigned, body);
+                return Err(uncosigned.into());
+            }
+        };
+        let seconds = u64::try_from(self.clock.now().millis() / 1_000).unwrap_or(0);
+        let keys: Vec<_> = self.keys.all().collect();
+        let lines = cosignature_lines(&checkpoint, &keys, seconds);
+        let kept = kept_note(&note, &log, &lines)?;
+        // Once begun it is finished, also if whoever asks goes away: the folder is held until then.
+        let keeping = tokio::task::spawn_blocking(move || folder.keep(&checkpoint.origin, &kept));
+        keeping.await.map_err(|_| FolderError::Interrupted)??;
+        Ok(lines)
+    }
+}
+
+/// What is kept of a cosigned note: its text, what the log has signed, and the cosignatures.
+fn kept_note(note: &Note, log: &[&VerifierKey], lines: &str) -> Result<String, Refused> {
+    let mut kept = Note::sign(note.text(), &[]).map_err(Uncosigned::from)?;
+    let is_known = |signature: &&NoteSignature| {
+        let named = |key: &&VerifierKey| key.id() == signature.key_id && key.name() == signature.name;
+        log.iter().any(named)
+    };
+    let signatures = note.signatures().iter().filter(is_known);
+    for signature in signatures.take(SIGNATURES_KEPT_MAX) {
+        kept.push(signature.clone());
+    }
+    Ok(format!("{kept}{lines}"))
+}
+
+/// What a log has signed although it signed something else before is worth keeping. Whoever has no key of the log cannot make
+/// any.
+fn keep_evidence(folder: &Folder, claimed: &Checkpoint, uncosigned: &Uncosigned, body: &[u8]) {
+    if !matches!(uncosigned, Uncosigned::Fork(_) | Uncosigned::Inconsistent(_)) {
+        return;
+    }
+    let origin = &claimed.origin;
+    tracing::error!(
+        origin,
+        size = claimed.size,
+        "`{origin}` does not continue what was cosigned: {uncosigned}"
+    );
+    if let Err(error) = folder.keep_evidence(origin, body) {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "the refused checkpoint could not be kept: {error}"
+        );
+    }
+}
+
+/// `POST /add-checkpoint`.
+async fn add_checkpoint(State(witness): State<Arc<Witness>>, body: Bytes) -> Result<String, Refused> {
+    witness.cosign(&body).await
+}
+
+/// Which log.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    origin: String,
+}
+
+/// `GET /checkpoint?origin=`: the last checkpoint that was cosigned of a log, for whoever compares.
+async fn last_cosigned(
+    State(witness): State<Arc<Witness>>,
+    Query(Which { origin }): Query<Which>,
+) -> Result<String, Refused> {
+    let note = witness.folder.lock().await.read(&origin)?;
+    note.ok_or(Refused::UnknownOrigin(origin))
+}

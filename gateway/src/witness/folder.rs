@@ -1,0 +1,220 @@
+//! Where a witness keeps what it has cosigned: a file for each log, replaced whole and on disk before anybody hears of it.
+//!
+//! One process has the folder. What cannot be read is never taken for nothing: a witness that forgot would cosign a fork.
+
+use canon::Digest;
+use ledger::witness::Cosigned;
+use ledger::{Checkpoint, Note};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Nobody but its owner looks into it.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// The folder, and the lock on it.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    /// Held as long as the process lives.
+    _lock: File,
+}
+
+/// Why nothing can be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// The operating system refuses.
+    #[error("`{}` cannot be used: {source}", file.display())]
+    Io {
+        /// Which file.
+        file: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// Another process has it.
+    #[error("another witness uses the folder `{}`", .0.display())]
+    InUse(PathBuf),
+    /// A file holds something else than was kept.
+    #[error("`{}` is not the checkpoint that was kept there", .0.display())]
+    Damaged(PathBuf),
+    /// Writing was broken off.
+    #[error("writing broke off")]
+    Interrupted,
+}
+
+impl Folder {
+    /// Opens a folder, which is made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made or used, or another process has it.
+    pub fn open(path: &Path) -> Result<Self, FolderError> {
+        let io = |source| FolderError::Io {
+            file: path.to_owned(),
+            source,
+        };
+        let mut builder = DirBuilder::new();
+        builder
+            .recursive(true)
+            .mode(FOLDER_MODE)
+            .create(path)
+            .map_err(io)?;
+        let mut options = OpenOptions::new();
+        let options = options.create(true).truncate(false).write(true).mode(FILE_MODE);
+        let lock = options.open(path.join("lock")).map_err(io)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => FolderError::InUse(path.to_owned()),
+            TryLockError::Error(source) => io(source),
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// What was last cosigned of a log; nothing at all is a size of 0.
+    ///
+    /// # Errors
+    /// It cannot be read, or is something else.
+    pub fn cosigned(&self, origin: &str) -> Result<Cosigned, FolderError> {
+        let Some(text) = self.read(origin)? else {
+            return Ok(Cosigned {
+                size: 0,
+                root: Digest::ZERO,
+            });
+        };
+        let note = Note::parse(text.as_bytes()).ok();
+        let checkpoint = note.and_then(|note| Checkpoint::parse(note.text()).ok());
+        let checkpoint = checkpoint.filter(|checkpoint| checkpoint.origin == origin);
+        let checkpoint = checkpoint.ok_or_else(|| FolderError::Damaged(self.file(origin)))?;
+        Ok(Cosigned {
+            size: checkpoint.size,
+            root: checkpoint.root,
+        })
+    }
+
+    /// The note that was last cosigned of a log.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(&self, origin: &str) -> Result<Option<String>, FolderError> {
+        let file = self.file(origin);
+        match fs::read_to_string(&file) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(FolderError::Io { file, source }),
+        }
+    }
+
+    /// Keeps what was cosigned of a log. When it returns, that survives the loss of power.
+    ///
+    /// # Errors
+    /// It may not be on disk.
+    pub fn keep(&self, origin: &str, note: &str) -> Result<(), FolderError> {
+        self.replace(self.file(origin), note.as_bytes())
+    }
+
+    /// Keeps the first request that showed another past of a log.
+    ///
+    /// # Errors
+    /// It may not be on disk.
+    pub fn keep_evidence(&self, origin: &str, request: &[u8]) -> Result<(), FolderError> {
+        let file = self.file(origin).with_extension("forked");
+        if file.exists() {
+            return Ok(());
+        }
+        self.replace(file, request)
+    }
+
+    /// The file of a log. An origin may hold anything, so its digest names the file.
+    fn file(&self, origin: &str) -> PathBuf {
+        let digest = Digest::of(origin.as_bytes()).to_string();
+        self.path.join(digest.trim_start_matches("sha256:"))
+    }
+
+    fn replace(&self, file: PathBuf, bytes: &[u8]) -> Result<(), FolderError> {
+        let written = self.write(&file, bytes);
+        written.map_err(|source| FolderError::Io { file, source })
+    }
+
+    fn write(&self, file: &Path, bytes: &[u8]) -> io::Result<()> {
+        let beside = self.path.join("new");
+        let mut options = OpenOptions::new();
+        let mut new = options
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(&beside)?;
+        new.write_all(bytes)?;
+        new.sync_all()?;
+        fs::rename(&beside, file)?;
+        // The name is not on disk before its folder is.
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::{SignatureKind, SigningKey};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn note(origin: &str, size: u64) -> String {
+        let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[7; 32]).unwrap();
+        let mut checkpoint = Checkpoint::new("log.example", "tnt_1", size, Digest::of(b"root"));
+        origin.clone_into(&mut checkpoint.origin);
+        format!("{checkpoint}\n{}", checkpoint.cosign(&key, 1))
+    }
+
+    #[test]
+    fn what_was_kept_is_there_for_the_next_process_and_for_nobody_else() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("a/witness");
+        let folder = Folder::open(&path).unwrap();
+        assert!(matches!(Folder::open(&path), Err(FolderError::InUse(_))));
+        assert_eq!(folder.cosigned("log/1").unwrap().size, 0);
+        folder.keep("log/1", &note("log/1", 7)).unwrap();
+        folder.keep("log/2", &note("log/2", 3)).unwrap();
+        folder.keep("log/1", &note("log/1", 9)).unwrap();
+        drop(folder);
+        let folder = Folder::open(&path).unwrap();
+        let size = |origin| folder.cosigned(origin).unwrap().size;
+        assert_eq!(["log/1", "log/2", "log/3"].map(size), [9, 3, 0]);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(
+            (mode(&path), mode(&folder.file("log/1"))),
+            (FOLDER_MODE, FILE_MODE)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::open(home.path()).unwrap();
+        for damaged in ["", "log/1\n7\n", &note("log/2", 7)] {
+            fs::write(folder.file("log/1"), damaged).unwrap();
+            assert!(
+                matches!(folder.cosigned("log/1"), Err(FolderError::Damaged(_))),
+                "{damaged}"
+            );
+        }
+        fs::remove_file(folder.file("log/1")).unwrap();
+        fs::create_dir(folder.file("log/1")).unwrap();
+        assert!(matches!(folder.cosigned("log/1"), Err(FolderError::Io { .. })));
+        assert!(folder.keep("log/1", &note("log/1", 7)).is_err());
+    }
+
+    #[test]
+    fn of_evidence_the_first_is_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = Folder::open(home.path()).unwrap();
+        folder.keep_evidence("log/1", b"first").unwrap();
+        folder.keep_evidence("log/1", b"second").unwrap();
+        assert_eq!(
+            fs::read(folder.file("log/1").with_extension("forked")).unwrap(),
+            b"first"
+        );
+    }
+}

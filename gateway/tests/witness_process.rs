@@ -1,0 +1,252 @@
+//! Two real programs: a gateway and a witness of its ledgers, killed, stopped, and with an old database put back.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[path = "support/process.rs"]
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod process;
+
+use process::{OPERATOR, PROGRAM, Place, Server};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A gateway that asks every second has asked within this on any machine.
+const ASKED_WITHIN: Duration = Duration::from_secs(20);
+
+/// The file of a log's key, whose public half is known before the first start.
+fn signing_key(folder: &Path) -> (String, String) {
+    let seed = [5; 32];
+    let secret = ledger::SigningKey::encode("log.example", ledger::SignatureKind::Note, &seed).unwrap();
+    let key: ledger::SigningKey = secret.parse().unwrap();
+    let file = folder.join("key");
+    fs::write(&file, secret).unwrap();
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    (file.to_str().unwrap().to_owned(), key.verifier().to_string())
+}
+
+/// Starts a witness on an address, and gives back its verifier key too.
+fn witness(place: &Place, address: &str, log: &str) -> (Server, String) {
+    let mut command = Command::new(PROGRAM);
+    place.prepare(&mut command);
+    command.args([
+        "witness",
+        "--listen",
+        address,
+        "--folder",
+        "state",
+        "--log-key",
+        log,
+    ]);
+    let server = place.start(&mut command);
+    let key = place.printed("witness key: ");
+    (server, key)
+}
+
+fn asking(id: &str) -> Value {
+    json!({
+        "request_id": id,
+        "tool_call": {"tool": "github", "action": "create_issue", "parameters": {}},
+        "context": {"source_trust": "trusted_internal_unsigned"},
+    })
+}
+
+/// The checkpoint, as soon as somebody has cosigned it.
+fn cosigned(server: &Server, tenant: &str) -> String {
+    let deadline = Instant::now() + ASKED_WITHIN;
+    loop {
+        let answer = server.client().read(tenant, "/v1/ledger/checkpoint");
+        let note = String::from_utf8(answer.bytes).unwrap();
+        if note.matches('\u{2014}').count() == 2 {
+            return note;
+        }
+        assert!(Instant::now() < deadline, "nobody cosigns: {note}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The programs and what they know of each other.
+struct Scene {
+    gateway: Place,
+    witness: Place,
+    key_file: String,
+    log: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let gateway = Place::on_file();
+        let (key_file, log) = signing_key(gateway.path());
+        Self {
+            gateway,
+            witness: Place::on_file(),
+            key_file,
+            log,
+        }
+    }
+
+    fn serve(&self, witness: &str) -> Server {
+        let options = [
+            "--signing-key-file",
+            &self.key_file,
+            "--witness-seconds",
+            "1",
+            "--demo",
+        ];
+        let mut command = self.gateway.command(&options);
+        command
+            .args(["--witness", witness])
+            .env("COUNTERSIGN_OPERATOR_KEY", OPERATOR);
+        self.gateway.start(&mut command)
+    }
+
+    fn stop(server: Server) {
+        server.terminate();
+        assert!(server.wait(Duration::from_secs(20)).success());
+    }
+}
+
+#[test]
+fn an_old_database_that_is_put_back_is_found_out_before_the_first_answer() {
+    let scene = Scene::new();
+    let (watching, vkey) = witness(&scene.witness, "127.0.0.1:0", &scene.log);
+    let named = format!("http://{}#{vkey}", watching.address);
+    let server = scene.serve(&named);
+    let tenant = scene.gateway.printed("demo tenant: ");
+    let token = scene.gateway.printed("demo agent token (shown once): ");
+    let ask = |server: &Server, id: &str| {
+        server
+            .client()
+            .post("/v1/authorize", &token, &asking(id))
+            .unwrap()
+    };
+    assert_eq!(ask(&server, "first").status, 200);
+    Scene::stop(server);
+    let backup = fs::read(scene.gateway.database()).unwrap();
+
+    let server = scene.serve(&named);
+    assert_eq!(ask(&server, "second").status, 200);
+    cosigned(&server, &tenant);
+    Scene::stop(server);
+    fs::write(scene.gateway.database(), backup).unwrap();
+    // The index of decisions stands in files of its own, and is made again.
+    let server = scene.serve(&named);
+    for id in ["first", "second", "third"] {
+        let answer = ask(&server, id);
+        assert_eq!(
+            (answer.status, answer.json()["code"].clone()),
+            (503, json!("ledger_forked"))
+        );
+    }
+    assert_eq!(server.client().get("/readyz", "none").status, 503);
+    assert_eq!(server.client().get("/healthz", "none").status, 200);
+    let log = scene.gateway.stderr();
+    assert!(
+        log.contains("the ledger has forked, and nothing is answered any more"),
+        "{log}"
+    );
+    watching.kill();
+}
+
+#[test]
+fn a_witness_that_is_killed_forgets_nothing_and_the_gateway_goes_on_without_it() {
+    let scene = Scene::new();
+    let (watching, vkey) = witness(&scene.witness, "127.0.0.1:0", &scene.log);
+    let address = watching.address.to_string();
+    let server = scene.serve(&format!("http://{address}#{vkey}"));
+    let tenant = scene.gateway.printed("demo tenant: ");
+    let token = scene.gateway.printed("demo agent token (shown once): ");
+    let first = cosigned(&server, &tenant);
+    watching.kill();
+    let client = server.client();
+    for number in 0..5 {
+        let answer = client
+            .post("/v1/authorize", &token, &asking(&format!("call-{number}")))
+            .unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    let (watching, again) = witness(&scene.witness, &address, &scene.log);
+    assert_eq!(again, vkey, "it has kept its key");
+    let later = cosigned(&server, &tenant);
+    assert_ne!(first, later);
+
+    // What it has cosigned, a stranger verifies who has both keys, and nobody who trusts another witness.
+    let place = Place::on_file();
+    let export = client.read(&tenant, "/v1/ledger/export").bytes;
+    fs::write(place.path().join("export"), export).unwrap();
+    fs::write(place.path().join("held"), later).unwrap();
+    let verify = |witness: &str| {
+        let mut command = Command::new(PROGRAM);
+        place.prepare(&mut command);
+        command.args([
+            "verify",
+            "export",
+            "--held",
+            "held",
+            "--key",
+            &scene.log,
+            "--witness",
+            witness,
+        ]);
+        let status = command.status().unwrap();
+        (status.success(), place.stdout() + &place.stderr())
+    };
+    let (verified, told) = verify(&vkey);
+    assert!(verified, "{told}");
+    assert!(told.contains("cosigned by 1 of 1 witnesses or more"), "{told}");
+    let seed = [6; 32];
+    let other =
+        ledger::SigningKey::from_seed("w.example", ledger::SignatureKind::Cosignature, &seed).unwrap();
+    let (verified, told) = verify(&other.verifier().to_string());
+    assert!(!verified, "{told}");
+    assert!(
+        told.contains("0 of the trusted witnesses have cosigned"),
+        "{told}"
+    );
+    watching.kill();
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_at_the_start() {
+    let place = Place::on_file();
+    let (_, log) = signing_key(place.path());
+    for (args, expected) in [
+        (vec!["--witness", "http://w.example"], "a witness is `URL#KEY`"),
+        (vec!["--witness-quorum", "0"], "invalid value"),
+    ] {
+        let told = place.fails(&mut place.command(&args));
+        assert!(told.contains(expected), "{told}");
+    }
+    let secret = [7; 32];
+    let key =
+        ledger::SigningKey::from_seed("w.example", ledger::SignatureKind::Cosignature, &secret).unwrap();
+    let named = format!("http://w.example#{}", key.verifier());
+    let told = place.fails(&mut place.command(&["--witness", &named, "--witness-quorum", "2"]));
+    assert!(
+        told.contains("the quorum of witnesses is 2, but 1 are named"),
+        "{told}"
+    );
+
+    let witness = |args: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        place.prepare(&mut command);
+        command
+            .arg("witness")
+            .args(["--listen", "127.0.0.1:0"])
+            .args(args);
+        place.fails(&mut command)
+    };
+    let told = witness(&["--log-key", &key.verifier().to_string()]);
+    assert!(
+        told.contains("is the key of a witness; name the keys of logs"),
+        "{told}"
+    );
+    // The file of a log's key is not taken for that of a witness.
+    let told = witness(&["--log-key", &log, "--key-file", "key"]);
+    assert!(
+        told.contains("is the key of a log; a witness signs with another"),
+        "{told}"
+    );
+}

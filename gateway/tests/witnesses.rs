@@ -1,0 +1,562 @@
+//! Witnesses of the ledgers, over real HTTP: what they cosign is handed out, and what they have seen cannot be unseen.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use canon::Digest;
+use gateway::cosigning::{self, WitnessOptions};
+use gateway::gateway::Options;
+use gateway::signing::Keyring;
+use gateway::witness::{Folder, Witness};
+use ledger::tlog_proof::TlogProof;
+use ledger::witness::AddCheckpoint;
+use ledger::{
+    Checkpoint, KeySet, SignatureKind, SigningKey, Trust, TrustedCheckpoint, Untrusted, VerifierKey,
+};
+use model::time::ManualClock;
+use model::{Secret, SecretKind, SystemEntropy};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use support::hand::Hand;
+use support::home::{self, Home};
+use support::tenancy::{Tenancy, injected, reading};
+use support::{BEGINNING, World, signing_key};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tower::ServiceExt;
+
+/// The tables that hold what was decided.
+const TABLES: [&str; 3] = ["audit_events", "decisions", "receipts"];
+
+fn witness_key(seed: u8) -> SigningKey {
+    SigningKey::from_seed(
+        &format!("w{seed}.example"),
+        SignatureKind::Cosignature,
+        &[seed; 32],
+    )
+    .unwrap()
+}
+
+/// A witness in a folder, for the log of tests.
+fn witness_in(folder: &Path, seed: u8) -> Router {
+    let logs = vec![signing_key().verifier().clone()];
+    let clock = Arc::new(ManualClock::at(BEGINNING));
+    let witness = Witness::new(
+        Keyring::of(witness_key(seed)),
+        logs,
+        clock,
+        Folder::open(folder).unwrap(),
+    );
+    Arc::new(witness).router()
+}
+
+/// A witness that can be asked over a socket.
+struct Standing {
+    address: SocketAddr,
+    router: Router,
+    key: VerifierKey,
+    _folder: TempDir,
+}
+
+impl Standing {
+    async fn new(seed: u8) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let router = witness_in(folder.path(), seed);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = router.clone();
+        tokio::spawn(async move { axum::serve(listener, served).await.unwrap() });
+        Self {
+            address,
+            router,
+            key: witness_key(seed).verifier().clone(),
+            _folder: folder,
+        }
+    }
+
+    fn named(&self) -> cosigning::Witness {
+        format!("http://{}#{}", self.address, self.key).parse().unwrap()
+    }
+
+    /// What somebody else who has the log's key shows it.
+    async fn shown(&self, tenant: &str, size: u64, root: Digest) {
+        let request = AddCheckpoint {
+            old_size: 0,
+            proof: Vec::new(),
+            checkpoint: signed(tenant, size, root),
+        };
+        assert_eq!(add(&self.router, &request).await.0, 200);
+    }
+}
+
+/// A checkpoint that the log's key has signed.
+fn signed(tenant: &str, size: u64, root: Digest) -> String {
+    let checkpoint = Checkpoint::new(signing_key().verifier().name(), tenant, size, root);
+    checkpoint.sign(&[&signing_key()]).unwrap().to_string()
+}
+
+/// Asks a witness; its status and its answer.
+async fn add(witness: &Router, request: &AddCheckpoint) -> (u16, String) {
+    send(witness, request.to_string()).await
+}
+
+async fn send(witness: &Router, body: String) -> (u16, String) {
+    let request = Request::post("/add-checkpoint").body(Body::from(body)).unwrap();
+    let response = witness.clone().oneshot(request).await.unwrap();
+    let status = response.status().as_u16();
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX)
+        .await
+        .unwrap();
+    (status, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+/// A gateway with witnesses, which asks them when a test says so.
+struct Scene {
+    world: World,
+    tenancy: Tenancy,
+}
+
+impl Scene {
+    async fn with(witnesses: Vec<cosigning::Witness>, quorum: usize) -> Self {
+        let witnesses = WitnessOptions {
+            witnesses,
+            quorum,
+            every: Duration::from_hours(24),
+        };
+        let options = Options {
+            witnesses,
+            ..Options::default()
+        };
+        let world = World::start_with(options).await;
+        let tenancy = world.tenancy("acme").await;
+        Self { world, tenancy }
+    }
+
+    async fn decide(&self, count: usize) -> Value {
+        let mut last = Value::Null;
+        for number in 0..count {
+            let ask = if number % 2 == 0 { injected() } else { reading() };
+            last = self.world.authorize(&self.tenancy.token, &ask).await.json();
+        }
+        last
+    }
+
+    async fn ask_witnesses(&self) {
+        self.world.gateway.cosigning.ask_all().await;
+    }
+
+    async fn read(&self, path: &str) -> String {
+        let reply = self.world.get(path, &self.tenancy.auditor).await;
+        assert_eq!(reply.status.as_u16(), 200, "{path}: {}", reply.text());
+        reply.text()
+    }
+
+    /// Trust in the log, and in as many of these witnesses.
+    async fn trust(&self, witnesses: &[&Standing], quorum: usize) -> Trust {
+        let reply = self.world.get("/.well-known/countersign/keys.json", "").await;
+        Trust {
+            keys: KeySet::parse(&reply.text()).unwrap(),
+            witnesses: witnesses.iter().map(|witness| witness.key.clone()).collect(),
+            quorum,
+        }
+    }
+
+    async fn checkpoint(&self, query: &str, trust: &Trust) -> Result<TrustedCheckpoint, Untrusted> {
+        let note = self.read(&format!("/v1/ledger/checkpoint{query}")).await;
+        trust.open(note.as_bytes())
+    }
+
+    async fn metrics(&self) -> String {
+        self.world.get("/metrics", "").await.text()
+    }
+
+    /// Fails unless nobody is answered any more, for the reason that a witness has seen another ledger.
+    async fn expect_stopped(&self) {
+        let (world, tenancy) = (&self.world, &self.tenancy);
+        world.get("/readyz", "").await.problem(503, "ledger_forked");
+        let reply = world.post("/v1/authorize", &tenancy.token, &reading()).await;
+        reply.problem(503, "ledger_forked");
+        for path in ["/v1/decisions", "/v1/ledger/checkpoint", "/v1/ledger/export"] {
+            world
+                .get(path, &tenancy.auditor)
+                .await
+                .problem(503, "ledger_forked");
+        }
+        let tenants = world.get("/v1/tenants", &world.operator).await;
+        tenants.problem(503, "ledger_forked");
+        assert!(self.metrics().await.contains("countersign_witness_fork 1"));
+        assert_eq!(world.get("/healthz", "").await.status.as_u16(), 200);
+    }
+
+    async fn expect_answering(&self) {
+        self.world.get("/readyz", "").await.text();
+        self.decide(1).await;
+        assert!(self.metrics().await.contains("countersign_witness_fork 0"));
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_carries_the_cosignatures_of_those_who_have_seen_it() {
+    let witness = Standing::new(11).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    let trust = scene.trust(&[&witness], 1).await;
+    let auditor = &scene.tenancy.auditor;
+    let none = scene
+        .world
+        .get("/v1/ledger/checkpoint?witnessed=true", auditor)
+        .await;
+    none.problem(404, "not_found");
+
+    scene.decide(3).await;
+    scene.ask_witnesses().await;
+    let newest = scene.checkpoint("", &trust).await.unwrap();
+    assert_eq!(newest.witnesses()[0].name, "w11.example");
+    assert_eq!(newest.witnesses()[0].time, 1_769_851_800);
+    let witnessed = scene.checkpoint("?witnessed=true", &trust).await.unwrap();
+    assert_eq!(witnessed.checkpoint(), newest.checkpoint());
+
+    // The ledger goes on: nobody has seen its newest end, and what was seen is handed out still.
+    scene.decide(4).await;
+    let unseen = scene.checkpoint("", &trust).await.unwrap_err();
+    assert_eq!(unseen, Untrusted::TooFewWitnesses { needed: 1, found: 0 });
+    let witnessed = scene.checkpoint("?witnessed=true", &trust).await.unwrap();
+    assert_eq!(witnessed.checkpoint(), newest.checkpoint());
+
+    scene.ask_witnesses().await;
+    let later = scene.checkpoint("", &trust).await.unwrap();
+    assert_eq!(later.checkpoint().size, newest.checkpoint().size + 4);
+    let metrics = scene.metrics().await;
+    let counted = r#"countersign_witness_checkpoints_total{witness="w11.example",outcome="cosigned"} "#;
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_decision_is_proven_to_whoever_believes_only_what_witnesses_have_seen() {
+    let witness = Standing::new(12).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    let trust = scene.trust(&[&witness], 1).await;
+    let seen = scene.decide(2).await;
+    scene.ask_witnesses().await;
+    let unseen = scene.decide(1).await;
+    let path = |told: &Value| {
+        let id = told["decision_id"].as_str().unwrap();
+        format!("/v1/receipts/{id}/proof?witnessed=true")
+    };
+    let proof = scene.read(&path(&seen)).await;
+    let proven = TlogProof::parse(proof.as_bytes())
+        .unwrap()
+        .verify_entry(&trust)
+        .unwrap();
+    assert_eq!(json!(proven.head.seq), seen["receipt"]["seq"]);
+    let refused = scene.world.get(&path(&unseen), &scene.tenancy.token).await;
+    refused.problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_witnessed_when_as_many_as_the_operator_wants_have_seen_it() {
+    let (first, second) = (Standing::new(13).await, Standing::new(14).await);
+    let nobody: cosigning::Witness = format!("http://127.0.0.1:1#{}", witness_key(15).verifier())
+        .parse()
+        .unwrap();
+    let scene = Scene::with(vec![first.named(), nobody.clone(), second.named()], 2).await;
+    scene.decide(1).await;
+    scene.ask_witnesses().await;
+    let trust = scene.trust(&[&first, &second], 2).await;
+    scene.checkpoint("?witnessed=true", &trust).await.unwrap();
+    let metrics = scene.metrics().await;
+    let counted = r#"countersign_witness_checkpoints_total{witness="w15.example",outcome="failed"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
+    // A witness that is not there stops nothing.
+    scene.expect_answering().await;
+
+    // Two are not three. (Other witnesses: to the first ones this would be a fork of the same log.)
+    let (first, second) = (Standing::new(27).await, Standing::new(28).await);
+    let scene = Scene::with(vec![first.named(), nobody, second.named()], 3).await;
+    scene.ask_witnesses().await;
+    let reply = scene
+        .world
+        .get("/v1/ledger/checkpoint?witnessed=true", &scene.tenancy.auditor)
+        .await;
+    reply.problem(404, "not_found");
+    let trust = scene.trust(&[&first, &second], 2).await;
+    scene.checkpoint("", &trust).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_witness_that_has_seen_more_entries_than_there_are_stops_the_gateway() {
+    let witness = Standing::new(16).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    scene.decide(2).await;
+    let tenant = scene.tenancy.id.to_string();
+    witness
+        .shown(&tenant, 1_000, Digest::of(b"a longer ledger"))
+        .await;
+    scene.expect_answering().await;
+    scene.ask_witnesses().await;
+    scene.expect_stopped().await;
+    scene.ask_witnesses().await;
+    scene.expect_stopped().await;
+    let fork = scene.world.gateway.cosigning.fork().unwrap().to_string();
+    assert_eq!(
+        fork,
+        format!("`w16.example` has seen 1000 entries of {tenant}, and the database has 10")
+    );
+}
+
+#[tokio::test]
+async fn a_witness_that_has_seen_other_entries_stops_the_gateway() {
+    // As many entries as there will be, or fewer.
+    for size in [9, 4] {
+        let witness = Standing::new(17).await;
+        let scene = Scene::with(vec![witness.named()], 1).await;
+        scene.decide(2).await;
+        let tenant = scene.tenancy.id.to_string();
+        witness.shown(&tenant, size, Digest::of(b"another ledger")).await;
+        scene.ask_witnesses().await;
+        scene.expect_stopped().await;
+        let fork = scene.world.gateway.cosigning.fork().unwrap().to_string();
+        let expected = format!(
+            "the ledger of {tenant} does not begin with the {size} entries that `w17.example` has seen"
+        );
+        assert_eq!(fork, expected);
+    }
+}
+
+#[tokio::test]
+async fn one_witness_of_several_is_enough_to_stop_the_gateway() {
+    let (honest, other) = (Standing::new(18).await, Standing::new(19).await);
+    let scene = Scene::with(vec![honest.named(), other.named()], 1).await;
+    let tenant = scene.tenancy.id.to_string();
+    other.shown(&tenant, 5, Digest::of(b"another ledger")).await;
+    scene.ask_witnesses().await;
+    scene.expect_stopped().await;
+}
+
+#[tokio::test]
+async fn a_tail_that_is_cut_together_with_its_head_stops_the_gateway() {
+    let witness = Standing::new(20).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    scene.decide(5).await;
+    scene.ask_witnesses().await;
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    for table in TABLES {
+        hand.run(&format!("DELETE FROM {table} WHERE entry > #8")).await;
+    }
+    hand.run(
+        "UPDATE tenants SET head_seq = 8, head_hash = (SELECT hash FROM audit_events WHERE entry = #8 AND ITS),
+         edge = (SELECT substr(nodes, 97, 32) FROM audit_events WHERE entry = #8 AND ITS)
+         WHERE MINE",
+    )
+    .await;
+    let report = scene
+        .world
+        .post("/v1/ledger/verify", &scene.tenancy.auditor, &json!({}))
+        .await;
+    assert_eq!(
+        report.expect(200)["verified"],
+        true,
+        "from the inside nothing is to be seen"
+    );
+    scene.ask_witnesses().await;
+    scene.expect_stopped().await;
+}
+
+#[tokio::test]
+async fn a_ledger_that_cannot_prove_what_a_witness_has_seen_stops_the_gateway() {
+    let witness = Standing::new(21).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    scene.decide(2).await;
+    scene.ask_witnesses().await;
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    hand.run("UPDATE audit_events SET nodes = zeroblob(128) WHERE entry = #8")
+        .await;
+    scene.decide(1).await;
+    scene.ask_witnesses().await;
+    scene.expect_stopped().await;
+}
+
+#[tokio::test]
+async fn whoever_answers_in_the_place_of_a_witness_is_not_believed() {
+    // The same address, another key.
+    let witness = Standing::new(22).await;
+    let claimed: cosigning::Witness = format!("http://{}#{}", witness.address, witness_key(23).verifier())
+        .parse()
+        .unwrap();
+    let scene = Scene::with(vec![claimed], 1).await;
+    scene.ask_witnesses().await;
+    let trust = scene.trust(&[&witness], 1).await;
+    assert!(scene.checkpoint("", &trust).await.is_err());
+    assert!(
+        scene
+            .metrics()
+            .await
+            .contains(r#"{witness="w23.example",outcome="failed"}"#)
+    );
+    scene.expect_answering().await;
+}
+
+#[tokio::test]
+async fn a_witness_cosigns_only_what_continues_what_it_has_cosigned() {
+    let folder = tempfile::tempdir().unwrap();
+    let witness = witness_in(folder.path(), 24);
+    let root = |name: &str| Digest::of(name.as_bytes());
+    let request = |old_size, size, name: &str| AddCheckpoint {
+        old_size,
+        proof: Vec::new(),
+        checkpoint: signed("tnt_1", size, root(name)),
+    };
+    let (status, lines) = add(&witness, &request(0, 5, "a")).await;
+    assert_eq!((status, lines.lines().count()), (200, 1), "{lines}");
+    assert_eq!(add(&witness, &request(5, 5, "a")).await.0, 200, "the same again");
+    let seen = |size: &str| (409, size.to_owned());
+    assert_eq!(
+        add(&witness, &request(0, 9, "b")).await,
+        seen("5\n"),
+        "an old size that is too old"
+    );
+    assert_eq!(
+        add(&witness, &request(3, 4, "b")).await,
+        seen("5\n"),
+        "a rollback"
+    );
+    assert_eq!(add(&witness, &request(5, 5, "b")).await, seen("5\n"), "a fork");
+    assert_eq!(
+        add(&witness, &request(5, 9, "b")).await.0,
+        422,
+        "nothing is proven"
+    );
+    assert_eq!(add(&witness, &request(6, 5, "a")).await.0, 400);
+    let mut unsigned = request(5, 6, "a");
+    let stranger = SigningKey::from_seed("log.example", SignatureKind::Note, &[9; 32]).unwrap();
+    let checkpoint = Checkpoint::new("log.example", "tnt_1", 6, root("a"));
+    unsigned.checkpoint = checkpoint.sign(&[&stranger]).unwrap().to_string();
+    assert_eq!(add(&witness, &unsigned).await.0, 403);
+    for origin in [
+        "other.example/tnt_1",
+        "log.example",
+        "log.example/",
+        "log.example/a/b",
+        "log.examplex/a",
+    ] {
+        let mut foreign = checkpoint.clone();
+        origin.clone_into(&mut foreign.origin);
+        unsigned.checkpoint = foreign.sign(&[&signing_key()]).unwrap().to_string();
+        assert_eq!(add(&witness, &unsigned).await.0, 404, "{origin}");
+    }
+    assert_eq!(send(&witness, "old 5\n".to_owned()).await.0, 400);
+    assert_eq!(send(&witness, "x".repeat(200_000)).await.0, 413);
+
+    // Nothing of this has moved it, also not for the next process.
+    drop(witness);
+    let witness = witness_in(folder.path(), 24);
+    assert_eq!(add(&witness, &request(0, 9, "b")).await, seen("5\n"));
+    let evidence = std::fs::read_dir(folder.path()).unwrap();
+    let evidence = evidence.filter(|file| {
+        let name = file.as_ref().unwrap().file_name();
+        Path::new(&name)
+            .extension()
+            .is_some_and(|extension| extension == "forked")
+    });
+    assert_eq!(evidence.count(), 1, "what was signed twice is kept");
+}
+
+#[tokio::test]
+async fn of_two_who_show_a_witness_different_ledgers_at_once_one_is_cosigned() {
+    let folder = tempfile::tempdir().unwrap();
+    let witness = witness_in(folder.path(), 25);
+    let shown = (0..16_u64).map(|number| {
+        let witness = witness.clone();
+        async move {
+            let request = AddCheckpoint {
+                old_size: 0,
+                proof: Vec::new(),
+                checkpoint: signed("tnt_1", 5 + number, Digest::of(&number.to_be_bytes())),
+            };
+            add(&witness, &request).await.0
+        }
+    });
+    let statuses = futures_util::future::join_all(shown).await;
+    assert_eq!(
+        statuses.iter().filter(|status| **status == 200).count(),
+        1,
+        "{statuses:?}"
+    );
+    assert_eq!(
+        statuses.iter().filter(|status| **status == 409).count(),
+        15,
+        "{statuses:?}"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_cosigned_that_cannot_be_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let witness = witness_in(folder.path(), 26);
+    let first = AddCheckpoint {
+        old_size: 0,
+        proof: Vec::new(),
+        checkpoint: signed("tnt_1", 5, Digest::of(b"a")),
+    };
+    // A folder in the place of the file that is written to.
+    std::fs::create_dir(folder.path().join("new")).unwrap();
+    let (status, answer) = add(&witness, &first).await;
+    assert_eq!((status, answer.contains('\u{2014}')), (500, false), "{answer}");
+    std::fs::remove_dir(folder.path().join("new")).unwrap();
+    assert_eq!(add(&witness, &first).await.0, 200);
+    // A state that cannot be read is not taken for none.
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::write(file.unwrap().path(), "").unwrap();
+    }
+    assert_eq!(add(&witness, &first).await.0, 500);
+}
+
+#[tokio::test]
+async fn several_gateways_on_one_database_show_a_witness_one_ledger() {
+    let witness = Standing::new(29).await;
+    let home = Arc::new(Home::Database(home::database().await));
+    let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+    let options = Options {
+        witnesses: WitnessOptions {
+            witnesses: vec![witness.named()],
+            quorum: 1,
+            every: Duration::from_hours(24),
+        },
+        ..Options::default()
+    };
+    let clock = Arc::new(ManualClock::at(BEGINNING));
+    let mut worlds = Vec::new();
+    for _ in 0..2 {
+        let home = Arc::clone(&home);
+        worlds.push(World::join(home, &operator, clock.clone(), options.clone()).await);
+    }
+    let tenancy = worlds[0].tenancy("acme").await;
+    let revision = worlds[0].gateway.snapshot.load().revision(tenancy.id);
+    for world in &worlds {
+        let known = world
+            .gateway
+            .snapshot
+            .reaches(tenancy.id, revision, Duration::from_secs(20));
+        assert!(known.await, "a gateway does not hear of the tenant");
+    }
+    for _ in 0..10 {
+        // Each writes and shows what there is, and the witness has always seen what the other has shown.
+        let rounds = worlds.iter().map(async |world| {
+            world.authorize(&tenancy.token, &reading()).await;
+            world.gateway.cosigning.ask_all().await;
+        });
+        futures_util::future::join_all(rounds).await;
+    }
+    for world in &worlds {
+        assert_eq!(world.gateway.cosigning.fork(), None);
+    }
+}
