@@ -3,6 +3,7 @@
 
 use canon::Digest;
 
+use crate::encoding;
 use crate::merkle::{NodeId, TREE_SIZE_MAX, Unprovable};
 
 /// Hashes in a full tile, and entries in a full bundle.
@@ -49,6 +50,40 @@ impl Tile {
             level += 1;
         }
         Ok(tiles)
+    }
+
+    /// Reads what stands behind `tile/` and behind the level in a path. `None` if no path of a log looks like that, or no tree is so
+    /// large.
+    pub fn parse(level: &str, place: &str) -> Option<Self> {
+        let (index, width) = match place.split_once(".p/") {
+            Some((index, width)) => (
+                index,
+                encoding::decimal(width).filter(|width| *width < TILE_WIDTH)?,
+            ),
+            None => (place, TILE_WIDTH),
+        };
+        let mut whole = 0_u64;
+        for part in index.split('/') {
+            let digits = part.strip_prefix('x').unwrap_or(part);
+            let is_part = digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let part = is_part.then(|| digits.parse().ok()).flatten()?;
+            whole = whole.checked_mul(1000)?.checked_add(part)?;
+        }
+        let tile = Self {
+            level: u8::try_from(encoding::decimal(level)?).ok()?,
+            index: whole,
+            width,
+        };
+        // Whatever else could be read as the same tile is not its path.
+        let is_its_path = tile.width > 0 && tile.place() == place;
+        (is_its_path && tile.leaves()? <= TREE_SIZE_MAX).then_some(tile)
+    }
+
+    /// How many leaves a tree has at least that has this tile; `None` if that cannot be said in 64 bits.
+    pub fn leaves(&self) -> Option<u64> {
+        let hashes = self.index.checked_mul(TILE_WIDTH)?.checked_add(self.width)?;
+        let each = 1_u64.checked_shl(u32::from(self.level) * u32::from(TILE_HEIGHT))?;
+        hashes.checked_mul(each)
     }
 
     /// The path of the tile below the log's prefix.
@@ -142,6 +177,51 @@ mod tests {
         assert_eq!(partial.path(), "tile/0/x001/x234/067.p/7");
         let thousand = Tile { index: 1000, ..tile };
         assert_eq!(thousand.path(), "tile/0/x001/000");
+    }
+
+    #[test]
+    fn a_path_is_read_in_one_way() {
+        for (from, to) in [
+            (0, 70_000),
+            (0, 255),
+            (0, 256),
+            (255_999, 256_300),
+            (70_000_000, 70_000_300),
+        ] {
+            for tile in Tile::added(from, to).unwrap() {
+                let path = tile.path();
+                let (level, place) = path.strip_prefix("tile/").unwrap().split_once('/').unwrap();
+                assert_eq!(Tile::parse(level, place), Some(tile), "{path}");
+                assert!(tile.leaves().unwrap() <= to, "{path}");
+            }
+        }
+        for (level, place) in [
+            ("0", ""),
+            ("0", "0"),
+            ("0", "0000"),
+            ("0", "x000"),
+            ("0", "000/000"),
+            ("0", "x000/000"),
+            ("0", "001/x000"),
+            ("0", "000.p"),
+            ("0", "000.p/"),
+            ("0", "000.p/0"),
+            ("0", "000.p/256"),
+            ("0", "000.p/07"),
+            ("0", "000.p/7/"),
+            ("00", "000"),
+            ("", "000"),
+            ("-1", "000"),
+            ("64", "000"),
+            ("256", "000"),
+            ("7", "000.p/1"),
+            ("0", "+01"),
+            ("0", "x999/x999/x999/x999/x999/x999/999"),
+            ("0", "x036/x028/x797/x018/963"),
+            ("entries", "000"),
+        ] {
+            assert_eq!(Tile::parse(level, place), None, "{level} {place}");
+        }
     }
 
     #[test]
