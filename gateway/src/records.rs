@@ -5,7 +5,7 @@
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
 //! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
-//! - [`checkpoint`], [`consistency`], [`proof`]: the tree over it;
+//! - [`checkpoint`], [`consistency`], [`proof`], [`tiles`]: the tree over it;
 //! - [`erase`]: taking bodies out of it; `erasures` is what verifies that somebody has told of it;
 //! - [`reader`], `range`, `times`: what these endpoints share.
 
@@ -23,6 +23,7 @@ pub mod proof;
 pub mod range;
 pub mod reader;
 pub mod receipts;
+pub mod tiles;
 pub(crate) mod times;
 mod told;
 pub(crate) mod tree;

@@ -56,6 +56,13 @@ pub struct Route {
     handler: MethodRouter<Arc<Gateway>>,
 }
 
+impl Route {
+    /// The path as the contract writes it, which has no sign for a parameter of several parts.
+    pub fn template(&self) -> String {
+        self.path.replace("{*", "{")
+    }
+}
+
 fn route<H, T>(method: &'static str, path: &'static str, access: Access, handler: H) -> Route
 where
     H: Handler<T, Arc<Gateway>>,
@@ -209,6 +216,8 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/ledger/head", LEDGER, records::head::show),
         route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show),
         route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show),
+        route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes),
+        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),
         route("POST", "/v1/ledger/erase", ADMIN, records::erase::erase),

@@ -1,0 +1,81 @@
+//! `GET /v1/ledger/tile/…`: the tree and the entries of a ledger as C2SP tlog-tiles has them, for whoever mirrors or monitors it
+//! with the tools that there are. `GET /v1/ledger/checkpoint` is the checkpoint beside them.
+//!
+//! A tile never changes once it is there, so it may be kept for ever. It is handed out as stored: what it is worth, the reader
+//! finds out against a signed checkpoint.
+
+use super::line::Readable;
+use super::tree;
+use crate::gateway::Gateway;
+use crate::http::{Refusal, TenantCaller};
+use axum::Extension;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use ledger::tile::{TILE_WIDTH, Tile, tile_bytes, write_bundle_entry};
+use model::TenantId;
+use std::sync::Arc;
+
+/// A tile is bytes.
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+/// By whoever has asked for it: it is a tenant's own.
+const FOR_EVER: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
+
+/// `GET /v1/ledger/tile/{level}/{place}`: hashes.
+pub async fn hashes(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path((level, place)): Path<(String, String)>,
+) -> Result<Response, Refusal> {
+    let tenant = caller.tenant;
+    let tile = find(&gateway, tenant, &level, &place).await?;
+    let nodes: Vec<_> = tile.nodes().collect();
+    let hashes = tree::hashes(&*gateway.store, tenant, &nodes).await;
+    let hashes = hashes.map_err(|error| error.refusal(tenant))?;
+    Ok(bytes(tile_bytes(&hashes)))
+}
+
+/// `GET /v1/ledger/tile/entries/{place}`: the headers of entries.
+pub async fn entries(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Path(place): Path<String>,
+) -> Result<Response, Refusal> {
+    let tenant = caller.tenant;
+    let tile = find(&gateway, tenant, "0", &place).await?;
+    let limit = u32::try_from(TILE_WIDTH).expect("a tile is narrow");
+    let mut stored = gateway
+        .store
+        .entries(tenant, *tile.entries().start(), limit)
+        .await?;
+    let name = tenant.to_string();
+    let mut bundle = Vec::new();
+    let mut header = String::new();
+    stored.retain(|entry| tile.entries().contains(&entry.seq));
+    if !stored.iter().map(|entry| entry.seq).eq(tile.entries()) {
+        return Err(tree::unprovable(tenant, "an entry is missing"));
+    }
+    for entry in &stored {
+        let readable = Readable::new(&name, entry);
+        if readable.entry().header.hash(&mut header) != entry.hash {
+            return Err(tree::unprovable(tenant, "an entry is not what was recorded"));
+        }
+        let written = write_bundle_entry(&mut bundle, header.as_bytes());
+        written.ok_or_else(|| tree::unprovable(tenant, "a header is too long"))?;
+    }
+    Ok(bytes(bundle))
+}
+
+/// The tile of this name, if the ledger is large enough to have it.
+async fn find(gateway: &Gateway, tenant: TenantId, level: &str, place: &str) -> Result<Tile, Refusal> {
+    let not_found = || Refusal::not_found("tile", &format!("{level}/{place}"));
+    let tile = Tile::parse(level, place).ok_or_else(not_found)?;
+    let size = gateway.store.head(tenant).await?.seq;
+    let is_there = tile.leaves().is_some_and(|leaves| leaves <= size);
+    is_there.then_some(tile).ok_or_else(not_found)
+}
+
+fn bytes(bytes: Vec<u8>) -> Response {
+    let headers = [(header::CONTENT_TYPE, BYTES), (header::CACHE_CONTROL, FOR_EVER)];
+    (headers, bytes).into_response()
+}
