@@ -15,7 +15,7 @@ use crate::{
 };
 use axum::Router;
 use axum::handler::Handler;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use model::Role;
 use std::sync::Arc;
@@ -241,7 +241,6 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
     router
         .fallback(no_such_route)
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(from_fn(crate::http::json::readable_rejections))
         .layer(from_fn_with_state(Arc::clone(gateway), request_id::layer))
         .with_state(Arc::clone(gateway))
 }

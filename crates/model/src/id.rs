@@ -2,7 +2,7 @@
 //!
 //! An id of one kind cannot be passed for another, and its text names its kind. Ids are not secrets.
 
-use crate::secret::Entropy;
+use crate::entropy::Entropy;
 use crate::time::Timestamp;
 use std::fmt;
 
@@ -171,7 +171,7 @@ impl TenantId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::FixedEntropy;
+    use crate::entropy::FixedEntropy;
 
     #[test]
     fn the_specification_of_typeid_gives_these_texts() {

@@ -1,7 +1,7 @@
 //! The nouns of Countersign: ids, names, times, agents, tools, keys, and the directory that holds a tenant's.
 //!
 //! A map of the crate:
-//! - [`id`], [`name`], [`time`], [`secret`]: the small values that everything else is made of;
+//! - [`id`], [`name`], [`time`], [`entropy`], [`secret`]: the small values that everything else is made of;
 //! - [`trust`], [`verdict`]: the words of a decision;
 //! - [`tenant`], [`agent`], [`key`], [`people`], [`policy`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
 //! - [`issuer`]: who may sign tokens, and for what;
@@ -15,7 +15,7 @@
 //! - [`base`]: which base policies were put in force last;
 //! - [`directory`]: all nouns of one tenant, as one immutable value.
 //!
-//! It does no I/O, reads no clock and takes no randomness of its own ([`time::Clock`] and [`secret::Entropy`] are
+//! It does no I/O, reads no clock and takes no randomness of its own ([`time::Clock`] and [`entropy::Entropy`] are
 //! arguments). It does not know Cedar, SQL or HTTP.
 
 pub mod agent;
@@ -25,6 +25,7 @@ pub mod base;
 pub mod bucket;
 pub mod budget;
 pub mod directory;
+pub mod entropy;
 pub mod id;
 pub mod issuer;
 pub mod keeping;
@@ -54,6 +55,7 @@ pub use base::BaseInForce;
 pub use bucket::Bucket;
 pub use budget::{Budget, Charge, Overage, Period, RunLink, Scope, Subject};
 pub use directory::{Directory, Noun, NounKind, Write};
+pub use entropy::{Entropy, SystemEntropy};
 pub use id::{AgentId, ApprovalId, BudgetId, DecisionId, KeyId, ReservationId, TenantId, TokenId};
 pub use issuer::{Issuer, Purpose};
 pub use keeping::{Keeping, Pointer};
@@ -66,7 +68,7 @@ pub use quota::{ActionGroup, Counter, LimitTerms, Quota, Window};
 pub use reservation::{Reservation, ReservationStatus};
 pub use rule::Rule;
 pub use run::StoppedRun;
-pub use secret::{Entropy, Secret, SecretKind, SystemEntropy};
+pub use secret::{Secret, SecretKind};
 pub use sources::{Sources, Vouched};
 pub use standing::{Standing, StandingChange};
 pub use taint::{RunTaint, TaintRule};

@@ -3,6 +3,7 @@
 //! A secret is its prefix, 256 random bits and a CRC-32 of both in base32, so that a mistyped one is told from a
 //! revoked one without a look-up. It is shown once; everywhere else only its SHA-256 digest exists.
 
+use crate::entropy::Entropy;
 use canon::Digest;
 use std::fmt;
 
@@ -10,35 +11,6 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const RANDOM_BYTES: usize = 32;
 /// 36 bytes (the random ones and the checksum) in base32, five bits a character.
 const BODY_CHARS: usize = 58;
-
-/// Where randomness comes from.
-pub trait Entropy: Send + Sync {
-    /// Fills the buffer with random bytes.
-    fn fill(&self, buffer: &mut [u8]);
-}
-
-/// The randomness of the operating system.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemEntropy;
-
-impl Entropy for SystemEntropy {
-    fn fill(&self, buffer: &mut [u8]) {
-        getrandom::fill(buffer).expect("the operating system gives randomness, or nothing here is safe");
-    }
-}
-
-/// Not random at all: every byte is this one. For tests of what is made from randomness.
-#[derive(Debug, Clone, Copy)]
-pub struct FixedEntropy(
-    /// The byte.
-    pub u8,
-);
-
-impl Entropy for FixedEntropy {
-    fn fill(&self, buffer: &mut [u8]) {
-        buffer.fill(self.0);
-    }
-}
 
 /// Whose secret it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +140,7 @@ fn decode(text: &[u8]) -> Option<[u8; RANDOM_BYTES + 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entropy::{FixedEntropy, SystemEntropy};
 
     #[test]
     fn a_minted_secret_is_parsed_again() {

@@ -4,8 +4,7 @@ use super::refusal::{Code, Refusal};
 use crate::gateway::Gateway;
 use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::Next;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use canon::Canonical;
 use serde::Serialize;
@@ -148,13 +147,10 @@ async fn read(request: Request, bytes_max: usize) -> Result<Bytes, Refusal> {
 const REJECTION_BYTES_MAX: usize = 4_096;
 
 /// Turns what axum says about a path or a query into a problem like every other.
-pub async fn readable_rejections(request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
-    let is_text = response
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(b"text/plain"));
-    if !response.status().is_client_error() || !is_text {
+pub async fn readable(response: Response) -> Response {
+    let is_text = |value: &HeaderValue| value.as_bytes().starts_with(b"text/plain");
+    let content_type = response.headers().get(header::CONTENT_TYPE);
+    if !response.status().is_client_error() || !content_type.is_some_and(is_text) {
         return response;
     }
     let text = axum::body::to_bytes(response.into_body(), REJECTION_BYTES_MAX)
