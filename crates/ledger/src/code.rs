@@ -144,6 +144,7 @@ impl Unverified {
             Self::NotCompared { .. } => "not_compared",
             Self::End(fault) => fault.code(),
             Self::Unsigned => "unsigned",
+            Self::Untold { .. } => "untold",
             Self::Range { .. } => "wrong_range",
         }
     }
@@ -152,6 +153,7 @@ impl Unverified {
     pub const fn seq(&self) -> Option<u64> {
         match self {
             Self::Broken(broken) => Some(broken.seq),
+            Self::Untold { seq, .. } => Some(*seq),
             _ => None,
         }
     }

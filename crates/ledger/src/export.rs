@@ -1,10 +1,14 @@
 //! A file that a stranger can verify: lines of entries, and around them what says where they belong.
 //!
-//! - `{"start":{…}}`, first, where the entries do not begin with the first of the ledger: the end of the ledger before them.
+//! - `{"start":{…}}`, first, where the entries do not begin with the first of the ledger: the end of the ledger before them. Further
+//!   on it says again where the entries before it end, so that a file which was cut can be continued with another one.
 //! - lines of entries, each with its answer behind it where that is exported too: `{"answer":…}`, the exact bytes.
 //! - `{"end":{…}}`, last: a checkpoint, and the proof that it continues the entries.
 //!
-//! The start is what the file says; that it is right follows from the end, because the tree of the checkpoint has it in it.
+//! The start is what the file says; that it is right follows from the end, because the tree of the checkpoint has it in it. Bodies that
+//! were erased are held against the entries that tell of erasures.
+
+mod untold;
 
 use canon::{Digest, write_string};
 use serde::Deserialize;
@@ -20,14 +24,23 @@ use crate::reader::{Malformed, Reader};
 use crate::receipt::{RECEIPT_KIND, ReceiptVerifier, SignedAnswer};
 use crate::trust::{Trust, TrustedCheckpoint, Untrusted};
 use crate::{Broken, Fault, Head, Report, Tip, Unverified, Verifier};
+use untold::{ERASURE_KIND, Untold};
 
 /// What has been verified of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportReport {
     /// The entries.
     pub entries: Report,
+    /// How many bodies were left out by whoever made the file.
+    pub left_out: u64,
+    /// How many bodies were erased, and no entry in the file tells of that.
+    pub untold: u64,
     /// How many answers stood beside them.
     pub answers: u64,
+    /// How many decisions have a body and no answer.
+    pub unanswered: u64,
+    /// Whether the file has an end. One that was cut off has none.
+    pub has_end: bool,
     /// The checkpoint at the end, if it was there and its keys are trusted: then entries and start are those of the log.
     pub checkpoint: Option<TrustedCheckpoint>,
 }
@@ -77,7 +90,12 @@ pub struct ExportVerifier<'t> {
     receipts: Option<ReceiptVerifier<'t>>,
     is_held: bool,
     has_lines: bool,
+    /// Whether the last line was a start. Two of them say nothing together that one would not say.
+    is_started: bool,
     answers: u64,
+    unanswered: u64,
+    left_out: u64,
+    untold: Untold,
     /// The body of the last entry, if an answer may follow it.
     answerable: Option<Answerable>,
     end: Option<End>,
@@ -110,7 +128,11 @@ impl<'t> ExportVerifier<'t> {
             receipts: None,
             is_held: false,
             has_lines: false,
+            is_started: false,
             answers: 0,
+            unanswered: 0,
+            left_out: 0,
+            untold: Untold::default(),
             answerable: None,
             end: None,
         }
@@ -152,6 +174,7 @@ impl<'t> ExportVerifier<'t> {
     /// The first fault of the file. It stays: what comes after a fault is not checked.
     pub fn push_line(&mut self, line: &[u8]) -> Result<(), &Broken> {
         let is_first = !std::mem::replace(&mut self.has_lines, true);
+        let is_started = std::mem::take(&mut self.is_started);
         if self.end.is_some() {
             return self
                 .verifier
@@ -162,7 +185,8 @@ impl<'t> ExportVerifier<'t> {
         }
         self.answerable = None;
         if line.starts_with(br#"{"start":"#) {
-            return self.push_start(line, is_first);
+            self.is_started = true;
+            return self.push_start(line, is_first, is_started);
         }
         if line.starts_with(br#"{"end":"#) {
             return match read_end(line) {
@@ -181,25 +205,39 @@ impl<'t> ExportVerifier<'t> {
             Ok(line) => line,
             Err(malformed) => return self.verifier.fail(malformed.into()),
         };
-        let entry = line.entry();
-        if entry.header.kind == RECEIPT_KIND {
-            let body = entry.body.unwrap_or_default().to_owned();
-            self.answerable = Some(Answerable { body });
+        if self.verifier.push_read(&line).is_ok() {
+            self.note(&line);
         }
-        self.verifier.push_read(&line)
+        self.verifier.standing()
     }
 
-    fn push_start(&mut self, line: &[u8], is_first: bool) -> Result<(), &Broken> {
-        if !is_first {
-            return self
-                .verifier
-                .fail(Fault::Misplaced("the start is not the first line"));
+    /// What comes later has to do with the entry.
+    fn note(&mut self, line: &Line<'_>) {
+        let entry = line.entry();
+        let (kind, seq) = (entry.header.kind, entry.header.seq);
+        if kind == RECEIPT_KIND {
+            let body = entry.body.unwrap_or_default().to_owned();
+            self.unanswered += u64::from(entry.body.is_some());
+            self.answerable = Some(Answerable { body });
         }
+        match entry.body {
+            Some(body) if kind == ERASURE_KIND => self.untold.read(body, seq),
+            Some(_) => {}
+            None if line.is_left_out() => self.left_out += 1,
+            None => self.untold.note(seq),
+        }
+    }
+
+    fn push_start(&mut self, line: &[u8], is_first: bool, is_started: bool) -> Result<(), &Broken> {
         match read_start(line) {
-            Ok(tip) => {
+            Ok(tip) if is_first => {
                 self.verifier.start_from(&tip);
                 Ok(())
             }
+            Ok(tip) if !is_started && self.verifier.tip().as_ref() == Some(&tip) => Ok(()),
+            Ok(_) => self.verifier.fail(Fault::Misplaced(
+                "a start that is not the first line does not say where the entries before it end",
+            )),
             Err(malformed) => self.verifier.fail(malformed.into()),
         }
     }
@@ -213,7 +251,10 @@ impl<'t> ExportVerifier<'t> {
         let checked = self.check_answer(line, &answerable);
         self.answers += 1;
         match checked {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.unanswered -= u64::from(!answerable.body.is_empty());
+                Ok(())
+            }
             Err(what) => self.verifier.fail_last(what),
         }
     }
@@ -242,43 +283,54 @@ impl<'t> ExportVerifier<'t> {
     ///
     /// # Errors
     /// The first fault; or what is wrong with the whole.
-    pub fn finish(self) -> Result<ExportReport, Unverified> {
-        let Self {
-            mut verifier,
-            trust,
-            answers,
-            end,
-            is_held,
-            ..
-        } = self;
-        if end.is_none() && trust.is_some() && !is_held {
+    pub fn finish(mut self) -> Result<ExportReport, Unverified> {
+        let end = self.end.take();
+        if end.is_none() && self.trust.is_some() && !self.is_held {
             // A fault, or that there is nothing, is worth more than that it is not signed.
-            verifier.finish()?;
+            self.verifier.finish()?;
             return Err(Unverified::Unsigned);
         }
         let Some(end) = end else {
-            let entries = verifier.finish()?;
             return Ok(ExportReport {
-                entries,
-                answers,
+                left_out: self.left_out,
+                untold: self.untold.count(),
+                answers: self.answers,
+                unanswered: self.unanswered,
+                has_end: false,
                 checkpoint: None,
+                entries: self.verifier.finish()?.without(self.left_out),
             });
         };
-        let opened = end.open(trust);
-        let (entries, checkpoint) = match opened {
-            Ok(Opened::Trusted(trusted)) => (verifier.finish_within(&trusted, &end.proof)?, Some(*trusted)),
+        let mut verifier = self.verifier;
+        let (entries, size, checkpoint) = match end.open(self.trust) {
+            Ok(Opened::Trusted(trusted)) => {
+                let entries = verifier.finish_within(&trusted, &end.proof)?;
+                (entries, trusted.checkpoint().size, Some(*trusted))
+            }
             Ok(Opened::Unsigned(checkpoint)) => {
-                (verifier.finish_within_unsigned(&checkpoint, &end.proof)?, None)
+                let entries = verifier.finish_within_unsigned(&checkpoint, &end.proof)?;
+                (entries, checkpoint.size, None)
             }
             Err(untrusted) => {
                 let _ = verifier.fail_last(untrusted.into());
-                (verifier.finish()?, None)
+                return Err(verifier.finish().err().unwrap_or(Unverified::Empty));
             }
         };
+        // Whoever tells of an erasure stands behind it: here nothing stands behind the entries.
+        if size == entries.head.seq
+            && let Some(seq) = self.untold.first()
+        {
+            let count = self.untold.count();
+            return Err(Unverified::Untold { seq, count });
+        }
         Ok(ExportReport {
-            entries,
-            answers,
+            left_out: self.left_out,
+            untold: self.untold.count(),
+            answers: self.answers,
+            unanswered: self.unanswered,
+            has_end: true,
             checkpoint,
+            entries: entries.without(self.left_out),
         })
     }
 }

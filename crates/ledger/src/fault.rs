@@ -187,6 +187,14 @@ pub enum Unverified {
     /// Keys were given, and there is nothing that they could have signed.
     #[error("there is no checkpoint, so nothing is signed")]
     Unsigned,
+    /// A body is gone, and no entry says who took it out.
+    #[error("entry {seq}: the body is gone, and no entry tells of its erasure ({count} such entries)")]
+    Untold {
+        /// The first such entry.
+        seq: u64,
+        /// How many there are.
+        count: u64,
+    },
     /// Not the entries that were asked for.
     #[error("the entries are {first} to {last}, but {expected} were asked for")]
     Range {

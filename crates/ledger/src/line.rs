@@ -1,4 +1,5 @@
-//! One line of an export: `{"header":{…},"hash":"sha256:…","body":{…}}`, where an erased body is `null`.
+//! One line of an export: `{"header":{…},"hash":"sha256:…","body":{…}}`, where an erased body is `null`, and one that the file is
+//! not about is left out.
 //!
 //! The layout is fixed to the byte. A line that another program has formatted anew is refused, not guessed at: the
 //! hashes cover bytes. Whether the hashes are right is the verifier's question.
@@ -23,13 +24,24 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     /// Appends the entry as one line, newline included.
     pub fn write_line(&self, out: &mut String) {
+        self.write_header(out);
+        out.push_str(r#","body":"#);
+        out.push_str(self.body.unwrap_or("null"));
+        out.push_str("}\n");
+    }
+
+    /// Appends the entry as one line that leaves its body out.
+    pub fn write_line_without_body(&self, out: &mut String) {
+        self.write_header(out);
+        out.push_str("}\n");
+    }
+
+    fn write_header(&self, out: &mut String) {
         out.push_str(r#"{"header":"#);
         self.header.write_to(out);
         out.push_str(r#","hash":""#);
         self.hash.write_to(out);
-        out.push_str(r#"","body":"#);
-        out.push_str(self.body.unwrap_or("null"));
-        out.push_str("}\n");
+        out.push('"');
     }
 }
 
@@ -38,6 +50,7 @@ pub(crate) struct Line<'l> {
     header: HeaderText<'l>,
     hash: Digest,
     body: Option<&'l str>,
+    is_left_out: bool,
 }
 
 impl<'l> Line<'l> {
@@ -48,9 +61,25 @@ impl<'l> Line<'l> {
         let header = HeaderText::read(&mut reader)?;
         reader.literal(r#","hash":"#)?;
         let hash = reader.digest()?;
-        reader.literal(r#","body":"#)?;
-        let body = body(&mut reader)?;
-        Ok(Self { header, hash, body })
+        let is_left_out = reader.literal("}").is_ok();
+        let body = if is_left_out {
+            reader.end()?;
+            None
+        } else {
+            reader.literal(r#","body":"#)?;
+            body(&mut reader)?
+        };
+        Ok(Self {
+            header,
+            hash,
+            body,
+            is_left_out,
+        })
+    }
+
+    /// Whether the body was left out by whoever made the file. One that was erased is not.
+    pub(crate) const fn is_left_out(&self) -> bool {
+        self.is_left_out
     }
 
     /// The exact bytes of the header.
@@ -138,6 +167,19 @@ mod tests {
         let entry = entry("tnt_1", "tenant.created", None);
         assert!(line(&entry).ends_with(",\"body\":null}\n"));
         assert_eq!(Line::read(line(&entry).as_bytes()).unwrap().entry(), entry);
+    }
+
+    #[test]
+    fn a_body_that_is_left_out_is_not_one_that_was_erased() {
+        let entry = entry("tnt_1", "tenant.created", None);
+        let mut short = String::new();
+        entry.write_line_without_body(&mut short);
+        assert_eq!(short, LINE.replace(",\"body\":{}}", "}\n"));
+        let read = Line::read(short.as_bytes()).unwrap();
+        assert!(read.is_left_out());
+        assert_eq!(read.entry(), entry);
+        assert!(!Line::read(line(&entry).as_bytes()).unwrap().is_left_out());
+        assert_eq!(refusal(&format!("{short}}}")), "expected the end at byte 342");
     }
 
     #[test]

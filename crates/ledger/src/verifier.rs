@@ -180,6 +180,16 @@ impl Verifier {
         Broken { seq, what, since }
     }
 
+    /// The first fault, if there was one.
+    pub(crate) fn standing(&self) -> Result<(), &Broken> {
+        self.broken.as_ref().map_or(Ok(()), Err)
+    }
+
+    /// Where the chain ends so far, chain and tree; `None` where the entries before the first were not seen.
+    pub(crate) fn tip(&self) -> Option<Tip> {
+        Tip::new(self.head, self.tree.clone()?)
+    }
+
     /// Where the chain ends so far, the fault aside.
     pub fn head(&self) -> Head {
         self.head
@@ -318,7 +328,7 @@ impl Verifier {
         if self.broken.is_none() {
             self.broken = checked.err();
         }
-        self.broken.as_ref().map_or(Ok(()), Err)
+        self.standing()
     }
 
     /// Place before content: a missing entry is reported as missing, not as a wrong hash.

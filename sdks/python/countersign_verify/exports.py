@@ -11,6 +11,10 @@ from .tree import Edge, verify_consistency
 
 # The longest line: well above the largest entry, which tells of a tool with all its schemas.
 LINE_BYTES_MAX = 16 << 20
+# Entries without a body that nobody has told of yet are kept a bit each, in blocks of so many.
+BLOCK = 4096
+# At most so many blocks; what goes beyond stays untold.
+BLOCKS_MAX = 65_536
 
 
 @dataclass(frozen=True)
@@ -22,9 +26,58 @@ class ExportReport:
     last: int
     hash: str
     erased: int
+    left_out: int
+    untold: int
     answers: int
+    unanswered: int
+    has_end: bool
     is_anchored: bool
     checkpoint: TrustedCheckpoint | None
+
+
+class Untold:
+    """Entries whose body was erased, until an entry behind them tells of it."""
+
+    def __init__(self):
+        self._blocks = {}
+        self._beyond = None
+        self.count = 0
+
+    def note(self, seq):
+        self.count += 1
+        if len(self._blocks) >= BLOCKS_MAX and seq // BLOCK not in self._blocks:
+            self._beyond = self._beyond or seq
+            return
+        self._blocks[seq // BLOCK] = self._blocks.get(seq // BLOCK, 0) | 1 << seq % BLOCK
+
+    def read(self, body, seq):
+        """Reads the body of an erasure. One that says nothing tells of nothing."""
+        told = canonical.parse(body).get("seqs")
+        if not isinstance(told, list) or not all(isinstance(row, list) and _is_row(row) for row in told):
+            return
+        for first, last in told:
+            self._tell(int(first), min(int(last), seq - 1))
+
+    def first(self):
+        kept = [number * BLOCK + (bits & -bits).bit_length() - 1 for number, bits in self._blocks.items()]
+        return min(kept + ([self._beyond] if self._beyond else []), default=None)
+
+    def _tell(self, first, last):
+        if first > last:
+            return
+        for number in [number for number in self._blocks if first // BLOCK <= number <= last // BLOCK]:
+            start = number * BLOCK
+            low, high = max(first - start, 0), min(last - start, BLOCK - 1)
+            row = ((1 << (high - low + 1)) - 1) << low
+            self.count -= (self._blocks[number] & row).bit_count()
+            self._blocks[number] &= ~row
+            if not self._blocks[number]:
+                del self._blocks[number]
+
+
+def _is_row(row):
+    is_seq = [isinstance(seq, float) and seq.is_integer() and 0 <= seq < 1 << 64 for seq in row]
+    return is_seq == [True, True]
 
 
 class ExportVerifier:
@@ -43,10 +96,11 @@ class ExportVerifier:
         self._first = None
         self._seq, self._hash, self._at = 0, ZERO_DIGEST, None
         self._tree = None
-        self._has_start = False
-        self._erased = self._answers = 0
+        self._has_start = self._is_started = False
+        self._erased = self._left_out = self._answers = self._unanswered = 0
+        self._untold = Untold()
         self._answerable = None
-        self._end = None
+        self._end = self._end_size = None
         for trusted in self._held:
             self._join_tenant(trusted.tenant, 1)
 
@@ -65,18 +119,19 @@ class ExportVerifier:
             self._push_answer(line[len(b'{"answer":') :])
             return
         self._answerable = None
+        is_started, self._is_started = self._is_started, line.startswith(b'{"start":')
         try:
             text = decode_utf8(line, "malformed_line")
             if text.startswith('{"start":'):
-                self._push_start(text)
+                self._push_start(text, is_started)
             elif text.startswith('{"end":'):
                 self._end = _read_end(text)
             else:
-                header, recorded, body = _read_entry(text)
+                header, recorded, body, is_left_out = _read_entry(text)
         except Finding as finding:
             self._refuse(finding.code, finding.detail)
         if not text.startswith(('{"start":', '{"end":')):
-            self._push_entry(header, recorded, body)
+            self._push_entry(header, recorded, body, is_left_out)
 
     def finish(self):
         trusted = self._check_end() if self._end else None
@@ -90,13 +145,20 @@ class ExportVerifier:
             raise Finding("wrong_range", f"the entries are {self._first} to {self._seq}")
         if self._trust and not self._end and not self._is_held:
             raise Finding("unsigned", "there is no checkpoint")
+        # Whoever tells of an erasure stands behind it: there nothing stands behind the entries.
+        if self._end_size == self._seq and self._untold.count:
+            raise Finding("untold", "the body is gone, and no entry tells of its erasure", self._untold.first())
         return ExportReport(
             tenant=self._tenant,
             first=self._first,
             last=self._seq,
             hash=self._hash,
             erased=self._erased,
+            left_out=self._left_out,
+            untold=self._untold.count,
             answers=self._answers,
+            unanswered=self._unanswered,
+            has_end=self._end is not None,
             is_anchored=self._tree is not None,
             checkpoint=trusted,
         )
@@ -112,9 +174,7 @@ class ExportVerifier:
         if self._tenant != tenant:
             self._refuse("wrong_tenant", f"{tenant} is not {self._tenant}", seq)
 
-    def _push_start(self, text):
-        if self._lines > 1:
-            raise Finding("malformed_line", "the start is not the first line")
+    def _push_start(self, text, is_started):
         layout = Layout(text, "malformed_line")
         layout.literal('{"start":{"seq":')
         seq = layout.integer()
@@ -126,10 +186,16 @@ class ExportVerifier:
         layout.end()
         if seq == 0 or seq >= 1 << 53 or seq.bit_count() != len(edge):
             layout.refuse("a hash for each bit of `seq`")
-        self._seq, self._hash, self._tree = seq, entry_hash, Edge(seq, edge)
+        start = (seq, entry_hash, Edge(seq, edge))
+        if self._lines > 1:
+            known = self._tree is not None and (self._seq, self._hash, self._tree.root())
+            if is_started or known != (seq, entry_hash, start[2].root()):
+                raise Finding("malformed_line", "a start further on that says something else")
+            return
+        self._seq, self._hash, self._tree = start
         self._has_start = True
 
-    def _push_entry(self, header, recorded, body):
+    def _push_entry(self, header, recorded, body, is_left_out):
         if self._tenant is not None and header.tenant != self._tenant:
             self._refuse("wrong_tenant", header.tenant, header.seq)
         due, prev = self._seq + 1, self._hash
@@ -145,6 +211,13 @@ class ExportVerifier:
             self._refuse("wrong_time", header.at, header.seq)
         self._check_body(header, body)
         self._accept(header, recorded, body)
+        if body is None:
+            self._left_out += is_left_out
+            self._erased += not is_left_out
+            if not is_left_out:
+                self._untold.note(header.seq)
+        elif header.kind == "bodies_erased":
+            self._untold.read(body, header.seq)
 
     def _check_body(self, header, body):
         if body is None:
@@ -165,9 +238,9 @@ class ExportVerifier:
         if self._first is None:
             self._first, self._tenant = header.seq, header.tenant
         self._seq, self._hash, self._at = header.seq, recorded, header.at
-        self._erased += body is None
         if header.kind == "decision":
             self._answerable = (body,)
+            self._unanswered += body is not None
 
     def _meet_held(self, seq, at):
         """Compares the tree with the checkpoints of its size that are held elsewhere."""
@@ -192,6 +265,7 @@ class ExportVerifier:
         (body,), self._answerable = self._answerable, None
         self._at_last(self._check_answer, rest, body)
         self._answers += 1
+        self._unanswered -= body is not None
 
     def _check_answer(self, rest, body):
         receipt = read_receipt(rest[:-1] if rest.endswith(b"}") else b"")
@@ -215,6 +289,7 @@ class ExportVerifier:
             checkpoint = trusted.checkpoint
         else:
             trusted, checkpoint = None, self._at_last(_read_checkpoint, note)
+        self._end_size = checkpoint.size
         if self._first is not None:
             if self._tree is None:
                 raise Finding("not_compared", "what is before the first entry is not known")
@@ -233,16 +308,18 @@ def _read_entry(text):
     header = Header.read(layout)
     layout.literal(',"hash":')
     recorded = layout.digest()
+    if text[layout.at :] == "}":
+        return header, recorded, None, True
     layout.literal(',"body":')
     rest = text[layout.at :]
     body = rest[:-1]
     if not rest.endswith("}"):
         layout.refuse("}")
     if body == "null":
-        return header, recorded, None
+        return header, recorded, None, False
     if len(body) < 2 or body[0] != "{" or body[-1] != "}":
         layout.refuse("an object or null")
-    return header, recorded, body
+    return header, recorded, body, False
 
 
 def _read_end(text):

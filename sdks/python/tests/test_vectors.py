@@ -208,7 +208,11 @@ class VectorTest(unittest.TestCase):
                 "last": report.last,
                 "hash": report.hash,
                 "erased": report.erased,
+                "left_out": report.left_out,
+                "untold": report.untold,
                 "answers": report.answers,
+                "unanswered": report.unanswered,
+                "has_end": report.has_end,
                 "is_anchored": report.is_anchored,
             }
             if report.checkpoint:

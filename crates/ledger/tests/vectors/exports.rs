@@ -40,7 +40,12 @@ struct Reports {
     last: u64,
     hash: String,
     erased: u64,
+    left_out: u64,
+    untold: u64,
     answers: u64,
+    /// Decisions with a body and without an answer.
+    unanswered: u64,
+    has_end: bool,
     /// Whether the file begins with the first entry or with a start.
     is_anchored: bool,
     /// The size and root of the checkpoint that is trusted.
@@ -59,7 +64,11 @@ impl From<ExportReport> for Reports {
             last: entries.head.seq,
             hash: entries.head.hash.to_string(),
             erased: entries.erased,
+            left_out: report.left_out,
+            untold: report.untold,
             answers: report.answers,
+            unanswered: report.unanswered,
+            has_end: report.has_end,
             is_anchored: !matches!(entries.anchor, ledger::Anchor::None { .. }),
         }
     }
@@ -179,8 +188,18 @@ fn right(log: &Log) -> Vec<Case> {
         log.lines_with_answers(1, ENTRIES),
         log.end(ENTRIES, ENTRIES, &new_key()),
     );
-    let mut erased_answered = answered.clone();
+    let told = log.erasing(8, r#"{"seqs":[[3,4],[6,6]]}"#);
+    let mut erased_answered = with(told.lines_with_answers(1, 7), told.lines(8, 13).concat());
+    erased_answered.push(told.end(13, 13, &new_key()));
     erased_answered[2] = log.stored(3).line_with(None);
+    let resumed = [
+        log.lines_with_answers(1, 5),
+        vec![log.start(5)],
+        log.lines_with_answers(6, ENTRIES),
+        vec![log.end(ENTRIES, ENTRIES, &new_key())],
+    ];
+    let mut left_out = answered.clone();
+    left_out[0] = log.stored(1).line_left_out();
     let mut range = vec![log.start(5)];
     range.extend(log.lines_with_answers(6, 9));
     let mut note = log.checkpoint(ENTRIES).sign(&[&new_key()]).unwrap();
@@ -197,6 +216,13 @@ fn right(log: &Log) -> Vec<Case> {
         Case::whole("all entries and answers, and nobody known", &answered),
         Case::whole("an erased body", &erased).of(TENANT).over(1, ENTRIES),
         Case::whole("an erased body beside its answer", &erased_answered).signed(),
+        Case::whole(
+            "an erased body that is told of behind the file",
+            &with(erased[..7].to_vec(), log.end(7, 13, &new_key())),
+        )
+        .signed(),
+        Case::whole("a body that is left out", &left_out).signed(),
+        Case::whole("continued where it was cut", &resumed.concat()).signed(),
         Case::whole(
             "a range with its start and a later checkpoint",
             &with(range.clone(), log.end(9, 13, &new_key())),
@@ -510,7 +536,9 @@ fn misled(log: &Log, other: &Log) -> Vec<Case> {
     );
     let short_edge = format!("{before}\"edge\":[\"{}", &edge[47..]);
     let mut late_start = log.lines(1, 5);
-    late_start.push(log.start(5));
+    late_start.push(log.start(4));
+    let mut unseen_start = log.lines(3, 5);
+    unseen_start.push(log.start(5));
     let behind = with(whole(log), log.lines(13, 13).remove(0));
     let of_other = with(log.lines(1, 13), end(&other.note(13, &new_key()), &[]));
     let elsewhere = log.checkpoint(13).to_string().replace(LOG, "ledger.elsewhere");
@@ -542,7 +570,18 @@ fn misled(log: &Log, other: &Log) -> Vec<Case> {
             6,
             &range(log.start(4), good_end()),
         ),
-        Case::broken("a start in the middle", "malformed_line", 6, &late_start),
+        Case::broken(
+            "a start in the middle that says something else",
+            "malformed_line",
+            6,
+            &late_start,
+        ),
+        Case::broken(
+            "a start in the middle where nobody knows what is before",
+            "malformed_line",
+            6,
+            &unseen_start,
+        ),
         Case::broken("an entry behind the end", "malformed_line", 14, &behind).signed(),
         Case::broken(
             "a proof for other sizes",
@@ -708,6 +747,43 @@ fn answered(log: &Log) -> Vec<Case> {
     ]
 }
 
+/// Bodies are gone, and nobody says who took them out.
+fn untold(log: &Log) -> Vec<Case> {
+    let erased = |log: &Log, seq: u64| {
+        let mut lines = log.lines(1, ENTRIES);
+        lines[usize::try_from(seq).unwrap() - 1] = log.stored(seq).line_with(None);
+        with(lines, log.end(ENTRIES, ENTRIES, &new_key()))
+    };
+    let told = |body: &str| log.erasing(8, body);
+    vec![
+        Case::broken("a body that was taken away", "untold", 4, &erased(log, 4)).signed(),
+        Case::broken(
+            "an erasure that tells of other entries",
+            "untold",
+            4,
+            &erased(&told(r#"{"seqs":[[1,3],[5,7]]}"#), 4),
+        ),
+        Case::broken(
+            "an erasure that tells of what comes later",
+            "untold",
+            9,
+            &erased(&told(r#"{"seqs":[[1,13]]}"#), 9),
+        ),
+        Case::broken(
+            "an erasure that says nothing",
+            "untold",
+            4,
+            &erased(&told(r#"{"seqs":"4"}"#), 4),
+        ),
+        Case::broken(
+            "an erasure whose own body is gone",
+            "untold",
+            8,
+            &erased(&told(r#"{"seqs":[[4,4]]}"#), 8),
+        ),
+    ]
+}
+
 #[test]
 fn exports() {
     let [log, other] = logs();
@@ -718,6 +794,7 @@ fn exports() {
         cut(&log),
         misled(&log, &other),
         answered(&log),
+        untold(&log),
     ];
     let cases = cases.into_iter().flatten().map(Case::checked);
     agrees(

@@ -135,6 +135,19 @@ impl Stored {
         line
     }
 
+    /// The line of the entry where its body is left out.
+    pub(crate) fn line_left_out(&self) -> String {
+        let mut line = String::new();
+        let (header, hash) = (self.header(), self.hash);
+        Entry {
+            header,
+            hash,
+            body: None,
+        }
+        .write_line_without_body(&mut line);
+        line
+    }
+
     pub(crate) fn answer_line(&self) -> Option<String> {
         let mut line = String::new();
         write_answer_line(self.answer.as_deref()?, &mut line);
@@ -198,6 +211,17 @@ impl Log {
             log.append_at(&stored.kind, stored.body, stored.at).answer = stored.answer;
         }
         log
+    }
+
+    /// The same ledger, where this entry tells of an erasure, and no decision behind it has an answer.
+    pub(crate) fn erasing(&self, at: u64, told: &str) -> Self {
+        self.rewritten(at, |stored| {
+            stored.answer = None;
+            if stored.seq == at {
+                "bodies_erased".clone_into(&mut stored.kind);
+                told.clone_into(&mut stored.body);
+            }
+        })
     }
 
     /// The end of the ledger after so many entries.

@@ -1,0 +1,137 @@
+//! Entries without a body that nobody has told of yet. An erasure is an entry itself, and stands behind what it has erased.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+
+/// The kind of the entries that tell of erasures.
+pub(super) const ERASURE_KIND: &str = "bodies_erased";
+/// Entries in a block: a bit each.
+const BLOCK: u64 = 4096;
+const WORDS: usize = 64;
+/// Blocks that are kept at most: 32 MiB, and at least 268 million entries in a row. What goes beyond stays untold, which is what a
+/// verifier may say of something that it could not match.
+const BLOCKS_MAX: usize = 65_536;
+
+/// Which entries wait to be told of.
+#[derive(Debug, Default)]
+pub(super) struct Untold {
+    blocks: BTreeMap<u64, Box<[u64; WORDS]>>,
+    count: u64,
+    /// The first that was not kept.
+    beyond: Option<u64>,
+}
+
+/// What the body of an erasure says: the first and the last entry of each row of them.
+#[derive(Deserialize)]
+struct Told {
+    seqs: Vec<[u64; 2]>,
+}
+
+impl Untold {
+    /// Notes that an entry has no body.
+    pub(super) fn note(&mut self, seq: u64) {
+        self.count += 1;
+        if self.blocks.len() >= BLOCKS_MAX && !self.blocks.contains_key(&(seq / BLOCK)) {
+            self.beyond.get_or_insert(seq);
+            return;
+        }
+        let block = self.blocks.entry(seq / BLOCK);
+        let block = block.or_insert_with(|| Box::new([0; WORDS]));
+        let (word, bit) = place(seq);
+        block[word] |= 1 << bit;
+    }
+
+    /// Reads the body of an erasure, which tells of what stands before it. One that says nothing tells of nothing.
+    pub(super) fn read(&mut self, body: &str, seq: u64) {
+        let told = serde_json::from_str::<Told>(body);
+        for [first, last] in told.into_iter().flat_map(|told| told.seqs) {
+            self.tell(first..=last.min(seq - 1));
+        }
+    }
+
+    /// Takes out a row of entries. It costs what is kept of them, however long the row is.
+    fn tell(&mut self, seqs: RangeInclusive<u64>) {
+        if seqs.is_empty() {
+            return;
+        }
+        let (first, last) = (*seqs.start(), *seqs.end());
+        let mut emptied = Vec::new();
+        for (number, block) in self.blocks.range_mut(first / BLOCK..=last / BLOCK) {
+            let start = number * BLOCK;
+            let within = first.max(start)..=last.min(start + (BLOCK - 1));
+            for seq in within {
+                let (word, bit) = place(seq);
+                self.count -= block[word] >> bit & 1;
+                block[word] &= !(1 << bit);
+            }
+            if block.iter().all(|word| *word == 0) {
+                emptied.push(*number);
+            }
+        }
+        for number in emptied {
+            self.blocks.remove(&number);
+        }
+    }
+
+    /// How many there are.
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first of them.
+    pub(super) fn first(&self) -> Option<u64> {
+        let kept = self.blocks.iter().next().and_then(|(number, block)| {
+            let word = block.iter().position(|word| *word != 0)?;
+            Some(number * BLOCK + word as u64 * 64 + u64::from(block[word].trailing_zeros()))
+        });
+        kept.into_iter().chain(self.beyond).min()
+    }
+}
+
+/// Word and bit of an entry in its block.
+const fn place(seq: u64) -> (usize, u32) {
+    let at = seq % BLOCK;
+    ((at / 64) as usize, (at % 64) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BLOCK, Untold};
+
+    fn noted(seqs: &[u64]) -> Untold {
+        let mut untold = Untold::default();
+        for seq in seqs {
+            untold.note(*seq);
+        }
+        untold
+    }
+
+    #[test]
+    fn what_is_told_is_not_untold_any_more() {
+        let mut untold = noted(&[3, 64, BLOCK, BLOCK + 1, 9 * BLOCK]);
+        assert_eq!((untold.count(), untold.first()), (5, Some(3)));
+        untold.read("{\"seqs\":[[1,63],[4096,4096]]}", 100_000);
+        assert_eq!((untold.count(), untold.first()), (3, Some(64)));
+        untold.read("{\"seqs\":[[1,18446744073709551615]]}", 9 * BLOCK + 1);
+        assert_eq!((untold.count(), untold.first()), (0, None));
+        assert!(untold.blocks.is_empty());
+    }
+
+    #[test]
+    fn nothing_is_told_by_what_is_no_erasure_or_comes_before() {
+        let mut untold = noted(&[8]);
+        for body in [
+            "{}",
+            "null",
+            "{\"seqs\":[[9,8]]}",
+            "{\"seqs\":[[8]]}",
+            "{\"seqs\":7}",
+        ] {
+            untold.read(body, 9);
+        }
+        untold.read("{\"seqs\":[[1,20]]}", 8);
+        assert_eq!(untold.count(), 1);
+    }
+}
