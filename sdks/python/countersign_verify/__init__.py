@@ -5,6 +5,7 @@ wrong is a `Finding` with the word that the page lists.
 """
 
 from .encoding import Finding
+from .evidence import EvidenceReport, verify_evidence
 from .exports import ExportReport, ExportVerifier
 from .keys import KeySet, VerifierKey
 from .notes import Checkpoint, Trust, TrustedCheckpoint
@@ -13,6 +14,7 @@ from .receipts import Receipt, ReceiptVerifier, read_receipt
 
 __all__ = [
     "Checkpoint",
+    "EvidenceReport",
     "ExportReport",
     "ExportVerifier",
     "Finding",
@@ -24,5 +26,6 @@ __all__ = [
     "TrustedCheckpoint",
     "VerifierKey",
     "read_receipt",
+    "verify_evidence",
     "verify_proof",
 ]

@@ -1,4 +1,4 @@
-"""`python3 -m countersign_verify export|receipt|proof FILE --keys KEYS.JSON`: verifies a file and says what was found.
+"""`python3 -m countersign_verify export|evidence|receipt|proof FILE --keys KEYS.JSON`: verifies a file and says what was found.
 
 The exit code is 0 if everything was right, 1 if not, 2 if something could not be read.
 """
@@ -6,22 +6,32 @@ The exit code is 0 if everything was right, 1 if not, 2 if something could not b
 import argparse
 import sys
 
-from . import ExportVerifier, Finding, KeySet, ReceiptVerifier, Trust, VerifierKey, read_receipt, verify_proof
+from . import (
+    ExportVerifier,
+    Finding,
+    KeySet,
+    ReceiptVerifier,
+    Trust,
+    VerifierKey,
+    read_receipt,
+    verify_evidence,
+    verify_proof,
+)
 
 
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(prog="countersign_verify", description="Verifies what Countersign hands out.")
-    parser.add_argument("what", choices=["export", "receipt", "proof"])
+    parser.add_argument("what", choices=["export", "evidence", "receipt", "proof"])
     parser.add_argument("file", help="the file; - for standard input")
     parser.add_argument("--keys", help="the log's keys.json, from somebody you trust")
     parser.add_argument("--witness", action="append", default=[], help="the verifier key of a witness")
     parser.add_argument("--quorum", type=int, default=0, help="how many witnesses must have seen a checkpoint")
-    parser.add_argument("--held", action="append", default=[], help="a checkpoint that you kept (export)")
-    parser.add_argument("--tenant", help="whose ledger it must be (export)")
-    parser.add_argument("--from-seq", type=int, help="the first entry that must be there (export)")
-    parser.add_argument("--to-seq", type=int, help="the last entry that must be there (export)")
+    parser.add_argument("--held", action="append", default=[], help="a checkpoint that you kept (export, evidence)")
+    parser.add_argument("--tenant", help="whose ledger it must be (export, evidence)")
+    parser.add_argument("--from-seq", type=int, help="the first entry that must be there (export, evidence)")
+    parser.add_argument("--to-seq", type=int, help="the last entry that must be there (export, evidence)")
     found = parser.parse_args(arguments)
-    if found.what != "export" and not found.keys:
+    if found.what in ("receipt", "proof") and not found.keys:
         parser.error(f"a {found.what} proves nothing without --keys")
     if found.held and not found.keys:
         parser.error("--held takes --keys to see who has signed it")
@@ -52,18 +62,20 @@ def verify(arguments):
         proven = verify_proof(read(arguments.file), trust)
         header, size = proven.header, proven.checkpoint.checkpoint.size
         return f"entry {header.seq} of {header.tenant} at {header.at}, {header.hash}, in a ledger of {size}"
-    return verify_export(arguments, trust)
+    return verify_entries(arguments, trust)
 
 
-def verify_export(arguments, trust):
+def verify_entries(arguments, trust):
     entries = None if arguments.from_seq is None else (arguments.from_seq, arguments.to_seq)
     held = [trust.open(read(path)) for path in arguments.held]
     verifier = ExportVerifier(trust, held, arguments.tenant, entries)
-    if arguments.file == "-":
-        report = verifier.verify(sys.stdin.buffer)
-    else:
-        with open(arguments.file, "rb") as file:
+    with sys.stdin.buffer if arguments.file == "-" else open(arguments.file, "rb") as file:
+        if arguments.what == "evidence":
+            report = verify_evidence(file, verifier).entries
+        else:
             report = verifier.verify(file)
+    if not report.has_end and not held:
+        raise Finding("unsigned", "the file has no end: it was cut off, or made by hand")
     signed = "a checkpoint that is trusted" if report.checkpoint or held else "nobody's signature"
     begins = "" if report.is_anchored else ", NOT from the beginning"
     return f"entries {report.first} to {report.last} of {report.tenant}{begins}, {report.hash}, under {signed}"

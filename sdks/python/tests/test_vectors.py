@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 from pathlib import Path
@@ -25,6 +26,7 @@ from countersign_verify import (  # noqa: E402 (the package stands beside, where
     read_receipt,
     tiles,
     tree,
+    verify_evidence,
     verify_proof,
     witness,
 )
@@ -245,6 +247,67 @@ class VectorTest(unittest.TestCase):
             self.assertEqual(found, {file["path"]: file["sha256"] for file in case["files"]})
 
         self.each("tiles.json", check)
+
+
+class EvidenceTest(unittest.TestCase):
+    """Archives with entries that the vectors have."""
+
+    def setUp(self):
+        case = next(case for case in cases("exports.json") if case["name"] == "all entries and answers")
+        self.trust = trust_of(case)
+        lines = case["file"].splitlines(keepends=True)
+        digest = tree.sha256(b"permit;").hex()
+        manifest = {"tenant": case["reports"]["tenant"], "from_seq": 1, "to_seq": 13, "run_id": None}
+        self.files = {
+            "README.md": b"# Evidence",
+            "manifest.json": json.dumps(manifest).encode(),
+            "keys.json": b"{}",
+            "ledger/00000001.ndjson": "".join(lines[:7]).encode(),
+            f"named/{digest}": b"permit;",
+            "ledger/00000002.ndjson": "".join(lines[7:]).encode(),
+        }
+
+    def archive(self, **changes):
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            for name, content_of_file in {**self.files, **changes}.items():
+                if content_of_file is None:
+                    continue
+                member = tarfile.TarInfo(name)
+                member.size = len(content_of_file)
+                archive.addfile(member, io.BytesIO(content_of_file))
+        return content.getvalue()
+
+    def verify(self, archive):
+        return verify_evidence(io.BytesIO(archive), ExportVerifier(self.trust))
+
+    def test_what_is_whole_verifies(self):
+        report = self.verify(self.archive())
+        self.assertEqual((report.entries.answers, report.named), (10, 1))
+        self.assertIsNotNone(report.entries.checkpoint)
+
+    def test_what_was_changed_or_is_missing_does_not(self):
+        first, second = (self.files[f"ledger/0000000{part}.ndjson"] for part in (1, 2))
+        for changes in [
+            {"manifest.json": None},
+            {"manifest.json": self.files["manifest.json"].replace(b"13", b"12")},
+            {"ledger/00000001.ndjson": None},
+            {"ledger/00000002.ndjson": None},
+            {"ledger/00000001.ndjson": second, "ledger/00000002.ndjson": first},
+            {"ledger/00000001.ndjson": first[: first.rindex(b'{"answer"')]},
+            {"ledger/00000001.ndjson": first.replace(b"agt_1", b"agt_2")},
+            {"named/" + "0" * 64: b"permit;"},
+            {"more.txt": b""},
+        ]:
+            with self.subTest(list(changes)), self.assertRaises(Finding):
+                self.verify(self.archive(**changes))
+
+    def test_what_is_cut_off_does_not(self):
+        whole = self.archive()
+        end = whole.rindex(b"named/") + 512
+        for length in (0, 700, len(whole) // 4, end):
+            with self.subTest(length), self.assertRaises(Finding):
+                self.verify(whole[:length])
 
 
 class CanonicalTest(unittest.TestCase):
