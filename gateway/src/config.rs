@@ -36,7 +36,7 @@ pub enum Command {
     Policy(PolicyCommand),
     /// Add a signing key to the file of a gateway, which signs from its next start on.
     RotateKey(RotateKey),
-    /// Verify an exported ledger, without a gateway.
+    /// Verify an exported ledger, or evidence, without a gateway.
     Verify(Verify),
     /// Be a witness for the ledgers of others: cosign their checkpoints as long as they continue each other.
     Witness(RunWitness),
@@ -272,7 +272,7 @@ pub struct RunWitness {
 /// What to verify.
 #[derive(Debug, Args)]
 pub struct Verify {
-    /// An export of `GET /v1/ledger/export`; `-` for standard input.
+    /// An export of `GET /v1/ledger/export`, or evidence of `GET /v1/ledger/evidence`; `-` for standard input.
     pub file: PathBuf,
     /// A public key of the log, as `keys.json` has it; may be given several times.
     #[arg(long, value_name = "VKEY")]

@@ -6,9 +6,12 @@
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
 //! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
 //! - [`checkpoint`], [`consistency`], [`proof`], [`tiles`]: the tree over it;
+//! - [`evidence`]: one file for an auditor;
 //! - [`erase`]: taking bodies out of it; `erasures` is what verifies that somebody has told of it;
+//! - `file`: the lines of what strangers verify; `anchor`: what they begin with;
 //! - [`reader`], `range`, `times`: what these endpoints share.
 
+mod anchor;
 pub(crate) mod audit;
 pub mod checkpoint;
 pub mod consistency;
@@ -16,7 +19,9 @@ pub mod decisions;
 pub mod erase;
 mod erasures;
 pub mod events;
+pub mod evidence;
 pub mod export;
+mod file;
 pub mod head;
 mod line;
 pub mod proof;

@@ -219,6 +219,7 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes),
         route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
+        route("GET", "/v1/ledger/evidence", LEDGER, records::evidence::evidence),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),
         route("POST", "/v1/ledger/erase", ADMIN, records::erase::erase),
 

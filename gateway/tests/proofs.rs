@@ -11,8 +11,8 @@ use ledger::merkle::{Frontier, verify_consistency};
 use ledger::receipt::SignedAnswer;
 use ledger::tlog_proof::TlogProof;
 use ledger::{KeySet, SignatureKind, SigningKey, Trust, TrustedCheckpoint};
-use model::TenantId;
-use serde_json::Value;
+use model::{Role, TenantId};
+use serde_json::{Value, json};
 use support::tenancy::{Tenancy, ask, injected, reading};
 use support::{World, signing_key};
 
@@ -75,7 +75,9 @@ async fn root(scene: &Scene) -> canon::Digest {
             kind: &entry.kind,
             at: &at,
             prev: entry.prev,
-            body: canon::Digest::of(entry.body.as_bytes()),
+            body: entry
+                .erased
+                .map_or_else(|| canon::Digest::of(entry.body.as_bytes()), |erased| erased.body),
         };
         tree.extend(header.hash_and_leaf(&mut String::new()).1);
     }
@@ -151,6 +153,58 @@ async fn a_decision_is_proven_to_be_in_the_ledger_whenever_it_was_made() {
             .unwrap();
         assert_eq!(proven.head.hash, signed.receipt().hash);
         assert_eq!(proven.tenant, scene.tenancy.id.to_string());
+    }
+}
+
+#[tokio::test]
+async fn everything_is_proven_over_bodies_that_were_erased() {
+    let scene = Scene::new().await;
+    let mut answers = Vec::new();
+    for _ in 0..9 {
+        answers.push(scene.decide(1).await);
+    }
+    let first = scene.checkpoint().await.checkpoint().clone();
+    let admin = scene.world.add_key(scene.tenancy.id, Role::Admin).await;
+    let seqs: Vec<u64> = answers
+        .iter()
+        .map(|answer| SignedAnswer::read(answer).unwrap().receipt().seq)
+        .collect();
+    let (erased, kept) = seqs.split_at(4);
+    for seq in erased {
+        let told = scene
+            .world
+            .post("/v1/ledger/erase", &admin, &json!({"seq": seq}))
+            .await;
+        assert_eq!(told.expect(200)["erased"], 1);
+    }
+    let last = scene.checkpoint().await.checkpoint().clone();
+    assert_eq!(
+        last.root,
+        root(&scene).await,
+        "the digests are those of the bodies that are gone"
+    );
+    let path = format!("/v1/ledger/consistency?from={}&to={}", first.size, last.size);
+    let proof: Value = serde_json::from_str(&scene.read(&path).await).unwrap();
+    let proof: Vec<_> = proof["proof"].as_array().unwrap().iter().map(hash).collect();
+    verify_consistency((first.size, &first.root), (last.size, &last.root), &proof).unwrap();
+    let trust = Trust::in_log(scene.keys().await);
+    for answer in &answers {
+        let told: Value = serde_json::from_slice(answer).unwrap();
+        let path = format!("/v1/receipts/{}/proof", told["decision_id"].as_str().unwrap());
+        if erased.contains(&told["receipt"]["seq"].as_u64().unwrap()) {
+            let reply = scene.world.get(&path, &scene.tenancy.auditor).await;
+            reply.problem(404, "not_found");
+            continue;
+        }
+        let proven = TlogProof::parse(scene.read(&path).await.as_bytes())
+            .unwrap()
+            .verify_entry(&trust)
+            .unwrap();
+        assert!(kept.contains(&proven.head.seq), "{path}");
+        assert_eq!(
+            proven.head.hash,
+            SignedAnswer::read(answer).unwrap().receipt().hash
+        );
     }
 }
 

@@ -377,14 +377,17 @@ async fn an_export_of_several_chunks_verifies_offline() {
     let beyond = world
         .get("/v1/ledger/export?from_seq=600&to_seq=9999", &tenancy.auditor)
         .await;
-    assert_eq!(beyond.text().lines().count(), 12);
+    let lines = beyond.text();
+    let entries = lines.lines().filter(|line| line.starts_with("{\"header\":"));
+    assert_eq!(entries.count(), 12);
 }
 
 #[tokio::test]
-async fn an_export_with_any_line_changed_or_lost_does_not_pass() {
+async fn an_export_with_any_entry_changed_or_lost_does_not_pass() {
     let (world, tenancy, _) = world().await;
     let export = world.get("/v1/ledger/export", &tenancy.auditor).await.text();
-    let lines: Vec<&str> = export.lines().collect();
+    let lines = export.lines().filter(|line| line.starts_with("{\"header\":"));
+    let lines: Vec<&str> = lines.collect();
     let verify = |lines: &[&str]| cli::verify::verify(&mut lines.join("\n").as_bytes());
     assert_eq!(verify(&lines).unwrap().checked, 11);
     for at in 0..lines.len() {

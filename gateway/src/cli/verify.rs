@@ -1,13 +1,16 @@
-//! `countersign verify FILE`: whether an exported ledger is what was recorded, without a gateway and without a network.
+//! `countersign verify FILE`: whether an exported ledger, or evidence, is what was recorded, without a gateway and without a network.
 //!
-//! It reads a line at a time, so a file of any size takes the same memory. That nothing was cut off the end of the file and that
-//! the ledger was not rewritten, only a checkpoint kept elsewhere can show: `--held`, with the keys of the log.
+//! It reads a line at a time, so a file of any size takes the same memory. A file that was cut off has no end. That the ledger was not
+//! rewritten, or its end cut off before the export, only a checkpoint kept elsewhere can show: `--held`, with the keys of the log.
+
+mod pack;
 
 use crate::config::Verify;
 use ledger::export::{ExportReport, ExportVerifier};
 use ledger::{
     Anchor, KeySet, MalformedKeySet, PublishedKey, Report, SignatureKind, Trust, Unverified, VerifierKey,
 };
+use pack::{BadPack, Contents};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -43,6 +46,12 @@ pub enum Failure {
     /// It is not an unbroken ledger.
     #[error(transparent)]
     Unverified(#[from] Unverified),
+    /// It is no whole evidence.
+    #[error(transparent)]
+    Pack(#[from] BadPack),
+    /// The last line is not there.
+    #[error("the file has no end: it was cut off, or made by hand")]
+    NoEnd,
 }
 
 /// Verifies a file, or what comes in if it is `-`, and says what was found: on one line, and by the exit code.
@@ -86,28 +95,16 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
         let held = trust.open(&std::fs::read(path)?);
         verifier = verifier.against(held.map_err(|untrusted| unusable(untrusted.to_string()))?);
     }
-    let report = if is_stdin {
-        verify_with(&mut io::stdin().lock(), verifier)?
+    let input = Input::new(verifier);
+    let found = if is_stdin {
+        input.read(&mut io::stdin().lock())?
     } else {
-        verify_with(&mut BufReader::new(File::open(&options.file)?), verifier)?
+        input.read(&mut BufReader::new(File::open(&options.file)?))?
     };
-    let mut text = describe(&report.entries);
-    if report.answers > 0 {
-        write!(text, ", {} answers", report.answers).expect("writing to a string does not fail");
+    if !found.report.has_end && options.held.is_empty() {
+        return Err(Failure::NoEnd);
     }
-    if let Some(trust) = &trust {
-        text.push_str(", signed by the log");
-        if trust.quorum > 0 {
-            write!(
-                text,
-                ", cosigned by {} of {} witnesses or more",
-                trust.quorum,
-                names(&trust.witnesses).len()
-            )
-            .expect("writing to a string does not fail");
-        }
-    }
-    Ok(text)
+    Ok(found.describe(trust.as_ref()))
 }
 
 /// The keys that the options name, if they name any.
@@ -169,30 +166,104 @@ fn names(witnesses: &[VerifierKey]) -> BTreeSet<&str> {
     witnesses.iter().map(VerifierKey::name).collect()
 }
 
-/// Verifies an export that nobody vouches for: whether it agrees with itself.
+/// Verifies an export that nobody vouches for, or a part of one: whether it agrees with itself.
 pub fn verify(export: &mut impl BufRead) -> Result<Report, Failure> {
-    verify_with(export, ExportVerifier::new()).map(|report| report.entries)
+    let found = Input::new(ExportVerifier::new()).read(export)?;
+    Ok(found.report.entries)
 }
 
-fn verify_with(export: &mut impl BufRead, mut verifier: ExportVerifier<'_>) -> Result<ExportReport, Failure> {
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        let length = export
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut line)?;
-        if length == 0 {
-            break;
-        }
-        if length as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n") {
-            return Err(Failure::LineTooLong(number));
-        }
-        if verifier.push_line(&line).is_err() {
-            break;
+/// What is being verified.
+struct Input<'t> {
+    verifier: ExportVerifier<'t>,
+    lines: u64,
+    is_broken: bool,
+}
+
+/// What was found.
+struct Found {
+    report: ExportReport,
+    /// What else an archive has.
+    pack: Option<Contents>,
+}
+
+impl<'t> Input<'t> {
+    const fn new(verifier: ExportVerifier<'t>) -> Self {
+        Self {
+            verifier,
+            lines: 0,
+            is_broken: false,
         }
     }
-    Ok(verifier.finish()?)
+
+    /// Reads an export or evidence, whichever it is.
+    fn read(mut self, file: &mut impl BufRead) -> Result<Found, Failure> {
+        let pack = if pack::is_pack(file)? {
+            // What is wrong with an entry is worth more than that the rest was not read.
+            let contents = pack::read(file, &mut self);
+            if self.is_broken { None } else { Some(contents?) }
+        } else {
+            self.push_lines(file)?;
+            None
+        };
+        let report = self.verifier.finish()?;
+        if let Some(contents) = &pack {
+            contents.check(&report)?;
+        }
+        Ok(Found { report, pack })
+    }
+
+    /// Verifies the lines of a file, up to the first fault.
+    fn push_lines(&mut self, file: &mut impl BufRead) -> Result<(), Failure> {
+        let mut line = Vec::new();
+        while !self.is_broken {
+            line.clear();
+            let length = file.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+            if length == 0 {
+                break;
+            }
+            self.lines += 1;
+            if length as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n") {
+                return Err(Failure::LineTooLong(self.lines));
+            }
+            self.is_broken = self.verifier.push_line(&line).is_err();
+        }
+        Ok(())
+    }
+}
+
+impl Found {
+    fn describe(&self, trust: Option<&Trust>) -> String {
+        let Self { report, pack } = self;
+        let mut text = describe(&report.entries);
+        let mut add = |count: u64, what: &str| {
+            if count > 0 {
+                write!(text, ", {count} {what}").expect("writing to a string does not fail");
+            }
+        };
+        add(report.untold, "of these without a word about it in this file");
+        add(report.left_out, "whose body is left out");
+        add(report.answers, "answers");
+        if let Some(pack) = pack {
+            add(pack.named, "files that decisions name");
+        }
+        let run = pack
+            .as_ref()
+            .and_then(|pack| pack.manifest.as_ref()?.run_id.as_deref());
+        if let Some(run) = run {
+            write!(text, ", about the run `{run}`").expect("writing to a string does not fail");
+        }
+        let Some(trust) = trust else {
+            text.push_str(", NOT compared with any key: name the log's with `--keys`");
+            return text;
+        };
+        text.push_str(", signed by the log");
+        if trust.quorum > 0 {
+            let (quorum, named) = (trust.quorum, names(&trust.witnesses).len());
+            write!(text, ", cosigned by {quorum} of {named} witnesses or more")
+                .expect("writing to a string does not fail");
+        }
+        text
+    }
 }
 
 fn describe(report: &Report) -> String {
@@ -229,7 +300,9 @@ impl Failure {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Unreadable(_) | Self::Unusable { .. } => ExitCode::from(NOT_READABLE),
-            Self::LineTooLong(_) | Self::Unverified(_) => ExitCode::from(NOT_VERIFIED),
+            Self::LineTooLong(_) | Self::Unverified(_) | Self::Pack(_) | Self::NoEnd => {
+                ExitCode::from(NOT_VERIFIED)
+            }
         }
     }
 }

@@ -4,10 +4,11 @@
 //! It reads a chunk at a time, holds no read transaction between chunks, and its memory does not grow with the range.
 //! That the head itself was not rewritten together with the chain, only a checkpoint or a receipt kept elsewhere can show.
 
+use super::anchor::anchor;
 use super::erasures::Erasures;
 use super::line::Readable;
 use super::told::{self, Told};
-use ledger::merkle::{Completed, Frontier, NodeId};
+use ledger::merkle::{Completed, Frontier};
 use ledger::receipt::ReceiptVerifier;
 use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};
 use model::{TenantId, Timestamp};
@@ -72,7 +73,7 @@ pub(crate) struct Audit<'a> {
 }
 
 /// A part of the ledger that could be read, or what stands in the way.
-type Part<T> = Result<T, Fault>;
+pub(super) type Part<T> = Result<T, Fault>;
 
 /// A stretch of entries with what belongs to them.
 struct Chunk {
@@ -85,7 +86,7 @@ impl Audit<'_> {
     /// Verifies a range that is within the head.
     pub(crate) async fn run(self, range: RangeInclusive<u64>) -> Result<Findings, StoreError> {
         let tenant = self.tenant.to_string();
-        let mut pass = match self.anchor(*range.start()).await? {
+        let mut pass = match anchor(self.store, self.tenant, *range.start()).await? {
             Ok(anchor) => Pass {
                 verifier: self.verifier(&anchor, &tenant),
                 receipts: self.keys.map(ReceiptVerifier::new),
@@ -151,49 +152,6 @@ impl Audit<'_> {
             }
         }
         self.check_strays(range).await
-    }
-
-    /// The end of the ledger that the first entry must follow, made of what is stored.
-    async fn anchor(self, first: u64) -> Result<Part<Tip>, StoreError> {
-        if first == 1 {
-            return Ok(Ok(Tip::GENESIS));
-        }
-        let seq = first - 1;
-        let head = match self.head_before(seq).await? {
-            Ok(head) => head,
-            Err(fault) => return Ok(Err(fault)),
-        };
-        let nodes: Vec<_> = Frontier::nodes(seq).collect();
-        let seqs: Vec<_> = nodes.iter().map(|node| node.seq()).collect();
-        let rows = self.store.nodes(self.tenant, &seqs).await?;
-        let hash = |node: &NodeId| {
-            let (seq, bytes) = rows.iter().find(|(seq, _)| *seq == node.seq())?;
-            Completed::from_bytes(*seq, bytes.clone())?.get(*node)
-        };
-        let edge = nodes.iter().map(hash).collect::<Option<Vec<_>>>();
-        let tree = edge.and_then(|edge| Frontier::new(seq, edge));
-        let tip = tree.and_then(|tree| Tip::new(head, tree));
-        Ok(tip.ok_or_else(|| {
-            Fault::at(
-                seq,
-                "what is stored of the tree before the first entry is not complete",
-            )
-        }))
-    }
-
-    /// The head at an entry, as it is stored.
-    async fn head_before(self, seq: u64) -> Result<Part<Head>, StoreError> {
-        let before = match self.store.entries(self.tenant, seq, 1).await {
-            Ok(entries) => entries.into_iter().find(|entry| entry.seq == seq),
-            Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(seq, what))),
-            Err(error) => return Err(error),
-        };
-        Ok(before
-            .map(|entry| Head {
-                seq,
-                hash: entry.hash,
-            })
-            .ok_or_else(|| missing(seq)))
     }
 
     /// The entries from `next` on, and what belongs to them. A row that cannot be read is found by reading less and less.

@@ -1,9 +1,10 @@
-//! `GET /v1/ledger/export`: a stretch of the ledger, an entry a line, as `countersign verify` reads it.
+//! `GET /v1/ledger/export`: a stretch of the ledger with its answers and a checkpoint at the end, as `countersign verify` reads it.
 //!
 //! It is read a chunk at a time while the caller takes it in, so a slow caller costs one chunk of memory and holds
-//! nothing open in the store. What fails midway breaks the response off: a file never looks whole when it is not.
+//! nothing open in the store. What fails midway breaks the response off, and a file without its last line is not whole. It can be
+//! continued with another export, which begins with the entry after the last one that arrived whole.
 
-use super::line::Readable;
+use super::file::{BrokenOff, Stretch};
 use super::range::Range;
 use crate::gateway::Gateway;
 use crate::http::query::Query;
@@ -15,25 +16,10 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use model::TenantId;
 use std::sync::Arc;
-use store::{StoreError, StoredEntry};
 
-/// Entries in a chunk: some hundred kilobytes of decisions.
-const CHUNK: u32 = 256;
 /// Newline-delimited JSON.
 const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
-
-/// Why an export breaks off.
-#[derive(Debug, thiserror::Error)]
-enum BrokenOff {
-    /// The store cannot be read on.
-    #[error("the ledger cannot be read on")]
-    Store(#[from] StoreError),
-    /// The chain ends before the head that it had when the export began.
-    #[error("entry {0} is missing, and there is none after it")]
-    EndsEarly(u64),
-}
 
 /// Streams the entries of a range. Its end is fixed now: what is recorded meanwhile belongs to the next export.
 pub async fn export(
@@ -43,57 +29,45 @@ pub async fn export(
 ) -> Result<Response, Refusal> {
     let head = gateway.store.head(caller.tenant).await?;
     let range = range.within(head.seq)?;
-    let rest = Rest {
-        gateway,
-        tenant: caller.tenant,
-        next: *range.start(),
-        last: *range.end(),
-    };
-    let body = Body::from_stream(stream::try_unfold(rest, Rest::chunk));
+    let stretch = Stretch::new(gateway, caller.tenant, &range);
+    let body = Body::from_stream(stream::try_unfold(Some(Rest::Start(stretch)), Rest::next));
     Ok(([(header::CONTENT_TYPE, NDJSON)], body).into_response())
 }
 
 /// What is still to be sent.
-struct Rest {
-    gateway: Arc<Gateway>,
-    tenant: TenantId,
-    next: u64,
-    last: u64,
+enum Rest {
+    Start(Stretch),
+    Entries(Stretch),
+    End(Stretch),
 }
 
 impl Rest {
-    async fn chunk(mut self) -> Result<Option<(Bytes, Self)>, BrokenOff> {
-        if self.next > self.last {
-            return Ok(None);
-        }
-        match self.read().await {
-            Ok(lines) => Ok(Some((lines, self))),
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, tenant = %self.tenant, "an export broke off");
-                Err(error)
+    async fn next(rest: Option<Self>) -> Result<Option<(Bytes, Option<Self>)>, BrokenOff> {
+        let Some(rest) = rest else { return Ok(None) };
+        let (Self::Start(stretch) | Self::Entries(stretch) | Self::End(stretch)) = &rest;
+        let tenant = stretch.tenant;
+        rest.lines()
+            .await
+            .map(Some)
+            .inspect_err(|broken| broken.log(tenant))
+    }
+
+    async fn lines(self) -> Result<(Bytes, Option<Self>), BrokenOff> {
+        match self {
+            Self::Start(stretch) => {
+                let line = stretch.start().await?;
+                Ok((line.into(), Some(Self::Entries(stretch))))
             }
+            Self::Entries(mut stretch) => {
+                let mut lines = String::new();
+                for piece in stretch.chunk().await? {
+                    stretch.write(&piece, &mut lines);
+                }
+                let is_done = stretch.is_done();
+                let rest = if is_done { Self::End } else { Self::Entries };
+                Ok((lines.into(), Some(rest(stretch))))
+            }
+            Self::End(stretch) => Ok((stretch.end().await?.into(), None)),
         }
     }
-
-    async fn read(&mut self) -> Result<Bytes, BrokenOff> {
-        let left = u32::try_from(self.last - self.next + 1).unwrap_or(CHUNK);
-        let mut entries = self
-            .gateway
-            .store
-            .entries(self.tenant, self.next, left.min(CHUNK))
-            .await?;
-        entries.retain(|entry| entry.seq <= self.last);
-        let end = entries.last().ok_or(BrokenOff::EndsEarly(self.next))?.seq;
-        self.next = end + 1;
-        Ok(lines(self.tenant, &entries))
-    }
-}
-
-fn lines(tenant: TenantId, entries: &[StoredEntry]) -> Bytes {
-    let tenant = tenant.to_string();
-    let mut lines = String::new();
-    for stored in entries {
-        Readable::new(&tenant, stored).entry().write_line(&mut lines);
-    }
-    lines.into()
 }

@@ -1,0 +1,150 @@
+//! Verifying evidence: the archive of `GET /v1/ledger/evidence`, read once from the beginning to the end, a line at a time.
+
+use super::{Failure, Input};
+use crate::records::evidence::tar;
+use canon::Digest;
+use serde::Deserialize;
+use std::io::{self, BufRead, Read};
+
+/// The largest file in an archive that is read as a whole: a set of policies, or a noun.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// What is wrong with an archive, beside its entries.
+#[derive(Debug, thiserror::Error)]
+pub enum BadPack {
+    /// It is cut off, or was put together by somebody else.
+    #[error("the archive is cut off or damaged")]
+    Damaged,
+    /// A file in it is not what it should be.
+    #[error("`{file}`: {what}")]
+    File {
+        /// Which.
+        file: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// An answer is not there.
+    #[error("the answers to {0} decisions are missing")]
+    Unanswered(u64),
+}
+
+/// What an archive says of itself.
+#[derive(Deserialize)]
+pub(super) struct Manifest {
+    tenant: String,
+    from_seq: u64,
+    to_seq: u64,
+    /// The run that it is about.
+    pub(super) run_id: Option<String>,
+}
+
+/// What was found in an archive, beside its entries.
+#[derive(Default)]
+pub(super) struct Contents {
+    pub(super) manifest: Option<Manifest>,
+    /// Files that are named by their digest.
+    pub(super) named: u64,
+    /// The last file of entries.
+    part: String,
+}
+
+/// Whether what begins like this is an archive.
+pub(super) fn is_pack(file: &mut impl BufRead) -> io::Result<bool> {
+    Ok(file.fill_buf()?.starts_with(b"README.md\0"))
+}
+
+/// Reads an archive: its lines go to the verifier of the input.
+pub(super) fn read(archive: &mut impl BufRead, input: &mut Input<'_>) -> Result<Contents, Failure> {
+    let mut contents = Contents::default();
+    let mut header = [0; tar::BLOCK];
+    loop {
+        fill(archive, &mut header)?;
+        if header == [0; tar::BLOCK] {
+            // An archive ends with two blocks of zeros.
+            fill(archive, &mut header)?;
+            let is_end = header == [0; tar::BLOCK] && archive.fill_buf()?.is_empty();
+            return if is_end {
+                Ok(contents)
+            } else {
+                Err(BadPack::Damaged.into())
+            };
+        }
+        let (name, length) = tar::read_header(&header).ok_or(BadPack::Damaged)?;
+        let mut file = archive.by_ref().take(length);
+        contents.file(&name, &mut file, input)?;
+        if file.limit() > 0 {
+            return Err(BadPack::Damaged.into());
+        }
+        let mut padding = [0; tar::BLOCK];
+        let padding = &mut padding[..tar::padding(length)];
+        fill(archive, padding)?;
+        if padding.iter().any(|byte| *byte != 0) {
+            return Err(BadPack::Damaged.into());
+        }
+    }
+}
+
+fn fill(archive: &mut impl Read, bytes: &mut [u8]) -> Result<(), Failure> {
+    archive.read_exact(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => BadPack::Damaged.into(),
+        _ => error.into(),
+    })
+}
+
+impl Contents {
+    fn file(&mut self, name: &str, file: &mut impl BufRead, input: &mut Input<'_>) -> Result<(), Failure> {
+        let wrong = |what| BadPack::File {
+            file: name.to_owned(),
+            what,
+        };
+        match name.split_once('/') {
+            Some(("ledger", part)) => {
+                if *part <= *self.part {
+                    return Err(wrong("files of entries are not in their order").into());
+                }
+                part.clone_into(&mut self.part);
+                return input.push_lines(file);
+            }
+            None if ["README.md", "manifest.json", "keys.json"].contains(&name) => {}
+            Some(("named", _)) => {}
+            _ => return Err(wrong("evidence has no such file").into()),
+        }
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+        match name.split_once('/') {
+            Some((_, digest)) => {
+                self.named += 1;
+                if Digest::of(&bytes).to_string().strip_prefix("sha256:") != Some(digest) {
+                    return Err(wrong("its bytes do not hash to its name").into());
+                }
+            }
+            None if name == "manifest.json" => {
+                let manifest = serde_json::from_slice(&bytes);
+                self.manifest =
+                    Some(manifest.map_err(|_| wrong("it does not say what the evidence is about"))?);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the archive has what it says it has.
+    pub(super) fn check(&self, report: &ledger::export::ExportReport) -> Result<(), BadPack> {
+        let says = self.manifest.as_ref().ok_or(BadPack::Damaged)?;
+        let wrong = |what| BadPack::File {
+            file: "manifest.json".to_owned(),
+            what,
+        };
+        let entries = &report.entries;
+        if (&says.tenant, says.from_seq, says.to_seq) != (&entries.tenant, entries.first, entries.head.seq) {
+            return Err(wrong("it names other entries than there are"));
+        }
+        if says.run_id.is_none() && report.left_out > 0 {
+            return Err(wrong("it names no run, and bodies are left out"));
+        }
+        if report.unanswered > 0 {
+            return Err(BadPack::Unanswered(report.unanswered));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! `GET /v1/ledger/evidence`: one file for an auditor: a stretch of the ledger with the answers that were given, the keys that have
+//! signed it, and everything that its decisions name by a digest.
+//!
+//! It is a tar archive, made and sent a chunk at a time. `countersign verify` takes it as it is; a `README.md` in it says how to check it by
+//! hand. What is about one run has the headers of everything between its first and its last entry, so that nothing can be left out of the
+//! middle, and the bodies of its own only.
+
+mod about;
+pub(crate) mod tar;
+
+use super::file::{BrokenOff, Piece, Stretch};
+use crate::gateway::Gateway;
+use crate::http::query::Query;
+use crate::http::{Refusal, TenantCaller};
+use about::{About, Run};
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use canon::Digest;
+use futures_util::stream;
+use ledger::KeySet;
+use serde_json::{Value, json};
+use std::collections::{BTreeSet, HashSet};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// What an auditor reads first.
+const README: &str = include_str!("evidence/README.md");
+/// Digests that are remembered, so that what many decisions name is sent once. Beyond them some may be sent again.
+const NAMED_MAX: usize = 100_000;
+const TAR: HeaderValue = HeaderValue::from_static("application/x-tar");
+const ATTACHMENT: HeaderValue = HeaderValue::from_static("attachment; filename=\"evidence.tar\"");
+const CONTENT_DISPOSITION: HeaderName = header::CONTENT_DISPOSITION;
+
+/// Streams evidence. Its end is fixed now.
+pub async fn evidence(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
+    Query(about): Query<About>,
+) -> Result<Response, Refusal> {
+    let store = &*gateway.store;
+    let head = store.head(caller.tenant).await?;
+    let (seqs, run) = about.resolve(store, caller.tenant, head.seq).await?;
+    let keys = gateway.log_keys()?;
+    let manifest = manifest(&gateway, &caller, &seqs, run.as_ref());
+    let pack = Pack {
+        stretch: Stretch::new(gateway, caller.tenant, &seqs),
+        run,
+        parts: 0,
+        named: HashSet::new(),
+    };
+    let rest = Rest::Beginning(Box::new(pack), manifest, keys);
+    let body = Body::from_stream(stream::try_unfold(Some(rest), Rest::next));
+    Ok((
+        [(header::CONTENT_TYPE, TAR), (CONTENT_DISPOSITION, ATTACHMENT)],
+        body,
+    )
+        .into_response())
+}
+
+/// What the file says of itself.
+fn manifest(
+    gateway: &Gateway,
+    caller: &TenantCaller,
+    seqs: &RangeInclusive<u64>,
+    run: Option<&Run>,
+) -> Value {
+    json!({
+        "format": "countersign.evidence/1",
+        "tenant": caller.tenant,
+        "from_seq": seqs.start(),
+        "to_seq": seqs.end(),
+        "run_id": run.map(|run| &run.id),
+        "made_at": gateway.clock.now(),
+    })
+}
+
+/// What is still to be sent.
+enum Rest {
+    Beginning(Box<Pack>, Value, KeySet),
+    Entries(Box<Pack>),
+    End(Box<Pack>),
+}
+
+impl Rest {
+    async fn next(rest: Option<Self>) -> Result<Option<(Bytes, Option<Self>)>, BrokenOff> {
+        let Some(rest) = rest else { return Ok(None) };
+        let (Self::Beginning(pack, ..) | Self::Entries(pack) | Self::End(pack)) = &rest;
+        let tenant = pack.stretch.tenant;
+        let part = rest.part().await.inspect_err(|broken| broken.log(tenant))?;
+        Ok(Some(part))
+    }
+
+    async fn part(self) -> Result<(Bytes, Option<Self>), BrokenOff> {
+        let mut out = Vec::new();
+        let rest = match self {
+            Self::Beginning(mut pack, manifest, keys) => {
+                tar::file("README.md", README.as_bytes(), &mut out);
+                tar::file("manifest.json", format!("{manifest:#}\n").as_bytes(), &mut out);
+                let keys = serde_json::to_string_pretty(&keys).expect("keys are JSON");
+                tar::file("keys.json", format!("{keys}\n").as_bytes(), &mut out);
+                let start = pack.stretch.start().await?;
+                pack.push_lines(&start, &mut out);
+                Some(Self::Entries(pack))
+            }
+            Self::Entries(mut pack) => {
+                pack.push_entries(&mut out).await?;
+                let is_done = pack.stretch.is_done();
+                Some(if is_done {
+                    Self::End(pack)
+                } else {
+                    Self::Entries(pack)
+                })
+            }
+            Self::End(mut pack) => {
+                let end = pack.stretch.end().await?;
+                pack.push_lines(&end, &mut out);
+                out.extend_from_slice(&tar::END);
+                None
+            }
+        };
+        Ok((out.into(), rest))
+    }
+}
+
+/// A file under way.
+struct Pack {
+    stretch: Stretch,
+    run: Option<Run>,
+    /// How many files of lines were sent.
+    parts: u64,
+    /// What was sent by its digest.
+    named: HashSet<Digest>,
+}
+
+impl Pack {
+    /// Appends a file of lines. All of them together, in the order of their names, are an export.
+    fn push_lines(&mut self, lines: &str, out: &mut Vec<u8>) {
+        if lines.is_empty() {
+            return;
+        }
+        self.parts += 1;
+        tar::file(&format!("ledger/{:08}.ndjson", self.parts), lines.as_bytes(), out);
+    }
+
+    /// The next entries with the answers to them, and what they name.
+    async fn push_entries(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
+        let pieces = self.stretch.chunk().await?;
+        let (mut lines, mut own) = (String::new(), Vec::new());
+        for piece in &pieces {
+            if self.run.as_ref().is_none_or(|run| run.has(&piece.entry)) {
+                self.stretch.write(piece, &mut lines);
+                own.push(piece);
+            } else {
+                self.stretch.write_without_body(piece, &mut lines);
+            }
+        }
+        self.push_lines(&lines, out);
+        self.push_named(&own, out).await
+    }
+
+    /// What decisions name by its digest, as far as it is there and was not sent before.
+    async fn push_named(&mut self, pieces: &[&Piece], out: &mut Vec<u8>) -> Result<(), BrokenOff> {
+        if self.named.len() > NAMED_MAX {
+            self.named.clear();
+        }
+        let named = pieces
+            .iter()
+            .flat_map(|piece| engine::facts::named(&piece.entry.body));
+        let new: BTreeSet<Digest> = named.filter(|digest| self.named.insert(*digest)).collect();
+        let new: Vec<Digest> = new.into_iter().collect();
+        let Stretch { gateway, tenant, .. } = &self.stretch;
+        for (digest, bytes) in gateway.store.contents(*tenant, &new).await? {
+            let hex = digest.to_string();
+            tar::file(
+                &format!("named/{}", hex.trim_start_matches("sha256:")),
+                &bytes,
+                out,
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,142 @@
+//! What evidence is about: entries, a time, or a run.
+
+use crate::http::query::invalid;
+use crate::http::{Code, Refusal};
+use crate::records::range::Range;
+use crate::records::times::first_since;
+use crate::search::page::{Wanted, find};
+use model::{DecisionId, Name, TenantId, Timestamp};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
+use store::{DecisionFilter, Store, StoredEntry};
+
+/// Decisions that are looked for at once.
+const PAGE: usize = 500;
+/// Decisions of a run that are kept in mind: some megabytes.
+const DECISIONS_MAX: usize = 100_000;
+
+/// What a caller asks for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct About {
+    from_seq: Option<NonZeroU64>,
+    to_seq: Option<NonZeroU64>,
+    from: Option<Timestamp>,
+    to: Option<Timestamp>,
+    run_id: Option<Name>,
+}
+
+/// A run, and which decisions are its own.
+pub(super) struct Run {
+    pub(super) id: Name,
+    decisions: HashSet<DecisionId>,
+}
+
+/// The members of a body by which its run is known.
+#[derive(Default, Deserialize)]
+struct Whose<'a> {
+    #[serde(borrow)]
+    run_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    decision_id: Option<Cow<'a, str>>,
+}
+
+impl About {
+    /// The entries that it is about, of which there is at least one, and the run, if it is about one.
+    pub(super) async fn resolve(
+        self,
+        store: &dyn Store,
+        tenant: TenantId,
+        head: u64,
+    ) -> Result<(RangeInclusive<u64>, Option<Run>), Refusal> {
+        let is_by_seq = self.from_seq.is_some() || self.to_seq.is_some();
+        let is_by_time = self.from.is_some() || self.to.is_some();
+        match (is_by_seq, is_by_time, self.run_id) {
+            (_, false, None) => Ok((Range::new(self.from_seq, self.to_seq).within(head)?, None)),
+            (false, true, None) => {
+                let first = match self.from {
+                    Some(from) => first_since(store, tenant, head, from).await?,
+                    None => 1,
+                };
+                let end = match self.to {
+                    Some(to) => first_since(store, tenant, head, to).await?,
+                    None => head + 1,
+                };
+                if first >= end {
+                    return Err(Refusal::new(
+                        Code::EmptyRange,
+                        "no entry was recorded in this time",
+                    ));
+                }
+                Ok((first..=end - 1, None))
+            }
+            (false, false, Some(id)) => {
+                let (seqs, run) = Run::find(store, tenant, head, id).await?;
+                Ok((seqs, Some(run)))
+            }
+            _ => Err(invalid(
+                "say what it is about by `from_seq` and `to_seq`, by `from` and `to`, or by `run_id`",
+            )),
+        }
+    }
+}
+
+impl Run {
+    /// Finds a run, and the entries from its first decision to the last of its decisions and of what became of them.
+    async fn find(
+        store: &dyn Store,
+        tenant: TenantId,
+        head: u64,
+        id: Name,
+    ) -> Result<(RangeInclusive<u64>, Self), Refusal> {
+        let mut run = Self {
+            id,
+            decisions: HashSet::new(),
+        };
+        let (mut first, mut last) = (None, None);
+        let mut before = Some(head + 1);
+        while let Some(end) = before {
+            let found = find(store, tenant, run.wanted(end)).await?;
+            let ids: Vec<DecisionId> = found.decisions.iter().map(|decision| decision.id).collect();
+            let outcomes = store.outcomes_of(tenant, &ids).await?;
+            let newest = found.decisions.first().map(|decision| decision.seq);
+            last = last.max(newest).max(outcomes.last().copied());
+            first = found.decisions.last().map(|decision| decision.seq).or(first);
+            run.decisions.extend(ids);
+            if run.decisions.len() > DECISIONS_MAX {
+                let detail =
+                    format!("the run has more than {DECISIONS_MAX} decisions: ask for evidence of a time");
+                return Err(invalid(detail));
+            }
+            before = found.next;
+        }
+        match (first, last) {
+            (Some(first), Some(last)) => Ok((first..=last, run)),
+            _ => Err(Refusal::not_found("run", run.id.as_str())),
+        }
+    }
+
+    fn wanted(&self, end: u64) -> Wanted {
+        Wanted {
+            filter: DecisionFilter {
+                run_id: Some(self.id.clone()),
+                ..DecisionFilter::default()
+            },
+            user: None,
+            words: Vec::new(),
+            seqs: 1..end,
+            limit: PAGE,
+        }
+    }
+
+    /// Whether an entry tells of the run or of a decision of it.
+    pub(super) fn has(&self, entry: &StoredEntry) -> bool {
+        let whose: Whose<'_> = serde_json::from_str(&entry.body).unwrap_or_default();
+        let decision = whose.decision_id.and_then(|id| id.parse().ok());
+        whose.run_id.as_deref() == Some(self.id.as_str())
+            || decision.is_some_and(|id: DecisionId| self.decisions.contains(&id))
+    }
+}

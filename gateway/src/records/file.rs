@@ -1,0 +1,171 @@
+//! The ledger as lines that a stranger can verify, read a chunk at a time: docs/receipt-format.md, section 8.
+//!
+//! No read transaction outlives a chunk. What is recorded meanwhile is not in the file, but its checkpoint may cover it: that is
+//! made when the last entry has been read.
+
+use super::anchor::anchor;
+use super::line::Readable;
+use super::told::is_decision;
+use super::tree::{self, Signed};
+use crate::gateway::Gateway;
+use crate::http::Refusal;
+use ledger::Tip;
+use ledger::export::{write_answer_line, write_end_line, write_start_line};
+use model::TenantId;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use store::{Store, StoreError, StoredEntry};
+
+/// Entries in a chunk: some hundred kilobytes of decisions.
+const CHUNK: u32 = 256;
+/// How often a chunk is read whose answers went while it was read: it was being erased.
+const READS_MAX: usize = 3;
+
+/// Why a file breaks off. It never looks whole when it is not.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BrokenOff {
+    /// The store cannot be read on.
+    #[error("the ledger cannot be read on")]
+    Store(#[from] StoreError),
+    /// The chain ends before the head that it had when the file was begun.
+    #[error("entry {0} is missing, and there is none after it")]
+    EndsEarly(u64),
+    /// Nothing is signed of a ledger that has a fault.
+    #[error("there is no checkpoint for its end")]
+    NoCheckpoint,
+}
+
+impl BrokenOff {
+    /// Writes it down.
+    pub(super) fn log(&self, tenant: TenantId) {
+        tracing::error!(error = self as &dyn std::error::Error, %tenant, "an export broke off");
+    }
+}
+
+/// An entry with its answer.
+pub(super) struct Piece {
+    pub(super) entry: StoredEntry,
+    /// The bytes that were handed to the caller, of a decision that was not erased.
+    pub(super) answer: Option<Vec<u8>>,
+}
+
+/// A stretch of a ledger on its way into a file.
+pub(super) struct Stretch {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) tenant: TenantId,
+    tenant_text: String,
+    first: u64,
+    next: u64,
+    last: u64,
+}
+
+impl Stretch {
+    /// These entries, of which there is at least one.
+    pub(super) fn new(gateway: Arc<Gateway>, tenant: TenantId, seqs: &RangeInclusive<u64>) -> Self {
+        Self {
+            gateway,
+            tenant,
+            tenant_text: tenant.to_string(),
+            first: *seqs.start(),
+            next: *seqs.start(),
+            last: *seqs.end(),
+        }
+    }
+
+    /// Whether all entries have been read.
+    pub(super) const fn is_done(&self) -> bool {
+        self.next > self.last
+    }
+
+    /// The line that the file begins with: none, if the entries begin with the first of the ledger. Where what is stored of the
+    /// tree is not complete there is none either; then nobody can verify what comes before.
+    pub(super) async fn start(&self) -> Result<String, BrokenOff> {
+        let mut line = String::new();
+        let tip = anchor(&*self.gateway.store, self.tenant, self.first).await?;
+        if let Some(tip) = tip.ok().filter(|tip| *tip != Tip::GENESIS) {
+            write_start_line(&tip, &mut line);
+        }
+        Ok(line)
+    }
+
+    /// The next entries.
+    pub(super) async fn chunk(&mut self) -> Result<Vec<Piece>, BrokenOff> {
+        let store = &*self.gateway.store;
+        let mut pieces = Vec::new();
+        for _ in 0..READS_MAX {
+            pieces = self.read(store).await?;
+            let is_whole = |piece: &Piece| {
+                let is_answered = piece.answer.is_some() || piece.entry.erased.is_some();
+                is_answered || !is_decision(&piece.entry.kind)
+            };
+            if pieces.iter().all(is_whole) {
+                break;
+            }
+        }
+        let end = pieces.last().ok_or(BrokenOff::EndsEarly(self.next))?;
+        self.next = end.entry.seq + 1;
+        Ok(pieces)
+    }
+
+    async fn read(&self, store: &dyn Store) -> Result<Vec<Piece>, StoreError> {
+        let left = u32::try_from(self.last - self.next + 1).unwrap_or(CHUNK);
+        let mut entries = store.entries(self.tenant, self.next, left.min(CHUNK)).await?;
+        entries.retain(|entry| entry.seq <= self.last);
+        let is_answered = |entry: &&StoredEntry| is_decision(&entry.kind) && entry.erased.is_none();
+        let answered = entries.iter().filter(is_answered).count();
+        let receipts = match u32::try_from(answered).unwrap_or(CHUNK) {
+            0 => Vec::new(),
+            answered => store.receipts(self.tenant, self.next, answered).await?,
+        };
+        let mut receipts = receipts.into_iter().peekable();
+        let with_answer = |entry: StoredEntry| {
+            while receipts.next_if(|(row, _)| row.seq < entry.seq).is_some() {}
+            let answer = receipts.next_if(|(row, _)| row.seq == entry.seq);
+            let answer = answer.filter(|_| is_answered(&&entry)).map(|(_, bytes)| bytes);
+            Piece { entry, answer }
+        };
+        Ok(entries.into_iter().map(with_answer).collect())
+    }
+
+    /// Appends the lines of an entry.
+    pub(super) fn write(&self, piece: &Piece, out: &mut String) {
+        Readable::new(&self.tenant_text, &piece.entry)
+            .entry()
+            .write_line(out);
+        if let Some(answer) = &piece.answer {
+            // Bytes that are no text are not what was recorded; whoever verifies the file finds that out.
+            write_answer_line(&String::from_utf8_lossy(answer), out);
+        }
+    }
+
+    /// Appends the line of an entry without what it tells.
+    pub(super) fn write_without_body(&self, piece: &Piece, out: &mut String) {
+        Readable::new(&self.tenant_text, &piece.entry)
+            .entry()
+            .write_line_without_body(out);
+    }
+
+    /// The line that the file ends with.
+    pub(super) async fn end(&self) -> Result<String, BrokenOff> {
+        let signed = self.checkpoint().await.map_err(|_| BrokenOff::NoCheckpoint)?;
+        let store = &*self.gateway.store;
+        let proof = tree::consistency(store, self.tenant, self.last, signed.size).await;
+        let proof = proof.map_err(|error| {
+            // It is logged there, once.
+            let _ = error.refusal(self.tenant);
+            BrokenOff::NoCheckpoint
+        })?;
+        let mut line = String::new();
+        write_end_line(&signed.note.to_string(), &proof, &mut line);
+        Ok(line)
+    }
+
+    /// One that witnesses have cosigned, if it goes further than the file. One that goes just as far has to be made now: a body that was
+    /// erased while the file was read is told of behind it.
+    async fn checkpoint(&self) -> Result<Signed, Refusal> {
+        match Signed::witnessed(&self.gateway, self.tenant) {
+            Ok(witnessed) if witnessed.size > self.last => Ok(witnessed),
+            _ => Signed::newest(&self.gateway, self.tenant).await,
+        }
+    }
+}

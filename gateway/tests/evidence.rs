@@ -1,0 +1,398 @@
+//! Exports and evidence are files that verify by themselves, and do not when anything in them was changed, cut off or left out. They
+//! are verified by the program that strangers use.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use canon::Digest;
+use model::Role;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use support::World;
+use support::tenancy::{ENTRIES, Tenancy, ask, injected, reading};
+use tempfile::TempDir;
+
+/// A tenant whose agents have decided in two runs, in turns, and an auditor's folder with the keys that he has kept.
+struct Scene {
+    world: World,
+    tenancy: Tenancy,
+    folder: TempDir,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let world = World::start().await;
+        let tenancy = world.tenancy("acme").await;
+        for _ in 0..3 {
+            world.clock.advance_millis(1_000);
+            world.authorize(&tenancy.token, &reading()).await;
+            world.authorize(&tenancy.other_token, &injected()).await;
+        }
+        let scene = Self {
+            world,
+            tenancy,
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let keys = scene.world.get("/.well-known/countersign/keys.json", "").await;
+        scene.write("keys.json", &keys.bytes);
+        scene
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    async fn read(&self, path: &str) -> Vec<u8> {
+        let reply = self.world.get(path, &self.tenancy.auditor).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.bytes
+    }
+
+    async fn evidence(&self, about: &str) -> Vec<u8> {
+        self.read(&format!("/v1/ledger/evidence{about}")).await
+    }
+
+    async fn export(&self, about: &str) -> String {
+        String::from_utf8(self.read(&format!("/v1/ledger/export{about}")).await).unwrap()
+    }
+
+    /// What the program says of a file with the keys, and these options beside them.
+    fn check_with(&self, file: &[u8], options: &[&str]) -> Result<String, String> {
+        let file = self.write("file", file);
+        let done = Command::new(env!("CARGO_BIN_EXE_countersign"))
+            .current_dir(self.folder.path())
+            .arg("verify")
+            .arg(file)
+            .args(options)
+            .output()
+            .unwrap();
+        match done.status.code() {
+            Some(0) => Ok(String::from_utf8(done.stdout).unwrap()),
+            Some(1) => Err(String::from_utf8(done.stderr).unwrap()),
+            _ => panic!("{done:?}"),
+        }
+    }
+
+    fn check(&self, file: &[u8]) -> Result<String, String> {
+        self.check_with(file, &["--keys", "keys.json"])
+    }
+
+    /// Erases what the first agent has done.
+    async fn erase(&self) {
+        let admin = self.world.add_key(self.tenancy.id, Role::Admin).await;
+        let what = json!({"agent": self.tenancy.agent});
+        let erased = self
+            .world
+            .post("/v1/ledger/erase", &admin, &what)
+            .await
+            .expect(200);
+        assert_eq!(erased["erased"], 3);
+    }
+}
+
+/// The files in an archive, as `tar` would see them.
+fn files(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut rest = archive;
+    while rest[0] != 0 {
+        let name = rest[..100].split(|byte| *byte == 0).next().unwrap();
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[124..135]).unwrap(), 8).unwrap();
+        files.insert(
+            String::from_utf8(name.to_vec()).unwrap(),
+            rest[512..512 + length].to_vec(),
+        );
+        rest = &rest[512 + length.next_multiple_of(512)..];
+    }
+    assert_eq!(rest, [0; 1024]);
+    files
+}
+
+/// The lines in an archive: they are an export.
+fn ledger(files: &BTreeMap<String, Vec<u8>>) -> String {
+    let ledger = files.iter().filter(|(name, _)| name.starts_with("ledger/"));
+    ledger
+        .map(|(_, bytes)| std::str::from_utf8(bytes).unwrap())
+        .collect()
+}
+
+/// The entries among lines.
+fn entries(lines: &str) -> Vec<Value> {
+    lines
+        .lines()
+        .filter(|line| line.starts_with("{\"header\":"))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn evidence_of_everything_verifies_and_has_what_decisions_name() {
+    let scene = Scene::new().await;
+    let archive = scene.evidence("").await;
+    let told = scene.check(&archive).unwrap();
+    for part in ["verified 13 entries", "6 answers", "signed by the log"] {
+        assert!(told.contains(part), "{told}");
+    }
+    let files = files(&archive);
+    let manifest: Value = serde_json::from_slice(&files["manifest.json"]).unwrap();
+    assert_eq!(
+        (&manifest["from_seq"], &manifest["to_seq"]),
+        (&json!(1), &json!(ENTRIES + 6))
+    );
+    let lines = ledger(&files);
+    assert!(scene.check(lines.as_bytes()).is_ok(), "the lines are an export");
+    let entries = entries(&lines);
+    let policies = entries.last().unwrap()["body"]["policy_digest"].as_str().unwrap();
+    let policies = &files[&policies.replace("sha256:", "named/")];
+    assert!(std::str::from_utf8(policies).unwrap().contains("permit"));
+    for (name, bytes) in files.iter().filter(|(name, _)| name.starts_with("named/")) {
+        assert_eq!(Digest::of(bytes).to_string(), name.replace("named/", "sha256:"));
+    }
+    let keys: Value = serde_json::from_slice(&files["keys.json"]).unwrap();
+    let kept: Value =
+        serde_json::from_slice(&std::fs::read(scene.folder.path().join("keys.json")).unwrap()).unwrap();
+    assert_eq!(keys, kept);
+}
+
+#[tokio::test]
+async fn evidence_of_a_run_has_its_own_bodies_and_nothing_is_left_out_of_the_middle() {
+    let scene = Scene::new().await;
+    let archive = scene.evidence("?run_id=run-get_file").await;
+    let told = scene.check(&archive).unwrap();
+    for part in [
+        "verified 5 entries",
+        "2 whose body is left out",
+        "3 answers",
+        "about the run `run-get_file`",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    for entry in entries(&ledger(&files(&archive))) {
+        let seq = entry["header"]["seq"].as_u64().unwrap();
+        let is_own = (seq - ENTRIES) % 2 == 1;
+        assert_eq!(entry["body"].is_object(), is_own, "{entry}");
+    }
+    assert!(!String::from_utf8_lossy(&archive).contains("run-create_issue"));
+}
+
+#[tokio::test]
+async fn evidence_of_a_time_has_what_was_recorded_then() {
+    let scene = Scene::new().await;
+    let about = "?from=2026-01-31T09:30:02.000Z&to=2026-01-31T09:30:03.000Z";
+    let archive = scene.evidence(about).await;
+    scene.check(&archive).unwrap();
+    let seqs: Vec<Value> = entries(&ledger(&files(&archive)))
+        .iter()
+        .map(|entry| entry["header"]["seq"].clone())
+        .collect();
+    assert_eq!(json!(seqs), json!([ENTRIES + 3, ENTRIES + 4]));
+}
+
+#[tokio::test]
+async fn what_was_erased_is_told_of_in_every_file_that_reaches_as_far() {
+    let scene = Scene::new().await;
+    scene.erase().await;
+    for file in [scene.evidence("").await, scene.export("").await.into_bytes()] {
+        let told = scene.check(&file).unwrap();
+        assert!(
+            told.contains("3 without a body") && told.contains("3 answers"),
+            "{told}"
+        );
+        assert!(!told.contains("without a word"), "{told}");
+    }
+    let part = scene.export("?to_seq=13").await;
+    let told = scene.check(part.as_bytes()).unwrap();
+    assert!(
+        told.contains("3 of these without a word about it in this file"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_is_gone_and_not_told_of_does_not_verify() {
+    let scene = Scene::new().await;
+    let export = scene.export("").await;
+    let last_entry = export
+        .lines()
+        .rfind(|line| line.starts_with("{\"header\":"))
+        .unwrap();
+    let (header, _) = last_entry.split_once(",\"body\":{").unwrap();
+    let taken = export.replace(last_entry, &format!("{header},\"body\":null}}"));
+    let why = scene.check(taken.as_bytes()).unwrap_err();
+    assert!(why.contains("no entry tells of its erasure"), "{why}");
+}
+
+#[tokio::test]
+async fn what_was_changed_cut_off_or_left_out_does_not_verify() {
+    let scene = Scene::new().await;
+    let archive = scene.evidence("").await;
+    for (before, after) in [
+        ("policy_forbids", "policy_permits"),
+        ("\"kind\":\"decision\"", "\"kind\":\"decisiox\""),
+        (
+            "{\"answer\":{\"decision_id\":\"dec_0",
+            "{\"answer\":{\"decision_id\":\"dec_1",
+        ),
+        ("permit", "forbid"),
+        ("ledger/00000001", "ledger/00000003"),
+        ("\"to_seq\": 13", "\"to_seq\": 12"),
+        ("{\"end\":{\"checkpoint\":\"log", "{\"end\":{\"checkpoint\":\"gol"),
+    ] {
+        let at = find(&archive, before);
+        let mut changed = archive.clone();
+        changed[at..at + after.len()].copy_from_slice(after.as_bytes());
+        assert!(scene.check(&changed).is_err(), "{before}");
+    }
+    for length in [
+        0,
+        100,
+        512,
+        archive.len() / 2,
+        archive.len() - 1_024,
+        archive.len() - 512,
+        archive.len() - 1,
+    ] {
+        assert!(scene.check(&archive[..length]).is_err(), "{length}");
+    }
+    let without = |part: &str| {
+        let (start, files) = (find(&archive, part), files(&archive));
+        let mut less = archive.clone();
+        less.drain(start..start + 512 + files[part].len().next_multiple_of(512));
+        scene.check(&less).unwrap_err()
+    };
+    assert!(without("ledger/00000002.ndjson").contains("there is no checkpoint"));
+    without("ledger/00000001.ndjson");
+    without("manifest.json");
+    let answers = String::from_utf8(archive)
+        .unwrap()
+        .replace("{\"answer\":", "{\"answex\":");
+    assert!(scene.check(answers.as_bytes()).is_err());
+}
+
+/// Where a text begins.
+fn find(archive: &[u8], text: &str) -> usize {
+    let mut windows = archive.windows(text.len());
+    windows
+        .position(|window| window == text.as_bytes())
+        .unwrap_or_else(|| panic!("{text} is not there"))
+}
+
+#[tokio::test]
+async fn what_there_is_no_evidence_of_is_refused() {
+    let scene = Scene::new().await;
+    let (world, tenancy) = (&scene.world, &scene.tenancy);
+    for (about, status, code) in [
+        ("from_seq=1&run_id=run-1", 400, "invalid_parameter"),
+        ("from_seq=1&to=2026-01-31T09:30:03.000Z", 400, "invalid_parameter"),
+        ("run_id=run-nobody", 404, "not_found"),
+        ("from_seq=99", 422, "empty_range"),
+        ("from_seq=5&to_seq=4", 422, "empty_range"),
+        ("from=2027-01-31T09:30:03.000Z", 422, "empty_range"),
+    ] {
+        let path = format!("/v1/ledger/evidence?{about}");
+        world.get(&path, &tenancy.auditor).await.problem(status, code);
+    }
+    let agent = world.get("/v1/ledger/evidence", &tenancy.token).await;
+    agent.problem(403, "forbidden");
+    let other = world.tenancy("other").await;
+    world
+        .authorize(&other.token, &ask("get_file", "untrusted_external"))
+        .await;
+    let theirs = world
+        .get("/v1/ledger/evidence?run_id=run-get_file", &other.auditor)
+        .await;
+    assert!(!theirs.text().contains(&tenancy.id.to_string()));
+}
+
+#[tokio::test]
+async fn an_export_that_was_cut_anywhere_is_noticed_and_can_be_continued() {
+    let scene = Scene::new().await;
+    let export = scene.export("").await;
+    let told = scene.check(export.as_bytes()).unwrap();
+    assert!(
+        told.contains("verified 13 entries") && told.contains("6 answers"),
+        "{told}"
+    );
+    let lines: Vec<&str> = export.split_inclusive('\n').collect();
+    for count in 1..lines.len() {
+        let cut = lines[..count].concat();
+        assert!(scene.check(cut.as_bytes()).is_err(), "{count}");
+        let without_keys = scene.check_with(cut.as_bytes(), &[]).unwrap_err();
+        assert!(without_keys.contains("the file has no end"), "{without_keys}");
+        // Whoever continues keeps what is before the last entry that arrived, and asks for the rest.
+        let kept = lines[..count]
+            .iter()
+            .rposition(|line| line.starts_with("{\"header\":"))
+            .unwrap();
+        let next = entries(&lines[..=kept].concat()).len();
+        let rest = scene.export(&format!("?from_seq={next}")).await;
+        let whole = lines[..kept].concat() + &rest;
+        let told = scene.check(whole.as_bytes()).unwrap();
+        assert!(
+            told.contains("verified 13 entries") && told.contains("6 answers"),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_part_of_a_ledger_is_that_of_the_ledger_that_was_signed() {
+    let scene = Scene::new().await;
+    let part = scene.export("?from_seq=5&to_seq=9").await;
+    let told = scene.check(part.as_bytes()).unwrap();
+    assert!(
+        told.contains("seq 5 to 9") && told.contains("signed by the log"),
+        "{told}"
+    );
+    let (start, rest) = part.split_once('\n').unwrap();
+    assert!(start.starts_with("{\"start\":{\"seq\":4,"), "{start}");
+    let why = scene.check(rest.as_bytes()).unwrap_err();
+    assert!(why.contains("cannot be compared"), "{why}");
+}
+
+#[tokio::test]
+async fn a_checkpoint_kept_elsewhere_and_the_keys_decide() {
+    let scene = Scene::new().await;
+    let early = scene.read("/v1/ledger/checkpoint").await;
+    scene.write("held.txt", &early);
+    scene.world.authorize(&scene.tenancy.token, &reading()).await;
+    let late = scene.read("/v1/ledger/checkpoint").await;
+    scene.write("late.txt", &late);
+    let export = scene.export("").await;
+    let vkey: Value =
+        serde_json::from_slice(&std::fs::read(scene.folder.path().join("keys.json")).unwrap()).unwrap();
+    let vkey = vkey["keys"][0]["vkey"].as_str().unwrap();
+    for options in [
+        &["--keys", "keys.json", "--held", "held.txt", "--held", "late.txt"][..],
+        &["--key", vkey, "--held", "held.txt"],
+        &["--key", vkey],
+    ] {
+        let told = scene.check_with(export.as_bytes(), options).unwrap();
+        assert!(told.contains("signed by the log"), "{told}");
+    }
+    let told = scene.check_with(export.as_bytes(), &[]).unwrap();
+    assert!(told.contains("NOT compared with any key"), "{told}");
+
+    let earlier = scene.export("?to_seq=12").await;
+    let cut = scene.check_with(earlier.as_bytes(), &["--keys", "keys.json", "--held", "late.txt"]);
+    assert!(cut.unwrap_err().contains("its tail is missing"));
+    let stranger = "log.example+b3e2f2ad+AfmZYwdSWGvgEzO58dpKVdCFjmy7Jo9uCFCzBPTwTKEi";
+    let foreign = Command::new(env!("CARGO_BIN_EXE_countersign"))
+        .args(["verify", "-", "--key", stranger])
+        .output()
+        .unwrap();
+    assert_ne!(foreign.status.code(), Some(0));
+    let without_keys = Command::new(env!("CARGO_BIN_EXE_countersign"))
+        .current_dir(scene.folder.path())
+        .args(["verify", "file", "--held", "late.txt"])
+        .output()
+        .unwrap();
+    assert_eq!(without_keys.status.code(), Some(2));
+    let said = String::from_utf8(without_keys.stderr).unwrap();
+    assert!(said.contains("it takes `--key` or `--keys`"), "{said}");
+}
