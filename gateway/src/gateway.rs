@@ -13,6 +13,7 @@ use crate::replays::Replays;
 use crate::search::job::Indexing;
 use crate::sequencer::Sequencer;
 use crate::snapshot::SnapshotCell;
+use crate::watch::Watch;
 use engine::{Snapshot, TenantSnapshot};
 use ledger::SigningKey;
 use model::{Clock, Entropy, TenantId};
@@ -91,6 +92,8 @@ pub struct Gateway {
     pub live: Arc<Live>,
     /// Tells the job that keeps the search index what to do.
     pub indexing: Arc<Indexing>,
+    /// What was found of ledgers that were verified without being asked.
+    pub watch: Watch,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Held while the directory is changed, so that two changes do not make each other start again.

@@ -9,7 +9,7 @@
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before;
 //! - [`budgets`] and [`reservations`]: what may be spent, and what of it is held;
-//! - [`records`]: reading back what was decided;
+//! - [`records`]: reading back what was decided; [`watch`]: verifying it without being asked;
 //! - [`search`]: finding decisions;
 //! - [`live`]: following the ledger as it grows;
 //! - [`signing`]: the keys that answers and ledgers are signed with;
@@ -49,5 +49,6 @@ pub mod signing;
 pub mod snapshot;
 pub mod start;
 pub mod stores;
+pub mod watch;
 pub mod whoami;
 pub mod witness;

@@ -50,6 +50,9 @@ pub struct Metrics {
     event_streams: Gauge,
     search_behind: Gauge,
     healthy: Gauge,
+    verified: Counter,
+    unverified: Gauge,
+    ledger_faults: Gauge,
     database_bytes: Gauge,
     base_differs: Gauge,
 }
@@ -81,6 +84,9 @@ impl Metrics {
             event_streams: Gauge::default(),
             search_behind: Gauge::default(),
             healthy: Gauge::default(),
+            verified: Counter::default(),
+            unverified: Gauge::default(),
+            ledger_faults: Gauge::default(),
             database_bytes: Gauge::default(),
             base_differs: Gauge::default(),
         };
@@ -105,6 +111,9 @@ impl Metrics {
         registry.register("search_behind_entries", "Entries of finished blocks that were not in the search index when it was last looked at", self.search_behind.clone());
         registry.register("database_bytes", "Size of the database", self.database_bytes.clone());
         registry.register("base_policies_differ", "1 while another gateway was the last to put base policies in force, and they are others", self.base_differs.clone());
+        registry.register("ledger_verified_entries", "Entries that were verified without being asked, each time they were", self.verified.clone());
+        registry.register("ledger_unverified_entries", "Entries that were never verified since the start", self.unverified.clone());
+        registry.register("ledger_faults", "Ledgers that are not what was recorded", self.ledger_faults.clone());
         registry.register("ledger_healthy", "1 while the ledger can be written, 0 otherwise", self.healthy.clone());
     }
 
@@ -160,6 +169,21 @@ impl Metrics {
         self.commit_seconds.observe(took.as_secs_f64());
         self.commit_entries
             .observe(f64::from(u32::try_from(entries).unwrap_or(u32::MAX)));
+    }
+
+    /// Counts entries that were verified.
+    pub fn count_verified(&self, entries: u64) {
+        self.verified.inc_by(entries);
+    }
+
+    /// Notes how many entries were never verified.
+    pub fn set_unverified(&self, entries: u64) {
+        self.unverified.set(i64::try_from(entries).unwrap_or(i64::MAX));
+    }
+
+    /// Notes how many ledgers have a fault.
+    pub fn set_ledger_faults(&self, ledgers: usize) {
+        self.ledger_faults.set(i64::try_from(ledgers).unwrap_or(i64::MAX));
     }
 
     /// Notes how large the database is.

@@ -17,13 +17,15 @@ pub async fn healthz() -> &'static str {
 }
 
 /// `GET /readyz`: the ledger can be written, as far as the last attempt showed, and read, which is
-/// tried now; what others have changed is known; and no witness has seen another ledger.
+/// tried now; it is what was recorded, as far as it has been verified, and no witness has seen another; and what others have
+/// changed is known.
 pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
     if gateway.snapshot.age() > gateway.options.snapshot_age_max {
         return Err(Refusal::snapshot_stale());
     }
     gateway.cosigning.check()?;
     gateway.store.entries(TenantId::SYSTEM, 1, 1).await?;
+    gateway.watch.check_all()?;
     if gateway.sequencer.is_healthy() {
         Ok("ready\n")
     } else {
@@ -38,6 +40,7 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
         gateway.metrics.set_database_bytes(bytes);
     }
     gateway.metrics.set_search_behind(gateway.indexing.behind());
+    gateway.metrics.set_ledger_faults(gateway.watch.faults());
     gateway.metrics.set_event_streams(gateway.live.followers());
     let text = gateway
         .metrics

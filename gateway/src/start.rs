@@ -18,6 +18,7 @@ use crate::replays::Replays;
 use crate::search::job::{self, Indexing};
 use crate::sequencer::{Ended, Parts, Sequencer};
 use crate::snapshot::SnapshotCell;
+use crate::watch::{self, Watch};
 use engine::{Snapshot, TenantSnapshot};
 use ledger::SigningKey;
 use model::{
@@ -145,6 +146,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         approvals: Bell::default(),
         live,
         indexing,
+        watch: Watch::default(),
         metrics,
         changing: tokio::sync::Mutex::new(()),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
@@ -153,6 +155,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     jobs::start(&gateway);
     containment::start(&gateway);
     job::start(&gateway);
+    watch::start(&gateway);
     Ok((gateway, ended))
 }
 

@@ -119,6 +119,7 @@ async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Resu
         edge: None,
         keys: None,
         held: None,
+        from: None,
     };
     let findings = audit.run(1..=head.seq).await?;
     match findings.first_fault {

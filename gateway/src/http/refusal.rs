@@ -130,6 +130,8 @@ codes! {
     LedgerUnavailable = "ledger_unavailable", SERVICE_UNAVAILABLE, "The ledger cannot be written or read";
     /// A witness has seen another ledger.
     LedgerForked = "ledger_forked", SERVICE_UNAVAILABLE, "A witness has seen another ledger than this one";
+    /// A ledger is not what was recorded.
+    LedgerFault = "ledger_fault", SERVICE_UNAVAILABLE, "The ledger is not what was recorded";
     /// A mistake of ours.
     Internal = "internal", INTERNAL_SERVER_ERROR, "The gateway made a mistake";
 }

@@ -55,6 +55,8 @@ pub(crate) struct Findings {
     /// How many entries were right before the first fault.
     pub(crate) checked: u64,
     pub(crate) first_fault: Option<Fault>,
+    /// Where the ledger stands after the range, as its entries have it.
+    pub(crate) end: Option<Tip>,
 }
 
 /// A ledger to be verified.
@@ -70,6 +72,8 @@ pub(crate) struct Audit<'a> {
     pub(crate) keys: Option<&'a KeySet>,
     /// A checkpoint that was kept elsewhere.
     pub(crate) held: Option<&'a TrustedCheckpoint>,
+    /// Where the ledger stood before the range, if that is known from elsewhere than from the store.
+    pub(crate) from: Option<&'a Tip>,
 }
 
 /// A part of the ledger that could be read, or what stands in the way.
@@ -86,7 +90,11 @@ impl Audit<'_> {
     /// Verifies a range that is within the head.
     pub(crate) async fn run(self, range: RangeInclusive<u64>) -> Result<Findings, StoreError> {
         let tenant = self.tenant.to_string();
-        let mut pass = match anchor(self.store, self.tenant, *range.start()).await? {
+        let anchored = match self.from {
+            Some(from) => Ok(from.clone()),
+            None => anchor(self.store, self.tenant, *range.start()).await?,
+        };
+        let mut pass = match anchored {
             Ok(anchor) => Pass {
                 verifier: self.verifier(&anchor, &tenant),
                 receipts: self.keys.map(ReceiptVerifier::new),
@@ -98,11 +106,13 @@ impl Audit<'_> {
                 return Ok(Findings {
                     checked: 0,
                     first_fault: Some(fault),
+                    end: None,
                 });
             }
         };
         let found = self.check(&mut pass, &range).await?;
         let mut fault = found.err();
+        let end = (pass.verifier.tree().cloned()).and_then(|tree| Tip::new(pass.verifier.head(), tree));
         if fault.is_none()
             && self.held.is_some()
             && let Err(unverified) = pass.verifier.finish()
@@ -115,6 +125,7 @@ impl Audit<'_> {
         Ok(Findings {
             checked: pass.checked,
             first_fault: fault,
+            end,
         })
     }
 

@@ -55,8 +55,11 @@ pub async fn verify(
         edge: edge.as_ref().ok(),
         keys: Some(&keys),
         held: checkpoint.as_ref(),
+        from: None,
     };
-    let Findings { checked, first_fault } = audit.run(seqs).await?;
+    let Findings {
+        checked, first_fault, ..
+    } = audit.run(seqs).await?;
     let first_fault = first_fault
         .or_else(|| edge.err().map(|what| Fault::at(head.seq, what)))
         .or_else(|| range.expected_end().and_then(|end| ends_early(&head, end)));

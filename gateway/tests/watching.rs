@@ -1,0 +1,186 @@
+//! A gateway verifies its ledgers without being asked: whoever changes the database under it is found out, and nothing is signed
+//! any more for a ledger with a fault.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use serde_json::json;
+use std::time::{Duration, Instant};
+use support::World;
+use support::hand::Hand;
+use support::tenancy::{ENTRIES, Tenancy, reading};
+
+/// What was read takes a tick, some looks and a rest to be read again; this is longer than any of that.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+struct Scene {
+    world: World,
+    tenancy: Tenancy,
+    hand: Hand,
+}
+
+impl Scene {
+    /// A ledger of some decisions that the gateway has verified, and a hand on its database.
+    async fn new() -> Self {
+        let world = World::start().await;
+        let tenancy = world.tenancy("acme").await;
+        for _ in 0..4 {
+            world.authorize(&tenancy.token, &reading()).await;
+        }
+        let mut hand = Hand::on(&world.home, tenancy.id).await;
+        hand.disarm().await;
+        let scene = Self { world, tenancy, hand };
+        scene.until("countersign_ledger_unverified_entries 0").await;
+        scene.until_counted(ENTRIES + 4).await;
+        scene
+    }
+
+    async fn metrics(&self) -> String {
+        self.world.get("/metrics", "").await.text()
+    }
+
+    /// Waits until the metrics have this line.
+    async fn until(&self, line: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.metrics().await.lines().any(|found| found == line) {
+            assert!(Instant::now() < deadline, "{line}\n{}", self.metrics().await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until so many entries were verified.
+    async fn until_counted(&self, entries: u64) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let metrics = self.metrics().await;
+            let count = metrics
+                .lines()
+                .find_map(|line| line.strip_prefix("countersign_ledger_verified_entries_total "));
+            if count.unwrap().parse::<u64>().unwrap() >= entries {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{metrics}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits for the fault, and asks for a checkpoint; what it says.
+    async fn refusal(&self) -> String {
+        self.until("countersign_ledger_faults 1").await;
+        self.world.get("/readyz", "").await.problem(503, "ledger_fault");
+        self.checkpoint().await.problem(503, "ledger_fault")
+    }
+
+    async fn checkpoint(&self) -> support::Reply {
+        self.world
+            .get("/v1/ledger/checkpoint", &self.tenancy.auditor)
+            .await
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_is_changed_under_a_running_gateway_is_found_and_nothing_is_signed_until_it_is_back() {
+    let mut scene = Scene::new().await;
+    assert_eq!(scene.checkpoint().await.status, 200);
+    assert_eq!(scene.world.get("/readyz", "").await.status, 200);
+    scene
+        .hand
+        .run("UPDATE audit_events SET body = replace(body, 'allow', 'denyy') WHERE entry = #9")
+        .await;
+    let why = scene.refusal().await;
+    assert!(
+        why.contains("entry 9: ") && why.contains("nothing is signed"),
+        "{why}"
+    );
+    // Decisions go on, and other tenants' ledgers are signed.
+    scene.world.authorize(&scene.tenancy.token, &reading()).await;
+    let other = scene.world.tenancy("other").await;
+    let theirs = scene.world.get("/v1/ledger/checkpoint", &other.auditor).await;
+    assert_eq!(theirs.status, 200);
+    let export = scene
+        .world
+        .call("GET", "/v1/ledger/export", &scene.tenancy.auditor)
+        .respond()
+        .await;
+    let read = axum::body::to_bytes(export.into_body(), usize::MAX).await;
+    assert!(read.is_err(), "without a checkpoint an export has no end");
+    scene
+        .hand
+        .run("UPDATE audit_events SET body = replace(body, 'denyy', 'allow') WHERE entry = #9")
+        .await;
+    scene.until("countersign_ledger_faults 0").await;
+    assert_eq!(scene.checkpoint().await.status, 200);
+    assert_eq!(scene.world.get("/readyz", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_tail_that_is_cut_together_with_the_head_is_found_by_whoever_has_seen_it() {
+    let mut scene = Scene::new().await;
+    for table in ["audit_events", "decisions", "receipts"] {
+        scene
+            .hand
+            .run(&format!("DELETE FROM {table} WHERE entry > #8"))
+            .await;
+    }
+    scene
+        .hand
+        .run(
+            "UPDATE tenants SET head_seq = 8, head_hash = (SELECT hash FROM audit_events WHERE entry = #8 AND ITS),
+             edge = (SELECT substr(nodes, 97, 32) FROM audit_events WHERE entry = #8 AND ITS) WHERE MINE",
+        )
+        .await;
+    let asked = scene
+        .world
+        .post("/v1/ledger/verify", &scene.tenancy.auditor, &json!({}))
+        .await;
+    assert_eq!(
+        asked.expect(200)["verified"],
+        true,
+        "what is left agrees with itself"
+    );
+    let why = scene.refusal().await;
+    assert!(
+        why.contains("entry 9: the entry is missing: the ledger ended at seq 11"),
+        "{why}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_is_only_taken_away_is_found() {
+    let mut scene = Scene::new().await;
+    let bytes = if support::home::is_postgres() {
+        "decode(repeat('00', 32), 'hex')"
+    } else {
+        "zeroblob(32)"
+    };
+    scene
+        .hand
+        .run(&format!(
+            "UPDATE audit_events SET body = '', erased_by = 11, erased_body = {bytes} WHERE entry = #10"
+        ))
+        .await;
+    let why = scene.refusal().await;
+    assert!(why.contains("entry 10: "), "{why}");
+}
+
+#[tokio::test]
+async fn what_is_erased_while_it_is_verified_is_no_fault() {
+    let scene = Scene::new().await;
+    let admin = scene.world.add_key(scene.tenancy.id, model::Role::Admin).await;
+    for _ in 0..20 {
+        scene.world.authorize(&scene.tenancy.token, &reading()).await;
+        let what = json!({"agent": scene.tenancy.agent});
+        scene
+            .world
+            .post("/v1/ledger/erase", &admin, &what)
+            .await
+            .expect(200);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let head = scene.world.store.head(scene.tenancy.id).await.unwrap().seq;
+    scene.until("countersign_ledger_unverified_entries 0").await;
+    scene.until_counted(2 * head).await;
+    assert_eq!(scene.world.get("/readyz", "").await.status, 200);
+}
