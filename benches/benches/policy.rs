@@ -274,6 +274,7 @@ fn question<'a>(agent: &'a Agent, tool: &'a Tool, asked: &'a Asked) -> Question<
             id: "run-1",
             worst: Trust::TrustedInternalUnsigned,
         }),
+        usage: None,
         sources: None,
         vouched: None,
         now: Timestamp::from_millis(1_760_000_000_000),

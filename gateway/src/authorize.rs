@@ -8,6 +8,7 @@ mod approval;
 pub mod batch;
 mod costs;
 mod looked_up;
+pub(crate) mod usage;
 
 use admitted::Admitted;
 use approval::NotUsable;
@@ -97,6 +98,7 @@ impl Gateway {
                     self.limits.fill(&short).await?;
                     continue;
                 }
+                Step::LookAgain => continue,
                 Step::Record(proposal) => proposal,
             };
             let (said, replay) = (proposal.said, proposal.replay);
@@ -143,6 +145,10 @@ impl Gateway {
             .tenant(caller.tenant)
             .ok_or_else(Refusal::ledger_unavailable)?;
         let agent = caller.refresh(tenant, now)?;
+        // Policies that came into force a moment ago may look at what was not looked up.
+        if tenant.policies.looks_at_usage() && evidence.usage.is_none() {
+            return Ok(Step::LookAgain);
+        }
         let asking = Asking {
             tenant: &tenant.directory.tenant,
             agent: &agent,
@@ -247,8 +253,11 @@ impl Gateway {
         let now = self.clock.now();
         let judgement = judge(tenant, agent, ask, &looked_up.evidence(), now)?;
         let quotas = quotas_of(tenant, agent, ask, judgement.verdict());
-        quotas::check(&quotas, |key| looked_up.counter(key), now).map_err(|over| quota::exceeded(&over))?;
-        let (judgement, budget) = looked_up.quoted(agent, ask, judgement);
+        let counted = &looked_up.counted;
+        counted
+            .check(&quotas, now)
+            .map_err(|over| quota::exceeded(&over))?;
+        let (judgement, budget) = counted.quoted(agent, ask, judgement);
         let decided = Decided {
             id: DecisionId::from_bytes([0; 16]),
             ask,
@@ -270,6 +279,8 @@ enum Step {
     Answer(Answer),
     /// There may be one when these tokens are there.
     Fill(Short),
+    /// There may be one when what policies look at is looked up.
+    LookAgain,
     /// There is none, because of the approval that the ask names.
     NotUsable(NotUsable),
     /// There will be one when this is recorded.

@@ -49,7 +49,7 @@ pub struct Outcome {
     status: Status,
     executed_hash: Option<Digest>,
     output_hash: Option<Digest>,
-    actual: Option<engine::ask::Estimate>,
+    actual: Option<model::Estimate>,
 }
 
 /// Where the report stands in the ledger.

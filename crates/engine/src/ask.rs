@@ -5,7 +5,7 @@
 
 use canon::{Canonical, Digest, ObjectWriter};
 use model::reservation::TTL_MS;
-use model::{AgentId, Amount, Name, SlashFreeName, Sources, Trust, Unit};
+use model::{AgentId, Estimate, Name, SlashFreeName, Sources, Trust};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -103,16 +103,6 @@ pub enum Mode {
     Observe,
     /// Say what would be said; record and change nothing.
     DryRun,
-}
-
-/// What an action may cost.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Estimate {
-    /// In which unit, such as `USD_MICROCENTS`.
-    pub unit: Unit,
-    /// How much of it.
-    pub amount: Amount,
 }
 
 #[derive(Deserialize)]

@@ -365,6 +365,10 @@ impl Decided<'_> {
                 ask.sources.worst().map(model::Trust::as_str),
             );
         });
+        if let Some(usage) = &judgement.usage {
+            let usage = canon::of(&**usage).expect("amounts and limits are exact in JSON");
+            body.canonical("usage", usage.as_str());
+        }
         name(&mut body, "user", ask.user.as_ref());
         would_have(&mut body, judgement);
         body.finish()

@@ -9,9 +9,10 @@ use crate::snapshot::TenantSnapshot;
 use model::approval::Unusable;
 use model::{
     Agent, Approval, ApprovalId, ApprovalTerms, EffectiveTrust, ReasonCode, Risk, RunTaint, SourceRule,
-    Standing, StoppedRun, TaintRule, Timestamp, Tool, ToolAction, Trust, Verdict,
+    Standing, StoppedRun, TaintRule, Timestamp, Tool, ToolAction, Trust, Usage, Verdict,
 };
 use policy::{Explanation, Obligation, Question, Ruling, Rulings, RunFacts, Unanswerable, UserFacts};
+use std::sync::Arc;
 
 /// What was found, and everything that led to it.
 #[derive(Debug, Clone)]
@@ -54,6 +55,8 @@ pub struct Judgement {
     pub run_worst: Option<Trust>,
     /// What a signed token said about the source, if one came along.
     pub provenance: Option<Box<Provenance>>,
+    /// How much was used of what the ask counts against, if policies look at that.
+    pub usage: Option<Arc<Usage>>,
 }
 
 /// What is known of an ask beside the snapshot: looked up before it is judged.
@@ -63,6 +66,8 @@ pub struct Evidence<'a> {
     pub approval: Option<&'a Approval>,
     /// What its run has seen, if that is kept and there was anything.
     pub run: Option<&'a RunTaint>,
+    /// How much is used of what it counts against. Where policies look at that, it has to be there.
+    pub usage: Option<&'a Arc<Usage>>,
 }
 
 /// What would have been said to an ask that was only to be observed.
@@ -166,6 +171,7 @@ impl Judgement {
             spends: None,
             run_worst: None,
             provenance: None,
+            usage: None,
         }
     }
 }
@@ -289,6 +295,7 @@ fn find(
     } else {
         let question = Question {
             vouched: provenance.and_then(Provenance::vouched),
+            usage: evidence.usage.map(|usage| &**usage),
             ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
         };
         rule(tenant, agent, tool, &question)?
@@ -296,6 +303,9 @@ fn find(
     judgement.risk = Some(action.risk);
     judgement.mutates = action.mutates_state || ask.claims_mutation;
     judgement.run_worst = run_worst;
+    if judgement.asked && tenant.policies.looks_at_usage() {
+        judgement.usage = evidence.usage.cloned();
+    }
     Ok(tainted(judgement, tenant.directory.tenant.settings.run_taint))
 }
 
@@ -495,6 +505,7 @@ fn question<'a>(
             id: run.as_str(),
             worst: run_worst.unwrap_or(trust.level),
         }),
+        usage: None,
         sources: Some(&ask.sources),
         vouched: None,
         now,
@@ -507,6 +518,7 @@ pub fn explain(
     tenant: &TenantSnapshot,
     agent: &Agent,
     ask: &Ask,
+    usage: &Usage,
     now: Timestamp,
 ) -> Option<Result<Explanation, Unanswerable>> {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
@@ -517,6 +529,7 @@ pub fn explain(
     let run_worst = run_worst(tenant, ask, (None, provenance.as_ref()), trust);
     let question = Question {
         vouched: provenance.as_ref().and_then(Provenance::vouched),
+        usage: Some(usage),
         ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
     };
     Some(tenant.policies.explain(&question))
@@ -590,5 +603,6 @@ fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust
         spends: None,
         run_worst: None,
         provenance: None,
+        usage: None,
     }
 }

@@ -8,7 +8,8 @@ use crate::ask::Ask;
 use crate::snapshot::TenantSnapshot;
 use canon::{Digest, ObjectWriter};
 use model::quota::Call;
-use model::{ActionGroup, Agent, Counter, Name, Quota, TenantId, Timestamp, Window};
+use model::usage::CallsUsage;
+use model::{ActionGroup, Agent, Counter, Name, Quota, TenantId, Timestamp, Usage, Window};
 use std::collections::HashMap;
 
 /// The counters of a batch as they are at the heads that it follows.
@@ -193,6 +194,26 @@ pub fn check<'k>(
         .filter_map(exceeded)
         .max_by_key(|over| over.until.unwrap_or(forever));
     last.map_or(Ok(()), |over| Err(Box::new(over)))
+}
+
+/// Notes how much is used of these.
+pub fn note_usage<'k>(
+    uses: &[QuotaUse],
+    find: impl Fn(&Digest) -> Option<&'k Counter>,
+    now: Timestamp,
+    usage: &mut Usage,
+) {
+    for QuotaUse {
+        key, window, limit, ..
+    } in uses
+    {
+        let (start, _) = window.around(now);
+        let calls = CallsUsage {
+            limit: *limit,
+            used: find(key).map_or(0, |counter| counter.count_in(start)),
+        };
+        usage.note(*window, calls);
+    }
 }
 
 /// Counts a call in all of these, and returns the counters that change.

@@ -11,7 +11,7 @@ use crate::facts::Record;
 use canon::Digest;
 use model::{
     Agent, AgentId, DecisionId, Directory, EffectiveTrust, Noun, ReasonCode, Sources, Team, Timestamp, Tool,
-    Trust, User, Vouched, Write,
+    Trust, Usage, User, Vouched, Write,
 };
 use policy::{PolicySet, Question, RunFacts, Unanswerable, UserFacts};
 use serde::Deserialize;
@@ -36,6 +36,8 @@ pub enum WhyNot {
     ActionChanged,
     /// An attribute of the caller's does not have the type that the tenant has declared since.
     AttributesMistyped,
+    /// A policy looks at how much is used, which was not looked at then.
+    UsageNotKept,
     /// The body of the entry was erased.
     Erased,
     /// The entry is not one that this version can read.
@@ -74,6 +76,8 @@ pub struct Recorded<'a> {
     run_id: Option<Cow<'a, str>>,
     #[serde(default)]
     run_worst: Option<Trust>,
+    #[serde(default)]
+    usage: Option<Usage>,
     #[serde(default)]
     sources: Sources,
     #[serde(borrow, default)]
@@ -259,10 +263,17 @@ impl<'a> Recorded<'a> {
                 id,
                 worst: self.run_worst.unwrap_or(self.trust.effective),
             }),
+            usage: self.usage.as_ref(),
             sources: Some(&self.sources),
             vouched: self.trust.vouched(),
             now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
         };
+        if self.usage.is_none() {
+            let depends = policies.depends_on_usage(&question);
+            if depends.map_err(|error| why_not(&error))? {
+                return Err(WhyNot::UsageNotKept);
+            }
+        }
         let ruling = match self.parameters {
             Some(_) if self.redacted.is_empty() => {
                 policies.rule(&question).map_err(|error| why_not(&error))?

@@ -136,6 +136,16 @@ impl<'de> serde::Deserialize<'de> for Unit {
     }
 }
 
+/// An amount in a unit.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Estimate {
+    /// How much.
+    pub amount: Amount,
+    /// In which unit, such as `USD_MICROCENTS`.
+    pub unit: Unit,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@
 //! - [`run`], [`taint`]: runs that were stopped, and what runs have seen;
 //! - [`approval`]: what people are asked before an action, and what they said;
 //! - [`amount`], [`budget`], [`reservation`]: what may be spent, by whom, and what of it is held;
+//! - [`usage`]: how much of that is used, as policies see it;
 //! - [`sources`]: where single parameters of an ask came from;
 //! - [`keeping`]: what is kept of an ask's parameters;
 //! - [`base`]: which base policies were put in force last;
@@ -46,10 +47,11 @@ pub mod tenant;
 pub mod time;
 pub mod tool;
 pub mod trust;
+pub mod usage;
 pub mod verdict;
 
 pub use agent::{Agent, AgentToken, RiskTier, ToolAccess};
-pub use amount::{Amount, AmountOverflow, Unit};
+pub use amount::{Amount, AmountOverflow, Estimate, Unit};
 pub use approval::{Approval, ApprovalStatus, ApprovalTerms};
 pub use base::BaseInForce;
 pub use bucket::Bucket;
@@ -76,4 +78,5 @@ pub use tenant::{AttributeType, Settings, SourceRule, Tenant};
 pub use time::{Clock, SystemClock, Timestamp};
 pub use tool::{HeldDefinition, Risk, Tool, ToolAction};
 pub use trust::{EffectiveTrust, Trust};
+pub use usage::Usage;
 pub use verdict::{ReasonCode, Verdict};

@@ -35,6 +35,9 @@ pub enum Window {
 }
 
 impl Window {
+    /// Every window, the shortest first.
+    pub const ALL: [Self; 5] = [Self::Minute, Self::Hour, Self::Day, Self::Month, Self::Run];
+
     /// The word of the API.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -3,7 +3,7 @@
 
 use model::{
     Agent, AgentId, Attributes, EffectiveTrust, Name, RiskTier, Sources, Standing, Team, TenantId, Timestamp,
-    ToolAccess, Trust, User,
+    ToolAccess, Trust, Usage, User,
 };
 use policy::{ActionSide, Part, PolicySet, Question, Registry, Ruling, RunFacts, UserFacts};
 use serde_json::{Map, Value, json};
@@ -22,6 +22,7 @@ pub(crate) struct Ask {
     pub(crate) attributes: Map<String, Value>,
     pub(crate) run: Option<String>,
     pub(crate) run_worst: Trust,
+    pub(crate) usage: Usage,
     pub(crate) sources: Sources,
     pub(crate) now: Timestamp,
 }
@@ -94,6 +95,7 @@ impl Ask {
                 id,
                 worst: self.run_worst,
             }),
+            usage: Some(&self.usage),
             sources: Some(&self.sources),
             vouched: None,
             now: self.now,
@@ -125,6 +127,7 @@ impl Ask {
             },
             "run_id": self.run,
             "run_worst": self.run.as_ref().map(|_| self.run_worst),
+            "usage": self.usage,
             "now": self.now.to_string(),
         });
         if !policies.iter().any(Part::looks_at_parameters) {

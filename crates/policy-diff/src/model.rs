@@ -12,7 +12,7 @@ use cedar_policy_core::entities::{Dereference, Entities};
 use cedar_policy_core::evaluator::Evaluator;
 use cedar_policy_core::extensions::Extensions;
 use cedar_policy_symcc::Env;
-use model::{Agent, Attributes, EffectiveTrust, Name, Sources, Timestamp, Trust, User};
+use model::{Agent, Attributes, EffectiveTrust, Name, Sources, Timestamp, Trust, Usage, User};
 use policy::ActionSide;
 use policy::asks::TARGET_NAMES;
 use serde::de::DeserializeOwned;
@@ -44,6 +44,7 @@ pub(crate) fn ask(model: &Env, side: &ActionSide, now: Timestamp) -> Option<Ask>
         attributes: context["attributes"].as_object().cloned().unwrap_or_default(),
         run: context["run"]["id"].as_str().map(str::to_owned),
         run_worst: word(&context["run"]["worst"]["level"]).unwrap_or(Trust::TrustedInternalUnsigned),
+        usage: usage(&context["usage"]),
         sources: sources(&context["sources"]),
         now: time(request, entities).unwrap_or(now),
     })
@@ -175,6 +176,17 @@ fn sources(sources: &Value) -> Sources {
         Some((pointer, word(&source["level"])?))
     });
     Sources::new(levels.collect())
+}
+
+/// How much is used, as far as it can be like that.
+fn usage(usage: &Value) -> Usage {
+    let calls = usage["calls"].as_object().into_iter().flatten();
+    let calls = calls.filter_map(|(window, calls)| Some((word(&json!(window))?, word(calls)?)));
+    Usage {
+        budget: word(&usage["budget"]),
+        calls: calls.collect(),
+        estimate: word(&usage["estimate"]),
+    }
 }
 
 /// The JSON of a caller: without Cedar's marks on values that JSON has no type for.

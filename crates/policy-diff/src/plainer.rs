@@ -40,9 +40,10 @@ const ORDINARY: [Trust; 3] = [
 ];
 
 /// What is tried, each by itself.
-const EDITS: [fn(&mut Ask); 14] = [
+const EDITS: [fn(&mut Ask); 15] = [
     |ask| ask.user = None,
     |ask| ask.run = None,
+    |ask| ask.usage = model::Usage::default(),
     |ask| ask.agent.environment = None,
     |ask| ask.agent.owner = None,
     |ask| ask.agent.team = None,

@@ -2,7 +2,11 @@
 
 use crate::ask::{Ask, plain_agent};
 use crate::desk::NOW;
-use model::{EffectiveTrust, Name, RiskTier, SlashFreeName, Sources, Timestamp, Trust, User};
+use model::usage::{BudgetUsage, CallsUsage};
+use model::{
+    Amount, EffectiveTrust, Estimate, Name, RiskTier, SlashFreeName, Sources, Timestamp, Trust, Unit, Usage,
+    User, Window,
+};
 use policy::ActionSide;
 use proptest::prelude::*;
 use serde_json::json;
@@ -27,7 +31,7 @@ const ANY_ACTION: [&str; 4] = [
     "action in Action::\"mutate\"",
     "action in Action::\"tool:github\"",
 ];
-const CONDITIONS: [&str; 13] = [
+const CONDITIONS: [&str; 15] = [
     "context.sensitive",
     "context.trust.rank >= 3",
     "context.trust.signed",
@@ -36,6 +40,8 @@ const CONDITIONS: [&str; 13] = [
     "context has user && context.user in Team::\"leads\"",
     "context.trust.rank * 4611686018427387904 > 0",
     "context.now.offset(duration(\"106751991167d\")) > context.now",
+    "context.usage has budget && context.usage.budget.remaining < 5",
+    "context.usage.calls has day && context.usage.calls.day.used * 4611686018427387904 > 0",
     "context.targets.contains(\"main\")",
     "context.target_stated",
     "context.tool.name like \"git*\" && context.tool.mutates",
@@ -121,6 +127,27 @@ fn trust() -> impl Strategy<Value = EffectiveTrust> {
     })
 }
 
+/// How much is used, of everything or of nothing.
+fn usage(amount: i64, is_anything: bool) -> Usage {
+    if !is_anything {
+        return Usage::default();
+    }
+    let mut usage = Usage {
+        budget: Some(BudgetUsage {
+            allocated: Amount::clamped(amount),
+            remaining: amount - 99,
+            spent: Amount::clamped(amount.min(99)),
+        }),
+        estimate: Some(Estimate {
+            amount: Amount::clamped(1),
+            unit: Unit::new("TOKENS").unwrap(),
+        }),
+        ..Usage::default()
+    };
+    usage.note(Window::Day, CallsUsage { limit: 9, used: 2 });
+    usage
+}
+
 /// Any ask.
 pub(crate) fn ask() -> impl Strategy<Value = Ask> {
     let amount = prop::sample::select(vec![1_i64, 99, 100, 100_000]);
@@ -130,6 +157,7 @@ pub(crate) fn ask() -> impl Strategy<Value = Ask> {
         Timestamp::from_millis(i64::MAX),
     ]);
     (sides(), trust(), amount, times, any::<[bool; 10]>()).prop_map(|(side, trust, amount, now, facts)| {
+        let usage = usage(amount, facts[0]);
         let [
             high,
             ops,
@@ -180,6 +208,7 @@ pub(crate) fn ask() -> impl Strategy<Value = Ask> {
             attributes: serde_json::Map::new(),
             run: None,
             run_worst: Trust::TrustedInternalUnsigned,
+            usage,
             sources: Sources::default(),
             now,
         }

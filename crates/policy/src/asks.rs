@@ -11,7 +11,8 @@ use crate::parameters::TARGETS;
 use crate::schema;
 use crate::slice::{Ground, Part};
 use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal, Name, Var};
-use model::{AgentId, RiskTier, Trust};
+use model::amount::AMOUNT_MAX;
+use model::{AgentId, RiskTier, Trust, Window};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -52,6 +53,9 @@ pub fn known(ground: &Ground<'_>, parts: &[Part<'_>]) -> Vec<Expr> {
     if at(Member::Run) {
         let run = member(Member::Run);
         known.push(implies(has(&context(), "run"), is_source(&of(&run, "worst"))));
+    }
+    if at(Member::Usage) {
+        known.extend(usage());
     }
     if at(Member::Sources) {
         known.extend(sources(ground));
@@ -203,6 +207,43 @@ fn is_source(source: &Expr) -> Expr {
             Expr::is_eq(of(source, "rank"), Expr::val(level.rank())),
         )
     }))
+}
+
+/// Amounts and counts are not below zero, of a budget no more is spent or left than there is, and only an ask with an estimate
+/// counts against budgets.
+fn usage() -> Vec<Expr> {
+    let usage = member(Member::Usage);
+    let amount = |record: &Expr, name: &str| {
+        let value = of(record, name);
+        let least = Expr::lesseq(Expr::val(0), value.clone());
+        Expr::and(least, Expr::lesseq(value, Expr::val(AMOUNT_MAX)))
+    };
+    let (budget, estimate, calls) = (of(&usage, "budget"), of(&usage, "estimate"), of(&usage, "calls"));
+    let left = of(&budget, "remaining");
+    let told = [
+        amount(&budget, "allocated"),
+        amount(&budget, "spent"),
+        Expr::lesseq(of(&budget, "spent"), of(&budget, "allocated")),
+        Expr::lesseq(Expr::val(-AMOUNT_MAX), left.clone()),
+        Expr::lesseq(left, of(&budget, "allocated")),
+        has(&usage, "estimate"),
+    ];
+    let mut known = vec![
+        implies(has(&usage, "budget"), all(told)),
+        implies(
+            has(&usage, "estimate"),
+            Expr::and(
+                amount(&estimate, "amount"),
+                Expr::noteq(of(&estimate, "unit"), Expr::val("")),
+            ),
+        ),
+    ];
+    known.extend(Window::ALL.map(|window| {
+        let counted = of(&calls, window.as_str());
+        let told = [amount(&counted, "limit"), amount(&counted, "used")];
+        implies(has(&calls, window.as_str()), all(told))
+    }));
+    known
 }
 
 fn now() -> [Expr; 2] {

@@ -15,7 +15,7 @@ use cedar_policy_core::ast::{
 };
 use cedar_policy_core::entities::{Entities, NoEntitiesSchema, TCComputation};
 use cedar_policy_core::extensions::Extensions;
-use model::{Agent, Attributes, EffectiveTrust, Tool, ToolAction, Trust};
+use model::{Agent, Attributes, EffectiveTrust, Tool, ToolAction, Trust, Usage};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -250,6 +250,10 @@ impl<'q> Facts<'q> {
                 let run = self.question.run?;
                 record([("id", run.id.into()), ("worst", source(run.worst))])
             }
+            Member::Usage => self
+                .question
+                .usage
+                .map_or_else(|| usage(&Usage::default()), usage),
             Member::Sources => self.sources(),
             Member::Now => {
                 let now = input::datetime(&self.question.now.to_string());
@@ -317,6 +321,36 @@ fn trust(trust: EffectiveTrust) -> Value {
 /// The level of a parameter as policies see it.
 fn source(level: Trust) -> Value {
     record([("level", level.as_str().into()), ("rank", level.rank().into())])
+}
+
+/// How much is used, as policies see it.
+fn usage(usage: &Usage) -> Value {
+    let long = |count: u64| Value::from(i64::try_from(count).unwrap_or(i64::MAX));
+    let calls = usage.calls.iter().map(|(window, calls)| {
+        let calls = record([("limit", long(calls.limit)), ("used", long(calls.used))]);
+        (window.as_str(), calls)
+    });
+    let budget = usage.budget.as_ref().map(|budget| {
+        let budget = record([
+            ("allocated", budget.allocated.get().into()),
+            ("remaining", budget.remaining.into()),
+            ("spent", budget.spent.get().into()),
+        ]);
+        ("budget", budget)
+    });
+    let estimate = usage.estimate.as_ref().map(|estimate| {
+        let estimate = record([
+            ("amount", estimate.amount.get().into()),
+            ("unit", estimate.unit.as_str().into()),
+        ]);
+        ("estimate", estimate)
+    });
+    record(
+        [("calls", record(calls))]
+            .into_iter()
+            .chain(budget)
+            .chain(estimate),
+    )
 }
 
 /// The caller's attributes that the tenant has declared; others are not visible.

@@ -40,6 +40,7 @@ members! {
     Sensitive = "sensitive",
     Attributes = "attributes",
     Run = "run",
+    Usage = "usage",
     Sources = "sources",
     Now = "now",
 }

@@ -92,6 +92,7 @@ fn question<'a>(agent: &'a Agent, tool: &'a Tool, action: &'a ToolAction) -> Que
         contains_sensitive_data: false,
         attributes: None,
         run: None,
+        usage: None,
         sources: None,
         vouched: None,
         now: Timestamp::from_millis(0),

@@ -1,6 +1,6 @@
 //! What policies are asked: one ask, with every fact that a policy may look at. Nothing is looked up later.
 
-use model::{Agent, EffectiveTrust, Sources, Team, Timestamp, Tool, ToolAction, Trust, User, Vouched};
+use model::{Agent, EffectiveTrust, Sources, Team, Timestamp, Tool, ToolAction, Trust, Usage, User, Vouched};
 
 /// The person on whose behalf the agent acts.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +47,8 @@ pub struct Question<'a> {
     pub attributes: Option<&'a str>,
     /// The run that the ask belongs to.
     pub run: Option<RunFacts<'a>>,
+    /// How much is used of what the ask counts against. None is the same as an empty one: it counts against nothing.
+    pub usage: Option<&'a Usage>,
     /// Where single parameters came from, as the caller says. None is the same as an empty one.
     pub sources: Option<&'a Sources>,
     /// What a signature says of the source of one parameter.

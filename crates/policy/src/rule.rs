@@ -3,7 +3,7 @@
 
 use crate::annotations::{Notes, Role};
 use crate::case::{Case, Evaluated};
-use crate::looks::Looks;
+use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
 use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
@@ -52,6 +52,20 @@ impl PolicySet {
         // Advice that fails denies, but only where the ask has something that it is about.
         let may_deny = |one: &Evaluated<'_>| one.statement.notes.role == Role::Advice && one.outcome.is_err();
         Ok((!evaluated.iter().any(may_deny)).then(|| case.ruling(&evaluated, world)))
+    }
+
+    /// Whether the answer to this question could depend on how much is used.
+    pub fn depends_on_usage(&self, question: &Question<'_>) -> Result<bool, Unanswerable> {
+        if !self.looks_at_usage() {
+            return Ok(false);
+        }
+        let world = World::InForce(&question.agent.id);
+        let case = Case::open_blind(&self.contents, question)?;
+        let usage = Looks::member(Member::Usage);
+        Ok(case.is_some_and(|case| {
+            let looks = case.looks(|presence| self.contents.counts(presence, world));
+            looks.at(usage)
+        }))
     }
 
     /// The answer of the policies alone: whether the parameters are valid is not asked, only whether they have the types

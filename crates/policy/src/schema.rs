@@ -7,7 +7,7 @@ use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::facts::{self, AGENT, RESOURCE, TEAM, USER};
 use crate::json_schema::{Member, Record, Shape, record_of};
 use cedar_policy::{Schema, SchemaFragment};
-use model::{AttributeType, Risk, Tool, ToolAction};
+use model::{AttributeType, Risk, Tool, ToolAction, Window};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -110,14 +110,24 @@ fn common_types(registry: Registry<'_>) -> Value {
             ("name", string()), ("environment", optional(string())), ("owner", optional(string())),
             ("team", optional(string())), ("risk_tier", string()),
         ]),
+        "BudgetUsage": record(&[
+            ("allocated", long()), ("remaining", long()), ("spent", long()),
+        ]),
+        "Calls": record(&Window::ALL.map(|window| (window.as_str(), optional(named("CallsUsage"))))),
+        "CallsUsage": record(&[("limit", long()), ("used", long())]),
+        "Estimate": record(&[("amount", long()), ("unit", string())]),
         "Attributes": shape(&Shape::Record(attributes(registry))),
         "Run": record(&[("id", string()), ("worst", named("Source"))]),
-        "Source": record(&[("level", string()), ("rank", json!({"type": "Long"}))]),
+        "Source": record(&[("level", string()), ("rank", long())]),
         "ToolFacts": record(&[
             ("name", string()), ("action", string()), ("risk", string()), ("mutates", boolean()), ("canary", boolean()),
         ]),
         "TrustFacts": record(&[
-            ("claimed", string()), ("level", string()), ("rank", json!({"type": "Long"})), ("signed", boolean()),
+            ("claimed", string()), ("level", string()), ("rank", long()), ("signed", boolean()),
+        ]),
+        "Usage": record(&[
+            ("budget", optional(named("BudgetUsage"))), ("calls", named("Calls")),
+            ("estimate", optional(named("Estimate"))),
         ]),
     })
 }
@@ -167,6 +177,7 @@ fn declaration(tool: &Tool, action: &ToolAction) -> Value {
                 ("sensitive", boolean()),
                 ("attributes", named("Attributes")),
                 ("run", optional(named("Run"))),
+                ("usage", named("Usage")),
                 ("sources", sources(action)),
                 ("now", json!({"type": "Extension", "name": "datetime"})),
             ]),
@@ -184,7 +195,7 @@ fn sources(action: &ToolAction) -> Value {
 fn shape(of: &Shape) -> Value {
     match of {
         Shape::String => string(),
-        Shape::Long => json!({"type": "Long"}),
+        Shape::Long => long(),
         Shape::Bool => boolean(),
         Shape::Decimal => json!({"type": "Extension", "name": "decimal"}),
         Shape::Set(items) => set(&shape(items)),
@@ -210,6 +221,10 @@ fn optional(mut of: Value) -> Value {
 
 fn string() -> Value {
     json!({"type": "String"})
+}
+
+fn long() -> Value {
+    json!({"type": "Long"})
 }
 
 fn boolean() -> Value {

@@ -34,6 +34,7 @@ pub(crate) struct Contents {
     digest: Digest,
     text: Arc<str>,
     looks_at_runs: bool,
+    looks_at_usage: bool,
     warnings: Vec<Diagnostic>,
     /// Kept as long as this set is, so that the compiler still knows them when one of them changes.
     pub(crate) policies: Vec<Arc<CompiledPolicy>>,
@@ -115,7 +116,8 @@ impl PolicySet {
             digest: Digest::of(text.as_bytes()),
             text: text.into(),
             numbers: numbers(&vocabulary, &index),
-            looks_at_runs: looks_at_runs(&vocabulary, &rules),
+            looks_at_runs: any_looks_at(Member::Run, &vocabulary, &rules),
+            looks_at_usage: any_looks_at(Member::Usage, &vocabulary, &rules),
             warnings: vocabulary.warnings.iter().chain(warnings).cloned().collect(),
             vocabulary,
             rules,
@@ -148,6 +150,11 @@ impl PolicySet {
     /// Whether any of the policies looks at the run of an ask: then somebody has to keep what runs have seen.
     pub fn looks_at_runs(&self) -> bool {
         self.contents.looks_at_runs
+    }
+
+    /// Whether any of the policies looks at how much is used: then somebody has to look that up for every ask.
+    pub fn looks_at_usage(&self) -> bool {
+        self.contents.looks_at_usage
     }
 
     /// What is not wrong with the policies but odd, such as one that has nothing to do yet.
@@ -284,10 +291,11 @@ fn entry(statement: &Statement, canary: Option<&BTreeSet<AgentId>>) -> Value {
         (Some(agents), false) => json!([id, text, { "canary": agents, "values": values }]),
     }
 }
-fn looks_at_runs(vocabulary: &Vocabulary, rules: &[TenantRule]) -> bool {
+
+fn any_looks_at(member: Member, vocabulary: &Vocabulary, rules: &[TenantRule]) -> bool {
     let own = rules.iter().map(|rule| &rule.rule);
     let mut conditions = own
         .chain(&vocabulary.base_rules)
         .filter_map(|rule| rule.condition.as_ref());
-    conditions.any(|condition| condition.looks.at(Looks::member(Member::Run)))
+    conditions.any(|condition| condition.looks.at(Looks::member(member)))
 }

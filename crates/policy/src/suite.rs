@@ -171,6 +171,7 @@ impl Suite {
                 id: run.as_str(),
                 worst: test.run_worst.unwrap_or(trust.level),
             }),
+            usage: Some(&test.usage),
             sources: Some(&test.sources),
             vouched: None,
             now: test.at,

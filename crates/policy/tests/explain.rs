@@ -20,6 +20,16 @@ fn explained(world: &World, policies: &[TenantPolicy]) -> Explanation {
     world.with_question(|question| set.explain(question)).unwrap()
 }
 
+/// As policies see it, and as entries tell it.
+fn usage() -> Value {
+    let calls = json!({"limit": 10, "used": 7});
+    json!({
+        "budget": {"allocated": 100, "remaining": -5, "spent": 90},
+        "calls": {"minute": calls, "hour": calls, "day": calls, "month": calls, "run": calls},
+        "estimate": {"amount": 3, "unit": "TOKENS"},
+    })
+}
+
 /// A question with everything that a question can have.
 fn full() -> World {
     World {
@@ -49,6 +59,7 @@ fn full() -> World {
         ]),
         attributes: Some(json!({"ticket": "T-1", "hours": 1.5})),
         run: Some("run-1".into()),
+        usage: serde_json::from_value(usage()).unwrap(),
         resource: Some("repo:acme/\"widgets\"".into()),
         sensitive: true,
         ..World::default()
@@ -133,6 +144,7 @@ fn the_question_is_shown_as_cedar_saw_it() {
             "sensitive": true,
             "attributes": {"ticket": "T-1", "hours": decimal("1.5")},
             "run": {"id": "run-1", "worst": as_the_call},
+            "usage": usage(),
             "sources": {"amount": as_the_call, "any": as_the_call, "note": as_the_call, "to": as_the_call},
             "now": {"__extn": {"fn": "datetime", "arg": "2023-11-14T22:13:20.000Z"}},
         })

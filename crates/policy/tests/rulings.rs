@@ -260,6 +260,70 @@ fn a_policy_sees_where_each_parameter_came_from() {
 }
 
 #[test]
+fn a_policy_sees_how_much_is_used() {
+    let usage = json!({
+        "budget": {"allocated": 100, "remaining": 8, "spent": 90},
+        "calls": {"day": {"limit": 10, "used": 7}},
+        "estimate": {"amount": 3, "unit": "TOKENS"},
+    });
+    let world = World {
+        usage: serde_json::from_value(usage).unwrap(),
+        ..World::default()
+    };
+    for condition in [
+        "context.usage has budget && context.usage.budget.remaining * 10 < context.usage.budget.allocated",
+        "context.usage has budget && context.usage.budget.spent == 90",
+        "context.usage.calls has day && context.usage.calls.day.limit - context.usage.calls.day.used == 3",
+        r#"context.usage has estimate.unit && context.usage.estimate.unit == "TOKENS" && context.usage.estimate.amount == 3"#,
+        "!(context.usage.calls has run)",
+    ] {
+        assert!(sees(&world, condition), "{condition}");
+    }
+    let nothing =
+        "!(context.usage has budget) && !(context.usage has estimate) && !(context.usage.calls has day)";
+    assert!(sees(&World::default(), nothing));
+    // What may be absent is asked for first, and what does not exist cannot be looked at.
+    for condition in [
+        "context.usage.budget.remaining < 5",
+        "context.usage.calls.day.used > 5",
+        "context.usage has budget && context.usage.budget.left < 5",
+        "context.usage.calls has week",
+    ] {
+        let cedar = format!("@id(\"a\") forbid (principal, action, resource) when {{ {condition} }};");
+        let refused = world.compile(&BasePolicies::shipped(), &[tenant("own", &cedar)]);
+        assert!(refused.is_err(), "{condition}");
+    }
+}
+
+#[test]
+fn an_answer_depends_on_usage_only_where_a_policy_about_the_ask_looks_at_it() {
+    let cedar = |scope: &str| {
+        format!(
+            "@id(\"a\") forbid ({scope}, resource) when {{ context.usage has budget && context.usage.budget.remaining < 5 }};"
+        )
+    };
+    let world = World::default();
+    for (scope, looks, depends) in [
+        ("principal, action", true, true),
+        ("principal, action in Action::\"mutate\"", true, true),
+        (
+            "principal == Agent::\"agt_00000000000000000000000000\", action",
+            true,
+            false,
+        ),
+    ] {
+        let set = world
+            .compile(&BasePolicies::shipped(), &[tenant("own", &cedar(scope))])
+            .unwrap();
+        assert_eq!(set.looks_at_usage(), looks, "{scope}");
+        let found = world.with_question(|question| set.depends_on_usage(question));
+        assert_eq!(found, Ok(depends), "{scope}");
+    }
+    let shipped = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+    assert!(!shipped.looks_at_usage());
+}
+
+#[test]
 fn the_source_of_a_parameter_that_nobody_declares_is_an_error_when_it_is_written() {
     let schema = json!({"properties": {"recipient": {"type": "string"}}});
     let send = tool("bank", [action("send", true, Some(schema))]);

@@ -33,6 +33,7 @@ fn there_is_a_starter_for_each_kind_of_tool() {
         "payments",
         "shell",
         "slack",
+        "spending",
         "sql",
         "workspace",
     ];

@@ -112,7 +112,8 @@ impl Gateway {
                 }
                 Ok(Step::Record(ready)) => waiting.push((place, *ready)),
                 Ok(Step::Answer(answer)) => item.answer = Some(Ok(answer.0)),
-                // Judged again in the next round, when the tokens are there.
+                // Judged again in the next round, when what is missing is there.
+                Ok(Step::LookAgain) => {}
                 Ok(Step::Fill(short)) => {
                     item.answer = self.limits.fill(&short).await.err().map(Err);
                 }

@@ -83,6 +83,7 @@ impl Gateway {
         known.bring_to(self.clock.now());
         Ok(known)
     }
+
     /// What is known of the runs that something counts against, and nothing else.
     pub(crate) async fn lines_of(
         &self,

@@ -72,16 +72,15 @@ pub async fn try_asks(
         None => tenant,
         Some(set) => Arc::new(gateway.candidate(&tenant, &set).await?),
     };
-    let results = trial.asks.iter().map(|ask| {
-        let answer = gateway.try_one(&tenant, ask);
-        answer.map_or_else(
+    let mut results = Vec::with_capacity(trial.asks.len());
+    for ask in &trial.asks {
+        let answer = gateway.try_one(&tenant, ask).await;
+        results.push(answer.map_or_else(
             |refusal| Item::Problem(problem(&refusal, request_id.as_str())),
             |answer| Item::Answer(Box::new(answer)),
-        )
-    });
-    Ok(Json(Tried {
-        results: results.collect(),
-    }))
+        ));
+    }
+    Ok(Json(Tried { results }))
 }
 
 fn problem(refusal: &Refusal, request_id: &str) -> Box<RawValue> {
@@ -89,7 +88,7 @@ fn problem(refusal: &Refusal, request_id: &str) -> Box<RawValue> {
 }
 
 impl Gateway {
-    fn try_one(&self, tenant: &TenantSnapshot, ask: &RawValue) -> Result<Answer, Refusal> {
+    async fn try_one(&self, tenant: &TenantSnapshot, ask: &RawValue) -> Result<Answer, Refusal> {
         let limits = canon::Limits {
             bytes_max: self.options.body_bytes_max,
             depth_max: DEPTH_MAX,
@@ -101,14 +100,20 @@ impl Gateway {
         })?;
         let agent = find_agent(&tenant.directory, &agent.to_string())?;
         let now = self.clock.now();
-        let judgement = judge::judge(tenant, agent, &ask, &Evidence::default(), now)?;
+        let counted = self.counted(tenant, agent, &ask).await?;
+        let usage = Arc::new(counted.usage(tenant, agent, &ask, now));
+        let evidence = Evidence {
+            usage: Some(&usage),
+            ..Evidence::default()
+        };
+        let judgement = judge::judge(tenant, agent, &ask, &evidence, now)?;
         Ok(Answer {
             decision: judgement.verdict(),
             reason_code: judgement.reason,
             reason: judgement.explanation,
             matched_policies: judgement.matched,
             obligations: judgement.obligations,
-            policies: judge::explain(tenant, agent, &ask, now).and_then(Result::ok),
+            policies: judge::explain(tenant, agent, &ask, &usage, now).and_then(Result::ok),
         })
     }
 }

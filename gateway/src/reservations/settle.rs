@@ -9,9 +9,8 @@ use crate::http::{AgentCaller, Refusal};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use engine::ask::Estimate;
 use engine::budgets::moves::{Move, SettleStep};
-use model::ReservationId;
+use model::{Estimate, ReservationId};
 use serde::Deserialize;
 use std::sync::Arc;
 

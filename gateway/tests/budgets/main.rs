@@ -15,6 +15,7 @@ mod outcomes;
 mod people;
 mod reservations;
 mod runs;
+mod usage;
 
 use serde_json::{Value, json};
 use stage::{Player, Stage};

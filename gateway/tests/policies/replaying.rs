@@ -28,6 +28,10 @@ when { context.attributes has region && context.attributes.region == "embargoed"
 @id("source") forbid (principal, action == Action::"bank/pay", resource)
 when { context.sources.amount.rank <= 3 && context.trust.rank >= 4 };
 @id("named") forbid (principal, action == Action::"bank/pay", resource) when { context.parameters.contains("override") };
+@id("low") @decision("require_approval") permit (principal, action in Action::"read", resource)
+when { context.usage has budget && context.usage.budget.remaining < 500 };
+@id("often") forbid (principal, action == Action::"github/get_file", resource)
+when { context.usage.calls has month && context.usage.calls.month.used >= 3 };
 "#;
 
 impl Desk {
@@ -59,6 +63,11 @@ impl Desk {
             .await
             .expect(201);
         self.admin("PUT", "/v1/users/ann", &json!({})).await.expect(201);
+        let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 550});
+        self.admin("POST", "/v1/budgets", &budget).await.expect(201);
+        let quotas = json!({"quotas": [{"window": "month", "limit": 1000}]});
+        let path = format!("/v1/agents/{}/quota", self.agent.id);
+        self.admin("PUT", &path, &quotas).await.expect(200);
     }
 }
 
@@ -168,6 +177,7 @@ impl Dice {
         ask["user"] = self.pick(&[json!({"id": "ann"}), json!({"id": "stranger"}), Value::Null]);
         ask["trace"] = self.pick(&[json!({"run_id": "payday"}), Value::Null]);
         ask["mode"] = self.pick(&[json!("observe"), Value::Null, Value::Null]);
+        ask["estimate"] = self.pick(&[json!({"unit": "TOKENS", "amount": 30}), Value::Null]);
         ask
     }
 }
@@ -180,6 +190,10 @@ async fn live_a_while(desk: &Desk, seed: u64, asks: usize) {
         let barred = dice.pick(&[json!({}), json!({}), json!({"attributes": {"barred": true}})]);
         match number % 7 {
             1 => drop(desk.admin("PUT", "/v1/teams/interns", &barred).await.expect(200)),
+            2 => {
+                let used = json!({"unit": "TOKENS", "amount": 30});
+                desk.post("/v1/usage", &desk.agent.token, &used).await.expect(201);
+            }
             3 => drop(desk.admin("PUT", "/v1/users/ann", &barred).await.expect(200)),
             5 => {
                 let patch = dice.pick(&[
@@ -231,6 +245,10 @@ async fn what_was_in_force_flips_nothing_whatever_has_changed_since() {
         let decisions = desk.decisions().await;
         let occurs = |verdict: &str| decisions.iter().any(|decision| decision["decision"] == verdict);
         assert!(["allow", "deny", "require_approval"].into_iter().all(occurs));
+        for id in ["curious/low", "curious/often"] {
+            let matched = |decision: &Value| decision["matched_policies"].to_string().contains(id);
+            assert!(decisions.iter().any(matched), "{id}");
+        }
         assert!(
             decisions
                 .iter()

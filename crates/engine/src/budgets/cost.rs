@@ -10,6 +10,7 @@ use crate::proposal::ProposedEntry;
 use crate::salt::Salt;
 use crate::snapshot::TenantSnapshot;
 use model::budget::{Lack, Subject};
+use model::usage::BudgetUsage;
 use model::{
     Agent, Amount, AmountOverflow, Budget, BudgetId, DecisionId, ReasonCode, Reservation, ReservationId,
     ReservationStatus, Scope, TenantId, Timestamp, Unit,
@@ -191,6 +192,11 @@ impl KnownBudgets {
             })?;
         }
         Ok(budgets)
+    }
+
+    /// What is used of the tightest budget that a cost counts against; none if there is none.
+    pub fn usage(&self, tenant: TenantId, cost: &Cost) -> Option<BudgetUsage> {
+        BudgetUsage::tightest(self.budgets_of(tenant, cost))
     }
 
     /// What the answer to a dry run says about budgets: a quote, and nothing is held. None if it has nothing to do with any.

@@ -168,6 +168,8 @@ async fn examples_hold_whatever_policies_look_at() {
         "context.targets.contains(\"main\") && !context.target_stated && context.trust.rank < 2",
         "context.attributes.region == \"eu\" && context.input.note like \"*x*\"",
         "context.input.amount * context.input.amount == 144",
+        "context.usage.budget.remaining * 5 < context.usage.budget.allocated && context.usage.budget.spent > 7",
+        "context.usage.calls.day.used * 10 >= context.usage.calls.day.limit * 9 && context.usage.estimate.unit == \"TOKENS\"",
         "context.sources.note.rank <= 2 && context.sources.amount.level == \"semi_trusted_customer\" && context.trust.rank >= 4",
     ] {
         let guarded = [
@@ -177,6 +179,9 @@ async fn examples_hold_whatever_policies_look_at() {
             ("context.input.labels", "context.input has labels && "),
             ("context.input.note", "context.input has note && "),
             ("context.agent.team", "context.agent has team && "),
+            ("context.usage.budget", "context.usage has budget && "),
+            ("context.usage.calls.day", "context.usage.calls has day && "),
+            ("context.usage.estimate", "context.usage has estimate && "),
         ];
         let guards = guarded.iter().filter(|(look, _)| condition.contains(look));
         let guards: String = guards.map(|(_, guard)| *guard).collect();
@@ -188,6 +193,21 @@ async fn examples_hold_whatever_policies_look_at() {
             "{condition}: {:?}",
             more.unknown
         );
+    }
+}
+
+#[tokio::test]
+async fn what_no_budget_can_be_like_is_no_difference() {
+    let desk = Desk::bare();
+    let budget = "context.usage has budget && context.usage.budget";
+    for impossible in [
+        format!("{budget}.remaining > context.usage.budget.allocated"),
+        format!("{budget}.spent < 0"),
+        format!("{budget}.allocated >= 0 && !(context.usage has estimate)"),
+        "context.usage.calls has run && context.usage.calls.run.used < 0".to_owned(),
+    ] {
+        let report = desk.compare("", &refund(&impossible)).await;
+        assert_eq!(answers(&report), [Answer::No, Answer::No], "{impossible}");
     }
 }
 

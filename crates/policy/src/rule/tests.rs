@@ -14,7 +14,9 @@ use crate::vocabulary::Vocabulary;
 use crate::world::{World, attributes, name};
 use cedar_policy_core::ast;
 use cedar_policy_core::authorizer::Authorizer;
-use model::{RiskTier, SlashFreeName, Team, Trust, User, Verdict};
+use model::amount::AMOUNT_MAX;
+use model::usage::{BudgetUsage, CallsUsage};
+use model::{Amount, Estimate, RiskTier, SlashFreeName, Team, Trust, Unit, Usage, User, Verdict, Window};
 use policy::Registry;
 use proptest::prelude::*;
 use serde_json::json;
@@ -111,10 +113,33 @@ pub(crate) fn policies() -> impl Strategy<Value = String> {
     })
 }
 
+/// Nothing is used, or of everything something.
+fn usages() -> impl Strategy<Value = Usage> {
+    let amounts = prop::sample::select(vec![0, 7, AMOUNT_MAX]);
+    (any::<[bool; 3]>(), amounts).prop_map(|([estimate, budget, calls], amount)| Usage {
+        budget: (estimate && budget).then(|| BudgetUsage {
+            allocated: Amount::clamped(amount),
+            remaining: if calls { amount } else { -amount },
+            spent: Amount::clamped(amount / 2),
+        }),
+        calls: if calls {
+            let calls = CallsUsage { limit: 9, used: 7 };
+            Window::ALL.map(|window| (window, calls)).into()
+        } else {
+            BTreeMap::new()
+        },
+        estimate: estimate.then(|| Estimate {
+            amount: Amount::clamped(amount),
+            unit: Unit::new("TOKENS").unwrap(),
+        }),
+    })
+}
+
 pub(crate) fn worlds() -> impl Strategy<Value = World> {
     let levels = prop::sample::select(Trust::ALL.to_vec());
-    (levels, any::<[bool; 8]>()).prop_map(
-        |(trust, [mutating, claimed, canary, high, base, team, user, resource])| World {
+    (levels, usages(), any::<[bool; 8]>()).prop_map(
+        |(trust, usage, [mutating, claimed, canary, high, base, team, user, resource])| World {
+            usage,
             trust,
             registered_as_mutating: mutating,
             claimed_as_mutating: claimed,

@@ -3,9 +3,11 @@
 use super::compare::Expectation;
 use canon::{Digest, Limits};
 use imbl::OrdMap;
+use model::usage::{BudgetUsage, CallsUsage};
 use model::{
-    Agent, AgentId, AttributeType, Attributes, EffectiveTrust, Name, Risk, RiskTier, SlashFreeName,
-    SourceRule, Sources, Standing, Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, User,
+    Agent, AgentId, AttributeType, Attributes, EffectiveTrust, Estimate, Name, Risk, RiskTier, SlashFreeName,
+    SourceRule, Sources, Standing, Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, Usage,
+    User, Window,
 };
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -52,6 +54,7 @@ pub(super) struct Test {
     pub(super) user: Option<Name>,
     pub(super) run: Option<Name>,
     pub(super) run_worst: Option<Trust>,
+    pub(super) usage: Usage,
     pub(super) expect: Expectation,
 }
 
@@ -147,7 +150,18 @@ struct TestEntry {
     ask: AskEntry,
     /// What the run has seen before.
     run_worst: Option<Trust>,
+    /// What is used of the budget and the quotas that the ask counts against.
+    #[serde(default)]
+    usage: UsageEntry,
     expect: Expectation,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct UsageEntry {
+    budget: Option<BudgetUsage>,
+    #[serde(default)]
+    calls: BTreeMap<Window, CallsUsage>,
 }
 
 /// The body of `POST /v1/authorize`. What no policy sees may be there, so that a real ask can be pasted in.
@@ -164,8 +178,7 @@ struct AskEntry {
     _request_id: Option<IgnoredAny>,
     #[serde(rename = "agent")]
     _agent: Option<IgnoredAny>,
-    #[serde(rename = "estimate")]
-    _estimate: Option<IgnoredAny>,
+    estimate: Option<Estimate>,
     #[serde(rename = "ttl_ms")]
     _ttl_ms: Option<IgnoredAny>,
     #[serde(rename = "approval_id")]
@@ -378,6 +391,11 @@ impl TestEntry {
             user: ask.user.map(|user| user.id),
             run: ask.trace.run,
             run_worst: self.run_worst,
+            usage: Usage {
+                budget: self.usage.budget,
+                calls: self.usage.calls,
+                estimate: ask.estimate,
+            },
             expect: self.expect,
             name,
         })

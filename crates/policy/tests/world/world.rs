@@ -4,7 +4,7 @@
 
 use model::{
     Agent, AgentId, AttributeType, Attributes, EffectiveTrust, Name, Risk, RiskTier, SlashFreeName, Sources,
-    Standing, Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, User,
+    Standing, Team, TenantId, Timestamp, Tool, ToolAccess, ToolAction, Trust, Usage, User,
 };
 use policy::{
     BasePolicies, Diagnostics, PolicySet, Question, Registry, Ruling, RunFacts, SchemaTexts, TenantPolicy,
@@ -39,6 +39,7 @@ pub(crate) struct World {
     pub(crate) attributes: Option<Value>,
     pub(crate) run: Option<String>,
     pub(crate) run_worst: Trust,
+    pub(crate) usage: Usage,
     pub(crate) sources: Sources,
 }
 
@@ -64,6 +65,7 @@ impl Default for World {
             attributes: None,
             run: None,
             run_worst: Trust::TrustedInternalUnsigned,
+            usage: Usage::default(),
             sources: Sources::default(),
         }
     }
@@ -205,6 +207,7 @@ impl World {
                 id,
                 worst: self.run_worst,
             }),
+            usage: Some(&self.usage),
             sources: Some(&self.sources),
             vouched: None,
             now: START,
