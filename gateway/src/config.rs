@@ -28,6 +28,9 @@ pub enum Command {
     Migrate(Database),
     /// Copy everything from one database to another, empty one, and verify it on both ends.
     Copy(Copy),
+    /// Show what the gateway does, on a store of its own.
+    #[command(subcommand)]
+    Demo(DemoCommand),
     /// Look after budgets.
     #[command(subcommand)]
     Budgets(BudgetsCommand),
@@ -40,6 +43,14 @@ pub enum Command {
     Verify(Verify),
     /// Be a witness for the ledgers of others: cosign their checkpoints as long as they continue each other.
     Witness(RunWitness),
+}
+
+/// What can be shown.
+#[derive(Debug, Subcommand)]
+pub enum DemoCommand {
+    /// An agent that loops over paid calls, unguarded for half a minute, and then stopped by a budget, a rate limit, a quota and a
+    /// policy.
+    Runaway,
 }
 
 /// What can be done with budgets.

@@ -2,7 +2,7 @@
 
 use clap::Parser;
 use gateway::cli;
-use gateway::config::{BudgetsCommand, Command, CommandLine, Logging, PolicyCommand};
+use gateway::config::{BudgetsCommand, Command, CommandLine, DemoCommand, Logging, PolicyCommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         }
         Command::CheckConfig(options) => report(block_on(cli::check_config::run(options))),
         Command::Migrate(database) => report(block_on(cli::migrate::run(database))),
+        Command::Demo(DemoCommand::Runaway) => report(block_on(cli::demo::runaway::run())),
         Command::Budgets(BudgetsCommand::Verify(database)) => report(block_on(cli::budgets::run(database))),
         Command::Copy(options) => report(block_on(cli::copy::run(options))),
         Command::Policy(PolicyCommand::Test(options)) => report(cli::policy_test::run(&options)),

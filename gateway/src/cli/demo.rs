@@ -1,7 +1,9 @@
-//! The demo: a tenant with an agent and a tool, and a curl that asks for a decision.
+//! The demo that is served: a tenant with an agent and a tool, and a curl that asks for a decision.
 //!
 //! It goes the way every change goes, so all of it is in the ledger. Started again on the same store it only makes a new
 //! token, because the old one was never stored.
+
+pub mod runaway;
 
 use crate::changes::Plan;
 use crate::gateway::Gateway;
