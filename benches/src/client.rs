@@ -52,6 +52,20 @@ pub struct Decision {
     pub reason_code: String,
 }
 
+/// What is left of a budget.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Balance {
+    /// What was spent.
+    pub spent: i64,
+    /// What is held.
+    pub reserved: i64,
+}
+
+#[derive(Deserialize)]
+struct Balances {
+    items: Vec<Balance>,
+}
+
 impl Client {
     /// Connects as the holder of this credential.
     pub async fn open(address: SocketAddr, credential: &str) -> Result<Self> {
@@ -177,6 +191,18 @@ impl Client {
             .filter(|action| action.mutates_state)
             .map(|action| action.name)
             .collect())
+    }
+
+    /// Makes a budget.
+    pub async fn create_budget(&mut self, body: &Value) -> Result<()> {
+        let _: Value = self.send("POST", "/v1/budgets", body).await?;
+        Ok(())
+    }
+
+    /// What is left of the tenant's first budget.
+    pub async fn balance(&mut self) -> Result<Balance> {
+        let page: Balances = self.call("GET", "/v1/balances", b"").await?;
+        page.items.into_iter().next().context("the tenant has no budget")
     }
 
     /// Asks whether an action may be done (agent).

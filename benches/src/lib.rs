@@ -4,11 +4,13 @@
 //! - [`process`]: a real gateway as a child process;
 //! - [`target`]: that one, or one that already runs;
 //! - [`client`]: the calls of the public API that set a tenant up and look at its ledger;
+//! - [`budgets`]: operations on budgets, and what they come to (`--bin load -- --profile budgets`);
 //! - [`load`]: asks as fast as the gateway answers, and what came of it (`--bin load`);
 //! - [`play`]: the tool calls of a public agent benchmark, played as their agents would (`--bin play`).
 //!
 //! The criterion benches beside this crate time pieces in process and use none of it.
 
+pub mod budgets;
 pub mod client;
 pub mod http;
 pub mod load;
