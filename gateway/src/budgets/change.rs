@@ -35,131 +35,50 @@ pub struct WhyBody {
     reason: Option<Name>,
 }
 
-/// What the six of them share.
-type Gate = State<Arc<Gateway>>;
-type Who = Extension<TenantCaller>;
+/// Who wants which budget changed.
+type Wanted = (State<Arc<Gateway>>, Extension<TenantCaller>, Path<String>);
 
 /// Puts more in.
-pub async fn fund(
-    gate: Gate,
-    who: Who,
-    id: Path<String>,
-    request: Repeatable<AmountBody>,
-) -> Result<Answer, Refusal> {
-    let AmountBody { amount, reason } = &request.body;
-    change(
-        gate,
-        who,
-        id,
-        &request,
-        BudgetChange::Fund(*amount),
-        reason.as_ref(),
-    )
-    .await
+pub async fn fund(wanted: Wanted, asked: Repeatable<AmountBody>) -> Result<Answer, Refusal> {
+    let AmountBody { amount, reason } = &asked.body;
+    change(wanted, &asked, BudgetChange::Fund(*amount), reason.as_ref()).await
 }
 
 /// Takes some out.
-pub async fn debit(
-    gate: Gate,
-    who: Who,
-    id: Path<String>,
-    request: Repeatable<AmountBody>,
-) -> Result<Answer, Refusal> {
-    let AmountBody { amount, reason } = &request.body;
-    change(
-        gate,
-        who,
-        id,
-        &request,
-        BudgetChange::Debit(*amount),
-        reason.as_ref(),
-    )
-    .await
+pub async fn debit(wanted: Wanted, asked: Repeatable<AmountBody>) -> Result<Answer, Refusal> {
+    let AmountBody { amount, reason } = &asked.body;
+    change(wanted, &asked, BudgetChange::Debit(*amount), reason.as_ref()).await
 }
 
 /// Lets it begin anew.
-pub async fn reset(
-    gate: Gate,
-    who: Who,
-    id: Path<String>,
-    request: Repeatable<ResetBody>,
-) -> Result<Answer, Refusal> {
-    let ResetBody { allocated, reason } = &request.body;
-    change(
-        gate,
-        who,
-        id,
-        &request,
-        BudgetChange::Reset(*allocated),
-        reason.as_ref(),
-    )
-    .await
+pub async fn reset(wanted: Wanted, asked: Repeatable<ResetBody>) -> Result<Answer, Refusal> {
+    let ResetBody { allocated, reason } = &asked.body;
+    change(wanted, &asked, BudgetChange::Reset(*allocated), reason.as_ref()).await
 }
 
 /// Takes it out of use for a while.
-pub async fn freeze(
-    gate: Gate,
-    who: Who,
-    id: Path<String>,
-    request: Repeatable<WhyBody>,
-) -> Result<Answer, Refusal> {
-    change(
-        gate,
-        who,
-        id,
-        &request,
-        BudgetChange::Freeze,
-        request.body.reason.as_ref(),
-    )
-    .await
+pub async fn freeze(wanted: Wanted, asked: Repeatable<WhyBody>) -> Result<Answer, Refusal> {
+    change(wanted, &asked, BudgetChange::Freeze, asked.body.reason.as_ref()).await
 }
 
 /// Takes it into use again.
-pub async fn unfreeze(
-    gate: Gate,
-    who: Who,
-    id: Path<String>,
-    request: Repeatable<WhyBody>,
-) -> Result<Answer, Refusal> {
-    change(
-        gate,
-        who,
-        id,
-        &request,
-        BudgetChange::Unfreeze,
-        request.body.reason.as_ref(),
-    )
-    .await
+pub async fn unfreeze(wanted: Wanted, asked: Repeatable<WhyBody>) -> Result<Answer, Refusal> {
+    change(wanted, &asked, BudgetChange::Unfreeze, asked.body.reason.as_ref()).await
 }
 
 /// Takes it out of use for good.
-pub async fn close(
-    gate: Gate,
-    who: Who,
-    id: Path<String>,
-    request: Repeatable<WhyBody>,
-) -> Result<Answer, Refusal> {
-    change(
-        gate,
-        who,
-        id,
-        &request,
-        BudgetChange::Close,
-        request.body.reason.as_ref(),
-    )
-    .await
+pub async fn close(wanted: Wanted, asked: Repeatable<WhyBody>) -> Result<Answer, Refusal> {
+    change(wanted, &asked, BudgetChange::Close, asked.body.reason.as_ref()).await
 }
 
 async fn change<T>(
-    State(gateway): Gate,
-    Extension(caller): Who,
-    Path(id): Path<String>,
-    request: &Repeatable<T>,
+    (State(gateway), Extension(caller), Path(id)): Wanted,
+    asked: &Repeatable<T>,
     change: BudgetChange,
     reason: Option<&Name>,
 ) -> Result<Answer, Refusal> {
     let id: BudgetId = id.parse().map_err(|_| Refusal::not_found("budget", &id))?;
-    let repeat = request.repeat(caller.tenant, holder_bytes(&caller.holder));
+    let repeat = asked.repeat(caller.tenant, holder_bytes(&caller.holder));
     let changed = gateway.move_budgets(caller.tenant, repeat, |_| {
         Ok(Move::Change {
             id,
