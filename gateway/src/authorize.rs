@@ -71,12 +71,15 @@ pub async fn authorize(
 pub async fn decide(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
+    headers: HeaderMap,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Answer, Refusal> {
-    let ask = Ask {
+    let mut ask = Ask {
         mode: Mode::DryRun,
         ..Ask::parse(&text)?
     };
+    // It stands for nothing, because nothing is recorded; one that is none is refused all the same.
+    take_idempotency_key(&mut ask, &headers)?;
     gateway.authorize(&caller, None, &Arc::new(ask)).await
 }
 

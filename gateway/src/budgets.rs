@@ -20,12 +20,18 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use engine::budgets::shown::{Balance, BudgetShown};
+use engine::budgets::{FoundBudgets, KnownBudgets};
 use model::budget::Subject;
-use model::{Budget, BudgetId, Name, SlashFreeName, TenantId, Timestamp, Unit};
+use model::reservation::GRACE_MS;
+use model::{Budget, BudgetId, Name, Reservation, SlashFreeName, TenantId, Unit};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use store::{BudgetFilter, WantedBudgets};
+use store::{BudgetFilter, WantedBudgets, WantedReservations};
+
+/// How much of what is held beyond its time a balance leaves out: more than ends between two rounds of the job that writes it
+/// down.
+const OVERDUE_MAX: u32 = 10_000;
 
 /// Which budgets to list.
 #[derive(Debug, Deserialize)]
@@ -100,7 +106,9 @@ pub async fn show(
     };
     let found = gateway.store.budgets(&wanted).await?.pop();
     let (_, budget) = found.ok_or_else(not_found)?;
-    Ok(Written::of(&BudgetShown::of(&as_of(budget, gateway.clock.now()))))
+    let budget = gateway.as_of_now(caller.tenant, vec![budget]).await?.pop();
+    let budget = budget.ok_or_else(not_found)?;
+    Ok(Written::of(&BudgetShown::of(&budget)))
 }
 
 /// What is left: to an agent of the budgets that it counts against, to people of all that are open.
@@ -142,11 +150,9 @@ impl Gateway {
         // One more than the page holds tells whether there is a next one.
         let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
         let found = self.store.list_budgets(tenant, filter, before, wanted).await?;
-        let now = self.clock.now();
+        let found = self.as_of_now(tenant, found).await?.into_iter();
         let key = |budget: &Budget| budget.id.to_string();
-        Ok(Page::of(found.into_iter(), limit, key, |budget| {
-            as_of(budget, now)
-        }))
+        Ok(Page::of(found, limit, key, |budget| budget))
     }
 
     /// The budgets that an agent counts against, the widest first.
@@ -168,17 +174,37 @@ impl Gateway {
                 .collect(),
         };
         let found = self.store.budgets(&wanted).await?.into_iter();
-        let now = self.clock.now();
-        let mut budgets: Vec<_> = found.map(|(_, budget)| as_of(budget, now)).collect();
+        let found = found.map(|(_, budget)| budget).collect();
+        let mut budgets = self.as_of_now(caller.tenant, found).await?;
         budgets.sort_by_key(|budget| {
             let place = scopes.iter().position(|scope| *scope == budget.scope);
             (place, budget.unit.clone())
         });
         Ok(budgets)
     }
-}
 
-/// A budget in the period that it is now.
-fn as_of(budget: Budget, now: Timestamp) -> Budget {
-    budget.roll_over(now).unwrap_or(budget)
+    /// These budgets as they are now: in the period that it is, and without what is held beyond its time.
+    async fn as_of_now(&self, tenant: TenantId, budgets: Vec<Budget>) -> Result<Vec<Budget>, Refusal> {
+        let ids: Vec<_> = budgets.iter().map(|budget| budget.id).collect();
+        let mut known = KnownBudgets::default();
+        known.learn_all(FoundBudgets {
+            reservations: self.overdue(tenant).await?,
+            budgets: budgets.into_iter().map(|budget| (tenant, budget)).collect(),
+            ..FoundBudgets::default()
+        });
+        known.bring_to(self.clock.now());
+        let found = ids.into_iter().filter_map(|id| known.budget(tenant, id).cloned());
+        Ok(found.collect())
+    }
+
+    /// What a tenant's budgets hold beyond its time, because nobody has written down yet that it has ended.
+    pub(crate) async fn overdue(&self, tenant: TenantId) -> Result<Vec<(TenantId, Reservation)>, Refusal> {
+        let wanted = WantedReservations {
+            ids: Vec::new(),
+            tenants: vec![tenant],
+            ended_by: self.clock.now().plus_millis(-GRACE_MS),
+            limit: OVERDUE_MAX,
+        };
+        Ok(self.store.reservations(&wanted).await?)
+    }
 }

@@ -83,6 +83,11 @@ impl KnownBudgets {
         self.budgeted.contains(&tenant)
     }
 
+    /// One budget.
+    pub fn budget(&self, tenant: TenantId, id: BudgetId) -> Option<&Budget> {
+        self.budgets.get(&(tenant, id))
+    }
+
     fn learn(&mut self, tenant: TenantId, budget: Budget) {
         let place = (tenant, budget.scope.clone(), budget.unit.clone());
         if budget.status == model::budget::BudgetStatus::Closed {

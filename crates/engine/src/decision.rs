@@ -17,7 +17,9 @@ use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
 use ledger::receipt::{Receipt, SealedBatch};
 use model::approval::Request;
-use model::{Agent, Approval, ApprovalId, ApprovalStatus, ApprovalTerms, DecisionId, Name, Timestamp};
+use model::{
+    Agent, Approval, ApprovalId, ApprovalStatus, ApprovalTerms, DecisionId, Estimate, Name, Timestamp, Usage,
+};
 use serde::Serialize;
 use store::ContentRow;
 
@@ -288,13 +290,7 @@ impl Decided<'_> {
         body.string("decision", judgement.verdict().as_str());
         body.string("decision_id", &self.id.to_string());
         name(&mut body, "environment", self.agent.environment.as_ref());
-        if let Some(estimate) = &ask.estimate {
-            body.object("estimate", |member| {
-                // As a string: an amount may be larger than a JSON number can hold exactly.
-                member.string("amount", &estimate.amount.to_string());
-                member.string("unit", estimate.unit.as_str());
-            });
-        }
+        write_estimate(&mut body, ask.estimate.as_ref());
         if let Some(facts) = self.facts() {
             facts.write(&mut body);
         }
@@ -365,13 +361,29 @@ impl Decided<'_> {
                 ask.sources.worst().map(model::Trust::as_str),
             );
         });
-        if let Some(usage) = &judgement.usage {
-            let usage = canon::of(&**usage).expect("amounts and limits are exact in JSON");
-            body.canonical("usage", usage.as_str());
-        }
+        write_usage(&mut body, judgement.usage.as_deref());
         name(&mut body, "user", ask.user.as_ref());
         would_have(&mut body, judgement);
         body.finish()
+    }
+}
+
+/// What the ask said it may cost.
+fn write_estimate(body: &mut ObjectWriter, estimate: Option<&Estimate>) {
+    if let Some(Estimate { amount, unit }) = estimate {
+        body.object("estimate", |member| {
+            // As a string: an amount may be larger than a JSON number can hold exactly.
+            member.string("amount", &amount.to_string());
+            member.string("unit", unit.as_str());
+        });
+    }
+}
+
+/// How much was used, as policies saw it.
+fn write_usage(body: &mut ObjectWriter, usage: Option<&Usage>) {
+    if let Some(usage) = usage {
+        let usage = canon::of(usage).expect("it is numbers under fixed names");
+        body.canonical("usage", usage.as_str());
     }
 }
 

@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
-use store::{Batch, BudgetFilter, Budgets, ReservationFilter, StoreError, WantedBudgets};
+use store::{Batch, BudgetFilter, Budgets, ReservationFilter, StoreError, WantedBudgets, WantedReservations};
 
 /// Budgets as they are from now on, a vector a column, with nothing borrowed from the batch.
 #[derive(Default)]
@@ -209,6 +209,13 @@ impl Budgets for PostgresStore {
         id: ReservationId,
     ) -> Result<Option<Reservation>, StoreError> {
         reservations::one(self, tenant, id).await
+    }
+
+    async fn reservations(
+        &self,
+        wanted: &WantedReservations,
+    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
+        reservations::decode(bounded(self.readers.read(|| reservations::question(wanted))).await?)
     }
 
     async fn list_reservations(

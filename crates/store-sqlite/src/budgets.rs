@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
 use serde_json::json;
 use sqlx::{SqliteConnection, SqliteExecutor};
-use store::{Batch, BudgetFilter, Budgets, ReservationFilter, StoreError, WantedBudgets};
+use store::{Batch, BudgetFilter, Budgets, ReservationFilter, StoreError, WantedBudgets, WantedReservations};
 
 /// The budgets of a batch as one JSON text, with nothing borrowed from it; none if there are none. What is closed comes first, so
 /// that another one can take its place in the same batch.
@@ -213,6 +213,13 @@ impl Budgets for SqliteStore {
         id: ReservationId,
     ) -> Result<Option<Reservation>, StoreError> {
         bounded(reservations::one(&self.readers, tenant, id)).await
+    }
+
+    async fn reservations(
+        &self,
+        wanted: &WantedReservations,
+    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
+        bounded(reservations::find(&self.readers, wanted)).await
     }
 
     async fn list_reservations(

@@ -137,6 +137,12 @@ pub trait Budgets: Send + Sync {
         id: ReservationId,
     ) -> Result<Option<Reservation>, StoreError>;
 
+    /// These reservations, each once, in no particular order.
+    async fn reservations(
+        &self,
+        wanted: &WantedReservations,
+    ) -> Result<Vec<(TenantId, Reservation)>, StoreError>;
+
     /// Reservations that match a filter, newest first, with an id below `before` where given, at most `limit`.
     async fn list_reservations(
         &self,

@@ -480,6 +480,13 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
             .await
     }
 
+    async fn reservations(
+        &self,
+        wanted: &WantedReservations,
+    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
+        self.read()?.reservations(wanted).await
+    }
+
     async fn overdue_reservations(
         &self,
         ended_by: Timestamp,

@@ -74,6 +74,7 @@ impl Gateway {
         };
         let mut found = FoundBudgets {
             budgets: self.store.budgets(&wanted).await?,
+            reservations: self.overdue(tenant).await?,
             ..FoundBudgets::default()
         };
         if found.budgets.is_empty() && self.store.has_budgets(tenant).await? {

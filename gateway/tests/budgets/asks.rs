@@ -1,6 +1,7 @@
 //! Asks with an estimate: held in every budget or in none, and told in the entry.
 
 use crate::{Scene, balance, costing, tokens};
+use futures_util::future::join_all;
 use serde_json::json;
 
 #[tokio::test]
@@ -237,4 +238,36 @@ async fn a_frozen_budget_denies_and_keeps_the_approval_for_later() {
     let answer = scene.stage.ask(&asking).await.expect(200);
     assert_eq!(answer["reason_code"], "approval_granted", "{answer}");
     assert_eq!(scene.standing().await, [90, 10, 0, 0, 0]);
+}
+
+/// How many calls of the day are counted for the agent.
+async fn counted(scene: &Scene) -> u64 {
+    let view = scene.stage.get("/v1/quota", &scene.stage.agent.token).await;
+    view.expect(200)["quotas"][0]["used"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn a_quota_and_a_budget_have_an_ask_both_or_neither() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let path = format!("/v1/agents/{}/quota", scene.stage.agent.id);
+    let limits = json!({"quotas": [{"window": "day", "limit": 3}]});
+    scene.stage.admin("PUT", &path, &limits).await.expect(200);
+    assert_eq!(
+        scene.stage.ask(&costing(40)).await.expect(200)["decision"],
+        "allow"
+    );
+    assert_eq!((counted(&scene).await, scene.standing().await[1]), (1, 40));
+    // What budgets do not have is no call, so no quota counts it.
+    let denied = scene.stage.ask(&costing(61)).await.expect(200);
+    assert_eq!(denied["reason_code"], "budget_exceeded");
+    assert_eq!((counted(&scene).await, scene.standing().await[1]), (1, 40));
+    // At once: two calls are left of the quota, and what these two cost is there.
+    let asks: Vec<_> = (0..6).map(|_| costing(5)).collect();
+    let answers = join_all(asks.iter().map(|ask| scene.stage.ask(ask))).await;
+    let allowed = answers.iter().filter(|answer| answer.status == 200).count();
+    assert_eq!(allowed, 2);
+    // What quotas do not have is not held.
+    scene.stage.ask(&costing(5)).await.problem(429, "quota_exceeded");
+    assert_eq!((counted(&scene).await, scene.standing().await[1]), (3, 50));
 }

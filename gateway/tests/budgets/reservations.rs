@@ -1,7 +1,7 @@
 //! Reservations and usage without a decision: held, settled once, ended in time, and the same bytes under the same key.
 
 use crate::support::Reply;
-use crate::{Scene, balance, tokens};
+use crate::{Scene, balance, costing, tokens};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -306,4 +306,44 @@ async fn a_frozen_agent_holds_nothing_more_and_may_still_settle() {
         .await
         .expect(200);
     assert_eq!(scene.standing().await, [96, 0, 4, 0, 0]);
+}
+
+#[tokio::test]
+async fn what_is_held_beyond_its_time_is_not_shown_as_held_whoever_has_written_it_down() {
+    let scene = Scene::set().await;
+    let id = scene
+        .budget(&json!({"scope": {}, "unit": "TOKENS", "allocated": 100}))
+        .await;
+    scene.reserve(60).await;
+    scene.stage.clock.advance_millis(64_999);
+    assert_eq!(scene.standing().await, [40, 60, 0, 0, 0]);
+    scene.stage.clock.advance_millis(1);
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+    let path = format!("/v1/budgets/{id}");
+    let shown = scene.stage.admin("GET", &path, &Value::Null).await.expect(200);
+    assert_eq!(balance(&shown).1, [100, 0, 0, 0, 0]);
+    let own = scene
+        .stage
+        .get("/v1/balances", &scene.stage.agent.token)
+        .await
+        .expect(200);
+    assert_eq!(balance(&own["items"][0]).1, [100, 0, 0, 0, 0]);
+    let decided = scene.post("/v1/decide", &costing(70)).await.expect(200);
+    assert_eq!(decided["decision"], "allow", "{decided}");
+}
+
+#[tokio::test]
+async fn a_key_stands_for_nothing_where_nothing_is_recorded() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let decide = async |key: &str, amount: i64| {
+        let call = scene.stage.call("POST", "/v1/decide", &scene.stage.agent.token);
+        let call = call.header("idempotency-key", key);
+        call.json(&costing(amount)).send().await
+    };
+    assert_eq!(decide("k-1", 60).await.expect(200)["decision"], "allow");
+    assert_eq!(decide("k-1", 101).await.expect(200)["decision"], "deny");
+    scene.reserve(60).await;
+    assert_eq!(decide("k-1", 60).await.expect(200)["decision"], "deny");
+    assert_eq!(decide("", 60).await.status, 400);
 }

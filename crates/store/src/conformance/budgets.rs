@@ -279,6 +279,17 @@ pub async fn reservations_are_as_they_were_written_last(fixture: &dyn Fixture) {
         .await
         .unwrap();
     assert_eq!(overdue.len(), 2, "one of each tenant");
+    for (tenant, id) in &overdue {
+        let wanted = WantedReservations {
+            ids: Vec::new(),
+            tenants: vec![*tenant],
+            ended_by: Timestamp::from_millis(1_000),
+            limit: 10,
+        };
+        let found = store.reservations(&wanted).await.unwrap();
+        let found: Vec<_> = found.iter().map(|(tenant, held)| (*tenant, held.id)).collect();
+        assert_eq!(found, [(*tenant, *id)], "of one tenant");
+    }
     let list = async |status, agent, before: Option<usize>, limit| {
         let filter = ReservationFilter { status, agent };
         let before = before.map(|number| all[number - 1].id);
