@@ -10,7 +10,8 @@ mod process;
 use process::{Answer, PROGRAM, Place, Server};
 use serde_json::{Value, json};
 use std::process::Command;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// How many spend at once.
 const CALLERS: usize = 12;
@@ -22,6 +23,8 @@ struct Spender<'s> {
     run: String,
     /// The answers that say what has become of a reservation for good.
     settled: Vec<Value>,
+    /// How many of them all spenders of a round have.
+    count: &'s AtomicUsize,
 }
 
 /// Nothing answers any more.
@@ -36,6 +39,7 @@ impl Spender<'_> {
             Ok(answer) => Ok(answer.json()),
         };
         for n in 0.. {
+            let before = self.settled.len();
             let spent = match n % 3 {
                 0 => reserved(&post, &self.run, &mut self.settled),
                 1 => asked(&post, &self.run, &mut self.settled),
@@ -48,6 +52,8 @@ impl Spender<'_> {
             if spent.is_err() {
                 break;
             }
+            self.count
+                .fetch_add(self.settled.len() - before, Ordering::Relaxed);
         }
         self.settled
     }
@@ -140,17 +146,22 @@ fn after_kill_9_the_balances_counted_again_from_the_ledger_are_those_that_are_st
     }
     let mut settled: Vec<Value> = Vec::new();
     for round in 0..3 {
+        let count = AtomicUsize::new(0);
         let told: Vec<Value> = std::thread::scope(|scope| {
             let spender = |number: usize| Spender {
                 server: &server,
                 token: &token,
                 run: format!("r-{}", number % 4),
                 settled: Vec::new(),
+                count: &count,
             };
             let callers: Vec<_> = (0..CALLERS)
                 .map(|number| scope.spawn(move || spender(number).spend()))
                 .collect();
-            std::thread::sleep(Duration::from_millis(500));
+            let patience = Instant::now() + Duration::from_secs(30);
+            while count.load(Ordering::Relaxed) < 3 * CALLERS && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             let kill = Command::new("kill").args(["-9", &server.pid()]).status();
             assert!(kill.unwrap().success());
             callers
