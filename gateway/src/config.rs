@@ -1,6 +1,7 @@
 //! The command line and the environment. Nothing else reads the environment.
 
 use crate::cosigning::Witness;
+use crate::doors::{self, Address};
 use clap::{Args, Parser, Subcommand};
 use ledger::VerifierKey;
 use std::fmt;
@@ -164,9 +165,25 @@ pub struct Copy {
 /// How to serve.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where to listen.
-    #[arg(long, env = "COUNTERSIGN_LISTEN", default_value = "127.0.0.1:8080")]
-    pub listen: SocketAddr,
+    /// Where to listen: `ADDRESS:PORT`, or `unix:/PATH` for a socket. May be given several times; in the environment with spaces
+    /// between them.
+    #[arg(
+        long,
+        env = "COUNTERSIGN_LISTEN",
+        value_delimiter = ' ',
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS"
+    )]
+    pub listen: Vec<Address>,
+    /// The permissions of sockets, in octal digits: who may write to one is let in, and then needs a credential.
+    #[arg(
+        long,
+        env = "COUNTERSIGN_SOCKET_MODE",
+        value_parser = doors::parse_mode,
+        default_value = "600",
+        value_name = "MODE"
+    )]
+    pub socket_mode: u32,
     /// Where everything is kept.
     #[command(flatten)]
     pub database: Database,

@@ -15,6 +15,7 @@
 //! - [`signing`]: the keys that answers and ledgers are signed with;
 //! - [`cosigning`]: witnesses, who see where the ledgers end;
 //! - [`witness`]: a witness of our own, which is another program in the same binary;
+//! - [`doors`]: where all of it is reached;
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
 
@@ -28,6 +29,7 @@ pub mod config;
 pub mod containment;
 pub mod cosigning;
 pub mod directory;
+pub mod doors;
 pub mod follower;
 pub mod gateway;
 pub mod http;

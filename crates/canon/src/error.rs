@@ -69,6 +69,9 @@ pub enum ErrorKind {
     /// Something after the value.
     #[error("trailing characters after the value")]
     TrailingCharacters,
+    /// Something in a message of MessagePack that JSON has no word for.
+    #[error("JSON has no word for {0}")]
+    NoJson(&'static str),
     /// serde could not write the value as JSON.
     #[error("value cannot be written as JSON: {0}")]
     Unserializable(String),

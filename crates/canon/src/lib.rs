@@ -6,6 +6,7 @@
 //! caller's business.
 //!
 //! - [`canonicalize`]: bytes of a request to canonical text, without a tree between them
+//! - [`canonicalize_messagepack`]: the same for a request in MessagePack
 //! - [`of`]: the same for a value that serde can serialize
 //! - [`ObjectWriter`]: an object whose keys are known when the program is written, built in canonical order
 //! - [`read()`]: a shape from a text, with errors that name the place
@@ -14,6 +15,7 @@
 mod canonical;
 mod digest;
 mod error;
+mod messagepack;
 mod number;
 mod order;
 mod read;
@@ -25,6 +27,7 @@ mod writer;
 pub use crate::canonical::{Canonical, of};
 pub use crate::digest::{Digest, DigestError};
 pub use crate::error::{Error, ErrorKind};
+pub use crate::messagepack::canonicalize_messagepack;
 pub use crate::read::{ReadError, read};
 pub use crate::scan::{Limits, canonicalize};
 pub use crate::text::write_string;

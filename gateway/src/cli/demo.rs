@@ -6,6 +6,7 @@
 pub mod runaway;
 
 use crate::changes::Plan;
+use crate::doors::Address;
 use crate::gateway::Gateway;
 use anyhow::{Context, anyhow};
 use canon::Digest;
@@ -16,7 +17,6 @@ use model::{
     Write,
 };
 use serde_json::json;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 const TENANT: &str = "demo";
@@ -36,7 +36,7 @@ const TOOL: &str = r#"{
 }"#;
 
 /// Makes the demo and returns what to print.
-pub async fn set_up(gateway: &Gateway, address: SocketAddr) -> anyhow::Result<String> {
+pub async fn set_up(gateway: &Gateway, address: &Address) -> anyhow::Result<String> {
     let key = demo_key(gateway);
     let tenant = ensure_tenant(gateway, &key).await?;
     let agent = ensure_agent(gateway, &key, tenant).await?;
@@ -181,14 +181,18 @@ async fn change<T>(
     changed.map_err(|refusal| anyhow!(refusal.to_problem("demo")))
 }
 
-fn instructions(address: SocketAddr, tenant: TenantId, token: &str) -> String {
+fn instructions(address: &Address, tenant: TenantId, token: &str) -> String {
+    let reached = match address {
+        Address::Tcp(address) => format!("http://{address}"),
+        Address::Unix(path) => format!("--unix-socket '{}' http://localhost", path.display()),
+    };
     format!(
         r#"demo tenant: {tenant}
 demo agent token (shown once): {token}
 
 Ask for a decision:
 
-curl -sS http://{address}/v1/authorize \
+curl -sS {reached}/v1/authorize \
   -H 'Authorization: Bearer {token}' \
   -H 'Content-Type: application/json' \
   -d '{{"tool_call":{{"tool":"github","action":"merge_pull_request","resource":"repo:acme/widgets#42","parameters":{{"base_branch":"main","number":42}}}},"context":{{"source_trust":"trusted_internal_unsigned"}}}}'

@@ -5,6 +5,7 @@ use crate::changes::By;
 use crate::cli::{demo, operator_key};
 use crate::config::Serve;
 use crate::cosigning::WitnessOptions;
+use crate::doors::Door;
 use crate::gateway::{Gateway, Options};
 use crate::router::router;
 use crate::sequencer::Ended;
@@ -12,15 +13,15 @@ use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
 use crate::stores;
 use anyhow::{Context, anyhow, ensure};
+use futures_util::future::try_join_all;
 use model::{SystemClock, SystemEntropy};
 use policy::BasePolicies;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 
 /// How long requests that have begun may take to finish once the server is told to stop. A client that never sends the
 /// rest of its body would otherwise keep it from stopping.
@@ -75,18 +76,20 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     }
     tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));
     let printed_key = operator_key::ensure(&gateway, options.operator_key.as_deref()).await?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", options.listen))?;
-    let address = listener.local_addr()?;
-    let demo = if options.demo {
-        Some(demo::set_up(&gateway, address).await?)
-    } else {
-        None
+    let mut doors = Vec::with_capacity(options.listen.len());
+    for address in &options.listen {
+        doors.push(Door::open(address, options.socket_mode).await?);
+    }
+    let addresses = doors.iter().map(Door::address).collect::<Result<Vec<_>, _>>()?;
+    let demo = match addresses.first() {
+        Some(address) if options.demo => Some(demo::set_up(&gateway, address).await?),
+        _ => None,
     };
     greet(printed_key.as_ref().map(model::Secret::reveal), demo.as_deref())?;
-    tracing::info!(%address, "listening on {address}");
-    serve(listener, gateway, sequencer).await?;
+    for address in addresses {
+        tracing::info!(%address, "listening on {address}");
+    }
+    serve(doors, gateway, sequencer).await?;
     store.close().await;
     tracing::info!("stopped");
     Ok(())
@@ -106,27 +109,29 @@ pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
     })
 }
 
-async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: Ended) -> anyhow::Result<()> {
-    use axum::serve::ListenerExt;
-    // An answer is one small write; waiting to fill a packet would only delay it.
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
-        }
-    });
+async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> anyhow::Result<()> {
     let app = router(&gateway);
     let live = Arc::clone(&gateway.live);
     drop(gateway);
-    let (stopping, told) = oneshot::channel();
-    let stop = async move {
+    let (stopping, told) = watch::channel(false);
+    let stop = |mut told: watch::Receiver<bool>| async move {
+        // An error means that nobody can say it any more, which is a reason to stop as well.
+        let _ = told.wait_for(|stop| *stop).await;
+    };
+    let serving = doors
+        .into_iter()
+        .map(|door| door.serve(app.clone(), stop(told.clone())));
+    let serving = try_join_all(serving.collect::<Vec<_>>());
+    drop(app);
+    tokio::spawn(async move {
         told_to_stop().await;
         // A stream has no end of its own, and the server waits for the end of every request.
         live.close();
         // Nobody listens only if the server has ended already.
-        let _ = stopping.send(());
-    };
+        let _ = stopping.send(true);
+    });
     tokio::select! {
-        served = axum::serve(listener, app).with_graceful_shutdown(stop).into_future() => {
+        served = serving => {
             served?;
             // The last handle went with the router: the sequencer records what waits and ends.
             sequencer.await.context("the sequencer ended in a panic")?;
@@ -136,9 +141,9 @@ async fn serve(listener: TcpListener, gateway: Arc<Gateway>, sequencer: Ended) -
     Ok(())
 }
 
-async fn out_of_patience(told: oneshot::Receiver<()>) {
+async fn out_of_patience(mut told: watch::Receiver<bool>) {
     // An error means that the server has ended, and then nobody waits for this.
-    let _ = told.await;
+    let _ = told.wait_for(|stop| *stop).await;
     tokio::time::sleep(GRACE).await;
 }
 

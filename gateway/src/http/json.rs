@@ -1,5 +1,6 @@
 //! JSON bodies: bounded, I-JSON, read from their canonical text, with errors that name the field.
 
+use super::messagepack;
 use super::refusal::{Code, Refusal};
 use crate::gateway::Gateway;
 use axum::body::{Bytes, HttpBody};
@@ -31,13 +32,17 @@ impl FromRequest<Arc<Gateway>> for CanonicalBody {
 
 impl CanonicalBody {
     async fn read(request: Request, bytes_max: usize) -> Result<Self, Refusal> {
-        check_content_type(request.headers())?;
+        let format = Format::of(request.headers())?;
         let bytes = read(request, bytes_max).await?;
         let limits = canon::Limits {
             bytes_max,
             depth_max: DEPTH_MAX,
         };
-        Ok(Self(canon::canonicalize(&bytes, limits)?))
+        let text = match format {
+            Format::Json => canon::canonicalize(&bytes, limits),
+            Format::MessagePack => canon::canonicalize_messagepack(&bytes, limits),
+        };
+        Ok(Self(text?))
     }
 }
 
@@ -97,21 +102,32 @@ impl<T: Serialize> IntoResponse for Created<T> {
     }
 }
 
-fn check_content_type(headers: &HeaderMap) -> Result<(), Refusal> {
-    let content_type = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
-    let media_type = content_type
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default();
-    let media_type = media_type.trim().to_ascii_lowercase();
-    if media_type == "application/json" || media_type.ends_with("+json") {
-        return Ok(());
+/// How a body is written.
+enum Format {
+    Json,
+    MessagePack,
+}
+
+impl Format {
+    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let content_type = headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok());
+        let media_type = content_type
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default();
+        let media_type = media_type.trim().to_ascii_lowercase();
+        if media_type == "application/json" || media_type.ends_with("+json") {
+            return Ok(Self::Json);
+        }
+        if messagepack::is_messagepack(&media_type) {
+            return Ok(Self::MessagePack);
+        }
+        let detail = "send the header `Content-Type: application/json` and a JSON body, or `application/msgpack` and a message";
+        Err(Refusal::new(Code::UnsupportedMediaType, detail))
     }
-    let detail = "send the header `Content-Type: application/json` and a JSON body";
-    Err(Refusal::new(Code::UnsupportedMediaType, detail))
 }
 
 async fn read(request: Request, bytes_max: usize) -> Result<Bytes, Refusal> {

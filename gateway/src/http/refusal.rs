@@ -330,7 +330,11 @@ impl From<engine::AskError> for Refusal {
 
 impl From<canon::Error> for Refusal {
     fn from(error: canon::Error) -> Self {
-        Self::new(Code::MalformedJson, error.to_string())
+        let code = match error.kind {
+            canon::ErrorKind::TooLarge { .. } => Code::BodyTooLarge,
+            _ => Code::MalformedJson,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

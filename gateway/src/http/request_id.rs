@@ -3,6 +3,7 @@
 //! It is the outermost layer, so it is also the one place where refusals are rendered and requests are counted.
 
 use super::json::readable;
+use super::messagepack;
 use super::refusal::Refusal;
 use crate::gateway::Gateway;
 use axum::extract::{Request, State};
@@ -43,10 +44,14 @@ impl RequestId {
 pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Response {
     let id = RequestId::of(request.headers(), &gateway);
     request.extensions_mut().insert(id.clone());
+    let message = messagepack::asked(request.headers());
     let mut response = readable(next.run(request).await).await;
     if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
         gateway.metrics.count_refusal(refusal.code());
         response = refusal.render(id.as_str());
+    }
+    if let Some(name) = message {
+        response = messagepack::answer(response, name).await;
     }
     response.headers_mut().insert(X_REQUEST_ID, id.0);
     response

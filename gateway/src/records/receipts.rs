@@ -4,6 +4,8 @@
 use super::reader::Reader;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
+use crate::http::messagepack::Exact;
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -22,9 +24,7 @@ pub async fn show(
         tracing::error!(decision = %decision.id, seq = decision.seq, "a decision has no receipt");
         return Err(Refusal::ledger_unavailable());
     };
-    Ok((
-        [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))],
-        bytes,
-    )
-        .into_response())
+    let json = HeaderValue::from_static("application/json");
+    let response = (Extension(Exact), [(header::CONTENT_TYPE, json)], bytes);
+    Ok(response.into_response())
 }

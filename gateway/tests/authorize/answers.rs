@@ -30,13 +30,19 @@ fn normal(reply: &Reply) -> String {
     text
 }
 
+/// What is answered to whoever wants the bytes that were signed, in whatever way the ask was written.
+async fn in_json(stage: &Stage, ask: &Value) -> Reply {
+    let call = stage.call("POST", "/v1/authorize", &stage.agent.token).json(ask);
+    call.header("accept", "application/json").send().await
+}
+
 #[tokio::test]
 async fn an_allow_is_answered_whole() {
     let stage = Stage::set().await;
     let mut ask = named(changing(), "call-1");
     ask["tool_call"]["resource"] = json!("repo:acme/widgets#42");
     assert_eq!(
-        normal(&stage.ask(&ask).await),
+        normal(&in_json(&stage, &ask).await),
         concat!(
             r#"{"decision_id":"dec_…","decision":"allow","reason_code":"policy_permits","#,
             r#""reason":"Changes are permitted when the source is trusted","#,
@@ -54,7 +60,7 @@ async fn an_allow_is_answered_whole() {
 async fn a_denial_is_answered_whole() {
     let stage = Stage::set().await;
     assert_eq!(
-        normal(&stage.ask(&injected()).await),
+        normal(&in_json(&stage, &injected()).await),
         concat!(
             r#"{"decision_id":"dec_…","decision":"deny","reason_code":"policy_forbids","#,
             r#""reason":"Changes are forbidden when the source is not trusted","#,
@@ -76,7 +82,7 @@ async fn a_required_approval_is_answered_whole() {
     let mut ask = asking("github", "merge_pull_request", "trusted_internal_signed");
     ask["tool_call"]["parameters"] = json!({"number": 42, "base_branch": "main"});
     assert_eq!(
-        normal(&stage.ask(&ask).await),
+        normal(&in_json(&stage, &ask).await),
         concat!(
             r#"{"decision_id":"dec_…","decision":"require_approval","reason_code":"policy_requires_approval","#,
             r#""reason":"A merge into main needs approval","#,

@@ -1,5 +1,6 @@
 //! A gateway on a store of its own, spoken to through its real router. Nothing is faked but the clock and the network.
 
+pub(crate) mod door;
 pub(crate) mod hand;
 pub(crate) mod home;
 pub(crate) mod tenancy;
@@ -8,6 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::Response;
+use door::{Door, Sent};
 use gateway::cli::operator_key;
 use gateway::gateway::{Gateway, Options};
 use gateway::router::router;
@@ -153,17 +155,39 @@ impl Call<'_> {
 
     /// With a JSON body.
     pub(crate) fn json(self, body: &Value) -> Self {
-        self.body(serde_json::to_vec(body).unwrap())
+        let (body, media_type) = Door::used().body(body);
+        self.body_of(body, media_type)
     }
 
     /// With these bytes for a JSON body.
-    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn body(self, body: impl Into<Vec<u8>>) -> Self {
+        self.body_of(body, "application/json")
+    }
+
+    /// With these bytes for a body of this type.
+    pub(crate) fn body_of(mut self, body: impl Into<Vec<u8>>, media_type: &str) -> Self {
         self.body = Some(body.into());
-        self.header("content-type", "application/json")
+        self.header("content-type", media_type)
     }
 
     /// Sends it and reads the whole answer.
     pub(crate) async fn send(self) -> Reply {
+        if Door::used() != Door::Router {
+            let Self {
+                world,
+                method,
+                path,
+                headers,
+                body,
+            } = self;
+            let sent = Sent {
+                method,
+                path,
+                headers,
+                body,
+            };
+            return door::over_socket(world.app.clone(), sent).await;
+        }
         let (parts, body) = self.respond().await.into_parts();
         Reply {
             status: parts.status,
@@ -210,9 +234,13 @@ impl Reply {
     /// The `detail` of a problem with this status and code.
     #[track_caller]
     pub(crate) fn problem(&self, status: u16, code: &str) -> String {
+        let problem_type = match Door::used() {
+            Door::Messages => "application/msgpack",
+            Door::Router | Door::Socket => "application/problem+json",
+        };
         assert_eq!(
             self.headers[header::CONTENT_TYPE],
-            "application/problem+json",
+            problem_type,
             "{}",
             self.text()
         );

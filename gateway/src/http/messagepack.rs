@@ -1,0 +1,274 @@
+//! MessagePack, for callers who would rather not write and read JSON: bodies by `Content-Type`, answers by `Accept`.
+//!
+//! A body is made canonical text before anybody looks at it, and an answer is turned into a message after everybody has. So what is
+//! recorded, signed and compared is JSON, whoever asks.
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use serde_json::{Map, Number, Value};
+
+/// What it is called, the registered name first.
+const NAMES: [&str; 3] = [
+    "application/vnd.msgpack",
+    "application/msgpack",
+    "application/x-msgpack",
+];
+/// What is turned into a message.
+const JSON: [&str; 2] = ["application/json", "application/problem+json"];
+
+/// On a response whose bytes are what they are: they were signed, or recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct Exact;
+
+/// Whether a media type is one of its names.
+pub(super) fn is_messagepack(media_type: &str) -> bool {
+    NAMES.iter().any(|name| media_type.eq_ignore_ascii_case(name))
+}
+
+/// The name by which a caller asks for it; `None` if the caller does not, or not at least as much as for JSON.
+pub(super) fn asked(headers: &HeaderMap) -> Option<&'static str> {
+    let ranges = headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let ranges: Vec<_> = ranges.flat_map(|value| value.split(',')).map(weighed).collect();
+    let weight = |name: &str| {
+        let named = ranges
+            .iter()
+            .filter(|(range, _)| range.eq_ignore_ascii_case(name));
+        named.map(|(_, weight)| *weight).max()
+    };
+    let (weight_of_name, name) = NAMES
+        .iter()
+        .filter_map(|name| Some((weight(name)?, *name)))
+        .max_by_key(|(weight, _)| *weight)?;
+    let json = weight(JSON[0]).unwrap_or(0);
+    (weight_of_name > 0 && weight_of_name >= json).then_some(name)
+}
+
+/// A media range and its weight in thousandths (RFC 9110, section 12.4.2).
+fn weighed(range: &str) -> (&str, u16) {
+    let mut parts = range.split(';').map(str::trim);
+    let name = parts.next().unwrap_or_default();
+    let weight = parts.find_map(|parameter| {
+        parameter
+            .strip_prefix("q=")
+            .or_else(|| parameter.strip_prefix("Q="))
+    });
+    let thousandths = weight.map_or(Some(1_000), |weight| {
+        let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
+        let digits = format!("{whole}{fraction:0<3}");
+        (digits.len() == 4).then(|| digits.parse().ok()).flatten()
+    });
+    (name, thousandths.unwrap_or(0).min(1_000))
+}
+
+/// A response for whoever asked for messages by this name: a message in place of JSON, and anything else as it is.
+pub(super) async fn answer(response: Response, name: &'static str) -> Response {
+    if is_json(&response) && response.extensions().get::<Exact>().is_none() {
+        encoded(response, name).await
+    } else {
+        response
+    }
+}
+
+fn is_json(response: &Response) -> bool {
+    let media_type = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let media_type = media_type.and_then(|value| value.split(';').next());
+    media_type.is_some_and(|media_type| JSON.contains(&media_type.trim()))
+}
+
+async fn encoded(response: Response, name: &'static str) -> Response {
+    let (mut parts, body) = response.into_parts();
+    // INVARIANT: an answer of one JSON text is in memory already; what is streamed has another type.
+    let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    match serde_json::from_slice(&bytes) {
+        Ok(value) => {
+            let message = encode(&value);
+            parts
+                .headers
+                .insert(header::CONTENT_TYPE, HeaderValue::from_static(name));
+            parts.headers.remove(header::CONTENT_LENGTH);
+            Response::from_parts(parts, message.into())
+        }
+        // It says that it is JSON and is not: whoever asked can see so for themselves.
+        Err(_) => Response::from_parts(parts, bytes.into()),
+    }
+}
+
+/// The message that says what a JSON value says, in its shortest form.
+pub fn encode(value: &Value) -> Vec<u8> {
+    let mut message = Vec::new();
+    write(&mut message, value);
+    message
+}
+
+fn write(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Null => out.push(0xc0),
+        Value::Bool(false) => out.push(0xc2),
+        Value::Bool(true) => out.push(0xc3),
+        Value::Number(number) => write_number(out, number),
+        Value::String(text) => write_string(out, text),
+        Value::Array(elements) => {
+            write_head(out, elements.len(), (0x90, 15), &[(0xdc, 2), (0xdd, 4)]);
+            for element in elements {
+                write(out, element);
+            }
+        }
+        Value::Object(members) => write_object(out, members),
+    }
+}
+
+fn write_object(out: &mut Vec<u8>, members: &Map<String, Value>) {
+    write_head(out, members.len(), (0x80, 15), &[(0xde, 2), (0xdf, 4)]);
+    for (key, value) in members {
+        write_string(out, key);
+        write(out, value);
+    }
+}
+
+fn write_string(out: &mut Vec<u8>, text: &str) {
+    write_head(out, text.len(), (0xa0, 31), &[(0xd9, 1), (0xda, 2), (0xdb, 4)]);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Type and length: in one byte if it is short, else behind the first of the wider types that holds it.
+fn write_head(out: &mut Vec<u8>, len: usize, (short, short_max): (u8, u8), wider: &[(u8, usize)]) {
+    let len = u32::try_from(len).expect("no answer has four gigabytes");
+    if let Ok(len) = u8::try_from(len)
+        && len <= short_max
+    {
+        out.push(short | len);
+        return;
+    }
+    let bytes = len.to_be_bytes();
+    let holds = |width: usize| bytes[..4 - width].iter().all(|byte| *byte == 0);
+    let found = wider.iter().find(|(_, width)| holds(*width));
+    let (kind, width) = found.expect("four bytes hold every length");
+    out.push(*kind);
+    out.extend_from_slice(&bytes[4 - width..]);
+}
+
+/// Integers in the fewest bytes, anything else as a double.
+fn write_number(out: &mut Vec<u8>, number: &Number) {
+    if let Some(number) = number.as_u64() {
+        match number {
+            0..=0x7f => out.push(number.to_be_bytes()[7]),
+            0x80..=0xff => out.extend_from_slice(&[0xcc, number.to_be_bytes()[7]]),
+            0x100..=0xffff => write_tail(out, 0xcd, &number.to_be_bytes()[6..]),
+            0x1_0000..=0xffff_ffff => write_tail(out, 0xce, &number.to_be_bytes()[4..]),
+            _ => write_tail(out, 0xcf, &number.to_be_bytes()),
+        }
+    } else if let Some(number) = number.as_i64() {
+        match number {
+            -32.. => out.push(number.to_be_bytes()[7]),
+            -0x80.. => write_tail(out, 0xd0, &number.to_be_bytes()[7..]),
+            -0x8000.. => write_tail(out, 0xd1, &number.to_be_bytes()[6..]),
+            -0x8000_0000.. => write_tail(out, 0xd2, &number.to_be_bytes()[4..]),
+            _ => write_tail(out, 0xd3, &number.to_be_bytes()),
+        }
+    } else {
+        let double = number.as_f64().unwrap_or_default();
+        write_tail(out, 0xcb, &double.to_be_bytes());
+    }
+}
+
+fn write_tail(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
+    out.push(kind);
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_message_says_what_the_text_says() {
+        let limits = canon::Limits {
+            bytes_max: 1 << 22,
+            depth_max: 64,
+        };
+        let numbers = [
+            json!(0),
+            json!(127),
+            json!(128),
+            json!(255),
+            json!(256),
+            json!(65_535),
+            json!(65_536),
+            json!(u32::MAX),
+            json!(4_294_967_296_u64),
+            json!(-1),
+            json!(-32),
+            json!(-33),
+            json!(-128),
+            json!(-129),
+            json!(-32_768),
+            json!(-32_769),
+            json!(i32::MIN),
+            json!(-2_147_483_649_i64),
+            json!(0.1),
+            json!(1e300),
+            json!(-0.5),
+        ];
+        let lengths = [0, 15, 16, 31, 32, 255, 256, 65_535, 65_536];
+        let strings = lengths.map(|len| json!("x".repeat(len)));
+        let arrays = lengths.map(|len| json!(vec![1; len]));
+        let objects = [0_usize, 15, 16, 70_000].map(|len| {
+            let members = (0..len).map(|member| (member.to_string(), json!(null)));
+            Value::Object(members.collect())
+        });
+        for value in numbers.into_iter().chain(strings).chain(arrays).chain(objects) {
+            let read = canon::canonicalize_messagepack(&encode(&value), limits).unwrap();
+            let expected = canon::canonicalize(value.to_string().as_bytes(), limits).unwrap();
+            assert!(read.as_str() == expected.as_str(), "{:.100}", value.to_string());
+        }
+    }
+
+    #[test]
+    fn the_shortest_form_is_written() {
+        for (value, expected) in [
+            (
+                json!({"a": [1, -1, true, null]}),
+                &b"\x81\xa1a\x94\x01\xff\xc3\xc0"[..],
+            ),
+            (json!(200), b"\xcc\xc8"),
+            (json!(-200), b"\xd1\xff\x38"),
+            (json!(1.5), b"\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00"),
+        ] {
+            assert_eq!(encode(&value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn it_is_for_those_who_ask_for_it() {
+        for (accept, expected) in [
+            ("application/msgpack", Some("application/msgpack")),
+            ("Application/Vnd.MsgPack", Some("application/vnd.msgpack")),
+            (
+                "application/json;q=0.5, application/x-msgpack",
+                Some("application/x-msgpack"),
+            ),
+            (
+                "application/json, application/msgpack",
+                Some("application/msgpack"),
+            ),
+            ("application/json, application/msgpack;q=0.9", None),
+            ("application/msgpack;q=0", None),
+            ("application/msgpack;q=nonsense", None),
+            ("application/json", None),
+            ("*/*", None),
+            ("application/*", None),
+            ("", None),
+        ] {
+            let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(accept))]);
+            assert_eq!(asked(&headers), expected, "{accept}");
+        }
+        assert_eq!(asked(&HeaderMap::new()), None);
+    }
+}
