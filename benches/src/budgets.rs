@@ -86,6 +86,7 @@ impl Timed {
             p50: milliseconds(50.0),
             p95: milliseconds(95.0),
             p99: milliseconds(99.0),
+            p999: milliseconds(99.9),
             max: ms(self.0.max()),
         }
     }
@@ -352,7 +353,9 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let row = |f: &mut fmt::Formatter<'_>, name: &str, latency: &Latency| {
-            let Latency { p50, p95, p99, max } = latency;
+            let Latency {
+                p50, p95, p99, max, ..
+            } = latency;
             writeln!(
                 f,
                 "{name:<22} p50 {p50:.3} ms   p95 {p95:.3} ms   p99 {p99:.3} ms   max {max:.3} ms"

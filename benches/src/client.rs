@@ -66,6 +66,15 @@ struct Balances {
     items: Vec<Balance>,
 }
 
+/// An agent that was made.
+#[derive(Debug)]
+pub struct NewAgent {
+    /// Its id.
+    pub id: String,
+    /// Its first token.
+    pub token: String,
+}
+
 impl Client {
     /// Connects as the holder of this credential.
     pub async fn open(address: SocketAddr, credential: &str) -> Result<Self> {
@@ -153,6 +162,20 @@ impl Client {
 
     /// Makes an agent that may use the tool; its first token.
     pub async fn create_agent(&mut self, name: &str, tool: &str) -> Result<String> {
+        self.register_agent(name, tool).await.map(|agent| agent.token)
+    }
+
+    /// Gives an agent a bucket that is not filled again.
+    pub async fn put_bucket(&mut self, agent: &str, capacity: u32) -> Result<()> {
+        let body = json!({ "bucket": { "capacity": capacity, "refill_per_second": 0 } });
+        let _: Value = self
+            .send("PUT", &format!("/v1/agents/{agent}/quota"), &body)
+            .await?;
+        Ok(())
+    }
+
+    /// Makes an agent that may use the tool.
+    pub async fn register_agent(&mut self, name: &str, tool: &str) -> Result<NewAgent> {
         let Created { id } = self.send("POST", "/v1/agents", &json!({ "name": name })).await?;
         let _: Value = self
             .call("PUT", &format!("/v1/agents/{id}/tools/{tool}"), b"")
@@ -160,7 +183,7 @@ impl Client {
         let Token { token } = self
             .send("POST", &format!("/v1/agents/{id}/tokens"), &json!({}))
             .await?;
-        Ok(token)
+        Ok(NewAgent { id, token })
     }
 
     /// Registers a tool with these actions.

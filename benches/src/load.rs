@@ -1,26 +1,33 @@
-//! Closed-loop load: so many connections, each asking again as soon as it has its answer, then a look at the ledger.
+//! Load: so many connections that ask, then a look at the ledger.
 //!
 //! All connections share one thread with the counting, which leaves as much of a small machine as possible to the
-//! gateway. There is no open loop (a fixed rate of arrivals) and no pipelining: an agent waits for its answer.
+//! gateway. There is no pipelining: an agent waits for its answer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use serde::Deserialize;
 use tokio::task::LocalSet;
 
-use crate::client::{Client, Decision};
+use crate::client::Client;
 use crate::http::{Connection, Request};
+use crate::machine::{self, Cpu, Machine};
 
+mod asking;
 mod asks;
+mod profile;
 pub mod report;
+mod sla;
 mod tally;
 
+use asking::{Asker, Timetable};
 use asks::Ask;
+pub use asks::Mix;
+pub use profile::Profile;
 pub use report::{LedgerReport, Report, Setting};
+pub use sla::Sla;
 use tally::Tally;
 
 /// How long after the end of the run the last answers may still come. A gateway that is later hangs.
@@ -33,6 +40,8 @@ pub struct Plan<'a> {
     pub addresses: &'a [SocketAddr],
     /// An operator key of theirs: the run makes tenants of its own.
     pub operator_key: &'a str,
+    /// The process of the gateway, if it is on this machine and there is one: what it takes is reported.
+    pub gateway: Option<u32>,
     /// How many of everything.
     pub setting: Setting,
     /// Time before the clock starts; asks are counted but not timed.
@@ -46,23 +55,98 @@ struct Course {
     addresses: Vec<SocketAddr>,
     authorizations: Vec<String>,
     asks: Vec<Ask>,
+    setting: Setting,
+    timetable: Option<Timetable>,
     measured_from: Instant,
     end: Instant,
+    /// How many asks have been begun.
+    begun: Cell<u64>,
     tally: RefCell<Tally>,
+}
+
+impl Course {
+    /// When the next ask is due; `None` if there is none.
+    async fn next(&self) -> Option<Instant> {
+        let begun = self.begun.get();
+        if self.setting.asks_max.is_some_and(|max| begun >= max) {
+            return None;
+        }
+        self.begun.set(begun + 1);
+        if let Some(timetable) = &self.timetable {
+            return timetable.next().await;
+        }
+        let now = Instant::now();
+        // A run of so many asks ends with them, however long they take.
+        let is_due = self.setting.asks_max.is_some() || now < self.end;
+        is_due.then_some(now)
+    }
+
+    /// Takes the time since an ask was due, if that is measured.
+    fn time(&self, due: Instant, take: impl FnOnce(u64)) {
+        if due >= self.measured_from {
+            take(u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX));
+        }
+    }
 }
 
 /// Sets a tenant up, asks until the time is over, then compares the ledger with what was answered.
 pub async fn run(plan: Plan<'_>) -> Result<Report> {
+    let setting = plan.setting;
+    setting.check()?;
+    let (mut operators, authorizations) = set_up(plan).await?;
+    until_known(plan.addresses, &authorizations).await?;
+    let mut seq_before = 0;
+    for operator in &mut operators {
+        seq_before += operator.head().await?.seq;
+    }
+
+    let asks = asks::asks(setting.distinct, setting.mix);
+    let begin = Instant::now();
+    let measured_from = begin + plan.warm_up;
+    let end = measured_from + plan.measured;
+    let course = Rc::new(Course {
+        addresses: plan.addresses.to_vec(),
+        authorizations,
+        asks,
+        setting,
+        timetable: setting
+            .per_second
+            .map(|rate| Timetable::start(rate, begin, end))
+            .transpose()?,
+        measured_from,
+        end,
+        begun: Cell::new(0),
+        tally: RefCell::default(),
+    });
+    let cpu = machine::CpuClock::start(plan.gateway);
+    ask_on_all(&course, setting.connections).await?;
+    let seconds = measured_from.elapsed().as_secs_f64();
+    let cpu: Cpu = cpu.stop(begin.elapsed());
+    let memory = plan.gateway.and_then(machine::resident_mib);
+
+    let ledger = look_at_ledgers(&mut operators, seq_before).await?;
+    let tally = Rc::into_inner(course)
+        .context("a connection is still asking")?
+        .tally
+        .into_inner();
+    Ok(tally.report(report::Surroundings {
+        machine: Machine::here(),
+        setting,
+        seconds,
+        cpu,
+        gateway_mib: memory,
+        ledger,
+    }))
+}
+
+/// Makes the tenants and the agents: operators of each, and what each agent signs in with.
+async fn set_up(plan: Plan<'_>) -> Result<(Vec<Client>, Vec<String>)> {
     let Setting {
-        connections,
         tenants,
         agents,
-        distinct,
+        bucket,
+        ..
     } = plan.setting;
-    ensure!(
-        connections > 0 && tenants > 0 && agents > 0 && distinct > 0,
-        "a load needs a connection, a tenant, an agent and an ask"
-    );
     let first = *plan.addresses.first().context("a load needs a gateway")?;
     let mut operators = Vec::with_capacity(tenants);
     let mut authorizations = vec![String::new(); agents];
@@ -73,49 +157,34 @@ pub async fn run(plan: Plan<'_>) -> Result<Report> {
             .await?;
         operator.put_tool(asks::TOOL, &asks::actions()).await?;
         // Agents in turn are of tenants in turn.
-        for agent in (number..agents).step_by(tenants) {
-            let token = operator
-                .create_agent(&format!("agent-{agent}"), asks::TOOL)
+        for place in (number..agents).step_by(tenants) {
+            let agent = operator
+                .register_agent(&format!("agent-{place}"), asks::TOOL)
                 .await?;
-            authorizations[agent] = format!("Bearer {token}");
+            if let Some(capacity) = bucket {
+                operator.put_bucket(&agent.id, capacity).await?;
+            }
+            authorizations[place] = format!("Bearer {}", agent.token);
         }
         operators.push(operator);
     }
-    until_known(plan.addresses, &authorizations).await?;
-    let mut seq_before = 0;
-    for operator in &mut operators {
-        seq_before += operator.head().await?.seq;
-    }
+    Ok((operators, authorizations))
+}
 
-    let measured_from = Instant::now() + plan.warm_up;
-    let course = Rc::new(Course {
-        addresses: plan.addresses.to_vec(),
-        authorizations,
-        asks: asks::asks(distinct),
-        measured_from,
-        end: measured_from + plan.measured,
-        tally: RefCell::default(),
-    });
-    ask_on_all(&course, connections).await?;
-    let seconds = measured_from.elapsed().as_secs_f64();
-
+async fn look_at_ledgers(operators: &mut [Client], seq_before: u64) -> Result<LedgerReport> {
     let mut ledger = LedgerReport {
         verified: true,
         checked: 0,
         recorded: 0,
     };
-    for operator in &mut operators {
+    for operator in operators {
         let verification = operator.verify().await?;
         ledger.verified &= verification.verified;
         ledger.checked += verification.checked;
         ledger.recorded += verification.head.seq;
     }
     ledger.recorded -= seq_before;
-    let tally = Rc::into_inner(course)
-        .context("a connection is still asking")?
-        .tally
-        .into_inner();
-    Ok(tally.report(plan.setting, seconds, ledger))
+    Ok(ledger)
 }
 
 /// Waits until every gateway has heard of every agent.
@@ -146,7 +215,7 @@ async fn until_known(addresses: &[SocketAddr], authorizations: &[String]) -> Res
 async fn ask_on_all(course: &Rc<Course>, connections: usize) -> Result<()> {
     let local = LocalSet::new();
     let askers: Vec<_> = (0..connections)
-        .map(|number| local.spawn_local(ask_until_end(course.clone(), number)))
+        .map(|number| local.spawn_local(Asker::new(Rc::clone(course), number).run()))
         .collect();
     let all = local.run_until(async {
         for asker in askers {
@@ -158,69 +227,4 @@ async fn ask_on_all(course: &Rc<Course>, connections: usize) -> Result<()> {
     tokio::time::timeout(patience, all)
         .await
         .context("the gateway does not answer any more")?
-}
-
-/// One connection: ask, wait for the answer, count it, ask again. Agents and asks are taken in turn.
-async fn ask_until_end(course: Rc<Course>, number: usize) -> Result<()> {
-    let address = course.addresses[number % course.addresses.len()];
-    let mut connection = Connection::open(address).await?;
-    let mut body = Vec::new();
-    for turn in 0.. {
-        let ask = &course.asks[(number + turn) % course.asks.len()];
-        // Another stride than that of the asks, so that every agent comes to send every kind of them.
-        let authorization = &*course.authorizations[(2 * number + turn) % course.authorizations.len()];
-        ask.write(number, turn, &mut body);
-        let headers = [("Authorization", authorization)];
-        let request = Request {
-            method: "POST",
-            path: "/v1/authorize",
-            headers: &headers,
-            body: &body,
-        };
-
-        let began = Instant::now();
-        if began >= course.end {
-            break;
-        }
-        let Ok(answer) = connection.send(request).await else {
-            course.tally.borrow_mut().failed();
-            connection = Connection::open(address).await?;
-            continue;
-        };
-        let took = began.elapsed();
-        let mut tally = course.tally.borrow_mut();
-        if answer.status != 200 {
-            tally.refused(answer.status, refusal_code(answer.status, answer.body));
-            continue;
-        }
-        let decision: Decision = serde_json::from_slice(answer.body).context("reading a decision")?;
-        tally.decided(decision.decision, ask.expected);
-        if began >= course.measured_from {
-            tally.time(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-        }
-    }
-    Ok(())
-}
-
-/// The stable code of a refusal, or its status where something else than the gateway answered.
-fn refusal_code(status: u16, body: &[u8]) -> String {
-    #[derive(Deserialize)]
-    struct Problem {
-        code: String,
-    }
-    serde_json::from_slice(body).map_or_else(|_| format!("status {status}"), |problem: Problem| problem.code)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_is_named_by_its_code_and_by_its_status_without_one() {
-        assert_eq!(
-            refusal_code(429, br#"{"code":"rate_limited","status":429}"#),
-            "rate_limited"
-        );
-        assert_eq!(refusal_code(502, b"<html>"), "status 502");
-    }
 }

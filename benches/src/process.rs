@@ -100,6 +100,11 @@ impl GatewayProcess {
         self.address
     }
 
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The operator key it was started with.
     pub fn operator_key(&self) -> &str {
         &self.operator_key

@@ -32,7 +32,14 @@ pub struct Target {
     pub address: SocketAddr,
     /// An operator key of it.
     pub operator_key: String,
-    _started: Option<GatewayProcess>,
+    started: Option<GatewayProcess>,
+}
+
+impl Target {
+    /// The process of the gateway, if it was started here.
+    pub fn gateway(&self) -> Option<u32> {
+        self.started.as_ref().map(GatewayProcess::pid)
+    }
 }
 
 impl TargetOptions {
@@ -42,7 +49,7 @@ impl TargetOptions {
             return Ok(Target {
                 address,
                 operator_key,
-                _started: None,
+                started: None,
             });
         }
         let started = GatewayProcess::start(Launch {
@@ -55,7 +62,7 @@ impl TargetOptions {
         Ok(Target {
             address,
             operator_key,
-            _started: Some(started),
+            started: Some(started),
         })
     }
 }

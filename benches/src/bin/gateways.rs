@@ -57,11 +57,12 @@ async fn main() -> Result<ExitCode> {
             let report = run(Plan {
                 addresses: &addresses,
                 operator_key: gateways[0].operator_key(),
+                gateway: None,
                 setting: Setting {
                     connections: options.connections,
                     tenants,
                     agents: 100.max(tenants),
-                    distinct: 1_000,
+                    ..Setting::default()
                 },
                 warm_up: Duration::from_secs(1),
                 measured: Duration::try_from_secs_f64(options.seconds)?,

@@ -4,6 +4,7 @@
 //! test that times denials and calls them allows measures nothing.
 
 use model::{Trust, Verdict};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The tool that is registered for the run.
@@ -26,6 +27,38 @@ impl Ask {
         write!(body, "{{\"request_id\":\"load-{connection}-{turn}\"{}", self.rest).expect("a vector grows");
     }
 }
+
+/// Which asks are sent, and in which proportion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mix {
+    /// Of every kind as many: half are allowed, three in ten are denied, and the others need approval.
+    All,
+    /// 14 reads in 20, 5 changes that are allowed, and a denial.
+    Mixed,
+}
+
+impl Mix {
+    /// The kinds, in turn.
+    fn kinds(self) -> Vec<&'static Kind> {
+        let [read, .., denial] = &KINDS;
+        let change = &KINDS[CHANGE];
+        match self {
+            Self::All => KINDS.iter().collect(),
+            // Spread evenly, so that any stretch has about the same proportion.
+            Self::Mixed => (0..20)
+                .map(|place| match place {
+                    1 | 5 | 9 | 13 | 17 => change,
+                    10 => denial,
+                    _ => read,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// The place of a change that is allowed.
+const CHANGE: usize = 4;
 
 /// A kind of ask, in the proportion of its lines.
 struct Kind {
@@ -119,10 +152,10 @@ pub(super) fn actions() -> Value {
     ])
 }
 
-/// This many asks with different parameters, all kinds in turn.
-pub(super) fn asks(distinct: usize) -> Vec<Ask> {
-    KINDS
-        .iter()
+/// This many asks with different parameters, the kinds of the mix in turn.
+pub(super) fn asks(distinct: usize, mix: Mix) -> Vec<Ask> {
+    mix.kinds()
+        .into_iter()
         .cycle()
         .take(distinct)
         .enumerate()
@@ -158,7 +191,10 @@ mod tests {
 
     #[test]
     fn every_verdict_is_expected_of_some_ask() {
-        let expected: HashSet<_> = asks(KINDS.len()).iter().map(|ask| ask.expected).collect();
+        let expected: HashSet<_> = asks(KINDS.len(), Mix::All)
+            .iter()
+            .map(|ask| ask.expected)
+            .collect();
         assert_eq!(
             expected,
             HashSet::from([Verdict::Allow, Verdict::Deny, Verdict::RequireApproval])
@@ -166,10 +202,19 @@ mod tests {
     }
 
     #[test]
+    fn a_mixed_run_reads_changes_and_is_denied_as_often_as_it_says() {
+        let asks = asks(100, Mix::Mixed);
+        let count = |expected| asks.iter().filter(|ask| ask.expected == expected).count();
+        assert_eq!((count(Verdict::Allow), count(Verdict::Deny)), (95, 5));
+        let reads = asks.iter().filter(|ask| ask.rest.contains("get_pull_request"));
+        assert_eq!(reads.count(), 70);
+    }
+
+    #[test]
     fn asks_differ_in_their_parameters_and_are_json_under_any_request_id() {
         let mut seen = HashSet::new();
         let mut body = Vec::new();
-        for ask in asks(250) {
+        for ask in asks(250, Mix::All) {
             ask.write(3, 14, &mut body);
             let read: Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(read["request_id"], "load-3-14");

@@ -5,7 +5,7 @@
 use hdrhistogram::Histogram;
 use model::Verdict;
 
-use super::report::{Latency, LedgerReport, Outcomes, Report, Setting};
+use super::report::{Latency, Outcomes, Report, Surroundings};
 
 /// Latencies are kept to three digits up to a minute; a slower answer counts as a minute.
 const LATENCY_US_MAX: u64 = 60_000_000;
@@ -14,21 +14,27 @@ const LATENCY_US_MAX: u64 = 60_000_000;
 #[derive(Debug)]
 pub(super) struct Tally {
     latency_us: Histogram<u64>,
+    refusal_us: Histogram<u64>,
     outcomes: Outcomes,
 }
 
 impl Tally {
     /// Nothing counted yet.
     pub(super) fn new() -> Self {
-        let latency_us =
-            Histogram::new_with_max(LATENCY_US_MAX, 3).expect("the bounds are constants and fit");
+        let times = || Histogram::new_with_max(LATENCY_US_MAX, 3).expect("the bounds are constants and fit");
         Self {
-            latency_us,
+            latency_us: times(),
+            refusal_us: times(),
             outcomes: Outcomes::default(),
         }
     }
 
-    /// Counts the time that a decision took.
+    /// Counts the time that a refusal took.
+    pub(super) fn time_refusal(&mut self, micros: u64) {
+        self.refusal_us.saturating_record(micros);
+    }
+
+    /// Counts the time that an answer took.
     pub(super) fn time(&mut self, micros: u64) {
         self.latency_us.saturating_record(micros);
     }
@@ -45,31 +51,58 @@ impl Tally {
         self.outcomes.uncertain += u64::from(status >= 500);
     }
 
-    /// Counts an ask whose answer did not arrive.
-    pub(super) fn failed(&mut self) {
+    /// Counts an ask that was sent again, and whether it got the same bytes again.
+    pub(super) fn repeated(&mut self, is_same: bool) {
+        self.outcomes.repeats += u64::from(is_same);
+        self.outcomes.repeats_different += u64::from(!is_same);
+    }
+
+    /// Counts a refusal of an ask that was answered before: what it has in the ledger is known.
+    pub(super) fn refused_again(&mut self, code: String) {
+        *self.outcomes.refused.entry(code).or_default() += 1;
+    }
+
+    /// Counts an ask whose answer did not arrive; `again` if it had been answered before.
+    pub(super) fn failed(&mut self, again: bool) {
         self.outcomes.errors += 1;
-        self.outcomes.uncertain += 1;
+        self.outcomes.uncertain += u64::from(!again);
     }
 
     /// The result, once the ledger has been looked at.
-    pub(super) fn report(self, setting: Setting, seconds: f64, ledger: LedgerReport) -> Report {
-        let milliseconds = |percentile| micros_to_ms(self.latency_us.value_at_percentile(percentile));
-        let latency_ms = Latency {
-            p50: milliseconds(50.0),
-            p95: milliseconds(95.0),
-            p99: milliseconds(99.0),
-            max: micros_to_ms(self.latency_us.max()),
-        };
+    pub(super) fn report(self, surroundings: Surroundings) -> Report {
+        let Surroundings {
+            machine,
+            setting,
+            seconds,
+            cpu,
+            gateway_mib,
+            ledger,
+        } = surroundings;
         let measured = self.latency_us.len();
         Report {
+            machine,
             setting,
             seconds,
             measured,
             per_second: per_second(measured, seconds),
-            latency_ms,
+            latency_ms: latency(&self.latency_us),
+            refusal_ms: (!self.refusal_us.is_empty()).then(|| latency(&self.refusal_us)),
+            cpu,
+            gateway_mib,
             outcomes: self.outcomes,
             ledger,
         }
+    }
+}
+
+fn latency(micros: &Histogram<u64>) -> Latency {
+    let milliseconds = |percentile| micros_to_ms(micros.value_at_percentile(percentile));
+    Latency {
+        p50: milliseconds(50.0),
+        p95: milliseconds(95.0),
+        p99: milliseconds(99.0),
+        p999: milliseconds(99.9),
+        max: micros_to_ms(micros.max()),
     }
 }
 

@@ -1,0 +1,257 @@
+//! The connections of a run: what each sends and when, and what it makes of the answer.
+//!
+//! In a closed loop a connection asks again as soon as it has its answer. In an open loop asks are due at fixed times, whether the
+//! gateway is ready for them or not, and time counts from when an ask was due: an answer that keeps the next ask waiting is
+//! paid for by that one too (what is called coordinated omission does not occur).
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::Course;
+use crate::client::Decision;
+use crate::http::{Connection, Request};
+
+/// How many of its asks a connection remembers, to send one of them again.
+const REMEMBERED_MAX: usize = 32;
+
+/// When asks are due, where that is fixed: the next one for whichever connection is free.
+pub(super) struct Timetable(tokio::sync::Mutex<UnboundedReceiver<Instant>>);
+
+impl Timetable {
+    /// So many asks a second, from the beginning until the end. Times are kept by a thread of their own, because those of the runtime are
+    /// a millisecond wide.
+    pub(super) fn start(per_second: f64, begin: Instant, end: Instant) -> Result<Self> {
+        let (sender, receiver) = unbounded_channel();
+        thread::Builder::new()
+            .name("timetable".to_owned())
+            .spawn(move || keep_time(&sender, per_second, begin, end))?;
+        Ok(Self(tokio::sync::Mutex::new(receiver)))
+    }
+
+    pub(super) async fn next(&self) -> Option<Instant> {
+        self.0.lock().await.recv().await
+    }
+}
+
+fn keep_time(sender: &UnboundedSender<Instant>, per_second: f64, begin: Instant, end: Instant) {
+    for number in 0_u32.. {
+        let due = begin + Duration::from_secs_f64(f64::from(number) / per_second);
+        if due >= end {
+            return;
+        }
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if sender.send(due).is_err() {
+            return;
+        }
+    }
+}
+
+/// An ask that was answered, to be sent again.
+#[derive(Clone, Copy)]
+struct Sent {
+    ask: usize,
+    agent: usize,
+    turn: usize,
+    answer: u64,
+}
+
+/// One connection.
+pub(super) struct Asker {
+    course: Rc<Course>,
+    number: usize,
+    address: SocketAddr,
+    sent: VecDeque<Sent>,
+    random: u64,
+    body: Vec<u8>,
+}
+
+impl Asker {
+    pub(super) fn new(course: Rc<Course>, number: usize) -> Self {
+        let address = course.addresses[number % course.addresses.len()];
+        Self {
+            course,
+            number,
+            address,
+            sent: VecDeque::with_capacity(REMEMBERED_MAX),
+            random: number as u64,
+            body: Vec::new(),
+        }
+    }
+
+    /// Asks until the time is over, or as often as all connections together may. Agents and asks are taken in turn.
+    pub(super) async fn run(mut self) -> Result<()> {
+        let course = Rc::clone(&self.course);
+        let mut connection = Connection::open(self.address).await?;
+        let mut turn = 0;
+        while let Some(due) = course.next().await {
+            let percent = self.draw() % 100;
+            let again = if percent < u64::from(course.setting.repeats_percent) {
+                self.pick()
+            } else {
+                None
+            };
+            let answered = if let Some(place) = again {
+                self.repeat(&mut connection, due, place).await?
+            } else {
+                turn += 1;
+                self.ask(&mut connection, due, turn - 1).await?
+            };
+            if !answered {
+                course.tally.borrow_mut().failed(again.is_some());
+                connection = Connection::open(self.address).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks something under a new request id. False if the connection broke.
+    async fn ask(&mut self, connection: &mut Connection, due: Instant, turn: usize) -> Result<bool> {
+        let ask = (self.number + turn) % self.course.asks.len();
+        // Another stride than that of the asks, so that every agent comes to send every kind of them.
+        let agent = (2 * self.number + turn) % self.course.authorizations.len();
+        let course = Rc::clone(&self.course);
+        let Some((status, body)) = self.send(connection, ask, agent, turn).await else {
+            return Ok(false);
+        };
+        let mut tally = course.tally.borrow_mut();
+        if status != 200 {
+            tally.refused(status, refusal_code(status, body));
+            course.time(due, |took| tally.time_refusal(took));
+            return Ok(true);
+        }
+        let decision: Decision = serde_json::from_slice(body).context("reading a decision")?;
+        let answer = digest(body);
+        tally.decided(decision.decision, course.asks[ask].expected);
+        course.time(due, |took| tally.time(took));
+        self.remember(Sent {
+            ask,
+            agent,
+            turn,
+            answer,
+        });
+        Ok(true)
+    }
+
+    /// Sends again what was answered already: the answer has to be the same, byte for byte. False if the connection broke.
+    async fn repeat(&mut self, connection: &mut Connection, due: Instant, place: usize) -> Result<bool> {
+        let Sent {
+            ask,
+            agent,
+            turn,
+            answer,
+        } = self.sent[place];
+        let course = Rc::clone(&self.course);
+        let Some((status, body)) = self.send(connection, ask, agent, turn).await else {
+            return Ok(false);
+        };
+        let mut tally = course.tally.borrow_mut();
+        if status == 200 {
+            tally.repeated(digest(body) == answer);
+            course.time(due, |took| tally.time(took));
+        } else {
+            tally.refused_again(refusal_code(status, body));
+            course.time(due, |took| tally.time_refusal(took));
+        }
+        Ok(true)
+    }
+
+    async fn send<'c>(
+        &mut self,
+        connection: &'c mut Connection,
+        ask: usize,
+        agent: usize,
+        turn: usize,
+    ) -> Option<(u16, &'c [u8])> {
+        self.course.asks[ask].write(self.number, turn, &mut self.body);
+        let headers = [("Authorization", &*self.course.authorizations[agent])];
+        let request = Request {
+            method: "POST",
+            path: "/v1/authorize",
+            headers: &headers,
+            body: &self.body,
+        };
+        let answer = connection.send(request).await.ok()?;
+        Some((answer.status, answer.body))
+    }
+
+    fn remember(&mut self, sent: Sent) {
+        if self.sent.len() == REMEMBERED_MAX {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(sent);
+    }
+
+    /// One of those that are remembered.
+    fn pick(&mut self) -> Option<usize> {
+        let len = self.sent.len() as u64;
+        let place = self.draw().checked_rem(len)?;
+        usize::try_from(place).ok()
+    }
+
+    /// The next of a sequence of numbers that is the same in every run (splitmix64).
+    fn draw(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.random;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// Whether two answers are the same is all that is asked of it.
+fn digest(answer: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    answer.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The stable code of a refusal, or its status where something else than the gateway answered.
+fn refusal_code(status: u16, body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Problem {
+        code: String,
+    }
+    serde_json::from_slice(body).map_or_else(|_| format!("status {status}"), |problem: Problem| problem.code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_named_by_its_code_and_by_its_status_without_one() {
+        assert_eq!(
+            refusal_code(429, br#"{"code":"rate_limited","status":429}"#),
+            "rate_limited"
+        );
+        assert_eq!(refusal_code(502, b"<html>"), "status 502");
+    }
+
+    #[tokio::test]
+    async fn a_timetable_has_every_time_whoever_is_late() {
+        let begin = Instant::now();
+        let end = begin + Duration::from_millis(50);
+        let timetable = Timetable::start(1_000.0, begin, end).unwrap();
+        // Nobody takes any before the end.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut times = Vec::new();
+        while let Some(due) = timetable.next().await {
+            times.push(due);
+        }
+        assert_eq!(times.len(), 50);
+        assert!(
+            times
+                .windows(2)
+                .all(|pair| pair[1] - pair[0] >= Duration::from_micros(999))
+        );
+        assert!(times.iter().all(|due| *due < end));
+    }
+}

@@ -1,0 +1,194 @@
+//! What a run has to come to: bounds on the numbers of its report, in a file.
+//!
+//! ```toml
+//! [mixed]                          # the profile
+//! per_second = { min = 20_000 }    # a number of the report as JSON
+//! latency_ms.p99 = { max = 7 }
+//! ```
+//!
+//! A bound on a number that the report does not have is missed: a misspelt one would hold for ever.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Serialize;
+use serde_json::Value;
+use toml::{Table, Value as Toml};
+
+/// The bounds for one profile.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sla(Vec<Bound>);
+
+#[derive(Debug, Clone, PartialEq)]
+struct Bound {
+    /// Where in the report the number stands, part by part.
+    path: Vec<String>,
+    min: Option<f64>,
+    max: Option<f64>,
+}
+
+impl Sla {
+    /// The bounds of a profile in the text of a file.
+    ///
+    /// # Errors
+    /// It is not TOML, has no such profile, or a bound is none.
+    pub fn parse(text: &str, profile: &str) -> Result<Self> {
+        let file: Table = text.parse().context("not TOML")?;
+        let section = file
+            .get(profile)
+            .with_context(|| format!("there are no bounds for `{profile}`"))?;
+        let section = section
+            .as_table()
+            .with_context(|| format!("`{profile}` is not a table"))?;
+        let mut bounds = Vec::new();
+        collect(section, &mut Vec::new(), &mut bounds)?;
+        ensure!(!bounds.is_empty(), "there are no bounds for `{profile}`");
+        Ok(Self(bounds))
+    }
+
+    /// The bounds that a run has missed, each in words; empty if it has missed none.
+    ///
+    /// # Errors
+    /// The report cannot be read as JSON, which does not happen.
+    pub fn misses(&self, report: &impl Serialize) -> Result<Vec<String>> {
+        let report = serde_json::to_value(report)?;
+        Ok(self.0.iter().filter_map(|bound| bound.miss(&report)).collect())
+    }
+}
+
+impl Bound {
+    fn miss(&self, report: &Value) -> Option<String> {
+        let name = self.path.join(".");
+        let found = self.path.iter().try_fold(report, |value, part| value.get(part));
+        let Some(found) = found.and_then(Value::as_f64) else {
+            return Some(format!("the report has no number `{name}`"));
+        };
+        if let Some(min) = self.min.filter(|min| found < *min) {
+            return Some(format!("`{name}` is {found}, and has to be {min} or more"));
+        }
+        let max = self.max.filter(|max| found > *max)?;
+        Some(format!("`{name}` is {found}, and has to be {max} or less"))
+    }
+}
+
+/// Every bound below a table.
+fn collect(table: &Table, path: &mut Vec<String>, bounds: &mut Vec<Bound>) -> Result<()> {
+    for (name, value) in table {
+        path.push(name.clone());
+        let place = path.join(".");
+        let inner = value
+            .as_table()
+            .with_context(|| format!("`{place}` is not a bound: give it a `min` or a `max`"))?;
+        if inner.contains_key("min") || inner.contains_key("max") {
+            bounds.push(bound(inner, path.clone())?);
+        } else {
+            ensure!(!inner.is_empty(), "`{place}` has no bound");
+            collect(inner, path, bounds)?;
+        }
+        path.pop();
+    }
+    Ok(())
+}
+
+fn bound(table: &Table, path: Vec<String>) -> Result<Bound> {
+    let place = path.join(".");
+    if let Some(other) = table.keys().find(|key| !["min", "max"].contains(&key.as_str())) {
+        bail!("`{place}` has `{other}` beside its bounds");
+    }
+    let number = |name: &str| -> Result<Option<f64>> {
+        let Some(value) = table.get(name) else {
+            return Ok(None);
+        };
+        number(value)
+            .map(Some)
+            .with_context(|| format!("`{place}.{name}` is not a number"))
+    };
+    Ok(Bound {
+        min: number("min")?,
+        max: number("max")?,
+        path,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a bound is far below 2^52")]
+fn number(value: &Toml) -> Option<f64> {
+    value
+        .as_float()
+        .or_else(|| value.as_integer().map(|integer| integer as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::report::tests::report;
+
+    fn misses(text: &str) -> Vec<String> {
+        Sla::parse(text, "light")
+            .unwrap()
+            .misses(&report(|_, _| ()))
+            .unwrap()
+    }
+
+    #[test]
+    fn bounds_that_hold_are_no_misses() {
+        let text = "[light]\nper_second = { min = 1, max = 2.5 }\nlatency_ms.p99 = { max = 4 }\n[light.outcomes]\nerrors = { max = 0 }";
+        assert_eq!(misses(text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_miss_is_told() {
+        let text =
+            "[light]\nper_second = { min = 28_000 }\nlatency_ms = { p50 = { max = 0.3 }, p99 = { max = 7 } }";
+        assert_eq!(
+            misses(text),
+            [
+                "`latency_ms.p50` is 2, and has to be 0.3 or less",
+                "`per_second` is 1.5, and has to be 28000 or more"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_not_there_is_a_miss() {
+        for name in [
+            "per_secnd",
+            "latency_ms",
+            "latency_ms.p98",
+            "machine.processor",
+            "cpu.gateway_cores",
+        ] {
+            let text = format!("[light]\n{name} = {{ max = 1 }}");
+            assert_eq!(misses(&text), [format!("the report has no number `{name}`")]);
+        }
+    }
+
+    #[test]
+    fn a_file_that_bounds_nothing_is_refused() {
+        for (text, expected) in [
+            (
+                "[heavy]\nper_second = { min = 1 }",
+                "there are no bounds for `light`",
+            ),
+            ("[light]", "there are no bounds for `light`"),
+            ("light = 1", "`light` is not a table"),
+            (
+                "[light]\nper_second = 1",
+                "`per_second` is not a bound: give it a `min` or a `max`",
+            ),
+            ("[light]\nper_second = {}", "`per_second` has no bound"),
+            (
+                "[light]\nper_second = { min = 1, most = 2 }",
+                "`per_second` has `most` beside its bounds",
+            ),
+            (
+                "[light]\nper_second = { min = \"1\" }",
+                "`per_second.min` is not a number",
+            ),
+            ("[light", "not TOML"),
+        ] {
+            assert_eq!(
+                Sla::parse(text, "light").unwrap_err().to_string(),
+                expected,
+                "{text}"
+            );
+        }
+    }
+}
