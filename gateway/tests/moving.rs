@@ -6,7 +6,7 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod process;
 
-use process::{OPERATOR, PROGRAM, Place};
+use process::{OPERATOR, PROGRAM, Place, Server};
 use serde_json::{Value, json};
 use std::process::{Command, Output};
 
@@ -55,9 +55,21 @@ fn merging() -> Value {
     })
 }
 
-/// A SQLite file with a demo in it that has decided something, has asked people, has counted, and has had one decision erased; the
-/// demo's token, and what was answered.
-fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
+/// Holds three tokens in a run that names the one that started it, under a key.
+fn holding(server: &Server, token: &str) -> Vec<u8> {
+    let body = json!({"unit": "TOKENS", "amount": 3, "run_id": "child", "parent_run_id": "boss"});
+    let mut held = ureq::post(server.url("/v1/reservations"))
+        .header("authorization", format!("Bearer {token}"))
+        .header("content-type", "application/json")
+        .header("idempotency-key", "hold-1")
+        .send(body.to_string())
+        .unwrap();
+    held.body_mut().read_to_vec().unwrap()
+}
+
+/// A SQLite file with a demo in it that has decided something, has asked people, has counted, has held something in a budget, and has
+/// had one decision erased; the demo's token, what was answered to asks, and what to the request that holds something.
+fn lived_in() -> (Place, String, Vec<Vec<u8>>, Vec<u8>) {
     let place = Place::on_file();
     let server = place.serve(&["--demo"]);
     let token = place.printed("demo agent token (shown once): ");
@@ -79,6 +91,10 @@ fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
         .header("content-type", "application/json")
         .send(quotas.to_string())
         .unwrap();
+    let budget = json!({"scope": {"run": "boss"}, "unit": "TOKENS", "allocated": 10});
+    let made = client.operate(tenant.as_str().unwrap(), "/v1/budgets", &budget);
+    assert_eq!(made.status, 201, "{made:?}");
+    let held = holding(&server, &token);
     let asked = client.post("/v1/authorize", &token, &merging()).unwrap().json();
     assert_eq!(asked["decision"], "require_approval", "{asked}");
     let answers = (0..20).map(|number| {
@@ -87,12 +103,12 @@ fn lived_in() -> (Place, String, Vec<Vec<u8>>) {
     });
     let answers = answers.collect();
     server.kill();
-    (place, token, answers)
+    (place, token, answers, held)
 }
 
 #[test]
 fn a_ledger_goes_to_postgres_and_back_and_everything_goes_on_working() {
-    let (place, token, answers) = lived_in();
+    let (place, token, answers, held) = lived_in();
     let target = Place::on_postgres();
     let copied = succeeds(&["copy", "--from", &file_of(&place), "--to", &target.url()]);
     assert!(copied.contains("of 2 ledgers"), "{copied}");
@@ -124,6 +140,14 @@ fn a_ledger_goes_to_postgres_and_back_and_everything_goes_on_working() {
             .unwrap()
             .json();
         assert_eq!(next["receipt"]["prev_hash"], last["receipt"]["hash"]);
+        // The same key has the same bytes, and a child spends from its parent's budget also where it does not name it again.
+        assert_eq!(holding(&server, &token), held);
+        let escaping = json!({"unit": "TOKENS", "amount": 8, "run_id": "child"});
+        let refused = client.post("/v1/reservations", &token, &escaping).unwrap().json();
+        assert_eq!(
+            (&refused["code"], &refused["remaining"]),
+            (&json!("budget_exceeded"), &json!(7))
+        );
     }
 }
 

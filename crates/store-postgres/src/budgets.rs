@@ -9,7 +9,10 @@ use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
-use store::{Batch, BudgetFilter, Budgets, ReservationFilter, StoreError, WantedBudgets, WantedReservations};
+use store::{
+    Batch, BudgetFilter, Budgets, ReplyKey, ReplyRow, ReservationFilter, StoreError, WantedBudgets,
+    WantedReservations,
+};
 
 /// Budgets as they are from now on, a vector a column, with nothing borrowed from the batch.
 #[derive(Default)]
@@ -201,6 +204,39 @@ impl Budgets for PostgresStore {
 
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
         links::decode(bounded(self.readers.read(|| links::question(runs))).await?)
+    }
+
+    async fn run_links_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Vec<RunLink>, StoreError> {
+        let found = bounded(self.readers.read(|| links::list(tenant, after, limit))).await?;
+        Ok(links::decode(found)?.into_iter().map(|(_, link)| link).collect())
+    }
+
+    async fn replies_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&ReplyKey>,
+        limit: u32,
+    ) -> Result<Vec<ReplyRow>, StoreError> {
+        links::decode_replies(bounded(self.readers.read(|| links::list_replies(tenant, after, limit))).await?)
+    }
+
+    async fn count_budgets(&self, tenant: TenantId) -> Result<u64, StoreError> {
+        let read = self.readers.read(|| {
+            sqlx::query!(
+                r#"SELECT count(*) AS "count!"
+                   FROM budgets
+                   WHERE tenant_id = $1
+                     AND is_open"#,
+                uuid(tenant),
+            )
+        });
+        let rows = bounded(read).await?;
+        Ok(rows.first().map_or(0, |row| row.count.unsigned_abs()))
     }
 
     async fn reservation(

@@ -137,6 +137,29 @@ pub(crate) fn question(
     )
 }
 
+/// Which run of a tenant started which, in the order of the runs.
+pub(crate) fn list(
+    tenant: TenantId,
+    after: Option<&model::Name>,
+    limit: u32,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Columns, sqlx::Error> + Send, PgArguments> {
+    sqlx::query_as!(
+        Columns,
+        "SELECT
+             tenant_id,
+             run_id,
+             parent
+         FROM run_links
+         WHERE tenant_id = $1
+           AND run_id > $2
+         ORDER BY run_id
+         LIMIT $3",
+        uuid(tenant),
+        after.map_or("", model::Name::as_str),
+        i64::from(limit),
+    )
+}
+
 /// What was found.
 pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
     let found = rows.into_iter().map(|found| {
@@ -187,6 +210,34 @@ pub(crate) fn reply_question(
         &tenants,
         &callers,
         &names,
+    )
+}
+
+/// The answers that a tenant's callers were given, by caller and key.
+pub(crate) fn list_replies(
+    tenant: TenantId,
+    after: Option<&ReplyKey>,
+    limit: u32,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<ReplyFound, sqlx::Error> + Send, PgArguments> {
+    sqlx::query_as!(
+        ReplyFound,
+        "SELECT
+             tenant_id,
+             caller,
+             key,
+             request,
+             bytes
+         FROM replies
+         WHERE tenant_id = $1
+           AND (caller, key) > ($2, $3)
+         ORDER BY
+             caller,
+             key
+         LIMIT $4",
+        uuid(tenant),
+        Uuid::from_bytes(after.map_or([0; 16], |key| key.caller)),
+        after.map_or("", |key| key.key.as_str()),
+        i64::from(limit),
     )
 }
 

@@ -9,7 +9,10 @@ use async_trait::async_trait;
 use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
 use serde_json::json;
 use sqlx::{SqliteConnection, SqliteExecutor};
-use store::{Batch, BudgetFilter, Budgets, ReservationFilter, StoreError, WantedBudgets, WantedReservations};
+use store::{
+    Batch, BudgetFilter, Budgets, ReplyKey, ReplyRow, ReservationFilter, StoreError, WantedBudgets,
+    WantedReservations,
+};
 
 /// The budgets of a batch as one JSON text, with nothing borrowed from it; none if there are none. What is closed comes first, so
 /// that another one can take its place in the same batch.
@@ -154,6 +157,24 @@ pub(crate) async fn have(
     found.collect()
 }
 
+/// How many of a tenant are not closed.
+async fn count(executor: impl SqliteExecutor<'_>, tenant: TenantId) -> Result<u64, StoreError> {
+    let tenant_id = &tenant.as_bytes()[..];
+    let row = sqlx::query!(
+        r#"SELECT count(*) AS "count!: i64"
+           FROM tenants
+           JOIN budgets
+               ON budgets.tenant_no = tenants.tenant_no
+              AND budgets.is_open = 1
+           WHERE tenants.tenant_id = ?1"#,
+        tenant_id,
+    )
+    .fetch_one(executor)
+    .await
+    .map_err(unavailable)?;
+    Ok(row.count.unsigned_abs())
+}
+
 #[async_trait]
 impl Budgets for SqliteStore {
     async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
@@ -205,6 +226,28 @@ impl Budgets for SqliteStore {
 
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
         bounded(links::find(&self.readers, runs_json(runs))).await
+    }
+
+    async fn run_links_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Vec<RunLink>, StoreError> {
+        bounded(links::list(&self.readers, tenant, after, limit)).await
+    }
+
+    async fn replies_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&ReplyKey>,
+        limit: u32,
+    ) -> Result<Vec<ReplyRow>, StoreError> {
+        bounded(links::list_replies(&self.readers, tenant, after, limit)).await
+    }
+
+    async fn count_budgets(&self, tenant: TenantId) -> Result<u64, StoreError> {
+        bounded(count(&self.readers, tenant)).await
     }
 
     async fn reservation(

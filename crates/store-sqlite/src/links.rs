@@ -4,7 +4,7 @@ use crate::decode::Place;
 use crate::insert::TenantNumbers;
 use crate::journal::hex;
 use crate::unavailable;
-use model::{RunLink, TenantId};
+use model::{Name, RunLink, TenantId};
 use serde_json::json;
 use sqlx::{SqliteConnection, SqliteExecutor};
 use store::{Batch, ReplyKey, ReplyRow, StoreError};
@@ -164,6 +164,99 @@ pub(crate) async fn find_replies(
             key: key
                 .ok_or_else(|| place.corrupt("key", "was not asked for"))?
                 .clone(),
+            request: place.digest("request", row.request)?,
+            bytes: row.bytes.into(),
+        })
+    });
+    found.collect()
+}
+
+/// Which run of a tenant started which, in the order of the runs.
+pub(crate) async fn list(
+    executor: impl SqliteExecutor<'_>,
+    tenant: TenantId,
+    after: Option<&Name>,
+    limit: u32,
+) -> Result<Vec<RunLink>, StoreError> {
+    let tenant_id = &tenant.as_bytes()[..];
+    let after = after.map_or("", Name::as_str);
+    let rows = sqlx::query!(
+        r#"SELECT
+               run_links.tenant_no AS "tenant_no!",
+               run_links.run_id,
+               run_links.parent
+           FROM tenants
+           CROSS JOIN run_links
+               ON run_links.tenant_no = tenants.tenant_no
+              AND run_links.run_id > ?2
+           WHERE tenants.tenant_id = ?1
+           ORDER BY run_links.run_id
+           LIMIT ?3"#,
+        tenant_id,
+        after,
+        limit,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows.into_iter().map(|row| {
+        let place = Place {
+            table: "run_links",
+            row: row.tenant_no,
+        };
+        Ok(RunLink {
+            run_id: place.name("run_id", &row.run_id)?,
+            parent: place.name("parent", &row.parent)?,
+        })
+    });
+    found.collect()
+}
+
+/// The answers that a tenant's callers were given, by caller and key.
+pub(crate) async fn list_replies(
+    executor: impl SqliteExecutor<'_>,
+    tenant: TenantId,
+    after: Option<&ReplyKey>,
+    limit: u32,
+) -> Result<Vec<ReplyRow>, StoreError> {
+    let tenant_id = &tenant.as_bytes()[..];
+    let caller = after.map_or(&[0; 16], |key| &key.caller).as_slice();
+    let key = after.map_or("", |key| key.key.as_str());
+    let rows = sqlx::query!(
+        r#"SELECT
+               replies.tenant_no AS "tenant_no!",
+               replies.caller,
+               replies.key,
+               replies.request,
+               replies.bytes
+           FROM tenants
+           CROSS JOIN replies
+               ON replies.tenant_no = tenants.tenant_no
+              AND (replies.caller, replies.key) > (?2, ?3)
+           WHERE tenants.tenant_id = ?1
+           ORDER BY
+               replies.caller,
+               replies.key
+           LIMIT ?4"#,
+        tenant_id,
+        caller,
+        key,
+        limit,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows.into_iter().map(|row| {
+        let place = Place {
+            table: "replies",
+            row: row.tenant_no,
+        };
+        Ok(ReplyRow {
+            key: ReplyKey {
+                tenant,
+                caller: place.id("caller", row.caller)?,
+                key: place.name("key", &row.key)?,
+            },
             request: place.digest("request", row.request)?,
             bytes: row.bytes.into(),
         })

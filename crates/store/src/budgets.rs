@@ -130,6 +130,25 @@ pub trait Budgets: Send + Sync {
     /// Who started these runs, and who started those, and so on upwards, in no particular order.
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError>;
 
+    /// Which run of a tenant started which, in the order of the runs, those behind `after`, at most `limit`.
+    async fn run_links_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Vec<RunLink>, StoreError>;
+
+    /// The answers that a tenant's callers were given, by caller and key, those behind `after`, at most `limit`.
+    async fn replies_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&ReplyKey>,
+        limit: u32,
+    ) -> Result<Vec<ReplyRow>, StoreError>;
+
+    /// How many budgets of a tenant are not closed.
+    async fn count_budgets(&self, tenant: TenantId) -> Result<u64, StoreError>;
+
     /// One reservation.
     async fn reservation(
         &self,

@@ -460,6 +460,28 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         self.read()?.run_links(runs).await
     }
 
+    async fn run_links_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Vec<RunLink>, StoreError> {
+        self.read()?.run_links_after(tenant, after, limit).await
+    }
+
+    async fn replies_after(
+        &self,
+        tenant: TenantId,
+        after: Option<&ReplyKey>,
+        limit: u32,
+    ) -> Result<Vec<ReplyRow>, StoreError> {
+        self.read()?.replies_after(tenant, after, limit).await
+    }
+
+    async fn count_budgets(&self, tenant: TenantId) -> Result<u64, StoreError> {
+        self.read()?.count_budgets(tenant).await
+    }
+
     async fn reservation(
         &self,
         tenant: TenantId,

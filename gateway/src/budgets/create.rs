@@ -13,6 +13,9 @@ use model::{Amount, Budget, BudgetId, Directory, Overage, Period, Scope, Unit};
 use serde::Deserialize;
 use std::sync::Arc;
 
+/// How many budgets that are not closed a tenant has. Two that are made at once may both be the last one.
+const BUDGETS_MAX: u64 = 100_000;
+
 /// What a budget is made of.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +35,10 @@ pub async fn create(
     request: Repeatable<Body>,
 ) -> Result<Answer, Refusal> {
     let terms = request.body.terms()?;
+    if gateway.store.count_budgets(caller.tenant).await? >= BUDGETS_MAX {
+        let detail = format!("there are {BUDGETS_MAX} budgets that are not closed; close some first");
+        return Err(Refusal::new(Code::Conflict, detail));
+    }
     let repeat = request.repeat(caller.tenant, holder_bytes(&caller.holder));
     let made = gateway.move_budgets(caller.tenant, repeat, |tenant| {
         check_scope(&tenant.directory, &terms.scope)?;

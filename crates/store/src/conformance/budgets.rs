@@ -230,6 +230,7 @@ pub async fn budgets_are_listed_by_unit_and_whether_they_are_open(fixture: &dyn 
     assert_eq!(list(None, None, Some(4), 2).await, [3, 2]);
     assert_eq!(list(Some("TOKENS"), Some(true), None, 10).await, [4, 1]);
     assert_eq!(list(None, Some(false), None, 10).await, [3]);
+    assert_eq!(store.count_budgets(chain.tenant).await.unwrap(), 3);
 }
 
 /// Held, settled, in lists, and by what should have ended.
@@ -341,6 +342,14 @@ pub async fn a_line_of_runs_is_found_upwards_and_never_changed(fixture: &dyn Fix
     assert_eq!(find(&["c"]).await, [link("b", "a"), link("c", "b")]);
     assert_eq!(find(&["r", "a"]).await, [link("r", "r")]);
     assert_eq!(find(&[]).await, []);
+    let list = async |after: Option<&str>, limit| {
+        let after = after.map(name);
+        let links = store.run_links_after(chain.tenant, after.as_ref(), limit).await;
+        let links = links.unwrap().into_iter();
+        links.map(|link| link.run_id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(list(None, 3).await, ["b", "c", "r"]);
+    assert_eq!(list(Some("c"), 3).await, ["r", "x"]);
 }
 
 /// To whom they were given, and to nobody else.
@@ -377,6 +386,17 @@ pub async fn an_answer_is_found_by_who_asked_and_under_which_key(fixture: &dyn F
         given[1..]
     );
     assert_eq!(find(&[]).await, []);
+    let list = async |after: Option<&ReplyKey>, limit| {
+        let replies = store.replies_after(chain.tenant, after, limit).await;
+        replies.unwrap()
+    };
+    assert_eq!(list(None, 5).await, given);
+    assert_eq!(list(None, 1).await, given[..1]);
+    assert_eq!(list(Some(&given[0].key), 5).await, given[1..]);
+    assert_eq!(
+        store.replies_after(Chain::new(2).tenant, None, 5).await.unwrap(),
+        []
+    );
 }
 
 /// Whether the head has moved or the batch does not hang together.

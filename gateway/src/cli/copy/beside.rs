@@ -1,9 +1,9 @@
 //! What stands beside a chain and changes: approvals, what runs have seen, what was counted of quotas, budgets and what is held in
-//! them. It is as it is at the end of the chain, and goes over with the entries, a page with each commit.
+//! them, which run started which, and answers that are given again. It is as it is at the end of the chain, and goes over with the entries, a page with each commit.
 
 use canon::Digest;
 use model::{ApprovalId, BudgetId, Name, ReservationId, TenantId};
-use store::{ApprovalFilter, Batch, BudgetFilter, ReservationFilter, Store, StoreError};
+use store::{ApprovalFilter, Batch, BudgetFilter, ReplyKey, ReservationFilter, Store, StoreError};
 
 /// How far a tenant's rows have gone over.
 #[derive(Default)]
@@ -13,6 +13,8 @@ pub(super) struct Beside {
     counters: Cursor<Digest>,
     budgets: Cursor<BudgetId>,
     reservations: Cursor<ReservationId>,
+    links: Cursor<Name>,
+    replies: Cursor<ReplyKey>,
 }
 
 /// Behind which row to go on.
@@ -43,7 +45,10 @@ impl Beside {
         matches!(
             (&self.approvals, &self.runs, &self.counters),
             (Cursor::Done, Cursor::Done, Cursor::Done)
-        ) && matches!((&self.budgets, &self.reservations), (Cursor::Done, Cursor::Done))
+        ) && matches!(
+            (&self.budgets, &self.reservations, &self.links, &self.replies),
+            (Cursor::Done, Cursor::Done, Cursor::Done, Cursor::Done)
+        )
     }
 
     /// Adds the next page of each kind to a batch.
@@ -103,6 +108,18 @@ impl Beside {
             self.reservations.advance(page.len(), limit, last);
             rows.reservations
                 .extend(page.into_iter().map(|held| (tenant, held)));
+        }
+        if let Cursor::After(last) = &self.links {
+            let page = from.run_links_after(tenant, last.as_ref(), limit).await?;
+            let last = page.last().map(|link| link.run_id.clone());
+            self.links.advance(page.len(), limit, last);
+            rows.links.extend(page.into_iter().map(|link| (tenant, link)));
+        }
+        if let Cursor::After(last) = &self.replies {
+            let page = from.replies_after(tenant, last.as_ref(), limit).await?;
+            let last = page.last().map(|reply| reply.key.clone());
+            self.replies.advance(page.len(), limit, last);
+            rows.replies.extend(page);
         }
         Ok(())
     }
