@@ -1,7 +1,7 @@
 //! `countersign demo runaway`: an agent that calls a paid model over and over, first unguarded and then stopped by a budget, a rate
 //! limit, a quota and a policy.
 //!
-//! - [`scene`]: a tenant with an agent, spoken to as callers do;
+//! - `scene`: a tenant with an agent, spoken to as callers do;
 //! - [`guards`]: what stops the agent, and how many calls that has to be.
 //!
 //! Gateway, store and ledger are real: a SQLite file of its own, gone afterwards. What is printed of budgets is what their balances
