@@ -31,6 +31,8 @@ pub enum By<'a> {
     Person(&'a Person),
     /// A containment rule.
     Rule(&'a Name),
+    /// A setting of the tenant.
+    Setting(&'static str),
     /// Whoever may send signals to the process.
     Signal(&'static str),
     /// Whoever started the process.
@@ -77,6 +79,7 @@ impl By<'_> {
                 "issuer": person.signed_in.issued_by(), "roles": person.user.roles, "user": person.user.name,
             }),
             Self::Rule(rule) => json!({"rule": rule}),
+            Self::Setting(setting) => json!({"setting": setting}),
             Self::Signal(signal) => json!({"signal": signal}),
             Self::Start => json!({"start": true}),
         }

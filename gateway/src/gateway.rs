@@ -9,6 +9,7 @@ use crate::http::{Code, Refusal, SignIns};
 use crate::limits::Limits;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::records::erase::retention::Retention;
 use crate::replays::Replays;
 use crate::search::job::Indexing;
 use crate::sequencer::Sequencer;
@@ -92,6 +93,8 @@ pub struct Gateway {
     pub live: Arc<Live>,
     /// Tells the job that keeps the search index what to do.
     pub indexing: Arc<Indexing>,
+    /// Where the job has come to that erases what is old.
+    pub retention: Retention,
     /// What was found of ledgers that were verified without being asked.
     pub watch: Watch,
     /// What is counted.

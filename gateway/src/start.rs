@@ -14,6 +14,7 @@ use crate::limits::Limits;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
+use crate::records::erase::retention::{self, Retention};
 use crate::replays::Replays;
 use crate::search::job::{self, Indexing};
 use crate::sequencer::{Ended, Parts, Sequencer};
@@ -146,6 +147,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         approvals: Bell::default(),
         live,
         indexing,
+        retention: Retention::default(),
         watch: Watch::default(),
         metrics,
         changing: tokio::sync::Mutex::new(()),
@@ -156,6 +158,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     containment::start(&gateway);
     job::start(&gateway);
     watch::start(&gateway);
+    retention::start(&gateway);
     Ok((gateway, ended))
 }
 

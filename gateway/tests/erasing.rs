@@ -158,6 +158,71 @@ async fn what_is_old_is_erased_and_what_is_not_stays() {
 }
 
 #[tokio::test]
+async fn what_a_tenant_does_not_want_to_keep_is_erased_by_itself_and_only_its_own() {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let scene = Scene::new().await;
+    let other = scene.world.tenancy("other").await;
+    scene.world.authorize(&other.token, &reading()).await;
+    let path = format!("/v1/tenants/{}", scene.tenancy.id);
+    let set = |settings: Value| {
+        let (world, path) = (&scene.world, &path);
+        let body = json!({"settings": settings});
+        async move {
+            world
+                .call("PATCH", path, &world.operator)
+                .json(&body)
+                .send()
+                .await
+        }
+    };
+    let patient = json!({"approvals": {"expire_after_seconds": 7 * DAY_MS / 1_000}});
+    set(patient).await.expect(200);
+    let old = scene.decide("jane", "call-1").await;
+    let asked = scene
+        .world
+        .authorize(&scene.tenancy.token, &merging())
+        .await
+        .json();
+    let gateway = &scene.world.gateway;
+    scene.world.clock.advance_millis(2 * DAY_MS);
+    let new = scene.decide("jane", "call-2").await;
+    assert_eq!(gateway.erase_old().await, 0, "nobody has asked for it");
+    set(json!({"erase_after_days": 0}))
+        .await
+        .problem(400, "invalid_field");
+    let shown = set(json!({"erase_after_days": 1})).await.expect(200);
+    assert_eq!(shown["settings"]["erase_after_days"], 1);
+    assert_eq!(gateway.erase_old().await, 1);
+    assert_eq!(gateway.erase_old().await, 0);
+    scene
+        .get(&format!("/v1/decisions/{}", id(&old)))
+        .await
+        .problem(404, "not_found");
+    for kept in [&new, &asked] {
+        scene
+            .get(&format!("/v1/decisions/{}", id(kept)))
+            .await
+            .expect(200);
+    }
+    let told = scene.entry(scene.head().await).await;
+    assert_eq!(told["kind"], "bodies_erased");
+    assert_eq!(told["body"]["by"], json!({"setting": "erase_after_days"}));
+    assert_eq!(told["body"]["chosen_by"], json!({"older_than_days": 1}));
+
+    // What people were asked goes when they are asked no more, and the rest when its time has come.
+    scene.world.clock.advance_millis(8 * DAY_MS);
+    gateway.expire_approvals().await.unwrap();
+    assert_eq!(gateway.erase_old().await, 2);
+    scene
+        .get(&format!("/v1/decisions/{}", id(&new)))
+        .await
+        .problem(404, "not_found");
+    assert_eq!(scene.verify().await["verified"], true);
+    let theirs = scene.world.get("/v1/decisions", &other.auditor).await.expect(200);
+    assert_eq!(theirs["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn what_people_are_asked_about_waits_until_they_have_answered() {
     let scene = Scene::new().await;
     let asked = scene

@@ -9,6 +9,7 @@ use crate::taint::TaintRule;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 /// The type of a context attribute that callers may send and policies may read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +50,9 @@ pub struct Settings {
     /// What of the parameters is left out, where the rest is kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redact: Vec<Pointer>,
+    /// After how many days of 24 hours what agents did is erased; never, if it does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub erase_after_days: Option<NonZeroU32>,
     /// What it makes of the levels that callers give to single parameters.
     #[serde(default, skip_serializing_if = "SourceRule::is_default")]
     pub sources: SourceRule,

@@ -4,9 +4,12 @@
 //! the same commit the rows of the decision, its receipt, its request id and what people were asked; before it, what the search
 //! index knows. The commit adds an entry that tells which bodies are gone, by whom and by what they were chosen.
 //!
+//! A tenant may have it done by itself, after so many days: [`retention`].
+//!
 //! What agents did can be erased. What changed the directory cannot: that is who could do what, by names that the tenant has given.
 
 mod choose;
+pub mod retention;
 mod taking;
 
 use crate::gateway::Gateway;
@@ -15,7 +18,7 @@ use crate::records::times::first_since;
 use axum::Extension;
 use axum::extract::State;
 use choose::Choice;
-use model::{AgentId, Name, Timestamp};
+use model::{AgentId, Name, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
@@ -82,16 +85,35 @@ pub async fn erase(
 
 async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<Progress, Refusal> {
     let (choice, seqs) = wanted.resolve(gateway, caller).await?;
+    let mut taking = Taking::new(gateway, caller.tenant, caller.holder.by(), &choice);
+    let next = take(gateway, &mut taking, &choice, seqs.clone(), TIME_MAX).await?;
+    let done = next > *seqs.end();
+    Ok(Progress {
+        erased: taking.erased,
+        waiting: taking.waiting,
+        done,
+        next_seq: (!done).then_some(next),
+    })
+}
+
+/// Erases what is chosen among these entries, until there are no more or the time is over. Returns the entry to go on with.
+async fn take(
+    gateway: &Gateway,
+    taking: &mut Taking<'_>,
+    choice: &Choice,
+    seqs: RangeInclusive<u64>,
+    time_max: Duration,
+) -> Result<u64, Refusal> {
+    let tenant = taking.tenant;
     let began = Instant::now();
-    let mut taking = Taking::new(gateway, caller, &choice);
     let mut next = *seqs.start();
-    while next <= *seqs.end() && began.elapsed() < TIME_MAX {
-        let page = gateway.store.entries(caller.tenant, next, PAGE).await?;
+    while next <= *seqs.end() && began.elapsed() < time_max {
+        let page = gateway.store.entries(tenant, next, PAGE).await?;
         let Some(last) = page.last() else { break };
         next = last.seq + 1;
         let page = page.into_iter().filter(|entry| entry.seq <= *seqs.end());
         for entry in page {
-            if choice.takes(&*gateway.store, caller.tenant, &entry).await? {
+            if choice.takes(&*gateway.store, tenant, &entry).await? {
                 taking.add(entry).await?;
             }
         }
@@ -100,13 +122,19 @@ async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<
         }
     }
     taking.commit().await?;
-    let done = next > *seqs.end();
-    Ok(Progress {
-        erased: taking.erased,
-        waiting: taking.waiting,
-        done,
-        next_seq: (!done).then_some(next),
-    })
+    Ok(next)
+}
+
+/// The entry behind those that were recorded before so many days of 24 hours.
+async fn end_of_old(
+    gateway: &Gateway,
+    tenant: TenantId,
+    head: u64,
+    days: NonZeroU32,
+) -> Result<u64, Refusal> {
+    let ago = i64::from(days.get()) * DAY_MS;
+    let before = Timestamp::from_millis(gateway.clock.now().millis() - ago);
+    Ok(first_since(&*gateway.store, tenant, head, before).await?)
 }
 
 impl Erase {
@@ -131,9 +159,7 @@ impl Erase {
             (None, Some(agent), None, None) => Ok((Choice::Agent(agent), first..=head)),
             (None, None, Some(user), None) => Ok((Choice::User(user), first..=head)),
             (None, None, None, Some(days)) => {
-                let ago = i64::from(days.get()) * DAY_MS;
-                let before = Timestamp::from_millis(gateway.clock.now().millis() - ago);
-                let end = first_since(store, caller.tenant, head, before).await?;
+                let end = end_of_old(gateway, caller.tenant, head, days).await?;
                 Ok((Choice::OlderThan(days.get()), first..=end - 1))
             }
             _ => Err(Refusal::new(

@@ -1,16 +1,16 @@
 //! Bodies on their way out: collected, and erased some hundreds in a commit.
 
 use super::choose::Choice;
-use crate::changes;
+use crate::changes::{self, By};
 use crate::gateway::Gateway;
-use crate::http::{Refusal, TenantCaller};
+use crate::http::Refusal;
 use crate::search::job::{after, token};
 use crate::sequencer::Recorded;
 use canon::Digest;
 use engine::proposal::{ErasedBody, Happening};
 use engine::search::block_of;
 use engine::{Conflict, EntryKind, Proposal};
-use model::{AgentId, ApprovalId, DecisionId, Name};
+use model::{AgentId, ApprovalId, DecisionId, Name, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,7 +41,8 @@ struct Asked {
 /// Bodies on their way out.
 pub(super) struct Taking<'g> {
     gateway: &'g Gateway,
-    caller: &'g TenantCaller,
+    pub(super) tenant: TenantId,
+    by: By<'g>,
     choice: &'g Choice,
     /// By `seq`.
     bodies: BTreeMap<u64, ErasedBody>,
@@ -51,18 +52,22 @@ pub(super) struct Taking<'g> {
     pub(super) erased: u64,
     /// How many were left, because people are still asked about them.
     pub(super) waiting: u64,
+    /// The first of those.
+    pub(super) first_waiting: Option<u64>,
 }
 
 impl<'g> Taking<'g> {
-    pub(super) const fn new(gateway: &'g Gateway, caller: &'g TenantCaller, choice: &'g Choice) -> Self {
+    pub(super) const fn new(gateway: &'g Gateway, tenant: TenantId, by: By<'g>, choice: &'g Choice) -> Self {
         Self {
             gateway,
-            caller,
+            tenant,
+            by,
             choice,
             bodies: BTreeMap::new(),
             decisions: Vec::new(),
             erased: 0,
             waiting: 0,
+            first_waiting: None,
         }
     }
 
@@ -77,7 +82,7 @@ impl<'g> Taking<'g> {
         let decision = told.decision_id.filter(|_| is_decision);
         let approval = match (told.approval.id.filter(|_| is_decision), decision) {
             (Some(approval), Some(decision)) => {
-                let asked = self.gateway.store.approval(self.caller.tenant, approval).await?;
+                let asked = self.gateway.store.approval(self.tenant, approval).await?;
                 // A decision that has used an approval names it too.
                 asked.filter(|asked| asked.request.decision_id == decision)
             }
@@ -88,6 +93,7 @@ impl<'g> Taking<'g> {
             .is_some_and(|approval| approval.status.is_open())
         {
             self.waiting += 1;
+            self.first_waiting.get_or_insert(entry.seq);
             return Ok(());
         }
         self.decisions.extend(decision);
@@ -124,7 +130,7 @@ impl<'g> Taking<'g> {
 
     /// What became of a decision tells of it, and names it by its id.
     async fn add_outcomes(&mut self) -> Result<(), Refusal> {
-        let (store, tenant) = (&self.gateway.store, self.caller.tenant);
+        let (store, tenant) = (&self.gateway.store, self.tenant);
         for seq in store.outcomes_of(tenant, &self.decisions).await? {
             let entries = store.entries(tenant, seq, 1).await?;
             let entry = entries
@@ -150,7 +156,7 @@ impl<'g> Taking<'g> {
         for block in blocks {
             self.gateway
                 .store
-                .claim_block(self.caller.tenant, *block, &claim)
+                .claim_block(self.tenant, *block, &claim)
                 .await?;
         }
         Ok(claim.token)
@@ -158,28 +164,24 @@ impl<'g> Taking<'g> {
 
     async fn release(&self, blocks: &BTreeSet<u64>, hold: i64) {
         for block in blocks {
-            let released = self
-                .gateway
-                .store
-                .release_block(self.caller.tenant, *block, hold)
-                .await;
+            let released = self.gateway.store.release_block(self.tenant, *block, hold).await;
             if let Err(error) = released {
                 tracing::warn!(%error, block, "a block of the search index is free again only in some minutes");
             }
         }
-        self.gateway.indexing.note(self.caller.tenant);
+        self.gateway.indexing.note(self.tenant);
     }
 
     async fn record(&self) -> Result<(), Refusal> {
         for _ in 0..ATTEMPTS_MAX {
-            let tenant = self.gateway.tenant(self.caller.tenant)?;
+            let tenant = self.gateway.tenant(self.tenant)?;
             let facts = json!({"chosen_by": self.choice.told(), "seqs": self.ranges()});
             let proposal = Proposal {
-                tenant: self.caller.tenant,
+                tenant: self.tenant,
                 revision: tenant.revision,
                 base: tenant.policies.base_digest(),
                 what: Happening::Erasure {
-                    entry: changes::entry(EntryKind::BodiesErased, self.caller.holder.by(), facts)?,
+                    entry: changes::entry(EntryKind::BodiesErased, self.by, facts)?,
                     bodies: self.bodies.values().cloned().collect(),
                 },
             };
@@ -209,7 +211,7 @@ impl<'g> Taking<'g> {
         let keys = self.bodies.values().filter_map(|body| {
             let (agent, request_id) = body.request.clone()?;
             Some(RequestKey {
-                tenant: self.caller.tenant,
+                tenant: self.tenant,
                 agent,
                 request_id,
             })
