@@ -4,6 +4,7 @@
 //! in that file, or in the environment, and nowhere else: it is never logged, stored or sent.
 
 mod file;
+pub mod history;
 mod published;
 
 pub use file::KeyFileError;

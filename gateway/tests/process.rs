@@ -580,6 +580,72 @@ fn an_export_is_verified_offline_and_a_changed_one_is_not() {
 }
 
 #[test]
+fn a_key_is_replaced_without_a_gap_and_verify_holds_keys_against_the_entries_that_tell_of_them() {
+    const SYSTEM: &str = "tnt_00000000000000000000000000";
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let ask = |server: &Server, name: &str| {
+        let answer = server.client().post("/v1/authorize", &demo.token, &asking(name));
+        assert_eq!(answer.unwrap().status, 200);
+    };
+    let run = |args: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.current_dir(place.path()).args(args);
+        command.env("COUNTERSIGN_DATABASE_URL", place.url());
+        let done = command.output().unwrap();
+        let said = [done.stdout, done.stderr].concat();
+        (done.status.code().unwrap(), String::from_utf8(said).unwrap())
+    };
+    let fetch = |server: &Server, path: &str, file: &str| {
+        let answer = server.client().read(SYSTEM, path);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        std::fs::write(place.path().join(file), answer.bytes).unwrap();
+    };
+    let keys = "/.well-known/countersign/keys.json";
+    ask(&server, "before");
+    fetch(&server, keys, "old.json");
+    server.kill();
+
+    let (code, said) = run(&["rotate-key"]);
+    assert_eq!(code, 0, "{said}");
+    let (_, added) = said.split_once("added ").unwrap();
+    let added = added.split(';').next().unwrap().to_owned();
+    let server = place.serve(&[]);
+    ask(&server, "after");
+    fetch(&server, keys, "keys.json");
+    fetch(&server, "/v1/ledger/export", "system.ndjson");
+    let export = server.client().read(&demo.tenant, "/v1/ledger/export");
+    std::fs::write(place.path().join("tenant.ndjson"), export.bytes).unwrap();
+    let verified = server
+        .client()
+        .operate(SYSTEM, "/v1/ledger/verify", &json!({}))
+        .json();
+    assert_eq!(verified["verified"], true, "{verified}");
+    server.kill();
+    let published = std::fs::read_to_string(place.path().join("keys.json")).unwrap();
+    assert!(published.contains(&added), "{published}");
+
+    for file in ["tenant.ndjson", "system.ndjson"] {
+        let (code, said) = run(&["verify", file, "--keys", "keys.json"]);
+        assert!(code == 0 && said.contains("signed by the log"), "{said}");
+        // Nobody who has only the old key believes what the new one has signed.
+        let (code, said) = run(&["verify", file, "--keys", "old.json"]);
+        assert!(code == 1 && said.contains("NOT VERIFIED"), "{said}");
+    }
+    let endless = published.replace("\"not_after\":\"", "\"ended\":\"");
+    assert_ne!(endless, published);
+    std::fs::write(place.path().join("endless.json"), endless).unwrap();
+    let (code, said) = run(&["verify", "system.ndjson", "--keys", "endless.json"]);
+    assert!(
+        code == 1 && said.contains("other times than the entries tell"),
+        "{said}"
+    );
+    let (code, said) = run(&["verify", "tenant.ndjson", "--keys", "endless.json"]);
+    assert_eq!(code, 0, "only the ledger that tells of keys can say so: {said}");
+}
+
+#[test]
 fn neither_parameters_nor_tokens_reach_the_disk_or_the_log() {
     let place = Place::new();
     let server = place.serve(&["--demo", "--log", "debug"]);

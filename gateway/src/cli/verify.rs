@@ -6,10 +6,12 @@
 mod pack;
 
 use crate::config::Verify;
+use crate::signing::history::KeyHistory;
 use ledger::export::{ExportReport, ExportVerifier};
 use ledger::{
     Anchor, KeySet, MalformedKeySet, PublishedKey, Report, SignatureKind, Trust, Unverified, VerifierKey,
 };
+use model::TenantId;
 use pack::{BadPack, Contents};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,6 +23,10 @@ use std::process::ExitCode;
 
 /// The longest line: well above the largest entry, which tells of a tool with all its schemas.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// The bytes of a time.
+const TIME_BYTES: usize = 24;
+/// Where the kind of an entry stands behind the beginning of its time: behind `","body":"`, a digest, and `",`.
+const KIND_AT: usize = TIME_BYTES + 10 + 71 + 2;
 /// The file is not an unbroken ledger.
 const NOT_VERIFIED: u8 = 1;
 /// There is no such file, or it cannot be read.
@@ -49,6 +55,9 @@ pub enum Failure {
     /// It is no whole evidence.
     #[error(transparent)]
     Pack(#[from] BadPack),
+    /// The ledger tells of other keys.
+    #[error("the keys are not those that the ledger tells of: {0}")]
+    Keys(String),
     /// The last line is not there.
     #[error("the file has no end: it was cut off, or made by hand")]
     NoEnd,
@@ -95,7 +104,9 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
         let held = trust.open(&std::fs::read(path)?);
         verifier = verifier.against(held.map_err(|untrusted| unusable(untrusted.to_string()))?);
     }
-    let input = Input::new(verifier);
+    let mut input = Input::new(verifier);
+    let keys = options.keys.as_deref().map(published).transpose()?;
+    input.history = keys.as_ref().map(|_| KeyHistory::default());
     let found = if is_stdin {
         input.read(&mut io::stdin().lock())?
     } else {
@@ -104,7 +115,16 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
     if !found.report.has_end && options.held.is_empty() {
         return Err(Failure::NoEnd);
     }
+    if let Some(what) = keys.and_then(|keys| found.keys_differ(&keys)) {
+        return Err(Failure::Keys(what));
+    }
     Ok(found.describe(trust.as_ref()))
+}
+
+/// What a file with the log's keys has.
+fn published(path: &Path) -> Result<KeySet, Failure> {
+    let unusable = |error: MalformedKeySet| Failure::unusable(path, error.to_string());
+    KeySet::parse(&std::fs::read_to_string(path)?).map_err(unusable)
 }
 
 /// The keys that the options name, if they name any.
@@ -116,9 +136,7 @@ fn trust(options: &Verify) -> Result<Option<Trust>, Failure> {
     };
     let mut keys: Vec<_> = options.key.iter().map(always).collect();
     if let Some(path) = &options.keys {
-        let unusable = |error: MalformedKeySet| Failure::unusable(path, error.to_string());
-        let published = KeySet::parse(&std::fs::read_to_string(path)?).map_err(unusable)?;
-        keys.extend(published.keys().iter().cloned());
+        keys.extend(published(path)?.keys().iter().cloned());
     }
     let witnesses = witnesses(options)?;
     if keys.is_empty() {
@@ -177,6 +195,10 @@ struct Input<'t> {
     verifier: ExportVerifier<'t>,
     lines: u64,
     is_broken: bool,
+    /// What the entries say of the log's keys, if those are known otherwise.
+    history: Option<KeyHistory>,
+    /// When the last entry was recorded.
+    until: String,
 }
 
 /// What was found.
@@ -184,6 +206,8 @@ struct Found {
     report: ExportReport,
     /// What else an archive has.
     pack: Option<Contents>,
+    history: KeyHistory,
+    until: String,
 }
 
 impl<'t> Input<'t> {
@@ -192,6 +216,8 @@ impl<'t> Input<'t> {
             verifier,
             lines: 0,
             is_broken: false,
+            history: None,
+            until: String::new(),
         }
     }
 
@@ -209,7 +235,12 @@ impl<'t> Input<'t> {
         if let Some(contents) = &pack {
             contents.check(&report)?;
         }
-        Ok(Found { report, pack })
+        Ok(Found {
+            report,
+            pack,
+            history: self.history.unwrap_or_default(),
+            until: self.until,
+        })
     }
 
     /// Verifies the lines of a file, up to the first fault.
@@ -226,14 +257,48 @@ impl<'t> Input<'t> {
                 return Err(Failure::LineTooLong(self.lines));
             }
             self.is_broken = self.verifier.push_line(&line).is_err();
+            self.note(&line);
         }
         Ok(())
+    }
+
+    /// Takes in what an entry says of the log's keys. The line has been verified, so its layout is known.
+    fn note(&mut self, line: &[u8]) {
+        let Some(history) = &mut self.history else { return };
+        let rest = line
+            .strip_prefix(br#"{"header":{"at":""#)
+            .filter(|_| !self.is_broken);
+        let Some(Ok(rest)) = rest.map(std::str::from_utf8) else {
+            return;
+        };
+        let at = rest.get(..TIME_BYTES).unwrap_or_default();
+        at.clone_into(&mut self.until);
+        // Behind the time stands the digest of the body, which is always as long, and then the kind.
+        let kind = rest
+            .get(KIND_AT..)
+            .and_then(|rest| rest.strip_prefix(r#""kind":""#)?.split_once('"'));
+        if let Some((kind, rest)) = kind.filter(|(kind, _)| kind.starts_with("log_key_"))
+            && let Some((_, body)) = rest.split_once(r#","body":"#)
+        {
+            history.push(kind, body.trim_end().strip_suffix('}').unwrap_or_default());
+        }
     }
 }
 
 impl Found {
+    /// What is wrong with keys that are said to be the log's, if the file is the whole ledger that tells of them.
+    fn keys_differ(&self, keys: &KeySet) -> Option<String> {
+        let entries = &self.report.entries;
+        let is_whole = matches!(entries.anchor, Anchor::Genesis) && self.report.left_out == 0;
+        let tells_of_keys = entries.tenant == TenantId::SYSTEM.to_string();
+        if !is_whole || !tells_of_keys {
+            return None;
+        }
+        self.history.differs_from(keys.keys(), Some(&self.until))
+    }
+
     fn describe(&self, trust: Option<&Trust>) -> String {
-        let Self { report, pack } = self;
+        let Self { report, pack, .. } = self;
         let mut text = describe(&report.entries);
         let mut add = |count: u64, what: &str| {
             if count > 0 {
@@ -300,7 +365,7 @@ impl Failure {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Unreadable(_) | Self::Unusable { .. } => ExitCode::from(NOT_READABLE),
-            Self::LineTooLong(_) | Self::Unverified(_) | Self::Pack(_) | Self::NoEnd => {
+            Self::LineTooLong(_) | Self::Unverified(_) | Self::Pack(_) | Self::Keys(_) | Self::NoEnd => {
                 ExitCode::from(NOT_VERIFIED)
             }
         }

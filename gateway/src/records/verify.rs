@@ -12,7 +12,11 @@ use model::TenantId;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{Store, StoreError};
+
+/// Within how long this gateway hears of a key that another one has added.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What to verify.
 #[derive(Debug, Default, Deserialize)]
@@ -63,6 +67,10 @@ pub async fn verify(
     let first_fault = first_fault
         .or_else(|| edge.err().map(|what| Fault::at(head.seq, what)))
         .or_else(|| range.expected_end().and_then(|end| ends_early(&head, end)));
+    let first_fault = match first_fault {
+        None if tenant == TenantId::SYSTEM => keys_fault(&gateway, &head).await?,
+        fault => fault,
+    };
     if let Some(fault) = &first_fault {
         tracing::error!(tenant = %caller.tenant, seq = fault.seq, what = fault.what, "the ledger does not verify");
     }
@@ -72,6 +80,16 @@ pub async fn verify(
         head,
         first_fault,
     }))
+}
+
+/// The system tenant's ledger tells of the keys of the log. One that is added in this moment is asked for once more.
+async fn keys_fault(gateway: &Gateway, head: &Head) -> Result<Option<Fault>, Refusal> {
+    if gateway.keys_differ().await?.is_none() {
+        return Ok(None);
+    }
+    tokio::time::sleep(FOLLOWED_WITHIN).await;
+    let differ = gateway.keys_differ().await?;
+    Ok(differ.map(|what| Fault::at(head.seq, what)))
 }
 
 impl Asked {

@@ -47,15 +47,7 @@ impl Gateway {
             tracing::error!(what, "the keys of the log cannot be published: {what}");
             Refusal::ledger_unavailable()
         };
-        let snapshot = self.snapshot.load();
-        let system = snapshot.tenant(TenantId::SYSTEM);
-        let published = system
-            .into_iter()
-            .flat_map(|system| system.directory.log_keys.values());
-        let keys = published
-            .map(|key| published_key(key))
-            .collect::<Result<Vec<_>, _>>();
-        let mut keys = keys.map_err(unusable)?;
+        let mut keys = published(&self.snapshot.load()).map_err(unusable)?;
         let own = self.signing_key.verifier();
         if keys.iter().all(|key| key.vkey != *own) {
             keys.push(PublishedKey {
@@ -84,6 +76,15 @@ impl Gateway {
         }
         Ok(())
     }
+}
+
+/// The keys that are published, or what is wrong with one.
+pub(super) fn published(snapshot: &Snapshot) -> Result<Vec<PublishedKey>, String> {
+    let system = snapshot.tenant(TenantId::SYSTEM);
+    let keys = system
+        .into_iter()
+        .flat_map(|system| system.directory.log_keys.values());
+    keys.map(|key| published_key(key)).collect()
 }
 
 fn published_key(key: &LogKey) -> Result<PublishedKey, String> {
