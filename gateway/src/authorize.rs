@@ -61,7 +61,7 @@ pub async fn authorize(
     headers: HeaderMap,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Answer, Refusal> {
-    let mut ask = Ask::parse(&text)?;
+    let mut ask = Ask::parse(&text)?.delegated(&caller.delegation)?;
     take_idempotency_key(&mut ask, &headers)?;
     ask.trace_id = ask.trace_id.or_else(|| trace_id(&headers));
     gateway.authorize(&caller, deadline, &Arc::new(ask)).await
@@ -76,7 +76,7 @@ pub async fn decide(
 ) -> Result<Answer, Refusal> {
     let mut ask = Ask {
         mode: Mode::DryRun,
-        ..Ask::parse(&text)?
+        ..Ask::parse(&text)?.delegated(&caller.delegation)?
     };
     // It stands for nothing, because nothing is recorded; one that is none is refused all the same.
     take_idempotency_key(&mut ask, &headers)?;

@@ -21,6 +21,12 @@ pub enum Whoami {
         /// The issuer whose token was shown; absent for a token that the gateway has made.
         #[serde(skip_serializing_if = "Option::is_none")]
         issuer: Option<Name>,
+        /// The agents in whose name its token lets it ask.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        act: Vec<Name>,
+        /// The user for whom its token lets it ask.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user: Option<Name>,
     },
     /// A person with a token of a registered issuer.
     Person {
@@ -57,6 +63,8 @@ pub async fn whoami(Extension(caller): Extension<Caller>) -> Json<Whoami> {
             agent: caller.agent.id,
             name: caller.agent.name.clone(),
             issuer: caller.issuer().cloned(),
+            act: caller.delegation.agents,
+            user: caller.delegation.user,
         },
         Caller::Person(person) => Whoami::Person {
             tenant: person.tenant(),

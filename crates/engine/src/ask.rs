@@ -61,6 +61,8 @@ pub struct Ask {
     pub claimed_environment: Option<Name>,
     /// For whom it acts.
     pub user: Option<Name>,
+    /// The agents in whose name it asks, the nearest first, by id or name.
+    pub act: Vec<Name>,
     /// The run it is part of.
     pub run_id: Option<Name>,
     /// The run that started that run.
@@ -115,6 +117,7 @@ struct Body<'a> {
     context: Context<'a>,
     agent: Option<AgentClaim>,
     user: Option<UserClaim>,
+    act: Option<ActClaim>,
     trace: Option<Trace>,
     estimate: Option<Estimate>,
     ttl_ms: Option<u64>,
@@ -159,6 +162,26 @@ struct UserClaim {
     id: Name,
 }
 
+/// As tokens have it (RFC 8693, section 4.1): the outermost is the nearest.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ActClaim {
+    sub: Name,
+    act: Option<Box<ActClaim>>,
+}
+
+impl ActClaim {
+    fn names(self) -> Vec<Name> {
+        let mut names = vec![self.sub];
+        let mut next = self.act;
+        while let Some(claim) = next {
+            names.push(claim.sub);
+            next = claim.act;
+        }
+        names
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Trace {
@@ -196,6 +219,7 @@ impl Ask {
             claimed_agent: agent.id,
             claimed_environment: agent.environment,
             user: body.user.map(|user| user.id),
+            act: body.act.map_or(Vec::new(), ActClaim::names),
             run_id: trace.run,
             parent_run_id: trace.parent_run,
             trace_id: trace.id,

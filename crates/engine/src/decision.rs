@@ -272,7 +272,11 @@ impl Decided<'_> {
     fn body(&self, answer: Digest) -> Canonical {
         let (ask, judgement) = (self.ask, self.judgement);
         let kept = kept(&self.tenant.directory.tenant.settings, ask, judgement);
+        let facts = self.facts();
         let mut body = ObjectWriter::with_capacity(BODY_BYTES);
+        if !ask.act.is_empty() {
+            body.strings("act", ask.act.iter().map(Name::as_str));
+        }
         body.string("action", ask.action.action.as_str());
         body.digest("action_hash", &ask.action.digest);
         body.string("agent", &self.agent.id.to_string());
@@ -289,9 +293,12 @@ impl Decided<'_> {
         }
         body.string("decision", judgement.verdict().as_str());
         body.string("decision_id", &self.id.to_string());
+        if let Some(facts) = &facts {
+            facts.write_delegators(&mut body);
+        }
         name(&mut body, "environment", self.agent.environment.as_ref());
         write_estimate(&mut body, ask.estimate.as_ref());
-        if let Some(facts) = self.facts() {
+        if let Some(facts) = &facts {
             facts.write(&mut body);
         }
         if !judgement.granted {
@@ -336,14 +343,7 @@ impl Decided<'_> {
         );
         self.salt.write(&mut body);
         shadow(&mut body, judgement);
-        if !ask.sources.is_empty() {
-            body.object("sources", |sources| {
-                // As they stood in the canonical ask; pointers are ordered like the names of members there.
-                for (pointer, level) in ask.sources.iter() {
-                    sources.string(pointer, level.as_str());
-                }
-            });
-        }
+        sources(&mut body, ask);
         body.string("tool", ask.action.tool.as_str());
         name(&mut body, "trace_id", ask.trace_id.as_ref());
         body.object("trust", |trust| {
@@ -397,6 +397,18 @@ fn write_provenance(told: &mut ObjectWriter, provenance: &Provenance) {
     told.string("registered_as", provenance.registered_as.as_str());
     name(told, "subject", provenance.subject.as_ref());
     told.digest("token", &provenance.token);
+}
+
+/// Where the caller says that parameters came from.
+fn sources(body: &mut ObjectWriter, ask: &Ask) {
+    if !ask.sources.is_empty() {
+        body.object("sources", |sources| {
+            // As they stood in the canonical ask; pointers are ordered like the names of members there.
+            for (pointer, level) in ask.sources.iter() {
+                sources.string(pointer, level.as_str());
+            }
+        });
+    }
 }
 
 /// What policies on trial would have said.

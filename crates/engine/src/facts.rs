@@ -10,6 +10,7 @@ mod record;
 pub use record::Record;
 
 use crate::ask::Ask;
+use crate::delegation::delegators;
 use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
 use model::{Agent, AgentId, Directory, Name, Noun, SlashFreeName, Team, Tool, ToolAction, User, Write};
@@ -100,9 +101,21 @@ pub fn named(body: &str) -> Vec<Digest> {
         policy_digest: Digest,
         #[serde(default)]
         facts: BTreeMap<String, Digest>,
+        #[serde(default)]
+        delegators: Vec<NamedDelegator>,
+    }
+    #[derive(Deserialize)]
+    struct NamedDelegator {
+        agent: Digest,
+        #[serde(default)]
+        team: Option<Digest>,
     }
     serde_json::from_str(body).map_or(Vec::new(), |named: Named| {
-        let facts = named.facts.into_values();
+        let delegators = named.delegators.into_iter();
+        let delegators = delegators
+            .flat_map(|named| [Some(named.agent), named.team])
+            .flatten();
+        let facts = named.facts.into_values().chain(delegators);
         facts.chain([named.policy_digest]).collect()
     })
 }
@@ -113,6 +126,15 @@ pub struct Facts<'a> {
     team: Option<(&'a Team, Digest)>,
     user: Option<(&'a User, Digest)>,
     action: (&'a Tool, &'a ToolAction, Digest),
+    delegators: Vec<DelegatorFacts<'a>>,
+}
+
+/// An agent in whose name an ask is made, as it is registered.
+struct DelegatorFacts<'a> {
+    agent: (&'a Agent, Digest),
+    team: Option<(&'a Team, Digest)>,
+    /// Whether it may use the tool.
+    granted: bool,
 }
 
 impl<'a> Facts<'a> {
@@ -121,18 +143,44 @@ impl<'a> Facts<'a> {
         let TenantSnapshot { directory, facts, .. } = tenant;
         let tool = directory.tools.get(ask.action.tool.as_str())?;
         let action = tool.actions.get(&ask.action.action)?;
+        let of_team = |team: &'a Team| Some((team, *facts.teams.get(&team.name)?));
         let team = agent.team.as_ref().and_then(|name| directory.teams.get(name));
+        let delegators = delegators(tenant, agent, ask).ok()?.into_iter().map(|delegator| {
+            Some(DelegatorFacts {
+                agent: (delegator.agent, *facts.agents.get(&delegator.agent.id)?),
+                team: delegator.team.and_then(of_team),
+                granted: delegator.granted,
+            })
+        });
         let user = ask.user.as_ref().and_then(|name| directory.users.get(name));
         Some(Self {
             agent: (agent, *facts.agents.get(&agent.id)?),
-            team: team.and_then(|team| Some((&**team, *facts.teams.get(&team.name)?))),
+            team: team.and_then(|team| of_team(team)),
             user: user.and_then(|user| Some((&**user, *facts.users.get(&user.name)?))),
             action: (
                 tool,
                 action,
                 facts.action(tool.name.as_str(), action.name.as_str())?,
             ),
+            delegators: delegators.collect::<Option<_>>()?,
         })
+    }
+
+    /// The member of an entry that names the records of those in whose name it was asked, if there are any.
+    pub(crate) fn write_delegators(&self, object: &mut ObjectWriter) {
+        if self.delegators.is_empty() {
+            return;
+        }
+        object.objects("delegators", &self.delegators, |member, delegator| {
+            member.digest("agent", &delegator.agent.1);
+            if !delegator.granted {
+                member.boolean("granted", false);
+            }
+            member.string("id", &delegator.agent.0.id.to_string());
+            if let Some((_, digest)) = &delegator.team {
+                member.digest("team", digest);
+            }
+        });
     }
 
     /// The member of an entry that names the records.
@@ -171,6 +219,13 @@ impl<'a> Facts<'a> {
         }
         if let Some((user, digest)) = &self.user {
             add(digest, &|| record::of_user(user));
+        }
+        for delegator in &self.delegators {
+            let (agent, digest) = &delegator.agent;
+            add(digest, &|| record::of_agent(agent));
+            if let Some((team, digest)) = &delegator.team {
+                add(digest, &|| record::of_team(team));
+            }
         }
         rows
     }

@@ -4,11 +4,12 @@
 
 use crate::approvals::with_approval;
 use crate::ask::{Ask, Mode};
+use crate::delegation::{self, DEPTH_MAX, Delegator};
 use crate::provenance::{self, Provenance, ProvenanceError};
 use crate::snapshot::TenantSnapshot;
 use model::approval::Unusable;
 use model::{
-    Agent, Approval, ApprovalId, ApprovalTerms, EffectiveTrust, ReasonCode, Risk, RunTaint, SourceRule,
+    Agent, Approval, ApprovalId, ApprovalTerms, EffectiveTrust, Name, ReasonCode, Risk, RunTaint, SourceRule,
     Standing, StoppedRun, TaintRule, Timestamp, Tool, ToolAction, Trust, Usage, Verdict,
 };
 use policy::{Explanation, Obligation, Question, Ruling, Rulings, RunFacts, Unanswerable, UserFacts};
@@ -182,6 +183,15 @@ pub enum Refusal {
     /// The ask names another agent than the credential.
     #[error("`agent.id` is not the agent that this token belongs to; leave it out or send your own")]
     AgentMismatch,
+    /// The ask names another user than the credential.
+    #[error("`user.id` is not `{signed}`, for whom this token says that the agent acts; leave it out")]
+    UserMismatch {
+        /// For whom the token says that it acts.
+        signed: String,
+    },
+    /// There are more agents in whose name it is asked than are looked at.
+    #[error("it is asked in the name of {0} agents, and may be in that of {DEPTH_MAX}")]
+    DelegationTooDeep(usize),
     /// The ask names another environment than the agent is registered for.
     #[error("this agent is registered for the environment `{registered}` and may not act in `{claimed}`")]
     EnvironmentNotAllowed {
@@ -282,6 +292,10 @@ fn find(
     if let Some(denial) = standing_denial(tenant, agent, ask, trust) {
         return Ok(denial);
     }
+    let delegators = match delegators(tenant, agent, ask, trust) {
+        Ok(delegators) => delegators,
+        Err(denial) => return Ok(*denial),
+    };
     let run_worst = run_worst(tenant, ask, (evidence.run, provenance), trust);
     let name = ask.action.tool.as_str();
     let found = tenant.directory.tools.get(name);
@@ -298,7 +312,7 @@ fn find(
             usage: evidence.usage.map(|usage| &**usage),
             ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
         };
-        rule(tenant, agent, tool, &question)?
+        rule(tenant, (agent, &delegators), tool, &question)?
     };
     judgement.risk = Some(action.risk);
     judgement.mutates = action.mutates_state || ask.claims_mutation;
@@ -321,6 +335,9 @@ fn check_claims(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Result<(),
             registered: registered.to_string(),
             claimed: claimed.to_string(),
         });
+    }
+    if ask.act.len() > DEPTH_MAX {
+        return Err(Refusal::DelegationTooDeep(ask.act.len()));
     }
     if ask.mode == Mode::Observe && !tenant.directory.tenant.settings.observe {
         return Err(Refusal::ObserveNotPermitted);
@@ -401,10 +418,11 @@ fn effective_trust(tenant: &TenantSnapshot, ask: &Ask, provenance: Option<&Prove
     }
 }
 
-/// Whether the agent and its tenant may act at all.
+/// Whether the agent, everybody in whose name it asks, and its tenant may act at all.
 pub fn may_act(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
     tenant.directory.tenant.standing.is_active()
         && agent.standing.is_active()
+        && delegation::may_act(tenant, ask)
         && stopped_run(tenant, ask).is_none()
 }
 
@@ -446,6 +464,26 @@ fn run_denial(tenant: &TenantSnapshot, ask: &Ask, trust: EffectiveTrust) -> Opti
     };
     let explanation = format!("the run `{}` is {}: {reason}", run.run_id, run.standing.as_str());
     Some(Judgement::denial(ReasonCode::RunFrozen, explanation, trust))
+}
+
+/// Those in whose name it is asked, if something may be done in the name of each; or else the denial.
+fn delegators<'t>(
+    tenant: &'t TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    trust: EffectiveTrust,
+) -> Result<Vec<Delegator<'t>>, Box<Judgement>> {
+    let denial = |(reason, explanation)| Box::new(Judgement::denial(reason, explanation, trust));
+    let delegators = delegation::delegators(tenant, agent, ask)
+        .map_err(|name| denial((ReasonCode::UnknownPrincipal, unknown_principal(&name))))?;
+    match delegation::standing_denial(&delegators) {
+        Some(found) => Err(denial(found)),
+        None => Ok(delegators),
+    }
+}
+
+fn unknown_principal(name: &Name) -> String {
+    format!("`{name}`, in whose name it is asked, is no registered agent")
 }
 
 /// What is wrong with the tool before any policy is asked.
@@ -532,17 +570,28 @@ pub fn explain(
         usage: Some(usage),
         ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
     };
-    Some(tenant.policies.explain(&question))
+    let explained = tenant.policies.explain(&question).and_then(|explanation| {
+        let ruling = match delegation::delegators(tenant, agent, ask) {
+            Ok(delegators) if delegators.is_empty() => return Ok(explanation),
+            Ok(delegators) => delegation::rule(&tenant.policies, &question, &delegators)?,
+            Err(name) => Ruling::denial(ReasonCode::UnknownPrincipal, unknown_principal(&name)),
+        };
+        Ok(Explanation {
+            ruling,
+            ..explanation
+        })
+    });
+    Some(explained)
 }
 
 fn rule(
     tenant: &TenantSnapshot,
-    agent: &Agent,
+    (agent, delegators): (&Agent, &[Delegator<'_>]),
     tool: &Tool,
     question: &Question<'_>,
 ) -> Result<Judgement, Refusal> {
     let trust = question.trust;
-    match tenant.policies.rule_beside(question) {
+    match delegation::rule_beside(&tenant.policies, question, delegators) {
         Ok(Rulings { ruling, shadow }) => {
             let judgement = from_ruling(ruling, agent, tool, trust);
             let shadow = shadow.map(|ruling| from_ruling(ruling, agent, tool, trust));

@@ -7,6 +7,7 @@ mod tally;
 
 pub use tally::{Change, Example, Group, Tally};
 
+use crate::delegation::{self, Delegator};
 use crate::facts::Record;
 use canon::Digest;
 use model::{
@@ -86,6 +87,8 @@ pub struct Recorded<'a> {
     judged_at: Option<Timestamp>,
     #[serde(default)]
     facts: Option<FactsSaid>,
+    #[serde(default)]
+    delegators: Vec<DelegatorSaid>,
     #[serde(borrow, default)]
     parameters: Option<&'a RawValue>,
     #[serde(default)]
@@ -140,6 +143,16 @@ struct FactsSaid {
     user: Option<Digest>,
 }
 
+/// An agent in whose name it was asked.
+#[derive(Debug, Deserialize)]
+struct DelegatorSaid {
+    agent: Digest,
+    #[serde(default)]
+    team: Option<Digest>,
+    #[serde(default = "yes")]
+    granted: bool,
+}
+
 #[derive(Debug, Deserialize)]
 struct WouldHaveSaid {
     reason_code: ReasonCode,
@@ -152,12 +165,13 @@ const fn yes() -> bool {
 }
 
 /// The nouns of a decision as they were.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Nouns<'r> {
     agent: &'r Agent,
     team: Option<&'r Team>,
     user: Option<&'r User>,
     tool: &'r Tool,
+    delegators: Vec<Delegator<'r>>,
 }
 
 impl<'a> Recorded<'a> {
@@ -202,43 +216,54 @@ impl<'a> Recorded<'a> {
 
     /// The digests of all the records that it takes.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
-        let facts = self.facts;
-        facts.into_iter().flat_map(|facts| {
-            [Some(facts.action), Some(facts.agent), facts.team, facts.user]
-                .into_iter()
-                .flatten()
-        })
+        let facts = self.facts.into_iter();
+        let facts = facts.flat_map(|facts| [Some(facts.action), Some(facts.agent), facts.team, facts.user]);
+        let delegators = self
+            .delegators
+            .iter()
+            .flat_map(|said| [Some(said.agent), said.team]);
+        facts.chain(delegators).flatten()
     }
 
     /// Its nouns, from the records that are found under its digests.
     pub fn nouns<'r>(&self, find: impl Fn(&Digest) -> Option<&'r Record>) -> Result<Nouns<'r>, WhyNot> {
         let missing = WhyNot::FactsMissing;
         let facts = self.facts.as_ref().ok_or(missing)?;
-        let (Some(Record::Agent(agent)), Some(Record::Action(tool))) =
-            (find(&facts.agent), find(&facts.action))
-        else {
-            return Err(missing);
+        let agent = |digest: Digest| match find(&digest) {
+            Some(Record::Agent(agent)) => Ok(agent),
+            _ => Err(missing),
         };
-        let team = match facts.team.map(|digest| find(&digest)) {
-            None => None,
-            Some(Some(Record::Team(team))) => Some(team),
-            Some(_) => return Err(missing),
+        let team = |digest: Option<Digest>| match digest.map(|digest| find(&digest)) {
+            None => Ok(None),
+            Some(Some(Record::Team(team))) => Ok(Some(team)),
+            Some(_) => Err(missing),
+        };
+        let Some(Record::Action(tool)) = find(&facts.action) else {
+            return Err(missing);
         };
         let user = match facts.user.map(|digest| find(&digest)) {
             None => None,
             Some(Some(Record::User(user))) => Some(user),
             Some(_) => return Err(missing),
         };
+        let delegators = self.delegators.iter().map(|said| {
+            Ok(Delegator {
+                agent: agent(said.agent)?,
+                team: team(said.team)?,
+                granted: said.granted,
+            })
+        });
         Ok(Nouns {
-            agent,
-            team,
+            agent: agent(facts.agent)?,
+            team: team(facts.team)?,
             user,
             tool,
+            delegators: delegators.collect::<Result<_, _>>()?,
         })
     }
 
     /// What these policies say to it. They have to be compiled for a registry that has the action as it was.
-    pub fn judge(&self, policies: &PolicySet, nouns: Nouns<'_>) -> Result<Said, WhyNot> {
+    pub fn judge(&self, policies: &PolicySet, nouns: &Nouns<'_>) -> Result<Said, WhyNot> {
         let action = nouns.tool.actions.values().next().ok_or(WhyNot::FactsMissing)?;
         let question = Question {
             agent: nouns.agent,
@@ -276,11 +301,12 @@ impl<'a> Recorded<'a> {
         }
         let ruling = match self.parameters {
             Some(_) if self.redacted.is_empty() => {
-                policies.rule(&question).map_err(|error| why_not(&error))?
+                let ruling = delegation::rule(policies, &question, &nouns.delegators);
+                ruling.map_err(|error| why_not(&error))?
             }
             kept => {
                 let why = kept.map_or(WhyNot::ParametersNotStored, |_| WhyNot::ParametersRedacted);
-                let ruling = policies.rule_without_parameters(&question);
+                let ruling = delegation::rule_without_parameters(policies, &question, &nouns.delegators);
                 ruling.map_err(|error| why_not(&error))?.ok_or(why)?
             }
         };

@@ -288,6 +288,13 @@ impl Directory {
         self.agent_names.get(name).and_then(|id| self.agents.get(id))
     }
 
+    /// The agent with this id or name. An id comes first: nobody takes it by choosing a name.
+    pub fn agent_called(&self, called: &Name) -> Option<&Arc<Agent>> {
+        let id = called.as_str().parse::<AgentId>().ok();
+        let by_id = id.and_then(|id| self.agents.get(&id));
+        by_id.or_else(|| self.agent_named(called.as_str()))
+    }
+
     /// The tokens of one agent.
     pub fn tokens_of(&self, agent: AgentId) -> impl Iterator<Item = &Arc<AgentToken>> {
         self.tokens.values().filter(move |token| token.agent == agent)

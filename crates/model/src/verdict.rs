@@ -23,6 +23,15 @@ impl Verdict {
             Self::RequireApproval => "require_approval",
         }
     }
+
+    /// How much stands in the way: of several verdicts the strictest holds.
+    pub const fn strictness(self) -> u8 {
+        match self {
+            Self::Allow => 0,
+            Self::RequireApproval => 1,
+            Self::Deny => 2,
+        }
+    }
 }
 
 macro_rules! reason_codes {
@@ -68,6 +77,7 @@ impl ReasonCode {
             | Self::BudgetFrozen
             | Self::AgentFrozen
             | Self::AgentRevoked
+            | Self::UnknownPrincipal
             | Self::TenantFrozen
             | Self::RunFrozen
             | Self::RunTainted
@@ -96,6 +106,8 @@ reason_codes! {
     AgentFrozen = "agent_frozen" => Deny,
     /// The agent is revoked, for good.
     AgentRevoked = "agent_revoked" => Deny,
+    /// It is asked in the name of an agent that is not registered.
+    UnknownPrincipal = "unknown_principal" => Deny,
     /// The tenant is frozen or revoked.
     TenantFrozen = "tenant_frozen" => Deny,
     /// The run, or the one that started it, is frozen or revoked.

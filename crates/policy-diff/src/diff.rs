@@ -1,6 +1,6 @@
 //! Everything together: two sets and a solver, or none, make a report.
 
-use crate::directions::{Prepared, Search, Way};
+use crate::directions::{Prepared, Search, Way, of_users};
 use crate::findings;
 use crate::prover::{Open, Turn};
 use crate::question::{Kinds, Pair};
@@ -8,8 +8,8 @@ use crate::report::{Proof, Report};
 use crate::structure;
 use imbl::OrdMap;
 use model::{AttributeType, Name, SlashFreeName, Timestamp, Tool};
-use policy::{PolicySet, Registry};
-use std::collections::BTreeMap;
+use policy::{ActionSide, PolicySet, Principals, Registry};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::{io, thread};
 use tokio::runtime::Handle;
@@ -101,41 +101,56 @@ impl Comparison {
 
 async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
     let mut session = turn.session();
-    let pair = Pair::new(sets.before.slicer(), sets.after.slicer());
-    let Kinds { kinds, left } = if pair.is_equal() {
-        Kinds::default()
-    } else {
-        pair.kinds(sets.registry, turn.bounds().kinds_max, || session.check().is_ok())
-    };
+    let pairs = [Principals::Agents, Principals::Users]
+        .map(|who| (who, Pair::new(sets.before.slicer(who), sets.after.slicer(who))));
     let solver = turn.version().await;
     let mut more = Search::new(Way::More);
     let mut less = Search::new(Way::Less);
     let mut prepared = Vec::new();
-    for kind in &kinds {
-        let ready = match &solver {
-            Err(absent) => Err(Open::Beyond(absent.to_string())),
-            Ok(_) => session
-                .check()
-                .and_then(|()| Prepared::new(&sets, &pair, kind, turn.bounds().policies_max)),
-        };
-        match ready {
-            Ok(ready) => {
-                more.look(&sets, &mut session, kind, &ready).await;
-                less.look(&sets, &mut session, kind, &ready).await;
-                prepared.push((kind, ready));
-            }
-            Err(why) => {
-                more.leave_open(&kind.sides, &why);
-                less.leave_open(&kind.sides, &why);
+    let mut asked: BTreeSet<ActionSide> = BTreeSet::new();
+    let mut is_whole = true;
+    let kinds = pairs.each_ref().map(|(_, pair)| {
+        if pair.is_equal() {
+            return Kinds::default();
+        }
+        pair.kinds(sets.registry, turn.bounds().kinds_max, || session.check().is_ok())
+    });
+    for ((who, pair), Kinds { kinds, left }) in pairs.iter().zip(&kinds) {
+        for kind in kinds {
+            asked.extend(kind.sides.iter().cloned());
+            let ready = match &solver {
+                Err(absent) => Err(Open::Beyond(absent.to_string())),
+                Ok(_) if *who == Principals::Users && has_canaries(&sets) => Err(of_users()),
+                Ok(_) => session
+                    .check()
+                    .and_then(|()| Prepared::new(&sets, pair, (kind, *who), turn.bounds().policies_max)),
+            };
+            match (ready, who) {
+                (Ok(ready), Principals::Agents) => {
+                    more.look(&sets, &mut session, kind, &ready).await;
+                    less.look(&sets, &mut session, kind, &ready).await;
+                    prepared.push((kind, ready));
+                }
+                (Ok(ready), Principals::Users) => {
+                    more.look_at_users(&mut session, kind, &ready).await;
+                    less.look_at_users(&mut session, kind, &ready).await;
+                }
+                (Err(why), _) => {
+                    is_whole &= *who == Principals::Users;
+                    more.leave_open(&kind.sides, &why);
+                    less.leave_open(&kind.sides, &why);
+                }
             }
         }
+        if !left.is_empty() {
+            asked.extend(left.iter().cloned());
+            is_whole = false;
+            more.leave_open(left, &Open::NoTimeLeft);
+            less.leave_open(left, &Open::NoTimeLeft);
+        }
     }
-    if !left.is_empty() {
-        more.leave_open(&left, &Open::NoTimeLeft);
-        less.leave_open(&left, &Open::NoTimeLeft);
-    }
-    let is_whole = left.is_empty() && prepared.len() == kinds.len();
-    let found = findings::find(&sets, &pair, &mut session, &prepared, is_whole).await;
+    let [(_, of_agents), _] = &pairs;
+    let found = findings::find(&sets, of_agents, &mut session, &prepared, is_whole).await;
     session.end().await;
     Report {
         in_force_digest: sets.before.digest(),
@@ -145,13 +160,18 @@ async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
             available: solver.is_ok(),
             why: solver.as_ref().err().map(ToString::to_string),
             solver: solver.ok(),
-            actions: kinds.iter().map(|kind| kind.sides.len()).sum::<usize>() + left.len(),
+            actions: asked.len(),
             complete: more.is_complete() && less.is_complete() && found.are_complete,
         },
         allows_more: more.into_direction(),
         allows_less: less.into_direction(),
         findings: found.all,
     }
+}
+
+/// Whether a policy of either counts for some agents only. For whom an agent acts does not tell which one it is.
+fn has_canaries(sets: &Sets<'_>) -> bool {
+    sets.before.has_canaries() || sets.after.has_canaries()
 }
 
 #[cfg(test)]

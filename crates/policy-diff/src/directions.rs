@@ -13,7 +13,7 @@ use crate::stage::Stage;
 use ::model::Verdict;
 use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal};
 use cedar_policy_symcc::{CompiledPolicySet, implies_asserts};
-use policy::{ActionSide, Effect, Part};
+use policy::{ActionSide, Effect, Part, Principals};
 use std::collections::BTreeSet;
 
 /// How large the formulas of the policies about one action may be together, in terms: making them takes some microseconds
@@ -50,7 +50,7 @@ impl<'s> Prepared<'s> {
     pub(crate) fn new(
         sets: &Sets<'_>,
         pair: &Pair<'s>,
-        kind: &Kind<'_>,
+        (kind, principals): (&Kind<'_>, Principals),
         policies_max: usize,
     ) -> Result<Self, Open> {
         let (before, after) = (pair.before.parts(&kind.before), pair.after.parts(&kind.after));
@@ -59,8 +59,8 @@ impl<'s> Prepared<'s> {
         for parts in [&before, &after] {
             level::check(parts).map_err(|why| Open::Beyond(why.to_string()))?;
         }
-        let known = policy::asks::known(&kind.ground, &all);
-        let stage = Stage::set(sets.registry, &kind.ground.side(), all.iter());
+        let known = policy::asks::known(&kind.ground, &all, principals);
+        let stage = Stage::set(sets.registry, (&kind.ground.side(), principals), all.iter());
         let stage = stage.map_err(|diagnostics| Open::Fault(diagnostics.to_string()))?;
         // Where nothing asks for approval, what is not denied is allowed.
         let levels = if all.iter().any(|part| part.effect == Effect::RequireApproval) {
@@ -156,6 +156,10 @@ pub(crate) struct Search {
     examples: Vec<Example>,
     truncated: bool,
     unknown: Vec<Unproven>,
+    /// The sides for which there is an example.
+    shown: BTreeSet<ActionSide>,
+    /// The sides of which nobody knows.
+    open: BTreeSet<ActionSide>,
 }
 
 impl Search {
@@ -165,11 +169,17 @@ impl Search {
             examples: Vec::new(),
             truncated: false,
             unknown: Vec::new(),
+            shown: BTreeSet::new(),
+            open: BTreeSet::new(),
         }
     }
 
     /// Nobody knows about these.
     pub(crate) fn leave_open(&mut self, sides: &[ActionSide], why: &Open) {
+        if sides.iter().all(|side| self.open.contains(side)) {
+            return;
+        }
+        self.open.extend(sides.iter().cloned());
         self.unknown.push(Unproven {
             actions: Actions::of(sides),
             why: why.to_string(),
@@ -209,9 +219,35 @@ impl Search {
         if let Some(why) = left_open {
             self.leave_open(&kind.sides, &why);
         }
+        if !found.is_empty() {
+            self.shown.extend(kind.sides.iter().cloned());
+        }
         let room = session.bounds().examples_max - self.examples.len();
         self.truncated |= found.len() > room;
         self.examples.extend(found.into_iter().take(room));
+    }
+
+    /// Looks whether asks of this kind fare this way for a user. Where they do, nobody knows whether they do for the agent that
+    /// has to be allowed the same, so that is left open, unless it is shown for agents already.
+    pub(crate) async fn look_at_users(
+        &mut self,
+        session: &mut Session<'_>,
+        kind: &Kind<'_>,
+        prepared: &Prepared<'_>,
+    ) {
+        let is_settled = |side| self.shown.contains(side) || self.open.contains(side);
+        if kind.sides.iter().all(is_settled) {
+            return;
+        }
+        for (_, levels) in &prepared.levels {
+            let [better, worse] = self.way.order(levels);
+            let why = match session.find(&implies_asserts(better, worse)).await {
+                Ok(None) => continue,
+                Ok(Some(_)) => of_users(),
+                Err(why) => why,
+            };
+            return self.leave_open(&kind.sides, &why);
+        }
     }
 
     /// The ask as an example, if it is one.
@@ -225,11 +261,15 @@ impl Search {
             let before = ask.put(sets.before, sets.registry)?;
             Some((before, ask.put(sets.after, sets.registry)?))
         };
-        let (before, after) = rulings(&ask)?;
-        let verdicts = (before.verdict(), after.verdict());
-        if !self.way.leads(verdicts.0, verdicts.1) {
-            return None;
-        }
+        let verdicts = |ask: &Ask| rulings(ask).map(|(before, after)| (before.verdict(), after.verdict()));
+        let is_one = |ask: &Ask| verdicts(ask).is_some_and(|(before, after)| self.way.leads(before, after));
+        // The user for whom it is asked may stand in the way.
+        let alone = Ask {
+            user: None,
+            ..ask.clone()
+        };
+        let ask = [ask, alone].into_iter().find(is_one)?;
+        let verdicts = verdicts(&ask)?;
         let ask = plainer(ask, sets.now, |ask| {
             rulings(ask).is_some_and(|(before, after)| (before.verdict(), after.verdict()) == verdicts)
         });
@@ -259,6 +299,10 @@ impl Search {
     pub(crate) const fn is_complete(&self) -> bool {
         self.unknown.is_empty()
     }
+}
+
+pub(crate) fn of_users() -> Open {
+    Open::Beyond("it may be another answer for a user for whom an agent acts".to_owned())
 }
 
 /// What the solver found does not hold up before the real policies, so nobody knows.

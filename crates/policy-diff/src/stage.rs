@@ -5,7 +5,7 @@ use cedar_policy::{RequestEnv, Schema};
 use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal};
 use imbl::OrdMap;
 use model::{Tool, ToolAction};
-use policy::{ActionSide, Diagnostics, Part, Registry};
+use policy::{ActionSide, Diagnostics, Part, Principals, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// The stage of asks of this side, for these policies.
+    /// The stage of asks of this side by these principals, for these policies.
     pub(crate) fn set<'p>(
         registry: Registry<'_>,
-        side: &ActionSide,
+        (side, principals): (&ActionSide, Principals),
         parts: impl Iterator<Item = &'p Part<'p>>,
     ) -> Result<Self, Diagnostics> {
         let named: BTreeSet<_> = parts.flat_map(|part| actions(&part.condition)).collect();
@@ -43,9 +43,11 @@ impl Stage {
             tools: &tools,
             attributes: registry.attributes,
         })?;
-        let environment = schema
-            .request_envs()
-            .find(|found| found.action().id().unescaped() == format!("{}/{}", side.tool, side.action));
+        let action = format!("{}/{}", side.tool, side.action);
+        let environment = schema.request_envs().find(|found| {
+            found.action().id().unescaped() == action
+                && found.principal().to_string() == principals.type_name()
+        });
         let environment = environment.expect("the action of the side was kept");
         Ok(Self { schema, environment })
     }

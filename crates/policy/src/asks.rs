@@ -9,7 +9,7 @@ use crate::json_schema::Shape;
 use crate::looks::{Looks, Member};
 use crate::parameters::TARGETS;
 use crate::schema;
-use crate::slice::{Ground, Part};
+use crate::slice::{Ground, Part, Principals};
 use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal, Name, Var};
 use model::amount::AMOUNT_MAX;
 use model::{AgentId, RiskTier, Trust, Window};
@@ -31,18 +31,20 @@ const OF_THE_AGENT: Looks = Looks::PRINCIPAL
 static DATETIME: LazyLock<Name> =
     LazyLock::new(|| Name::parse_unqualified_name("datetime").expect("the word is an identifier"));
 
-/// What holds for every ask of this side, as far as these policies could see that it does not: each of these, one by one,
+/// What holds for every ask of this side by these principals, as far as these policies could see that it does not: each of these, one by one,
 /// because a formula of all of them together would be a large one.
-pub fn known(ground: &Ground<'_>, parts: &[Part<'_>]) -> Vec<Expr> {
+pub fn known(ground: &Ground<'_>, parts: &[Part<'_>], principals: Principals) -> Vec<Expr> {
     let looks = parts.iter().map(Part::looks).fold(Looks::default(), Looks::and);
     let named: BTreeSet<_> = parts.iter().flat_map(|part| named(&part.condition)).collect();
     let at = |member| looks.at(Looks::member(member));
     let mut known = Vec::new();
-    if looks.at(OF_THE_AGENT) || !named.is_empty() {
-        known.extend(agent(&named));
-    }
-    if at(Member::Environment) {
-        known.extend(same(&principal(), &context(), "environment"));
+    if principals == Principals::Agents {
+        if looks.at(OF_THE_AGENT) || !named.is_empty() {
+            known.extend(agent(&named));
+        }
+        if at(Member::Environment) {
+            known.extend(same(&principal(), &context(), "environment"));
+        }
     }
     if at(Member::Tool) {
         known.push(tool(ground));

@@ -1,9 +1,8 @@
 //! One question before the policies: which of them it is about, and whether their conditions hold.
 
 use crate::annotations::Role;
-use crate::context::Facts;
+use crate::context::{Facts, Principal};
 use crate::evaluate::{Asked, holds};
-use crate::facts::TYPES;
 use crate::looks::Looks;
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
@@ -11,18 +10,20 @@ use crate::set::{Contents, Presence, TenantRule};
 use crate::statement::Statement;
 use crate::vocabulary::{Action, Rule};
 use cedar_policy_core::evaluator::EvaluationError;
+use std::rc::Rc;
 
-/// A question, and the policies that can be about it.
+/// A question that is asked for one principal, and the policies that can be about it.
 pub(crate) struct Case<'s> {
     pub(crate) contents: &'s Contents,
-    pub(crate) parameters: Parameters<'s>,
+    action: &'s Action,
+    pub(crate) parameters: Rc<Parameters<'s>>,
     found: Vec<(&'s Rule, Presence)>,
     pub(crate) asked: Asked,
 }
 
 impl<'s> Case<'s> {
-    /// The case of this question; `None` if no policy can know the action. `looks` is made in any case, also where no
-    /// policy looks at it.
+    /// The case of the agent that asks this; `None` if no policy can know the action. `looks` is made in any case, also where
+    /// no policy looks at it.
     pub(crate) fn open(
         contents: &'s Contents,
         question: &Question<'_>,
@@ -32,7 +33,7 @@ impl<'s> Case<'s> {
             return Ok(None);
         };
         let parameters = action.parameters.read(question.parameters)?;
-        Self::with(contents, question, (action, parameters), looks).map(Some)
+        Self::of_agent(contents, question, (action, parameters), looks)
     }
 
     /// The same where the parameters need only have the types that policies rely on.
@@ -44,7 +45,7 @@ impl<'s> Case<'s> {
             return Ok(None);
         };
         let parameters = action.parameters.read_types(question.parameters)?;
-        Self::with(contents, question, (action, parameters), Looks::default()).map(Some)
+        Self::of_agent(contents, question, (action, parameters), Looks::default())
     }
 
     /// The same where nobody knows the parameters. What policies see of them is nothing, so whoever evaluates one that
@@ -57,19 +58,42 @@ impl<'s> Case<'s> {
             return Ok(None);
         };
         let parameters = action.parameters.unknown();
-        Self::with(contents, question, (action, parameters), Looks::default()).map(Some)
+        Self::of_agent(contents, question, (action, parameters), Looks::default())
+    }
+
+    fn of_agent(
+        contents: &'s Contents,
+        question: &Question<'_>,
+        (action, parameters): (&'s Action, Parameters<'s>),
+        looks: Looks,
+    ) -> Result<Option<Self>, Unanswerable> {
+        let known = (action, Rc::new(parameters));
+        Self::with(contents, (question, Principal::Agent), known, looks).map(Some)
+    }
+
+    /// The case of the user for whom the same is asked; `None` if it is asked for nobody.
+    pub(crate) fn of_user(
+        &self,
+        question: &Question<'_>,
+        looks: Looks,
+    ) -> Result<Option<Self>, Unanswerable> {
+        let Some(user) = question.user else {
+            return Ok(None);
+        };
+        let known = (self.action, Rc::clone(&self.parameters));
+        Self::with(self.contents, (question, Principal::User(user)), known, looks).map(Some)
     }
 
     fn with(
         contents: &'s Contents,
-        question: &Question<'_>,
-        (action, parameters): (&'s Action, Parameters<'s>),
+        (question, principal): (&Question<'_>, Principal<'_>),
+        (action, parameters): (&'s Action, Rc<Parameters<'s>>),
         looks: Looks,
     ) -> Result<Self, Unanswerable> {
         let vocabulary = &*contents.vocabulary;
         let mutates = question.mutates || action.mutates;
         let side = &action.sides[usize::from(mutates)];
-        let facts = Facts::new(question, side, &parameters, &vocabulary.attributes)?;
+        let facts = Facts::new((question, principal), side, &parameters, &vocabulary.attributes)?;
         let mut found = Vec::new();
         for number in facts.find(&vocabulary.base_index, &action.base[usize::from(mutates)]) {
             found.push((&vocabulary.base_rules[number as usize], Presence::Always));
@@ -80,7 +104,7 @@ impl<'s> Case<'s> {
         }
         found.retain(|(rule, _)| {
             let notes = &rule.statement.notes;
-            rule.statement.scope.admits_types(&TYPES.agent, &TYPES.resource)
+            rule.statement.is_about(principal.kind())
                 // Most asks carry nothing that advice is about, and then it is not asked for.
                 && (notes.role != Role::Advice || parameters.may_concern(&notes.obligations))
         });
@@ -89,6 +113,7 @@ impl<'s> Case<'s> {
         let asked = facts.ask(looks);
         Ok(Self {
             contents,
+            action,
             parameters,
             found,
             asked,

@@ -2,20 +2,20 @@
 //! schema, because both were made from the same registry. What no policy at hand looks at is not made.
 
 use crate::evaluate::Asked;
-use crate::facts;
+use crate::facts::{self, TYPES};
 use crate::index::{Index, Position};
 use crate::input;
 use crate::json_schema::{Record, Shape};
 use crate::looks::{Looks, Member};
 use crate::members::{members, record};
 use crate::parameters::Parameters;
-use crate::question::{Question, Unanswerable};
+use crate::question::{Question, Unanswerable, UserFacts};
 use cedar_policy_core::ast::{
-    self, Context, Entity, EntityUID, EntityUIDEntry, PartialValue, Request, Value,
+    self, Context, Entity, EntityType, EntityUID, EntityUIDEntry, PartialValue, Request, Value,
 };
 use cedar_policy_core::entities::{Entities, NoEntitiesSchema, TCComputation};
 use cedar_policy_core::extensions::Extensions;
-use model::{Agent, Attributes, EffectiveTrust, Tool, ToolAction, Trust, Usage};
+use model::{Agent, Attributes, EffectiveTrust, Name, Tool, ToolAction, Trust, Usage};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -102,12 +102,51 @@ impl Side {
     }
 }
 
+/// Who has to be allowed what is asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Principal<'q> {
+    /// The agent of the question.
+    Agent,
+    /// The user for whom it acts.
+    User(UserFacts<'q>),
+}
+
+impl Principal<'_> {
+    /// The type of its entity.
+    pub(crate) fn kind(self) -> &'static EntityType {
+        match self {
+            Self::Agent => &TYPES.agent,
+            Self::User(_) => &TYPES.user,
+        }
+    }
+
+    fn uid(self, agent: &Agent) -> EntityUID {
+        match self {
+            Self::Agent => facts::agent(&agent.id.to_string()),
+            Self::User(user) => facts::user(user.id),
+        }
+    }
+
+    /// What it is in. A user whom nobody registered is in nothing.
+    fn teams(self, agent: &Agent) -> Vec<EntityUID> {
+        let of = |team: &Name| facts::team(team.as_str());
+        match self {
+            Self::Agent => agent.team.iter().map(of).collect(),
+            Self::User(user) => {
+                let teams = user.registered.map(|user| user.teams.iter().map(of));
+                teams.into_iter().flatten().collect()
+            }
+        }
+    }
+}
+
 /// Everything that a request is made from.
 pub(crate) struct Facts<'q> {
     question: &'q Question<'q>,
     side: &'q Side,
     parameters: &'q Parameters<'q>,
     attributes: Value,
+    who: Principal<'q>,
     principal: EntityUID,
     /// What the principal is in.
     teams: Vec<EntityUID>,
@@ -115,18 +154,18 @@ pub(crate) struct Facts<'q> {
 }
 
 impl<'q> Facts<'q> {
-    /// The facts of this question, if the caller's attributes have the types that the tenant has declared.
+    /// The facts of this question for this principal, if the caller's attributes have the types that the tenant has declared.
     pub(crate) fn new(
-        question: &'q Question<'q>,
+        (question, principal): (&'q Question<'q>, Principal<'q>),
         side: &'q Side,
         parameters: &'q Parameters<'q>,
         declared: &Record,
     ) -> Result<Self, Unanswerable> {
-        let team = question.agent.team.iter();
         Ok(Self {
             attributes: caller_attributes(question.attributes, declared)?,
-            principal: facts::agent(&question.agent.id.to_string()),
-            teams: team.map(|team| facts::team(team.as_str())).collect(),
+            who: principal,
+            principal: principal.uid(question.agent),
+            teams: principal.teams(question.agent),
             resource: facts::resource(question.resource.unwrap_or_default()),
             question,
             side,
@@ -164,7 +203,10 @@ impl<'q> Facts<'q> {
     }
 
     fn entities(&self, looks: Looks) -> Entities {
-        let seen_user = Looks::USER.and(Looks::member(Member::User));
+        let mut seen_user = Looks::USER.and(Looks::member(Member::User));
+        if matches!(self.who, Principal::User(_)) {
+            seen_user = seen_user.and(Looks::PRINCIPAL);
+        }
         let entities = [
             looks.at(Looks::PRINCIPAL).then(|| Arc::new(self.agent())),
             looks.at(Looks::ACTION).then(|| Arc::new(self.side.entity())),
@@ -183,13 +225,12 @@ impl<'q> Facts<'q> {
 
     fn agent(&self) -> Entity {
         let agent = self.question.agent;
-        let parents = self.teams.iter().cloned().collect();
-        entity(
-            self.principal.clone(),
-            agent_facts(agent),
-            parents,
-            &agent.attributes,
-        )
+        let (uid, teams) = match self.who {
+            Principal::Agent => (self.principal.clone(), self.teams.clone()),
+            Principal::User(_) => (Principal::Agent.uid(agent), Principal::Agent.teams(agent)),
+        };
+        let teams = teams.into_iter().collect();
+        entity(uid, agent_facts(agent), teams, &agent.attributes)
     }
 
     fn team(&self) -> Option<Arc<Entity>> {
@@ -202,15 +243,11 @@ impl<'q> Facts<'q> {
     fn user(&self) -> Option<Arc<Entity>> {
         let user = self.question.user?;
         let registered = user.registered?;
-        let teams = registered
-            .teams
-            .iter()
-            .map(|team| facts::team(team.as_str()))
-            .collect();
+        let principal = Principal::User(user);
         Some(Arc::new(entity(
-            facts::user(user.id),
+            principal.uid(self.question.agent),
             [],
-            teams,
+            principal.teams(self.question.agent).into_iter().collect(),
             &registered.attributes,
         )))
     }

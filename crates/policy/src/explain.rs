@@ -7,7 +7,7 @@ use crate::diagnostics::Place;
 use crate::evaluate::Asked;
 use crate::looks::Looks;
 use crate::question::{Question, Unanswerable};
-use crate::rule::{said, unknown_action};
+use crate::rule::{said, unknown_action, whose};
 use crate::ruling::{PolicyId, Ruling};
 use crate::set::{PolicySet, World};
 use serde::Serialize;
@@ -27,6 +27,18 @@ pub struct Explanation {
     /// The question as Cedar saw it; absent where no policy knows the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
+    /// What came of it for the user for whom the agent acts, who has to be allowed it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub for_user: Option<ForUser>,
+}
+
+/// The same question about the user.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ForUser {
+    /// The policies whose scope is about the user and the ask, sorted by id.
+    pub policies: Vec<PolicyOutcome>,
+    /// The question as Cedar saw it.
+    pub request: Request,
 }
 
 /// What came of one policy.
@@ -67,7 +79,7 @@ pub enum Outcome {
 /// A question in Cedar's terms.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Request {
-    /// The agent, as Cedar writes it.
+    /// The agent, or the user for whom it acts, as Cedar writes it.
     pub principal: String,
     /// The action.
     pub action: String,
@@ -79,6 +91,23 @@ pub struct Request {
     pub entities: Value,
 }
 
+/// A case, and what came of its policies.
+struct Seen<'s> {
+    case: Case<'s>,
+    evaluated: Vec<Evaluated<'s>>,
+}
+
+impl<'s> Seen<'s> {
+    fn of(case: Case<'s>) -> Self {
+        let evaluated = case.evaluate(|_| true);
+        Self { case, evaluated }
+    }
+
+    fn ruling(&self, world: World<'_>) -> Ruling {
+        self.case.ruling(&self.evaluated, world)
+    }
+}
+
 impl PolicySet {
     /// The answer to this question, and everything that led to it.
     pub fn explain(&self, question: &Question<'_>) -> Result<Explanation, Unanswerable> {
@@ -88,30 +117,45 @@ impl PolicySet {
                 shadow: self.has_trials().then(unknown_action),
                 policies: Vec::new(),
                 request: None,
+                for_user: None,
             });
         };
-        let evaluated = case.evaluate(|_| true);
+        let user = case.of_user(question, Looks::ALL)?.map(Seen::of);
+        let agent = Seen::of(case);
+        let together = |world| match &user {
+            None => agent.ruling(world),
+            Some(user) => agent.ruling(world).and(user.ruling(world), &whose(question)),
+        };
         let world = World::InForce(&question.agent.id);
-        let ruling = case.ruling(&evaluated, world);
-        let shadow = self
-            .has_trials()
-            .then(|| case.ruling(&evaluated, World::Promoted));
-        let mut policies: Vec<_> = evaluated
+        let ruling = together(world);
+        let for_user = |user: &Seen<'_>| ForUser {
+            policies: self.outcomes(user, world, &ruling),
+            request: Request::of(&user.case.asked),
+        };
+        Ok(Explanation {
+            policies: self.outcomes(&agent, world, &ruling),
+            request: Some(Request::of(&agent.case.asked)),
+            for_user: user.as_ref().map(for_user),
+            shadow: self.has_trials().then(|| together(World::Promoted)),
+            ruling,
+        })
+    }
+
+    /// What came of the policies for one principal, where this is the ruling for all of them.
+    fn outcomes(&self, seen: &Seen<'_>, world: World<'_>, ruling: &Ruling) -> Vec<PolicyOutcome> {
+        let own = seen.ruling(world);
+        let mut outcomes: Vec<_> = seen
+            .evaluated
             .iter()
             .map(|evaluated| {
+                let is_in = |ruling: &Ruling| ruling.matched.contains(&evaluated.statement.id);
                 let counts = self.contents.counts(evaluated.presence, world);
-                let determines = counts && ruling.matched.contains(&evaluated.statement.id);
-                self.outcome(evaluated, determines)
+                self.outcome(evaluated, counts && is_in(&own) && is_in(ruling))
             })
             .collect();
         // What is enforced comes before what would take its place.
-        policies.sort_by(|one, other| one.id.cmp(&other.id).then(other.mode.cmp(one.mode)));
-        Ok(Explanation {
-            ruling,
-            shadow,
-            policies,
-            request: Some(Request::of(&case.asked)),
-        })
+        outcomes.sort_by(|one, other| one.id.cmp(&other.id).then(other.mode.cmp(one.mode)));
+        outcomes
     }
 
     fn outcome(&self, evaluated: &Evaluated<'_>, determines: bool) -> PolicyOutcome {

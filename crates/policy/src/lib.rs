@@ -69,7 +69,7 @@ pub use question::{Question, RunFacts, Unanswerable, UserFacts};
 pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;
-pub use slice::{ActionSide, Effect, Ground, Part, Slice, Slicer};
+pub use slice::{ActionSide, Effect, Ground, Part, Principals, Slice, Slicer};
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};
 pub use tenant::{LINKS_MAX, Link, Mode, SlotValues, TenantPolicy};
 pub use text::{DEPTH_MAX, NESTING_MAX, POLICY_BYTES_MAX};

@@ -63,6 +63,8 @@ impl Looks {
     pub(crate) const TEAM: Self = Self(1 << 27);
     /// A user that is named.
     pub(crate) const USER: Self = Self(1 << 28);
+    /// A member of the principal, such as its owner: only agents have any.
+    pub(crate) const OF_AN_AGENT: Self = Self(1 << 29);
 
     /// This member of the context.
     pub(crate) const fn member(member: Member) -> Self {
@@ -90,6 +92,9 @@ impl Looks {
         // The context as a whole is every member, so each mention has to be under the name of one.
         let (mut mentions, mut members) = (0_usize, 0_usize);
         for part in expression.subexpressions() {
+            if member_of(part).is_some_and(may_be_principal) {
+                looks = looks.and(Self::OF_AN_AGENT);
+            }
             match part.expr_kind() {
                 ExprKind::Var(Var::Context) => mentions += 1,
                 ExprKind::Var(Var::Principal) => looks = looks.and(Self::PRINCIPAL),
@@ -124,6 +129,27 @@ impl Looks {
     fn named(name: &str) -> Self {
         let member = Member::ALL.iter().find(|member| member.as_str() == name);
         member.map_or(Self::ALL, |member| Self::member(*member))
+    }
+}
+
+/// Of what this looks at a member.
+fn member_of(expression: &Expr) -> Option<&Expr> {
+    match expression.expr_kind() {
+        ExprKind::GetAttr { expr, .. }
+        | ExprKind::HasAttr { expr, .. }
+        | ExprKind::ExtHasAttr { expr, .. } => Some(expr),
+        _ => None,
+    }
+}
+
+/// Whether the principal can come of this. Where it is hidden more deeply, the types tell.
+fn may_be_principal(expression: &Expr) -> bool {
+    match expression.expr_kind() {
+        ExprKind::Var(Var::Principal) => true,
+        ExprKind::If {
+            then_expr, else_expr, ..
+        } => may_be_principal(then_expr) || may_be_principal(else_expr),
+        _ => false,
     }
 }
 
@@ -175,7 +201,18 @@ mod tests {
     #[test]
     fn entities_are_looked_at_through_variables_and_by_name() {
         for (condition, seen) in [
-            ("principal.name == \"a\"", Looks::PRINCIPAL),
+            (
+                "principal.name == \"a\"",
+                Looks::PRINCIPAL.and(Looks::OF_AN_AGENT),
+            ),
+            (
+                "(if context == context then principal else principal) has owner",
+                Looks::ALL,
+            ),
+            (
+                "principal.hasTag(\"vip\") || principal == principal",
+                Looks::PRINCIPAL,
+            ),
             ("Agent::\"a\" in Team::\"b\"", Looks::PRINCIPAL.and(Looks::TEAM)),
             ("action in Action::\"read\"", Looks::ACTION),
             ("resource == Resource::\"x\"", Looks::RESOURCE),

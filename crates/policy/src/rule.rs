@@ -6,10 +6,10 @@ use crate::case::{Case, Evaluated};
 use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable};
-use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
+use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings, strictest};
 use crate::set::{PolicySet, World};
 use cedar_policy_core::evaluator::EvaluationError;
-use model::{ApprovalTerms, ReasonCode};
+use model::{ApprovalTerms, ReasonCode, Verdict};
 
 /// A satisfied policy.
 type Satisfied<'s> = (&'s PolicyId, &'s Notes);
@@ -27,14 +27,10 @@ struct Findings<'s> {
 }
 
 impl PolicySet {
-    /// The answer of the policies to this question.
+    /// The answer of the policies to this question: what they say to the agent, and to the user for whom it acts.
     pub fn rule(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
-        let world = World::InForce(&question.agent.id);
-        let Some(case) = Case::open(&self.contents, question, Looks::default())? else {
-            return Ok(unknown_action());
-        };
-        let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
-        Ok(case.ruling(&evaluated, world))
+        let case = Case::open(&self.contents, question, Looks::default())?;
+        self.rule_case(case, question)
     }
 
     /// The answer of the policies where nobody knows the parameters, only that they fit the action's schema; `None` if it
@@ -45,13 +41,23 @@ impl PolicySet {
             return Ok(Some(unknown_action()));
         };
         let counts = |presence| self.contents.counts(presence, world);
-        if case.looks(counts).at(Looks::PARAMETERS) {
+        let blind = |case: &Case<'_>| {
+            if case.looks(counts).at(Looks::PARAMETERS) {
+                return None;
+            }
+            let evaluated = case.evaluate(counts);
+            // Advice that fails denies, but only where the ask has something that it is about.
+            let may_deny =
+                |one: &Evaluated<'_>| one.statement.notes.role == Role::Advice && one.outcome.is_err();
+            (!evaluated.iter().any(may_deny)).then(|| case.ruling(&evaluated, world))
+        };
+        let Some(ruling) = blind(&case) else {
             return Ok(None);
-        }
-        let evaluated = case.evaluate(counts);
-        // Advice that fails denies, but only where the ask has something that it is about.
-        let may_deny = |one: &Evaluated<'_>| one.statement.notes.role == Role::Advice && one.outcome.is_err();
-        Ok((!evaluated.iter().any(may_deny)).then(|| case.ruling(&evaluated, world)))
+        };
+        let Some((user, whose)) = other_case(&case, question, &ruling)? else {
+            return Ok(Some(ruling));
+        };
+        Ok(blind(&user).map(|other| ruling.and(other, &whose)))
     }
 
     /// Whether the answer to this question could depend on how much is used.
@@ -71,12 +77,8 @@ impl PolicySet {
     /// The answer of the policies alone: whether the parameters are valid is not asked, only whether they have the types
     /// that policies rely on.
     pub fn rule_by_types(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
-        let world = World::InForce(&question.agent.id);
-        let Some(case) = Case::open_by_types(&self.contents, question)? else {
-            return Ok(unknown_action());
-        };
-        let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
-        Ok(case.ruling(&evaluated, world))
+        let case = Case::open_by_types(&self.contents, question)?;
+        self.rule_case(case, question)
     }
 
     /// The answer of the policies, and beside it that of the policies on trial. Where nothing is on trial it costs what
@@ -89,12 +91,57 @@ impl PolicySet {
             let (ruling, shadow) = (unknown_action(), Some(unknown_action()));
             return Ok(Rulings { ruling, shadow });
         };
-        let evaluated = case.evaluate(|_| true);
-        Ok(Rulings {
-            ruling: case.ruling(&evaluated, World::InForce(&question.agent.id)),
-            shadow: Some(case.ruling(&evaluated, World::Promoted)),
+        let both = |case: &Case<'_>| {
+            let evaluated = case.evaluate(|_| true);
+            [World::InForce(&question.agent.id), World::Promoted].map(|world| case.ruling(&evaluated, world))
+        };
+        let [ruling, shadow] = both(&case);
+        let [ruling, shadow] = match case.of_user(question, Looks::default())? {
+            None => [ruling, shadow],
+            Some(user) => {
+                let ([own, own_shadow], whose) = (both(&user), whose(question));
+                [ruling.and(own, &whose), shadow.and(own_shadow, &whose)]
+            }
+        };
+        let shadow = Some(shadow);
+        Ok(Rulings { ruling, shadow })
+    }
+
+    fn rule_case(&self, case: Option<Case<'_>>, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
+        let Some(case) = case else {
+            return Ok(unknown_action());
+        };
+        let world = World::InForce(&question.agent.id);
+        let rule = |case: &Case<'_>| {
+            let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
+            case.ruling(&evaluated, world)
+        };
+        let ruling = rule(&case);
+        Ok(match other_case(&case, question, &ruling)? {
+            None => ruling,
+            Some((user, whose)) => ruling.and(rule(&user), &whose),
         })
     }
+}
+
+/// The case of the user for whom the agent acts, and whose it is; `None` if there is none, or if nothing could come of it: what
+/// the agent may not do, it may do for nobody.
+fn other_case<'s>(
+    case: &Case<'s>,
+    question: &Question<'_>,
+    ruling: &Ruling,
+) -> Result<Option<(Case<'s>, String)>, Unanswerable> {
+    if ruling.verdict() == Verdict::Deny {
+        return Ok(None);
+    }
+    let user = case.of_user(question, Looks::default())?;
+    Ok(user.map(|user| (user, whose(question))))
+}
+
+/// In whose name it is asked, in words.
+pub(crate) fn whose(question: &Question<'_>) -> String {
+    let id = question.user.map_or("", |user| user.id);
+    format!("for the user `{id}`")
 }
 
 impl Case<'_> {
@@ -132,7 +179,7 @@ impl Case<'_> {
 
 /// The answer where no policy can know the action.
 pub(crate) fn unknown_action() -> Ruling {
-    denial(
+    Ruling::denial(
         ReasonCode::UnknownTool,
         "no policy knows the tool's action".into(),
     )
@@ -159,7 +206,7 @@ impl Findings<'_> {
         } else if !self.permits.is_empty() {
             (ReasonCode::PolicyPermits, &self.permits)
         } else {
-            let mut ruling = denial(ReasonCode::NoPolicyPermits, "no policy permits it".into());
+            let mut ruling = Ruling::denial(ReasonCode::NoPolicyPermits, "no policy permits it".into());
             self.advise(&mut ruling, parameters);
             return ruling;
         };
@@ -184,7 +231,7 @@ impl Findings<'_> {
             .map(|id| format!("`{id}`"))
             .collect::<Vec<_>>()
             .join(", ");
-        let mut ruling = denial(ReasonCode::PolicyError, format!("could not be evaluated: {ids}"));
+        let mut ruling = Ruling::denial(ReasonCode::PolicyError, format!("could not be evaluated: {ids}"));
         ruling.matched.clone_from(&self.strict_faults);
         self.advise(&mut ruling, parameters);
         ruling
@@ -203,19 +250,6 @@ impl Findings<'_> {
         ruling.obligations.sort();
         ruling.obligations.dedup();
         ruling.errors = self.faults;
-    }
-}
-
-/// A denial that no policy made.
-pub(crate) fn denial(reason: ReasonCode, explanation: String) -> Ruling {
-    Ruling {
-        reason,
-        explanation,
-        agent_message: None,
-        matched: Vec::new(),
-        obligations: Vec::new(),
-        approval: None,
-        errors: Vec::new(),
     }
 }
 
@@ -239,17 +273,13 @@ fn applicable(policies: &[Satisfied<'_>], parameters: &Parameters<'_>) -> Vec<Ob
     all.cloned().collect()
 }
 
-/// The strictest terms: the largest quorum, and the group that the first policy with one names.
+/// The strictest terms, in the order of the policies.
 fn terms(deciding: &[Satisfied<'_>]) -> Option<ApprovalTerms> {
     let all = deciding.iter().filter_map(|(_, notes)| match &notes.role {
         Role::Approval(terms) => Some(terms),
         Role::Forbid | Role::Permit | Role::Advice => None,
     });
-    all.cloned().reduce(|one, other| ApprovalTerms {
-        group: one.group.or(other.group),
-        quorum: one.quorum.max(other.quorum),
-        exclude_owner: one.exclude_owner || other.exclude_owner,
-    })
+    all.cloned().reduce(strictest)
 }
 
 /// What went wrong, without the values that it went wrong with.

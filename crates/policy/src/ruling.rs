@@ -2,6 +2,7 @@
 
 use model::{ApprovalTerms, ReasonCode, Verdict};
 use serde::{Serialize, Serializer};
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -153,6 +154,67 @@ impl Ruling {
     pub const fn verdict(&self) -> Verdict {
         self.reason.verdict()
     }
+
+    /// A denial that no policy made.
+    pub const fn denial(reason: ReasonCode, explanation: String) -> Self {
+        Self {
+            reason,
+            explanation,
+            agent_message: None,
+            matched: Vec::new(),
+            obligations: Vec::new(),
+            approval: None,
+            errors: Vec::new(),
+        }
+    }
+
+    /// What comes of this ruling and that for `whose`, where both have to allow the same ask: the stricter one, and of two
+    /// that are as strict this one together with whom the other one wants to be asked. Unless this one denies, what either
+    /// wants to be done has to be done, and what failed in either is told.
+    #[must_use]
+    pub fn and(self, other: Self, whose: &str) -> Self {
+        if self.verdict() == Verdict::Deny {
+            return self;
+        }
+        let obligations = union(&self.obligations, &other.obligations);
+        let errors = union(&self.errors, &other.errors);
+        let (ours, theirs) = (self.verdict().strictness(), other.verdict().strictness());
+        let ruling = match theirs.cmp(&ours) {
+            Ordering::Greater => Self {
+                explanation: format!("{whose}: {}", other.explanation),
+                ..other
+            },
+            Ordering::Less => self,
+            Ordering::Equal => Self {
+                matched: union(&self.matched, &other.matched),
+                approval: self.approval.into_iter().chain(other.approval).reduce(strictest),
+                agent_message: self.agent_message.or(other.agent_message),
+                ..self
+            },
+        };
+        Self {
+            obligations,
+            errors,
+            ..ruling
+        }
+    }
+}
+
+/// The strictest of these terms: the largest quorum, and the group that the first of them names.
+pub(crate) fn strictest(one: ApprovalTerms, other: ApprovalTerms) -> ApprovalTerms {
+    ApprovalTerms {
+        group: one.group.or(other.group),
+        quorum: one.quorum.max(other.quorum),
+        exclude_owner: one.exclude_owner || other.exclude_owner,
+    }
+}
+
+/// Everything that is in one of them, sorted and without repetition.
+fn union<T: Ord + Clone>(one: &[T], other: &[T]) -> Vec<T> {
+    let mut all = [one, other].concat();
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// In the words of the API.

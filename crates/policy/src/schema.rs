@@ -162,7 +162,7 @@ fn declaration(tool: &Tool, action: &ToolAction) -> Value {
     json!({
         "memberOf": groups.map(|group| json!({"id": group})),
         "appliesTo": {
-            "principalTypes": [AGENT],
+            "principalTypes": [AGENT, USER],
             "resourceTypes": [RESOURCE],
             "context": record(&[
                 ("input", shape(&Shape::Record(input(action)))),

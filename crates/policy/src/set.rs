@@ -175,6 +175,11 @@ impl PolicySet {
         ids.into_iter().collect()
     }
 
+    /// Whether anything counts for some agents only.
+    pub fn has_canaries(&self) -> bool {
+        self.contents.trials.iter().any(|trial| !trial.agents.is_empty())
+    }
+
     /// Whether anything is tried beside what is enforced.
     pub fn has_trials(&self) -> bool {
         !self.contents.trials.is_empty()

@@ -14,7 +14,7 @@ use crate::ruling::PolicyId;
 use crate::set::{Contents, PolicySet, Presence};
 use crate::statement::Statement;
 use crate::tenant::Mode;
-use cedar_policy_core::ast::{Expr, PrincipalOrResource, Var};
+use cedar_policy_core::ast::{EntityType, Expr, PrincipalOrResource, Var};
 use model::{AgentId, Name, SlashFreeName, Tool, ToolAction};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -34,6 +34,32 @@ pub struct ActionSide {
     pub action: Name,
     /// Whether they count as changing something: the registry says so, or the caller claims so.
     pub mutates: bool,
+}
+
+/// Whose asks are reasoned about: those of agents, or the same for the users for whom agents act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Principals {
+    /// Agents.
+    Agents,
+    /// Users.
+    Users,
+}
+
+impl Principals {
+    /// The name of their type.
+    pub const fn type_name(self) -> &'static str {
+        match self {
+            Self::Agents => facts::AGENT,
+            Self::Users => facts::USER,
+        }
+    }
+
+    fn kind(self) -> &'static EntityType {
+        match self {
+            Self::Agents => &TYPES.agent,
+            Self::Users => &TYPES.user,
+        }
+    }
 }
 
 /// What a policy does when its condition holds.
@@ -122,8 +148,9 @@ impl<'r> Ground<'r> {
 }
 
 impl PolicySet {
-    /// The set, ready to be cut into slices.
-    pub fn slicer(&self) -> Slicer<'_> {
+    /// What the set says to these principals, ready to be cut into slices. Canaries are for agents: whether one counts for a user
+    /// is not told by who the user is, so they are left out there.
+    pub fn slicer(&self, principals: Principals) -> Slicer<'_> {
         let contents = &*self.contents;
         let base = contents.vocabulary.base.policies.iter();
         let base = base.map(|parsed| (&parsed.statement, Presence::Always));
@@ -132,8 +159,7 @@ impl PolicySet {
             .iter()
             .map(|rule| (&rule.rule.statement, rule.presence));
         let rules = base.chain(own).filter_map(|(statement, presence)| {
-            let scope = &statement.scope;
-            if !scope.admits_types(&TYPES.agent, &TYPES.resource) {
+            if !statement.is_about(principals.kind()) {
                 return None;
             }
             let canary = match Crowd::of(contents, presence) {

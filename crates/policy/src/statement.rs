@@ -4,7 +4,9 @@
 use crate::annotations::Notes;
 use crate::condition::Condition;
 use crate::diagnostics::Place;
+use crate::facts::TYPES;
 use crate::index::Position;
+use crate::looks::Looks;
 use crate::ruling::PolicyId;
 use cedar_policy_core::ast::{ActionConstraint, EntityType, PrincipalOrResourceConstraint, Template};
 use cedar_policy_core::parser::Loc;
@@ -43,6 +45,14 @@ impl Statement {
             values: BTreeMap::new(),
             loc: template.loc().cloned(),
         }
+    }
+
+    /// Whether it is about principals of this type, on resources. A policy that looks at what only agents have is about
+    /// agents, whatever its scope says.
+    pub(crate) fn is_about(&self, principal: &EntityType) -> bool {
+        let looks_at_agent = |condition: &Condition| condition.looks.at(Looks::OF_AN_AGENT);
+        self.scope.admits_types(principal, &TYPES.resource)
+            && (*principal == TYPES.agent || !self.condition.as_ref().is_some_and(looks_at_agent))
     }
 
     /// The policy's own text, without what stands around it.

@@ -7,7 +7,7 @@ mod files;
 use crate::compile::{Candidate, Compiler, Registry, TenantPermits};
 use crate::diagnostics::Diagnostics;
 use crate::question::{Question, RunFacts, Unanswerable, UserFacts};
-use crate::rule::{denial, unknown_action};
+use crate::rule::unknown_action;
 use crate::ruling::{PolicyId, Ruling};
 use crate::set::PolicySet;
 use crate::tenant::TenantPolicy;
@@ -124,7 +124,7 @@ impl Suite {
         let (ruling, refusal) = match self.ask(test) {
             Ok(ruling) => (Some(ruling), None),
             Err(refusal @ Unanswerable::InvalidParameters { .. }) => {
-                let ruling = denial(ReasonCode::InvalidParameters, refusal.to_string());
+                let ruling = Ruling::denial(ReasonCode::InvalidParameters, refusal.to_string());
                 (Some(ruling), None)
             }
             Err(refusal @ Unanswerable::MistypedAttribute { .. }) => (None, Some(refusal)),

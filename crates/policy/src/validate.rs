@@ -7,6 +7,7 @@ use crate::diagnostics::{Diagnostic, Severity};
 use crate::facts;
 use crate::looks::{Looks, Member};
 use crate::parse::Parsed;
+use crate::statement::Statement;
 use cedar_policy::Schema;
 use cedar_policy_core::ast::{ActionConstraint, EntityUID};
 use cedar_policy_core::validator::typecheck::{PolicyCheck, Typechecker};
@@ -57,7 +58,7 @@ impl<'s> Validator<'s> {
         let schema: &ValidatorSchema = schema.as_ref();
         let mut asks: Vec<_> = schema.unlinked_request_envs(MODE).collect();
         // Cedar has them in the order of hashes. Which action a finding names must not depend on chance.
-        asks.sort_by_key(RequestEnv::action_entity_uid);
+        asks.sort_by_key(|ask| (ask.action_entity_uid(), ask.principal_entity_type()));
         let mut members: HashMap<&EntityUID, Vec<usize>> = HashMap::new();
         for (place, ask) in asks.iter().enumerate() {
             let uid = ask.action_entity_uid().expect("every action is declared");
@@ -129,7 +130,7 @@ impl<'s> Validator<'s> {
         satisfiable
     }
 
-    /// The places of the asks that this scope is about.
+    /// The places of the asks for actions that this scope is about.
     fn admitted(&self, scope: &ActionConstraint) -> BTreeSet<usize> {
         let within = |action: &EntityUID| self.members.get(action).into_iter().flatten().copied();
         match scope {
@@ -144,16 +145,21 @@ impl<'s> Validator<'s> {
 
     /// The asks that a policy has to be validated for, if its scope is about these.
     fn asks_for(&self, parsed: &Parsed, admitted: &BTreeSet<usize>) -> Vec<&RequestEnv<'s>> {
-        let asks: Vec<_> = if admitted.is_empty() {
+        let mut asks: Vec<_> = if admitted.is_empty() {
             // A scope that admits nothing may have slips of its own.
             self.asks.iter().collect()
         } else {
             admitted.iter().map(|place| &self.asks[*place]).collect()
         };
-        match &asks[..] {
-            [first, ..] if self.one_for_all(parsed) => vec![*first],
-            _ => asks,
+        // Where it is about no such principal, Cedar says so.
+        if asks.iter().any(|ask| is_about(&parsed.statement, ask)) {
+            asks.retain(|ask| is_about(&parsed.statement, ask));
         }
+        if self.one_for_all(parsed) {
+            let mut seen = BTreeSet::new();
+            asks.retain(|ask| seen.insert(ask.principal_entity_type()));
+        }
+        asks
     }
 
     /// Whether what can be told of a policy's conditions for one ask holds for every other.
@@ -199,7 +205,7 @@ impl Idle {
             Self::Impossible => (
                 Severity::Error,
                 IMPOSSIBLE,
-                "asks are from an `Agent` in a `Team`, for one action (a group is written `action in`), and on a `Resource`",
+                "asks are from an `Agent` or for a `User`, both in a `Team`, for one action (a group is written `action in`), and on a `Resource`",
             ),
         };
         let found = Diagnostic::error(message)
@@ -219,9 +225,14 @@ fn finding(parsed: &Parsed, severity: Severity, found: &dyn miette::Diagnostic) 
     Diagnostic::from_cedar(text, severity, found).about(&parsed.statement.id)
 }
 
-/// Whether two asks differ in nothing but the action and its parameters.
+/// Whether a policy is about such asks, as far as the types of principal and resource tell.
+fn is_about(policy: &Statement, ask: &RequestEnv<'_>) -> bool {
+    ask.principal_entity_type()
+        .is_none_or(|principal| policy.is_about(principal))
+}
+
+/// Whether two asks differ in nothing but the principal, the action and its parameters.
 fn alike(one: &RequestEnv<'_>, other: &RequestEnv<'_>) -> bool {
-    let types = |ask: &RequestEnv<'_>| (ask.principal_type(), ask.resource_type());
     let (Type::Record { attrs, .. }, Type::Record { attrs: others, .. }) =
         (one.context_type(), other.context_type())
     else {
@@ -229,7 +240,8 @@ fn alike(one: &RequestEnv<'_>, other: &RequestEnv<'_>) -> bool {
     };
     let input = Member::Input.as_str();
     let members = attrs.iter().filter(|(name, _)| *name != input);
-    types(one) == types(other) && members.eq(others.iter().filter(|(name, _)| *name != input))
+    one.resource_type() == other.resource_type()
+        && members.eq(others.iter().filter(|(name, _)| *name != input))
 }
 
 fn too_deep(parsed: &Parsed) -> Diagnostic {

@@ -20,7 +20,9 @@ fn with(effect: &str, annotations: &str, condition: &str) -> String {
 
 /// Whether a permit with this condition is satisfied.
 fn sees(world: &World, condition: &str) -> bool {
-    let ruling = world.ruled_only_with(&with("permit", "", condition));
+    let own = with("permit", "", condition).replacen("(principal,", "(principal is Agent,", 1);
+    let users = "@id(\"users\") permit (principal is User, action, resource);";
+    let ruling = world.ruled_only_with(&format!("{own}\n{users}"));
     assert_eq!(ruling.errors, [], "{condition}");
     ruling.verdict() == Verdict::Allow
 }

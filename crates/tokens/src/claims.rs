@@ -66,7 +66,37 @@ impl Claims {
             .ok_or_else(|| ClaimError::Missing(clipped(claim)))
     }
 
-    /// The same, where it may be missing.
+    /// Who acts for whom the token names (RFC 8693, section 4.1), by this claim: the one who shows it, then those in whose name
+    /// that one acts, the nearest first. Nobody, if the token has no `act`.
+    ///
+    /// Names are those of the token's issuer, so an actor of another issuer's is an error.
+    pub fn actors(&self, claim: &str) -> Result<Vec<&str>, ClaimError> {
+        let mut actors = Vec::new();
+        let mut next = self.members.get("act");
+        while let Some(act) = next {
+            let wrong = |fault: &str| ClaimError::Invalid {
+                claim: "act".to_owned(),
+                fault: fault.to_owned(),
+            };
+            let Value::Object(act) = act else {
+                return Err(wrong("it should be an object"));
+            };
+            if act
+                .get("iss")
+                .is_some_and(|issuer| issuer.as_str() != Some(&self.issuer))
+            {
+                return Err(wrong("it names somebody of another issuer"));
+            }
+            actors.push(match act.get(claim) {
+                Some(Value::String(name)) if !name.is_empty() => name.as_str(),
+                _ => return Err(wrong("it does not say who acts")),
+            });
+            next = act.get("act");
+        }
+        Ok(actors)
+    }
+
+    /// The same as [`Self::text`], where it may be missing.
     pub fn optional_text(&self, claim: &str) -> Result<Option<&str>, ClaimError> {
         match self.members.get(claim) {
             None => Ok(None),

@@ -10,7 +10,7 @@ use axum::Extension;
 use axum::extract::State;
 use bytes::Bytes;
 use canon::Canonical;
-use engine::{Ask, Conflict, Replay};
+use engine::{Ask, Conflict, Delegation, Replay};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub async fn authorize_batch(
     Extension(request_id): Extension<RequestId>,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Answer, Refusal> {
-    let asks = read(&text)?;
+    let asks = read(&text, &caller.delegation)?;
     let mut items: Vec<Item> = asks.into_iter().map(Item::new).collect();
     for _ in 0..super::ATTEMPTS_MAX {
         let waiting = gateway.decide_each(&caller, &mut items).await;
@@ -67,7 +67,7 @@ impl Item {
     }
 }
 
-fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
+fn read(text: &Canonical, delegation: &Delegation) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
     let body: Body<'_> = canon::read(text.as_str())?;
     if body.asks.is_empty() || body.asks.len() > ASKS_MAX {
         return Err(Refusal::new(
@@ -82,7 +82,7 @@ fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
             let ask = text
                 .value_within(ask.get())
                 .expect("a raw value borrows from the text it was read from");
-            Ok(Ask::parse(&ask)?)
+            Ok(Ask::parse(&ask)?.delegated(delegation)?)
         })
         .collect())
 }

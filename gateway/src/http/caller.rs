@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use canon::Digest;
-use engine::{Credential, Snapshot, TenantSnapshot};
+use engine::{Credential, Delegation, Snapshot, TenantSnapshot};
 use model::{Agent, ApiKey, Directory, Name, Role, Secret, TenantId, Timestamp, TokenId, User};
 use std::sync::Arc;
 
@@ -60,6 +60,8 @@ pub struct AgentCaller {
     pub tenant: TenantId,
     /// The agent as it was when the request came.
     pub agent: Arc<Agent>,
+    /// In whose name its token lets it ask.
+    pub delegation: Delegation,
     credential: AgentCredential,
 }
 
@@ -301,6 +303,7 @@ fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Resu
             Ok(Caller::Agent(AgentCaller {
                 tenant,
                 agent,
+                delegation: Delegation::default(),
                 credential: AgentCredential::Token(token),
             }))
         }

@@ -56,6 +56,10 @@ codes! {
     Forbidden = "forbidden", FORBIDDEN, "The credential does not open this door";
     /// The ask names another agent than the credential.
     AgentMismatch = "agent_mismatch", FORBIDDEN, "The ask names another agent";
+    /// The token says for whom the agent acts, and the ask names somebody else.
+    UserMismatch = "user_mismatch", FORBIDDEN, "The ask names another user";
+    /// It is asked in the name of too many.
+    DelegationTooDeep = "delegation_too_deep", BAD_REQUEST, "The chain of delegation is too long";
     /// The agent is registered for another environment.
     EnvironmentNotAllowed = "environment_not_allowed", FORBIDDEN, "The agent may not act in this environment";
     /// This person does not vote on this.
@@ -298,6 +302,8 @@ impl From<engine::Refusal> for Refusal {
         use engine::{ProvenanceError, Refusal as Engine};
         let code = match refusal {
             Engine::AgentMismatch => Code::AgentMismatch,
+            Engine::UserMismatch { .. } => Code::UserMismatch,
+            Engine::DelegationTooDeep(_) => Code::DelegationTooDeep,
             Engine::EnvironmentNotAllowed { .. } => Code::EnvironmentNotAllowed,
             Engine::ObserveNotPermitted => Code::ObserveNotPermitted,
             Engine::ApprovalNotUsable { .. } => Code::ApprovalNotUsable,

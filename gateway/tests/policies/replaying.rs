@@ -68,6 +68,8 @@ impl Desk {
         let quotas = json!({"quotas": [{"window": "month", "limit": 1000}]});
         let path = format!("/v1/agents/{}/quota", self.agent.id);
         self.admin("PUT", &path, &quotas).await.expect(200);
+        let planner = json!({"name": "planner", "team": "interns", "tools": ["bank", "github", "vault"]});
+        self.hire(planner).await;
     }
 }
 
@@ -178,6 +180,7 @@ impl Dice {
         ask["trace"] = self.pick(&[json!({"run_id": "payday"}), Value::Null]);
         ask["mode"] = self.pick(&[json!("observe"), Value::Null, Value::Null]);
         ask["estimate"] = self.pick(&[json!({"unit": "TOKENS", "amount": 30}), Value::Null]);
+        ask["act"] = self.pick(&[json!({"sub": "planner"}), Value::Null, Value::Null]);
         ask
     }
 }
@@ -195,6 +198,18 @@ async fn live_a_while(desk: &Desk, seed: u64, asks: usize) {
                 desk.post("/v1/usage", &desk.agent.token, &used).await.expect(201);
             }
             3 => drop(desk.admin("PUT", "/v1/users/ann", &barred).await.expect(200)),
+            2 => {
+                let found = desk.get("/v1/agents", &desk.auditor).await.expect(200);
+                let agents = found["items"].as_array().unwrap();
+                let planner = agents.iter().find(|agent| agent["name"] == "planner").unwrap();
+                let patch = dice.pick(&[
+                    json!({"attributes": {"barred": true}}),
+                    json!({"attributes": {}, "tools": ["bank"]}),
+                    json!({"attributes": {}, "tools": "all"}),
+                ]);
+                let planner = format!("/v1/agents/{}", text(&planner["id"]));
+                desk.admin("PATCH", &planner, &patch).await.expect(200);
+            }
             5 => {
                 let patch = dice.pick(&[
                     json!({"team": "interns"}),
@@ -388,16 +403,31 @@ async fn the_nouns_are_what_they_were() {
     desk.admin("DELETE", "/v1/teams/interns", &Value::Null)
         .await
         .expect(204);
-    for condition in [
-        r#"principal in Team::"interns" && Team::"interns".hasTag("floor") && Team::"interns".getTag("floor") == "1""#,
-        r#"principal.hasTag("region") && principal.getTag("region") == "eu""#,
-        r#"principal.name == "temp" && principal.risk_tier == "low" && context.agent has team"#,
-        r#"context has user && context.user in Team::"interns""#,
+    for (who, condition) in [
+        (
+            "Agent",
+            r#"principal in Team::"interns" && Team::"interns".hasTag("floor") && Team::"interns".getTag("floor") == "1""#,
+        ),
+        (
+            "Agent",
+            r#"principal.hasTag("region") && principal.getTag("region") == "eu""#,
+        ),
+        (
+            "Agent",
+            r#"principal.name == "temp" && principal.risk_tier == "low" && context.agent has team"#,
+        ),
+        ("Agent", r#"context has user && context.user in Team::"interns""#),
+        (
+            "User",
+            r#"principal in Team::"interns" && context has user && context.user == principal && context.agent.name == "temp""#,
+        ),
     ] {
-        let cedar = format!(r#"@id("no") forbid (principal, action, resource) when {{ {condition} }};"#);
+        let cedar =
+            format!(r#"@id("no") forbid (principal is {who}, action, resource) when {{ {condition} }};"#);
         let report = desk.replay(&[("was", &cedar)], json!({})).await;
         assert_eq!(groups(&report), ["allow->deny bank/balance 1"], "{condition}");
-        let not = format!(r#"@id("no") forbid (principal, action, resource) unless {{ {condition} }};"#);
+        let not =
+            format!(r#"@id("no") forbid (principal is {who}, action, resource) unless {{ {condition} }};"#);
         assert_eq!(
             flips(&desk.replay(&[("was", &not)], json!({})).await),
             0,

@@ -16,6 +16,7 @@ mod stage;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod delegation;
 mod issuers;
 mod provenance;
 mod rules;

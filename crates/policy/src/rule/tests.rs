@@ -4,7 +4,7 @@
 use super::*;
 use crate::base::BasePolicies;
 use crate::compile::CompiledPolicy;
-use crate::context::Facts;
+use crate::context::{Facts, Principal};
 use crate::evaluate::Asked;
 use crate::memory::Shelf;
 use crate::parse;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// What came of policies, by id: whether they are satisfied; `None` for one that fails.
 pub(crate) type Outcomes = Vec<(String, Option<bool>)>;
 
-const PRINCIPALS: [&str; 7] = [
+const PRINCIPALS: [&str; 10] = [
     "principal",
     "principal == Agent::\"agt_070w3ge1r70w3ge1r70w3ge1r7\"",
     "principal in Agent::\"agt_070w3ge1r70w3ge1r70w3ge1r7\"",
@@ -34,6 +34,9 @@ const PRINCIPALS: [&str; 7] = [
     "principal == Team::\"sales\"",
     "principal is Agent in Team::\"sales\"",
     "principal is Team",
+    "principal is User",
+    "principal == User::\"u-17\"",
+    "principal is User in Team::\"sales\"",
 ];
 const SCOPES: [&str; 8] = [
     "action",
@@ -220,6 +223,19 @@ pub(crate) fn by_us(set: &PolicySet, question: &Question<'_>, counts: impl Fn(Pr
     let case = Case::open(&set.contents, question, Looks::default())
         .unwrap()
         .unwrap();
+    outcomes(&case, counts)
+}
+
+/// The same for the user for whom it is asked, if it is for one.
+fn by_us_for_the_user(set: &PolicySet, question: &Question<'_>) -> Option<Outcomes> {
+    let case = Case::open(&set.contents, question, Looks::default())
+        .unwrap()
+        .unwrap();
+    let user = case.of_user(question, Looks::default()).unwrap();
+    user.map(|user| outcomes(&user, |_| true))
+}
+
+fn outcomes(case: &Case<'_>, counts: impl Fn(Presence) -> bool) -> Outcomes {
     let evaluated = case.evaluate(counts);
     let outcomes = evaluated.iter().map(|evaluated| {
         let outcome = evaluated.outcome.as_ref().ok().copied();
@@ -230,10 +246,15 @@ pub(crate) fn by_us(set: &PolicySet, question: &Question<'_>, counts: impl Fn(Pr
 
 /// The whole question, with every member and every entity.
 pub(crate) fn whole(set: &PolicySet, question: &Question<'_>) -> Asked {
+    whole_of(set, question, Principal::Agent)
+}
+
+fn whole_of(set: &PolicySet, question: &Question<'_>, principal: Principal<'_>) -> Asked {
     let action = set.contents.vocabulary.action("github", "create_issue").unwrap();
     let parameters = action.parameters.read(question.parameters).unwrap();
     let side = &action.sides[usize::from(question.mutates)];
-    let facts = Facts::new(question, side, &parameters, &crate::json_schema::Record::new()).unwrap();
+    let declared = crate::json_schema::Record::new();
+    let facts = Facts::new((question, principal), side, &parameters, &declared).unwrap();
     facts.ask(Looks::ALL)
 }
 
@@ -256,20 +277,31 @@ proptest! {
         let (base, mine) = (numbered(&base), numbered(&mine));
         let set = set(&world, &base, &[("mine", &mine, Mode::Enforced)]);
         world.with_question(|question| {
-            let asked = whole(&set, question);
-            let mut expected = by_cedar(&asked, "base", &base);
-            expected.extend(by_cedar(&asked, "mine", &mine));
-            // Advice that has nothing to add is not asked for.
-            let decides = |id: &str| {
+            let statement = |id: &str| {
                 let base = set.contents.vocabulary.base.policies.iter().map(|parsed| &parsed.statement);
                 let mine = set.contents.rules.iter().map(|rule| &rule.rule.statement);
-                let found = base.chain(mine).find(|statement| statement.id.as_str() == id);
-                found.is_some_and(|statement| statement.notes.role != Role::Advice)
+                base.chain(mine).find(|statement| statement.id.as_str() == id).unwrap()
             };
-            expected.retain(|(id, _)| decides(id) || question.parameters.contains("base"));
-            let mut ours = by_us(&set, question, |_| true);
-            ours.retain(|(id, _)| decides(id) || question.parameters.contains("base"));
-            prop_assert_eq!(telling(ours), telling(expected), "{}\n{}", base, mine);
+            // Advice that has nothing to add is not asked for.
+            let may_tell = |id: &str| {
+                statement(id).notes.role != Role::Advice || question.parameters.contains("base")
+            };
+            let by_cedar = |principal| {
+                let asked = whole_of(&set, question, principal);
+                let mut outcomes = by_cedar(&asked, "base", &base);
+                outcomes.extend(by_cedar(&asked, "mine", &mine));
+                outcomes.retain(|(id, _)| may_tell(id) && statement(id).is_about(principal.kind()));
+                telling(outcomes)
+            };
+            let ours = |mut outcomes: Outcomes| {
+                outcomes.retain(|(id, _)| may_tell(id));
+                telling(outcomes)
+            };
+            let agents = ours(by_us(&set, question, |_| true));
+            prop_assert_eq!(agents, by_cedar(Principal::Agent), "{}\n{}", base, mine);
+            let users = by_us_for_the_user(&set, question).map(ours);
+            let users_by_cedar = question.user.map(|user| by_cedar(Principal::User(user)));
+            prop_assert_eq!(users, users_by_cedar, "{}\n{}", base, mine);
             Ok(())
         })?;
     }

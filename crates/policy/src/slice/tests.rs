@@ -10,7 +10,7 @@ use serde_json::json;
 
 /// What the parts of a slice say of an ask.
 fn by_slice(set: &PolicySet, world: &World, asked: &Asked) -> Outcomes {
-    let slicer = set.slicer();
+    let slicer = set.slicer(Principals::Agents);
     let tool = world.tool();
     let mutates = world.registered_as_mutating || world.claimed_as_mutating;
     let ground = Ground::of(&tool, &tool.actions[world.action.as_str()], mutates);
@@ -77,10 +77,10 @@ proptest! {
         let tool = world.tool();
         let mutates = world.registered_as_mutating || world.claimed_as_mutating;
         let ground = Ground::of(&tool, &tool.actions[world.action.as_str()], mutates);
-        let slicer = set.slicer();
+        let slicer = set.slicer(Principals::Agents);
         let parts = slicer.parts(&slicer.slice(slicer.all(), &ground));
         prop_assert_eq!(parts.len(), 1);
-        let known = known(&ground, &parts);
+        let known = known(&ground, &parts, Principals::Agents);
         prop_assert!(known.len() > 10);
         world.with_question(|question| {
             let asked = whole(&set, question);
@@ -99,7 +99,10 @@ fn equal_policies_are_equal_under_any_name_and_by_what_they_do() {
     let one = |name: &str, text: &str| set(&world, "", &[(name, text, Mode::Enforced)]);
     let differ = |before: &str, after: &str| {
         let (before, after) = (one("a", before), one("b", after));
-        !after.slicer().not_in(&before.slicer()).is_empty()
+        !after
+            .slicer(Principals::Agents)
+            .not_in(&before.slicer(Principals::Agents))
+            .is_empty()
     };
     let plain = "@id(\"x\") permit (principal, action, resource) when { context.sensitive };";
     let renamed =
@@ -128,7 +131,7 @@ fn a_shadow_is_in_no_slice_and_what_it_would_replace_is() {
             ),
         ],
     );
-    let slicer = set.slicer();
+    let slicer = set.slicer(Principals::Agents);
     assert_eq!(slicer.all().len(), 1);
     assert_eq!(slicer.id(0).as_str(), "a/x");
 }

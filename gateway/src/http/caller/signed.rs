@@ -8,11 +8,11 @@ use crate::gateway::Gateway;
 use crate::http::refusal::{Code, Refusal};
 use axum::http::HeaderMap;
 use canon::Digest;
-use engine::{Snapshot, TenantSnapshot};
-use model::{Agent, AgentId, Directory, Issuer, Name, Purpose, TenantId, Timestamp};
+use engine::{Delegation, Snapshot, TenantSnapshot, delegation};
+use model::{Directory, Issuer, Name, Purpose, TenantId, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokens::{LEEWAY_SECONDS, UnverifiedToken};
+use tokens::{Claims, LEEWAY_SECONDS, UnverifiedToken};
 
 /// Tokens in each of two generations. When the young one is full it becomes the old one, which is dropped.
 const GENERATION_MAX: usize = 4_096;
@@ -23,8 +23,10 @@ pub struct SignedIn {
     tenant: TenantId,
     /// The issuer as it was registered when the token was verified.
     issuer: Arc<Issuer>,
-    /// What the registered claim says.
+    /// Who shows it.
     name: Name,
+    /// In whose name, if it is delegated: those between, the nearest first, and last whom the token is about.
+    for_whom: Vec<Name>,
     expires_at: Timestamp,
 }
 
@@ -129,16 +131,39 @@ fn verify(snapshot: &Snapshot, named: Option<&str>, text: &str, now: Timestamp) 
             let detail = "the token is for the audience of agents and for that of people; get one for either";
             return Err(Refusal::new(Code::InvalidToken, detail));
         }
-        let claim = registered.noun.claim.as_ref().map_or("sub", Name::as_str);
-        let name = claims.text(claim).map_err(|error| refuse(&error))?;
+        let (name, for_whom) = named_in(&claims, &registered.noun)?;
         verdict = Ok(SignedIn {
             tenant: tenant.directory.tenant.id,
             issuer: Arc::clone(&registered.noun),
-            name: Name::new(name).map_err(|error| refuse(&format!("the claim `{claim}`: {error}")))?,
+            name,
+            for_whom,
             expires_at: claims.expires_at(),
         });
     }
     verdict
+}
+
+/// Whom a token names by the registered claim: who shows it, and in whose name.
+fn named_in(claims: &Claims, issuer: &Issuer) -> Result<(Name, Vec<Name>), Refusal> {
+    let claim = issuer.claim.as_ref().map_or("sub", Name::as_str);
+    let subject = claims.text(claim).map_err(|error| refuse(&error))?;
+    let actors = claims.actors(claim).map_err(|error| refuse(&error))?;
+    if !actors.is_empty() && issuer.purpose == Purpose::People {
+        // Somebody who acts for a person is not that person: what people do here, they do themselves.
+        let detail =
+            "the token says that somebody acts for the person (`act`), and people sign in themselves";
+        return Err(Refusal::new(Code::InvalidToken, detail));
+    }
+    let deep = engine::Refusal::DelegationTooDeep(actors.len());
+    if actors.len() > delegation::DEPTH_MAX {
+        return Err(deep.into());
+    }
+    let names = actors.into_iter().chain([subject]);
+    let names =
+        names.map(|name| Name::new(name).map_err(|error| refuse(&format!("the claim `{claim}`: {error}"))));
+    let mut names: Vec<_> = names.collect::<Result<_, _>>()?;
+    let for_whom = names.split_off(1);
+    Ok((names.remove(0), for_whom))
 }
 
 /// The tenant that has registered the issuer: the named one, or the only one.
@@ -174,19 +199,32 @@ fn caller(directory: &Directory, signed_in: Arc<SignedIn>) -> Result<Caller, Ref
         let person = Person { user, signed_in };
         return Ok(Caller::Person(Arc::new(person)));
     }
-    let agent = agent_called(directory, &signed_in.name).ok_or_else(|| unregistered("an agent"))?;
+    let agent = directory.agent_called(&signed_in.name);
+    let agent = agent.ok_or_else(|| unregistered("an agent"))?;
     Ok(Caller::Agent(AgentCaller {
         tenant: signed_in.tenant,
         agent: Arc::clone(agent),
+        delegation: delegation(directory, &signed_in.for_whom),
         credential: AgentCredential::Signed(signed_in),
     }))
 }
 
-/// The agent with this id or name. An id comes first: nobody takes it by choosing a name.
-fn agent_called<'d>(directory: &'d Directory, called: &Name) -> Option<&'d Arc<Agent>> {
-    let id = called.as_str().parse::<AgentId>().ok();
-    let by_id = id.and_then(|id| directory.agents.get(&id));
-    by_id.or_else(|| directory.agent_named(called.as_str()))
+/// In whose name these let an agent ask. The last one is whom the token is about: an agent, or else a person. Where both are
+/// called so, it is in the name of both, because nobody can tell.
+fn delegation(directory: &Directory, for_whom: &[Name]) -> Delegation {
+    let Some((subject, between)) = for_whom.split_last() else {
+        return Delegation::default();
+    };
+    let is_agent = directory.agent_called(subject).is_some();
+    let is_person = !is_agent || directory.users.contains_key(subject);
+    Delegation {
+        agents: between
+            .iter()
+            .chain(is_agent.then_some(subject))
+            .cloned()
+            .collect(),
+        user: is_person.then(|| subject.clone()),
+    }
 }
 
 impl Person {

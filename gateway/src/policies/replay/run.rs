@@ -278,6 +278,6 @@ impl Thread {
         let nouns = recorded.nouns(|digest| self.records.get(digest)?.as_ref())?;
         let digest = recorded.action_digest().ok_or(WhyNot::FactsMissing)?;
         let policies = self.shared.policies(&digest, nouns.tool())?;
-        recorded.judge(&policies, nouns)
+        recorded.judge(&policies, &nouns)
     }
 }

@@ -35,8 +35,17 @@ struct Whose<'a> {
     agent: Option<Cow<'a, str>>,
     #[serde(borrow)]
     user: Option<Cow<'a, str>>,
+    /// In whose name it was asked: agents, or whoever was taken for one.
+    #[serde(borrow, default)]
+    act: Vec<Cow<'a, str>>,
     #[serde(borrow)]
     decision_id: Option<Cow<'a, str>>,
+}
+
+impl Whose<'_> {
+    fn is_for(&self, user: &Name) -> bool {
+        self.user.as_deref() == Some(user.as_str()) || self.act.iter().any(|name| name == user.as_str())
+    }
 }
 
 /// Refuses an entry of a kind that is not erased.
@@ -88,10 +97,10 @@ impl Choice {
                 // Without its decision an outcome tells of something that was erased.
                 Ok(decision.is_none_or(|decision| {
                     let whose: Whose<'_> = serde_json::from_str(&decision.body).unwrap_or_default();
-                    whose.user.as_deref() == Some(user.as_str())
+                    whose.is_for(user)
                 }))
             }
-            Self::User(user) => Ok(whose.user.as_deref() == Some(user.as_str())),
+            Self::User(user) => Ok(whose.is_for(user)),
         }
     }
 }

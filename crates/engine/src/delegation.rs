@@ -1,0 +1,191 @@
+//! In whose name an agent asks: other agents, and the user for whom all of them act. Each of them has to be allowed what is
+//! asked, as if it asked itself, so naming somebody can only take away.
+//!
+//! Names come from the token that the agent has signed in with, or from the ask. Who is behind them is what the directory says.
+//! Users are principals of policies and are asked about in the crate `policy`.
+
+use crate::ask::Ask;
+use crate::judge::Refusal;
+use crate::snapshot::TenantSnapshot;
+use canon::ObjectWriter;
+use model::{Agent, Name, ReasonCode, Standing, Team, Tool, Verdict};
+use policy::{PolicySet, Question, Ruling, Rulings, Unanswerable};
+
+/// How many agents there may be in whose name another one asks. Each costs as much as an ask, and longer chains are loops.
+pub const DEPTH_MAX: usize = 8;
+
+/// What a signed token says about in whose name its bearer asks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Delegation {
+    /// The agents, the nearest first.
+    pub agents: Vec<Name>,
+    /// The user.
+    pub user: Option<Name>,
+}
+
+impl Delegation {
+    /// Whether the bearer asks in its own name only.
+    pub fn is_empty(&self) -> bool {
+        self.agents.is_empty() && self.user.is_none()
+    }
+}
+
+impl Ask {
+    /// The ask in the name of those whom the token of its sender names, too. It is another ask than the same without them: what was
+    /// answered to one is no answer to the other.
+    pub fn delegated(self, by: &Delegation) -> Result<Self, Refusal> {
+        if by.is_empty() {
+            return Ok(self);
+        }
+        if let (Some(signed), Some(claimed)) = (&by.user, &self.user)
+            && signed != claimed
+        {
+            return Err(Refusal::UserMismatch {
+                signed: signed.to_string(),
+            });
+        }
+        let mut whole = ObjectWriter::new();
+        whole.strings("act", by.agents.iter().map(Name::as_str));
+        whole.digest("ask", &self.digest);
+        whole.string_or_null("user", by.user.as_ref().map(Name::as_str));
+        Ok(Self {
+            digest: whole.finish().digest(),
+            act: by.agents.iter().cloned().chain(self.act).collect(),
+            user: by.user.clone().or(self.user),
+            ..self
+        })
+    }
+}
+
+/// An agent in whose name another one asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Delegator<'t> {
+    pub(crate) agent: &'t Agent,
+    pub(crate) team: Option<&'t Team>,
+    /// Whether it may use the tool that is asked for.
+    pub(crate) granted: bool,
+}
+
+/// The agents in whose name this is asked, but for the one that asks, each once and in the order of their ids, so that the
+/// answer does not depend on that of the chain; or else the first name under which no agent is registered.
+pub(crate) fn delegators<'t>(
+    tenant: &'t TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+) -> Result<Vec<Delegator<'t>>, Name> {
+    let directory = &tenant.directory;
+    let mut found: Vec<Delegator<'t>> = Vec::new();
+    for name in &ask.act {
+        let delegator = directory.agent_called(name).ok_or_else(|| name.clone())?;
+        if delegator.id == agent.id || found.iter().any(|known| known.agent.id == delegator.id) {
+            continue;
+        }
+        let team = delegator.team.as_ref();
+        found.push(Delegator {
+            agent: delegator,
+            team: team
+                .and_then(|team| directory.teams.get(team))
+                .map(|team| &**team),
+            granted: delegator.tools.includes(ask.action.tool.as_str()),
+        });
+    }
+    found.sort_by_key(|delegator| delegator.agent.id);
+    Ok(found)
+}
+
+/// Whether no agent in whose name this is asked was taken out of service. Whoever is not registered never was.
+pub(crate) fn may_act(tenant: &TenantSnapshot, ask: &Ask) -> bool {
+    let mut agents = ask.act.iter().map(|name| tenant.directory.agent_called(name));
+    agents.all(|agent| agent.is_none_or(|agent| agent.standing.is_active()))
+}
+
+/// Why nothing may be done in the name of one of these, if so.
+pub(crate) fn standing_denial(delegators: &[Delegator<'_>]) -> Option<(ReasonCode, String)> {
+    delegators.iter().find_map(|delegator| {
+        let (code, word, reason) = match &delegator.agent.standing {
+            Standing::Active => return None,
+            Standing::Frozen { reason, .. } => (ReasonCode::AgentFrozen, "frozen", reason),
+            Standing::Revoked { reason, .. } => (ReasonCode::AgentRevoked, "revoked", reason),
+        };
+        let name = &delegator.agent.name;
+        Some((
+            code,
+            format!("the agent `{name}`, in whose name it is asked, is {word}: {reason}"),
+        ))
+    })
+}
+
+/// The answer to a question that has to be allowed to each of these, too.
+pub(crate) fn rule(
+    policies: &PolicySet,
+    question: &Question<'_>,
+    delegators: &[Delegator<'_>],
+) -> Result<Ruling, Unanswerable> {
+    let mut all = policies.rule(question)?;
+    for delegator in delegators {
+        all = delegator.join(all, policies.rule(&delegator.asking(question))?, question.tool);
+    }
+    Ok(all)
+}
+
+/// The same, and beside it the answer of the policies on trial.
+pub(crate) fn rule_beside(
+    policies: &PolicySet,
+    question: &Question<'_>,
+    delegators: &[Delegator<'_>],
+) -> Result<Rulings, Unanswerable> {
+    let mut all = policies.rule_beside(question)?;
+    for delegator in delegators {
+        let theirs = policies.rule_beside(&delegator.asking(question))?;
+        let shadows = all.shadow.zip(theirs.shadow);
+        all = Rulings {
+            ruling: delegator.join(all.ruling, theirs.ruling, question.tool),
+            shadow: shadows.map(|(all, theirs)| delegator.join(all, theirs, question.tool)),
+        };
+    }
+    Ok(all)
+}
+
+/// The same where nobody knows the parameters; `None` if the answer could depend on them.
+pub(crate) fn rule_without_parameters(
+    policies: &PolicySet,
+    question: &Question<'_>,
+    delegators: &[Delegator<'_>],
+) -> Result<Option<Ruling>, Unanswerable> {
+    let Some(mut all) = policies.rule_without_parameters(question)? else {
+        return Ok(None);
+    };
+    for delegator in delegators {
+        if all.verdict() == Verdict::Deny {
+            break;
+        }
+        let Some(theirs) = policies.rule_without_parameters(&delegator.asking(question))? else {
+            return Ok(None);
+        };
+        all = delegator.join(all, theirs, question.tool);
+    }
+    Ok(Some(all))
+}
+
+impl Delegator<'_> {
+    /// The question as if this agent asked it.
+    const fn asking<'q>(&'q self, question: &Question<'q>) -> Question<'q> {
+        Question {
+            agent: self.agent,
+            team: self.team,
+            ..*question
+        }
+    }
+
+    /// The ruling for the others together with that for this agent, which is denied what it has no grant for, whatever policies
+    /// permit.
+    fn join(&self, others: Ruling, own: Ruling, tool: &Tool) -> Ruling {
+        let own = if self.granted || own.verdict() == Verdict::Deny {
+            own
+        } else {
+            let explanation = format!("the agent has no grant for `{}`", tool.name);
+            Ruling::denial(ReasonCode::ToolNotGranted, explanation)
+        };
+        others.and(own, &format!("for the agent `{}`", self.agent.name))
+    }
+}

@@ -1,0 +1,146 @@
+//! The user for whom an agent acts is a principal, too: what is asked has to be allowed to both.
+
+#[cfg(test)]
+#[path = "world/world.rs"]
+mod world;
+
+use model::{ReasonCode, User, Verdict};
+use policy::{BasePolicies, Mode, Ruling, TenantPolicy};
+use serde_json::json;
+use std::collections::BTreeSet;
+use world::{World, attributes, matched, name, obligations, tenant};
+
+/// An ask for a user in the team `staff`.
+fn for_ada() -> World {
+    let ada = User {
+        name: name("ada"),
+        teams: BTreeSet::from([name("staff")]),
+        attributes: attributes(json!({"grade": 3})),
+        roles: BTreeSet::new(),
+    };
+    World {
+        user: Some(("ada".into(), Some(ada))),
+        ..World::default()
+    }
+}
+
+fn ruled(world: &World, policies: &[&str]) -> Ruling {
+    let numbered = policies.iter().enumerate();
+    let numbered = numbered.map(|(number, policy)| format!("@id(\"{number}\") {policy}"));
+    world.ruled_only_with(&numbered.collect::<Vec<_>>().join("\n"))
+}
+
+const AGENTS: &str = "permit (principal is Agent, action, resource);";
+
+#[test]
+fn both_have_to_be_permitted() {
+    for (policy, expected) in [
+        ("permit (principal is User, action, resource);", Verdict::Allow),
+        (
+            "permit (principal == User::\"ada\", action, resource);",
+            Verdict::Allow,
+        ),
+        (
+            "permit (principal in Team::\"staff\", action, resource);",
+            Verdict::Allow,
+        ),
+        (
+            "permit (principal, action, resource) when { principal.hasTag(\"grade\") };",
+            Verdict::Allow,
+        ),
+        (
+            "permit (principal == User::\"eve\", action, resource);",
+            Verdict::Deny,
+        ),
+        (
+            "permit (principal in Team::\"guests\", action, resource);",
+            Verdict::Deny,
+        ),
+        // It is about agents, because users have no members.
+        (
+            "permit (principal, action, resource) when { principal.name == \"builder\" };",
+            Verdict::Deny,
+        ),
+    ] {
+        let ruling = ruled(&for_ada(), &[AGENTS, policy]);
+        assert_eq!(ruling.verdict(), expected, "{policy}");
+        let alone = ruled(&World::default(), &[AGENTS, policy]);
+        assert_eq!(alone.verdict(), Verdict::Allow, "{policy}");
+    }
+    let users = "permit (principal is User, action, resource);";
+    assert_eq!(ruled(&for_ada(), &[users]).reason, ReasonCode::NoPolicyPermits);
+}
+
+#[test]
+fn the_strictest_is_the_answer_and_says_for_whom() {
+    let all = "permit (principal, action, resource);";
+    let no = "@reason(\"not you\") forbid (principal == User::\"ada\", action, resource);";
+    let ruling = ruled(&for_ada(), &[all, no]);
+    assert_eq!(
+        (ruling.reason, matched(&ruling)),
+        (ReasonCode::PolicyForbids, vec!["mine/1"])
+    );
+    assert_eq!(ruling.explanation, "for the user `ada`: not you");
+    let fails = "forbid (principal == User::\"ada\", action, resource) when { 9223372036854775807 + context.trust.rank > 0 };";
+    assert_eq!(ruled(&for_ada(), &[all, fails]).reason, ReasonCode::PolicyError);
+    // What the agent may not do is not asked for the user.
+    let never = "@reason(\"no agent\") forbid (principal is Agent, action, resource);";
+    assert_eq!(ruled(&for_ada(), &[all, no, never]).explanation, "no agent");
+}
+
+#[test]
+fn approvals_and_obligations_of_both_count() {
+    let world = World {
+        parameters: json!({"pin": "1", "code": "2"}),
+        ..for_ada()
+    };
+    let ruling = ruled(
+        &world,
+        &[
+            "@decision(\"require_approval\") @quorum(\"2\") permit (principal is Agent, action, resource);",
+            "@decision(\"require_approval\") @approvers(\"leads\") @exclude_owner permit (principal is User, action, resource);",
+            "@decision(\"advise\") @obligation(\"redact:parameters.pin\") permit (principal is Agent, action, resource);",
+            "@decision(\"advise\") @obligation(\"redact:parameters.code\") permit (principal is User, action, resource);",
+        ],
+    );
+    assert_eq!(ruling.verdict(), Verdict::RequireApproval);
+    assert_eq!(matched(&ruling), ["mine/0", "mine/1", "mine/2", "mine/3"]);
+    assert_eq!(
+        obligations(&ruling),
+        ["redact:parameters.code", "redact:parameters.pin"]
+    );
+    let terms = ruling.approval.unwrap();
+    assert_eq!(
+        (terms.group.as_deref(), terms.quorum, terms.exclude_owner),
+        (Some("leads"), 2, true)
+    );
+}
+
+#[test]
+fn what_is_on_trial_is_tried_for_both() {
+    let world = for_ada();
+    let trial = TenantPolicy {
+        mode: Mode::Shadow,
+        ..tenant(
+            "trial",
+            "@id(\"no\") forbid (principal == User::\"ada\", action, resource);",
+        )
+    };
+    let mine = tenant("mine", "@id(\"all\") permit (principal, action, resource);");
+    let base = BasePolicies::parse("").unwrap();
+    let set = world.compile(&base, &[mine, trial]).unwrap();
+    let rulings = world.with_question(|question| set.rule_beside(question)).unwrap();
+    assert_eq!(rulings.ruling.verdict(), Verdict::Allow);
+    let shadow = rulings.shadow.unwrap();
+    assert_eq!(
+        (shadow.verdict(), matched(&shadow)),
+        (Verdict::Deny, vec!["trial/no"])
+    );
+    let explained = world.with_question(|question| set.explain(question)).unwrap();
+    assert_eq!(explained.ruling, rulings.ruling);
+    assert_eq!(explained.shadow, Some(shadow));
+    let user = explained.for_user.unwrap();
+    assert_eq!(user.request.principal, "User::\"ada\"");
+    let ids: Vec<_> = user.policies.iter().map(|policy| policy.id.as_str()).collect();
+    assert_eq!(ids, ["mine/all", "trial/no"]);
+}

@@ -1,0 +1,346 @@
+//! In whose name an agent asks: whoever is named, by a token or by the ask, has to be allowed it, too.
+
+use crate::hand::Signer;
+use crate::stage::{Player, Stage, changing, named, reading};
+use crate::support::Reply;
+use crate::{ISSUER, NOW, token};
+use gateway::gateway::Options;
+use serde_json::{Value, json};
+
+/// A stage with a second agent, a team of customers with a member, and these policies of the tenant's.
+async fn company(cedar: &str) -> (Stage, Player) {
+    let stage = Stage::set().await;
+    let planner = stage.hire(json!({"name": "planner", "tools": ["github"]})).await;
+    for (path, body) in [
+        ("/v1/teams/customers", json!({})),
+        (
+            "/v1/users/eve",
+            json!({"teams": ["customers"], "attributes": {"barred": true}}),
+        ),
+        ("/v1/users/ada", json!({})),
+    ] {
+        stage.admin("PUT", path, &body).await.expect(201);
+    }
+    let body = json!({"name": "own", "cedar": cedar});
+    stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    (stage, planner)
+}
+
+const CUSTOMERS: &str = r#"
+@id("customers") @reason("customers look, and touch nothing")
+forbid (principal in Team::"customers", action in Action::"mutate", resource);"#;
+
+/// The same ask in the name of others.
+fn with(mut ask: Value, members: &Value) -> Value {
+    ask.as_object_mut()
+        .unwrap()
+        .extend(members.as_object().unwrap().clone());
+    ask
+}
+
+fn for_user(user: &str) -> Value {
+    with(changing(), &json!({"user": {"id": user}}))
+}
+
+/// A chain of agents, the nearest first.
+fn act(names: &[&str]) -> Value {
+    let chain = names.iter().rev().fold(Value::Null, |inner, name| {
+        if inner.is_null() {
+            json!({ "sub": name })
+        } else {
+            json!({"sub": name, "act": inner})
+        }
+    });
+    json!({ "act": chain })
+}
+
+fn said(answer: &Value) -> [&str; 2] {
+    ["decision", "reason_code"].map(|member| answer[member].as_str().unwrap())
+}
+
+const ALLOWED: [&str; 2] = ["allow", "policy_permits"];
+
+#[tokio::test]
+async fn what_the_user_may_not_do_nobody_does_for_the_user() {
+    let (stage, _) = company(CUSTOMERS).await;
+    let answers = |user: &'static str| {
+        let stage = &stage;
+        async move { stage.ask(&for_user(user)).await.expect(200) }
+    };
+    assert_eq!(said(&stage.ask(&changing()).await.expect(200)), ALLOWED);
+    assert_eq!(said(&answers("ada").await), ALLOWED);
+    assert_eq!(said(&answers("stranger").await), ALLOWED);
+    let denied = answers("eve").await;
+    assert_eq!(said(&denied), ["deny", "policy_forbids"]);
+    assert_eq!(denied["matched_policies"], json!(["own/customers"]));
+    assert_eq!(
+        denied["reason"],
+        "for the user `eve`: customers look, and touch nothing"
+    );
+    let reads = with(reading(), &json!({"user": {"id": "eve"}}));
+    assert_eq!(said(&stage.ask(&reads).await.expect(200)), ALLOWED);
+}
+
+#[tokio::test]
+async fn naming_somebody_only_takes_away() {
+    let (stage, _) = company(
+        r#"@id("ada") permit (principal == User::"ada", action, resource);
+        @id("untrusted") forbid (principal is Agent, action == Action::"vault/store", resource);"#,
+    )
+    .await;
+    let mut vault = crate::stage::asking("vault", "store", "trusted_internal_unsigned");
+    vault["user"] = json!({"id": "ada"});
+    let answer = stage.ask(&vault).await.expect(200);
+    assert_eq!(
+        said(&answer),
+        ["deny", "policy_forbids"],
+        "what a user may do does not lift what an agent may not"
+    );
+}
+
+#[tokio::test]
+async fn a_user_needs_a_permit_and_an_approval_for_the_user_is_one_for_the_call() {
+    let stage = Stage::set_under(policy::BasePolicies::parse("").unwrap(), Options::default()).await;
+    let cedar = r#"@id("agents") permit (principal is Agent, action, resource);
+        @id("staff") @decision("require_approval") @approvers("leads")
+        permit (principal == User::"ada", action in Action::"mutate", resource);"#;
+    let body = json!({"name": "own", "cedar": cedar});
+    stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    assert_eq!(said(&stage.ask(&changing()).await.expect(200)), ALLOWED);
+    let stranger = stage.ask(&for_user("stranger")).await.expect(200);
+    assert_eq!(said(&stranger), ["deny", "no_policy_permits"]);
+    let ada = stage.ask(&for_user("ada")).await.expect(200);
+    assert_eq!(said(&ada), ["require_approval", "policy_requires_approval"]);
+    assert_eq!(ada["approval"]["group"], "leads");
+    assert_eq!(ada["matched_policies"], json!(["own/staff"]));
+}
+
+#[tokio::test]
+async fn an_agent_gets_nothing_done_in_the_name_of_one_that_may_not() {
+    let (stage, planner) = company(CUSTOMERS).await;
+    let itself = format!("/v1/agents/{}", planner.id);
+    let ask = with(changing(), &act(&["planner"]));
+    let answer = || async { stage.ask(&ask).await.expect(200) };
+    assert_eq!(said(&answer().await), ALLOWED);
+    let by_id = with(changing(), &act(&["builder", &planner.id, "planner"]));
+    assert_eq!(said(&stage.ask(&by_id).await.expect(200)), ALLOWED);
+
+    let patch = json!({"team": "customers"});
+    stage.admin("PATCH", &itself, &patch).await.expect(200);
+    let denied = answer().await;
+    assert_eq!(said(&denied), ["deny", "policy_forbids"]);
+    assert_eq!(
+        denied["reason"],
+        "for the agent `planner`: customers look, and touch nothing"
+    );
+    let patch = json!({"team": null, "tools": ["vault"]});
+    stage.admin("PATCH", &itself, &patch).await.expect(200);
+    assert_eq!(said(&answer().await), ["deny", "tool_not_granted"]);
+    let patch = json!({"tools": "all", "risk_tier": "high"});
+    stage.admin("PATCH", &itself, &patch).await.expect(200);
+    assert_eq!(
+        said(&answer().await),
+        ["require_approval", "policy_requires_approval"]
+    );
+    let ghost = with(changing(), &act(&["planner", "ghost"]));
+    assert_eq!(
+        said(&stage.ask(&ghost).await.expect(200)),
+        ["deny", "unknown_principal"]
+    );
+    stage.stand(&planner, "freeze").await.expect(200);
+    assert_eq!(said(&answer().await), ["deny", "agent_frozen"]);
+    stage.stand(&planner, "revoke").await.expect(200);
+    assert_eq!(said(&answer().await), ["deny", "agent_revoked"]);
+    assert_eq!(said(&stage.ask(&changing()).await.expect(200)), ALLOWED);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn who_is_frozen_gets_no_earlier_allow_through_another_agent() {
+    let (stage, planner) = company(CUSTOMERS).await;
+    let ask = named(with(changing(), &act(&["planner"])), "call-1");
+    let first = stage.ask(&ask).await.expect(200);
+    assert_eq!(stage.ask(&ask).await.expect(200), first);
+    stage.stand(&planner, "freeze").await.expect(200);
+    assert_eq!(said(&stage.ask(&ask).await.expect(200)), ["deny", "agent_frozen"]);
+}
+
+#[tokio::test]
+async fn an_observed_ask_lifts_no_freeze_of_anybody_in_whose_name_it_is() {
+    let (stage, planner) = company(CUSTOMERS).await;
+    stage.settle(json!({"observe": true})).await;
+    let observed = |name| with(with(changing(), &act(&[name])), &json!({"mode": "observe"}));
+    let answer = stage.ask(&observed("ghost")).await.expect(200);
+    assert_eq!(said(&answer), ["allow", "observed"]);
+    assert_eq!(answer["would_have"]["reason_code"], "unknown_principal");
+    stage.stand(&planner, "freeze").await.expect(200);
+    let answer = stage.ask(&observed("planner")).await.expect(200);
+    assert_eq!(said(&answer), ["deny", "agent_frozen"]);
+}
+
+#[tokio::test]
+async fn a_chain_has_an_end() {
+    let (stage, _) = company(CUSTOMERS).await;
+    let chain = |length| with(changing(), &act(&vec!["planner"; length]));
+    assert_eq!(said(&stage.ask(&chain(8)).await.expect(200)), ALLOWED);
+    stage.ask(&chain(9)).await.problem(400, "delegation_too_deep");
+    stage.ask(&chain(70)).await.problem(400, "malformed_json");
+    for (odd, code) in [
+        (json!({"act": {"act": {"sub": "planner"}}}), "invalid_field"),
+        (json!({"act": "planner"}), "invalid_field"),
+        (
+            json!({"act": {"sub": "planner", "iss": "https://x.example"}}),
+            "unknown_field",
+        ),
+    ] {
+        stage.ask(&with(changing(), &odd)).await.problem(400, code);
+    }
+    assert_eq!(stage.decisions().await.len(), 1);
+}
+
+#[tokio::test]
+async fn an_entry_tells_in_whose_name_it_was_and_what_was_looked_at() {
+    let (stage, planner) = company(CUSTOMERS).await;
+    let ask = with(for_user("eve"), &act(&["planner"]));
+    stage.ask(&ask).await.expect(200);
+    let recorded = stage.decisions().await.pop().unwrap();
+    assert_eq!(recorded["act"], json!(["planner"]));
+    assert_eq!(recorded["user"], "eve");
+    let delegators = recorded["delegators"].as_array().unwrap();
+    assert_eq!(delegators.len(), 1);
+    assert_eq!(delegators[0]["id"], json!(planner.id));
+    for digest in [&delegators[0]["agent"], &recorded["facts"]["user"]] {
+        let digest = digest.as_str().unwrap().parse().unwrap();
+        let found = stage.store.contents(stage.tenant, &[digest]).await.unwrap();
+        assert_eq!(found.len(), 1, "{digest}");
+    }
+}
+
+/// A stage on which this key signs agents in, with the second agent and the people.
+async fn signing(signer: &Signer) -> (Stage, Player) {
+    let (stage, planner) = company(CUSTOMERS).await;
+    stage.trust("agents", signer).await;
+    (stage, planner)
+}
+
+async fn asked(stage: &Stage, token: &str, ask: &Value) -> Reply {
+    stage.post("/v1/authorize", token, ask).await
+}
+
+#[tokio::test]
+async fn a_token_says_in_whose_name_its_bearer_asks() {
+    let signer = Signer::ed25519(1);
+    let (stage, planner) = signing(&signer).await;
+    let delegated = |subject: &str, members: Value| {
+        let act = with(json!({"sub": "builder"}), &members);
+        token(&signer, &json!({"sub": subject, "act": act}))
+    };
+    let eve = delegated("eve", json!({}));
+    let who = stage.get("/v1/whoami", &eve).await.expect(200);
+    let expected = json!({
+        "kind": "agent", "tenant": stage.tenant, "agent": stage.agent.id, "name": "builder", "issuer": "agents",
+        "user": "eve",
+    });
+    assert_eq!(who, expected);
+    let denied = asked(&stage, &eve, &changing()).await.expect(200);
+    assert_eq!(said(&denied), ["deny", "policy_forbids"]);
+    assert_eq!(stage.decisions().await.pop().unwrap()["user"], "eve");
+    asked(&stage, &eve, &for_user("ada"))
+        .await
+        .problem(403, "user_mismatch");
+    let same = asked(&stage, &eve, &for_user("eve")).await.expect(200);
+    assert_eq!(said(&same), ["deny", "policy_forbids"]);
+    let ada = delegated("ada", json!({}));
+    assert_eq!(said(&asked(&stage, &ada, &changing()).await.expect(200)), ALLOWED);
+
+    let through = delegated("ada", act(&["planner"]));
+    let of_an_agent = delegated("planner", json!({}));
+    for token in [&through, &of_an_agent] {
+        assert_eq!(
+            said(&asked(&stage, token, &changing()).await.expect(200)),
+            ALLOWED
+        );
+    }
+    stage.stand(&planner, "freeze").await.expect(200);
+    for token in [&through, &of_an_agent] {
+        let denied = asked(&stage, token, &changing()).await.expect(200);
+        assert_eq!(said(&denied), ["deny", "agent_frozen"]);
+    }
+    assert_eq!(said(&asked(&stage, &ada, &changing()).await.expect(200)), ALLOWED);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn an_answer_for_one_user_is_none_for_another_under_the_same_request_id() {
+    let signer = Signer::ed25519(1);
+    let (stage, _) = signing(&signer).await;
+    let token = |user: &str| token(&signer, &json!({"sub": user, "act": {"sub": "builder"}}));
+    let ask = named(changing(), "call-1");
+    let first = asked(&stage, &token("ada"), &ask).await.expect(200);
+    assert_eq!(said(&first), ALLOWED);
+    assert_eq!(asked(&stage, &token("ada"), &ask).await.expect(200), first);
+    asked(&stage, &token("eve"), &ask)
+        .await
+        .problem(422, "idempotency_key_reused");
+    let batch = json!({"asks": [changing(), for_user("ada")]});
+    let reply = stage
+        .post("/v1/authorize/batch", &token("eve"), &batch)
+        .await
+        .expect(200);
+    assert_eq!(said(&reply["answers"][0]), ["deny", "policy_forbids"]);
+    assert_eq!(reply["answers"][1]["code"], "user_mismatch");
+    let dry = stage
+        .post("/v1/decide", &token("eve"), &changing())
+        .await
+        .expect(200);
+    assert_eq!(said(&dry), ["deny", "policy_forbids"]);
+}
+
+#[tokio::test]
+async fn a_token_whose_chain_is_odd_signs_nobody_in() {
+    let signer = Signer::ed25519(1);
+    let (stage, _) = signing(&signer).await;
+    for (what, act) in [
+        ("nobody", json!({})),
+        ("no object", json!("builder")),
+        ("a number", json!({"sub": 7})),
+        ("somebody unknown", json!({"sub": "ghost"})),
+        (
+            "another issuer's",
+            json!({"sub": "builder", "iss": "https://elsewhere.example.com"}),
+        ),
+        ("odd inside", json!({"sub": "builder", "act": []})),
+    ] {
+        let token = token(&signer, &json!({"sub": "ada", "act": act}));
+        let reply = asked(&stage, &token, &reading()).await;
+        assert_eq!(reply.status, 401, "{what}: {}", reply.text());
+    }
+    let own = token(
+        &signer,
+        &json!({"sub": "ada", "act": {"sub": "builder", "iss": ISSUER}}),
+    );
+    asked(&stage, &own, &reading()).await.expect(200);
+    let deep = with(json!({"sub": "ada"}), &act(&["builder"; 9]));
+    asked(&stage, &token(&signer, &deep), &reading())
+        .await
+        .problem(400, "delegation_too_deep");
+    assert_eq!(stage.decisions().await.len(), 1);
+}
+
+#[tokio::test]
+async fn nobody_signs_in_as_a_person_by_acting_for_one() {
+    let signer = Signer::ed25519(1);
+    let stage = Stage::set().await;
+    stage.trust("people", &signer).await;
+    let roles = json!({"roles": ["approver"]});
+    stage.admin("PUT", "/v1/users/ada", &roles).await.expect(201);
+    let ada = |members: Value| {
+        let claims = with(json!({"sub": "ada", "exp": NOW + 60}), &members);
+        token(&signer, &claims)
+    };
+    stage.get("/v1/whoami", &ada(json!({}))).await.expect(200);
+    stage
+        .get("/v1/whoami", &ada(act(&["builder"])))
+        .await
+        .problem(401, "invalid_token");
+}
