@@ -5,7 +5,7 @@ use crate::base::BaseSource;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::follower::Follower;
-use crate::http::{Code, Refusal, SignIns};
+use crate::http::{Code, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
 use crate::live::Live;
 use crate::metrics::Metrics;
@@ -83,6 +83,8 @@ pub struct Gateway {
     pub replays: Replays,
     /// Tokens of registered issuers that were verified lately.
     pub sign_ins: SignIns,
+    /// The nonces of signed requests that were seen lately.
+    pub nonces: Nonces,
     /// What containment rules have read.
     pub containment: Containment,
     /// What witnesses have seen of the ledgers.

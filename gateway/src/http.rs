@@ -9,7 +9,7 @@ pub mod query;
 pub mod refusal;
 pub mod request_id;
 
-pub use caller::{Access, AgentCaller, Caller, Holder, KeyCaller, Person, SignIns, TenantCaller};
+pub use caller::{Access, AgentCaller, Caller, Holder, KeyCaller, Nonces, Person, SignIns, TenantCaller};
 pub use json::{CanonicalBody, Created, Json, OptionalJson, SetJson};
 pub use page::{Page, PageQuery};
 pub use query::{ListQuery, Query};

@@ -8,7 +8,7 @@ use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
-use crate::http::SignIns;
+use crate::http::{Nonces, SignIns};
 use crate::jobs;
 use crate::limits::Limits;
 use crate::live::Live;
@@ -129,6 +129,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     }));
     cosigning.start(options.witnesses.every);
     let gateway = Gateway {
+        nonces: Nonces::since(clock.now()),
         clock,
         entropy,
         signing_key,

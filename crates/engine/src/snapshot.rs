@@ -4,6 +4,7 @@
 
 use crate::facts::FactDigests;
 use crate::issuers::Issuers;
+use crate::request_keys::RequestKeys;
 use canon::Digest;
 use model::{AgentId, Directory, Issuer, KeyId, Name, Noun, TenantId, TokenId, Write};
 use policy::{Compiler, PolicySet};
@@ -23,6 +24,8 @@ pub struct TenantSnapshot {
     pub facts: FactDigests,
     /// Its issuers, with their keys.
     pub issuers: Issuers,
+    /// The keys of its agents that sign their requests.
+    pub request_keys: RequestKeys,
 }
 
 impl TenantSnapshot {
@@ -31,6 +34,7 @@ impl TenantSnapshot {
         Self {
             facts: FactDigests::of(&directory),
             issuers: Issuers::of(&directory),
+            request_keys: RequestKeys::of(&directory),
             directory,
             policies,
             revision,
@@ -211,6 +215,7 @@ impl Snapshot {
             after.directory.apply(write);
             after.facts.apply(write);
             after.issuers.apply(write);
+            after.request_keys.apply(write);
             match write {
                 Write::Put(noun) => self.add_credential(tenant, noun),
                 Write::Delete(noun) => self.remove_credential(tenant, noun),

@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 use canon::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// How much harm an agent could do, as a person judged it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -87,6 +88,9 @@ pub struct Agent {
     /// How often it is allowed to act.
     #[serde(flatten)]
     pub limits: LimitTerms,
+    /// The public keys by which it signs its requests: a JWKS. Without them its requests need no signature. Policies do not see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signing_keys: Option<Arc<serde_json::Value>>,
     /// When it was made.
     pub created_at: Timestamp,
 }
@@ -168,6 +172,7 @@ mod tests {
             attributes: Attributes::default(),
             standing: Standing::Active,
             limits: LimitTerms::default(),
+            signing_keys: None,
             created_at: Timestamp::from_millis(0),
         }
     }

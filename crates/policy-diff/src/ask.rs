@@ -41,6 +41,7 @@ pub(crate) fn plain_agent(now: Timestamp) -> Agent {
         attributes: Attributes::default(),
         standing: Standing::Active,
         limits: model::LimitTerms::default(),
+        signing_keys: None,
         created_at: now,
     }
 }

@@ -74,6 +74,7 @@ fn agent() -> Agent {
         attributes: Attributes::default(),
         standing: Standing::Active,
         limits: model::LimitTerms::default(),
+        signing_keys: None,
         created_at: Timestamp::from_millis(0),
     }
 }

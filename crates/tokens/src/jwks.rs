@@ -107,6 +107,16 @@ impl KeySet {
         }
     }
 
+    /// The key with this name.
+    pub fn named(&self, id: &str) -> Option<&PublicKey> {
+        self.find(Some(id))
+    }
+
+    /// Every key, with its name if it has one.
+    pub fn iter(&self) -> impl Iterator<Item = (Option<&str>, &PublicKey)> {
+        self.keys.iter().map(|(id, key)| (id.as_deref(), key))
+    }
+
     /// How many keys there are.
     pub fn count(&self) -> usize {
         self.keys.len()

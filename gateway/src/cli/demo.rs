@@ -138,6 +138,7 @@ fn demo_agent(id: AgentId, tenant: TenantId, tool: &SlashFreeName, now: Timestam
         attributes: Attributes::default(),
         standing: Standing::Active,
         limits: model::LimitTerms::default(),
+        signing_keys: None,
         created_at: now,
     }
 }

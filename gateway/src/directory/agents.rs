@@ -1,5 +1,6 @@
 //! `/v1/agents`: registering agents and changing what is known about them. What they may do at all is their standing.
 
+mod signing_keys_field;
 mod tools_field;
 
 use super::{Clearable, change, check_registered, facts, find_agent, page, put, read, sent};
@@ -12,6 +13,7 @@ use engine::EntryKind;
 use model::{Agent, AgentId, Attributes, Directory, Name, Noun, RiskTier, Standing, Timestamp, ToolAccess};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use signing_keys_field::SigningKeysField;
 use std::sync::Arc;
 use tools_field::ToolsField;
 
@@ -29,6 +31,7 @@ pub struct NewAgent {
     tools: ToolsField,
     #[serde(default)]
     attributes: Attributes,
+    signing_keys: Option<SigningKeysField>,
 }
 
 /// What a PATCH says: what is absent stays, and `null` clears what can be absent.
@@ -49,6 +52,8 @@ pub struct AgentPatch {
     tools: Option<ToolsField>,
     #[serde(default, deserialize_with = "sent")]
     attributes: Option<Attributes>,
+    #[serde(default)]
+    signing_keys: Clearable<SigningKeysField>,
 }
 
 /// Which agents are listed.
@@ -81,6 +86,8 @@ pub struct AgentView {
     risk_tier: RiskTier,
     tools: ToolsField,
     attributes: Attributes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signing_keys: Option<Arc<serde_json::Value>>,
     #[serde(flatten)]
     standing: Standing,
     created_at: Timestamp,
@@ -97,6 +104,7 @@ impl From<&Agent> for AgentView {
             risk_tier: agent.risk_tier,
             tools: ToolsField(agent.tools.clone()),
             attributes: agent.attributes.clone(),
+            signing_keys: agent.signing_keys.clone(),
             standing: agent.standing.clone(),
             created_at: agent.created_at,
         }
@@ -124,6 +132,9 @@ impl AgentPatch {
         replace(&mut after.risk_tier, self.risk_tier.as_ref());
         replace(&mut after.tools, self.tools.as_ref().map(|field| &field.0));
         replace(&mut after.attributes, self.attributes.as_ref());
+        let mut keys = after.signing_keys.map(SigningKeysField);
+        self.signing_keys.apply(&mut keys);
+        after.signing_keys = keys.map(|keys| keys.0);
         after
     }
 }
@@ -153,6 +164,7 @@ pub async fn create(
             attributes: body.attributes.clone(),
             standing: Standing::Active,
             limits: model::LimitTerms::default(),
+            signing_keys: body.signing_keys.as_ref().map(|keys| Arc::clone(&keys.0)),
             created_at: now,
         };
         check_name(directory, &agent)?;
@@ -261,6 +273,7 @@ mod tests {
             attributes: Attributes::default(),
             standing: Standing::Active,
             limits: model::LimitTerms::default(),
+            signing_keys: None,
             created_at: Timestamp::from_millis(0),
         }
     }

@@ -3,8 +3,10 @@
 //! Every route names the [`Access`] it gives. The layer here checks it before the handler runs and hands over a
 //! caller that only it can make.
 
+mod signature;
 mod signed;
 
+pub use signature::Nonces;
 pub use signed::{SignIns, SignedIn};
 
 use super::refusal::{Code, Refusal};
@@ -15,7 +17,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use canon::Digest;
-use engine::{Credential, Delegation, Snapshot, TenantSnapshot};
+use engine::{Credential, Delegation, SigningKeys, Snapshot, TenantSnapshot};
 use model::{Agent, ApiKey, Directory, Name, Role, Secret, TenantId, Timestamp, TokenId, User};
 use std::sync::Arc;
 
@@ -225,13 +227,31 @@ pub async fn layer(
         return refusal.into_response();
     }
     let snapshot = gateway.snapshot.load();
-    match admit(&gateway, &snapshot, access, &mut request) {
-        Ok(()) => {
-            drop(snapshot);
-            next.run(request).await
-        }
+    let keys = match admit(&gateway, &snapshot, access, &mut request) {
+        Ok(caller) => signing_keys(&snapshot, caller),
+        Err(refusal) => return refusal.into_response(),
+    };
+    drop(snapshot);
+    let Some((caller, keys)) = keys else {
+        return next.run(request).await;
+    };
+    match signature::check(&gateway, &caller, &keys, request).await {
+        Ok(request) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }
+}
+
+/// The keys that have to have signed the requests of this caller, if it is an agent that has any.
+fn signing_keys(snapshot: &Snapshot, caller: Caller) -> Option<(AgentCaller, Arc<SigningKeys>)> {
+    let Caller::Agent(caller) = caller else {
+        return None;
+    };
+    let keys = snapshot
+        .tenant(caller.tenant)?
+        .request_keys
+        .of_agent(caller.agent.id)?;
+    let keys = Arc::clone(keys);
+    Some((caller, keys))
 }
 
 fn admit(
@@ -239,7 +259,7 @@ fn admit(
     snapshot: &Snapshot,
     access: Access,
     request: &mut Request,
-) -> Result<(), Refusal> {
+) -> Result<Caller, Refusal> {
     let caller = identify(gateway, snapshot, request.headers())?;
     match (&caller, access) {
         (Caller::Agent(agent), Access::Agent | Access::AgentOrRoles(_)) => {
@@ -268,8 +288,8 @@ fn admit(
         (_, Access::Anybody) => {}
         _ => return Err(forbidden(access)),
     }
-    request.extensions_mut().insert(caller);
-    Ok(())
+    request.extensions_mut().insert(caller.clone());
+    Ok(caller)
 }
 
 fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Result<Caller, Refusal> {

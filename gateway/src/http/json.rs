@@ -3,7 +3,7 @@
 use super::messagepack;
 use super::refusal::{Code, Refusal};
 use crate::gateway::Gateway;
-use axum::body::{Bytes, HttpBody};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -33,7 +33,8 @@ impl FromRequest<Arc<Gateway>> for CanonicalBody {
 impl CanonicalBody {
     async fn read(request: Request, bytes_max: usize) -> Result<Self, Refusal> {
         let format = Format::of(request.headers())?;
-        let bytes = read(request, bytes_max).await?;
+        let (parts, body) = request.into_parts();
+        let bytes = bytes(body, &parts.headers, bytes_max).await?;
         let limits = canon::Limits {
             bytes_max,
             depth_max: DEPTH_MAX,
@@ -130,15 +131,15 @@ impl Format {
     }
 }
 
-async fn read(request: Request, bytes_max: usize) -> Result<Bytes, Refusal> {
+/// The bytes of a body, if they are no more than these.
+pub(super) async fn bytes(body: Body, headers: &HeaderMap, bytes_max: usize) -> Result<Bytes, Refusal> {
     let too_large = || {
         Refusal::new(
             Code::BodyTooLarge,
             format!("a body has at most {bytes_max} bytes"),
         )
     };
-    let announced = request
-        .headers()
+    let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok());
     if announced
@@ -147,16 +148,14 @@ async fn read(request: Request, bytes_max: usize) -> Result<Bytes, Refusal> {
     {
         return Err(too_large());
     }
-    axum::body::to_bytes(request.into_body(), bytes_max)
-        .await
-        .map_err(|error| {
-            use std::error::Error as _;
-            // The limit is the source of the error; anything else is a connection that broke off.
-            match error.source() {
-                Some(source) if source.to_string().contains("length limit") => too_large(),
-                _ => Refusal::new(Code::MalformedJson, "the body broke off before its end"),
-            }
-        })
+    axum::body::to_bytes(body, bytes_max).await.map_err(|error| {
+        use std::error::Error as _;
+        // The limit is the source of the error; anything else is a connection that broke off.
+        match error.source() {
+            Some(source) if source.to_string().contains("length limit") => too_large(),
+            _ => Refusal::new(Code::MalformedJson, "the body broke off before its end"),
+        }
+    })
 }
 
 /// The longest text of a rejection that is passed on, in bytes.

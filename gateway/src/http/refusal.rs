@@ -52,6 +52,12 @@ codes! {
     ProvenanceInvalid = "provenance_invalid", BAD_REQUEST, "The provenance is not good";
     /// No credential, or one that does not work.
     InvalidToken = "invalid_token", UNAUTHORIZED, "The credential is missing or does not work";
+    /// The agent signs its requests, and this one is not.
+    SignatureRequired = "signature_required", UNAUTHORIZED, "The request has to be signed";
+    /// It is not a signature of this request by a key of the agent, or not of now.
+    SignatureInvalid = "signature_invalid", UNAUTHORIZED, "The signature of the request is not good";
+    /// The same was sent before.
+    SignatureReplayed = "signature_replayed", UNAUTHORIZED, "The signed request was sent before";
     /// The credential does not open this door.
     Forbidden = "forbidden", FORBIDDEN, "The credential does not open this door";
     /// The ask names another agent than the credential.
@@ -278,7 +284,7 @@ impl Refusal {
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
-        if self.0.code == Code::InvalidToken {
+        if self.0.code.status() == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         for (name, value) in &self.0.headers {

@@ -199,7 +199,8 @@ async fn live_a_while(desk: &Desk, seed: u64, asks: usize) {
             }
             3 => drop(desk.admin("PUT", "/v1/users/ann", &barred).await.expect(200)),
             2 => {
-                let found = desk.get("/v1/agents", &desk.auditor).await.expect(200);
+                let found = desk.call("GET", "/v1/agents", &desk.operator).tenant(desk.tenant);
+                let found = found.send().await.expect(200);
                 let agents = found["items"].as_array().unwrap();
                 let planner = agents.iter().find(|agent| agent["name"] == "planner").unwrap();
                 let patch = dice.pick(&[

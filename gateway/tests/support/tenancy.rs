@@ -89,6 +89,7 @@ impl World {
             attributes: Attributes::default(),
             standing: Standing::Active,
             limits: model::LimitTerms::default(),
+            signing_keys: None,
             created_at: now,
         };
         let id = agent.id;

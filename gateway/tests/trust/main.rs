@@ -20,6 +20,7 @@ mod delegation;
 mod issuers;
 mod provenance;
 mod rules;
+mod signed_requests;
 mod signing_in;
 
 use hand::Signer;

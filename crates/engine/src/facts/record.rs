@@ -163,6 +163,7 @@ impl AgentText<'_> {
             attributes: self.attributes.into_owned(),
             standing: Standing::Active,
             limits: model::LimitTerms::default(),
+            signing_keys: None,
             created_at: Timestamp::from_millis(0),
         }
     }

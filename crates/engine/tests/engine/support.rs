@@ -37,6 +37,7 @@ pub(crate) fn agent() -> Agent {
         attributes: Attributes::default(),
         standing: Standing::Active,
         limits: model::LimitTerms::default(),
+        signing_keys: None,
         created_at: NOW,
     }
 }

@@ -341,6 +341,7 @@ impl AgentEntry {
             attributes: self.attributes,
             standing: Standing::Active,
             limits: model::LimitTerms::default(),
+            signing_keys: None,
             created_at: NOON,
         }
     }

@@ -168,6 +168,7 @@ impl World {
             attributes: self.agent_attributes.clone(),
             standing: Standing::Active,
             limits: model::LimitTerms::default(),
+            signing_keys: None,
             created_at: START,
         }
     }

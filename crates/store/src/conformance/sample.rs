@@ -38,6 +38,7 @@ pub fn agent(tenant: TenantId, number: u8, called: &str) -> Noun {
         attributes: model::Attributes::default(),
         standing: Standing::Active,
         limits: model::LimitTerms::default(),
+        signing_keys: None,
         created_at: Timestamp::from_millis(1),
     }))
 }

@@ -1,0 +1,65 @@
+//! The member `signing_keys` of an agent: the public keys by which it signs its requests, as a JWKS.
+
+use serde::de::{Deserialize, Deserializer, Error};
+use std::sync::Arc;
+use tokens::{Algorithm, KeySet};
+
+/// The longest name of a key, in bytes: requests can name no longer one.
+const KEY_ID_BYTES_MAX: usize = 256;
+
+/// Keys that requests can be verified by: each is for Ed25519, has a name, and holds no secret.
+#[derive(Debug, Clone)]
+pub(super) struct SigningKeysField(pub(super) Arc<serde_json::Value>);
+
+impl<'de> Deserialize<'de> for SigningKeysField {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let jwks = serde_json::Value::deserialize(deserializer)?;
+        check(&jwks).map_err(Error::custom)?;
+        Ok(Self(Arc::new(jwks)))
+    }
+}
+
+fn check(jwks: &serde_json::Value) -> Result<(), String> {
+    let keys = KeySet::parse(jwks.to_string().as_bytes()).map_err(|error| error.to_string())?;
+    let listed = jwks["keys"].as_array().map_or(0, Vec::len);
+    let are_good = keys.count() == listed
+        && keys.iter().all(|(name, key)| {
+            key.algorithm() == Algorithm::Ed25519 && name.is_some_and(|name| name.len() <= KEY_ID_BYTES_MAX)
+        });
+    if are_good {
+        Ok(())
+    } else {
+        Err("requests are signed by Ed25519, and each key has a name (`kid`)".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keys_are_public_for_ed25519_and_named() {
+        let good = json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"});
+        let with = |member: &str, value: serde_json::Value| {
+            let mut key = good.clone();
+            key[member] = value;
+            json!({"keys": [key]})
+        };
+        assert_eq!(check(&json!({"keys": [good]})), Ok(()));
+        for (what, jwks) in [
+            ("no keys", json!({"keys": []})),
+            ("no set", good.clone()),
+            (
+                "a secret",
+                with("d", json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A")),
+            ),
+            ("no name", with("kid", json!(null))),
+            ("no key", with("x", json!("AAAA"))),
+            ("for encryption", with("use", json!("enc"))),
+            ("the same name twice", json!({"keys": [good, good]})),
+        ] {
+            assert!(check(&jwks).is_err(), "{what}");
+        }
+    }
+}

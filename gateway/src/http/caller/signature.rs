@@ -1,0 +1,264 @@
+//! Requests of agents that have registered keys: each has to be signed (RFC 9421), once, for this method, target, body and token.
+//!
+//! What a signature is worth is decided in the crate `tokens`; here its nonce is remembered. A token that was stolen is worth
+//! nothing without the key, and a request that was overheard is worth nothing a second time.
+
+use super::AgentCaller;
+use crate::gateway::Gateway;
+use crate::http::json;
+use crate::http::refusal::{Code, Refusal};
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use canon::Digest;
+use engine::SigningKeys;
+use model::{AgentId, Timestamp};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, PoisonError};
+use tokens::{RequestSignature, SignedRequest};
+
+const SIGNATURE_INPUT: HeaderName = HeaderName::from_static("signature-input");
+const SIGNATURE: HeaderName = HeaderName::from_static("signature");
+const ACCEPT_SIGNATURE: HeaderName = HeaderName::from_static("accept-signature");
+/// What a signature has to cover (RFC 9421, section 5.1).
+const ACCEPTED: HeaderValue = HeaderValue::from_static(
+    r#"sig=("@method" "@path" "@query" "content-digest" "authorization");created;alg="ed25519""#,
+);
+/// The most nonces that are remembered of one agent: it can send 600 requests a second. An agent must not take the places
+/// of the others.
+const NONCES_OF_AN_AGENT_MAX: usize = 1 << 18;
+/// The most nonces that are remembered altogether, at some forty bytes each.
+const NONCES_MAX: usize = 1 << 20;
+/// How long a page of nonces is, in milliseconds. Pages are thrown away whole.
+const PAGE_MILLIS: i64 = 60_000;
+
+/// The nonces of requests that could be sent again, by when that ends.
+pub struct Nonces {
+    /// When the first of them was remembered: what was signed before it could have been seen before.
+    since: Timestamp,
+    /// Held for one look-up at a time and never across an `await`.
+    pages: Mutex<Pages>,
+}
+
+#[derive(Default)]
+struct Pages {
+    pages: BTreeMap<i64, HashSet<[u8; 16]>>,
+    /// How many there are of each agent, in all pages.
+    counts: HashMap<AgentId, HashMap<i64, usize>>,
+}
+
+/// Why a nonce is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NotTaken {
+    /// It was seen before.
+    Seen,
+    /// There is no room to remember it.
+    Full,
+}
+
+impl Nonces {
+    /// None, from now on.
+    pub fn since(now: Timestamp) -> Self {
+        Self {
+            // Senders tell whole seconds.
+            since: Timestamp::from_millis(now.millis() / 1_000 * 1_000),
+            pages: Mutex::default(),
+        }
+    }
+
+    fn take(&self, agent: AgentId, signed: &SignedRequest, now: Timestamp) -> Result<(), NotTaken> {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.forget(now);
+        pages.take(agent, (signed.key_id(), signed.nonce()), signed.forgotten_at())
+    }
+}
+
+impl Pages {
+    /// Throws away what nobody can send again.
+    fn forget(&mut self, now: Timestamp) {
+        let first = now.millis() / PAGE_MILLIS;
+        if self
+            .pages
+            .first_key_value()
+            .is_some_and(|(page, _)| *page < first)
+        {
+            self.pages = self.pages.split_off(&first);
+            self.counts.retain(|_, counts| {
+                counts.retain(|page, _| *page >= first);
+                !counts.is_empty()
+            });
+        }
+    }
+
+    fn take(
+        &mut self,
+        agent: AgentId,
+        (key, nonce): (&str, &str),
+        forgotten_at: Timestamp,
+    ) -> Result<(), NotTaken> {
+        let name = name(agent, key, nonce);
+        if self.pages.values().any(|page| page.contains(&name)) {
+            return Err(NotTaken::Seen);
+        }
+        let of_agent = self.counts.entry(agent).or_default();
+        let is_full = self.pages.values().map(HashSet::len).sum::<usize>() >= NONCES_MAX;
+        if is_full || of_agent.values().sum::<usize>() >= NONCES_OF_AN_AGENT_MAX {
+            return Err(NotTaken::Full);
+        }
+        let page = forgotten_at.millis() / PAGE_MILLIS;
+        *of_agent.entry(page).or_default() += 1;
+        self.pages.entry(page).or_default().insert(name);
+        Ok(())
+    }
+}
+
+/// What stands for a nonce of one key of one agent. Sixteen bytes of SHA-256 are too many to find two that are alike.
+fn name(agent: AgentId, key: &str, nonce: &str) -> [u8; 16] {
+    let mut text = Vec::with_capacity(16 + 8 + key.len() + nonce.len());
+    text.extend_from_slice(agent.as_bytes());
+    text.extend_from_slice(&(key.len() as u64).to_be_bytes());
+    text.extend_from_slice(key.as_bytes());
+    text.extend_from_slice(nonce.as_bytes());
+    let digest = Digest::of(&text);
+    let (first, _) = digest
+        .as_bytes()
+        .split_first_chunk()
+        .expect("a digest has 32 bytes");
+    *first
+}
+
+/// The request, if one of these keys has signed it and it was not sent before.
+pub(super) async fn check(
+    gateway: &Gateway,
+    caller: &AgentCaller,
+    keys: &SigningKeys,
+    request: Request,
+) -> Result<Request, Refusal> {
+    let signature = signature(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let body = json::bytes(body, &parts.headers, gateway.options.body_bytes_max).await?;
+    let signed = verify(gateway, keys, signature, (&parts, &body))?;
+    let now = gateway.clock.now();
+    match gateway.nonces.take(caller.agent.id, &signed, now) {
+        Ok(()) => Ok(Request::from_parts(parts, Body::from(body))),
+        Err(NotTaken::Full) => Err(Refusal::overloaded()),
+        Err(NotTaken::Seen) => Err(Refusal::new(
+            Code::SignatureReplayed,
+            "a request with this `nonce` was sent before; sign each request anew",
+        )),
+    }
+}
+
+fn signature(headers: &HeaderMap) -> Result<RequestSignature, Refusal> {
+    let lines = |name: &HeaderName| {
+        let lines = headers.get_all(name).iter().map(|value| value.to_str().ok());
+        let lines: Option<Vec<_>> = lines.collect();
+        lines
+            .filter(|lines| !lines.is_empty())
+            .map(|lines| lines.join(", "))
+    };
+    let (Some(input), Some(signature)) = (lines(&SIGNATURE_INPUT), lines(&SIGNATURE)) else {
+        let detail = "this agent signs its requests: send `Signature-Input`, `Signature` and `Content-Digest` (RFC 9421, RFC 9530)";
+        let refusal = Refusal::new(Code::SignatureRequired, detail);
+        return Err(refusal.with_header(ACCEPT_SIGNATURE, ACCEPTED));
+    };
+    RequestSignature::parse(&input, &signature).map_err(|error| invalid(error.to_string()))
+}
+
+fn verify(
+    gateway: &Gateway,
+    keys: &SigningKeys,
+    signature: RequestSignature,
+    (parts, body): (&Parts, &Bytes),
+) -> Result<SignedRequest, Refusal> {
+    let key = keys
+        .named(signature.key_id())
+        .ok_or_else(|| invalid("`keyid` is the name of no key of this agent's"))?;
+    let headers = parts.headers.iter();
+    let fields: Vec<_> = headers
+        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
+        .collect();
+    let host = parts
+        .headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let authority = parts.uri.authority().map(axum::http::uri::Authority::as_str);
+    let request = tokens::Request {
+        method: parts.method.as_str(),
+        scheme: "http",
+        authority: authority.or(host).unwrap_or_default(),
+        path: parts.uri.path(),
+        query: parts.uri.query(),
+        fields: &fields,
+        body,
+    };
+    let signed = signature
+        .verify(&request, key, gateway.clock.now())
+        .map_err(|error| invalid(error.to_string()))?;
+    // This gateway cannot tell whether it, or the one before it, has seen what was signed before it began.
+    if signed.created() < gateway.nonces.since {
+        return Err(invalid(
+            "the request was signed before this gateway began; sign it anew",
+        ));
+    }
+    Ok(signed)
+}
+
+fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
+    Refusal::new(Code::SignatureInvalid, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGENT: AgentId = AgentId::from_bytes([1; 16]);
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(millis)
+    }
+
+    #[test]
+    fn a_nonce_is_one_of_a_key_of_an_agent() {
+        let mut pages = Pages::default();
+        let end = at(420_000);
+        let other = AgentId::from_bytes([2; 16]);
+        for (agent, key, nonce) in [
+            (AGENT, "a", "b"),
+            (AGENT, "ab", ""),
+            (AGENT, "", "ab"),
+            (other, "a", "b"),
+        ] {
+            assert_eq!(pages.take(agent, (key, nonce), end), Ok(()), "{key} {nonce}");
+            assert_eq!(pages.take(agent, (key, nonce), end), Err(NotTaken::Seen));
+            assert_eq!(pages.take(agent, (key, nonce), at(60_000)), Err(NotTaken::Seen));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_sent_again_is_forgotten_and_not_a_moment_before() {
+        let mut pages = Pages::default();
+        pages.take(AGENT, ("a", "1"), at(60_000)).unwrap();
+        pages.take(AGENT, ("a", "2"), at(180_000)).unwrap();
+        pages.forget(at(119_999));
+        assert_eq!(pages.take(AGENT, ("a", "1"), at(60_000)), Err(NotTaken::Seen));
+        pages.forget(at(120_000));
+        assert_eq!(pages.counts[&AGENT], HashMap::from([(3, 1)]));
+        assert_eq!(pages.take(AGENT, ("a", "2"), at(180_000)), Err(NotTaken::Seen));
+        pages.forget(at(600_000));
+        assert!(pages.pages.is_empty() && pages.counts.is_empty());
+    }
+
+    #[test]
+    fn one_agent_does_not_take_the_places_of_others() {
+        let mut pages = Pages::default();
+        for number in 0..NONCES_OF_AN_AGENT_MAX {
+            let nonce = number.to_string();
+            pages.take(AGENT, ("a", &nonce), at(60_000)).unwrap();
+        }
+        assert_eq!(pages.take(AGENT, ("a", "more"), at(60_000)), Err(NotTaken::Full));
+        let other = AgentId::from_bytes([2; 16]);
+        assert_eq!(pages.take(other, ("a", "more"), at(60_000)), Ok(()));
+    }
+}
