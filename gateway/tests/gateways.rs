@@ -231,6 +231,35 @@ async fn an_approval_is_spent_once_whichever_gateway_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_containment_rule_fires_once_whichever_gateway_looks() {
+    let cluster = Cluster::new().await;
+    let rule = json!({"trigger": "denials", "effect": "alert", "count": 3, "window_seconds": 600});
+    cluster.change(0, "PUT", "/v1/rules/denied", &rule).await;
+    let path = "/v1/audit/events?kind=alert_raised";
+    for round in 1..=5 {
+        for at in 0..3 {
+            let answer = cluster.worlds[at]
+                .post("/v1/authorize", &cluster.tenancy.token, &injected())
+                .await
+                .expect(200);
+            assert_eq!(answer["decision"], "deny");
+        }
+        // Those who look by themselves every quarter of a second look, too.
+        for _ in 0..3 {
+            join_all(cluster.worlds.iter().map(|world| world.gateway.contain())).await;
+        }
+        let alerts = || async {
+            let reply = cluster.worlds[0].get(path, &cluster.tenancy.auditor).await;
+            reply.expect(200)["items"].as_array().unwrap().clone()
+        };
+        eventually(|| async { alerts().await.len() >= round }).await;
+        let alerts = alerts().await;
+        assert_eq!(alerts.len(), round, "{alerts:?}");
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn budgets_are_exact_whichever_gateway_is_asked() {
     let cluster = Cluster::new().await;
     let budget = json!({"scope": {"agent": cluster.tenancy.agent}, "unit": "CREDITS", "allocated": 100});

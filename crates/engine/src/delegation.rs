@@ -167,6 +167,19 @@ pub(crate) fn rule_without_parameters(
     Ok(Some(all))
 }
 
+/// Whether the answer could depend on how much is used.
+pub(crate) fn depends_on_usage(
+    policies: &PolicySet,
+    question: &Question<'_>,
+    delegators: &[Delegator<'_>],
+) -> Result<bool, Unanswerable> {
+    let mut depends = policies.depends_on_usage(question)?;
+    for delegator in delegators {
+        depends |= policies.depends_on_usage(&delegator.asking(question))?;
+    }
+    Ok(depends)
+}
+
 impl Delegator<'_> {
     /// The question as if this agent asked it.
     const fn asking<'q>(&'q self, question: &Question<'q>) -> Question<'q> {

@@ -294,7 +294,7 @@ impl<'a> Recorded<'a> {
             now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
         };
         if self.usage.is_none() {
-            let depends = policies.depends_on_usage(&question);
+            let depends = delegation::depends_on_usage(policies, &question, &nouns.delegators);
             if depends.map_err(|error| why_not(&error))? {
                 return Err(WhyNot::UsageNotKept);
             }

@@ -66,11 +66,13 @@ impl PolicySet {
             return Ok(false);
         }
         let world = World::InForce(&question.agent.id);
-        let case = Case::open_blind(&self.contents, question)?;
-        let usage = Looks::member(Member::Usage);
-        Ok(case.is_some_and(|case| {
+        let Some(case) = Case::open_blind(&self.contents, question)? else {
+            return Ok(false);
+        };
+        let user = case.of_user(question, Looks::default())?;
+        Ok([Some(case), user].into_iter().flatten().any(|case| {
             let looks = case.looks(|presence| self.contents.counts(presence, world));
-            looks.at(usage)
+            looks.at(Looks::member(Member::Usage))
         }))
     }
 

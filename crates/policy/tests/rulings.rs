@@ -537,6 +537,32 @@ fn names_with_quotes_backslashes_and_other_scripts_work() {
 }
 
 #[test]
+fn an_obligation_outranks_neither_a_denial_nor_an_approval() {
+    let world = World {
+        parameters: json!({"password": "x"}),
+        ..World::default()
+    };
+    let redacting =
+        "@id(\"r\") @obligation(\"redact:parameters.password\") permit (principal, action, resource);";
+    let advising = "@id(\"s\") @decision(\"advise\") @obligation(\"redact:parameters.password\") permit (principal, action, resource);";
+    for (stricter, expected) in [
+        ("forbid", Verdict::Deny),
+        ("@decision(\"require_approval\") permit", Verdict::RequireApproval),
+        ("permit", Verdict::Allow),
+    ] {
+        let stricter = format!("@id(\"a\") {stricter} (principal, action, resource);");
+        for text in [
+            [redacting, advising, &stricter].join("\n"),
+            [&*stricter, advising, redacting].join("\n"),
+        ] {
+            let ruling = world.ruled_only_with(&text);
+            assert_eq!(ruling.verdict(), expected, "{text}");
+            assert_eq!(obligations(&ruling), ["redact:parameters.password"], "{text}");
+        }
+    }
+}
+
+#[test]
 fn an_action_that_the_set_does_not_know_is_denied() {
     let set = compile(
         &[tool("other", [action("create_issue", true, None)])],

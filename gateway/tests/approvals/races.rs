@@ -1,6 +1,6 @@
 //! Two at once, and commits that fail: an approval is spent once, or not at all.
 
-use crate::{Scene, merging, with};
+use crate::{Scene, key, merging, with};
 use futures_util::future::join_all;
 use serde_json::json;
 use store::faults::Fault;
@@ -50,6 +50,23 @@ async fn of_two_opposite_votes_at_once_the_rejection_stands() {
             "approval_rejected"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_votes_of_one_person_at_once_one_counts() {
+    let scene = Scene::with_terms("@quorum(\"2\")").await;
+    let id = scene.asked().await;
+    let other_key = key(&scene.stage, "ann", "approver").await;
+    let keys = [&scene.ann, &other_key];
+    let votes = (0..16).map(|number| scene.vote(keys[number % 2], &id, "approve"));
+    let replies = join_all(votes).await;
+    assert_eq!(replies.iter().filter(|reply| reply.status == 200).count(), 1);
+    for reply in replies.iter().filter(|reply| reply.status != 200) {
+        reply.problem(409, "conflict");
+    }
+    assert_eq!(scene.entries("approval_approved").await.len(), 1);
+    assert_eq!(scene.status(&id).await, "pending");
+    scene.stage.assert_sound().await;
 }
 
 #[tokio::test]

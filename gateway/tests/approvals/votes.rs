@@ -140,3 +140,18 @@ async fn what_is_over_takes_no_votes() {
         assert!(reply.problem(409, "conflict").contains("spent already"));
     }
 }
+
+#[tokio::test]
+async fn what_has_expired_takes_no_votes() {
+    let scene = Scene::set().await;
+    let id = scene.asked().await;
+    scene.stage.clock.advance_millis(3_600_000);
+    for verb in ["approve", "reject"] {
+        scene.vote(&scene.ann, &id, verb).await.problem(409, "conflict");
+    }
+    assert_eq!(scene.entries("approval_approved").await.len(), 0);
+    assert_eq!(
+        scene.retry(&id).await.expect(200)["reason_code"],
+        "approval_expired"
+    );
+}

@@ -197,3 +197,19 @@ async fn credentials_among_the_parameters_are_to_be_redacted_and_are_not_stored(
         );
     }
 }
+
+#[tokio::test]
+async fn what_is_to_be_redacted_is_denied_or_waits_for_people_all_the_same() {
+    let stage = Stage::set().await;
+    for (trust, decision) in [
+        ("trusted_internal_unsigned", "allow"),
+        ("semi_trusted_customer", "require_approval"),
+        ("untrusted_external", "deny"),
+    ] {
+        let mut ask = asking("vault", "store", trust);
+        ask["tool_call"]["parameters"] = json!({"password": "hunter2"});
+        let answer = stage.ask(&ask).await.expect(200);
+        assert_eq!(answer["decision"], decision, "{answer}");
+        assert_eq!(answer["obligations"], json!(["redact:parameters.password"]));
+    }
+}

@@ -68,7 +68,7 @@ impl Desk {
         let quotas = json!({"quotas": [{"window": "month", "limit": 1000}]});
         let path = format!("/v1/agents/{}/quota", self.agent.id);
         self.admin("PUT", &path, &quotas).await.expect(200);
-        let planner = json!({"name": "planner", "team": "interns", "tools": ["bank", "github", "vault"]});
+        let planner = json!({"name": "planner", "tools": ["bank", "github", "vault"]});
         self.hire(planner).await;
     }
 }
@@ -205,7 +205,8 @@ async fn live_a_while(desk: &Desk, seed: u64, asks: usize) {
                 let planner = agents.iter().find(|agent| agent["name"] == "planner").unwrap();
                 let patch = dice.pick(&[
                     json!({"attributes": {"barred": true}}),
-                    json!({"attributes": {}, "tools": ["bank"]}),
+                    json!({"attributes": {}, "team": "interns"}),
+                    json!({"attributes": {}, "team": null, "tools": ["bank"]}),
                     json!({"attributes": {}, "tools": "all"}),
                 ]);
                 let planner = format!("/v1/agents/{}", text(&planner["id"]));
