@@ -9,8 +9,9 @@ use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::EntryKind;
 use engine::rules::{Due, Watch};
-use model::{Directory, Noun, Rule, TenantId, Timestamp, Write};
-use serde_json::json;
+use model::rule::Subject;
+use model::{AgentId, Directory, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
+use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -113,40 +114,100 @@ impl Gateway {
     }
 }
 
-/// What comes of a rule that is due: the agent afterwards, and the rule, which remembers what it counted.
+/// What comes of a rule that is due: the agent or the tool afterwards, and the rule, which remembers what it counted.
 fn fired(directory: &Directory, due: &Due, now: Timestamp) -> Plan<()> {
     let rule = directory.rules.get(&due.rule);
     // Whoever was first has counted the last of them, or the rule has changed since.
     let rule = rule.filter(|rule| {
         let last = due.evidence.last();
-        rule.since == due.since && last.is_some_and(|last| rule.counts(due.agent, *last, now))
+        rule.since == due.since && last.is_some_and(|last| rule.counts(&due.subject, *last, now))
     });
-    let (Some(rule), Some(agent)) = (rule, directory.agents.get(&due.agent)) else {
+    let Some(rule) = rule else {
         return Plan::nothing(());
     };
     let reason = told(rule, due);
-    let changed = rule.effect.apply(agent, &reason, now).ok().flatten();
-    let kind = match &changed {
-        None => EntryKind::AlertRaised,
-        Some(changed) if changed.standing == agent.standing => EntryKind::AgentUpdated,
-        Some(_) => EntryKind::AgentFrozen,
+    let done = match &due.subject {
+        Subject::Agent(agent) => of_agent(directory, *agent, rule, (reason.as_str(), now)),
+        Subject::Tool(tool) => of_tool(directory, tool, rule, (reason.as_str(), now)),
     };
-    let mut facts = json!({
-        "id": agent.id, "reason": reason, "rule": rule.name, "trigger": rule.trigger, "effect": rule.effect,
+    let Some(Done {
+        kind,
+        mut facts,
+        write,
+    }) = done
+    else {
+        return Plan::nothing(());
+    };
+    let shared = json!({
+        "reason": reason, "rule": rule.name, "trigger": rule.trigger, "effect": rule.effect,
         "evidence": due.evidence, "window_seconds": rule.window_seconds,
     });
-    if kind == EntryKind::AgentUpdated {
-        facts["risk_tier"] = json!(changed.as_ref().map(|agent| agent.risk_tier));
-    }
+    facts.extend(shared.as_object().cloned().unwrap_or_default());
     let last = due.evidence.last().copied().unwrap_or_default();
-    let mut writes = vec![Write::Put(Noun::Rule(Arc::new(rule.fire(due.agent, last, now))))];
-    writes.extend(changed.map(|agent| Write::Put(Noun::Agent(Arc::new(agent)))));
+    let mut writes = vec![Write::Put(Noun::Rule(Arc::new(rule.fire(
+        &due.subject,
+        last,
+        now,
+    ))))];
+    writes.extend(write);
     Plan {
         kind,
-        facts,
+        facts: Value::Object(facts),
         writes,
         answer: (),
     }
+}
+
+/// What a rule does about somebody, and how the ledger tells it.
+struct Done {
+    kind: EntryKind,
+    facts: Map<String, Value>,
+    write: Option<Write>,
+}
+
+/// What a rule does about an agent; `None` if it is gone.
+fn of_agent(
+    directory: &Directory,
+    agent: AgentId,
+    rule: &Rule,
+    (reason, now): (&str, Timestamp),
+) -> Option<Done> {
+    let agent = directory.agents.get(&agent)?;
+    let changed = rule.effect.apply(agent, reason, now).ok().flatten();
+    let mut facts = Map::from_iter([("id".to_owned(), json!(agent.id))]);
+    let kind = match &changed {
+        None => EntryKind::AlertRaised,
+        Some(changed) if changed.standing == agent.standing => {
+            facts.insert("risk_tier".to_owned(), json!(changed.risk_tier));
+            EntryKind::AgentUpdated
+        }
+        Some(_) => EntryKind::AgentFrozen,
+    };
+    Some(Done {
+        kind,
+        facts,
+        write: changed.map(|agent| Write::Put(Noun::Agent(Arc::new(agent)))),
+    })
+}
+
+/// What a rule does about a tool; `None` if it is gone.
+fn of_tool(
+    directory: &Directory,
+    tool: &SlashFreeName,
+    rule: &Rule,
+    (reason, now): (&str, Timestamp),
+) -> Option<Done> {
+    let tool = directory.tools.get(tool)?;
+    let changed = rule.effect.apply_to_tool(tool, reason, now);
+    Some(Done {
+        kind: if changed.is_some() {
+            EntryKind::ToolFrozen
+        } else {
+            EntryKind::AlertRaised
+        },
+        facts: Map::from_iter([("tool".to_owned(), json!(tool.name))]),
+        write: changed.map(|tool| Write::Put(Noun::Tool(Arc::new(tool)))),
+    })
 }
 
 fn told(rule: &Rule, due: &Due) -> String {

@@ -21,6 +21,7 @@ pub mod users;
 use crate::changes::{Force, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use engine::{EntryKind, TenantSnapshot};
 use imbl::OrdMap;
@@ -143,6 +144,16 @@ fn put<V: Serialize, T>(kind: EntryKind, noun: Noun, view: &V, answer: T) -> Pla
         facts: facts(view),
         writes: vec![Write::Put(noun)],
         answer,
+    }
+}
+
+/// A plan that deletes one noun and tells of it by its view.
+fn deleted<V: Serialize>(kind: EntryKind, noun: Noun, view: &V) -> Plan<StatusCode> {
+    Plan {
+        kind,
+        facts: facts(view),
+        writes: vec![Write::Delete(noun)],
+        answer: StatusCode::NO_CONTENT,
     }
 }
 

@@ -1,19 +1,20 @@
-//! Containment rules over a ledger: which entries count for which agent, and when a rule is due.
+//! Containment rules over a ledger: which entries count for which agent or tool, and when a rule is due.
 //!
 //! It is pure: the same entries and the same rules make the same findings, whoever reads them and when. What comes of a finding is
 //! recorded by whoever gets there first; the rule then remembers what it counted, so nobody else counts it again.
 
 use crate::entry_kind::EntryKind;
-use model::rule::{COUNT, Trigger, WINDOW_SECONDS};
-use model::{AgentId, Name, Rule, Timestamp};
+use model::rule::{COUNT, Subject, Trigger, WINDOW_SECONDS};
+use model::{AgentId, Name, Rule, SlashFreeName, Timestamp};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What entries have shown lately, by what it was and of which agent.
+/// What entries have shown lately, by what it was and of whom.
 #[derive(Debug, Default)]
 pub struct Watch {
-    seen: BTreeMap<(Trigger, AgentId), VecDeque<(u64, Timestamp)>>,
+    seen: BTreeMap<(Trigger, Subject), VecDeque<(u64, Timestamp)>>,
     /// The entries that rules were put by last: times alone do not tell what was before in the same millisecond.
     puts: BTreeMap<String, u64>,
 }
@@ -23,8 +24,8 @@ pub struct Watch {
 pub struct Due {
     /// Which.
     pub rule: Name,
-    /// Because of which agent.
-    pub agent: AgentId,
+    /// Because of whom.
+    pub subject: Subject,
     /// Since when the rule is as it was counted by.
     pub since: Timestamp,
     /// The entries that were counted, in order; never empty.
@@ -47,6 +48,21 @@ struct Told<'a> {
     mutates_state: bool,
     #[serde(default)]
     mismatch: bool,
+}
+
+/// The members of an entry about an import.
+#[derive(Deserialize)]
+struct ImportTold {
+    tool: SlashFreeName,
+    #[serde(default)]
+    changed: Vec<ChangedAction>,
+}
+
+/// An action that an import has changed, as it is now.
+#[derive(Deserialize)]
+struct ChangedAction {
+    #[serde(default)]
+    held: Option<IgnoredAny>,
 }
 
 /// The member of an entry about a rule that says which.
@@ -72,16 +88,8 @@ impl Watch {
             self.see_rule(seq, kind, body);
             return;
         }
-        let is_counted = [EntryKind::Decision, EntryKind::OutcomeReported]
-            .iter()
-            .any(|counted| counted.as_str() == kind);
-        // A body that was erased shows nothing any more.
-        let told = Some(body).filter(|_| is_counted);
-        let Some(told) = told.and_then(|body| serde_json::from_str::<Told<'_>>(body).ok()) else {
-            return;
-        };
-        for trigger in told.shows(is_canary) {
-            let seen = self.seen.entry((trigger, told.agent)).or_default();
+        for shown in shown(kind, body, is_canary) {
+            let seen = self.seen.entry(shown).or_default();
             let oldest = at.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
             seen.push_back((seq, at));
             while seen.len() > *COUNT.end() as usize || seen.front().is_some_and(|first| first.1 < oldest) {
@@ -108,23 +116,42 @@ impl Watch {
             .retain(|_, seen| seen.back().is_some_and(|last| last.1 >= oldest));
     }
 
-    /// When this rule is due first, for each agent.
+    /// When this rule is due first, for each agent and each tool.
     pub fn due(&self, rule: &Rule) -> Vec<Due> {
         let put = self.puts.get(rule.name.as_str()).copied().unwrap_or_default();
-        let agents = self
+        let subjects = self
             .seen
             .iter()
             .filter(|((trigger, _), _)| *trigger == rule.trigger);
-        let due = agents.filter_map(|((_, agent), seen)| {
+        let due = subjects.filter_map(|((_, subject), seen)| {
             Some(Due {
                 rule: rule.name.clone(),
-                agent: *agent,
+                subject: subject.clone(),
                 since: rule.since,
-                evidence: evidence(rule, *agent, put, seen)?,
+                evidence: evidence(rule, subject, put, seen)?,
             })
         });
         due.collect()
     }
+}
+
+/// What an entry shows, and of whom. A body that was erased shows nothing any more.
+fn shown(kind: &str, body: &str, is_canary: impl Fn(&str) -> bool) -> Vec<(Trigger, Subject)> {
+    if kind == EntryKind::ToolImported.as_str() {
+        let told = serde_json::from_str::<ImportTold>(body).ok();
+        let told = told.filter(|told| told.changed.iter().any(|action| action.held.is_some()));
+        let shown = told.map(|told| (Trigger::DefinitionChanged, Subject::Tool(told.tool)));
+        return shown.into_iter().collect();
+    }
+    let counted = [EntryKind::Decision, EntryKind::OutcomeReported].map(EntryKind::as_str);
+    let told = Some(body).filter(|_| counted.contains(&kind));
+    let Some(told) = told.and_then(|body| serde_json::from_str::<Told<'_>>(body).ok()) else {
+        return Vec::new();
+    };
+    let triggers = told.shows(is_canary).into_iter();
+    triggers
+        .map(|trigger| (trigger, Subject::Agent(told.agent)))
+        .collect()
 }
 
 impl Told<'_> {
@@ -156,10 +183,10 @@ impl Told<'_> {
 }
 
 /// The first entries that are as many as the rule wants, within its window.
-fn evidence(rule: &Rule, agent: AgentId, put: u64, seen: &VecDeque<(u64, Timestamp)>) -> Option<Vec<u64>> {
+fn evidence(rule: &Rule, subject: &Subject, put: u64, seen: &VecDeque<(u64, Timestamp)>) -> Option<Vec<u64>> {
     let counted: Vec<_> = seen
         .iter()
-        .filter(|(seq, at)| *seq > put && rule.counts(agent, *seq, *at))
+        .filter(|(seq, at)| *seq > put && rule.counts(subject, *seq, *at))
         .collect();
     let window = i64::from(rule.window_seconds) * 1_000;
     let found = counted.windows(rule.count as usize).find(|together| {
@@ -184,6 +211,7 @@ mod tests {
             enabled: true,
             since: at(0),
             fired: BTreeMap::new(),
+            fired_tools: BTreeMap::new(),
         }
     }
 
@@ -231,7 +259,7 @@ mod tests {
     #[test]
     fn what_was_counted_is_not_counted_again() {
         let seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
-        let fired = rule(Trigger::Denials, 2).fire(agent(), 2, at(3));
+        let fired = rule(Trigger::Denials, 2).fire(&Subject::Agent(agent()), 2, at(3));
         assert_eq!(seen.due(&fired), []);
     }
 
@@ -258,6 +286,21 @@ mod tests {
             r#""decision":"deny","reason_code":"tool_definition_changed""#,
         )]);
         assert_eq!(changed.due(&rule(Trigger::DefinitionChanged, 1)).len(), 1);
+        let mut imports = Watch::default();
+        for (seq, changed) in [
+            (1, "[]"),
+            (2, r#"[{"name":"a"}]"#),
+            (3, r#"[{"name":"a","held":{"digest":"x"}}]"#),
+        ] {
+            let body = format!(r#"{{"tool":"github","held":["a"],"changed":{changed}}}"#);
+            imports.see((seq, at(0)), "tool_imported", &body, |_| false);
+        }
+        let due = imports.due(&rule(Trigger::DefinitionChanged, 1));
+        let github = Subject::Tool(SlashFreeName::new("github").unwrap());
+        assert_eq!(
+            (due.len(), &due[0].subject, &due[0].evidence),
+            (1, &github, &vec![3])
+        );
         let other = watch(&[(1, 0, r#""decision":"allow""#), (2, 0, r#""id":1"#)]);
         assert!(other.seen.is_empty());
     }

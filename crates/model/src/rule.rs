@@ -1,12 +1,13 @@
-//! Containment rules: what a tenant has done about an agent when its ledger shows too much of something.
+//! Containment rules: what a tenant has done about an agent or a tool when its ledger shows too much of something.
 //!
 //! They are few, and each can be explained by the entries that it counted. What is counted is not decided here.
 
 use crate::agent::{Agent, RiskTier};
 use crate::id::AgentId;
-use crate::name::Name;
+use crate::name::{Name, SlashFreeName};
 use crate::standing::RevokedForGood;
 use crate::time::Timestamp;
+use crate::tool::Tool;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,7 +17,7 @@ pub const COUNT: RangeInclusive<u32> = 1..=1_000;
 /// Within how long, in seconds: up to a day.
 pub const WINDOW_SECONDS: RangeInclusive<u32> = 1..=86_400;
 
-/// What is counted, for each agent.
+/// What is counted, for each agent; of changed definitions for each tool as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
@@ -26,19 +27,29 @@ pub enum Trigger {
     CanaryCalls,
     /// Changes that were allowed.
     Mutations,
-    /// Asks for an action whose definition has changed and waits for a person.
+    /// Imports that changed a pinned definition, for the tool; and asks for an action whose definition waits for a person, for
+    /// the agent.
     DefinitionChanged,
     /// Reports that something else was done than what was allowed.
     OutcomeMismatch,
 }
 
-/// What is done about the agent.
+/// Whom a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// An agent.
+    Agent(AgentId),
+    /// A tool.
+    Tool(SlashFreeName),
+}
+
+/// What is done about the agent or the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// It is told in the ledger.
     Alert,
-    /// Its risk tier goes up by one. Only a person takes it down again.
+    /// Its risk tier goes up by one. Only a person takes it down again. A tool has none, so of a tool it is told.
     RaiseRiskTier,
     /// It is frozen.
     Freeze,
@@ -73,23 +84,35 @@ pub struct Rule {
     /// What it counted last of each agent, as long as that could count again.
     #[serde(default)]
     pub fired: BTreeMap<AgentId, Fired>,
+    /// The same of each tool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fired_tools: BTreeMap<SlashFreeName, Fired>,
 }
 
 impl Rule {
-    /// Whether an entry about this agent counts.
-    pub fn counts(&self, agent: AgentId, seq: u64, at: Timestamp) -> bool {
-        let is_new = self.fired.get(&agent).is_none_or(|fired| seq > fired.seq);
+    /// Whether an entry about this agent or tool counts.
+    pub fn counts(&self, subject: &Subject, seq: u64, at: Timestamp) -> bool {
+        let fired = match subject {
+            Subject::Agent(agent) => self.fired.get(agent),
+            Subject::Tool(tool) => self.fired_tools.get(tool),
+        };
+        let is_new = fired.is_none_or(|fired| seq > fired.seq);
         self.enabled && is_new && at >= self.since
     }
 
     /// The rule after it has fired because of this entry and those before it.
     #[must_use]
-    pub fn fire(&self, agent: AgentId, seq: u64, now: Timestamp) -> Self {
+    pub fn fire(&self, subject: &Subject, seq: u64, now: Timestamp) -> Self {
         let mut after = self.clone();
         let oldest = now.plus_millis(-i64::from(self.window_seconds) * 1_000);
         // What was recorded before the window cannot count again, so nothing has to be remembered of it.
         after.fired.retain(|_, fired| fired.at >= oldest);
-        after.fired.insert(agent, Fired { seq, at: now });
+        after.fired_tools.retain(|_, fired| fired.at >= oldest);
+        let fired = Fired { seq, at: now };
+        match subject {
+            Subject::Agent(agent) => after.fired.insert(*agent, fired),
+            Subject::Tool(tool) => after.fired_tools.insert(tool.clone(), fired),
+        };
         after
     }
 }
@@ -106,6 +129,13 @@ impl Effect {
                 ..agent.clone()
             })),
         }
+    }
+
+    /// The tool afterwards; `None` if there is nothing to be done about it but to tell.
+    pub fn apply_to_tool(self, tool: &Tool, reason: &str, now: Timestamp) -> Option<Tool> {
+        let frozen = tool.standing.freeze(reason, now).ok();
+        let frozen = frozen.filter(|_| self == Self::Freeze && tool.standing.is_active());
+        frozen.map(|standing| tool.with_standing(standing))
     }
 }
 
@@ -131,6 +161,7 @@ mod tests {
             enabled: true,
             since: at(100),
             fired: BTreeMap::new(),
+            fired_tools: BTreeMap::new(),
         }
     }
 
@@ -138,30 +169,35 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
-    fn agent(id: u8) -> AgentId {
-        AgentId::from_bytes([id; 16])
+    fn agent(id: u8) -> Subject {
+        Subject::Agent(AgentId::from_bytes([id; 16]))
+    }
+
+    fn tool() -> Subject {
+        Subject::Tool(SlashFreeName::new("github").unwrap())
     }
 
     #[test]
     fn what_was_counted_counts_no_more_and_what_was_before_the_rule_never_does() {
-        let fired = rule().fire(agent(1), 7, at(120));
-        assert!(!fired.counts(agent(1), 7, at(119)) && fired.counts(agent(1), 8, at(121)));
-        assert!(
-            fired.counts(agent(2), 7, at(119)),
-            "each agent is counted by itself"
-        );
-        assert!(!rule().counts(agent(1), 9, at(99)));
+        for subject in [agent(1), tool()] {
+            let fired = rule().fire(&subject, 7, at(120));
+            assert!(!fired.counts(&subject, 7, at(119)) && fired.counts(&subject, 8, at(121)));
+            assert!(fired.counts(&agent(2), 7, at(119)), "each is counted by itself");
+            assert!(!rule().counts(&subject, 9, at(99)));
+        }
         let off = Rule {
             enabled: false,
             ..rule()
         };
-        assert!(!off.counts(agent(1), 9, at(130)));
+        assert!(!off.counts(&agent(1), 9, at(130)));
     }
 
     #[test]
     fn what_is_older_than_the_window_is_forgotten() {
-        let fired = rule().fire(agent(1), 7, at(120)).fire(agent(2), 9, at(181));
-        assert_eq!(fired.fired.keys().copied().collect::<Vec<_>>(), [agent(2)]);
+        let fired = rule().fire(&tool(), 6, at(119)).fire(&agent(1), 7, at(120));
+        let fired = fired.fire(&agent(2), 9, at(181));
+        assert_eq!(fired.fired.len(), 1);
+        assert!(fired.fired_tools.is_empty() && !fired.counts(&agent(2), 9, at(181)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `/v1/rules`: what is done about an agent when the ledger shows too much of something. None is there unless a tenant puts one.
 
-use super::{Upserted, change, facts, new_name, page, put, read};
+use super::{Upserted, change, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
 use model::rule::{COUNT, Effect, Trigger, WINDOW_SECONDS};
-use model::{Directory, Name, Noun, Rule, Timestamp, Write};
+use model::{Directory, Name, Noun, Rule, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -126,12 +126,8 @@ pub async fn delete(
 ) -> Result<StatusCode, Refusal> {
     change(&gateway, &caller, |directory, _| {
         let rule = find(directory, &name)?;
-        Ok(Plan {
-            kind: EntryKind::RuleDeleted,
-            facts: facts(&RuleView::from(&**rule)),
-            writes: vec![Write::Delete(Noun::Rule(Arc::clone(rule)))],
-            answer: StatusCode::NO_CONTENT,
-        })
+        let noun = Noun::Rule(Arc::clone(rule));
+        Ok(deleted(EntryKind::RuleDeleted, noun, &RuleView::from(&**rule)))
     })
     .await
 }
@@ -177,6 +173,7 @@ impl RuleBody {
             enabled: self.enabled,
             since: now,
             fired: BTreeMap::new(),
+            fired_tools: BTreeMap::new(),
         }
     }
 }

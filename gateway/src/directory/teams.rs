@@ -1,6 +1,6 @@
 //! `/v1/teams`: the teams that agents and users belong to. A team that somebody is in cannot be deleted.
 
-use super::{Upserted, change, facts, new_name, page, put, read};
+use super::{Upserted, change, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -8,7 +8,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
-use model::{Attributes, Directory, Name, Noun, Team, Write};
+use model::{Attributes, Directory, Name, Noun, Team};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -98,12 +98,8 @@ pub async fn delete(
     change(&gateway, &caller, |directory, _| {
         let team = find(directory, &name)?;
         check_empty(directory, &team.name)?;
-        Ok(Plan {
-            kind: EntryKind::TeamDeleted,
-            facts: facts(&TeamView::from(&**team)),
-            writes: vec![Write::Delete(Noun::Team(Arc::clone(team)))],
-            answer: StatusCode::NO_CONTENT,
-        })
+        let noun = Noun::Team(Arc::clone(team));
+        Ok(deleted(EntryKind::TeamDeleted, noun, &TeamView::from(&**team)))
     })
     .await
 }

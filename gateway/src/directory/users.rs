@@ -1,7 +1,7 @@
 //! `/v1/users`: the people on whose behalf agents act, or who answer for them, and what those may do here whom a registered
 //! issuer signs in.
 
-use super::{Upserted, change, facts, new_name, page, put, read};
+use super::{Upserted, change, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -9,7 +9,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
-use model::{Attributes, Directory, Name, Noun, Role, User, Write};
+use model::{Attributes, Directory, Name, Noun, Role, User};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -112,12 +112,8 @@ pub async fn delete(
 ) -> Result<StatusCode, Refusal> {
     change(&gateway, &caller, |directory, _| {
         let user = find(directory, &name)?;
-        Ok(Plan {
-            kind: EntryKind::UserDeleted,
-            facts: facts(&UserView::from(&**user)),
-            writes: vec![Write::Delete(Noun::User(Arc::clone(user)))],
-            answer: StatusCode::NO_CONTENT,
-        })
+        let noun = Noun::User(Arc::clone(user));
+        Ok(deleted(EntryKind::UserDeleted, noun, &UserView::from(&**user)))
     })
     .await
 }

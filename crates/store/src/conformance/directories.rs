@@ -90,6 +90,7 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
             enabled: true,
             since: at,
             fired: BTreeMap::new(),
+            fired_tools: BTreeMap::new(),
         })),
         Noun::User(Arc::new(User {
             name: name("u-17"),
