@@ -33,6 +33,8 @@ pub enum By<'a> {
     Rule(&'a Name),
     /// A setting of the tenant.
     Setting(&'static str),
+    /// Whoever keeps the file with the keys of this issuer.
+    File(&'a Name),
     /// Whoever may send signals to the process.
     Signal(&'static str),
     /// Whoever started the process.
@@ -80,6 +82,7 @@ impl By<'_> {
             }),
             Self::Rule(rule) => json!({"rule": rule}),
             Self::Setting(setting) => json!({"setting": setting}),
+            Self::File(issuer) => json!({"file": format!("{issuer}.json")}),
             Self::Signal(signal) => json!({"signal": signal}),
             Self::Start => json!({"start": true}),
         }

@@ -212,6 +212,9 @@ pub struct Serve {
         value_name = "PROGRAM"
     )]
     pub cvc5: PathBuf,
+    /// A folder with the keys of issuers that are kept in files, `TENANT/ISSUER.json`; they are read again when they change.
+    #[arg(long, env = "COUNTERSIGN_ISSUER_KEYS", value_name = "FOLDER")]
+    pub issuer_keys: Option<PathBuf>,
     /// The largest body of a request, in bytes.
     #[arg(long, env = "COUNTERSIGN_BODY_BYTES_MAX", default_value_t = 256 * 1024, value_name = "BYTES")]
     pub body_bytes_max: usize,

@@ -4,6 +4,7 @@ use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
+use crate::directory::issuers::Complaints;
 use crate::follower::Follower;
 use crate::http::{Code, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
@@ -37,6 +38,8 @@ pub struct Options {
     pub snapshot_age_max: Duration,
     /// The solver that compares sets of policies.
     pub cvc5: PathBuf,
+    /// The folder with the keys of issuers that are kept in files, if there is one.
+    pub issuer_keys: Option<PathBuf>,
     /// Who else sees where the ledgers end.
     pub witnesses: WitnessOptions,
 }
@@ -52,6 +55,7 @@ impl Default for Options {
             // away.
             snapshot_age_max: Duration::from_secs(5),
             cvc5: PathBuf::from("cvc5"),
+            issuer_keys: None,
             witnesses: WitnessOptions::default(),
         }
     }
@@ -85,6 +89,8 @@ pub struct Gateway {
     pub sign_ins: SignIns,
     /// The nonces of signed requests that were seen lately.
     pub nonces: Nonces,
+    /// What is wrong with the files of issuers.
+    pub issuer_files: Complaints,
     /// What containment rules have read.
     pub containment: Containment,
     /// What witnesses have seen of the ledgers.

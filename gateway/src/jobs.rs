@@ -12,6 +12,9 @@ const FORGET_EVERY: u32 = 60;
 /// How many rounds there are between two looks for approvals that have expired.
 const EXPIRE_EVERY: u32 = 10;
 
+/// How many rounds there are between two looks at the files with keys of issuers.
+const READ_ISSUERS_EVERY: u32 = 5;
+
 /// How many rounds there are between two looks for counters of quotas that may go.
 const FORGET_COUNTERS_EVERY: u32 = 3_600;
 /// How long nothing was counted in them, in milliseconds: longer than any month.
@@ -36,6 +39,15 @@ async fn run(gateway: Weak<Gateway>) {
         }
         if round % FORGET_COUNTERS_EVERY == 0 {
             forget_counters(&gateway).await;
+        }
+        if round % READ_ISSUERS_EVERY == 0
+            && let Err(refusal) = gateway.read_issuer_files().await
+        {
+            let code = refusal.code().as_str();
+            tracing::warn!(
+                code,
+                "keys of issuers could not be taken from their files, and are tried again soon"
+            );
         }
         if let Err(refusal) = gateway.expire_reservations().await {
             tracing::warn!(

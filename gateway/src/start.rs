@@ -6,6 +6,7 @@ use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
+use crate::directory::issuers::Complaints;
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
 use crate::http::{Nonces, SignIns};
@@ -143,6 +144,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         store,
         replays: Replays::new(),
         sign_ins: SignIns::default(),
+        issuer_files: Complaints::default(),
         containment: Containment::default(),
         cosigning,
         approvals: Bell::default(),

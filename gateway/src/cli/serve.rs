@@ -54,6 +54,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         options: Options {
             body_bytes_max: options.body_bytes_max,
             cvc5: options.cvc5,
+            issuer_keys: options.issuer_keys,
             witnesses,
             ..Options::default()
         },

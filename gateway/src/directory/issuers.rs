@@ -1,9 +1,13 @@
 //! `/v1/issuers`: who may sign tokens for this tenant, for what, and with which keys.
 //!
 //! Keys are brought along, never fetched: what a decision rests on is in the directory and in the ledger. They are replaced by
-//! PATCH; while both the old and the new one are in the set, tokens of both are good.
+//! PATCH, or by a file of the operator's; while both the old and the new one are in the set, tokens of both are good.
 
-use super::{change, facts, page, put, read};
+mod files;
+
+pub use files::Complaints;
+
+use super::{change, deleted, facts, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -12,7 +16,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
 use model::issuer::{DEFAULT_AUDIENCE, DEFAULT_CLAIM};
-use model::{Directory, Issuer, Name, Noun, Purpose, Timestamp, Write};
+use model::{Directory, Issuer, Name, Noun, Purpose, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -135,12 +139,12 @@ pub async fn delete(
 ) -> Result<StatusCode, Refusal> {
     change(&gateway, &caller, |directory, _| {
         let issuer = find(directory, &name)?;
-        Ok(Plan {
-            kind: EntryKind::IssuerDeleted,
-            facts: facts(&IssuerView::from(&**issuer)),
-            writes: vec![Write::Delete(Noun::Issuer(Arc::clone(issuer)))],
-            answer: StatusCode::NO_CONTENT,
-        })
+        let noun = Noun::Issuer(Arc::clone(issuer));
+        Ok(deleted(
+            EntryKind::IssuerDeleted,
+            noun,
+            &IssuerView::from(&**issuer),
+        ))
     })
     .await
 }

@@ -17,6 +17,7 @@ mod stage;
 mod support;
 
 mod delegation;
+mod issuer_files;
 mod issuers;
 mod provenance;
 mod rules;

@@ -1,0 +1,175 @@
+//! Keys of issuers from files that the operator keeps: `FOLDER/<tenant>/<issuer>.json`, a JWKS each.
+//!
+//! No decision waits for a file. They are read every now and then, and what one holds becomes the keys of the issuer of that name as
+//! if an admin had sent it: a change of the directory, with an entry that has the keys in it, on every gateway. A file that
+//! is not there or not good leaves the keys as they are. Tenants name no files, and a name that is no plain file name has none.
+
+use super::{IssuerView, check_keys, find};
+use crate::changes::{By, Force, Plan};
+use crate::directory::{facts, put};
+use crate::gateway::Gateway;
+use crate::http::Refusal;
+use engine::EntryKind;
+use model::{Name, Noun, TenantId};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokens::KEY_SET_BYTES_MAX;
+
+/// What is wrong with files, so that it is told once.
+#[derive(Default)]
+pub struct Complaints {
+    /// Held for one look-up at a time and never across an `await`.
+    told: Mutex<HashMap<PathBuf, String>>,
+}
+
+impl Complaints {
+    /// Whether this is news about the file; `None` is that nothing is wrong with it.
+    fn is_news(&self, file: &Path, wrong: Option<&str>) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match wrong {
+            Some(wrong) => told.insert(file.to_owned(), wrong.to_owned()),
+            None => told.remove(file),
+        };
+        before.as_deref() != wrong
+    }
+}
+
+/// What was found in the file of an issuer.
+struct Found {
+    tenant: TenantId,
+    issuer: Name,
+    file: PathBuf,
+    jwks: Result<Value, String>,
+}
+
+impl Gateway {
+    /// Reads the files of all registered issuers, and gives those the keys that are not the ones they have.
+    pub async fn read_issuer_files(&self) -> Result<(), Refusal> {
+        let Some(folder) = self.options.issuer_keys.clone() else {
+            return Ok(());
+        };
+        let snapshot = self.snapshot.load_full();
+        let registered = snapshot.tenants().filter_map(|(id, tenant)| {
+            let issuers: Vec<_> = tenant.directory.issuers.keys().cloned().collect();
+            (!issuers.is_empty() && tenant.directory.tenant.deleted_at.is_none()).then_some((*id, issuers))
+        });
+        let registered: Vec<_> = registered.collect();
+        let read = tokio::task::spawn_blocking(move || found(&folder, registered));
+        for found in read.await.unwrap_or_default() {
+            let wrong = match &found.jwks {
+                Ok(jwks) => check_keys(jwks).err().map(|refusal| refusal.detail().to_owned()),
+                Err(wrong) => Some(wrong.clone()),
+            };
+            if self.issuer_files.is_news(&found.file, wrong.as_deref())
+                && let Some(wrong) = &wrong
+            {
+                let file = found.file.display();
+                tracing::warn!(%file, "the keys in `{file}` are not used, and the issuer keeps its own: {wrong}");
+            }
+            if let (None, Ok(jwks)) = (wrong, found.jwks) {
+                self.give_keys(found.tenant, &found.issuer, &Arc::new(jwks))
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn give_keys(&self, tenant: TenantId, name: &Name, jwks: &Arc<Value>) -> Result<(), Refusal> {
+        self.change_by(By::File(name), Force::No, tenant, |directory, _| {
+            let Ok(known) = find(directory, name.as_str()) else {
+                return Ok(Plan::nothing(()));
+            };
+            let issuer = known.with_keys(Arc::clone(jwks));
+            if issuer == **known {
+                return Ok(Plan::nothing(()));
+            }
+            let facts = facts(&IssuerView::from(&issuer));
+            Ok(put(
+                EntryKind::IssuerUpdated,
+                Noun::Issuer(Arc::new(issuer)),
+                &facts,
+                (),
+            ))
+        })
+        .await
+    }
+}
+
+/// What the files of these issuers hold, where there are any.
+fn found(folder: &Path, registered: Vec<(TenantId, Vec<Name>)>) -> Vec<Found> {
+    let mut all = Vec::new();
+    for (tenant, issuers) in registered {
+        let folder = folder.join(tenant.to_string());
+        if !folder.is_dir() {
+            continue;
+        }
+        for issuer in issuers {
+            let Some(file) = file(&folder, &issuer) else {
+                continue;
+            };
+            let jwks = match read(&file) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => Err(error.to_string()),
+                Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+            };
+            all.push(Found {
+                tenant,
+                issuer,
+                file,
+                jwks,
+            });
+        }
+    }
+    all
+}
+
+/// The file of this issuer; none if its name would lead out of the folder.
+fn file(folder: &Path, issuer: &Name) -> Option<PathBuf> {
+    let name = PathBuf::from(format!("{issuer}.json"));
+    let mut parts = name.components();
+    let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name.as_os_str());
+    (is_plain && !issuer.as_str().contains('\\')).then(|| folder.join(name))
+}
+
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let limit = KEY_SET_BYTES_MAX as u64 + 1;
+    let mut bytes = Vec::new();
+    File::open(file)?.take(limit).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == limit {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "it is too large for a key set",
+        ));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leads_out_of_the_folder() {
+        let file = |name: &str| file(Path::new("/keys/tnt"), &Name::new(name).unwrap());
+        assert_eq!(file("crm"), Some(PathBuf::from("/keys/tnt/crm.json")));
+        assert_eq!(file("crm eu"), Some(PathBuf::from("/keys/tnt/crm eu.json")));
+        for odd in ["../other/crm", "/etc/keys", "a/b", "./crm", "..\\crm", "crm/"] {
+            assert_eq!(file(odd), None, "{odd}");
+        }
+        assert_eq!(file(".."), Some(PathBuf::from("/keys/tnt/...json")));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_once_until_it_is_something_else() {
+        let complaints = Complaints::default();
+        let news = |wrong| complaints.is_news(Path::new("/a.json"), wrong);
+        assert_eq!(
+            [Some("bad"), Some("bad"), Some("worse"), None, None, Some("bad")].map(news),
+            [true, false, true, true, false, true]
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! Keys of issuers that the operator keeps in files.
+
+use crate::hand::Signer;
+use crate::stage::Stage;
+use crate::{issuer, jwks, token};
+use gateway::gateway::Options;
+use serde_json::{Value, json};
+use std::fs;
+use std::path::PathBuf;
+
+/// A stage with an issuer for agents whose keys are in a file.
+struct Kept {
+    stage: Stage,
+    folder: tempfile::TempDir,
+}
+
+impl Kept {
+    async fn set(signer: &Signer) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            issuer_keys: Some(folder.path().to_owned()),
+            ..Options::default()
+        };
+        let stage = Stage::set_with(options).await;
+        stage.trust("agents", signer).await;
+        fs::create_dir(folder.path().join(stage.tenant.to_string())).unwrap();
+        Self { stage, folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        let tenant = self.folder.path().join(self.stage.tenant.to_string());
+        tenant.join("agents.json")
+    }
+
+    async fn keep(&self, text: impl AsRef<[u8]>) {
+        fs::write(self.file(), text).unwrap();
+        self.stage.gateway.read_issuer_files().await.unwrap();
+    }
+
+    async fn lets_in(&self, signer: &Signer) -> bool {
+        let token = token(signer, &json!({"sub": "builder"}));
+        self.stage.get("/v1/whoami", &token).await.status == 200
+    }
+}
+
+#[tokio::test]
+async fn keys_in_a_file_take_the_place_of_those_that_were_registered_and_the_ledger_has_them() {
+    let (old, new) = (Signer::ed25519(1), Signer::p256());
+    let kept = Kept::set(&old).await;
+    kept.stage.gateway.read_issuer_files().await.unwrap();
+    assert!(kept.lets_in(&old).await, "without a file nothing changes");
+    kept.keep(jwks(&new).to_string()).await;
+    assert!(kept.lets_in(&new).await && !kept.lets_in(&old).await);
+    let entries = kept.stage.entries().await;
+    let last = entries.last().unwrap();
+    let body: Value = serde_json::from_str(&last.body).unwrap();
+    assert_eq!(last.kind, "issuer_updated");
+    assert_eq!(body["by"], json!({"file": "agents.json"}));
+    assert_eq!(body["jwks"], jwks(&new));
+    kept.keep(jwks(&new).to_string()).await;
+    assert_eq!(
+        kept.stage.entries().await.len(),
+        entries.len(),
+        "the same is no news"
+    );
+    fs::remove_file(kept.file()).unwrap();
+    kept.stage.gateway.read_issuer_files().await.unwrap();
+    assert!(kept.lets_in(&new).await);
+    kept.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_good_leaves_the_keys_as_they_are() {
+    let signer = Signer::ed25519(1);
+    let kept = Kept::set(&signer).await;
+    let mut secret = jwks(&signer);
+    secret["keys"][0]["d"] = json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A");
+    let before = kept.stage.entries().await.len();
+    for bad in [
+        Vec::new(),
+        b"{\"keys\":[".to_vec(),
+        b"{\"keys\":[]}".to_vec(),
+        b"\xff".to_vec(),
+        secret.to_string().into_bytes(),
+        vec![b' '; 70_000],
+    ] {
+        kept.keep(bad).await;
+        assert!(kept.lets_in(&signer).await);
+    }
+    fs::remove_file(kept.file()).unwrap();
+    fs::create_dir(kept.file()).unwrap();
+    kept.stage.gateway.read_issuer_files().await.unwrap();
+    assert!(kept.lets_in(&signer).await);
+    assert_eq!(kept.stage.entries().await.len(), before);
+}
+
+#[tokio::test]
+async fn a_tenant_gets_no_file_but_its_own_whatever_it_calls_its_issuers() {
+    let (own, others) = (Signer::ed25519(1), Signer::p256());
+    let kept = Kept::set(&own).await;
+    fs::write(kept.folder.path().join("agents.json"), jwks(&others).to_string()).unwrap();
+    let other = kept.folder.path().join("tnt_00000000000000000000000001");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("agents.json"), jwks(&others).to_string()).unwrap();
+    for (number, name) in ["../agents", "../tnt_00000000000000000000000001/agents", "/agents"]
+        .into_iter()
+        .enumerate()
+    {
+        let mut body = issuer("provenance", &jwks(&own));
+        body["name"] = json!(name);
+        body["issuer"] = json!(format!("https://{number}.example.com"));
+        kept.stage.admin("POST", "/v1/issuers", &body).await.expect(201);
+    }
+    let before = kept.stage.entries().await.len();
+    kept.stage.gateway.read_issuer_files().await.unwrap();
+    assert_eq!(kept.stage.entries().await.len(), before);
+}
