@@ -180,7 +180,7 @@ impl Dice {
         ask["trace"] = self.pick(&[json!({"run_id": "payday"}), Value::Null]);
         ask["mode"] = self.pick(&[json!("observe"), Value::Null, Value::Null]);
         ask["estimate"] = self.pick(&[json!({"unit": "TOKENS", "amount": 30}), Value::Null]);
-        ask["act"] = self.pick(&[json!({"sub": "planner"}), Value::Null, Value::Null]);
+        ask["act"] = self.pick(&[json!({"sub": "planner"}), Value::Null, Value::Null, Value::Null]);
         ask
     }
 }
@@ -198,7 +198,7 @@ async fn live_a_while(desk: &Desk, seed: u64, asks: usize) {
                 desk.post("/v1/usage", &desk.agent.token, &used).await.expect(201);
             }
             3 => drop(desk.admin("PUT", "/v1/users/ann", &barred).await.expect(200)),
-            2 => {
+            4 => {
                 let found = desk.call("GET", "/v1/agents", &desk.operator).tenant(desk.tenant);
                 let found = found.send().await.expect(200);
                 let agents = found["items"].as_array().unwrap();
@@ -240,11 +240,11 @@ async fn what_was_in_force_flips_nothing_whatever_has_changed_since() {
         )
         .await;
         desk.put("curious", CURIOUS).await.expect(201);
-        live_a_while(&desk, seed, 140).await;
+        live_a_while(&desk, seed, 280).await;
         let report = desk.replay(&[("curious", CURIOUS)], json!({})).await;
         assert_eq!(
             (report["decisions"].as_u64(), flips(&report)),
-            (Some(140), 0),
+            (Some(280), 0),
             "{report:#}"
         );
         assert_eq!(report["unchanged"], report["replayed"]);
@@ -257,7 +257,7 @@ async fn what_was_in_force_flips_nothing_whatever_has_changed_since() {
         };
         assert_eq!(why_not.keys().collect::<Vec<_>>(), expected, "{report:#}");
         let left: u64 = why_not.values().map(|count| count.as_u64().unwrap()).sum();
-        assert_eq!(report["replayed"].as_u64().unwrap() + left, 140);
+        assert_eq!(report["replayed"].as_u64().unwrap() + left, 280);
         // It was no trivial life: everything occurs that there is to replay.
         let decisions = desk.decisions().await;
         let occurs = |verdict: &str| decisions.iter().any(|decision| decision["decision"] == verdict);
