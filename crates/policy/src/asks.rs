@@ -31,20 +31,25 @@ const OF_THE_AGENT: Looks = Looks::PRINCIPAL
 static DATETIME: LazyLock<Name> =
     LazyLock::new(|| Name::parse_unqualified_name("datetime").expect("the word is an identifier"));
 
-/// What holds for every ask of this side by these principals, as far as these policies could see that it does not: each of these, one by one,
-/// because a formula of all of them together would be a large one.
+/// What holds for every ask of this side by these principals, as far as these policies could see that it does not: each of
+/// these, one by one, because a formula of all of them together would be a large one.
 pub fn known(ground: &Ground<'_>, parts: &[Part<'_>], principals: Principals) -> Vec<Expr> {
     let looks = parts.iter().map(Part::looks).fold(Looks::default(), Looks::and);
     let named: BTreeSet<_> = parts.iter().flat_map(|part| named(&part.condition)).collect();
     let at = |member| looks.at(Looks::member(member));
     let mut known = Vec::new();
-    if principals == Principals::Agents {
-        if looks.at(OF_THE_AGENT) || !named.is_empty() {
-            known.extend(agent(&named));
-        }
-        if at(Member::Environment) {
-            known.extend(same(&principal(), &context(), "environment"));
-        }
+    let is_of_agents = principals == Principals::Agents;
+    if is_of_agents && (looks.at(OF_THE_AGENT) || !named.is_empty()) {
+        known.extend(agent(&named));
+    }
+    if at(Member::Environment) {
+        // A user is nowhere: the agent is.
+        let agent = if is_of_agents {
+            principal()
+        } else {
+            member(Member::Agent)
+        };
+        known.extend(same(&agent, &context(), "environment"));
     }
     if at(Member::Tool) {
         known.push(tool(ground));
