@@ -471,6 +471,16 @@ mod tests {
         assert!(matches!(verify(&mut endless), Err(Failure::LineTooLong(1))));
     }
 
+    /// A whole export with its end, from the vectors.
+    fn export() -> String {
+        let vectors = include_str!("../../../crates/ledger/vectors/exports.json");
+        let vectors: serde_json::Value = serde_json::from_str(vectors).unwrap();
+        let cases = vectors["cases"].as_array().unwrap();
+        let name = "a checkpoint, and nobody known who could have signed it";
+        let case = cases.iter().find(|case| case["name"] == name).unwrap();
+        case["file"].as_str().unwrap().to_owned()
+    }
+
     #[test]
     fn the_exit_code_tells_a_bad_file_from_no_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -486,9 +496,13 @@ mod tests {
             })
         };
         assert_eq!(run(&file), ExitCode::from(NOT_READABLE));
-        std::fs::write(&file, lines(2).concat()).unwrap();
+        let whole = export();
+        std::fs::write(&file, &whole).unwrap();
         assert_eq!(run(&file), ExitCode::SUCCESS);
-        std::fs::write(&file, lines(2).concat().replace("\"n\":2", "\"n\":3")).unwrap();
+        std::fs::write(&file, whole.replacen("\"seq\":2", "\"seq\":3", 1)).unwrap();
+        assert_eq!(run(&file), ExitCode::from(NOT_VERIFIED));
+        let end = whole.rfind("{\"end\"").unwrap();
+        std::fs::write(&file, &whole[..end]).unwrap();
         assert_eq!(run(&file), ExitCode::from(NOT_VERIFIED));
     }
 }
