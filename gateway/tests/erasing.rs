@@ -287,6 +287,7 @@ async fn a_body_that_was_only_taken_away_is_noticed() {
     let digest = header["body"].as_str().unwrap().trim_start_matches("sha256:");
     let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
     hand.disarm().await;
+    hand.lay_open(&*scene.world.store, scene.tenancy.id).await;
     // As if it had been erased with the other one, which is not what the entry says. The header hashes to what it did.
     let (by, seq) = (scene.head().await, ENTRIES + 3);
     let bytes = if support::home::is_postgres() {

@@ -24,6 +24,11 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
+        Self::with(true).await
+    }
+
+    /// One in which SQL can read bodies and answers, or one in which they are stored as they are.
+    async fn with(is_open: bool) -> Self {
         let world = World::start().await;
         let tenancy = world.tenancy("acme").await;
         let mut last = Value::Null;
@@ -35,6 +40,9 @@ impl Scene {
         world.post(&outcome, &tenancy.token, &report).await.expect(201);
         let mut hand = Hand::on(&world.home, tenancy.id).await;
         hand.disarm().await;
+        if is_open {
+            hand.lay_open(&*world.store, tenancy.id).await;
+        }
         for table in TABLES {
             hand.run(&format!("CREATE TABLE saved_{table} AS SELECT * FROM {table}"))
                 .await;
@@ -268,6 +276,46 @@ async fn a_receipt_that_was_tampered_with_is_named() {
             ("DELETE FROM receipts WHERE entry = #9", 9, missing),
             ("DELETE FROM receipts WHERE entry >= #11", 11, missing),
             (&swapped("receipts"), 8, answer),
+        ])
+        .await;
+}
+
+/// Whatever stands in a column that only the gateway can read, it is read as something, and that is not what was recorded.
+#[tokio::test]
+async fn packed_bytes_that_were_tampered_with_are_named() {
+    if support::home::is_postgres() {
+        // Nothing is packed there.
+        return;
+    }
+    let mut scene = Scene::with(false).await;
+    let body = "but the header hashes to";
+    let hex = "hex(packed)";
+    let flipped = format!(
+        "UPDATE audit_events SET packed = unhex(substr({hex}, 1, length({hex}) - 1) || 'E') WHERE entry = #9"
+    );
+    scene
+        .check(&[
+            ("UPDATE audit_events SET packed = zeroblob(1) WHERE entry = #9", 9, body),
+            ("UPDATE audit_events SET packed = x'01' WHERE entry = #3", 3, body),
+            ("UPDATE audit_events SET packed = x'0107ff' WHERE entry = #9", 9, body),
+            ("UPDATE audit_events SET packed = NULL WHERE entry = #9", 9, body),
+            (
+                "UPDATE audit_events SET packed = (SELECT packed FROM audit_events WHERE entry = #8) WHERE entry = #9",
+                9,
+                body,
+            ),
+            (&flipped, 9, body),
+            (
+                "UPDATE receipts SET bytes = x'0107ff' WHERE entry = #9",
+                9,
+                "the answer is not JSON",
+            ),
+            (
+                "UPDATE receipts SET bytes = (SELECT bytes FROM receipts WHERE entry = #8) WHERE entry = #9",
+                9,
+                "the receipt",
+            ),
+            (&swapped("receipts"), 8, "the answer"),
         ])
         .await;
 }

@@ -31,6 +31,7 @@ impl Scene {
         }
         let mut hand = Hand::on(&world.home, tenancy.id).await;
         hand.disarm().await;
+        hand.lay_open(&*world.store, tenancy.id).await;
         let scene = Self { world, tenancy, hand };
         scene.until("countersign_ledger_unverified_entries 0").await;
         scene.until_counted(ENTRIES + 4).await;

@@ -71,6 +71,7 @@ impl Erasures {
         sqlx::query!(
             "UPDATE audit_events
              SET body = '',
+                 packed = NULL,
                  erased_body = unhex(erased.value ->> 1),
                  erased_by = erased.value ->> 2
              FROM json_each(?1) AS erased

@@ -5,6 +5,7 @@
 //! only SQL here that the compiler does not check, because its length varies; the conformance suite runs each size.
 
 use crate::entry;
+use crate::packed::PackedRows;
 use crate::work::Move;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr};
@@ -79,14 +80,20 @@ impl Frame {
     }
 }
 
-const ENTRY: (&str, usize) = ("audit_events (entry, kind, at, prev, hash, body, nodes)", 7);
-const DECISION: (&str, usize) = (
-    "decisions (entry, id, agent, tool, action, reason, run_id, ask)",
-    8,
+/// A table with its columns, and what a row has in them.
+type Table = (&'static str, &'static str);
+
+const ENTRY: Table = (
+    "audit_events (entry, kind, at, prev, hash, nodes, packed, body)",
+    "(?, ?, ?, ?, ?, ?, ?, '')",
 );
-const RECEIPT: (&str, usize) = ("receipts (entry, bytes)", 2);
-const REQUEST: (&str, usize) = ("requests (tenant_no, agent, request_id, entry)", 4);
-const OUTCOME: (&str, usize) = ("outcomes (tenant_no, decision, entry)", 3);
+const DECISION: Table = (
+    "decisions (entry, id, agent, tool, action, reason, run_id, ask)",
+    "(?, ?, ?, ?, ?, ?, ?, ?)",
+);
+const RECEIPT: Table = ("receipts (entry, bytes)", "(?, ?)");
+const REQUEST: Table = ("requests (tenant_no, agent, request_id, entry)", "(?, ?, ?, ?)");
+const OUTCOME: Table = ("outcomes (tenant_no, decision, entry)", "(?, ?, ?)");
 
 /// Decisions with as many entries and receipts: one hop for all three tables.
 static DECISIONS: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[ENTRY, DECISION, RECEIPT]));
@@ -110,12 +117,11 @@ const OPENING_VALUES: usize = 8;
 const CLOSING: &str = "; COMMIT";
 
 impl Shape {
-    fn of(tables: &[(&str, usize)]) -> Self {
+    fn of(tables: &[Table]) -> Self {
         let text = |rows: usize| {
-            let inserts = tables.iter().map(|(table, columns)| {
-                let row = format!("({})", vec!["?"; *columns].join(", "));
-                format!("INSERT INTO {table} VALUES {}", vec![row; rows].join(", "))
-            });
+            let inserts = tables
+                .iter()
+                .map(|(table, row)| format!("INSERT INTO {table} VALUES {}", vec![*row; rows].join(", ")));
             inserts.collect::<Vec<_>>().join("; ")
         };
         let framed = |frame: Frame, rows| {
@@ -125,7 +131,7 @@ impl Shape {
         };
         Self {
             texts: Frame::ALL.map(|frame| SIZES.map(|rows| framed(frame, rows))),
-            columns: tables.iter().map(|(_, columns)| columns).sum(),
+            columns: tables.iter().map(|(_, row)| row.matches('?').count()).sum(),
         }
     }
 }
@@ -137,6 +143,10 @@ pub(crate) fn statements(
     numbers: &TenantNumbers,
     only: Option<&Move>,
 ) -> Result<Vec<Statement>, Unbindable> {
+    let PackedRows {
+        mut bodies,
+        mut answers,
+    } = PackedRows::of(batch);
     let mut making = Making {
         numbers,
         opening: only,
@@ -145,9 +155,9 @@ pub(crate) fn statements(
     };
     // INVARIANT: every decision has an entry in the batch, so there are at least as many entries. Which of them share a
     // statement does not matter: it is one transaction.
-    let (with_decision, others) = batch
-        .entries
-        .split_at(batch.decisions.len().min(batch.entries.len()));
+    let with_decision = batch.decisions.len().min(batch.entries.len());
+    let (with_decision, others) = batch.entries.split_at(with_decision);
+    let (decision_bodies, other_bodies) = bodies.split_at_mut(with_decision.len());
     let all_requested = batch.decisions.iter().all(|decision| decision.request.is_some());
     let shape = if all_requested {
         &REQUESTED_DECISIONS
@@ -156,9 +166,9 @@ pub(crate) fn statements(
     };
     making.each(shape, with_decision.len(), |binder, rows| {
         let decisions = &batch.decisions[rows.clone()];
-        binder.entries(&with_decision[rows])?;
+        binder.entries(&with_decision[rows.clone()], &mut decision_bodies[rows.clone()])?;
         binder.decisions(decisions)?;
-        binder.receipts(decisions)?;
+        binder.receipts(decisions, &mut answers[rows])?;
         if all_requested {
             binder.requests(decisions)
         } else {
@@ -173,7 +183,7 @@ pub(crate) fn statements(
         })?;
     }
     making.each(&ENTRIES, others.len(), |binder, rows| {
-        binder.entries(&others[rows])
+        binder.entries(&others[rows.clone()], &mut other_bodies[rows])
     })?;
     making.each(&OUTCOMES, batch.outcomes.len(), |binder, rows| {
         binder.outcomes(&batch.outcomes[rows])
@@ -280,15 +290,15 @@ impl Binder<'_> {
         self.bind(step.tenant_no)
     }
 
-    fn entries(&mut self, rows: &[EntryRow]) -> Result<(), Unbindable> {
-        for row in rows {
+    fn entries(&mut self, rows: &[EntryRow], bodies: &mut [Vec<u8>]) -> Result<(), Unbindable> {
+        for (row, body) in rows.iter().zip(bodies) {
             self.bind(self.number(row.tenant, row.seq)?)?;
             self.bind(row.kind)?;
             self.bind(row.at.millis())?;
             self.bind(&row.prev.as_bytes()[..])?;
             self.bind(&row.hash.as_bytes()[..])?;
-            self.bind(row.body.as_str())?;
             self.bind(row.nodes.as_bytes())?;
+            self.bind(std::mem::take(body))?;
         }
         Ok(())
     }
@@ -307,10 +317,10 @@ impl Binder<'_> {
         Ok(())
     }
 
-    fn receipts(&mut self, rows: &[DecisionRow]) -> Result<(), Unbindable> {
-        for row in rows {
+    fn receipts(&mut self, rows: &[DecisionRow], answers: &mut [Vec<u8>]) -> Result<(), Unbindable> {
+        for (row, answer) in rows.iter().zip(answers) {
             self.bind(self.number(row.tenant, row.seq)?)?;
-            self.bind(&row.receipt[..])?;
+            self.bind(std::mem::take(answer))?;
         }
         Ok(())
     }

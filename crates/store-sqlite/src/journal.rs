@@ -1,12 +1,14 @@
 //! Writing, and finding again what a batch may have to repeat.
 
 use crate::decode::Place;
+use crate::packed::{self, RowValues};
 use crate::writer::Writer;
 use crate::{SqliteStore, approvals, bounded, budgets, counters, links, reservations, runs, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
 use model::{
     Approval, ApprovalId, Budget, Counter, DecisionId, Name, Reservation, RunLink, RunTaint, TenantId,
+    Timestamp,
 };
 use sqlx::SqliteConnection;
 use std::collections::HashMap;
@@ -190,6 +192,11 @@ async fn find_some_requests(
                    requests.entry,
                    decisions.ask,
                    decisions.reason,
+                   audit_events.at,
+                   audit_events.prev,
+                   audit_events.hash,
+                   audit_events.body,
+                   audit_events.packed,
                    receipts.bytes
                FROM json_each(?1) AS asked
                CROSS JOIN tenants
@@ -200,6 +207,8 @@ async fn find_some_requests(
                   AND requests.request_id = substr(asked.value, 65)
                CROSS JOIN decisions
                    ON decisions.entry = requests.entry
+               CROSS JOIN audit_events
+                   ON audit_events.entry = requests.entry
                CROSS JOIN receipts
                    ON receipts.entry = requests.entry"#,
         asked,
@@ -213,13 +222,19 @@ async fn find_some_requests(
             row: row.entry,
         };
         let key = usize::try_from(row.place).ok().and_then(|at| keys.get(at));
+        let key = key.ok_or_else(|| place.corrupt("request_id", "was not asked for"))?;
+        let values = RowValues {
+            tenant: key.tenant,
+            at: Timestamp::from_millis(row.at),
+            prev: place.digest("prev", row.prev)?,
+            hash: place.digest("hash", row.hash)?,
+        };
+        let (_, known) = packed::read_body(row.body, row.packed.as_deref());
         found.push(FoundRequest {
-            key: key
-                .ok_or_else(|| place.corrupt("request_id", "was not asked for"))?
-                .clone(),
+            key: key.clone(),
             ask: place.digest("ask", row.ask.unwrap_or_default())?,
             reason: place.reason(&row.reason)?,
-            receipt: row.bytes.into(),
+            receipt: packed::read_answer(row.bytes, known, &values).into(),
         });
     }
     Ok(())

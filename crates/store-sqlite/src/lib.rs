@@ -6,7 +6,7 @@
 //! - `checkpoint`: keeps the write-ahead log short in the background;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
-//! - `entry`, `decode`: what stands in the columns.
+//! - `entry`, `decode`, `packed`: what stands in the columns.
 //!
 //! The schema is in `migrations/sqlite`, with its reasons. There is no cache here, no retry and no decision: whoever
 //! commits is told what happened and decides what to do about it.
@@ -27,6 +27,7 @@ mod insert;
 mod journal;
 mod links;
 mod open;
+mod packed;
 mod records;
 mod reservations;
 mod runs;

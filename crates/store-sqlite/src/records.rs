@@ -1,6 +1,7 @@
 //! Reading back what was recorded: entries, decisions, receipts.
 
 use crate::decode::Place;
+use crate::packed::{self, Known, RowValues};
 use crate::{SqliteStore, bounded, connect, entry, journal, runs, search, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
@@ -21,16 +22,23 @@ pub(crate) struct DecisionColumns {
     pub(crate) at: i64,
     pub(crate) hash: Vec<u8>,
     pub(crate) body: String,
+    pub(crate) packed: Option<Vec<u8>>,
 }
 
 impl DecisionColumns {
     pub(crate) fn decode(self) -> Result<StoredDecision, StoreError> {
+        self.decode_knowing().map(|(decision, _)| decision)
+    }
+
+    /// The decision, and what its answer may name of its body.
+    fn decode_knowing(self) -> Result<(StoredDecision, Known), StoreError> {
         let place = Place {
             table: "decisions",
             row: self.entry,
         };
         let run_id = self.run_id.map(|text| place.name("run_id", &text)).transpose()?;
-        Ok(StoredDecision {
+        let (body, known) = packed::read_body(self.body, self.packed.as_deref());
+        let decision = StoredDecision {
             seq: entry::seq(self.entry),
             id: DecisionId::from_bytes(place.id("id", self.id)?),
             at: Timestamp::from_millis(self.at),
@@ -41,8 +49,9 @@ impl DecisionColumns {
             run_id,
             ask: self.ask.map(|bytes| place.digest("ask", bytes)).transpose()?,
             hash: place.digest("hash", self.hash)?,
-            body: self.body,
-        })
+            body,
+        };
+        Ok((decision, known))
     }
 }
 
@@ -250,7 +259,8 @@ impl SqliteStore {
                    audit_events.body,
                    audit_events.nodes,
                    audit_events.erased_body,
-                   audit_events.erased_by
+                   audit_events.erased_by,
+                   audit_events.packed
                FROM tenants
                CROSS JOIN audit_events
                    ON audit_events.entry BETWEEN (tenants.tenant_no << 40) + ?2 AND (tenants.tenant_no << 40) + ?3
@@ -276,7 +286,7 @@ impl SqliteStore {
                 at: Timestamp::from_millis(row.at),
                 prev: place.digest("prev", row.prev)?,
                 hash: place.digest("hash", row.hash)?,
-                body: row.body,
+                body: packed::read_body(row.body, row.packed.as_deref()).0,
                 nodes: row.nodes,
                 erased: erased(place, row.erased_body, row.erased_by)?,
             })
@@ -303,7 +313,8 @@ impl SqliteStore {
                    decisions.ask,
                    audit_events.at,
                    audit_events.hash,
-                   audit_events.body
+                   audit_events.body,
+                   audit_events.packed
                FROM decisions
                CROSS JOIN audit_events
                    ON audit_events.entry = decisions.entry
@@ -340,7 +351,9 @@ impl SqliteStore {
                    decisions.ask,
                    audit_events.at,
                    audit_events.hash,
+                   audit_events.prev,
                    audit_events.body,
+                   audit_events.packed,
                    receipts.bytes
                FROM tenants
                CROSS JOIN decisions
@@ -361,6 +374,11 @@ impl SqliteStore {
         .await
         .map_err(unavailable)?;
         let decoded = rows.into_iter().map(|row| {
+            let place = Place {
+                table: "audit_events",
+                row: row.entry,
+            };
+            let prev = place.digest("prev", row.prev)?;
             let decision = DecisionColumns {
                 entry: row.entry,
                 id: row.id,
@@ -373,17 +391,34 @@ impl SqliteStore {
                 at: row.at,
                 hash: row.hash,
                 body: row.body,
+                packed: row.packed,
             };
-            Ok((decision.decode()?, row.bytes))
+            let (decision, known) = decision.decode_knowing()?;
+            let values = RowValues {
+                tenant,
+                at: decision.at,
+                prev,
+                hash: decision.hash,
+            };
+            Ok((decision, packed::read_answer(row.bytes, known, &values)))
         });
         decoded.collect()
     }
 
     async fn read_receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
         let (tenant_id, id) = (&tenant.as_bytes()[..], &id.as_bytes()[..]);
-        sqlx::query_scalar!(
-            r#"SELECT receipts.bytes
+        let row = sqlx::query!(
+            r#"SELECT
+                   decisions.entry,
+                   audit_events.at,
+                   audit_events.prev,
+                   audit_events.hash,
+                   audit_events.body,
+                   audit_events.packed,
+                   receipts.bytes
                FROM decisions
+               CROSS JOIN audit_events
+                   ON audit_events.entry = decisions.entry
                CROSS JOIN receipts
                    ON receipts.entry = decisions.entry
                CROSS JOIN tenants
@@ -395,7 +430,20 @@ impl SqliteStore {
         )
         .fetch_optional(&self.readers)
         .await
-        .map_err(unavailable)
+        .map_err(unavailable)?;
+        let Some(row) = row else { return Ok(None) };
+        let place = Place {
+            table: "audit_events",
+            row: row.entry,
+        };
+        let values = RowValues {
+            tenant,
+            at: Timestamp::from_millis(row.at),
+            prev: place.digest("prev", row.prev)?,
+            hash: place.digest("hash", row.hash)?,
+        };
+        let (_, known) = packed::read_body(row.body, row.packed.as_deref());
+        Ok(Some(packed::read_answer(row.bytes, known, &values)))
     }
 
     /// One after the other: here a look-up is not a round trip.

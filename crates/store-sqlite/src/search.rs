@@ -117,7 +117,8 @@ pub(crate) async fn decisions_at(
              decisions.ask,
              audit_events.at,
              audit_events.hash,
-             audit_events.body
+             audit_events.body,
+             audit_events.packed
          FROM tenants
          CROSS JOIN json_each(?2) AS asked
          CROSS JOIN decisions
@@ -169,7 +170,8 @@ async fn stretch(
                decisions.ask,
                audit_events.at,
                audit_events.hash,
-               audit_events.body
+               audit_events.body,
+               audit_events.packed
            FROM decisions
            CROSS JOIN audit_events
                ON audit_events.entry = decisions.entry

@@ -3,7 +3,7 @@
 //! A ledger is completed in one transaction, or not at all. An entry that is not what was hashed ends it: a tree over what
 //! somebody changed would vouch for it.
 
-use crate::entry;
+use crate::{entry, packed};
 use ledger::{Head, NewEntry, Tip};
 use model::{TenantId, Timestamp};
 use sqlx::{AssertSqlSafe, SqliteConnection};
@@ -90,7 +90,7 @@ impl Incomplete {
         let numbers = entry::number(self.tenant_no, due).zip(entry::number(self.tenant_no, self.head_seq));
         let (first, last) = numbers.ok_or_else(|| broken(due))?;
         let rows = sqlx::query!(
-            "SELECT entry, kind, at, hash, body
+            "SELECT entry, kind, at, hash, body, packed
              FROM audit_events
              WHERE entry BETWEEN ?1 AND ?2
              ORDER BY entry
@@ -112,7 +112,7 @@ impl Incomplete {
                 tenant: &tenant,
                 kind: &row.kind,
                 at: &at,
-                body: canon::Digest::of(row.body.as_bytes()),
+                body: canon::Digest::of(packed::read_body(row.body, row.packed.as_deref()).0.as_bytes()),
             };
             let appended = tip.append(&new, &mut scratch);
             let Head { seq, hash } = appended.head;

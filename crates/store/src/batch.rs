@@ -16,7 +16,7 @@ pub struct Batch {
     pub advances: Vec<Advance>,
     /// The new entries, in order; those of one tenant follow its head without a gap.
     pub entries: Vec<EntryRow>,
-    /// What to search decisions by, and their receipts. Each has an entry above.
+    /// What to search decisions by, and their receipts. Each has an entry above, and they stand in the order of those.
     pub decisions: Vec<DecisionRow>,
     /// Outcomes that were reported. Each has an entry above.
     pub outcomes: Vec<OutcomeRow>,
@@ -191,7 +191,7 @@ pub enum MalformedBatch {
         /// Which entry.
         seq: u64,
     },
-    /// A decision or an outcome whose `seq` is not of this batch.
+    /// A decision or an outcome whose `seq` is not of this batch, or a decision that does not stand in the order of the entries.
     #[error("a row of {tenant} belongs to entry {seq}, which is not in the batch")]
     WithoutEntry {
         /// Whose.
@@ -261,9 +261,15 @@ impl Batch {
             let found = self.advances.iter().find(|advance| advance.tenant == tenant);
             found.ok_or(MalformedBatch::DoesNotAdvance(tenant))
         };
-        let decisions = self.decisions.iter().map(|row| (row.tenant, row.seq));
-        let outcomes = self.outcomes.iter().map(|row| (row.tenant, row.seq));
-        for (tenant, seq) in decisions.chain(outcomes) {
+        let mut entries = self.entries.iter();
+        for DecisionRow { tenant, seq, .. } in &self.decisions {
+            let (tenant, seq) = (*tenant, *seq);
+            if !entries.any(|entry| (entry.tenant, entry.seq) == (tenant, seq)) {
+                return Err(MalformedBatch::WithoutEntry { tenant, seq });
+            }
+        }
+        for OutcomeRow { tenant, seq, .. } in &self.outcomes {
+            let (tenant, seq) = (*tenant, *seq);
             let advance = advance_of(tenant)?;
             if seq <= advance.from.seq || seq > advance.to.head().seq {
                 return Err(MalformedBatch::WithoutEntry { tenant, seq });
@@ -356,6 +362,7 @@ mod tests {
         let without = |tenant, seq| MalformedBatch::WithoutEntry { tenant, seq };
         assert_eq!(spoilt(|batch| batch.decisions[0].seq = 3), without(one, 3));
         assert_eq!(spoilt(|batch| batch.decisions[1].seq = 0), without(two, 0));
+        assert_eq!(spoilt(|batch| batch.decisions.swap(0, 1)), without(one, 1));
         assert_eq!(spoilt(|batch| batch.outcomes[0].seq = 9), without(one, 9));
         let twice = spoilt(|batch| batch.advances.push(batch.advances[0].clone()));
         assert_eq!(twice, MalformedBatch::AdvancesTwice(one));

@@ -10,6 +10,7 @@ use model::TenantId;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use store::Store;
 
 /// PostgreSQL has no function of this name.
 const ZEROBLOB: &str = "CREATE FUNCTION zeroblob(integer) RETURNS bytea LANGUAGE sql \
@@ -61,6 +62,32 @@ impl Hand {
         assert!(!texts.is_empty(), "nothing protects the ledger");
         for text in texts {
             self.execute(text).await;
+        }
+    }
+
+    /// Has every body and answer of a tenant stand in the file as the text that it is, as it did before they were packed: SQL cannot
+    /// replace what it cannot read. On PostgreSQL they do.
+    pub(crate) async fn lay_open(&mut self, store: &dyn Store, tenant: TenantId) {
+        let Self::Sqlite(connection, base) = self else {
+            return;
+        };
+        let entries = store.entries(tenant, 1, u32::MAX).await.unwrap();
+        let receipts = store.receipts(tenant, 1, u32::MAX).await.unwrap();
+        for entry in entries.iter().filter(|entry| entry.erased.is_none()) {
+            sqlx::query("UPDATE audit_events SET body = ?, packed = NULL WHERE entry = ?")
+                .bind(&entry.body)
+                .bind(*base + entry.seq.cast_signed())
+                .execute(&mut *connection)
+                .await
+                .unwrap();
+        }
+        for (decision, answer) in &receipts {
+            sqlx::query("UPDATE receipts SET bytes = ? WHERE entry = ?")
+                .bind(answer)
+                .bind(*base + decision.seq.cast_signed())
+                .execute(&mut *connection)
+                .await
+                .unwrap();
         }
     }
 

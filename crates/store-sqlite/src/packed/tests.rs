@@ -1,0 +1,171 @@
+//! What goes in comes out, whatever it is, and what was stored once is read for ever.
+
+use super::*;
+use proptest::prelude::*;
+
+const BODY: &str = r#"{"action":"send","action_hash":"sha256:e50a6aadb1fff50544ffa851a3008224f27afdd38e68309cd50c6e6f01d55a7f","agent":"agt_01m8020yhvfjs9rwhvzb5nw5aq","decision":"deny","decision_id":"dec_01m8020z31ejnr6emwkremy937","judged_at":"2026-11-21T22:00:58.721Z","matched_policies":["mail/own-domain"],"mutates_state":true,"reason":"Mail \"stays\" in the house","revision":11,"salt":"bdadc87d60ce3737304ce31b"}"#;
+const ANSWER: &str = r#"{"decision_id":"dec_01m8020z31ejnr6emwkremy937","decision":"deny","reason":"Mail \"stays\" in the house","action_hash":"sha256:e50a6aadb1fff50544ffa851a3008224f27afdd38e68309cd50c6e6f01d55a7f","receipt":{"tenant":"tnt_01m8020y9eeqd9t2h0app4jzxe","seq":15,"at":"2026-11-21T22:00:58.722Z","hash":"sha256:962a152e480f174624c4eab64dfcd9575d77883cebebf183eae8e29e9035fed9","batch":{"index":1,"size":2,"path":["CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I="],"key":"log.example+2b88c8dd","signature":"xF7ZnHy8/cVNQceNb0vuOmlrLno/f86ecdBe0jSws1MPgXN5vwfNao4joZTHB0h5Z2ugett4UXf8IAz6hP8+CA=="}}}"#;
+
+fn row() -> RowValues {
+    RowValues {
+        tenant: "tnt_01m8020y9eeqd9t2h0app4jzxe".parse().unwrap(),
+        at: "2026-11-21T22:00:58.722Z".parse().unwrap(),
+        prev: Digest::ZERO,
+        hash: "sha256:962a152e480f174624c4eab64dfcd9575d77883cebebf183eae8e29e9035fed9"
+            .parse()
+            .unwrap(),
+    }
+}
+
+/// A body and its answer, packed.
+fn packed(body: &str, answer: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut known = Known::default();
+    let body = pack(body.as_bytes(), &mut known);
+    known.extend(&row());
+    (body, pack(answer, &mut known))
+}
+
+/// What is read again.
+fn read(body: &[u8], answer: Vec<u8>) -> (String, Vec<u8>) {
+    let (text, known) = read_body(String::new(), Some(body));
+    (text, read_answer(answer, known, &row()))
+}
+
+#[test]
+fn what_is_packed_is_the_same_bytes_when_it_is_read() {
+    let (body, answer) = packed(BODY, ANSWER.as_bytes());
+    assert!(body.len() * 2 < BODY.len(), "{}", body.len());
+    assert!(answer.len() * 5 < ANSWER.len() * 2, "{}", answer.len());
+    assert_eq!(read(&body, answer), (BODY.to_owned(), ANSWER.into()));
+}
+
+/// What is stored today is read by every later version: this is how one body is stored, byte by byte.
+#[test]
+fn what_was_stored_is_still_read() {
+    let stored = [
+        // The form, `{"action":` and a string that has no number.
+        "01 0a01 22 73656e64 22",
+        // `,"agent":` and an id.
+        "0904 0201 01a200207a3b7cb29c723bfacb5e1557",
+        // `,"judged_at":` and a time.
+        "0948 03 000001a200207c61",
+        // `,"salt":` and bytes.
+        "0990 06 0c bdadc87d60ce3737304ce31b",
+        // What has no number, and two words in it.
+        "2c 2278223a 5b 082d 2c 082d 5d 7d",
+    ];
+    let text = r#"{"action":"send","agent":"agt_01m8020yhvfjs9rwhvzb5nw5aq","judged_at":"2026-11-21T22:00:58.721Z","salt":"bdadc87d60ce3737304ce31b","x":["deny","deny"]}"#;
+    let stored: Vec<u8> = hex(&stored.concat().replace(' ', ""));
+    assert_eq!(read_body(String::new(), Some(&stored)).0, text);
+    assert_eq!(packed(text, b"").0, stored);
+}
+
+fn hex(digits: &str) -> Vec<u8> {
+    let bytes = digits.as_bytes().chunks(2);
+    bytes
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+#[test]
+fn what_was_stored_before_anything_was_packed_is_read_as_it_stands() {
+    let (body, known) = read_body(BODY.to_owned(), None);
+    assert_eq!(body, BODY);
+    assert_eq!(read_answer(ANSWER.into(), known, &row()), ANSWER.as_bytes());
+}
+
+#[test]
+fn a_string_that_only_looks_like_a_value_stays_a_string() {
+    for text in [
+        // Upper case, a digit too many, another kind of id, an id beyond 128 bits.
+        r#""sha256:E50A6AADB1FFF50544FFA851A3008224F27AFDD38E68309CD50C6E6F01D55A7F""#,
+        r#""sha512:e50a6aadb1fff50544ffa851a3008224f27afdd38e68309cd50c6e6f01d55a7f""#,
+        r#""xyz_01m8020yhvfjs9rwhvzb5nw5aq""#,
+        r#""agt_81m8020yhvfjs9rwhvzb5nw5aq""#,
+        r#""agt_01m8020yhvfjs9rwhvzb5nw5aé""#,
+        // No such day, no such hour, a leap second, and a zone.
+        r#""2026-02-29T22:00:58.721Z""#,
+        r#""2026-02-28T24:00:58.721Z""#,
+        r#""2016-12-31T23:59:60.000Z""#,
+        r#""2026-02-28T22:00:58.721z""#,
+        r#""2026-02-28t22:00:58.721Z""#,
+        // Bits that are not zero at the end, another alphabet, no padding where it should be.
+        r#""CsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2J=""#,
+        r#""CsUYapGGPo4dkMgIAUqom_Xajj7h2fB2MPA3j2jxq2I=""#,
+        r#""bdadc87d60ce3737304ce31B""#,
+        r#""bdadc87d60ce3737304ce31é""#,
+        r#"",":",":"#,
+        r#""""""#,
+        "\"",
+        "",
+        r#"{"act"}"#,
+        r#"["act","act":"act"]"#,
+    ] {
+        let (body, answer) = packed(text, text.as_bytes());
+        assert_eq!(read(&body, answer), (text.to_owned(), text.into()), "{text}");
+    }
+}
+
+#[test]
+fn more_values_than_a_byte_can_name_are_packed_all_the_same() {
+    let digests: Vec<_> = (0_u32..600)
+        .map(|number| Digest::of(&(number % 300).to_be_bytes()).to_string())
+        .collect();
+    let text = serde_json::to_string(&digests).unwrap();
+    let (body, answer) = packed(&text, text.as_bytes());
+    assert!(answer.len() < body.len());
+    assert_eq!(read(&body, answer), (text.clone(), text.into()));
+}
+
+/// Whoever changes a packed row by hand is found out by whoever verifies what is read, so something has to be read.
+#[test]
+fn what_cannot_be_unpacked_is_read_as_it_stands() {
+    let (body, answer) = packed(BODY, ANSWER.as_bytes());
+    for cut in [
+        &body[..20],
+        b"\x01\x1f",
+        b"\x01\x07\x09",
+        b"\x01\x08\xff",
+        b"\x01\x02\xff",
+    ] {
+        assert!(unpack(cut, &mut Known::default()).is_err());
+        let (read, _) = read_body(String::new(), Some(cut));
+        assert_eq!(read, String::from_utf8_lossy(cut));
+    }
+    // The body that it names values of is gone.
+    let (_, known) = read_body("{}".to_owned(), None);
+    assert_ne!(read_answer(answer, known, &row()), ANSWER.as_bytes());
+}
+
+/// Texts that are made of what is packed, and of what looks like it.
+fn texts() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        Just(BODY.to_owned()),
+        Just(ANSWER.to_owned()),
+        "[\"\\\\,:{}\\[\\]]{0,4}",
+        "\"(act|seq|tenant|reason|trust)\"[:,]?",
+        "\"sha256:[0-9a-f]{64}\"",
+        "\"(agt|dec|tnt)_[0-7][0-9a-hjkmnp-tv-z]{25}\"",
+        "\"20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9].[0-9]{3}Z\"",
+        "\"[A-Za-z0-9+/]{43}=\"",
+        "\"[A-Za-z0-9+/]{86}==\"",
+        "\"[0-9a-f]{24}\"",
+        ".{0,20}",
+        "[\\x00-\\x20]{0,3}",
+    ];
+    proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_text_comes_out_as_it_went_in(body in texts(), answer in texts()) {
+        let (packed_body, packed_answer) = packed(&body, answer.as_bytes());
+        prop_assert_eq!(read(&packed_body, packed_answer), (body, answer.into_bytes()));
+    }
+
+    #[test]
+    fn any_bytes_can_be_read(bytes in proptest::collection::vec(prop_oneof![0_u8..12, any::<u8>()], 0..80)) {
+        let (_, known) = read_body(String::new(), Some(&bytes));
+        read_answer(bytes, known, &row());
+    }
+}

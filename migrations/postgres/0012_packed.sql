@@ -1,0 +1,2 @@
+-- The pair of a step on SQLite, where bodies and answers are packed from here on. Here they stay texts, which SQL can read
+-- (docs/decisions/0032-half-the-bytes.md).
