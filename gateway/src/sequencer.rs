@@ -12,6 +12,7 @@ mod contents;
 mod left;
 mod lookup;
 mod pace;
+mod press;
 mod queue;
 
 use crate::live::Live;
@@ -29,6 +30,7 @@ use left::Left;
 use lookup::Wanted;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
 use pace::Pace;
+use press::Press;
 use queue::{Entrance, Exit, Line, NoEntry};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -131,6 +133,7 @@ pub struct Sequencer {
     healthy: Arc<AtomicBool>,
     snapshot: Arc<SnapshotCell>,
     contents: Arc<Contents>,
+    press: Arc<Press>,
 }
 
 /// What a sequencer works with.
@@ -170,9 +173,11 @@ impl Sequencer {
             healthy: Arc::clone(&healthy),
             snapshot: Arc::clone(&parts.snapshot),
             contents: Arc::default(),
+            press: Arc::default(),
         };
         let task = Task {
             contents: Arc::clone(&handle.contents),
+            press: Arc::clone(&handle.press),
             healthy,
             wary: 0,
             left: Left::default(),
@@ -255,6 +260,11 @@ impl Sequencer {
         self.queue.has_room(Line::Tenant(tenant))
     }
 
+    /// Whether so many wait that whatever nobody waits for should step back.
+    pub fn is_pressed(&self) -> bool {
+        self.press.is_on()
+    }
+
     /// How many proposals wait.
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
@@ -267,6 +277,7 @@ struct Task {
     wary: u32,
     left: Left,
     pace: Pace,
+    press: Arc<Press>,
     contents: Arc<Contents>,
     parts: Parts,
 }
@@ -343,6 +354,7 @@ impl Task {
             sizes.push((submission.proposals.len(), submission.reply));
             proposals.extend(submission.proposals);
         }
+        self.press.note(proposals.len());
         let started = Instant::now();
         let recorded = self.record(&proposals).await;
         self.pace.note(started.elapsed());

@@ -1,7 +1,8 @@
 //! Verifies the ledgers of all tenants without being asked, over and over: what is new first, and then everything again from the
 //! beginning.
 //!
-//! It takes a tenth of a core at most and some chunks of memory, and reads like any auditor, so no decision waits for it. Where each
+//! It takes a tenth of a core at most, much less while many wait for decisions, and some chunks of memory; it reads like any auditor, so
+//! no decision waits for it. Where each
 //! ledger ended when it was verified stays in memory: whoever rewrites one as a whole under a running gateway, or cuts its tail off together
 //! with the head, is found out by that. A ledger with a fault is not signed any more, and the gateway says that it is not ready.
 
@@ -19,8 +20,12 @@ use std::time::{Duration, Instant};
 
 /// How often it goes to work.
 const TICK: Duration = Duration::from_secs(1);
+/// How often it does while many wait for decisions. Then it is a look at one ledger each time.
+const TICK_PRESSED: Duration = Duration::from_secs(4);
 /// How long it works then. What it has begun it finishes: some thousand entries.
 const WORK_MAX: Duration = Duration::from_millis(100);
+/// How long it works while many wait.
+const WORK_MAX_PRESSED: Duration = Duration::from_millis(20);
 
 /// What was found.
 #[derive(Default)]
@@ -91,24 +96,36 @@ pub fn start(gateway: &Arc<Gateway>) {
 async fn run(gateway: Weak<Gateway>) {
     let mut ledgers = BTreeMap::new();
     let mut last = TenantId::SYSTEM;
+    let mut tick = TICK;
     loop {
-        tokio::time::sleep(TICK).await;
+        tokio::time::sleep(tick).await;
         let Some(gateway) = gateway.upgrade() else { return };
+        let work_max;
+        (tick, work_max) = if gateway.sequencer.is_pressed() {
+            (TICK_PRESSED, WORK_MAX_PRESSED)
+        } else {
+            (TICK, WORK_MAX)
+        };
         let snapshot = gateway.snapshot.load();
         for (tenant, _) in snapshot.tenants() {
             ledgers.entry(*tenant).or_default();
         }
-        work(&gateway, &mut ledgers, &mut last).await;
+        work(&gateway, &mut ledgers, &mut last, work_max).await;
         let behind = ledgers.values().map(Progress::behind).sum();
         gateway.metrics.set_unverified(behind);
     }
 }
 
 /// Looks at one ledger after the other, from where it stopped last, until its time is over or nothing is left to do.
-async fn work(gateway: &Gateway, ledgers: &mut BTreeMap<TenantId, Progress>, last: &mut TenantId) {
+async fn work(
+    gateway: &Gateway,
+    ledgers: &mut BTreeMap<TenantId, Progress>,
+    last: &mut TenantId,
+    work_max: Duration,
+) {
     let began = Instant::now();
     let mut idle = 0;
-    while idle < ledgers.len() && began.elapsed() < WORK_MAX {
+    while idle < ledgers.len() && began.elapsed() < work_max {
         let behind = ledgers.range((Bound::Excluded(*last), Bound::Unbounded)).next();
         let Some(tenant) = behind
             .or_else(|| ledgers.first_key_value())

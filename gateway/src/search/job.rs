@@ -1,6 +1,6 @@
 //! Puts blocks of ledgers into the search index, once all of their entries are there.
 //!
-//! Nothing waits for it and it hurries for nobody: it rests longer than it works. Of several gateways on one database any may do
+//! Nothing waits for it and it hurries for nobody: it rests longer than it works, and much longer while many wait for decisions. Of several gateways on one database any may do
 //! a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself.
 
 use crate::gateway::Gateway;
@@ -17,6 +17,8 @@ use tokio::sync::Notify;
 const PAGE: u32 = 256;
 /// How much longer it rests than it has worked: it takes a quarter of a core, and of the disk.
 const RESTS_LONGER: u32 = 3;
+/// The same while many wait for decisions: it takes a thirty-second of a core.
+const RESTS_LONGER_PRESSED: u32 = 31;
 /// How long a claim holds: many times what a block takes.
 const CLAIM_MAX: Duration = Duration::from_mins(1);
 /// How often every ledger is looked at, whether it is known to have grown or not: another gateway may have stopped in the
@@ -132,7 +134,12 @@ impl<'g> Ledger<'g> {
                 .store(left.saturating_mul(BLOCK), Ordering::Relaxed);
             let began = Instant::now();
             if self.index(block).await? {
-                tokio::time::sleep(began.elapsed() * RESTS_LONGER).await;
+                let longer = if self.gateway.sequencer.is_pressed() {
+                    RESTS_LONGER_PRESSED
+                } else {
+                    RESTS_LONGER
+                };
+                tokio::time::sleep(began.elapsed() * longer).await;
             }
         }
         Ok(())
