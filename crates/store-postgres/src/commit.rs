@@ -94,7 +94,7 @@ struct NotTaken(TenantId);
 enum Failure {
     /// A tenant's head is another one.
     HeadMoved(TenantId),
-    /// A request id or an outcome was recorded before.
+    /// A request id, an outcome or the key of an answer was recorded before.
     AlreadyRecorded,
     /// COMMIT was not sent.
     BeforeCommit(Box<dyn Error + Send + Sync>),
@@ -281,8 +281,8 @@ impl From<sqlx::Error> for Failure {
     }
 }
 
-/// Whether the server refuses a batch because a request or an outcome in it was recorded before.
+/// Whether the server refuses a batch because a request, an outcome or the key of an answer in it was recorded before.
 pub(crate) fn is_recorded(error: &sqlx::Error) -> bool {
     let key = error.as_database_error().and_then(DatabaseError::constraint);
-    matches!(key, Some("requests_pkey" | "outcomes_pkey"))
+    matches!(key, Some("requests_pkey" | "outcomes_pkey" | "replies_pkey"))
 }

@@ -123,6 +123,44 @@ fn reservation(tenant: TenantId, value: &str) -> Result<Reservation, StoreError>
         .map_err(|error| row.corrupt("value", &format!("is no reservation: {error}")))
 }
 
+/// What is read of a tenant.
+pub(crate) struct FirstEnd {
+    tenant_id: Uuid,
+    ends: Option<i64>,
+}
+
+/// When the first of those ends that are held by each of these tenants, of those that end after this.
+pub(crate) fn first_ends(
+    tenants: &[TenantId],
+    after: Timestamp,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<FirstEnd, sqlx::Error> + Send, PgArguments> {
+    let tenants: Vec<_> = tenants.iter().map(|tenant| uuid(*tenant)).collect();
+    sqlx::query_as!(
+        FirstEnd,
+        r#"SELECT
+               asked.tenant_id AS "tenant_id!",
+               (
+                   SELECT min(reservations.expires_at)
+                   FROM reservations
+                   WHERE reservations.tenant_id = asked.tenant_id
+                     AND reservations.expires_at > $2
+                     AND reservations.status = 'active'
+               ) AS ends
+           FROM unnest($1::uuid[]) AS asked (tenant_id)"#,
+        &tenants,
+        after.millis(),
+    )
+}
+
+/// What was found of it.
+pub(crate) fn decode_first_ends(rows: Vec<FirstEnd>) -> Vec<(TenantId, Timestamp)> {
+    let found = rows.into_iter().filter_map(|row| {
+        let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
+        Some((tenant, Timestamp::from_millis(row.ends?)))
+    });
+    found.collect()
+}
+
 /// One of them.
 pub(crate) async fn one(
     store: &PostgresStore,

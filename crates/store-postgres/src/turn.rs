@@ -240,6 +240,15 @@ impl Turn for PostgresTurn {
         reservations::decode(ask(&mut self.lent, reservations::question(wanted)).await?)
     }
 
+    async fn find_first_ends(
+        &mut self,
+        tenants: &[TenantId],
+        after: Timestamp,
+    ) -> Result<Vec<(TenantId, Timestamp)>, StoreError> {
+        let found = ask(&mut self.lent, reservations::first_ends(tenants, after)).await?;
+        Ok(reservations::decode_first_ends(found))
+    }
+
     async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError> {
         let found = ask(&mut self.lent, budgets::have(tenants)).await?;
         Ok(budgets::tenants(found))

@@ -6,19 +6,33 @@ use crate::journal::{hex, runs_json, tenants_json};
 use crate::reservations;
 use crate::{SqliteStore, bounded, links, unavailable};
 use async_trait::async_trait;
+use model::budget::BudgetStatus;
 use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
 use serde_json::json;
-use sqlx::{SqliteConnection, SqliteExecutor};
+use sqlx::SqliteExecutor;
 use store::{
     Batch, BudgetFilter, Budgets, ReplyKey, ReplyRow, ReservationFilter, StoreError, WantedBudgets,
     WantedReservations,
 };
 
-/// The budgets of a batch as one JSON text, with nothing borrowed from it; none if there are none. What is closed comes first, so
-/// that another one can take its place in the same batch.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
-    let mut budgets: Vec<_> = batch.budgets.budgets.iter().collect();
-    budgets.sort_by_key(|(_, budget)| is_open(budget));
+/// Writes down budgets that are closed, which are one value: a JSON text.
+pub(crate) const WRITE_CLOSED: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
+    SELECT value ->> 0, unhex(value ->> 1), value ->> 2, value ->> 3, 0, value ->> 4 \
+    FROM json_each(?) \
+    WHERE true \
+    ON CONFLICT (tenant_no, id) DO UPDATE SET is_open = 0, value = excluded.value";
+
+/// The same of those that are open. They have been ever since they were made, so the index of what is open is left alone: it would
+/// be written with every move.
+pub(crate) const WRITE_OPEN: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
+    SELECT value ->> 0, unhex(value ->> 1), value ->> 2, value ->> 3, 1, value ->> 4 \
+    FROM json_each(?) \
+    WHERE true \
+    ON CONFLICT (tenant_no, id) DO UPDATE SET value = excluded.value";
+
+/// The budgets of a batch that are closed or those that are not, as that text, with nothing borrowed from it.
+pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers, closed: bool) -> String {
+    let is_wanted = |(_, budget): &&(TenantId, Budget)| (budget.status == BudgetStatus::Closed) == closed;
     let row = |(tenant, budget): &(TenantId, Budget)| {
         // INVARIANT: a checked batch advances the tenant of every budget.
         let tenant_no = numbers.get(tenant)?;
@@ -27,39 +41,12 @@ pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
             hex(budget.id.as_bytes()),
             budget.scope.key(),
             budget.unit,
-            is_open(budget),
             budget.to_json(),
         ]))
     };
-    let rows: Vec<_> = budgets.into_iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| serde_json::Value::from(rows).to_string())
-}
-
-fn is_open(budget: &Budget) -> i64 {
-    i64::from(budget.status != model::budget::BudgetStatus::Closed)
-}
-
-/// Writes them down.
-pub(crate) async fn write(connection: &mut SqliteConnection, rows: &str) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value)
-         SELECT
-             value ->> 0,
-             unhex(value ->> 1),
-             value ->> 2,
-             value ->> 3,
-             value ->> 4,
-             value ->> 5
-         FROM json_each(?1)
-         WHERE true
-         ON CONFLICT (tenant_no, id) DO UPDATE
-         SET is_open = excluded.is_open,
-             value = excluded.value",
-        rows,
-    )
-    .execute(connection)
-    .await
-    .map(drop)
+    let wanted = batch.budgets.budgets.iter().filter(is_wanted);
+    let rows: Vec<_> = wanted.filter_map(row).collect();
+    serde_json::Value::from(rows).to_string()
 }
 
 fn decode(tenant_no: i64, value: &str) -> Result<Budget, StoreError> {

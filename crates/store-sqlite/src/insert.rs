@@ -6,6 +6,7 @@
 
 use crate::entry;
 use crate::packed::PackedRows;
+use crate::purse::{self, Purse};
 use crate::work::Move;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr};
@@ -40,6 +41,9 @@ pub(crate) enum Unbindable {
     /// A `seq` beyond what a number of the ledger can hold.
     #[error("the ledger of {0} is full")]
     Full(model::TenantId),
+    /// The batch has more decisions and outcomes than entries.
+    #[error("the batch has more decisions and outcomes than entries")]
+    SharedEntry,
     /// A value that cannot be bound.
     #[error("a value could not be bound")]
     Value(#[source] sqlx::error::BoxDynError),
@@ -58,25 +62,37 @@ struct Shape {
 struct Frame {
     /// Begins with [`OPENING`].
     opens: bool,
-    /// Ends with [`CLOSING`].
-    closes: bool,
+    end: End,
+}
+
+/// What a statement ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Its rows.
+    Rows,
+    /// [`CLOSING`].
+    Commit,
+    /// What is written of budgets, and [`CLOSING`].
+    Purse,
 }
 
 impl Frame {
-    const ALL: [Self; 4] = [
-        Self::of(false, false),
-        Self::of(false, true),
-        Self::of(true, false),
-        Self::of(true, true),
+    const ALL: [Self; 6] = [
+        Self::of(false, End::Rows),
+        Self::of(false, End::Commit),
+        Self::of(false, End::Purse),
+        Self::of(true, End::Rows),
+        Self::of(true, End::Commit),
+        Self::of(true, End::Purse),
     ];
 
-    const fn of(opens: bool, closes: bool) -> Self {
-        Self { opens, closes }
+    const fn of(opens: bool, end: End) -> Self {
+        Self { opens, end }
     }
 
     /// Its place in [`ALL`](Self::ALL).
     fn index(self) -> usize {
-        usize::from(self.opens) * 2 + usize::from(self.closes)
+        usize::from(self.opens) * 3 + self.end as usize
     }
 }
 
@@ -104,8 +120,8 @@ static REQUESTED_DECISIONS: LazyLock<Shape> =
 static ENTRIES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[ENTRY]));
 /// Requests, where only some decisions have one.
 static REQUESTS: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[REQUEST]));
-/// Outcomes.
-static OUTCOMES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[OUTCOME]));
+/// Outcomes with as many entries.
+static OUTCOMES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[ENTRY, OUTCOME]));
 
 /// Begins the transaction and moves the one head there is to move, in the same hop as the first rows. If the head is not
 /// where it should be, NULL meets NOT NULL, and that is an error which nothing else in a commit can cause.
@@ -126,7 +142,11 @@ impl Shape {
         };
         let framed = |frame: Frame, rows| {
             let before = if frame.opens { OPENING } else { "" };
-            let after = if frame.closes { CLOSING } else { "" };
+            let after = match frame.end {
+                End::Rows => String::new(),
+                End::Commit => CLOSING.to_owned(),
+                End::Purse => format!("; {}{CLOSING}", *purse::WRITE),
+            };
             format!("{before}{}{after}", text(rows)).into()
         };
         Self {
@@ -137,11 +157,12 @@ impl Shape {
 }
 
 /// All statements that insert the ledger rows of a batch. Given the only head that moves, the first of them opens the
-/// transaction and moves it. If nothing comes after them, the last one commits.
+/// transaction and moves it. If nothing comes after them, the last one takes along what is written of budgets, and commits.
 pub(crate) fn statements(
     batch: &Batch,
     numbers: &TenantNumbers,
     only: Option<&Move>,
+    purse: Option<Purse>,
 ) -> Result<Vec<Statement>, Unbindable> {
     let PackedRows {
         mut bodies,
@@ -153,8 +174,8 @@ pub(crate) fn statements(
         last: None,
         made: Vec::new(),
     };
-    // INVARIANT: every decision has an entry in the batch, so there are at least as many entries. Which of them share a
-    // statement does not matter: it is one transaction.
+    // INVARIANT: every decision and every outcome has an entry of its own, so there are at least as many entries. Which of them
+    // share a statement does not matter: it is one transaction.
     let with_decision = batch.decisions.len().min(batch.entries.len());
     let (with_decision, others) = batch.entries.split_at(with_decision);
     let (decision_bodies, other_bodies) = bodies.split_at_mut(with_decision.len());
@@ -182,13 +203,19 @@ pub(crate) fn statements(
             binder.requests(requested[rows].iter().copied())
         })?;
     }
+    if batch.outcomes.len() > others.len() {
+        return Err(Unbindable::SharedEntry);
+    }
+    let (with_outcome, others) = others.split_at(batch.outcomes.len());
+    let (outcome_bodies, other_bodies) = other_bodies.split_at_mut(with_outcome.len());
+    making.each(&OUTCOMES, with_outcome.len(), |binder, rows| {
+        binder.entries(&with_outcome[rows.clone()], &mut outcome_bodies[rows.clone()])?;
+        binder.outcomes(&batch.outcomes[rows])
+    })?;
     making.each(&ENTRIES, others.len(), |binder, rows| {
         binder.entries(&others[rows.clone()], &mut other_bodies[rows])
     })?;
-    making.each(&OUTCOMES, batch.outcomes.len(), |binder, rows| {
-        binder.outcomes(&batch.outcomes[rows])
-    })?;
-    Ok(making.finish(batch.is_rows_only()))
+    making.finish(batch.is_rows_only(), purse)
 }
 
 /// The statements of a batch while they are made.
@@ -211,12 +238,12 @@ struct Bound {
 }
 
 impl Bound {
-    fn with_text(self, closes: bool) -> Statement {
-        let text = &self.shape.texts[Frame::of(self.opens, closes).index()][self.size];
+    fn with_text(self, end: End) -> Statement {
+        let text = &self.shape.texts[Frame::of(self.opens, end).index()][self.size];
         Statement {
             sql: AssertSqlSafe(Arc::clone(text)).into_sql_str(),
             arguments: self.arguments,
-            closes,
+            closes: end != End::Rows,
         }
     }
 }
@@ -249,16 +276,25 @@ impl Making<'_> {
                 arguments: binder.arguments,
             };
             let before = self.last.replace(next);
-            self.made.extend(before.map(|before| before.with_text(false)));
+            self.made.extend(before.map(|before| before.with_text(End::Rows)));
         }
         Ok(())
     }
 
     /// All of them.
-    fn finish(mut self, closes: bool) -> Vec<Statement> {
-        self.made
-            .extend(self.last.take().map(|last| last.with_text(closes)));
-        self.made
+    fn finish(mut self, commits: bool, purse: Option<Purse>) -> Result<Vec<Statement>, Unbindable> {
+        if let Some(mut last) = self.last.take() {
+            let end = match purse {
+                Some(purse) => {
+                    purse.bind(&mut last.arguments)?;
+                    End::Purse
+                }
+                None if commits => End::Commit,
+                None => End::Rows,
+            };
+            self.made.push(last.with_text(end));
+        }
+        Ok(self.made)
     }
 }
 
@@ -408,9 +444,10 @@ mod tests {
             for frame in Frame::ALL {
                 for (text, rows) in shape.texts[frame.index()].iter().zip(SIZES) {
                     let opening = if frame.opens { OPENING_VALUES } else { 0 };
-                    assert_eq!(text.matches('?').count(), opening + shape.columns * rows);
+                    let purse = if frame.end == End::Purse { purse::VALUES } else { 0 };
+                    assert_eq!(text.matches('?').count(), opening + shape.columns * rows + purse);
                     assert_eq!(text.starts_with("BEGIN"), frame.opens);
-                    assert_eq!(text.ends_with("COMMIT"), frame.closes);
+                    assert_eq!(text.ends_with("COMMIT"), frame.end != End::Rows);
                 }
             }
         }

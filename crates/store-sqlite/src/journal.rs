@@ -137,6 +137,15 @@ impl Turn for SqliteTurn {
         bounded(reservations::find(connection, wanted)).await
     }
 
+    async fn find_first_ends(
+        &mut self,
+        tenants: &[TenantId],
+        after: Timestamp,
+    ) -> Result<Vec<(TenantId, Timestamp)>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        bounded(reservations::first_ends(connection, tenants, after)).await
+    }
+
     async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError> {
         let connection = ready(&mut self.writer).await?;
         bounded(budgets::have(connection, tenants)).await

@@ -28,6 +28,7 @@ mod journal;
 mod links;
 mod open;
 mod packed;
+mod purse;
 mod records;
 mod reservations;
 mod runs;

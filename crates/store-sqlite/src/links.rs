@@ -6,21 +6,33 @@ use crate::journal::hex;
 use crate::unavailable;
 use model::{Name, RunLink, TenantId};
 use serde_json::json;
-use sqlx::{SqliteConnection, SqliteExecutor};
+use sqlx::SqliteExecutor;
 use store::{Batch, ReplyKey, ReplyRow, StoreError};
 
-/// The links of a batch as one JSON text, with nothing borrowed from it; none if there are none.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
+/// Writes down links, which are one value: a JSON text.
+pub(crate) const WRITE: &str = "INSERT INTO run_links (tenant_no, run_id, parent) \
+    SELECT value ->> 0, value ->> 1, value ->> 2 \
+    FROM json_each(?) \
+    WHERE true \
+    ON CONFLICT DO NOTHING";
+
+/// The same of answers.
+pub(crate) const WRITE_REPLIES: &str = "INSERT INTO replies (tenant_no, caller, key, request, bytes) \
+    SELECT value ->> 0, unhex(value ->> 1), value ->> 2, unhex(value ->> 3), unhex(value ->> 4) \
+    FROM json_each(?)";
+
+/// The links of a batch as that text, with nothing borrowed from it.
+pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> String {
     let row = |(tenant, link): &(TenantId, RunLink)| {
         // INVARIANT: a checked batch advances the tenant of every link.
         Some(json!([numbers.get(tenant)?, link.run_id, link.parent]))
     };
     let rows: Vec<_> = batch.budgets.links.iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| serde_json::Value::from(rows).to_string())
+    serde_json::Value::from(rows).to_string()
 }
 
 /// The answers of a batch, in the same way.
-pub(crate) fn replies(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
+pub(crate) fn replies(batch: &Batch, numbers: &TenantNumbers) -> String {
     let row = |reply: &ReplyRow| {
         Some(json!([
             numbers.get(&reply.key.tenant)?,
@@ -31,43 +43,7 @@ pub(crate) fn replies(batch: &Batch, numbers: &TenantNumbers) -> Option<String> 
         ]))
     };
     let rows: Vec<_> = batch.budgets.replies.iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| serde_json::Value::from(rows).to_string())
-}
-
-/// Writes links down.
-pub(crate) async fn write(connection: &mut SqliteConnection, rows: &str) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "INSERT INTO run_links (tenant_no, run_id, parent)
-         SELECT
-             value ->> 0,
-             value ->> 1,
-             value ->> 2
-         FROM json_each(?1)
-         WHERE true
-         ON CONFLICT DO NOTHING",
-        rows,
-    )
-    .execute(connection)
-    .await
-    .map(drop)
-}
-
-/// Writes answers down.
-pub(crate) async fn write_replies(connection: &mut SqliteConnection, rows: &str) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "INSERT INTO replies (tenant_no, caller, key, request, bytes)
-         SELECT
-             value ->> 0,
-             unhex(value ->> 1),
-             value ->> 2,
-             unhex(value ->> 3),
-             unhex(value ->> 4)
-         FROM json_each(?1)",
-        rows,
-    )
-    .execute(connection)
-    .await
-    .map(drop)
+    serde_json::Value::from(rows).to_string()
 }
 
 /// Who started these runs, and who started those, and so on. `asked` is `["<tenant><run id>",…]`, the tenant as 32 hexadecimal

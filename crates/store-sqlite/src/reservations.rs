@@ -6,11 +6,19 @@ use crate::journal::{hex, ids_json, tenants_json};
 use crate::unavailable;
 use model::{Reservation, ReservationId, TenantId, Timestamp};
 use serde_json::json;
-use sqlx::{SqliteConnection, SqliteExecutor};
+use sqlx::SqliteExecutor;
 use store::{Batch, ReservationFilter, StoreError, WantedReservations};
 
-/// The reservations of a batch as one JSON text, with nothing borrowed from it; none if there are none.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
+/// Writes down reservations, which are one value: a JSON text.
+pub(crate) const WRITE: &str = "INSERT INTO reservations (tenant_no, id, agent, status, expires_at, value) \
+    SELECT value ->> 0, unhex(value ->> 1), unhex(value ->> 2), value ->> 3, value ->> 4, value ->> 5 \
+    FROM json_each(?) \
+    WHERE true \
+    ON CONFLICT (tenant_no, id) DO UPDATE \
+    SET status = excluded.status, expires_at = excluded.expires_at, value = excluded.value";
+
+/// The reservations of a batch as that text, with nothing borrowed from it.
+pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> String {
     let row = |(tenant, reservation): &(TenantId, Reservation)| {
         // INVARIANT: a checked batch advances the tenant of every reservation.
         let tenant_no = numbers.get(tenant)?;
@@ -24,31 +32,7 @@ pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
         ]))
     };
     let rows: Vec<_> = batch.budgets.reservations.iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| serde_json::Value::from(rows).to_string())
-}
-
-/// Writes them down.
-pub(crate) async fn write(connection: &mut SqliteConnection, rows: &str) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "INSERT INTO reservations (tenant_no, id, agent, status, expires_at, value)
-         SELECT
-             value ->> 0,
-             unhex(value ->> 1),
-             unhex(value ->> 2),
-             value ->> 3,
-             value ->> 4,
-             value ->> 5
-         FROM json_each(?1)
-         WHERE true
-         ON CONFLICT (tenant_no, id) DO UPDATE
-         SET status = excluded.status,
-             expires_at = excluded.expires_at,
-             value = excluded.value",
-        rows,
-    )
-    .execute(connection)
-    .await
-    .map(drop)
+    serde_json::Value::from(rows).to_string()
 }
 
 fn decode(tenant_no: i64, value: &str) -> Result<Reservation, StoreError> {
@@ -115,6 +99,45 @@ pub(crate) async fn find(
         };
         let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
         Ok((tenant, decode(row.tenant_no, &row.value)?))
+    });
+    found.collect()
+}
+
+/// When the first of those ends that are held by each of these tenants, of those that end after this.
+pub(crate) async fn first_ends(
+    executor: impl SqliteExecutor<'_>,
+    tenants: &[TenantId],
+    after: Timestamp,
+) -> Result<Vec<(TenantId, Timestamp)>, StoreError> {
+    let (asked, after) = (tenants_json(tenants), after.millis());
+    let rows = sqlx::query!(
+        r#"SELECT
+               tenants.tenant_no AS "tenant_no!: i64",
+               tenants.tenant_id AS "tenant_id!: Vec<u8>",
+               (
+                   SELECT min(reservations.expires_at)
+                   FROM reservations INDEXED BY reservations_held
+                   WHERE reservations.tenant_no = tenants.tenant_no
+                     AND reservations.expires_at > ?2
+                     AND reservations.status = 'active'
+               ) AS "ends: i64"
+           FROM json_each(?1) AS asked
+           CROSS JOIN tenants
+               ON tenants.tenant_id = unhex(asked.value)"#,
+        asked,
+        after,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows.into_iter().filter_map(|row| {
+        let ends = Timestamp::from_millis(row.ends?);
+        let place = Place {
+            table: "tenants",
+            row: row.tenant_no,
+        };
+        let tenant = place.id("tenant_id", row.tenant_id).map(TenantId::from_bytes);
+        Some(tenant.map(|tenant| (tenant, ends)))
     });
     found.collect()
 }

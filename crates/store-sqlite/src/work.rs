@@ -5,8 +5,8 @@ use crate::counters;
 use crate::entry::SEQ_MAX;
 use crate::erasures::Erasures;
 use crate::insert::{self, Statement, TenantNumbers};
+use crate::purse::Purse;
 use crate::runs::{self, RunRow};
-use crate::{budgets, links, reservations};
 use canon::Digest;
 use ledger::Head;
 use model::{TenantId, Timestamp, Write};
@@ -28,18 +28,10 @@ pub(crate) struct Work {
     pub(crate) runs: Vec<RunRow>,
     /// Counters, as the JSON that the statement takes.
     pub(crate) counters: Option<String>,
-    pub(crate) budgets: BudgetWork,
+    /// What is written of budgets, if it does not travel with the last insert.
+    pub(crate) budgets: Option<Statement>,
     pub(crate) contents: Vec<Content>,
     pub(crate) erasures: Erasures,
-}
-
-/// What is written of budgets: rows as JSON texts, one a table, so that each table is one statement.
-#[derive(Default)]
-pub(crate) struct BudgetWork {
-    pub(crate) budgets: Option<String>,
-    pub(crate) reservations: Option<String>,
-    pub(crate) links: Option<String>,
-    pub(crate) replies: Option<String>,
 }
 
 /// How one tenant's head moves.
@@ -134,7 +126,13 @@ impl Work {
             [only] if !only.is_new && !batch.entries.is_empty() => Some(only),
             _ => None,
         };
-        let inserts = insert::statements(batch, &numbers, only).map_err(not_written)?;
+        let (carried, alone) = match Purse::of(batch, &numbers) {
+            Some(purse) if batch.is_rows_and_budgets_only() && !batch.entries.is_empty() => {
+                (Some(purse), None)
+            }
+            purse => (None, purse),
+        };
+        let inserts = insert::statements(batch, &numbers, only, carried).map_err(not_written)?;
         Ok(Self {
             closes: inserts.last().is_some_and(|last| last.closes),
             inserts,
@@ -142,12 +140,7 @@ impl Work {
             approvals: approvals::rows(batch, &numbers),
             runs: runs::rows(batch, &numbers),
             counters: counters::rows(batch, &numbers),
-            budgets: BudgetWork {
-                budgets: budgets::rows(batch, &numbers),
-                reservations: reservations::rows(batch, &numbers),
-                links: links::rows(batch, &numbers),
-                replies: links::replies(batch, &numbers),
-            },
+            budgets: alone.map(Purse::statement).transpose().map_err(not_written)?,
             contents: contents(batch, &numbers),
             erasures: Erasures::of(batch, &numbers),
             opens: only.is_some(),

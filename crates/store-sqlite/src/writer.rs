@@ -7,8 +7,7 @@
 use crate::connect;
 use crate::counters;
 use crate::insert::TenantNumbers;
-use crate::work::{BudgetWork, Change, Content, Move, Work};
-use crate::{budgets, links, reservations};
+use crate::work::{Change, Content, Move, Work};
 use canon::Digest;
 use ledger::merkle::Frontier;
 use ledger::{Head, Tip};
@@ -52,7 +51,7 @@ pub(crate) enum NotReady {
 enum Failure {
     /// A tenant's head is another one.
     HeadMoved(TenantId),
-    /// A request id or an outcome was recorded before.
+    /// A request id, an outcome or the key of an answer was recorded before.
     AlreadyRecorded,
     /// Nothing was written if the transaction is rolled back.
     BeforeCommit(sqlx::Error),
@@ -240,8 +239,11 @@ async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<
         let done = approval.write(connection).await;
         done.map_err(Failure::BeforeCommit)?;
     }
-    let done = write_budgets(connection, &work.budgets).await;
-    done.map_err(Failure::BeforeCommit)?;
+    if let Some(statement) = work.budgets.take() {
+        let write = sqlx::query_with(statement.sql, statement.arguments);
+        let done = write.execute(&mut *connection).await;
+        done.map_err(|error| Failure::of(error, &[], false))?;
+    }
     if !work.erasures.is_empty() {
         let done = work.erasures.write(connection).await;
         done.map_err(Failure::BeforeCommit)?;
@@ -274,10 +276,12 @@ impl Failure {
     }
 }
 
-/// Whether it was a request id or an outcome that was there already. SQLite names the columns of the key.
+/// Whether it was a request id, an outcome or a key of an answer that was there already. SQLite names the columns of the key.
 fn names_a_repetition(error: &sqlx::Error) -> bool {
     let message = error.as_database_error().map_or("", DatabaseError::message);
-    message.contains(": requests.") || message.contains(": outcomes.")
+    [": requests.", ": outcomes.", ": replies."]
+        .iter()
+        .any(|table| message.contains(table))
 }
 
 /// Begins a transaction and moves the heads in it, one by one, so that the one that has moved already can be named.
@@ -384,22 +388,6 @@ async fn write_content(connection: &mut SqliteConnection, content: &Content) -> 
     .execute(connection)
     .await
     .map(drop)
-}
-
-async fn write_budgets(connection: &mut SqliteConnection, work: &BudgetWork) -> Result<(), sqlx::Error> {
-    if let Some(rows) = &work.budgets {
-        budgets::write(connection, rows).await?;
-    }
-    if let Some(rows) = &work.reservations {
-        reservations::write(connection, rows).await?;
-    }
-    if let Some(rows) = &work.links {
-        links::write(connection, rows).await?;
-    }
-    if let Some(rows) = &work.replies {
-        links::write_replies(connection, rows).await?;
-    }
-    Ok(())
 }
 
 /// Whether a statement that fails like this has not come to its COMMIT.

@@ -27,9 +27,9 @@ pub enum CommitError {
         /// Whose.
         tenant: model::TenantId,
     },
-    /// A request id or an outcome in the batch was recorded before. Nothing was written: look them up, and make the batch
-    /// again.
-    #[error("a request or an outcome in the batch was recorded before")]
+    /// A request id, an outcome or the key of an answer in the batch was recorded before. Nothing was written: look them up,
+    /// and make the batch again.
+    #[error("a request, an outcome or an answer in the batch was recorded before")]
     AlreadyRecorded,
     /// Nothing was written.
     #[error("the batch was not written")]

@@ -18,7 +18,7 @@ use model::{
 };
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ pub struct FaultyStore<S: ?Sized> {
     // INVARIANT: never locked across an await.
     plan: Arc<Mutex<VecDeque<Fault>>>,
     reads_fail: Arc<AtomicBool>,
+    turns: AtomicUsize,
     inner: Arc<S>,
 }
 
@@ -59,6 +60,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         Self {
             plan: Arc::default(),
             reads_fail: Arc::default(),
+            turns: AtomicUsize::new(0),
             inner,
         }
     }
@@ -71,6 +73,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// Makes everything but commits fail from now on, or nothing.
     pub fn fail_reads(&self, fail: bool) {
         self.reads_fail.store(fail, Ordering::SeqCst);
+    }
+
+    /// How many turns were taken so far. Who appends takes none.
+    pub fn turns(&self) -> usize {
+        self.turns.load(Ordering::SeqCst)
     }
 
     /// The store behind it.
@@ -118,6 +125,7 @@ impl<S: Store + ?Sized> Directories for FaultyStore<S> {
 impl<S: Store + ?Sized> Journal for FaultyStore<S> {
     async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError> {
         let inner = self.read()?.begin(tenants).await?;
+        self.turns.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(FaultyTurn {
             inner,
             plan: Arc::clone(&self.plan),
@@ -219,6 +227,15 @@ impl Turn for FaultyTurn {
     ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
         fail_if(&self.reads_fail)?;
         self.inner.find_reservations(wanted).await
+    }
+
+    async fn find_first_ends(
+        &mut self,
+        tenants: &[TenantId],
+        after: Timestamp,
+    ) -> Result<Vec<(TenantId, Timestamp)>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_first_ends(tenants, after).await
     }
 
     async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError> {

@@ -177,6 +177,14 @@ pub trait Turn: Send {
         wanted: &WantedReservations,
     ) -> Result<Vec<(TenantId, Reservation)>, StoreError>;
 
+    /// When the first of the reservations ends that each of these tenants holds, of those that end after this. A tenant that
+    /// holds none that does is missing.
+    async fn find_first_ends(
+        &mut self,
+        tenants: &[TenantId],
+        after: Timestamp,
+    ) -> Result<Vec<(TenantId, Timestamp)>, StoreError>;
+
     /// Those of these tenants that have a budget that is not closed.
     async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError>;
 
@@ -189,7 +197,7 @@ pub trait Turn: Send {
     /// The answers that were given to these requests, in no particular order.
     async fn find_replies(&mut self, keys: &[ReplyKey]) -> Result<Vec<ReplyRow>, StoreError>;
 
-    /// Writes a batch and ends the turn. Whoever has not looked for requests and outcomes beforehand is told by
+    /// Writes a batch and ends the turn. Whoever has not looked for requests, outcomes and answers beforehand is told by
     /// [`CommitError::AlreadyRecorded`] that one of the batch is there already.
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError>;
 }

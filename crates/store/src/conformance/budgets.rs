@@ -4,7 +4,8 @@
 use super::sample::{Chain, agent_id, name};
 use super::{Fixture, commit, refused};
 use crate::{
-    Batch, BudgetFilter, ReplyKey, ReplyRow, ReservationFilter, Store, WantedBudgets, WantedReservations,
+    Batch, BudgetFilter, CommitError, ReplyKey, ReplyRow, ReservationFilter, Store, WantedBudgets,
+    WantedReservations,
 };
 use canon::Digest;
 use model::budget::Terms;
@@ -311,6 +312,32 @@ pub async fn reservations_are_as_they_were_written_last(fixture: &dyn Fixture) {
     );
 }
 
+/// Of those that are held, and by each tenant for itself.
+pub async fn the_first_end_is_that_of_what_is_held(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two, mut three) = (Chain::new(1), Chain::new(2), Chain::new(3));
+    let all: Vec<_> = (1..=3)
+        .map(|number| reservation(number, 1_000 * i64::from(number)))
+        .collect();
+    put_reservations(&*store, &mut one, &all).await;
+    put_reservations(&*store, &mut one, &[all[1].release()]).await;
+    put_reservations(&*store, &mut two, &all[1..2]).await;
+    put_reservations(&*store, &mut three, &[all[0].release()]).await;
+    let tenants = [one.tenant, two.tenant, three.tenant];
+    let first_ends = async |after: i64| {
+        let mut turn = store.begin(&tenants).await.unwrap();
+        let after = Timestamp::from_millis(after);
+        let mut found = turn.find_first_ends(&tenants, after).await.unwrap();
+        found.sort_unstable();
+        found
+    };
+    let at = |chain: &Chain, millis| (chain.tenant, Timestamp::from_millis(millis));
+    assert_eq!(first_ends(999).await, [at(&one, 1_000), at(&two, 2_000)]);
+    assert_eq!(first_ends(1_000).await, [at(&one, 3_000), at(&two, 2_000)]);
+    assert_eq!(first_ends(2_000).await, [at(&one, 3_000)]);
+    assert_eq!(first_ends(3_000).await, []);
+}
+
 /// The first word about a run counts, and lines are found whole.
 pub async fn a_line_of_runs_is_found_upwards_and_never_changed(fixture: &dyn Fixture) {
     let store = fixture.open().await;
@@ -375,7 +402,8 @@ pub async fn an_answer_is_found_by_who_asked_and_under_which_key(fixture: &dyn F
     commit(&*store, &rows).await;
     let mut again = batch(&mut chain.clone());
     again.budgets.replies = vec![reply(key(1, "a \"b\""), b"other")];
-    refused(&*store, &again).await;
+    let error = refused(&*store, &again).await;
+    assert!(matches!(error, CommitError::AlreadyRecorded), "{error}");
     let find = async |keys: &[ReplyKey]| {
         let mut turn = store.begin(&[chain.tenant]).await.unwrap();
         turn.find_replies(keys).await.unwrap()
@@ -397,6 +425,43 @@ pub async fn an_answer_is_found_by_who_asked_and_under_which_key(fixture: &dyn F
         store.replies_after(Chain::new(2).tenant, None, 5).await.unwrap(),
         []
     );
+}
+
+/// Together or not at all, as everything in a batch.
+pub async fn budgets_are_written_beside_whatever_else_a_batch_changes(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let (one, held) = (budget(1, "{}", "TOKENS"), reservation(1, 1_000));
+    let reply = ReplyRow {
+        key: ReplyKey {
+            tenant: chain.tenant,
+            caller: [1; 16],
+            key: name("k"),
+        },
+        request: Digest::ZERO,
+        bytes: b"{}".to_vec().into(),
+    };
+    let mut rows = batch(&mut chain);
+    chain.put_agent(&mut rows, 1, "builder");
+    rows.budgets.budgets.push((chain.tenant, one.clone()));
+    rows.budgets.reservations.push((chain.tenant, held.clone()));
+    rows.budgets.replies.push(reply.clone());
+    commit(&*store, &rows).await;
+    let mut again = chain.clone();
+    let mut rows = batch(&mut again);
+    again.put_agent(&mut rows, 2, "tester");
+    let closed = one.close().unwrap();
+    rows.budgets.budgets.push((chain.tenant, closed));
+    rows.budgets.replies.push(reply);
+    let error = refused(&*store, &rows).await;
+    assert!(matches!(error, CommitError::AlreadyRecorded), "{error}");
+    assert_eq!(find(&*store, &chain, &by_id(&chain, &[&one])).await, [one]);
+    assert_eq!(
+        store.reservation(chain.tenant, held.id).await.unwrap(),
+        Some(held)
+    );
+    let nouns = &super::load(&*store).await[0].nouns;
+    assert_eq!(nouns.len(), 1, "{nouns:?}");
 }
 
 /// Whether the head has moved or the batch does not hang together.
