@@ -14,6 +14,7 @@ mod lookup;
 mod pace;
 mod press;
 mod queue;
+mod remembered;
 
 use crate::live::Live;
 use crate::metrics::Metrics;
@@ -294,6 +295,8 @@ enum Way {
 enum Failure {
     /// It can be made again at once.
     Again,
+    /// It can be made again at once, in a turn.
+    AgainInTurn,
     /// Everybody in it gets a fault.
     Fault,
 }
@@ -372,10 +375,12 @@ impl Task {
 
     async fn record(&mut self, proposals: &[Proposal]) -> Result<Vec<Settled>, Fault> {
         let tenants = tenants(proposals);
+        let mut may_guess = true;
         for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(&tenants, proposals).await {
+            match self.attempt(&tenants, proposals, may_guess).await {
                 Ok(settled) => return Ok(settled),
                 Err(Failure::Again) => {}
+                Err(Failure::AgainInTurn) => may_guess = false,
                 Err(Failure::Fault) => return Err(Fault::LedgerUnavailable),
             }
         }
@@ -387,6 +392,7 @@ impl Task {
         &mut self,
         tenants: &[TenantId],
         proposals: &[Proposal],
+        may_guess: bool,
     ) -> Result<Vec<Settled>, Failure> {
         let snapshot = Arc::clone(&self.parts.snapshot);
         let _held = if proposals.iter().any(Proposal::replaces_base) {
@@ -395,10 +401,10 @@ impl Task {
             None
         };
         let wanted = Wanted::of(proposals);
-        let knows_enough = self.wary == 0 && wanted.is_nothing();
-        let known = knows_enough.then(|| self.left.places(tenants)).flatten();
-        let (way, places, found) = match known {
-            Some(places) => (Way::Append, places, Found::default()),
+        let was_looked_up = self.wary > 0;
+        let recalled = may_guess.then(|| self.recall(tenants, &wanted)).flatten();
+        let (way, places, found) = match recalled {
+            Some((places, found)) => (Way::Append, places, found),
             None => self.take_turn(tenants, proposals, &wanted).await?,
         };
         let before = self.parts.snapshot.load_full();
@@ -418,6 +424,14 @@ impl Task {
             self.left.forget(tenants.iter().copied());
             return Err(Failure::Again);
         }
+        let mut settled = proposals.iter().zip(&applied.settled);
+        if !was_looked_up && settled.any(may_be_repeated) {
+            self.wary = 1;
+            return Err(Failure::Again);
+        }
+        if matches!(way, Way::Append) && says_more_than_it_writes(&applied, proposals) {
+            return Err(Failure::AgainInTurn);
+        }
         if !applied.batch.entries.is_empty() {
             let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
             let outcome = match way {
@@ -428,11 +442,21 @@ impl Task {
                 .metrics
                 .observe_commit(applied.batch.entries.len(), started.elapsed());
             outcome.map_err(|error| self.failed(&error, &applied.batch, was_appended))?;
-            self.left
-                .note(tenants, |tenant| applied.books.place(tenant).clone());
+            let place = |tenant| applied.books.place(tenant).clone();
+            self.left.note(tenants, place, &applied.batch.budgets);
             self.contents.note(&applied.batch.contents);
         }
         Ok(self.publish(&before, applied))
+    }
+
+    /// Where the tenants stand and what has to be known beforehand, if this gateway need not ask.
+    fn recall(&self, tenants: &[TenantId], wanted: &Wanted<'_>) -> Option<(HashMap<TenantId, Place>, Found)> {
+        if self.wary > 0 {
+            return None;
+        }
+        let places = self.left.places(tenants)?;
+        let found = wanted.recall(&self.left, self.parts.clock.now())?;
+        Some((places, found))
     }
 
     /// Takes the turn, and looks up what has to be known beforehand.
@@ -444,15 +468,16 @@ impl Task {
     ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
         let turn = self.parts.store.begin(tenants).await;
         let mut turn = turn.map_err(|error| unreadable(&error))?;
-        let found = wanted.find(&mut *turn, self.parts.clock.now()).await;
-        let mut found = found.map_err(|error| unreadable(&error))?;
-        if self.wary > 0 {
-            self.wary -= 1;
-            let looked = lookup::find_recorded(&mut *turn, proposals, &mut found).await;
-            looked.map_err(|error| unreadable(&error))?;
-        }
         let places = turn.places().clone();
         self.left.compare(tenants, &places);
+        let now = self.parts.clock.now();
+        let found = wanted.find(&mut *turn, &mut self.left, now).await;
+        let mut found = found.map_err(|error| unreadable(&error))?.ok_or(Failure::Again)?;
+        if self.wary > 0 {
+            self.wary -= 1;
+            let looked = wanted.find_recorded(&mut *turn, proposals, &mut found).await;
+            looked.map_err(|error| unreadable(&error))?;
+        }
         Ok((Way::Turn(turn), places, found))
     }
 
@@ -500,6 +525,24 @@ impl Task {
 
 const fn was_turned_back(settled: &Settled) -> bool {
     matches!(settled, Settled::Conflict(Conflict::DirectoryMoved { .. }))
+}
+
+/// Whether somebody would be told something about a tenant that nothing is written to. Only where something is, storage says whether
+/// what was known of that tenant is so.
+fn says_more_than_it_writes(applied: &Applied, proposals: &[Proposal]) -> bool {
+    let advances = &applied.batch.advances;
+    let is_written = |tenant| advances.iter().any(|advance| advance.tenant == tenant);
+    let mut settled = proposals.iter().zip(&applied.settled);
+    settled.any(|(proposal, settled)| {
+        !matches!(settled, Settled::Recorded { .. }) && !is_written(proposal.tenant)
+    })
+}
+
+/// Whether a move of budgets that its caller has named was not made: then it may have been made before, and that has an answer.
+/// One that was made again would not be written.
+fn may_be_repeated((proposal, settled): (&Proposal, &Settled)) -> bool {
+    let is_named = matches!(&proposal.what, Happening::Budget(change) if change.repeat.is_some());
+    is_named && !matches!(settled, Settled::Recorded { .. }) && !was_turned_back(settled)
 }
 
 fn unreadable(error: &StoreError) -> Failure {

@@ -1,17 +1,24 @@
-//! What storage has to be asked about the budgets of a batch, in the turn, before it is applied.
+//! What has to be known about the budgets of a batch before it is applied: remembered, or read in the turn.
+//!
+//! Whatever is read is remembered first, and a batch is told what is remembered: so there is one way to it.
 
+use super::left::Left;
+use super::remembered::{NEVER, Purpose, Remembered, Unknown};
 use engine::Proposal;
 use engine::budgets::cost::Cost;
 use engine::budgets::moves::{BudgetMove, Move};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::Happening;
 use model::reservation::GRACE_MS;
-use model::{BudgetId, Name, ReservationId, Scope, TenantId, Timestamp, Unit};
+use model::{BudgetId, Name, ReservationId, ReservationStatus, TenantId, Timestamp};
 use store::{ReplyKey, StoreError, Turn, WantedBudgets, WantedReservations};
 
 /// How many reservations of its tenants are ended with a batch whose time is over. The others are ended with the next ones, or
 /// by the job.
 const OVERDUE_MAX: u32 = 64;
+
+/// A reservation of a tenant.
+type Held = (TenantId, ReservationId);
 
 /// What proposals have to do with budgets.
 #[derive(Default)]
@@ -19,8 +26,8 @@ pub(super) struct WantedMoves<'p> {
     /// What counts against budgets that have to be found.
     costs: Vec<(TenantId, &'p Cost)>,
     budgets: Vec<(TenantId, BudgetId)>,
-    scopes: Vec<(TenantId, Scope, Option<Unit>)>,
-    reservations: Vec<(TenantId, ReservationId)>,
+    purposes: Vec<(TenantId, Purpose)>,
+    reservations: Vec<Held>,
     keys: Vec<ReplyKey>,
     tenants: Vec<TenantId>,
 }
@@ -58,8 +65,8 @@ impl<'p> WantedMoves<'p> {
         self.keys.extend(keys);
         match &change.what {
             Move::Create { budget, .. } => {
-                let scope = (tenant, budget.scope.clone(), Some(budget.unit.clone()));
-                self.scopes.push(scope);
+                let purpose = (budget.scope.clone(), budget.unit.clone());
+                self.purposes.push((tenant, purpose));
             }
             Move::Change { id, .. } => self.budgets.push((tenant, *id)),
             Move::Reserve(hold) => self.costs.push((tenant, &hold.cost)),
@@ -68,85 +75,263 @@ impl<'p> WantedMoves<'p> {
         }
     }
 
-    /// Whether they have nothing to do with any.
-    pub(super) const fn is_nothing(&self) -> bool {
-        self.tenants.is_empty()
+    /// What callers have named their requests.
+    pub(super) fn keys(&self) -> &[ReplyKey] {
+        &self.keys
     }
 
-    /// Looks it up.
-    pub(super) async fn find(&self, turn: &mut dyn Turn, now: Timestamp) -> Result<KnownBudgets, StoreError> {
-        let mut known = KnownBudgets::default();
-        if self.is_nothing() {
-            return Ok(known);
+    /// All of it, if all is remembered and no reservation of its tenants should have ended.
+    pub(super) fn recall(&self, left: &Left, now: Timestamp) -> Result<KnownBudgets, Unknown> {
+        if !self.loud(left, ended_by(now)).is_empty() {
+            return Err(Unknown);
         }
+        self.recall_with(left, &[])
+    }
+
+    /// All of it, after what is not remembered was read. Unknown only if that was forgotten meanwhile.
+    pub(super) async fn find(
+        &self,
+        turn: &mut dyn Turn,
+        left: &mut Left,
+        now: Timestamp,
+    ) -> Result<Result<KnownBudgets, Unknown>, StoreError> {
+        self.read_links(turn, left).await?;
+        let overdue = self.read_reservations(turn, left, ended_by(now)).await?;
+        self.read_budgets(turn, left, &overdue).await?;
+        Ok(self.recall_with(left, &overdue))
+    }
+
+    /// What is remembered of all of it, and of these reservations that should have ended.
+    fn recall_with(&self, left: &Left, overdue: &[Held]) -> Result<KnownBudgets, Unknown> {
         let mut found = FoundBudgets::default();
-        let runs = self.runs();
-        if !runs.is_empty() {
-            found.links = turn.find_run_links(&runs).await?;
+        let mut ids = self.budgets.clone();
+        for (tenant, cost) in &self.costs {
+            let remembered = left.remembered(*tenant)?;
+            let line = remembered.line(&cost.subject).map_err(|_| Unknown)?;
+            for purpose in purposes(cost, &line) {
+                ids.extend(remembered.open(&purpose)?.map(|id| (*tenant, id)));
+            }
+            if remembered.is_budgeted()? {
+                found.budgeted.push(*tenant);
+            }
+            let links = remembered.links(line);
+            found.links.extend(links.map(|link| (*tenant, link)));
         }
-        if !self.keys.is_empty() {
-            found.replies = turn.find_replies(&self.keys).await?;
+        for (tenant, purpose) in &self.purposes {
+            let open = left.remembered(*tenant)?.open(purpose)?;
+            ids.extend(open.map(|id| (*tenant, id)));
         }
-        let wanted = WantedReservations {
-            ids: self.reservations.clone(),
-            tenants: self.tenants.clone(),
-            ended_by: now.plus_millis(-GRACE_MS),
-            limit: OVERDUE_MAX,
-        };
-        found.reservations = turn.find_reservations(&wanted).await?;
-        let held = found.reservations.iter();
-        let held = held.flat_map(|(tenant, held)| held.budgets.iter().map(|id| (*tenant, *id)));
-        let ids = held.chain(self.budgets.iter().copied()).collect();
+        for held in each_once(self.reservations.iter().chain(overdue).copied()) {
+            let (tenant, id) = held;
+            if let Some(reservation) = left.remembered(tenant)?.reservation(id)? {
+                ids.extend(reservation.budgets.iter().map(|id| (tenant, *id)));
+                found.reservations.push((tenant, reservation.clone()));
+            }
+        }
+        for (tenant, id) in each_once(ids) {
+            let budget = left.remembered(tenant)?.budget(id)?;
+            found
+                .budgets
+                .extend(budget.map(|budget| (tenant, budget.clone())));
+        }
+        let mut known = KnownBudgets::default();
         known.learn_all(found);
-        self.find_budgets(turn, ids, &mut known).await?;
         Ok(known)
     }
 
-    async fn find_budgets(
-        &self,
-        turn: &mut dyn Turn,
-        mut ids: Vec<(TenantId, BudgetId)>,
-        known: &mut KnownBudgets,
-    ) -> Result<(), StoreError> {
-        ids.sort_unstable();
-        ids.dedup();
-        let mut scopes = self.scopes.clone();
-        for (tenant, cost) in &self.costs {
-            let line = known.line(*tenant, &cost.subject);
-            let of_cost = cost.subject.scopes(&line).into_iter();
-            scopes.extend(of_cost.map(|scope| (*tenant, scope, Some(cost.unit.clone()))));
+    /// The tenants that may hold reservations that should have ended by then.
+    fn loud(&self, left: &Left, ended_by: Timestamp) -> Vec<TenantId> {
+        let is_quiet = |tenant: &TenantId| {
+            let remembered = left.remembered(*tenant);
+            remembered.is_ok_and(|remembered| remembered.is_quiet(ended_by))
+        };
+        let tenants = self.tenants.iter().copied();
+        tenants.filter(|tenant| !is_quiet(tenant)).collect()
+    }
+
+    /// Reads who started the runs that something counts against.
+    async fn read_links(&self, turn: &mut dyn Turn, left: &mut Left) -> Result<(), StoreError> {
+        let unknown = |(tenant, cost): &(TenantId, &Cost)| {
+            let line = left.remembered(*tenant).ok()?.line(&cost.subject);
+            let runs = line.err()?.into_iter();
+            Some(runs.map(|run| (*tenant, run)).collect::<Vec<_>>())
+        };
+        let runs = each_once(self.costs.iter().filter_map(unknown).flatten());
+        if runs.is_empty() {
+            return Ok(());
         }
-        scopes.sort_unstable();
-        scopes.dedup();
-        let budgets = turn.find_budgets(&WantedBudgets { ids, scopes }).await?;
-        known.learn_all(FoundBudgets {
-            budgets,
-            ..FoundBudgets::default()
-        });
-        // Whether a tenant has any matters only where none was found.
-        let costs = self.costs.iter().map(|(tenant, _)| *tenant);
-        let mut without: Vec<_> = costs.filter(|tenant| !known.is_budgeted(*tenant)).collect();
-        without.dedup();
-        if !without.is_empty() {
-            let budgeted = turn.have_budgets(&without).await?;
-            known.learn_all(FoundBudgets {
-                budgeted,
-                ..FoundBudgets::default()
-            });
+        for (tenant, link) in turn.find_run_links(&runs).await? {
+            left.learn(tenant, |remembered| remembered.put_link(&link));
+        }
+        for (tenant, run) in runs {
+            left.learn(tenant, |remembered| remembered.end_line(run));
         }
         Ok(())
     }
 
-    /// The runs that something counts against, and those that they say started them.
-    fn runs(&self) -> Vec<(TenantId, Name)> {
-        let named = |(tenant, cost): &(TenantId, &Cost)| {
-            let subject = &cost.subject;
-            let names = [subject.run_id.clone(), subject.parent_run_id.clone()];
-            names.map(|name| Some((*tenant, name?)))
+    /// Reads the reservations that are settled, and those of the same tenants that should have ended. Returns these.
+    async fn read_reservations(
+        &self,
+        turn: &mut dyn Turn,
+        left: &mut Left,
+        ended_by: Timestamp,
+    ) -> Result<Vec<Held>, StoreError> {
+        let is_unknown = |(tenant, id): &Held| {
+            let remembered = left.remembered(*tenant);
+            remembered
+                .and_then(|remembered| remembered.reservation(*id))
+                .is_err()
         };
-        let mut runs: Vec<_> = self.costs.iter().flat_map(named).flatten().collect();
-        runs.sort_unstable();
-        runs.dedup();
-        runs
+        let wanted = WantedReservations {
+            ids: each_once(self.reservations.iter().copied().filter(is_unknown)),
+            tenants: self.loud(left, ended_by),
+            ended_by,
+            limit: OVERDUE_MAX,
+        };
+        if wanted.ids.is_empty() && wanted.tenants.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut overdue = Vec::new();
+        for (tenant, reservation) in turn.find_reservations(&wanted).await? {
+            if reservation.status == ReservationStatus::Active && reservation.expires_at <= ended_by {
+                overdue.push((tenant, reservation.id));
+            }
+            left.learn(tenant, |remembered| remembered.learn_reservation(reservation));
+        }
+        for (tenant, id) in &wanted.ids {
+            left.learn(*tenant, |remembered| remembered.end_reservation(*id));
+        }
+        if overdue.len() < OVERDUE_MAX as usize {
+            read_first_ends(turn, left, &wanted).await?;
+        }
+        Ok(overdue)
     }
+
+    /// Reads the budgets that it is about, and that these reservations are held in.
+    async fn read_budgets(
+        &self,
+        turn: &mut dyn Turn,
+        left: &mut Left,
+        overdue: &[Held],
+    ) -> Result<(), StoreError> {
+        let ids = self.unknown_ids(left, overdue);
+        let purposes = self.unknown_purposes(left);
+        if !ids.is_empty() || !purposes.is_empty() {
+            let scopes = purposes.iter().cloned();
+            let scopes = scopes.map(|(tenant, (scope, unit))| (tenant, scope, Some(unit)));
+            let wanted = WantedBudgets {
+                scopes: scopes.collect(),
+                ids,
+            };
+            for (tenant, budget) in turn.find_budgets(&wanted).await? {
+                left.learn(tenant, |remembered| remembered.put_budget(budget));
+            }
+            for (tenant, id) in wanted.ids {
+                left.learn(tenant, |remembered| remembered.end_budget(id));
+            }
+            for (tenant, purpose) in purposes {
+                left.learn(tenant, |remembered| remembered.end_purpose(purpose));
+            }
+        }
+        self.read_if_budgeted(turn, left).await
+    }
+
+    /// The budgets that are asked for by id, or that reservations are held in.
+    fn unknown_ids(&self, left: &Left, overdue: &[Held]) -> Vec<(TenantId, BudgetId)> {
+        let mut ids = self.budgets.clone();
+        for (tenant, id) in self.reservations.iter().chain(overdue) {
+            let found = left
+                .remembered(*tenant)
+                .and_then(|remembered| remembered.reservation(*id));
+            if let Ok(Some(reservation)) = found {
+                ids.extend(reservation.budgets.iter().map(|id| (*tenant, *id)));
+            }
+        }
+        ids.retain(|(tenant, id)| {
+            let remembered = left.remembered(*tenant);
+            remembered.and_then(|remembered| remembered.budget(*id)).is_err()
+        });
+        each_once(ids)
+    }
+
+    /// What the budgets are for that are asked for by that.
+    fn unknown_purposes(&self, left: &Left) -> Vec<(TenantId, Purpose)> {
+        let mut wanted = self.purposes.clone();
+        for (tenant, cost) in &self.costs {
+            let Ok(remembered) = left.remembered(*tenant) else {
+                continue;
+            };
+            let line = remembered.line(&cost.subject).unwrap_or_default();
+            wanted.extend(purposes(cost, &line).map(|purpose| (*tenant, purpose)));
+        }
+        wanted.retain(|(tenant, purpose)| {
+            let remembered = left.remembered(*tenant);
+            remembered
+                .and_then(|remembered| remembered.open(purpose))
+                .is_err()
+        });
+        each_once(wanted)
+    }
+
+    /// Reads whether tenants have any budget, where none was found.
+    async fn read_if_budgeted(&self, turn: &mut dyn Turn, left: &mut Left) -> Result<(), StoreError> {
+        let costs = self.costs.iter().map(|(tenant, _)| *tenant);
+        let is_unknown = |tenant: &TenantId| {
+            let remembered = left.remembered(*tenant);
+            remembered.and_then(Remembered::is_budgeted).is_err()
+        };
+        let unknown = each_once(costs.filter(is_unknown));
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let budgeted = turn.have_budgets(&unknown).await?;
+        for tenant in unknown {
+            let is_budgeted = budgeted.contains(&tenant);
+            left.learn(tenant, |remembered| remembered.learn_if_budgeted(is_budgeted));
+        }
+        Ok(())
+    }
+}
+
+/// Reads when the next reservation ends of each tenant whose overdue ones were read. Where others write in turn it would be
+/// forgotten before it is of use.
+async fn read_first_ends(
+    turn: &mut dyn Turn,
+    left: &mut Left,
+    read: &WantedReservations,
+) -> Result<(), StoreError> {
+    let ours = read
+        .tenants
+        .iter()
+        .copied()
+        .filter(|tenant| left.is_ours(*tenant));
+    let ours: Vec<_> = ours.collect();
+    if ours.is_empty() {
+        return Ok(());
+    }
+    let first_ends = turn.find_first_ends(&ours, read.ended_by).await?;
+    for tenant in ours {
+        let first = first_ends.iter().find(|(of, _)| *of == tenant);
+        let first = first.map_or(NEVER, |(_, first)| *first);
+        left.learn(tenant, |remembered| remembered.learn_first_end(first));
+    }
+    Ok(())
+}
+
+/// What should have ended had done so by then.
+fn ended_by(now: Timestamp) -> Timestamp {
+    now.plus_millis(-GRACE_MS)
+}
+
+/// What the budgets are for that a cost counts against.
+fn purposes<'c>(cost: &'c Cost, line: &[Name]) -> impl Iterator<Item = Purpose> + use<'c> {
+    let scopes = cost.subject.scopes(line).into_iter();
+    scopes.map(|scope| (scope, cost.unit.clone()))
+}
+
+fn each_once<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<_> = items.into_iter().collect();
+    items.sort_unstable();
+    items.dedup();
+    items
 }

@@ -1,21 +1,38 @@
 //! Where this gateway has left the chains that it writes, so that it need not ask when it is the only one who does.
 //!
 //! What is remembered is a guess: storage refuses a batch that is made from a place where its tenant does not stand any
-//! more. So a wrong one costs a round trip and never an entry.
+//! more. So a wrong one costs a round trip and never an entry. What is remembered of a tenant's budgets stands beside the place
+//! that it is right at.
 
+use super::remembered::{Remembered, Unknown};
 use model::TenantId;
 use std::collections::HashMap;
-use store::Place;
+use store::{BudgetRows, Place};
 
 /// How many tenants are remembered. With more than these at once every batch has many of them and needs a turn anyway.
 const TENANTS_MAX: usize = 1_024;
+/// How much is remembered of the budgets of all of them, in things of some hundred bytes. More than is held at once where
+/// thousands of reservations a second are settled within some seconds.
+const REMEMBERED_MAX: usize = 65_536;
 
 /// Where a tenant was left.
 struct Footprint {
     place: Place,
+    /// What is known of its budgets at that place.
+    remembered: Remembered,
     /// Whether nobody else had written to it since the time before. Only then is it worth guessing that it is so again: where
     /// several gateways write in turn, most guesses would be wrong.
     is_ours: bool,
+}
+
+impl Footprint {
+    fn at(place: Place) -> Self {
+        Self {
+            place,
+            remembered: Remembered::default(),
+            is_ours: false,
+        }
+    }
 }
 
 /// Where tenants were left.
@@ -32,29 +49,86 @@ impl Left {
         tenants.iter().map(place).collect()
     }
 
-    /// Compares where tenants were left with where they turned out to stand.
+    /// Compares where tenants were left with where they turned out to stand. What is read of their budgets from then on can be
+    /// remembered.
     pub(super) fn compare(&mut self, tenants: &[TenantId], places: &HashMap<TenantId, Place>) {
+        const GENESIS: &Place = &Place::GENESIS;
+        self.bound(tenants);
+        self.bound_remembered();
         for tenant in tenants {
-            if let Some(left) = self.0.get_mut(tenant) {
-                left.is_ours = places.get(tenant) == Some(&left.place);
+            let place = places.get(tenant).unwrap_or(GENESIS);
+            match self.0.get_mut(tenant) {
+                Some(left) if left.place == *place => left.is_ours = true,
+                // INVARIANT: what is remembered is as it was at this place, so it is forgotten where the place is another one.
+                _ => drop(self.0.insert(*tenant, Footprint::at(place.clone()))),
             }
         }
     }
 
-    /// Notes where a committed batch leaves its tenants.
-    pub(super) fn note(&mut self, tenants: &[TenantId], place: impl Fn(TenantId) -> Place) {
-        if self.0.len() + tenants.len() > TENANTS_MAX {
-            self.0.clear();
-        }
+    /// Notes where a committed batch leaves its tenants, and what it wrote of budgets.
+    pub(super) fn note(
+        &mut self,
+        tenants: &[TenantId],
+        place: impl Fn(TenantId) -> Place,
+        written: &BudgetRows,
+    ) {
+        self.bound(tenants);
         for tenant in tenants {
             let place = place(*tenant);
-            self.0
-                .entry(*tenant)
-                .and_modify(|left| left.place.clone_from(&place))
-                .or_insert(Footprint {
-                    place,
-                    is_ours: false,
-                });
+            match self.0.get_mut(tenant) {
+                Some(left) => left.place = place,
+                None => drop(self.0.insert(*tenant, Footprint::at(place))),
+            }
+        }
+        if written.is_empty() {
+            return;
+        }
+        self.bound_remembered();
+        for (tenant, budget) in &written.budgets {
+            self.learn(*tenant, |remembered| remembered.put_budget(budget.clone()));
+        }
+        for (tenant, reservation) in &written.reservations {
+            self.learn(*tenant, |remembered| remembered.put_reservation(reservation));
+        }
+        for (tenant, link) in &written.links {
+            self.learn(*tenant, |remembered| remembered.put_link(link));
+        }
+    }
+
+    /// What is remembered of a tenant's budgets at the place where it was left.
+    pub(super) fn remembered(&self, tenant: TenantId) -> Result<&Remembered, Unknown> {
+        self.0.get(&tenant).map(|left| &left.remembered).ok_or(Unknown)
+    }
+
+    /// Adds to it what is known at that place.
+    pub(super) fn learn(&mut self, tenant: TenantId, learn: impl FnOnce(&mut Remembered)) {
+        if let Some(left) = self.0.get_mut(&tenant) {
+            learn(&mut left.remembered);
+        }
+    }
+
+    /// Whether nobody else had written to a tenant since the time before.
+    pub(super) fn is_ours(&self, tenant: TenantId) -> bool {
+        self.0.get(&tenant).is_some_and(|left| left.is_ours)
+    }
+
+    /// Makes room for these tenants.
+    fn bound(&mut self, tenants: &[TenantId]) {
+        let new = tenants
+            .iter()
+            .filter(|tenant| !self.0.contains_key(tenant))
+            .count();
+        if self.0.len() + new > TENANTS_MAX {
+            self.0.clear();
+        }
+    }
+
+    /// Forgets budgets, and no places, where they have become too much.
+    fn bound_remembered(&mut self) {
+        if self.0.values().map(|left| left.remembered.size()).sum::<usize>() > REMEMBERED_MAX {
+            for left in self.0.values_mut() {
+                left.remembered = Remembered::default();
+            }
         }
     }
 
@@ -69,6 +143,8 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::budget::Subject;
+    use model::{AgentId, Name};
 
     const TENANT: TenantId = TenantId::SYSTEM;
 
@@ -81,7 +157,11 @@ mod tests {
     /// A batch was made from one place and left its tenant at another.
     fn write(left: &mut Left, from: u64, to: u64) {
         left.compare(&[TENANT], &at(from));
-        left.note(&[TENANT], |tenant| at(to)[&tenant].clone());
+        left.note(
+            &[TENANT],
+            |tenant| at(to)[&tenant].clone(),
+            &BudgetRows::default(),
+        );
     }
 
     #[test]
@@ -110,8 +190,35 @@ mod tests {
     fn no_more_tenants_are_remembered_than_the_bound() {
         let mut left = Left::default();
         for number in 0..2 * TENANTS_MAX as u128 {
-            left.note(&[TenantId::from_bytes(number.to_be_bytes())], |_| Place::GENESIS);
+            let tenant = TenantId::from_bytes(number.to_be_bytes());
+            left.note(&[tenant], |_| Place::GENESIS, &BudgetRows::default());
             assert!(left.0.len() <= TENANTS_MAX);
         }
+    }
+
+    #[test]
+    fn no_more_of_budgets_is_remembered_than_the_bound() {
+        let mut left = Left::default();
+        write(&mut left, 3, 5);
+        left.compare(&[TENANT], &at(5));
+        let remembers_run = |left: &Left, number: usize| {
+            let run_id = Name::new(&number.to_string()).unwrap();
+            let subject = Subject {
+                team: None,
+                agent: AgentId::from_bytes([1; 16]),
+                tool: None,
+                run_id: Some(run_id),
+                parent_run_id: None,
+            };
+            left.remembered(TENANT).unwrap().line(&subject).is_ok()
+        };
+        for number in 0..=REMEMBERED_MAX {
+            let run = Name::new(&number.to_string()).unwrap();
+            left.learn(TENANT, |remembered| remembered.end_line(run));
+        }
+        assert!(remembers_run(&left, 0));
+        left.compare(&[TENANT], &at(5));
+        assert!(!remembers_run(&left, 0));
+        assert!(left.is_ours(TENANT), "the place is remembered all the same");
     }
 }

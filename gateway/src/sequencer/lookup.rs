@@ -1,7 +1,9 @@
 //! What storage has to be asked about a batch, in the turn, before it is applied.
 
 use super::budgets::WantedMoves;
+use super::left::Left;
 use canon::Digest;
+use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::{ApprovalUse, Happening};
 use engine::runs::Sighting;
 use engine::{Found, Proposal};
@@ -10,7 +12,7 @@ use std::collections::HashSet;
 use store::{RequestKey, StoreError, Turn};
 
 /// What proposals are about that changes, and has to be known as it is at the head that the batch follows: such a batch needs a
-/// turn.
+/// turn, unless it is about budgets only and these are remembered.
 #[derive(Default)]
 pub(super) struct Wanted<'p> {
     approvals: Vec<(TenantId, ApprovalId)>,
@@ -30,20 +32,25 @@ impl<'p> Wanted<'p> {
         }
     }
 
-    /// Whether they are about nothing that changes.
-    pub(super) fn is_nothing(&self) -> bool {
-        self.approvals.is_empty()
-            && self.runs.is_empty()
-            && self.counters.is_empty()
-            && self.moves.is_nothing()
+    /// All of it, if it is remembered.
+    pub(super) fn recall(&self, left: &Left, now: Timestamp) -> Option<Found> {
+        if !(self.approvals.is_empty() && self.runs.is_empty() && self.counters.is_empty()) {
+            return None;
+        }
+        self.moves.recall(left, now).ok().map(of_budgets)
     }
 
-    /// Looks it up.
-    pub(super) async fn find(&self, turn: &mut dyn Turn, now: Timestamp) -> Result<Found, StoreError> {
-        let mut found = Found {
-            budgets: self.moves.find(turn, now).await?,
-            ..Found::default()
+    /// Looks it up. None if it could not be remembered meanwhile.
+    pub(super) async fn find(
+        &self,
+        turn: &mut dyn Turn,
+        left: &mut Left,
+        now: Timestamp,
+    ) -> Result<Option<Found>, StoreError> {
+        let Ok(budgets) = self.moves.find(turn, left, now).await? else {
+            return Ok(None);
         };
+        let mut found = of_budgets(budgets);
         if !self.approvals.is_empty() {
             let stored = turn.find_approvals(&self.approvals).await?.into_iter();
             found.approvals = stored
@@ -62,7 +69,30 @@ impl<'p> Wanted<'p> {
                 .map(|(tenant, counter)| ((tenant, counter.key), counter))
                 .collect();
         }
-        Ok(found)
+        Ok(Some(found))
+    }
+
+    /// Adds what was recorded before of what these proposals would record.
+    pub(super) async fn find_recorded(
+        &self,
+        turn: &mut dyn Turn,
+        proposals: &[Proposal],
+        found: &mut Found,
+    ) -> Result<(), StoreError> {
+        if !self.moves.keys().is_empty() {
+            found.budgets.learn_all(FoundBudgets {
+                replies: turn.find_replies(self.moves.keys()).await?,
+                ..FoundBudgets::default()
+            });
+        }
+        find_recorded(turn, proposals, found).await
+    }
+}
+
+fn of_budgets(budgets: KnownBudgets) -> Found {
+    Found {
+        budgets,
+        ..Found::default()
     }
 }
 
@@ -111,8 +141,7 @@ fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
     proposals.iter().filter_map(about).collect()
 }
 
-/// Adds what was recorded before of what these proposals would record.
-pub(super) async fn find_recorded(
+async fn find_recorded(
     turn: &mut dyn Turn,
     proposals: &[Proposal],
     found: &mut Found,

@@ -13,6 +13,7 @@ mod asks;
 mod faults;
 mod outcomes;
 mod people;
+mod remembered;
 mod reservations;
 mod runs;
 mod usage;

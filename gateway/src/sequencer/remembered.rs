@@ -1,0 +1,221 @@
+//! What is remembered of a tenant's budgets, so that a batch need not read what the ones before it read and wrote.
+//!
+//! It is right where the tenant was left, and nowhere else: whatever moves a budget moves the head of the chain, too.
+//! [`Left`](super::left::Left) keeps it beside that place, and both are forgotten together. That something is not there is
+//! remembered as nothing, because to know that there is none is not the same as not to know.
+
+use model::budget::{BudgetStatus, Subject, line};
+use model::{
+    Budget, BudgetId, Name, Reservation, ReservationId, ReservationStatus, RunLink, Scope, Timestamp, Unit,
+};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// What a budget is for, and what it is counted in.
+pub(super) type Purpose = (Scope, Unit);
+
+/// When nothing is held, the first end.
+pub(super) const NEVER: Timestamp = Timestamp::from_millis(i64::MAX);
+
+/// Nothing is remembered of it, not even that it is not there.
+#[derive(Debug)]
+pub(super) struct Unknown;
+
+/// What is remembered of one tenant.
+#[derive(Default)]
+pub(super) struct Remembered {
+    budgets: HashMap<BudgetId, Option<Budget>>,
+    /// The budgets that are not closed.
+    open: HashMap<Purpose, Option<BudgetId>>,
+    /// Whether there is any that is not closed.
+    is_budgeted: Option<bool>,
+    reservations: HashMap<ReservationId, Option<Reservation>>,
+    /// Which run started which.
+    parents: HashMap<Name, Option<Name>>,
+    /// No reservation that is held ends before this. It is not moved back when the one that does is settled: then it is looked
+    /// for again when the time has come.
+    first_end: Option<Timestamp>,
+}
+
+impl Remembered {
+    /// How much it is, in things that have about the same size.
+    pub(super) fn size(&self) -> usize {
+        self.budgets.len() + self.open.len() + self.reservations.len() + self.parents.len()
+    }
+
+    /// Whether no reservation ends by then.
+    pub(super) fn is_quiet(&self, by: Timestamp) -> bool {
+        self.first_end.is_some_and(|first| first > by)
+    }
+
+    /// Whether there is a budget that is not closed.
+    pub(super) fn is_budgeted(&self) -> Result<bool, Unknown> {
+        self.is_budgeted.ok_or(Unknown)
+    }
+
+    /// The runs that something counts against, the outermost first; or those of which it is not known who started them.
+    pub(super) fn line(&self, subject: &Subject) -> Result<Vec<Name>, Vec<Name>> {
+        let Some(run_id) = &subject.run_id else {
+            return Ok(Vec::new());
+        };
+        let unknown = RefCell::new(Vec::new());
+        let parent_of = |run: &Name| {
+            let parent = self.parents.get(run);
+            if parent.is_none() {
+                unknown.borrow_mut().push(run.clone());
+            }
+            parent?.as_ref()
+        };
+        let line = line::line(run_id, subject.parent_run_id.as_ref(), parent_of);
+        let unknown = unknown.into_inner();
+        if unknown.is_empty() {
+            Ok(line)
+        } else {
+            Err(unknown)
+        }
+    }
+
+    /// Which budget is open for this.
+    pub(super) fn open(&self, purpose: &Purpose) -> Result<Option<BudgetId>, Unknown> {
+        self.open.get(purpose).copied().ok_or(Unknown)
+    }
+
+    /// One budget.
+    pub(super) fn budget(&self, id: BudgetId) -> Result<Option<&Budget>, Unknown> {
+        self.budgets.get(&id).map(Option::as_ref).ok_or(Unknown)
+    }
+
+    /// One reservation.
+    pub(super) fn reservation(&self, id: ReservationId) -> Result<Option<&Reservation>, Unknown> {
+        self.reservations.get(&id).map(Option::as_ref).ok_or(Unknown)
+    }
+
+    /// Who started these runs, as far as anybody did.
+    pub(super) fn links(&self, line: Vec<Name>) -> impl Iterator<Item = RunLink> {
+        line.into_iter().filter_map(|run_id| {
+            let parent = self.parents.get(&run_id)?.clone()?;
+            Some(RunLink { run_id, parent })
+        })
+    }
+
+    /// Notes that all links were read from this run upwards, as far as lines are looked at: where they end, there is nobody above.
+    pub(super) fn end_line(&mut self, mut run: Name) {
+        for _ in 0..line::LINE_MAX {
+            match self.parents.entry(run).or_default() {
+                Some(parent) => run = parent.clone(),
+                None => break,
+            }
+        }
+    }
+
+    /// Notes a reservation that was read, whatever has become of it.
+    pub(super) fn learn_reservation(&mut self, reservation: Reservation) {
+        self.reservations.insert(reservation.id, Some(reservation));
+    }
+
+    /// Notes that this reservation was looked for: if it was not found, it is not there.
+    pub(super) fn end_reservation(&mut self, id: ReservationId) {
+        self.reservations.entry(id).or_default();
+    }
+
+    /// Notes when the first of all reservations ends that are held.
+    pub(super) const fn learn_first_end(&mut self, first: Timestamp) {
+        self.first_end = Some(first);
+    }
+
+    /// Notes that this budget was looked for: if it was not found, it is not there.
+    pub(super) fn end_budget(&mut self, id: BudgetId) {
+        self.budgets.entry(id).or_default();
+    }
+
+    /// Notes that the budget that is open for this was looked for: if it was not found, there is none.
+    pub(super) fn end_purpose(&mut self, purpose: Purpose) {
+        self.open.entry(purpose).or_default();
+    }
+
+    /// Notes whether there is a budget that is not closed.
+    pub(super) const fn learn_if_budgeted(&mut self, is_budgeted: bool) {
+        self.is_budgeted = Some(is_budgeted);
+    }
+
+    /// Notes how a budget is from now on.
+    pub(super) fn put_budget(&mut self, budget: Budget) {
+        let purpose = (budget.scope.clone(), budget.unit.clone());
+        if budget.status == BudgetStatus::Closed {
+            if self.open.get(&purpose) == Some(&Some(budget.id)) {
+                self.open.insert(purpose, None);
+                // Others may be open that nobody has asked for.
+                self.is_budgeted = None;
+            }
+        } else {
+            self.open.insert(purpose, Some(budget.id));
+            self.is_budgeted = Some(true);
+        }
+        self.budgets.insert(budget.id, Some(budget));
+    }
+
+    /// Notes how a reservation is from now on. What is settled is hardly asked for again.
+    pub(super) fn put_reservation(&mut self, reservation: &Reservation) {
+        if reservation.status == ReservationStatus::Active {
+            self.first_end = self.first_end.map(|first| first.min(reservation.expires_at));
+            self.reservations
+                .insert(reservation.id, Some(reservation.clone()));
+        } else {
+            self.reservations.remove(&reservation.id);
+        }
+    }
+
+    /// Notes which run started which.
+    pub(super) fn put_link(&mut self, link: &RunLink) {
+        self.parents
+            .insert(link.run_id.clone(), Some(link.parent.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::AgentId;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn subject(run: &str, parent: Option<&str>) -> Subject {
+        Subject {
+            team: None,
+            agent: AgentId::from_bytes([1; 16]),
+            tool: None,
+            run_id: Some(name(run)),
+            parent_run_id: parent.map(name),
+        }
+    }
+
+    #[test]
+    fn a_line_is_known_when_everybody_in_it_is() {
+        let mut remembered = Remembered::default();
+        let of = |remembered: &Remembered, run, parent| remembered.line(&subject(run, parent));
+        assert_eq!(of(&remembered, "c", None), Err(vec![name("c")]));
+        remembered.put_link(&RunLink {
+            run_id: name("c"),
+            parent: name("b"),
+        });
+        assert_eq!(of(&remembered, "c", None), Err(vec![name("b")]));
+        remembered.end_line(name("c"));
+        assert_eq!(of(&remembered, "c", None), Ok(vec![name("b"), name("c")]));
+        assert_eq!(of(&remembered, "c", Some("x")), Err(vec![name("x")]));
+        assert_eq!(of(&remembered, "b", Some("b")), Ok(vec![name("b")]));
+    }
+
+    #[test]
+    fn it_is_quiet_until_the_first_end_and_only_if_that_is_known() {
+        let at = Timestamp::from_millis;
+        let mut remembered = Remembered::default();
+        assert!(!remembered.is_quiet(at(1)));
+        remembered.learn_first_end(at(5));
+        assert!(remembered.is_quiet(at(4)));
+        assert!(!remembered.is_quiet(at(5)));
+        remembered.learn_first_end(NEVER);
+        assert!(remembered.is_quiet(at(1_000_000)));
+    }
+}
