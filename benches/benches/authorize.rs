@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
+use benches::address::Address;
 use benches::client::{Client, Decision};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use gateway::cli::operator_key;
@@ -162,7 +163,7 @@ async fn register(app: &Router, key: &Secret) -> Vec<String> {
     let address = listener.local_addr().expect("it is bound");
     let app = app.clone();
     let server = tokio::spawn(async move { axum::serve(listener, app).await });
-    let mut operator = Client::open(address, key.reveal())
+    let mut operator = Client::open(&Address::Tcp(address), key.reveal())
         .await
         .expect("the server listens");
     operator

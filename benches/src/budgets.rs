@@ -7,7 +7,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
 
+use crate::address::Address;
 use crate::client::Client;
-use crate::http::{Connection, Request};
+use crate::http::{Connection, Format, Request};
 use crate::load::report::Latency;
 
 /// Calls of each operation before it is timed.
@@ -35,7 +35,7 @@ const LATENCY_US_MAX: u64 = 60_000_000;
 #[derive(Debug, Clone, Copy)]
 pub struct Plan<'a> {
     /// Where the gateway listens.
-    pub address: SocketAddr,
+    pub address: &'a Address,
     /// An operator key of it: the run makes a tenant of its own.
     pub operator_key: &'a str,
     /// How often one caller makes each operation, after the warm-up.
@@ -116,7 +116,7 @@ struct Told {
 }
 
 impl Agent {
-    async fn open(address: SocketAddr, token: &str) -> Result<Self> {
+    async fn open(address: &Address, token: &str) -> Result<Self> {
         Ok(Self {
             connection: Connection::open(address).await?,
             authorization: format!("Bearer {token}"),
@@ -136,6 +136,7 @@ impl Agent {
             method,
             path,
             headers: &headers,
+            format: Format::Json,
             body: body.as_bytes(),
         };
         let answer = self.connection.send(request).await?;

@@ -3,15 +3,14 @@
 //! It is for setting a tenant up and looking at its ledger afterwards; the asks that are timed go through
 //! [`crate::http`] directly. Whatever is not a success is an error that carries the gateway's own words.
 
-use std::net::SocketAddr;
-
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::http::{Connection, Request};
+use crate::address::Address;
+use crate::http::{Connection, Format, Request};
 
 /// One caller: a credential and, for an operator, the tenant it acts in.
 #[derive(Debug)]
@@ -77,7 +76,7 @@ pub struct NewAgent {
 
 impl Client {
     /// Connects as the holder of this credential.
-    pub async fn open(address: SocketAddr, credential: &str) -> Result<Self> {
+    pub async fn open(address: &Address, credential: &str) -> Result<Self> {
         let connection = Connection::open(address)
             .await
             .with_context(|| format!("connecting to `{address}`"))?;
@@ -105,6 +104,7 @@ impl Client {
                 method,
                 path,
                 headers,
+                format: Format::Json,
                 body,
             })
             .await

@@ -1,15 +1,19 @@
 //! A small HTTP/1.1 client: one keep-alive connection, one request at a time, no allocation per request.
 //!
 //! The load generator shares two cores with the server it measures, so every microsecond spent here is missing
-//! there. It speaks to a gateway on the loopback interface and to nothing else: no TLS, no redirects, no name
+//! there. It speaks to a gateway on the same machine and to nothing else: no TLS, no redirects, no name
 //! look-up, no pipelining and no reconnecting. Answers carry `Content-Length` or are chunked.
 
+use std::fmt;
 use std::io::{Error, ErrorKind, Result, Write as _};
-use std::net::SocketAddr;
 use std::ops::Range;
 
+use clap::ValueEnum;
+use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::address::Address;
 
 /// Our gateway's heads are below one kibibyte; a longer one is not from it.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -20,7 +24,7 @@ const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// One authorization answer with its head fits, so that one read usually takes it all.
 const BUFFER_BYTES: usize = 8 * 1024;
 
-/// What to ask for. The body is JSON; an empty one is not sent.
+/// What to ask for. An empty body is not sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// The method, in capitals.
@@ -29,8 +33,41 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// Further headers, each a name and a value; `Host` and those of the body are added.
     pub headers: &'a [(&'a str, &'a str)],
+    /// What the body is written in.
+    pub format: Format,
     /// The body.
     pub body: &'a [u8],
+}
+
+/// What a body is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// JSON.
+    #[default]
+    Json,
+    /// MessagePack.
+    #[value(name = "messagepack")]
+    MessagePack,
+}
+
+impl Format {
+    /// The media type.
+    pub(crate) const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::MessagePack => "application/vnd.msgpack",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Json => "JSON",
+            Self::MessagePack => "MessagePack",
+        })
+    }
 }
 
 /// What came back, borrowed from the connection until the next request.
@@ -55,20 +92,53 @@ impl Response<'_> {
 /// A connection to one gateway. After an error it is of no further use: open another one.
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     host: String,
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
 }
 
-impl Connection {
+/// What a connection goes through.
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
     /// Connects, with Nagle's algorithm off: a request is one write and must leave at once.
-    pub async fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+    async fn open(address: &Address) -> Result<Self> {
+        Ok(match address {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Self::Tcp(stream)
+            }
+            Address::Unix(path) => Self::Unix(UnixStream::connect(path).await?),
+        })
+    }
+
+    async fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(bytes).await,
+            Self::Unix(stream) => stream.write_all(bytes).await,
+        }
+    }
+
+    async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read_buf(buffer).await,
+            Self::Unix(stream) => stream.read_buf(buffer).await,
+        }
+    }
+}
+
+impl Connection {
+    /// Connects.
+    pub async fn open(address: &Address) -> Result<Self> {
         Ok(Self {
-            stream,
-            host: address.to_string(),
+            stream: Stream::open(address).await?,
+            host: address.host(),
             outgoing: Vec::with_capacity(BUFFER_BYTES),
             incoming: Vec::with_capacity(BUFFER_BYTES),
         })
@@ -167,7 +237,7 @@ impl Connection {
     }
 
     async fn read_more(&mut self) -> Result<()> {
-        if self.stream.read_buf(&mut self.incoming).await? == 0 {
+        if self.stream.read(&mut self.incoming).await? == 0 {
             return Err(Error::new(
                 ErrorKind::UnexpectedEof,
                 "the gateway closed the connection",
@@ -191,7 +261,8 @@ fn write_request(out: &mut Vec<u8>, host: &str, request: Request<'_>) -> Result<
     if !request.body.is_empty() {
         write!(
             out,
-            "Content-Type: application/json\r\nContent-Length: {}\r\n",
+            "Content-Type: {}\r\nContent-Length: {}\r\n",
+            request.format.media_type(),
             request.body.len()
         )?;
     }
@@ -274,7 +345,7 @@ mod tests {
     /// Answers one request with these bytes, in these pieces, and gives back what was asked.
     async fn exchange(pieces: &[&str], request: Request<'_>) -> (Result<(u16, String)>, String) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
         let pieces: Vec<String> = pieces.iter().map(ToString::to_string).collect();
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -287,7 +358,7 @@ mod tests {
             }
             String::from_utf8(asked[..length].to_vec()).unwrap()
         });
-        let mut connection = Connection::open(address).await.unwrap();
+        let mut connection = Connection::open(&address).await.unwrap();
         let answer = connection
             .send(request)
             .await
@@ -299,6 +370,7 @@ mod tests {
         method: "GET",
         path: "/",
         headers: &[],
+        format: Format::Json,
         body: b"",
     };
 
@@ -312,6 +384,7 @@ mod tests {
             method: "POST",
             path: "/v1/x?y=1",
             headers: &[("Authorization", "Bearer t")],
+            format: Format::Json,
             body: b"{}",
         };
         let (_, asked) = exchange(&["HTTP/1.1 204 No Content\r\n\r\n"], request).await;
@@ -325,6 +398,43 @@ mod tests {
             "{head}"
         );
         assert_eq!(body, "{}");
+    }
+
+    #[tokio::test]
+    async fn a_body_says_what_it_is_written_in() {
+        let request = Request {
+            method: "POST",
+            format: Format::MessagePack,
+            body: b"\x07",
+            ..GET
+        };
+        let (_, asked) = exchange(&["HTTP/1.1 204 No Content\r\n\r\n"], request).await;
+        assert!(
+            asked.contains("Content-Type: application/vnd.msgpack\r\nContent-Length: 1\r\n"),
+            "{asked}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_a_way_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = vec![0; 4096];
+            let length = stream.read(&mut asked).await.unwrap();
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+            stream.write_all(answer).await.unwrap();
+            String::from_utf8(asked[..length].to_vec()).unwrap()
+        });
+        let mut connection = Connection::open(&Address::Unix(path)).await.unwrap();
+        assert_eq!(connection.send(GET).await.unwrap().body, b"hi");
+        let asked = server.await.unwrap();
+        assert!(
+            asked.starts_with("GET / HTTP/1.1\r\nHost: localhost\r\n"),
+            "{asked}"
+        );
     }
 
     #[tokio::test]
@@ -372,7 +482,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_used_again_and_forgets_the_last_answer() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             for answer in [
@@ -383,7 +493,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
-        let mut connection = Connection::open(address).await.unwrap();
+        let mut connection = Connection::open(&address).await.unwrap();
         let first = connection.send(GET).await.unwrap();
         assert_eq!(
             (first.status, first.body, first.header("retry-after")),

@@ -1,5 +1,6 @@
 //! What the load harness and the benchmark player are made of.
 //!
+//! - [`address`]: where a gateway listens;
 //! - [`http`]: a keep-alive HTTP/1.1 client that costs next to nothing;
 //! - [`process`]: a real gateway as a child process;
 //! - [`target`]: that one, or one that already runs;
@@ -11,6 +12,7 @@
 //!
 //! The criterion benches beside this crate time pieces in process and use none of it.
 
+pub mod address;
 pub mod budgets;
 pub mod client;
 pub mod http;

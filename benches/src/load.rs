@@ -1,26 +1,31 @@
-//! Load: so many connections that ask, then a look at the ledger.
+//! Load: so many connections that ask, then a look at the ledger. And what one tenant notices of another's flood: [`fairness`].
 //!
 //! All connections share one thread with the counting, which leaves as much of a small machine as possible to the
 //! gateway. There is no pipelining: an agent waits for its answer.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use tokio::task::LocalSet;
 
+use crate::address::Address;
 use crate::client::Client;
-use crate::http::{Connection, Request};
+use crate::http::{Connection, Format, Request};
 use crate::machine::{self, Cpu, Machine};
+use crate::process::GatewayProcess;
 
 mod asking;
 mod asks;
+pub mod fairness;
+mod message;
 mod profile;
 pub mod report;
 mod sla;
 mod tally;
+mod watch;
 
 use asking::{Asker, Timetable};
 use asks::Ask;
@@ -37,22 +42,24 @@ const GRACE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy)]
 pub struct Plan<'a> {
     /// Where the gateways listen, all over one database. Connections are spread over them in turn.
-    pub addresses: &'a [SocketAddr],
+    pub addresses: &'a [Address],
     /// An operator key of theirs: the run makes tenants of its own.
     pub operator_key: &'a str,
-    /// The process of the gateway, if it is on this machine and there is one: what it takes is reported.
-    pub gateway: Option<u32>,
+    /// The gateway, if it was started here and there is one: what it takes is reported.
+    pub gateway: Option<&'a GatewayProcess>,
     /// How many of everything.
     pub setting: Setting,
     /// Time before the clock starts; asks are counted but not timed.
     pub warm_up: Duration,
     /// Time that is measured.
     pub measured: Duration,
+    /// How long the stretches are that are also reported one by one.
+    pub stretch: Duration,
 }
 
 /// Everything the connections share.
 struct Course {
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Address>,
     authorizations: Vec<String>,
     asks: Vec<Ask>,
     setting: Setting,
@@ -61,6 +68,8 @@ struct Course {
     end: Instant,
     /// How many asks have been begun.
     begun: Cell<u64>,
+    /// How many were due and were left out.
+    unsent: Cell<u64>,
     tally: RefCell<Tally>,
 }
 
@@ -73,7 +82,13 @@ impl Course {
         }
         self.begun.set(begun + 1);
         if let Some(timetable) = &self.timetable {
-            return timetable.next().await;
+            loop {
+                let due = timetable.next().await?;
+                if !self.setting.gives_up || Instant::now() < self.end {
+                    return Some(due);
+                }
+                self.unsent.set(self.unsent.get() + 1);
+            }
         }
         let now = Instant::now();
         // A run of so many asks ends with them, however long they take.
@@ -91,52 +106,94 @@ impl Course {
 
 /// Sets a tenant up, asks until the time is over, then compares the ledger with what was answered.
 pub async fn run(plan: Plan<'_>) -> Result<Report> {
-    let setting = plan.setting;
-    setting.check()?;
-    let (mut operators, authorizations) = set_up(plan).await?;
-    until_known(plan.addresses, &authorizations).await?;
-    let mut seq_before = 0;
-    for operator in &mut operators {
-        seq_before += operator.head().await?.seq;
+    Prepared::set_up(plan).await?.ask().await
+}
+
+/// A run whose tenants and agents are known to every gateway, and which has not begun.
+pub struct Prepared<'a> {
+    plan: Plan<'a>,
+    operators: Vec<Client>,
+    authorizations: Vec<String>,
+    /// Entries that are in the ledgers already.
+    seq_before: u64,
+    idle_mib: Option<f64>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Sets the tenants of a run up.
+    pub async fn set_up(plan: Plan<'a>) -> Result<Self> {
+        plan.setting.check()?;
+        let idle_mib = plan.gateway.and_then(GatewayProcess::resident_mib);
+        let (mut operators, authorizations) = set_up(plan).await?;
+        until_known(plan.addresses, &authorizations).await?;
+        let mut seq_before = 0;
+        for operator in &mut operators {
+            seq_before += operator.head().await?.seq;
+        }
+        Ok(Self {
+            plan,
+            operators,
+            authorizations,
+            seq_before,
+            idle_mib,
+        })
     }
 
-    let asks = asks::asks(setting.distinct, setting.mix);
-    let begin = Instant::now();
-    let measured_from = begin + plan.warm_up;
-    let end = measured_from + plan.measured;
-    let course = Rc::new(Course {
-        addresses: plan.addresses.to_vec(),
-        authorizations,
-        asks,
-        setting,
-        timetable: setting
+    /// Asks until the time is over, then compares the ledger with what was answered.
+    pub async fn ask(mut self) -> Result<Report> {
+        let plan = self.plan;
+        let begin = Instant::now();
+        let course = Rc::new(self.course(begin)?);
+        let pid = plan.gateway.map(GatewayProcess::pid);
+        let cpu = machine::CpuClock::start(pid);
+        ask_on_all(&course, plan).await?;
+        let seconds = course.measured_from.elapsed().as_secs_f64();
+        let cpu: Cpu = cpu.stop(begin.elapsed());
+        let gateway_mib = plan.gateway.and_then(GatewayProcess::resident_mib);
+
+        let ledger = look_at_ledgers(&mut self.operators, self.seq_before).await?;
+        let course = Rc::into_inner(course).context("a connection is still asking")?;
+        let first = plan.addresses.first().context("a load needs a gateway")?;
+        Ok(course.tally.into_inner().report(report::Surroundings {
+            machine: Machine::here(),
+            door: first.door(),
+            setting: plan.setting,
+            seconds,
+            planned_seconds: plan.measured.as_secs_f64(),
+            unsent: course.unsent.get(),
+            cpu,
+            gateway_idle_mib: self.idle_mib,
+            gateway_mib,
+            ledger,
+        }))
+    }
+
+    fn course(&mut self, begin: Instant) -> Result<Course> {
+        let Plan {
+            setting,
+            warm_up,
+            measured,
+            ..
+        } = self.plan;
+        let measured_from = begin + warm_up;
+        let end = measured_from + measured;
+        let timetable = setting
             .per_second
             .map(|rate| Timetable::start(rate, begin, end))
-            .transpose()?,
-        measured_from,
-        end,
-        begun: Cell::new(0),
-        tally: RefCell::default(),
-    });
-    let cpu = machine::CpuClock::start(plan.gateway);
-    ask_on_all(&course, setting.connections).await?;
-    let seconds = measured_from.elapsed().as_secs_f64();
-    let cpu: Cpu = cpu.stop(begin.elapsed());
-    let memory = plan.gateway.and_then(machine::resident_mib);
-
-    let ledger = look_at_ledgers(&mut operators, seq_before).await?;
-    let tally = Rc::into_inner(course)
-        .context("a connection is still asking")?
-        .tally
-        .into_inner();
-    Ok(tally.report(report::Surroundings {
-        machine: Machine::here(),
-        setting,
-        seconds,
-        cpu,
-        gateway_mib: memory,
-        ledger,
-    }))
+            .transpose()?;
+        Ok(Course {
+            addresses: self.plan.addresses.to_vec(),
+            authorizations: std::mem::take(&mut self.authorizations),
+            asks: asks::asks(setting.distinct, setting.mix, setting.format),
+            setting,
+            timetable,
+            measured_from,
+            end,
+            begun: Cell::new(0),
+            unsent: Cell::new(0),
+            tally: RefCell::default(),
+        })
+    }
 }
 
 /// Makes the tenants and the agents: operators of each, and what each agent signs in with.
@@ -147,13 +204,13 @@ async fn set_up(plan: Plan<'_>) -> Result<(Vec<Client>, Vec<String>)> {
         bucket,
         ..
     } = plan.setting;
-    let first = *plan.addresses.first().context("a load needs a gateway")?;
+    let first = plan.addresses.first().context("a load needs a gateway")?;
     let mut operators = Vec::with_capacity(tenants);
     let mut authorizations = vec![String::new(); agents];
     for number in 0..tenants {
         let mut operator = Client::open(first, plan.operator_key).await?;
         operator
-            .create_tenant(&format!("load-{}-{number}", std::process::id()))
+            .create_tenant(&format!("load-{}-{}", std::process::id(), next_tenant()))
             .await?;
         operator.put_tool(asks::TOOL, &asks::actions()).await?;
         // Agents in turn are of tenants in turn.
@@ -169,6 +226,12 @@ async fn set_up(plan: Plan<'_>) -> Result<(Vec<Client>, Vec<String>)> {
         operators.push(operator);
     }
     Ok((operators, authorizations))
+}
+
+/// The number of a tenant, another one each time: several runs of one program may be about one gateway.
+fn next_tenant() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 async fn look_at_ledgers(operators: &mut [Client], seq_before: u64) -> Result<LedgerReport> {
@@ -188,16 +251,17 @@ async fn look_at_ledgers(operators: &mut [Client], seq_before: u64) -> Result<Le
 }
 
 /// Waits until every gateway has heard of every agent.
-async fn until_known(addresses: &[SocketAddr], authorizations: &[String]) -> Result<()> {
+async fn until_known(addresses: &[Address], authorizations: &[String]) -> Result<()> {
     let deadline = Instant::now() + GRACE;
     for address in addresses {
-        let mut connection = Connection::open(*address).await?;
+        let mut connection = Connection::open(address).await?;
         for authorization in authorizations {
             let headers = [("Authorization", &**authorization)];
             let request = Request {
                 method: "GET",
                 path: "/v1/whoami",
                 headers: &headers,
+                format: Format::Json,
                 body: b"",
             };
             while connection.send(request).await?.status != 200 {
@@ -212,9 +276,9 @@ async fn until_known(addresses: &[SocketAddr], authorizations: &[String]) -> Res
     Ok(())
 }
 
-async fn ask_on_all(course: &Rc<Course>, connections: usize) -> Result<()> {
+async fn ask_on_all(course: &Rc<Course>, plan: Plan<'_>) -> Result<()> {
     let local = LocalSet::new();
-    let askers: Vec<_> = (0..connections)
+    let askers: Vec<_> = (0..plan.setting.connections)
         .map(|number| local.spawn_local(Asker::new(Rc::clone(course), number).run()))
         .collect();
     let all = local.run_until(async {
@@ -223,6 +287,12 @@ async fn ask_on_all(course: &Rc<Course>, connections: usize) -> Result<()> {
         }
         Ok(())
     });
+    let all = async {
+        tokio::select! {
+            asked = all => asked,
+            never = watch::watch(course, plan.gateway, plan.stretch) => match never {},
+        }
+    };
     let patience = course.end.saturating_duration_since(Instant::now()) + GRACE;
     tokio::time::timeout(patience, all)
         .await

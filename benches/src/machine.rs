@@ -112,6 +112,12 @@ pub fn resident_mib(process: u32) -> Option<f64> {
     Some(kib / KIB_PER_MIB)
 }
 
+/// So many bytes in mebibytes.
+#[expect(clippy::cast_precision_loss, reason = "a file is far smaller than 2^52 bytes")]
+pub fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1_024.0 * KIB_PER_MIB)
+}
+
 /// What stands behind a name and a colon.
 fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let mut lines = text.lines();

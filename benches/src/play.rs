@@ -10,7 +10,6 @@ pub mod rules;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,6 +17,7 @@ use model::Verdict;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::address::Address;
 use crate::client::{Client, Decision, Verification};
 
 /// The suites that are played, by the names of their files.
@@ -119,7 +119,7 @@ pub struct SuiteReport {
 }
 
 /// Plays every suite found in the folder, each in a tenant of its own.
-pub async fn play(address: SocketAddr, operator_key: &str, data: &Path) -> Result<Vec<SuiteReport>> {
+pub async fn play(address: &Address, operator_key: &str, data: &Path) -> Result<Vec<SuiteReport>> {
     let mut reports = Vec::new();
     for suite in SUITES {
         let report = play_suite(address, operator_key, data, suite).await;
@@ -128,12 +128,7 @@ pub async fn play(address: SocketAddr, operator_key: &str, data: &Path) -> Resul
     Ok(reports)
 }
 
-async fn play_suite(
-    address: SocketAddr,
-    operator_key: &str,
-    data: &Path,
-    suite: &str,
-) -> Result<SuiteReport> {
+async fn play_suite(address: &Address, operator_key: &str, data: &Path, suite: &str) -> Result<SuiteReport> {
     let calls = read_calls(data, suite)?;
     let listing = read(&data.join("tools").join(format!("{suite}.json")))?;
 
@@ -163,7 +158,7 @@ async fn play_suite(
 /// One agent a task, with a grant for the suite's tool and nothing else; each speaks with its own token.
 async fn create_agents(
     operator: &mut Client,
-    address: SocketAddr,
+    address: &Address,
     suite: &str,
     calls: &[Call],
 ) -> Result<HashMap<String, Client>> {

@@ -1,8 +1,9 @@
-//! A real gateway as a child process: on a free port of the loopback interface, with a database in a temporary folder.
+//! A real gateway as a child process: on a free port of the loopback interface or on a socket, with a database in a temporary folder.
 //!
 //! It is stopped by killing it. That is deliberate: whatever the gateway answered has to be on disk by then, so
 //! nothing here may depend on a polite end. It does not build the binary and does not talk to the API.
 
+use std::fs;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -15,7 +16,9 @@ use model::{Secret, SecretKind, SystemEntropy};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::http::{Connection, Request};
+use crate::address::{Address, Door};
+use crate::http::{Connection, Format, Request};
+use crate::machine;
 
 /// Migrating an empty database and compiling the base policies takes far less, in a debug build too.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -29,7 +32,9 @@ const LOG_TAIL_BYTES: usize = 2_000;
 pub struct GatewayProcess {
     child: Child,
     folder: TempDir,
-    address: SocketAddr,
+    address: Address,
+    /// The file of its database, if that is SQLite.
+    database: Option<PathBuf>,
     operator_key: String,
 }
 
@@ -42,6 +47,8 @@ pub struct Launch<'a> {
     pub database_url: Option<&'a str>,
     /// An operator key to install [default: a new one].
     pub operator_key: Option<&'a str>,
+    /// What to listen on: a free port of the loopback interface, or a socket in its folder.
+    pub door: Door,
 }
 
 impl GatewayProcess {
@@ -51,6 +58,7 @@ impl GatewayProcess {
             binary,
             database_url,
             operator_key,
+            door,
         } = launch;
         let binary = binary.map_or_else(binary_beside_us, |binary| Ok(binary.to_owned()))?;
         ensure!(
@@ -59,7 +67,10 @@ impl GatewayProcess {
             binary.display()
         );
         let folder = tempfile::tempdir()?;
-        let address = free_address()?;
+        let address = match door {
+            Door::Tcp => Address::Tcp(free_address()?),
+            Door::Unix => Address::Unix(folder.path().join("socket")),
+        };
         let operator_key = operator_key.map_or_else(
             || {
                 Secret::mint(SecretKind::ApiKey, &SystemEntropy)
@@ -69,6 +80,7 @@ impl GatewayProcess {
             str::to_owned,
         );
         let file = format!("sqlite:{}", folder.path().join("countersign.db").display());
+        let database_url = database_url.unwrap_or(&file);
         let log = File::create(log_path(folder.path()))?;
         // The gateway is started in another folder, where a relative path would name something else.
         let binary = binary
@@ -77,7 +89,7 @@ impl GatewayProcess {
         let child = Command::new(&binary)
             .arg("serve")
             .args(["--listen", &address.to_string()])
-            .env("COUNTERSIGN_DATABASE_URL", database_url.unwrap_or(&file))
+            .env("COUNTERSIGN_DATABASE_URL", database_url)
             .env("COUNTERSIGN_OPERATOR_KEY", &operator_key)
             .current_dir(folder.path())
             .stdin(Stdio::null())
@@ -89,6 +101,7 @@ impl GatewayProcess {
             child,
             folder,
             address,
+            database: database_url.strip_prefix("sqlite:").map(PathBuf::from),
             operator_key,
         };
         gateway.wait_until_ready().await?;
@@ -96,13 +109,25 @@ impl GatewayProcess {
     }
 
     /// Where it listens.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
+    pub const fn address(&self) -> &Address {
+        &self.address
     }
 
     /// The process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Mebibytes of memory that it has now.
+    pub fn resident_mib(&self) -> Option<f64> {
+        machine::resident_mib(self.pid())
+    }
+
+    /// Mebibytes of its write-ahead log now, if its database is SQLite.
+    pub fn wal_mib(&self) -> Option<f64> {
+        let mut path = self.database.clone()?.into_os_string();
+        path.push("-wal");
+        Some(machine::mib(fs::metadata(path).ok()?.len()))
     }
 
     /// The operator key it was started with.
@@ -112,7 +137,7 @@ impl GatewayProcess {
 
     async fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
-        while !is_ready(self.address).await {
+        while !is_ready(&self.address).await {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the gateway ended with {status}: {}", self.log_tail());
             }
@@ -144,11 +169,12 @@ impl Drop for GatewayProcess {
     }
 }
 
-async fn is_ready(address: SocketAddr) -> bool {
+async fn is_ready(address: &Address) -> bool {
     let request = Request {
         method: "GET",
         path: "/readyz",
         headers: &[],
+        format: Format::Json,
         body: b"",
     };
     let Ok(mut connection) = Connection::open(address).await else {

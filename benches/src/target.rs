@@ -1,15 +1,15 @@
 //! Which gateway a tool talks to: one it starts for itself, or one that already runs.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 
+use crate::address::{Address, Door};
 use crate::process::{GatewayProcess, Launch};
 
 /// The options that say which.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct TargetOptions {
     /// The gateway binary to start [default: the one built beside this program].
     #[arg(long, conflicts_with = "url")]
@@ -17,9 +17,12 @@ pub struct TargetOptions {
     /// The database of the gateway that is started [default: a temporary SQLite file].
     #[arg(long, conflicts_with = "url")]
     database_url: Option<String>,
-    /// A gateway that already runs, as `ADDRESS:PORT` with or without `http://`.
-    #[arg(long, requires = "key", value_parser = parse_url)]
-    url: Option<SocketAddr>,
+    /// What the gateway that is started listens on.
+    #[arg(long, value_enum, default_value_t, conflicts_with = "url")]
+    door: Door,
+    /// A gateway that already runs, as `ADDRESS:PORT` with or without `http://`, or as `unix:/PATH`.
+    #[arg(long, requires = "key")]
+    url: Option<Address>,
     /// An operator key of that gateway.
     #[arg(long, requires = "url")]
     key: Option<String>,
@@ -29,16 +32,16 @@ pub struct TargetOptions {
 #[derive(Debug)]
 pub struct Target {
     /// Where it listens.
-    pub address: SocketAddr,
+    pub address: Address,
     /// An operator key of it.
     pub operator_key: String,
     started: Option<GatewayProcess>,
 }
 
 impl Target {
-    /// The process of the gateway, if it was started here.
-    pub fn gateway(&self) -> Option<u32> {
-        self.started.as_ref().map(GatewayProcess::pid)
+    /// The gateway, if it was started here.
+    pub const fn gateway(&self) -> Option<&GatewayProcess> {
+        self.started.as_ref()
     }
 }
 
@@ -56,22 +59,16 @@ impl TargetOptions {
             binary: self.binary.as_deref(),
             database_url: self.database_url.as_deref(),
             operator_key: None,
+            door: self.door,
         })
         .await?;
-        let (address, operator_key) = (started.address(), started.operator_key().to_owned());
+        let (address, operator_key) = (started.address().clone(), started.operator_key().to_owned());
         Ok(Target {
             address,
             operator_key,
             started: Some(started),
         })
     }
-}
-
-fn parse_url(url: &str) -> Result<SocketAddr> {
-    let address = url.trim_start_matches("http://").trim_end_matches('/');
-    address
-        .parse()
-        .with_context(|| format!("`{url}` is not `ADDRESS:PORT`"))
 }
 
 #[cfg(test)]
@@ -86,17 +83,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_running_gateway_is_named_with_and_without_the_scheme() {
-        for url in [
-            "127.0.0.1:8080",
-            "http://127.0.0.1:8080",
-            "http://127.0.0.1:8080/",
+    async fn a_running_gateway_is_named_by_its_address_or_its_socket() {
+        for (url, address) in [
+            ("127.0.0.1:8080", "127.0.0.1:8080"),
+            ("http://127.0.0.1:8080/", "127.0.0.1:8080"),
+            ("unix:/run/countersign.sock", "unix:/run/countersign.sock"),
         ] {
             let tool = Tool::parse_from(["tool", "--url", url, "--key", "csk_1"]);
             let target = tool.target.reach().await.unwrap();
             assert_eq!(
                 (target.address.to_string().as_str(), &*target.operator_key),
-                ("127.0.0.1:8080", "csk_1")
+                (address, "csk_1")
             );
         }
     }
@@ -108,6 +105,7 @@ mod tests {
             &["--key", "csk_1"],
             &["--url", "here", "--key", "csk_1"],
             &["--binary", "b", "--url", "127.0.0.1:1", "--key", "csk_1"],
+            &["--door", "unix", "--url", "127.0.0.1:1", "--key", "csk_1"],
         ] {
             assert!(
                 Tool::try_parse_from(["tool"].iter().chain(options)).is_err(),

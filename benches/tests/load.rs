@@ -4,17 +4,22 @@
 
 use std::time::Duration;
 
+use benches::address::Door;
+use benches::http::Format;
 use benches::load::report::Setting;
-use benches::load::{Plan, Profile, Report, run};
+use benches::load::{Plan, Profile, Report, fairness, run};
 use benches::process::{GatewayProcess, Launch};
+
+/// Longer than any run here: none of them is looked at in parts.
+const STRETCH: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs() {
     let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
     let report = run(Plan {
-        addresses: &[gateway.address()],
+        addresses: &[gateway.address().clone()],
         operator_key: gateway.operator_key(),
-        gateway: Some(gateway.pid()),
+        gateway: Some(&gateway),
         setting: Setting {
             connections: 4,
             tenants: 2,
@@ -24,6 +29,7 @@ async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs()
         },
         warm_up: Duration::from_millis(100),
         measured: Duration::from_millis(500),
+        stretch: STRETCH,
     })
     .await
     .unwrap();
@@ -38,7 +44,7 @@ async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs()
 #[tokio::test]
 async fn a_gateway_that_is_killed_under_load_fails_the_run() {
     let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
-    let (address, operator_key) = (gateway.address(), gateway.operator_key().to_owned());
+    let (address, operator_key) = (gateway.address().clone(), gateway.operator_key().to_owned());
     let killer = async move {
         tokio::time::sleep(Duration::from_millis(600)).await;
         drop(gateway);
@@ -56,6 +62,7 @@ async fn a_gateway_that_is_killed_under_load_fails_the_run() {
         },
         warm_up: Duration::ZERO,
         measured: Duration::from_secs(10),
+        stretch: STRETCH,
     };
     let (result, ()) = tokio::join!(run(plan), killer);
     assert!(result.is_err());
@@ -63,14 +70,23 @@ async fn a_gateway_that_is_killed_under_load_fails_the_run() {
 
 /// A short run of a profile, with fewer of everything that only takes time.
 async fn short(setting: Setting) -> Report {
-    let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
+    short_at(Door::Tcp, setting).await
+}
+
+async fn short_at(door: Door, setting: Setting) -> Report {
+    let launch = Launch {
+        door,
+        ..Launch::default()
+    };
+    let gateway = GatewayProcess::start(launch).await.unwrap();
     run(Plan {
-        addresses: &[gateway.address()],
+        addresses: &[gateway.address().clone()],
         operator_key: gateway.operator_key(),
-        gateway: Some(gateway.pid()),
+        gateway: Some(&gateway),
         setting,
         warm_up: Duration::ZERO,
         measured: Duration::from_millis(800),
+        stretch: STRETCH,
     })
     .await
     .unwrap()
@@ -111,6 +127,104 @@ async fn an_open_loop_asks_as_often_as_it_should_and_counts_what_waits() {
     assert_eq!(report.measured, 160, "{report}");
     assert!(
         report.cpu.gateway_cores.is_some() && report.gateway_mib.is_some(),
+        "{report}"
+    );
+}
+
+#[tokio::test]
+async fn the_local_door_and_messages_are_asked_like_any_other() {
+    let setting = Setting {
+        connections: 4,
+        agents: 3,
+        format: Format::MessagePack,
+        ..Profile::Light.setting()
+    };
+    let report = short_at(Door::Unix, setting).await;
+    assert_eq!(report.faults(), Vec::<String>::new(), "{report}");
+    assert_eq!(report.door, Door::Unix);
+    assert!(report.outcomes.refused.is_empty(), "{report}");
+    assert!(report.outcomes.repeats > 0, "{report}");
+    let verdicts: Vec<_> = report.outcomes.decisions.keys().copied().collect();
+    assert_eq!(verdicts, ["allow", "deny", "require_approval"]);
+}
+
+#[tokio::test]
+async fn a_long_run_is_looked_at_in_stretches() {
+    let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
+    let report = run(Plan {
+        addresses: std::slice::from_ref(gateway.address()),
+        operator_key: gateway.operator_key(),
+        gateway: Some(&gateway),
+        setting: Setting {
+            connections: 4,
+            agents: 3,
+            per_second: Some(100.0),
+            ..Setting::default()
+        },
+        warm_up: Duration::ZERO,
+        measured: Duration::from_millis(1_500),
+        stretch: Duration::from_millis(400),
+    })
+    .await
+    .unwrap();
+    assert_eq!(report.faults(), Vec::<String>::new(), "{report}");
+    assert!(report.stretches.len() >= 3, "{report}");
+    let in_stretches: u64 = report.stretches.iter().map(|stretch| stretch.answers).sum();
+    assert!(in_stretches <= report.measured, "{report}");
+    assert!(report.steadiness.unwrap().memory.unwrap() > 0.0, "{report}");
+    assert!(report.wal_mib_max.unwrap() > 0.0, "{report}");
+    assert!(report.gateway_idle_mib < report.gateway_mib, "{report}");
+    assert!(report.waited_ms.is_some(), "{report}");
+}
+
+#[tokio::test]
+async fn asks_beyond_the_capacity_are_left_out_and_counted() {
+    let setting = Setting {
+        connections: 1,
+        agents: 3,
+        per_second: Some(50_000.0),
+        gives_up: true,
+        ..Setting::default()
+    };
+    let report = short(setting).await;
+    assert_eq!(report.faults(), Vec::<String>::new(), "{report}");
+    assert!(report.unsent > 0, "{report}");
+    assert_eq!(
+        report.measured + report.unsent,
+        40_000,
+        "every ask that was due is accounted for: {report}"
+    );
+}
+
+#[tokio::test]
+async fn a_quiet_tenant_is_timed_alone_and_beside_a_flood() {
+    let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
+    let plan = |connections, per_second| Plan {
+        addresses: std::slice::from_ref(gateway.address()),
+        operator_key: gateway.operator_key(),
+        gateway: Some(&gateway),
+        setting: Setting {
+            connections,
+            agents: 2,
+            per_second: Some(per_second),
+            ..Setting::default()
+        },
+        warm_up: Duration::ZERO,
+        measured: Duration::from_millis(500),
+        stretch: STRETCH,
+    };
+    let report = fairness::run(plan(4, 40.0), plan(16, 2_000.0)).unwrap();
+    assert_eq!(report.faults(), Vec::<String>::new(), "{report}");
+    assert_eq!(
+        (report.alone.measured, report.beside.measured),
+        (20, 20),
+        "{report}"
+    );
+    // It was there before the quiet tenant and after it.
+    assert!(report.flood.seconds > report.beside.seconds, "{report}");
+    assert!(report.flood.measured > report.beside.measured, "{report}");
+    assert!(
+        report.capacity_per_second > 0.0 && report.p99_times > 0.0,
         "{report}"
     );
 }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use benches::address::Door;
 use benches::load::report::Setting;
 use benches::load::{Plan, run};
 use benches::process::{GatewayProcess, Launch};
@@ -50,9 +51,10 @@ async fn main() -> Result<ExitCode> {
             binary: options.binary.as_deref(),
             database_url: Some(&options.database_url),
             operator_key: key.as_deref(),
+            door: Door::Tcp,
         });
         gateways.push(started.await?);
-        let addresses: Vec<_> = gateways.iter().map(GatewayProcess::address).collect();
+        let addresses: Vec<_> = gateways.iter().map(|gateway| gateway.address().clone()).collect();
         for tenants in [1, options.tenants] {
             let report = run(Plan {
                 addresses: &addresses,
@@ -66,6 +68,7 @@ async fn main() -> Result<ExitCode> {
                 },
                 warm_up: Duration::from_secs(1),
                 measured: Duration::try_from_secs_f64(options.seconds)?,
+                stretch: Duration::from_mins(1),
             })
             .await?;
             let latency = report.latency_ms;

@@ -32,13 +32,13 @@ async fn main() -> Result<ExitCode> {
     let target = options.target.reach().await?;
     if let Some(policies) = &options.rules {
         println!("{HEADING}");
-        for outcome in compare(target.address, &target.operator_key, &options.data, policies).await? {
+        for outcome in compare(&target.address, &target.operator_key, &options.data, policies).await? {
             println!("{outcome}");
         }
         return Ok(ExitCode::SUCCESS);
     }
     let mut broken = Vec::new();
-    for report in play(target.address, &target.operator_key, &options.data).await? {
+    for report in play(&target.address, &target.operator_key, &options.data).await? {
         println!("{report}\n");
         broken.extend(report.broken);
     }

@@ -6,18 +6,19 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use model::Verdict;
 use serde::Deserialize;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::Course;
+use super::{Course, message};
+use crate::address::Address;
 use crate::client::Decision;
-use crate::http::{Connection, Request};
+use crate::http::{Connection, Format, Request};
 
 /// How many of its asks a connection remembers, to send one of them again.
 const REMEMBERED_MAX: usize = 32;
@@ -67,7 +68,7 @@ struct Sent {
 pub(super) struct Asker {
     course: Rc<Course>,
     number: usize,
-    address: SocketAddr,
+    address: Address,
     sent: VecDeque<Sent>,
     random: u64,
     body: Vec<u8>,
@@ -75,7 +76,7 @@ pub(super) struct Asker {
 
 impl Asker {
     pub(super) fn new(course: Rc<Course>, number: usize) -> Self {
-        let address = course.addresses[number % course.addresses.len()];
+        let address = course.addresses[number % course.addresses.len()].clone();
         Self {
             course,
             number,
@@ -89,9 +90,10 @@ impl Asker {
     /// Asks until the time is over, or as often as all connections together may. Agents and asks are taken in turn.
     pub(super) async fn run(mut self) -> Result<()> {
         let course = Rc::clone(&self.course);
-        let mut connection = Connection::open(self.address).await?;
+        let mut connection = Connection::open(&self.address).await?;
         let mut turn = 0;
         while let Some(due) = course.next().await {
+            course.tally.borrow_mut().waited(due, course.measured_from);
             let percent = self.draw() % 100;
             let again = if percent < u64::from(course.setting.repeats_percent) {
                 self.pick()
@@ -106,7 +108,7 @@ impl Asker {
             };
             if !answered {
                 course.tally.borrow_mut().failed(again.is_some());
-                connection = Connection::open(self.address).await?;
+                connection = Connection::open(&self.address).await?;
             }
         }
         Ok(())
@@ -124,13 +126,13 @@ impl Asker {
         let mut tally = course.tally.borrow_mut();
         if status != 200 {
             tally.refused(status, refusal_code(status, body));
-            course.time(due, |took| tally.time_refusal(took));
+            course.time(due, |took| tally.time_refusal(status, took));
             return Ok(true);
         }
-        let decision: Decision = serde_json::from_slice(body).context("reading a decision")?;
+        let verdict = verdict(course.setting.format, body).context("reading a decision")?;
         let answer = digest(body);
-        tally.decided(decision.decision, course.asks[ask].expected);
-        course.time(due, |took| tally.time(took));
+        tally.decided(verdict, course.asks[ask].expected);
+        course.time(due, |took| tally.time(took, Instant::now() <= course.end));
         self.remember(Sent {
             ask,
             agent,
@@ -155,10 +157,10 @@ impl Asker {
         let mut tally = course.tally.borrow_mut();
         if status == 200 {
             tally.repeated(digest(body) == answer);
-            course.time(due, |took| tally.time(took));
+            course.time(due, |took| tally.time(took, Instant::now() <= course.end));
         } else {
             tally.refused_again(refusal_code(status, body));
-            course.time(due, |took| tally.time_refusal(took));
+            course.time(due, |took| tally.time_refusal(status, took));
         }
         Ok(true)
     }
@@ -171,11 +173,21 @@ impl Asker {
         turn: usize,
     ) -> Option<(u16, &'c [u8])> {
         self.course.asks[ask].write(self.number, turn, &mut self.body);
-        let headers = [("Authorization", &*self.course.authorizations[agent])];
+        let format = self.course.setting.format;
+        let headers = [
+            ("Authorization", &*self.course.authorizations[agent]),
+            ("Accept", format.media_type()),
+        ];
+        // Without the second, the answer is JSON.
+        let headers = match format {
+            Format::Json => &headers[..1],
+            Format::MessagePack => &headers,
+        };
         let request = Request {
             method: "POST",
             path: "/v1/authorize",
-            headers: &headers,
+            headers,
+            format,
             body: &self.body,
         };
         let answer = connection.send(request).await.ok()?;
@@ -213,13 +225,31 @@ fn digest(answer: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// What was decided.
+fn verdict(format: Format, body: &[u8]) -> Result<Verdict> {
+    match format {
+        Format::Json => {
+            let decision: Decision = serde_json::from_slice(body)?;
+            Ok(decision.decision)
+        }
+        Format::MessagePack => {
+            let word = message::text(body, "decision").context("there is none in the message")?;
+            Ok(serde_json::from_value(word.into())?)
+        }
+    }
+}
+
 /// The stable code of a refusal, or its status where something else than the gateway answered.
 fn refusal_code(status: u16, body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Problem {
         code: String,
     }
-    serde_json::from_slice(body).map_or_else(|_| format!("status {status}"), |problem: Problem| problem.code)
+    let named = serde_json::from_slice(body).map(|problem: Problem| problem.code);
+    let named = named
+        .ok()
+        .or_else(|| message::text(body, "code").map(str::to_owned));
+    named.unwrap_or_else(|| format!("status {status}"))
 }
 
 #[cfg(test)]
@@ -232,6 +262,7 @@ mod tests {
             refusal_code(429, br#"{"code":"rate_limited","status":429}"#),
             "rate_limited"
         );
+        assert_eq!(refusal_code(503, b"\x81\xa4code\xa8too_busy"), "too_busy");
         assert_eq!(refusal_code(502, b"<html>"), "status 502");
     }
 

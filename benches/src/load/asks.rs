@@ -3,9 +3,12 @@
 //! Each ask knows the verdict that the base policies give it. An answer that differs is a fault of the run: a load
 //! test that times denials and calls them allows measures nothing.
 
+use crate::http::Format;
 use model::{Trust, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use super::message;
 
 /// The tool that is registered for the run.
 pub(super) const TOOL: &str = "github";
@@ -15,16 +18,31 @@ pub(super) const TOOL: &str = "github";
 pub(super) struct Ask {
     /// What the base policies say to it.
     pub(super) expected: Verdict,
-    /// The JSON text of the ask after its `request_id`: from the comma to the closing brace.
-    rest: String,
+    /// What it is written in.
+    format: Format,
+    /// What stands behind the `request_id`. In JSON it is the text from the comma to the closing brace.
+    rest: Vec<u8>,
 }
+
+/// How many members an ask has, its `request_id` included.
+const MEMBERS: usize = 4;
 
 impl Ask {
     /// Writes the whole body, replacing what is in the buffer.
     pub(super) fn write(&self, connection: usize, turn: usize, body: &mut Vec<u8>) {
         use std::io::Write as _;
         body.clear();
-        write!(body, "{{\"request_id\":\"load-{connection}-{turn}\"{}", self.rest).expect("a vector grows");
+        match self.format {
+            Format::Json => {
+                write!(body, "{{\"request_id\":\"load-{connection}-{turn}\"").expect("a vector grows");
+            }
+            Format::MessagePack => {
+                body.push(message::map_head(MEMBERS));
+                message::write_text(body, "request_id");
+                message::write_text(body, &format!("load-{connection}-{turn}"));
+            }
+        }
+        body.extend_from_slice(&self.rest);
     }
 }
 
@@ -153,17 +171,17 @@ pub(super) fn actions() -> Value {
 }
 
 /// This many asks with different parameters, the kinds of the mix in turn.
-pub(super) fn asks(distinct: usize, mix: Mix) -> Vec<Ask> {
+pub(super) fn asks(distinct: usize, mix: Mix, format: Format) -> Vec<Ask> {
     mix.kinds()
         .into_iter()
         .cycle()
         .take(distinct)
         .enumerate()
-        .map(|(number, kind)| ask(kind, number))
+        .map(|(number, kind)| ask(kind, number, format))
         .collect()
 }
 
-fn ask(kind: &Kind, number: usize) -> Ask {
+fn ask(kind: &Kind, number: usize, format: Format) -> Ask {
     let fields = json!({
         "tool_call": {
             "tool": TOOL,
@@ -178,9 +196,19 @@ fn ask(kind: &Kind, number: usize) -> Ask {
         "context": { "source_trust": kind.source.as_str() },
         "trace": { "run_id": format!("run-{}", number % 100) },
     });
+    let rest = match format {
+        Format::Json => fields.to_string().replacen('{', ",", 1).into_bytes(),
+        Format::MessagePack => {
+            let mut message = Vec::new();
+            message::write(&mut message, &fields);
+            // Without its head: its members are those of the ask.
+            message.split_off(1)
+        }
+    };
     Ask {
         expected: kind.expected,
-        rest: fields.to_string().replacen('{', ",", 1),
+        format,
+        rest,
     }
 }
 
@@ -191,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_verdict_is_expected_of_some_ask() {
-        let expected: HashSet<_> = asks(KINDS.len(), Mix::All)
+        let expected: HashSet<_> = asks(KINDS.len(), Mix::All, Format::Json)
             .iter()
             .map(|ask| ask.expected)
             .collect();
@@ -203,10 +231,11 @@ mod tests {
 
     #[test]
     fn a_mixed_run_reads_changes_and_is_denied_as_often_as_it_says() {
-        let asks = asks(100, Mix::Mixed);
+        let asks = asks(100, Mix::Mixed, Format::Json);
         let count = |expected| asks.iter().filter(|ask| ask.expected == expected).count();
         assert_eq!((count(Verdict::Allow), count(Verdict::Deny)), (95, 5));
-        let reads = asks.iter().filter(|ask| ask.rest.contains("get_pull_request"));
+        let is_read = |ask: &&Ask| String::from_utf8_lossy(&ask.rest).contains("get_pull_request");
+        let reads = asks.iter().filter(is_read);
         assert_eq!(reads.count(), 70);
     }
 
@@ -214,12 +243,30 @@ mod tests {
     fn asks_differ_in_their_parameters_and_are_json_under_any_request_id() {
         let mut seen = HashSet::new();
         let mut body = Vec::new();
-        for ask in asks(250, Mix::All) {
+        for ask in asks(250, Mix::All, Format::Json) {
             ask.write(3, 14, &mut body);
             let read: Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(read["request_id"], "load-3-14");
             assert!(seen.insert(read["tool_call"]["parameters"].to_string()));
         }
         assert_eq!(seen.len(), 250);
+    }
+
+    #[test]
+    fn an_ask_is_the_same_in_either_format() {
+        let limits = canon::Limits {
+            bytes_max: 1 << 10,
+            depth_max: 8,
+        };
+        let (mut text, mut message) = (Vec::new(), Vec::new());
+        let texts = asks(50, Mix::All, Format::Json);
+        for (json, messagepack) in texts.iter().zip(asks(50, Mix::All, Format::MessagePack)) {
+            json.write(3, 14, &mut text);
+            messagepack.write(3, 14, &mut message);
+            assert_eq!(
+                canon::canonicalize(&text, limits).unwrap(),
+                canon::canonicalize_messagepack(&message, limits).unwrap()
+            );
+        }
     }
 }

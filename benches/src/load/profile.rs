@@ -14,15 +14,34 @@ pub enum Profile {
     Medium,
     /// 1,000 distinct asks, 85 in 100 are repeats.
     Heavy,
+    /// 64 connections, which ask again as soon as they have their answers, and nothing that is a repeat.
+    Closed,
+    /// One connection, which asks again as soon as it has its answer.
+    OneCaller,
     /// 10,000 agents, 256 connections.
     ManyAgents,
     /// 1,000 asks of one agent, 50 at once: exactly as many are admitted as its bucket holds.
     OneAgent,
     /// 70 reads in 100, 25 changes that are allowed, and 5 denials.
     Mixed,
+    /// 1,000 asks due in a second, for a minute.
+    Calm,
+    /// 10,000 asks due in a second, for a minute.
+    Brisk,
+    /// Twice as many asks due as there is capacity for, for a minute.
+    Overload,
+    /// Seven tenths of the capacity for half an hour.
+    Soak,
+    /// A tenant at a low rate, alone and beside one that asks for ten times its share: [`super::fairness`].
+    Fairness,
     /// Each operation on budgets at one caller, then reservations made and committed on one budget: [`crate::budgets`].
     Budgets,
 }
+
+/// Connections enough that nothing waits for one where many asks are due, and that more ask at once than the gateway lets wait.
+const MANY: usize = 2_048;
+/// Asks of the quiet tenant that are due in a second.
+const QUIET: f64 = 200.0;
 
 impl Profile {
     /// Its name, as it is written on the command line and in a file of limits.
@@ -31,13 +50,17 @@ impl Profile {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What it asks. That of budgets is no run of asks.
+    /// What it asks. That of budgets is no run of asks, and that of fairness is the quiet tenant's.
     pub fn setting(self) -> Setting {
         let all = Setting::default();
         match self {
             Self::Light => repeating(100, 50),
             Self::Medium => repeating(500, 70),
             Self::Heavy => repeating(1_000, 85),
+            Self::OneCaller => Setting {
+                connections: 1,
+                ..all
+            },
             Self::ManyAgents => Setting {
                 connections: 256,
                 agents: 10_000,
@@ -50,11 +73,60 @@ impl Profile {
                 bucket: Some(400),
                 ..all
             },
-            Self::Budgets => all,
             Self::Mixed => Setting {
                 mix: Mix::Mixed,
                 ..all
             },
+            Self::Calm => Setting {
+                per_second: Some(1_000.0),
+                ..all
+            },
+            Self::Brisk => Setting {
+                connections: 1_024,
+                per_second: Some(10_000.0),
+                ..all
+            },
+            Self::Overload => Setting {
+                connections: MANY,
+                gives_up: true,
+                ..all
+            },
+            Self::Soak => Setting {
+                connections: 1_024,
+                ..all
+            },
+            Self::Fairness => Setting {
+                per_second: Some(QUIET),
+                ..all
+            },
+            Self::Closed | Self::Budgets => all,
+        }
+    }
+
+    /// What the tenant that floods asks, where one does. Its rate is measured.
+    pub fn flood(self) -> Setting {
+        Setting {
+            connections: MANY,
+            ..Setting::default()
+        }
+    }
+
+    /// For how many seconds.
+    pub const fn seconds(self) -> f64 {
+        match self {
+            Self::Calm | Self::Brisk | Self::Overload => 60.0,
+            Self::Soak => 1_800.0,
+            Self::Fairness => 20.0,
+            _ => 10.0,
+        }
+    }
+
+    /// How many times the capacity is asked for, where the rate follows from that.
+    pub const fn times_capacity(self) -> Option<f64> {
+        match self {
+            Self::Overload => Some(2.0),
+            Self::Soak => Some(0.7),
+            _ => None,
         }
     }
 }

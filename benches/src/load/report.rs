@@ -9,6 +9,8 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::asks::Mix;
+use crate::address::Door;
+use crate::http::Format;
 use crate::machine::{Cpu, Machine};
 
 /// How often each outcome came, warm-up included: the ledger does not know of a warm-up.
@@ -52,8 +54,12 @@ pub struct Setting {
     pub mix: Mix,
     /// How many of 100 requests send again, byte for byte, what was answered already.
     pub repeats_percent: u8,
+    /// What bodies and answers are written in.
+    pub format: Format,
     /// How many asks are due in a second; without it, each connection asks as soon as it has its answer.
     pub per_second: Option<f64>,
+    /// Whether asks that are due and not sent at the end are left out, and counted. More are due than anybody can answer.
+    pub gives_up: bool,
     /// How many asks there are, if not as many as there is time for.
     pub asks_max: Option<u64>,
     /// How many tokens the bucket of each agent holds, which is not filled again; without it, agents have none.
@@ -69,7 +75,9 @@ impl Default for Setting {
             distinct: 1_000,
             mix: Mix::All,
             repeats_percent: 0,
+            format: Format::Json,
             per_second: None,
+            gives_up: false,
             asks_max: None,
             bucket: None,
         }
@@ -132,13 +140,70 @@ pub struct LedgerReport {
     pub recorded: u64,
 }
 
+/// A stretch of a run, as one minute of many.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Stretch {
+    /// How many asks were answered in it, repeats included.
+    pub answers: u64,
+    /// How many were refused.
+    pub refusals: u64,
+    /// How long the answers took, in milliseconds.
+    pub latency_ms: Latency,
+    /// Mebibytes of memory that the gateway had at its end.
+    pub gateway_mib: Option<f64>,
+    /// The longest that the write-ahead log was, in mebibytes.
+    pub wal_mib_max: Option<f64>,
+}
+
+/// How much the stretches of a run differ. The first is what the others are compared with: by then caches are warm.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Steadiness {
+    /// Memory at the end of the last as a multiple of that at the end of the first.
+    pub memory: Option<f64>,
+    /// The 99th percentile of the last as a multiple of that of the first.
+    pub p99: f64,
+    /// The largest 99th percentile of any, as a multiple of that of the first.
+    pub p99_max: f64,
+}
+
+impl Steadiness {
+    /// That of these stretches, if there are two to compare.
+    pub(super) fn of(stretches: &[Stretch]) -> Option<Self> {
+        let [first, .., last] = stretches else { return None };
+        let p99_max = stretches.iter().map(|stretch| stretch.latency_ms.p99);
+        Some(Self {
+            memory: last
+                .gateway_mib
+                .zip(first.gateway_mib)
+                .map(|(last, first)| last / first),
+            p99: last.latency_ms.p99 / first.latency_ms.p99,
+            p99_max: p99_max.fold(0.0, f64::max) / first.latency_ms.p99,
+        })
+    }
+}
+
+/// What there is to have, and what was had of it when more was asked for.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Capacity {
+    /// Answers a second in the closed loop before.
+    pub per_second: f64,
+    /// Answers a second until the end of the run as a share of that.
+    pub goodput: f64,
+}
+
 /// What a run was, but for what its asks came to.
 #[derive(Debug, Clone)]
 pub(super) struct Surroundings {
     pub(super) machine: Machine,
+    pub(super) door: Door,
     pub(super) setting: Setting,
+    /// Until the last answer.
     pub(super) seconds: f64,
+    /// Until no more asks were due.
+    pub(super) planned_seconds: f64,
+    pub(super) unsent: u64,
     pub(super) cpu: Cpu,
+    pub(super) gateway_idle_mib: Option<f64>,
     pub(super) gateway_mib: Option<f64>,
     pub(super) ledger: LedgerReport,
 }
@@ -148,6 +213,8 @@ pub(super) struct Surroundings {
 pub struct Report {
     /// Where it was.
     pub machine: Machine,
+    /// Which way asks came in.
+    pub door: Door,
     /// What was asked of it.
     pub setting: Setting,
     /// How long was measured, after the warm-up.
@@ -156,14 +223,35 @@ pub struct Report {
     pub measured: u64,
     /// Answers a second.
     pub per_second: f64,
+    /// Answers a second that came before no more asks were due: what is late does not count.
+    pub in_time_per_second: f64,
+    /// What there is to have, if that was measured before.
+    pub capacity: Option<Capacity>,
     /// How long they took, in milliseconds.
     pub latency_ms: Latency,
-    /// How long refusals took, in milliseconds, if there were any.
+    /// How long refusals took, in milliseconds, if there were any. Those for want of room are apart.
     pub refusal_ms: Option<Latency>,
+    /// How many asks were refused with 503, because there was no room or no time for them.
+    pub shed: u64,
+    /// How long that took, in milliseconds, if there were any.
+    pub shed_ms: Option<Latency>,
+    /// How long asks waited from when they were due until they were sent, in milliseconds: for a free connection or for the generator. Only
+    /// where asks are due at fixed times; it is part of all other times.
+    pub waited_ms: Option<Latency>,
+    /// How many asks were due and not sent, because there was no connection free for them until the end.
+    pub unsent: u64,
     /// What the generator and the gateway took.
     pub cpu: Cpu,
+    /// Mebibytes of memory that the gateway had before it was asked anything.
+    pub gateway_idle_mib: Option<f64>,
     /// Mebibytes of memory that the gateway had at the end.
     pub gateway_mib: Option<f64>,
+    /// The longest that its write-ahead log was, in mebibytes, if its database is SQLite.
+    pub wal_mib_max: Option<f64>,
+    /// The stretches of the run, if it had any that was whole.
+    pub stretches: Vec<Stretch>,
+    /// How much they differ, if there are two.
+    pub steadiness: Option<Steadiness>,
     /// What they said.
     pub outcomes: Outcomes,
     /// Whether they are on record.
@@ -213,6 +301,30 @@ impl Report {
     }
 }
 
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "p50 {:.3} ms   p95 {:.3} ms   p99 {:.3} ms   p99.9 {:.3} ms   max {:.3} ms",
+            self.p50, self.p95, self.p99, self.p999, self.max
+        )
+    }
+}
+
+impl fmt::Display for Stretch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} answers, {} refusals", self.answers, self.refusals)?;
+        write!(f, "{}", told(self.gateway_mib, ", ", " MiB"))?;
+        write!(f, "{}", told(self.wal_mib_max, ", log ahead ", " MiB"))?;
+        write!(f, "; {}", self.latency_ms)
+    }
+}
+
+/// A number between its words, if it is known.
+fn told(number: Option<f64>, before: &str, behind: &str) -> String {
+    number.map_or_else(String::new, |number| format!("{before}{number:.0}{behind}"))
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -229,15 +341,28 @@ impl fmt::Display for Report {
             "load        {} connections, {} tenants, {} agents, {} distinct asks, {:.1} s",
             setting.connections, setting.tenants, setting.agents, setting.distinct, self.seconds
         )?;
+        writeln!(f, "door        {}, {}", self.door, setting.format)?;
         if let Some(rate) = setting.per_second {
             writeln!(f, "due         {rate} asks/s")?;
         }
         writeln!(f, "throughput  {:.0} answers/s", self.per_second)?;
-        writeln!(
-            f,
-            "latency     p50 {:.3} ms   p95 {:.3} ms   p99 {:.3} ms   p99.9 {:.3} ms   max {:.3} ms",
-            latency.p50, latency.p95, latency.p99, latency.p999, latency.max
-        )?;
+        if let Some(Capacity { per_second, goodput }) = self.capacity {
+            writeln!(
+                f,
+                "capacity    {per_second:.0} answers/s in a closed loop; in time {:.0}/s, which is {goodput:.3} of it",
+                self.in_time_per_second
+            )?;
+        }
+        writeln!(f, "latency     {latency}")?;
+        if let Some(refusals) = self.refusal_ms {
+            writeln!(f, "refusals    {refusals}")?;
+        }
+        if let Some(shed) = self.shed_ms {
+            writeln!(f, "shed        {shed}   ({} asks)", self.shed)?;
+        }
+        if let Some(waited) = self.waited_ms {
+            writeln!(f, "waited      {waited}   ({} asks never sent)", self.unsent)?;
+        }
         let cores = |cores: Option<f64>| {
             cores.map_or_else(|| "unknown".to_owned(), |cores| format!("{cores:.2} cores"))
         };
@@ -248,7 +373,14 @@ impl fmt::Display for Report {
             cores(self.cpu.gateway_cores)
         )?;
         if let Some(mib) = self.gateway_mib {
-            writeln!(f, "memory      gateway {mib:.0} MiB")?;
+            write!(f, "memory      gateway {mib:.0} MiB")?;
+            writeln!(f, "{}", told(self.gateway_idle_mib, ", idle ", " MiB"))?;
+        }
+        for (number, stretch) in (1..).zip(&self.stretches) {
+            writeln!(f, "stretch {number:<3} {stretch}")?;
+        }
+        if let Some(mib) = self.wal_mib_max {
+            writeln!(f, "log ahead   {mib:.1} MiB at most")?;
         }
         writeln!(f, "decisions   {}", list(outcomes.decisions.iter()))?;
         writeln!(
@@ -300,6 +432,7 @@ pub(super) mod tests {
                 cores: 2,
                 kernel: "a kernel".to_owned(),
             },
+            door: Door::Tcp,
             setting: Setting {
                 connections: 2,
                 agents: 5,
@@ -307,10 +440,13 @@ pub(super) mod tests {
                 ..Setting::default()
             },
             seconds: 2.0,
+            planned_seconds: 1.5,
+            unsent: 0,
             cpu: Cpu {
                 generator_cores: Some(0.25),
                 gateway_cores: None,
             },
+            gateway_idle_mib: Some(12.2),
             gateway_mib: Some(27.6),
             ledger,
         }
@@ -324,7 +460,7 @@ pub(super) mod tests {
             (2_000, Verdict::Deny),
             (3_000, Verdict::Allow),
         ] {
-            tally.time(micros);
+            tally.time(micros, micros < 3_000);
             tally.decided(verdict, verdict);
         }
         let mut ledger = LedgerReport {
@@ -343,15 +479,81 @@ pub(super) mod tests {
             text,
             "machine     a processor, 2 cores, a kernel\n\
              load        2 connections, 1 tenants, 5 agents, 7 distinct asks, 2.0 s\n\
+             door        TCP, JSON\n\
              throughput  2 answers/s\n\
              latency     p50 2.000 ms   p95 3.001 ms   p99 3.001 ms   p99.9 3.001 ms   max 3.001 ms\n\
              processor   generator 0.25 cores, gateway unknown\n\
-             memory      gateway 28 MiB\n\
+             memory      gateway 28 MiB, idle 12 MiB\n\
              decisions   allow 2, deny 1\n\
              repeats     0, 0 of them answered otherwise\n\
              refused     rate_limited 1\n\
              errors      0 without an answer, 0 unexpected decisions\n\
              ledger      verified, 10 entries checked; 3 decisions answered, 3 recorded"
+        );
+    }
+
+    /// A run at a rate beyond the capacity, in two stretches.
+    pub(in crate::load) fn overloaded() -> Report {
+        let mut report = report(|tally, ledger| {
+            tally.refused(503, "overloaded".to_owned());
+            tally.time_refusal(503, 500);
+            tally.note_wal(Some(1.0));
+            tally.note_wal(Some(4.0));
+            tally.end_stretch(Some(20.0));
+            tally.time(6_000, true);
+            tally.decided(Verdict::Allow, Verdict::Allow);
+            tally.note_wal(Some(2.0));
+            tally.end_stretch(Some(25.0));
+            ledger.recorded = 4;
+        });
+        report.capacity = Some(Capacity {
+            per_second: 4.0,
+            goodput: report.in_time_per_second / 4.0,
+        });
+        report
+    }
+
+    #[test]
+    fn what_is_shed_is_timed_apart_and_stretches_are_told_one_by_one() {
+        let report = overloaded();
+        assert_eq!(report.faults(), Vec::<String>::new());
+        let text = report.to_string();
+        for line in [
+            "capacity    4 answers/s in a closed loop; in time 2/s, which is 0.500 of it",
+            "shed        p50 0.500 ms   p95 0.500 ms   p99 0.500 ms   p99.9 0.500 ms   max 0.500 ms   (1 asks)",
+            "stretch 1   3 answers, 1 refusals, 20 MiB, log ahead 4 MiB; p50 2.000 ms   p95 3.001 ms   p99 3.001 ms   \
+             p99.9 3.001 ms   max 3.001 ms",
+            "stretch 2   1 answers, 0 refusals, 25 MiB, log ahead 2 MiB; p50 6.003 ms   p95 6.003 ms   p99 6.003 ms   \
+             p99.9 6.003 ms   max 6.003 ms",
+            "log ahead   4.0 MiB at most",
+        ] {
+            assert!(
+                text.lines().any(|told| told == line),
+                "`{line}` is not in\n{text}"
+            );
+        }
+        assert!(!text.contains("refusals    p50"), "{text}");
+    }
+
+    #[test]
+    fn stretches_are_compared_with_the_first() {
+        let steadiness = overloaded().steadiness.unwrap();
+        assert_eq!(steadiness.memory, Some(1.25));
+        for p99 in [steadiness.p99, steadiness.p99_max] {
+            assert!((1.99..2.01).contains(&p99), "{steadiness:?}");
+        }
+        assert!(report(|_, _| ()).steadiness.is_none());
+    }
+
+    #[test]
+    fn what_found_no_room_is_not_recorded() {
+        let faults = report(|tally, ledger| {
+            tally.refused(503, "overloaded".to_owned());
+            ledger.recorded = 4;
+        });
+        assert_eq!(
+            faults.faults(),
+            ["3 decisions were answered (0 more asks are uncertain) and 4 are recorded"]
         );
     }
 

@@ -77,7 +77,11 @@ fn collect(table: &Table, path: &mut Vec<String>, bounds: &mut Vec<Bound>) -> Re
         let inner = value
             .as_table()
             .with_context(|| format!("`{place}` is not a bound: give it a `min` or a `max`"))?;
-        if inner.contains_key("min") || inner.contains_key("max") {
+        // A table named `max` is the number of that name in the report.
+        if ["min", "max"]
+            .iter()
+            .any(|key| inner.get(*key).is_some_and(|value| !value.is_table()))
+        {
             bounds.push(bound(inner, path.clone())?);
         } else {
             ensure!(!inner.is_empty(), "`{place}` has no bound");
@@ -118,7 +122,9 @@ fn number(value: &Toml) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::report::tests::report;
+    use crate::load::Profile;
+    use crate::load::report::{self, tests::report};
+    use clap::ValueEnum as _;
 
     fn misses(text: &str) -> Vec<String> {
         Sla::parse(text, "light")
@@ -147,6 +153,15 @@ mod tests {
     }
 
     #[test]
+    fn a_number_can_be_called_as_a_bound_is() {
+        let text = "[light]\nlatency_ms.max = { max = 2.5 }";
+        assert_eq!(
+            misses(text),
+            ["`latency_ms.max` is 3.001, and has to be 2.5 or less"]
+        );
+    }
+
+    #[test]
     fn a_number_that_is_not_there_is_a_miss() {
         for name in [
             "per_secnd",
@@ -157,6 +172,38 @@ mod tests {
         ] {
             let text = format!("[light]\n{name} = {{ max = 1 }}");
             assert_eq!(misses(&text), [format!("the report has no number `{name}`")]);
+        }
+    }
+
+    #[test]
+    fn every_profile_of_a_load_has_bounds_in_the_file_of_this_repository() {
+        let text = include_str!("../../sla.toml");
+        for profile in Profile::value_variants() {
+            let sla = Sla::parse(text, &profile.name());
+            // Those of budgets differ by machine more than anything else here, and have no goal.
+            assert_eq!(sla.is_ok(), *profile != Profile::Budgets, "{profile:?}: {sla:?}");
+        }
+        for name in ["postgres", "slow-disk"] {
+            assert!(Sla::parse(text, name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_this_repository_are_on_numbers_that_runs_have() {
+        let text = include_str!("../../sla.toml");
+        let report = report::tests::overloaded();
+        for name in [
+            "closed",
+            "one-caller",
+            "calm",
+            "brisk",
+            "slow-disk",
+            "overload",
+            "soak",
+        ] {
+            let misses = Sla::parse(text, name).unwrap().misses(&report).unwrap();
+            let absent = misses.iter().filter(|miss| miss.contains("has no number"));
+            assert_eq!(absent.collect::<Vec<_>>(), Vec::<&String>::new(), "{name}");
         }
     }
 

@@ -2,19 +2,37 @@
 //!
 //! It knows what an outcome is, and leaves what makes a run good or bad to the report.
 
+use std::time::Instant;
+
 use hdrhistogram::Histogram;
 use model::Verdict;
 
-use super::report::{Latency, Outcomes, Report, Surroundings};
+use super::report::{Latency, Outcomes, Report, Steadiness, Stretch, Surroundings};
 
 /// Latencies are kept to three digits up to a minute; a slower answer counts as a minute.
 const LATENCY_US_MAX: u64 = 60_000_000;
+
+/// What a gateway answers that has no room.
+const UNAVAILABLE: u16 = 503;
+/// How it is told that the queue is full.
+const OVERLOADED: &str = "overloaded";
 
 /// Counts while the run goes on. One for all connections: they share a thread.
 #[derive(Debug)]
 pub(super) struct Tally {
     latency_us: Histogram<u64>,
     refusal_us: Histogram<u64>,
+    shed_us: Histogram<u64>,
+    /// From when an ask was due to sending it.
+    waited_us: Histogram<u64>,
+    /// How many of the answers came before the end.
+    in_time: u64,
+    wal_mib_max: Option<f64>,
+    /// What was answered since the last stretch, and how many asks were not.
+    stretch_us: Histogram<u64>,
+    stretch_refusals: u64,
+    stretch_wal_mib: Option<f64>,
+    stretches: Vec<Stretch>,
     outcomes: Outcomes,
 }
 
@@ -25,18 +43,61 @@ impl Tally {
         Self {
             latency_us: times(),
             refusal_us: times(),
+            shed_us: times(),
+            waited_us: times(),
+            in_time: 0,
+            wal_mib_max: None,
+            stretch_us: times(),
+            stretch_refusals: 0,
+            stretch_wal_mib: None,
+            stretches: Vec::new(),
             outcomes: Outcomes::default(),
         }
     }
 
     /// Counts the time that a refusal took.
-    pub(super) fn time_refusal(&mut self, micros: u64) {
-        self.refusal_us.saturating_record(micros);
+    pub(super) fn time_refusal(&mut self, status: u16, micros: u64) {
+        let times = if status == UNAVAILABLE {
+            &mut self.shed_us
+        } else {
+            &mut self.refusal_us
+        };
+        times.saturating_record(micros);
+        self.stretch_refusals += 1;
     }
 
-    /// Counts the time that an answer took.
-    pub(super) fn time(&mut self, micros: u64) {
+    /// Counts the time that an answer took, and whether it came before the end.
+    pub(super) fn time(&mut self, micros: u64, is_in_time: bool) {
         self.latency_us.saturating_record(micros);
+        self.stretch_us.saturating_record(micros);
+        self.in_time += u64::from(is_in_time);
+    }
+
+    /// Counts the time that an ask which was due has waited until it was sent: for a free connection, or for the generator.
+    pub(super) fn waited(&mut self, due: Instant, measured_from: Instant) {
+        if due >= measured_from {
+            let micros = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.waited_us.saturating_record(micros);
+        }
+    }
+
+    /// Notes how long the write-ahead log is.
+    pub(super) fn note_wal(&mut self, mib: Option<f64>) {
+        for max in [&mut self.wal_mib_max, &mut self.stretch_wal_mib] {
+            *max = [*max, mib].into_iter().flatten().reduce(f64::max);
+        }
+    }
+
+    /// Ends a stretch of the run, after which the gateway has so much memory.
+    pub(super) fn end_stretch(&mut self, gateway_mib: Option<f64>) {
+        self.stretches.push(Stretch {
+            answers: self.stretch_us.len(),
+            refusals: std::mem::take(&mut self.stretch_refusals),
+            latency_ms: latency(&self.stretch_us),
+            gateway_mib,
+            wal_mib_max: self.stretch_wal_mib.take(),
+        });
+        self.stretch_us.reset();
     }
 
     /// Counts a decision.
@@ -45,10 +106,10 @@ impl Tally {
         self.outcomes.unexpected += u64::from(verdict != expected);
     }
 
-    /// Counts a refusal (4xx) or a fault (5xx). A fault may have been recorded before it was told.
+    /// Counts a refusal (4xx) or a fault (5xx). A fault may have been recorded before it was told, but what found no room was not.
     pub(super) fn refused(&mut self, status: u16, code: String) {
+        self.outcomes.uncertain += u64::from(status >= 500 && code != OVERLOADED);
         *self.outcomes.refused.entry(code).or_default() += 1;
-        self.outcomes.uncertain += u64::from(status >= 500);
     }
 
     /// Counts an ask that was sent again, and whether it got the same bytes again.
@@ -72,23 +133,38 @@ impl Tally {
     pub(super) fn report(self, surroundings: Surroundings) -> Report {
         let Surroundings {
             machine,
+            door,
             setting,
             seconds,
+            planned_seconds,
+            unsent,
             cpu,
+            gateway_idle_mib,
             gateway_mib,
             ledger,
         } = surroundings;
         let measured = self.latency_us.len();
         Report {
             machine,
+            door,
             setting,
             seconds,
             measured,
             per_second: per_second(measured, seconds),
+            in_time_per_second: per_second(self.in_time, planned_seconds),
+            capacity: None,
             latency_ms: latency(&self.latency_us),
-            refusal_ms: (!self.refusal_us.is_empty()).then(|| latency(&self.refusal_us)),
+            refusal_ms: latency_of_any(&self.refusal_us),
+            shed: self.shed_us.len(),
+            shed_ms: latency_of_any(&self.shed_us),
+            waited_ms: setting.per_second.and_then(|_| latency_of_any(&self.waited_us)),
+            unsent,
             cpu,
+            gateway_idle_mib,
             gateway_mib,
+            wal_mib_max: self.wal_mib_max,
+            steadiness: Steadiness::of(&self.stretches),
+            stretches: self.stretches,
             outcomes: self.outcomes,
             ledger,
         }
@@ -104,6 +180,10 @@ fn latency(micros: &Histogram<u64>) -> Latency {
         p999: milliseconds(99.9),
         max: micros_to_ms(micros.max()),
     }
+}
+
+fn latency_of_any(micros: &Histogram<u64>) -> Option<Latency> {
+    (!micros.is_empty()).then(|| latency(micros))
 }
 
 impl Default for Tally {

@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -17,6 +16,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::{Call, Counts, Kind, SUITES, ToolCall, Trace, create_agents, read, read_calls};
+use crate::address::Address;
 use crate::client::Client;
 
 /// Where the user's words come from.
@@ -86,7 +86,7 @@ struct Labels {
 
 /// Plays every suite under every rule. `policies` is the folder with those for the rule about parameters, a folder a suite.
 pub async fn compare(
-    address: SocketAddr,
+    address: &Address,
     operator_key: &str,
     data: &Path,
     policies: &Path,
@@ -103,7 +103,7 @@ pub async fn compare(
 }
 
 async fn play_under(
-    address: SocketAddr,
+    address: &Address,
     operator_key: &str,
     data: &Path,
     (suite, rule): (&'static str, Rule),
