@@ -48,6 +48,54 @@ struct Told<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     terms: Vec<u64>,
+    /// What stands in the body of every decision that matches.
+    marks: Marks,
+}
+
+/// What a body has to contain, byte by byte, so that it is worth reading. Where the index is not there yet, most are not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Marks {
+    /// The member that names the user.
+    user: Option<String>,
+    /// Words without anything that has another form in lower case than its letters tell.
+    words: Vec<String>,
+}
+
+impl Marks {
+    fn of(user: Option<&Name>, words: &[String]) -> Self {
+        let member = |user: &Name| {
+            let mut member = String::from("\"user\":");
+            canon::write_string(&mut member, user.as_str());
+            member
+        };
+        Self {
+            user: user.map(member),
+            words: words.iter().filter(|word| word.is_ascii()).cloned().collect(),
+        }
+    }
+
+    /// Whether a decision may match. One whose body was erased, or has letters beyond ASCII, always may.
+    fn are_in(&self, decision: &StoredDecision) -> bool {
+        let body = &decision.body;
+        if body.is_empty() {
+            return true;
+        }
+        if self.user.as_ref().is_some_and(|user| !body.contains(user)) {
+            return false;
+        }
+        if self.words.is_empty() || !body.is_ascii() {
+            return true;
+        }
+        let row = [
+            decision.tool.as_str(),
+            decision.action.as_str(),
+            decision.reason.as_str(),
+        ];
+        let texts = row.map(str::to_lowercase);
+        let body = body.to_ascii_lowercase();
+        let is_in = |word: &String| body.contains(word) || texts.iter().any(|text| text.contains(word));
+        self.words.iter().all(is_in)
+    }
 }
 
 impl Query {
@@ -68,11 +116,12 @@ impl Query {
             filter.run_id.as_ref().map(|run| term(Field::Run, run.as_str())),
             user.map(|user| term(Field::User, user.as_str())),
         ];
+        let marks = Marks::of(user, words);
         let words = words.iter().map(|word| term(Field::Word, word));
         let mut terms: Vec<u64> = fields.into_iter().flatten().chain(words).collect();
         terms.sort_unstable();
         terms.dedup();
-        Self { terms }
+        Self { terms, marks }
     }
 
     /// What a decision must have, all of it.
@@ -82,6 +131,9 @@ impl Query {
 
     /// Whether a decision is what is looked for.
     pub fn matches(&self, decision: &StoredDecision) -> bool {
+        if !self.marks.are_in(decision) {
+            return false;
+        }
         let has = of(decision);
         self.terms.iter().all(|term| has.binary_search(term).is_ok())
     }
@@ -224,6 +276,44 @@ mod tests {
         }
         for text in ["hub", "github gitlab", "widgets 43", "widgetsx", "run-1", "u-17"] {
             assert!(!finds(text), "{text}");
+        }
+    }
+
+    /// What a body is passed over for before it is read is nothing that would be found in it.
+    #[test]
+    fn nothing_is_passed_over_that_has_the_terms() {
+        let body = r#"{"agent":"agt_1","parameters":{"Title":"A \"quoted\"\nlineBreak","n":17},"reason":"Reads are permitted","resource":"repo:Acme/widgets#42","user":"o\"neil"}"#;
+        let stored = decision(body);
+        let terms = of(&stored);
+        let mut found = 0;
+        for text in [
+            "quoted",
+            "QUO",
+            "linebreak",
+            "nlinebreak",
+            "title",
+            "acme 42",
+            "reads",
+            "github",
+            "merge",
+            "agt",
+            "17",
+            "neil",
+            "policy_requires_approval",
+            "\u{212A}",
+            "wid\u{130}",
+            "",
+        ] {
+            let query = Query::new(&DecisionFilter::default(), None, &words(text));
+            let has_terms = query.terms.iter().all(|term| terms.binary_search(term).is_ok());
+            assert_eq!(query.matches(&stored), has_terms, "{text}");
+            found += u32::from(has_terms);
+        }
+        assert_eq!(found, 10);
+        for (user, is_found) in [("o\"neil", true), ("o", false), ("neil", false)] {
+            let user = Name::new(user).unwrap();
+            let query = Query::new(&DecisionFilter::default(), Some(&user), &[]);
+            assert_eq!(query.matches(&stored), is_found, "{user:?}");
         }
     }
 
