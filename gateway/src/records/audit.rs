@@ -18,6 +18,8 @@ use store::{DecisionFilter, Store, StoreError, StoredDecision, StoredEntry};
 
 /// Entries in a chunk: below a millisecond of reading and of hashing, so that decisions do not wait.
 const CHUNK: u32 = 256;
+/// How often a chunk is read in which something is missing, before it is.
+const READS: u32 = 3;
 
 /// The first thing that is wrong.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -84,6 +86,21 @@ struct Chunk {
     entries: Vec<StoredEntry>,
     /// The rows of their decisions that have a receipt, in the same order.
     decisions: Vec<(StoredDecision, Vec<u8>)>,
+}
+
+impl Chunk {
+    /// How many decisions there should be.
+    fn decided(&self) -> usize {
+        let is_decided = |entry: &&StoredEntry| told::is_decision(&entry.kind) && entry.erased.is_none();
+        self.entries.iter().filter(is_decided).count()
+    }
+
+    /// Whether there are as many.
+    fn is_whole(&self) -> bool {
+        let last = self.entries.last().map_or(0, |entry| entry.seq);
+        let found = self.decisions.iter().filter(|(row, _)| row.seq <= last).count();
+        found == self.decided()
+    }
 }
 
 impl Audit<'_> {
@@ -178,17 +195,29 @@ impl Audit<'_> {
         }
     }
 
+    /// Entries, and then what belongs to them. What is erased in between is read again, or it would look as if it were missing.
     async fn read(self, next: u64, limit: u32) -> Result<Chunk, StoreError> {
+        let mut chunk = self.read_once(next, limit).await?;
+        for _ in 1..READS {
+            if chunk.is_whole() {
+                break;
+            }
+            chunk = self.read_once(next, limit).await?;
+        }
+        Ok(chunk)
+    }
+
+    async fn read_once(self, next: u64, limit: u32) -> Result<Chunk, StoreError> {
         let entries = self.store.entries(self.tenant, next, limit).await?;
-        let decided = entries
-            .iter()
-            .filter(|entry| told::is_decision(&entry.kind) && entry.erased.is_none())
-            .count();
-        let decisions = match u32::try_from(decided).unwrap_or(limit) {
-            0 => Vec::new(),
-            decided => self.store.receipts(self.tenant, next, decided).await?,
+        let mut chunk = Chunk {
+            entries,
+            decisions: Vec::new(),
         };
-        Ok(Chunk { entries, decisions })
+        let decided = u32::try_from(chunk.decided()).unwrap_or(limit);
+        if decided > 0 {
+            chunk.decisions = self.store.receipts(self.tenant, next, decided).await?;
+        }
+        Ok(chunk)
     }
 
     /// Whether the chain ends at the head, and nothing stands behind it that no commit has put there.
