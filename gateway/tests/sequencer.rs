@@ -207,6 +207,7 @@ async fn write_behind_the_back(stage: &Stage) -> Head {
         at: &at.to_string(),
         body: body.digest(),
     };
+    let body_digest = body.digest();
     let appended = tip.append(&new, &mut String::new());
     let to = appended.head;
     let revision = stage.gateway.tenant(tenant).unwrap().revision;
@@ -218,6 +219,7 @@ async fn write_behind_the_back(stage: &Stage) -> Head {
         prev: from.hash,
         hash: to.hash,
         body,
+        body_digest,
         nodes: appended.completed,
     };
     let batch = Batch {

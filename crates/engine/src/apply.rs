@@ -669,6 +669,7 @@ impl<'p> Pass<'p> {
             prev,
             hash: head.hash,
             body: entry.body.clone(),
+            body_digest: entry.body_digest,
             nodes: completed,
         });
         Linked {

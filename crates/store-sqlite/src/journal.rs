@@ -238,12 +238,12 @@ async fn find_some_requests(
             prev: place.digest("prev", row.prev)?,
             hash: place.digest("hash", row.hash)?,
         };
-        let (_, known) = packed::read_body(row.body, row.packed.as_deref());
+        let body = packed::body(row.body, row.packed.as_deref());
         found.push(FoundRequest {
             key: key.clone(),
             ask: place.digest("ask", row.ask.unwrap_or_default())?,
             reason: place.reason(&row.reason)?,
-            receipt: packed::read_answer(row.bytes, known, &values).into(),
+            receipt: packed::answer(row.bytes, &body, &values).into(),
         });
     }
     Ok(())

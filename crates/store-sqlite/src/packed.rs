@@ -8,7 +8,7 @@
 //! - byte 0: [`VERBATIM`] and the text follows; [`TOKENS`] and tokens follow; anything else is the first byte of a text that was
 //!   stored before there was this.
 //! - [`value`]: what a string in JSON is if it is not just a string; [`words`]: the strings that have a number;
-//! - [`rows`]: the bodies and the answers of a batch.
+//! - [`rows`]: the bodies and the answers of a batch, and how they are read again.
 //!
 //! It knows nothing of JSON but quotes, and nothing of what a text means: whatever is packed is the same bytes when it is read.
 
@@ -18,7 +18,7 @@ mod words;
 
 use canon::Digest;
 use model::{TenantId, Timestamp};
-pub(crate) use rows::PackedRows;
+pub(crate) use rows::{PackedRows, answer, body};
 use value::Value;
 
 /// The text follows as it is.
@@ -36,21 +36,31 @@ const WORD: u8 = 8;
 const MEMBER: u8 = 9;
 /// `{"word":`; its number follows.
 const FIRST_MEMBER: u8 = 10;
+/// A string of the body, in an answer; its place follows.
+const STRING: u8 = 11;
 
-/// Values that can be named by their place: those of a body in the order in which they first come, and then those of the row.
+/// Bytes of the shortest string that is named by its place.
+const STRING_BYTES_MIN: usize = 3;
+
+/// What can be named by its place.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+struct Known<'t> {
+    /// Values in the order in which they first came: those of the body, those of the row, and those of the answer so far.
     values: Vec<Value>,
+    /// The other strings of the body, in their order.
+    strings: Vec<&'t [u8]>,
+    /// Whether strings are noted, which is while the body is packed; behind it they are named.
+    notes_strings: bool,
 }
 
 /// What packed bytes are if they are not what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not what was packed, from byte {at} on")]
-pub(crate) struct Unreadable {
+struct Unreadable {
     at: usize,
 }
 
-/// The columns of an entry's row that its answer repeats.
+/// What an entry's row says that its answer repeats.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowValues {
     pub(crate) tenant: TenantId,
@@ -59,13 +69,42 @@ pub(crate) struct RowValues {
     pub(crate) hash: Digest,
 }
 
-impl Known {
-    /// Adds what stands in the row, behind what stands in the body.
-    pub(crate) fn extend(&mut self, row: &RowValues) {
+impl<'t> Known<'t> {
+    /// Nothing; what is packed with it is noted.
+    fn of_nothing() -> Self {
+        Self {
+            notes_strings: true,
+            ..Self::default()
+        }
+    }
+
+    /// What a body makes known: the same as when it is packed.
+    fn of_body(text: &'t str) -> Self {
+        let (text, mut known) = (text.as_bytes(), Self::of_nothing());
+        if is_verbatim(text) {
+            return known;
+        }
+        let mut from = 0;
+        while let Some((open, close)) = next_string(text, from) {
+            from = close + 1;
+            let inner = &text[open + 1..close];
+            match Value::of(inner) {
+                Some(value) => known.note(value),
+                None if words::number(inner).is_none() => drop(known.string(inner)),
+                None => {}
+            }
+        }
+        known
+    }
+
+    /// Adds what the row makes known. What is packed with it from here on is the answer.
+    fn extend(&mut self, row: &RowValues, body: &Digest) {
+        self.notes_strings = false;
         self.note(Value::tenant(row.tenant));
         self.note(Value::Time(row.at.millis()));
-        self.note(Value::Digest(*row.prev.as_bytes()));
-        self.note(Value::Digest(*row.hash.as_bytes()));
+        for digest in [&row.prev, &row.hash, body] {
+            self.note(Value::Digest(*digest.as_bytes()));
+        }
     }
 
     /// The place of a value.
@@ -74,19 +113,37 @@ impl Known {
         u8::try_from(place).ok()
     }
 
-    /// Remembers a value that has no place yet, while a byte can hold one.
+    /// The place of a string, if it is to be named by it.
+    fn string(&mut self, inner: &'t [u8]) -> Option<u8> {
+        let place = self.strings.iter().position(|known| *known == inner);
+        if !self.notes_strings {
+            return u8::try_from(place?).ok();
+        }
+        let has_room = u8::try_from(self.strings.len()).is_ok();
+        if place.is_none() && has_room && inner.len() >= STRING_BYTES_MIN {
+            self.strings.push(inner);
+        }
+        None
+    }
+
+    /// Remembers a value, unless it has a place or no byte can hold one.
     fn note(&mut self, value: Value) {
-        if value.can_come_again() && u8::try_from(self.values.len()).is_ok() {
+        let has_room = u8::try_from(self.values.len()).is_ok();
+        if has_room && value.can_come_again() && !self.values.contains(&value) {
             self.values.push(value);
         }
     }
 }
 
+/// Whether a byte of a text would be taken for a token.
+fn is_verbatim(text: &[u8]) -> bool {
+    text.iter().any(|byte| *byte < 0x20)
+}
+
 /// Packs a text. What it notes in `known`, [`unpack`] notes too.
-pub(crate) fn pack(text: &[u8], known: &mut Known) -> Vec<u8> {
+fn pack<'t>(text: &'t [u8], known: &mut Known<'t>) -> Vec<u8> {
     let mut packed = Vec::with_capacity(text.len() / 2 + 64);
-    // A token would be taken for it.
-    if text.iter().any(|byte| *byte < 0x20) {
+    if is_verbatim(text) {
         packed.push(VERBATIM);
         packed.extend_from_slice(text);
         return packed;
@@ -103,6 +160,10 @@ pub(crate) fn pack(text: &[u8], known: &mut Known) -> Vec<u8> {
             written = from;
         } else if let Some(number) = words::number(inner) {
             written = push_word(&mut packed, number, text, (written, open, close));
+        } else if let Some(place) = known.string(inner) {
+            packed.extend_from_slice(&text[written..open]);
+            packed.extend_from_slice(&[STRING, place]);
+            written = from;
         }
     }
     packed.extend_from_slice(&text[written..]);
@@ -122,7 +183,7 @@ fn next_string(text: &[u8], from: usize) -> Option<(usize, usize)> {
     }
 }
 
-fn push_value(packed: &mut Vec<u8>, value: Value, known: &mut Known) {
+fn push_value(packed: &mut Vec<u8>, value: Value, known: &mut Known<'_>) {
     if let Some(place) = known.place(&value) {
         packed.extend_from_slice(&[AGAIN, place]);
     } else {
@@ -150,7 +211,7 @@ fn push_word(
 }
 
 /// The text that was packed.
-pub(crate) fn unpack(packed: &[u8], known: &mut Known) -> Result<Vec<u8>, Unreadable> {
+fn unpack(packed: &[u8], known: &mut Known<'_>) -> Result<Vec<u8>, Unreadable> {
     let tokens = match packed.split_first() {
         Some((&VERBATIM, text)) => return Ok(text.to_vec()),
         Some((&TOKENS, tokens)) => tokens,
@@ -170,7 +231,7 @@ pub(crate) fn unpack(packed: &[u8], known: &mut Known) -> Result<Vec<u8>, Unread
 }
 
 /// Appends what the token at the beginning stands for. Returns what follows it.
-fn unpack_token<'p>(packed: &'p [u8], text: &mut Vec<u8>, known: &mut Known) -> Option<&'p [u8]> {
+fn unpack_token<'p>(packed: &'p [u8], text: &mut Vec<u8>, known: &mut Known<'_>) -> Option<&'p [u8]> {
     let (token, rest) = packed.split_first()?;
     if VALUES.contains(token) {
         let (value, rest) = Value::read(*token, rest)?;
@@ -179,41 +240,22 @@ fn unpack_token<'p>(packed: &'p [u8], text: &mut Vec<u8>, known: &mut Known) -> 
         return Some(rest);
     }
     let (&number, rest) = rest.split_first()?;
-    let (before, after) = match *token {
+    let word = || words::word(number).map(str::as_bytes);
+    let (before, inner, after) = match *token {
         AGAIN => {
             known.values.get(usize::from(number))?.write_text(text);
             return Some(rest);
         }
-        WORD => ("\"", "\""),
-        MEMBER => (",\"", "\":"),
-        FIRST_MEMBER => ("{\"", "\":"),
+        WORD => ("\"", word()?, "\""),
+        MEMBER => (",\"", word()?, "\":"),
+        FIRST_MEMBER => ("{\"", word()?, "\":"),
+        STRING => ("\"", *known.strings.get(usize::from(number))?, "\""),
         _ => return None,
     };
     text.extend_from_slice(before.as_bytes());
-    text.extend_from_slice(words::word(number)?.as_bytes());
+    text.extend_from_slice(inner);
     text.extend_from_slice(after.as_bytes());
     Some(rest)
-}
-
-/// A body as it was packed; and what its row's answer may name.
-///
-/// Nothing that is read here has been verified, and somebody may have changed it by hand. What cannot be unpacked is given as it
-/// stands, so that whoever verifies says that it is not what was recorded, and where.
-pub(crate) fn read_body(body: String, packed: Option<&[u8]>) -> (String, Known) {
-    let mut known = Known::default();
-    let Some(packed) = packed else {
-        return (body, known);
-    };
-    let text = unpack(packed, &mut known).unwrap_or_else(|_| packed.to_vec());
-    let text = String::from_utf8(text);
-    let text = text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    (text, known)
-}
-
-/// An answer as it was packed, given what its entry's row names. As with [`read_body`], what cannot be unpacked is given as it stands.
-pub(crate) fn read_answer(packed: Vec<u8>, mut known: Known, row: &RowValues) -> Vec<u8> {
-    known.extend(row);
-    unpack(&packed, &mut known).unwrap_or(packed)
 }
 
 #[cfg(test)]

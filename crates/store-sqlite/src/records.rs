@@ -1,7 +1,7 @@
 //! Reading back what was recorded: entries, decisions, receipts.
 
 use crate::decode::Place;
-use crate::packed::{self, Known, RowValues};
+use crate::packed::{self, RowValues};
 use crate::{SqliteStore, bounded, connect, entry, journal, runs, search, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
@@ -27,18 +27,12 @@ pub(crate) struct DecisionColumns {
 
 impl DecisionColumns {
     pub(crate) fn decode(self) -> Result<StoredDecision, StoreError> {
-        self.decode_knowing().map(|(decision, _)| decision)
-    }
-
-    /// The decision, and what its answer may name of its body.
-    fn decode_knowing(self) -> Result<(StoredDecision, Known), StoreError> {
         let place = Place {
             table: "decisions",
             row: self.entry,
         };
         let run_id = self.run_id.map(|text| place.name("run_id", &text)).transpose()?;
-        let (body, known) = packed::read_body(self.body, self.packed.as_deref());
-        let decision = StoredDecision {
+        Ok(StoredDecision {
             seq: entry::seq(self.entry),
             id: DecisionId::from_bytes(place.id("id", self.id)?),
             at: Timestamp::from_millis(self.at),
@@ -49,9 +43,8 @@ impl DecisionColumns {
             run_id,
             ask: self.ask.map(|bytes| place.digest("ask", bytes)).transpose()?,
             hash: place.digest("hash", self.hash)?,
-            body,
-        };
-        Ok((decision, known))
+            body: packed::body(self.body, self.packed.as_deref()),
+        })
     }
 }
 
@@ -286,7 +279,7 @@ impl SqliteStore {
                 at: Timestamp::from_millis(row.at),
                 prev: place.digest("prev", row.prev)?,
                 hash: place.digest("hash", row.hash)?,
-                body: packed::read_body(row.body, row.packed.as_deref()).0,
+                body: packed::body(row.body, row.packed.as_deref()),
                 nodes: row.nodes,
                 erased: erased(place, row.erased_body, row.erased_by)?,
             })
@@ -393,14 +386,15 @@ impl SqliteStore {
                 body: row.body,
                 packed: row.packed,
             };
-            let (decision, known) = decision.decode_knowing()?;
+            let decision = decision.decode()?;
             let values = RowValues {
                 tenant,
                 at: decision.at,
                 prev,
                 hash: decision.hash,
             };
-            Ok((decision, packed::read_answer(row.bytes, known, &values)))
+            let answer = packed::answer(row.bytes, &decision.body, &values);
+            Ok((decision, answer))
         });
         decoded.collect()
     }
@@ -442,8 +436,8 @@ impl SqliteStore {
             prev: place.digest("prev", row.prev)?,
             hash: place.digest("hash", row.hash)?,
         };
-        let (_, known) = packed::read_body(row.body, row.packed.as_deref());
-        Ok(Some(packed::read_answer(row.bytes, known, &values)))
+        let body = packed::body(row.body, row.packed.as_deref());
+        Ok(Some(packed::answer(row.bytes, &body, &values)))
     }
 
     /// One after the other: here a look-up is not a round trip.

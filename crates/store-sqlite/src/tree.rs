@@ -112,7 +112,7 @@ impl Incomplete {
                 tenant: &tenant,
                 kind: &row.kind,
                 at: &at,
-                body: canon::Digest::of(packed::read_body(row.body, row.packed.as_deref()).0.as_bytes()),
+                body: canon::Digest::of(packed::body(row.body, row.packed.as_deref()).as_bytes()),
             };
             let appended = tip.append(&new, &mut scratch);
             let Head { seq, hash } = appended.head;

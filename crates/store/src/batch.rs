@@ -66,6 +66,8 @@ pub struct EntryRow {
     pub hash: Digest,
     /// What happened.
     pub body: Canonical,
+    /// SHA-256 of the body, as the header has it.
+    pub body_digest: Digest,
     /// What the entry adds to the tree: the hashes of the subtrees that it completes.
     pub nodes: Completed,
 }

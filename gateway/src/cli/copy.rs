@@ -245,12 +245,13 @@ fn entry_row(tenant: TenantId, entry: &StoredEntry, to: &mut Tip) -> anyhow::Res
         "the body of entry {} is not canonical JSON",
         entry.seq
     );
+    let body_digest = entry.erased.map_or_else(|| body.digest(), |erased| erased.body);
     let appended = to.append(
         &NewEntry {
             tenant: &tenant.to_string(),
             kind: kind.as_str(),
             at: &entry.at.to_string(),
-            body: entry.erased.map_or_else(|| body.digest(), |erased| erased.body),
+            body: body_digest,
         },
         &mut String::new(),
     );
@@ -270,6 +271,7 @@ fn entry_row(tenant: TenantId, entry: &StoredEntry, to: &mut Tip) -> anyhow::Res
         prev: entry.prev,
         hash: entry.hash,
         body,
+        body_digest,
         nodes: appended.completed,
     })
 }

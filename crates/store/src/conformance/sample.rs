@@ -134,11 +134,12 @@ impl Chain {
     /// Adds an entry to a batch.
     pub fn entry(&mut self, batch: &mut Batch, kind: &'static str, at: Timestamp, body: Canonical) {
         let before = self.head();
+        let body_digest = body.digest();
         let new = NewEntry {
             tenant: &self.tenant.to_string(),
             kind,
             at: &at.to_string(),
-            body: body.digest(),
+            body: body_digest,
         };
         let appended = self.tip.append(&new, &mut String::new());
         batch.entries.push(EntryRow {
@@ -149,6 +150,7 @@ impl Chain {
             prev: appended.prev,
             hash: appended.head.hash,
             body,
+            body_digest,
             nodes: appended.completed,
         });
         self.advance(batch, before);
