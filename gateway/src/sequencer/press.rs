@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// So many proposals in a batch are a press. On two cores a gateway that commits them is at more than half of what it can do.
+/// So many proposals in a batch are a press: one caller makes batches of one, and only dozens who never rest make larger ones.
 const PRESS: usize = 24;
 /// How long it is believed to last: some hundred commits.
 const LASTS: Duration = Duration::from_millis(250);
