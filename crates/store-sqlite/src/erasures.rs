@@ -2,6 +2,7 @@
 
 use crate::entry;
 use crate::insert::TenantNumbers;
+use crate::requests::{RequestDigest, Requests, Slot};
 use sqlx::SqliteConnection;
 use std::fmt::Write as _;
 use store::Batch;
@@ -11,8 +12,8 @@ use store::Batch;
 pub(crate) struct Erasures {
     /// The entries, as JSON: `[[entry,"digest in hexadecimal",by],…]`.
     bodies: String,
-    /// The keys of `requests` that go, with their entries.
-    requests: Vec<(i64, Vec<u8>, String, i64)>,
+    /// What led to them from their requests.
+    requests: Vec<Slot>,
     /// The keys of `outcomes` that go.
     outcomes: Vec<(i64, Vec<u8>)>,
     /// The keys of `approvals` that go.
@@ -35,8 +36,8 @@ impl Erasures {
                 .push(if erasures.bodies.is_empty() { '[' } else { ',' });
             erasures.push_body(entry, row.body.as_bytes(), row.by);
             if let Some((agent, request_id)) = &row.request {
-                let (agent, request_id) = (agent.as_bytes().to_vec(), request_id.to_string());
-                erasures.requests.push((tenant_no, agent, request_id, entry));
+                let digest = RequestDigest::of(row.tenant.as_bytes(), agent.as_bytes(), request_id.as_str());
+                erasures.requests.push(digest.slot(entry));
             }
             let outcome = row
                 .outcome
@@ -67,7 +68,11 @@ impl Erasures {
 
     /// Erases them. One that was erased before is left as it is. It comes after the rows of the batch, because the entry that
     /// tells of it has to be there.
-    pub(crate) async fn write(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    pub(crate) async fn write(
+        &self,
+        connection: &mut SqliteConnection,
+        requests: &Requests,
+    ) -> Result<(), sqlx::Error> {
         sqlx::query!(
             "UPDATE audit_events
              SET body = '',
@@ -93,27 +98,18 @@ impl Erasures {
         )
         .execute(&mut *connection)
         .await?;
+        requests.forget_in_runs(connection, &self.requests).await?;
         self.delete_keyed(connection).await
+    }
+
+    /// What led from requests to erased entries, after the commit.
+    pub(crate) fn into_requests(self) -> Vec<Slot> {
+        self.requests
     }
 
     /// Rows that are found by another key than the entry: one by one, because SQLite would go through all of the tenant's for a
     /// list of such keys.
     async fn delete_keyed(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-        for (tenant_no, agent, request_id, entry) in &self.requests {
-            sqlx::query!(
-                "DELETE FROM requests
-                 WHERE tenant_no = ?1
-                   AND agent = ?2
-                   AND request_id = ?3
-                   AND entry = ?4",
-                tenant_no,
-                agent,
-                request_id,
-                entry,
-            )
-            .execute(&mut *connection)
-            .await?;
-        }
         for (tenant_no, decision) in &self.outcomes {
             sqlx::query!(
                 "DELETE FROM outcomes WHERE tenant_no = ?1 AND decision = ?2",

@@ -7,6 +7,7 @@
 use crate::entry;
 use crate::packed::PackedRows;
 use crate::purse::{self, Purse};
+use crate::requests::RequestDigest;
 use crate::work::Move;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, AssertSqlSafe, SqlSafeStr, SqlStr};
@@ -104,22 +105,16 @@ const ENTRY: Table = (
     "(?, ?, ?, ?, ?, ?, ?, '')",
 );
 const DECISION: Table = (
-    "decisions (entry, id, agent, tool, action, reason, run_id, ask)",
-    "(?, ?, ?, ?, ?, ?, ?, ?)",
+    "decisions (entry, id, agent, tool, action, reason, run_id, ask, request)",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
 );
 const RECEIPT: Table = ("receipts (entry, bytes)", "(?, ?)");
-const REQUEST: Table = ("requests (tenant_no, agent, request_id, entry)", "(?, ?, ?, ?)");
 const OUTCOME: Table = ("outcomes (tenant_no, decision, entry)", "(?, ?, ?)");
 
 /// Decisions with as many entries and receipts: one hop for all three tables.
 static DECISIONS: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[ENTRY, DECISION, RECEIPT]));
-/// The same, where every decision has a request id.
-static REQUESTED_DECISIONS: LazyLock<Shape> =
-    LazyLock::new(|| Shape::of(&[ENTRY, DECISION, RECEIPT, REQUEST]));
 /// Entries of other kinds.
 static ENTRIES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[ENTRY]));
-/// Requests, where only some decisions have one.
-static REQUESTS: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[REQUEST]));
 /// Outcomes with as many entries.
 static OUTCOMES: LazyLock<Shape> = LazyLock::new(|| Shape::of(&[ENTRY, OUTCOME]));
 
@@ -156,10 +151,11 @@ impl Shape {
     }
 }
 
-/// All statements that insert the ledger rows of a batch. Given the only head that moves, the first of them opens the
+/// All statements that insert the ledger rows of a batch, whose decisions answer these requests. Given the only head that moves, the first of them opens the
 /// transaction and moves it. If nothing comes after them, the last one takes along what is written of budgets, and commits.
 pub(crate) fn statements(
     batch: &Batch,
+    requests: &[Option<RequestDigest>],
     numbers: &TenantNumbers,
     only: Option<&Move>,
     purse: Option<Purse>,
@@ -179,30 +175,12 @@ pub(crate) fn statements(
     let with_decision = batch.decisions.len().min(batch.entries.len());
     let (with_decision, others) = batch.entries.split_at(with_decision);
     let (decision_bodies, other_bodies) = bodies.split_at_mut(with_decision.len());
-    let all_requested = batch.decisions.iter().all(|decision| decision.request.is_some());
-    let shape = if all_requested {
-        &REQUESTED_DECISIONS
-    } else {
-        &DECISIONS
-    };
-    making.each(shape, with_decision.len(), |binder, rows| {
+    making.each(&DECISIONS, with_decision.len(), |binder, rows| {
         let decisions = &batch.decisions[rows.clone()];
         binder.entries(&with_decision[rows.clone()], &mut decision_bodies[rows.clone()])?;
-        binder.decisions(decisions)?;
-        binder.receipts(decisions, &mut answers[rows])?;
-        if all_requested {
-            binder.requests(decisions)
-        } else {
-            Ok(())
-        }
+        binder.decisions(decisions, &requests[rows.clone()])?;
+        binder.receipts(decisions, &mut answers[rows])
     })?;
-    if !all_requested {
-        let requested = batch.decisions.iter().filter(|row| row.request.is_some());
-        let requested: Vec<&DecisionRow> = requested.collect();
-        making.each(&REQUESTS, requested.len(), |binder, rows| {
-            binder.requests(requested[rows].iter().copied())
-        })?;
-    }
     if batch.outcomes.len() > others.len() {
         return Err(Unbindable::SharedEntry);
     }
@@ -339,8 +317,12 @@ impl Binder<'_> {
         Ok(())
     }
 
-    fn decisions(&mut self, rows: &[DecisionRow]) -> Result<(), Unbindable> {
-        for row in rows {
+    fn decisions(
+        &mut self,
+        rows: &[DecisionRow],
+        requests: &[Option<RequestDigest>],
+    ) -> Result<(), Unbindable> {
+        for (row, request) in rows.iter().zip(requests) {
             self.bind(self.number(row.tenant, row.seq)?)?;
             self.bind(&row.id.as_bytes()[..])?;
             self.bind(&row.agent.as_bytes()[..])?;
@@ -349,6 +331,7 @@ impl Binder<'_> {
             self.bind(row.reason.as_str())?;
             self.bind(row.run_id.as_ref().map(model::Name::as_str))?;
             self.bind(row.request.as_ref().map(|(_, ask)| &ask.as_bytes()[..]))?;
+            self.bind(request.as_ref().map(|digest| &digest.as_bytes()[..]))?;
         }
         Ok(())
     }
@@ -357,20 +340,6 @@ impl Binder<'_> {
         for (row, answer) in rows.iter().zip(answers) {
             self.bind(self.number(row.tenant, row.seq)?)?;
             self.bind(std::mem::take(answer))?;
-        }
-        Ok(())
-    }
-
-    fn requests<'r>(&mut self, rows: impl IntoIterator<Item = &'r DecisionRow>) -> Result<(), Unbindable> {
-        for row in rows {
-            let Some((request_id, _)) = &row.request else {
-                continue;
-            };
-            let entry = self.number(row.tenant, row.seq)?;
-            self.bind(entry::tenant_no(entry))?;
-            self.bind(&row.agent.as_bytes()[..])?;
-            self.bind(request_id.as_str())?;
-            self.bind(entry)?;
         }
         Ok(())
     }
@@ -426,8 +395,8 @@ mod tests {
         assert_eq!(chunks(1_000).count(), 7 + 2);
     }
 
-    fn shapes() -> [&'static Shape; 5] {
-        [&DECISIONS, &REQUESTED_DECISIONS, &ENTRIES, &REQUESTS, &OUTCOMES]
+    fn shapes() -> [&'static Shape; 3] {
+        [&DECISIONS, &ENTRIES, &OUTCOMES]
     }
 
     #[test]

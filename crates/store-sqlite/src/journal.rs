@@ -2,6 +2,7 @@
 
 use crate::decode::Place;
 use crate::packed::{self, RowValues};
+use crate::requests::{RequestDigest, Requests};
 use crate::writer::Writer;
 use crate::{SqliteStore, approvals, bounded, budgets, counters, links, reservations, runs, unavailable};
 use async_trait::async_trait;
@@ -53,11 +54,12 @@ impl Turn for SqliteTurn {
     // These look-ups go over the writer's connection, because a commit follows: another connection forgets its cache with
     // every commit, this one keeps it, and has the page at hand when the row is inserted.
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
-        let connection = ready(&mut self.writer).await?;
+        let reading = self.writer.reading().await;
+        let (connection, requests) = reading.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         let find = async {
             let mut found = Vec::new();
             for some in keys.chunks(KEYS_MAX) {
-                find_some_requests(connection, some, &mut found).await?;
+                find_some_requests(connection, requests, some, &mut found).await?;
             }
             Ok(found)
         };
@@ -189,64 +191,71 @@ async fn ready(writer: &mut Writer) -> Result<&mut SqliteConnection, StoreError>
 
 async fn find_some_requests(
     connection: &mut SqliteConnection,
+    requests: &Requests,
     keys: &[RequestKey],
     found: &mut Vec<FoundRequest>,
 ) -> Result<(), StoreError> {
-    let asked = requests_json(keys);
-    // The `+ 0` makes an expression of a column that has no declared type, which the macro cannot look up. CROSS JOIN
-    // keeps the order: from the keys that are asked for to the rows, each by its primary key.
-    let rows = sqlx::query!(
-        r#"SELECT
-                   asked.key + 0 AS "place!: i64",
-                   requests.entry,
-                   decisions.ask,
-                   decisions.reason,
-                   audit_events.at,
-                   audit_events.prev,
-                   audit_events.hash,
-                   audit_events.body,
-                   audit_events.packed,
-                   receipts.bytes
-               FROM json_each(?1) AS asked
-               CROSS JOIN tenants
-                   ON tenants.tenant_id = unhex(substr(asked.value, 1, 32))
-               CROSS JOIN requests
-                   ON requests.tenant_no = tenants.tenant_no
-                  AND requests.agent = unhex(substr(asked.value, 33, 32))
-                  AND requests.request_id = substr(asked.value, 65)
-               CROSS JOIN decisions
-                   ON decisions.entry = requests.entry
-               CROSS JOIN audit_events
-                   ON audit_events.entry = requests.entry
-               CROSS JOIN receipts
-                   ON receipts.entry = requests.entry"#,
-        asked,
-    )
-    .fetch_all(connection)
-    .await
-    .map_err(unavailable)?;
-    for row in rows {
-        let place = Place {
-            table: "requests",
-            row: row.entry,
-        };
-        let key = usize::try_from(row.place).ok().and_then(|at| keys.get(at));
-        let key = key.ok_or_else(|| place.corrupt("request_id", "was not asked for"))?;
-        let values = RowValues {
-            tenant: key.tenant,
-            at: Timestamp::from_millis(row.at),
-            prev: place.digest("prev", row.prev)?,
-            hash: place.digest("hash", row.hash)?,
-        };
-        let body = packed::body(row.body, row.packed.as_deref());
-        found.push(FoundRequest {
-            key: key.clone(),
-            ask: place.digest("ask", row.ask.unwrap_or_default())?,
-            reason: place.reason(&row.reason)?,
-            receipt: packed::answer(row.bytes, &body, &values).into(),
-        });
+    let wanted: Vec<_> = keys.iter().map(request_digest).collect();
+    let answered = requests.find(connection, &wanted).await.map_err(unavailable)?;
+    for (key, entry) in answered {
+        found.extend(find_answer(connection, &keys[key], entry).await?);
     }
     Ok(())
+}
+
+fn request_digest(key: &RequestKey) -> RequestDigest {
+    RequestDigest::of(
+        key.tenant.as_bytes(),
+        key.agent.as_bytes(),
+        key.request_id.as_str(),
+    )
+}
+
+/// What was answered to a request, which this entry tells.
+async fn find_answer(
+    connection: &mut SqliteConnection,
+    key: &RequestKey,
+    entry: i64,
+) -> Result<Option<FoundRequest>, StoreError> {
+    let row = sqlx::query!(
+        "SELECT
+             decisions.ask,
+             decisions.reason,
+             audit_events.at,
+             audit_events.prev,
+             audit_events.hash,
+             audit_events.body,
+             audit_events.packed,
+             receipts.bytes
+         FROM decisions
+         JOIN audit_events USING (entry)
+         JOIN receipts USING (entry)
+         WHERE decisions.entry = ?1",
+        entry,
+    )
+    .fetch_optional(connection)
+    .await
+    .map_err(unavailable)?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let place = Place {
+        table: "decisions",
+        row: entry,
+    };
+    let values = RowValues {
+        tenant: key.tenant,
+        at: Timestamp::from_millis(row.at),
+        prev: place.digest("prev", row.prev)?,
+        hash: place.digest("hash", row.hash)?,
+    };
+    let body = packed::body(row.body, row.packed.as_deref());
+    Ok(Some(FoundRequest {
+        key: key.clone(),
+        ask: place.digest("ask", row.ask.unwrap_or_default())?,
+        reason: place.reason(&row.reason)?,
+        receipt: packed::answer(row.bytes, &body, &values).into(),
+    }))
 }
 
 async fn find_some_outcomes(
@@ -280,20 +289,7 @@ async fn find_some_outcomes(
     Ok(())
 }
 
-/// `["<tenant><agent><request id>",…]`, ids as 32 hexadecimal digits: taken apart by place, which is cheaper than arrays in
-/// an array.
-fn requests_json(keys: &[RequestKey]) -> String {
-    let mut text = String::new();
-    json_array(keys, |json, key| {
-        text.clear();
-        push_hex(&mut text, key.tenant.as_bytes());
-        push_hex(&mut text, key.agent.as_bytes());
-        text.push_str(key.request_id.as_str());
-        canon::write_string(json, &text);
-    })
-}
-
-/// `["<tenant><run id>",…]`, the tenant as 32 hexadecimal digits.
+/// `["<tenant><run id>",…]`, the tenant as 32 hexadecimal digits: taken apart by place, which is cheaper than arrays in an array.
 pub(crate) fn runs_json(runs: &[(TenantId, Name)]) -> String {
     let mut text = String::new();
     json_array(runs, |json, (tenant, run)| {
@@ -372,21 +368,16 @@ pub(crate) fn push_hex(out: &mut String, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::AgentId;
 
     #[test]
-    fn keys_are_written_as_json_whatever_a_request_id_holds() {
-        let keys = ["a", "\"],[\"", "\\", "Zoë\u{1F600}"].map(|text| RequestKey {
-            tenant: TenantId::from_bytes([0xab; 16]),
-            agent: AgentId::from_bytes([1; 16]),
-            request_id: Name::new(text).unwrap(),
-        });
-        let json: Vec<String> = serde_json::from_str(&requests_json(&keys)).unwrap();
-        for (key, text) in keys.iter().zip(json) {
-            assert_eq!(text[..64], format!("{}{}", "ab".repeat(16), "01".repeat(16)));
-            assert_eq!(text[64..], *key.request_id.as_str());
+    fn keys_are_written_as_json_whatever_a_run_id_holds() {
+        let tenant = TenantId::from_bytes([0xab; 16]);
+        let runs = ["a", "\"],[\"", "\\", "Zoë\u{1F600}"].map(|text| (tenant, Name::new(text).unwrap()));
+        let json: Vec<String> = serde_json::from_str(&runs_json(&runs)).unwrap();
+        for ((_, run), text) in runs.iter().zip(json) {
+            assert_eq!(text, format!("{}{}", "ab".repeat(16), run.as_str()));
         }
-        assert_eq!(requests_json(&[]), "[]");
+        assert_eq!(runs_json(&[]), "[]");
         assert_eq!(decisions_json(&[]), "[]");
     }
 }

@@ -3,6 +3,7 @@
 //! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
 //! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `writer`, `work`, `insert`, `erasures`: a commit, one at a time, on the one connection that writes;
+//! - `requests`: which entry answered a request, in an index that commits only append to;
 //! - `checkpoint`: keeps the write-ahead log short in the background;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
@@ -30,6 +31,7 @@ mod open;
 mod packed;
 mod purse;
 mod records;
+mod requests;
 mod reservations;
 mod runs;
 mod search;
@@ -45,13 +47,14 @@ use async_trait::async_trait;
 use checkpoint::Checkpointer;
 use claim::Claim;
 use index::Index;
+use requests::upkeep::Upkeep;
 use sqlx::SqlitePool;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Store, StoreError};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use writer::Writer;
 
 /// How long any one read may take before whoever asked is told that the database is too slow.
@@ -67,8 +70,10 @@ pub struct SqliteStore {
     index: Index,
     /// Locked only to be stopped.
     checkpointer: Mutex<Checkpointer>,
+    /// Locked only to be stopped.
+    upkeep: Mutex<Upkeep>,
     /// Wakes the checkpointer without taking its lock.
-    committed: Arc<tokio::sync::Notify>,
+    committed: Arc<Notify>,
     /// Given back by [`close`](Store::close), or when the store is dropped.
     claim: Mutex<Option<Claim>>,
 }
@@ -78,24 +83,27 @@ impl SqliteStore {
     /// older schema is brought up to date, and until [`close`](Store::close) or the end of the process nobody else can
     /// open it.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
-        Self::open_bounded(url, checkpoint::LOG_FRAMES_MAX).await
+        Self::open_bounded(url, Bounds::default()).await
     }
 
-    /// Opens it with another bound on the write-ahead log than [`checkpoint::LOG_FRAMES_MAX`].
-    async fn open_bounded(url: &str, log_frames_max: i64) -> Result<Self, OpenError> {
+    async fn open_bounded(url: &str, bounds: Bounds) -> Result<Self, OpenError> {
         let database = open::path_of(url)?;
         let claim = Claim::take(&database)?;
         let connection = open::migrated(&database).await?;
-        let writer = Writer::new(database.clone(), connection)
+        let upkeep_due = Arc::new(Notify::new());
+        let (recent_max, due) = (bounds.recent_requests_max, Arc::clone(&upkeep_due));
+        let writer = Writer::new(database.clone(), connection, recent_max, due)
             .await
             .map_err(|source| OpenError::Database {
                 database: database.clone(),
                 source,
             })?;
         let writer = Arc::new(Mutex::new(writer));
-        let checkpointer = Checkpointer::start(&database, Arc::clone(&writer), log_frames_max);
+        let readers = connect::readers(&database);
+        let checkpointer = Checkpointer::start(&database, Arc::clone(&writer), bounds.log_frames_max);
         Ok(Self {
-            readers: connect::readers(&database),
+            upkeep: Mutex::new(Upkeep::start(Arc::clone(&writer), readers.clone(), upkeep_due)),
+            readers,
             index: Index::beside(&database),
             database,
             writer,
@@ -111,10 +119,29 @@ impl SqliteStore {
     }
 }
 
+/// What must not grow beyond. Tests lower it.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// Frames of the write-ahead log.
+    log_frames_max: i64,
+    /// Requests that are in no run.
+    recent_requests_max: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            log_frames_max: checkpoint::LOG_FRAMES_MAX,
+            recent_requests_max: requests::RECENT_MAX,
+        }
+    }
+}
+
 #[async_trait]
 impl Store for SqliteStore {
     /// The write-ahead log is moved into the file, and somebody else can open it.
     async fn close(&self) {
+        self.upkeep.lock().await.stop().await;
         self.checkpointer.lock().await.stop().await;
         self.readers.close().await;
         self.index.close().await;

@@ -3,6 +3,7 @@
 //! Everything that can be wrong is said in words that name the file and what to do. Nothing is repaired.
 
 use crate::connect;
+use crate::requests;
 use crate::tree::{self, TreeError};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::SqlitePoolOptions;
@@ -173,6 +174,7 @@ pub(crate) async fn migrated(database: &Path) -> Result<SqliteConnection, OpenEr
         .await
         .map_err(|error| explain(database, error))?;
     let mut connection = one.acquire().await.map_err(failed)?.detach();
+    requests::convert(&mut connection).await.map_err(failed)?;
     match tree::complete(&mut connection).await {
         Ok(()) => Ok(connection),
         Err(TreeError::Database(source)) => Err(failed(source)),

@@ -296,7 +296,7 @@ impl SqliteStore {
         let row = sqlx::query_as!(
             DecisionColumns,
             r#"SELECT
-                   decisions.entry,
+                   decisions.entry AS "entry!",
                    decisions.id,
                    decisions.agent,
                    decisions.tool,
@@ -403,7 +403,7 @@ impl SqliteStore {
         let (tenant_id, id) = (&tenant.as_bytes()[..], &id.as_bytes()[..]);
         let row = sqlx::query!(
             r#"SELECT
-                   decisions.entry,
+                   decisions.entry AS "entry!",
                    audit_events.at,
                    audit_events.prev,
                    audit_events.hash,

@@ -6,6 +6,7 @@
 mod bounds;
 mod faults;
 mod opening;
+mod requests;
 mod trees;
 
 use crate::{OpenError, SqliteStore};

@@ -61,7 +61,7 @@ pub(crate) async fn complete(connection: &mut SqliteConnection) -> Result<(), Tr
 impl Incomplete {
     /// Reads the ledger once, and writes what it finds. Returns how many entries there are.
     async fn complete(&self, connection: &mut SqliteConnection) -> Result<u64, TreeError> {
-        let guard = lift_guard(connection).await?;
+        let guard = lift_guard(connection, "audit_events_are_not_rewritten").await?;
         let mut tip = Tip::GENESIS;
         while tip.head().seq < self.head_seq {
             self.chunk(&mut tip, connection).await?;
@@ -134,14 +134,17 @@ impl Incomplete {
     }
 }
 
-/// Takes away, within the transaction, what keeps entries from being rewritten. Returns the statement that puts it back.
-async fn lift_guard(connection: &mut SqliteConnection) -> Result<String, sqlx::Error> {
-    let guard: String = sqlx::query_scalar(
-        "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = 'audit_events_are_not_rewritten'",
-    )
-    .fetch_one(&mut *connection)
-    .await?;
-    sqlx::raw_sql("DROP TRIGGER audit_events_are_not_rewritten")
+/// Takes away, within the transaction, what keeps rows from being rewritten. Returns the statement that puts it back.
+pub(crate) async fn lift_guard(
+    connection: &mut SqliteConnection,
+    trigger: &'static str,
+) -> Result<String, sqlx::Error> {
+    let guard: String =
+        sqlx::query_scalar("SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?1")
+            .bind(trigger)
+            .fetch_one(&mut *connection)
+            .await?;
+    sqlx::raw_sql(AssertSqlSafe(format!("DROP TRIGGER {trigger}")))
         .execute(connection)
         .await?;
     Ok(guard)

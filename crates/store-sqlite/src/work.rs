@@ -2,15 +2,17 @@
 
 use crate::approvals::{self, ApprovalRow};
 use crate::counters;
+use crate::entry;
 use crate::entry::SEQ_MAX;
 use crate::erasures::Erasures;
 use crate::insert::{self, Statement, TenantNumbers};
 use crate::purse::Purse;
+use crate::requests::RequestDigest;
 use crate::runs::{self, RunRow};
 use canon::Digest;
 use ledger::Head;
 use model::{TenantId, Timestamp, Write};
-use store::{Advance, Batch, CommitError, Place};
+use store::{Advance, Batch, CommitError, DecisionRow, Place};
 
 /// The last number that a tenant can have: 23 bits.
 const TENANT_NO_MAX: i64 = (1 << 23) - 1;
@@ -19,6 +21,8 @@ const TENANT_NO_MAX: i64 = (1 << 23) - 1;
 pub(crate) struct Work {
     pub(crate) moves: Vec<Move>,
     pub(crate) inserts: Vec<Statement>,
+    /// The requests that are answered, each with the number of its entry.
+    pub(crate) requests: Vec<(RequestDigest, i64)>,
     /// Whether the first insert begins the transaction and moves the one head.
     pub(crate) opens: bool,
     /// Whether the last insert commits it.
@@ -132,10 +136,12 @@ impl Work {
             }
             purse => (None, purse),
         };
-        let inserts = insert::statements(batch, &numbers, only, carried).map_err(not_written)?;
+        let digests: Vec<_> = batch.decisions.iter().map(RequestDigest::of_decision).collect();
+        let inserts = insert::statements(batch, &digests, &numbers, only, carried).map_err(not_written)?;
         Ok(Self {
             closes: inserts.last().is_some_and(|last| last.closes),
             inserts,
+            requests: requests(batch, digests, &numbers),
             changes: changes(batch, &numbers),
             approvals: approvals::rows(batch, &numbers),
             runs: runs::rows(batch, &numbers),
@@ -179,6 +185,23 @@ impl Move {
             },
         })
     }
+}
+
+fn requests(
+    batch: &Batch,
+    digests: Vec<Option<RequestDigest>>,
+    numbers: &TenantNumbers,
+) -> Vec<(RequestDigest, i64)> {
+    let answered = |(digest, row): (Option<RequestDigest>, &DecisionRow)| {
+        // INVARIANT: the statements could be made, so every decision has a number.
+        let tenant_no = *numbers.get(&row.tenant)?;
+        Some((digest?, entry::number(tenant_no, row.seq)?))
+    };
+    digests
+        .into_iter()
+        .zip(&batch.decisions)
+        .filter_map(answered)
+        .collect()
 }
 
 fn changes(batch: &Batch, numbers: &TenantNumbers) -> Vec<Change> {

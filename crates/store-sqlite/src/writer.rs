@@ -7,6 +7,7 @@
 use crate::connect;
 use crate::counters;
 use crate::insert::TenantNumbers;
+use crate::requests::{Requests, Step};
 use crate::work::{Change, Content, Move, Work};
 use canon::Digest;
 use ledger::merkle::Frontier;
@@ -16,7 +17,9 @@ use sqlx::error::{DatabaseError, ErrorKind};
 use sqlx::{Connection, SqliteConnection};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use store::{Batch, CommitError, Place};
+use tokio::sync::Notify;
 
 /// `SQLITE_BUSY`, the primary code: somebody else holds a lock that is needed. Nothing has happened yet.
 const SQLITE_BUSY: i32 = 5;
@@ -33,6 +36,10 @@ pub(crate) struct Writer {
     numbers: TenantNumbers,
     /// Where each of them stands: nobody else writes, so memory knows.
     places: HashMap<TenantId, Place>,
+    /// Which entries answered which requests.
+    requests: Requests,
+    /// Told when there is something to do for them behind the commits.
+    upkeep_due: Arc<Notify>,
     closed: bool,
 }
 
@@ -51,7 +58,7 @@ pub(crate) enum NotReady {
 enum Failure {
     /// A tenant's head is another one.
     HeadMoved(TenantId),
-    /// A request id, an outcome or the key of an answer was recorded before.
+    /// An outcome or the key of an answer was recorded before.
     AlreadyRecorded,
     /// Nothing was written if the transaction is rolled back.
     BeforeCommit(sqlx::Error),
@@ -60,16 +67,20 @@ enum Failure {
 }
 
 impl Writer {
-    /// A writer on a migrated connection.
+    /// A writer on a migrated connection. So many requests are kept in memory before they become a run.
     pub(crate) async fn new(
         database: PathBuf,
         mut connection: SqliteConnection,
+        recent_requests_max: usize,
+        upkeep_due: Arc<Notify>,
     ) -> Result<Self, sqlx::Error> {
         let mut writer = Self {
             database,
             connection: None,
             numbers: TenantNumbers::new(),
             places: HashMap::new(),
+            requests: Requests::new(recent_requests_max),
+            upkeep_due,
             closed: false,
         };
         writer.learn(&mut connection).await?;
@@ -101,13 +112,19 @@ impl Writer {
             .connection
             .take()
             .ok_or_else(|| CommitError::NotWritten(Box::new(NotReady::Closed)))?;
-        let failure = match transact(&mut connection, &mut work).await {
+        let repeat = self.requests.repeat(&mut connection, &work.requests).await;
+        let done = match repeat {
+            Ok(false) => transact(&mut connection, &mut work, &self.requests).await,
+            Ok(true) => {
+                self.connection = Some(connection);
+                return Err(CommitError::AlreadyRecorded);
+            }
+            Err(error) => Err(Failure::BeforeCommit(error)),
+        };
+        let failure = match done {
             Ok(()) => {
                 self.connection = Some(connection);
-                for step in work.moves {
-                    self.numbers.insert(step.tenant, step.tenant_no);
-                    self.places.insert(step.tenant, step.to);
-                }
+                self.take(work);
                 return Ok(());
             }
             Err(failure) => failure,
@@ -136,6 +153,54 @@ impl Writer {
         })
     }
 
+    /// Where things stand after a batch was written.
+    fn take(&mut self, work: Work) {
+        let entries = work
+            .moves
+            .iter()
+            .map(|step| (step.to_seq - step.from_seq).cast_unsigned());
+        self.requests.add(&work.requests, entries.sum());
+        self.requests.forget(work.erasures.into_requests());
+        if self.requests.is_due() {
+            self.upkeep_due.notify_one();
+        }
+        for step in work.moves {
+            self.numbers.insert(step.tenant, step.tenant_no);
+            self.places.insert(step.tenant, step.to);
+        }
+    }
+
+    /// Which entries answered which requests.
+    pub(crate) const fn requests(&mut self) -> &mut Requests {
+        &mut self.requests
+    }
+
+    /// The connection, and which entries answered which requests: to look some up.
+    pub(crate) async fn reading(&mut self) -> Result<(&mut SqliteConnection, &Requests), NotReady> {
+        self.ready().await?;
+        let connection = self.connection.as_mut().ok_or(NotReady::Closed)?;
+        Ok((connection, &self.requests))
+    }
+
+    /// Writes a step of what is done for the index of requests behind the commits. Whoever calls it has a connection, and then
+    /// takes what was written into memory. After a failure memory is read anew.
+    pub(crate) async fn step(&mut self, step: &Step) -> Result<(), sqlx::Error> {
+        let mut connection = self.connection.take().ok_or(sqlx::Error::WorkerCrashed)?;
+        let written = async {
+            sqlx::query!("BEGIN IMMEDIATE").execute(&mut connection).await?;
+            step.write(&mut connection).await?;
+            sqlx::query!("COMMIT").execute(&mut connection).await
+        };
+        match written.await {
+            Ok(_) => self.connection = Some(connection),
+            Err(error) => {
+                close(connection).await;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// The work of a batch.
     pub(crate) fn work(&self, batch: &Batch) -> Result<Work, CommitError> {
         Work::of(batch, &self.numbers)
@@ -162,8 +227,9 @@ impl Writer {
             "SELECT tenant_no, tenant_id, head_seq, head_hash, head_at, edge, revision
              FROM tenants"
         )
-        .fetch_all(connection)
+        .fetch_all(&mut *connection)
         .await?;
+        self.requests.read(connection).await?;
         self.numbers.clear();
         self.places.clear();
         for row in rows {
@@ -209,7 +275,11 @@ async fn close(connection: SqliteConnection) {
     }
 }
 
-async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<(), Failure> {
+async fn transact(
+    connection: &mut SqliteConnection,
+    work: &mut Work,
+    requests: &Requests,
+) -> Result<(), Failure> {
     if !work.opens {
         begin(connection, &work.moves).await?;
     }
@@ -245,7 +315,7 @@ async fn transact(connection: &mut SqliteConnection, work: &mut Work) -> Result<
         done.map_err(|error| Failure::of(error, &[], false))?;
     }
     if !work.erasures.is_empty() {
-        let done = work.erasures.write(connection).await;
+        let done = work.erasures.write(connection, requests).await;
         done.map_err(Failure::BeforeCommit)?;
     }
     if !work.closes {
@@ -276,10 +346,10 @@ impl Failure {
     }
 }
 
-/// Whether it was a request id, an outcome or a key of an answer that was there already. SQLite names the columns of the key.
+/// Whether it was an outcome or a key of an answer that was there already. SQLite names the columns of the key.
 fn names_a_repetition(error: &sqlx::Error) -> bool {
     let message = error.as_database_error().map_or("", DatabaseError::message);
-    [": requests.", ": outcomes.", ": replies."]
+    [": outcomes.", ": replies."]
         .iter()
         .any(|table| message.contains(table))
 }

@@ -1,7 +1,7 @@
 //! What must not grow: the write-ahead log, whatever is written and read at the same time.
 
 use super::{Folder, write_three};
-use crate::SqliteStore;
+use crate::{Bounds, SqliteStore};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
@@ -11,6 +11,13 @@ use tokio::time::timeout;
 
 /// Frames that the log may have in these tests: 2 MiB.
 const FRAMES_MAX: i64 = 512;
+
+fn bounds() -> Bounds {
+    Bounds {
+        log_frames_max: FRAMES_MAX,
+        ..Bounds::default()
+    }
+}
 
 fn log_bytes(folder: &Folder) -> u64 {
     let mut path = folder.path().into_os_string();
@@ -54,11 +61,7 @@ async fn the_log_stays_bounded_while_commits_never_pause_and_readers_read() {
     let chains: Vec<_> = (1..=WRITERS)
         .map(|number| batches(number, MEGABYTES_EACH))
         .collect();
-    let store = Arc::new(
-        SqliteStore::open_bounded(&folder.url(), FRAMES_MAX)
-            .await
-            .unwrap(),
-    );
+    let store = Arc::new(SqliteStore::open_bounded(&folder.url(), bounds()).await.unwrap());
     let reading = {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
@@ -106,9 +109,7 @@ async fn what_was_committed_moves_into_the_database_soon() {
 #[tokio::test]
 async fn a_reader_that_never_ends_delays_the_log_but_not_the_commits() {
     let folder = Folder::new();
-    let store = SqliteStore::open_bounded(&folder.url(), FRAMES_MAX)
-        .await
-        .unwrap();
+    let store = SqliteStore::open_bounded(&folder.url(), bounds()).await.unwrap();
     let mut chain = Chain::new(1);
     write_three(&store, &mut chain).await;
     let mut stranger = folder.stranger().await;

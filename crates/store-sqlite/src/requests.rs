@@ -1,0 +1,448 @@
+//! Which entry answered a request: an index that commits only append to.
+//!
+//! Request ids come in no order. An index in the order of their keys would take a page of its own from every one of them, and a commit
+//! would write several times the bytes of its rows (measured; docs/decisions/0036-requests-in-runs.md). So a decision's row has the
+//! [`RequestDigest`] of its request, and what leads from there to the entry is kept as a log-structured merge tree:
+//!
+//! - the latest are in memory, and are read from the rows of decisions when the database is opened;
+//! - [`RECENT_MAX`] of them become a [`Run`] in the order of their keys, and [`FAN_OUT`] runs of a level one of the next, behind the
+//!   commits ([`upkeep`]). So a slot is written once a level, among its neighbours;
+//! - a [`filter`] in memory says for nearly every request that is new that a run does not have it: most commits read nothing here.
+//!
+//! Exactness: whoever has the writer's turn sees every request that was committed, because nobody else writes. A slot that is found is
+//! only a hint; the decision's row says whether it was this request. What is forgotten with an erasure is gone from its page in the same
+//! commit.
+
+mod convert;
+mod filter;
+mod run;
+mod step;
+pub(crate) mod upkeep;
+
+use canon::Digest;
+pub(crate) use convert::convert;
+pub(crate) use run::Slot;
+use run::{Builder, PAGE_SLOTS, Run};
+use sqlx::SqliteConnection;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+pub(crate) use step::Step;
+use store::DecisionRow;
+use upkeep::Ticket;
+
+/// Slots in memory that become a run.
+pub(crate) const RECENT_MAX: usize = 32_768;
+/// Runs of a level that become one of the next.
+pub(crate) const FAN_OUT: usize = 8;
+/// Entries, of any kind, after which what is in memory becomes a run although it is small: so many are read when the database is
+/// opened.
+const UNSORTED_MAX: u64 = 16 * RECENT_MAX as u64;
+/// Rows or pages that are read at once.
+const CHUNK: i64 = 4_096;
+
+/// What a request is known by: the first half of SHA-256 over tenant, agent and request id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct RequestDigest([u8; 16]);
+
+impl RequestDigest {
+    pub(crate) fn of(tenant: &[u8; 16], agent: &[u8; 16], request_id: &str) -> Self {
+        let text = [&tenant[..], &agent[..], request_id.as_bytes()].concat();
+        Self(
+            *Digest::of(&text)
+                .as_bytes()
+                .first_chunk()
+                .expect("it is 32 bytes"),
+        )
+    }
+
+    /// That of the request that a decision answers, if it has an id.
+    pub(crate) fn of_decision(row: &DecisionRow) -> Option<Self> {
+        let (request_id, _) = row.request.as_ref()?;
+        Some(Self::of(
+            row.tenant.as_bytes(),
+            row.agent.as_bytes(),
+            request_id.as_str(),
+        ))
+    }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    /// What runs are ordered by.
+    fn key(&self) -> u64 {
+        u64::from_be_bytes(*self.0.first_chunk().expect("it is 16 bytes"))
+    }
+
+    /// That this entry answered it.
+    pub(crate) fn slot(&self, entry: i64) -> Slot {
+        Slot {
+            key: self.key(),
+            entry,
+        }
+    }
+}
+
+/// All requests that were answered.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    /// Those that are in no run yet.
+    recent: BTreeSet<Slot>,
+    /// How many of them become a run.
+    recent_max: usize,
+    /// Entries, of any kind, since the last time that all were in runs.
+    unsorted: u64,
+    runs: Vec<Arc<Run>>,
+    /// A number that no run has had since this process began, and no other has.
+    next_run: i64,
+    /// What was forgotten since the merge that is under way began.
+    forgotten: Option<Vec<Slot>>,
+    /// How often all this was read.
+    reads: u64,
+}
+
+impl Requests {
+    /// None.
+    pub(crate) const fn new(recent_max: usize) -> Self {
+        Self {
+            recent: BTreeSet::new(),
+            recent_max,
+            unsorted: 0,
+            runs: Vec::new(),
+            next_run: 1,
+            forgotten: None,
+            reads: 0,
+        }
+    }
+
+    /// Reads what there is. Runs that are known already are not read again.
+    pub(crate) async fn read(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+        let rows = sqlx::query!("SELECT run, level, is_whole FROM request_runs ORDER BY run")
+            .fetch_all(&mut *connection)
+            .await?;
+        self.reads += 1;
+        self.next_run = self.next_run.max(rows.last().map_or(0, |row| row.run) + 1);
+        let known = std::mem::take(&mut self.runs);
+        for row in rows.iter().filter(|row| row.is_whole != 0) {
+            let run = match known.iter().find(|run| run.number == row.run) {
+                Some(run) => Arc::clone(run),
+                None => Arc::new(read_run(connection, row.run, row.level).await?),
+            };
+            self.runs.push(run);
+        }
+        self.recent.clear();
+        self.unsorted = 0;
+        let tenants =
+            sqlx::query!("SELECT tenant_no, head_seq, sorted_seq FROM tenants WHERE sorted_seq < head_seq")
+                .fetch_all(&mut *connection)
+                .await?;
+        for tenant in tenants {
+            let number =
+                |seq: i64| crate::entry::number(tenant.tenant_no, seq.try_into().unwrap_or_default());
+            let (Some(after), Some(last)) = (number(tenant.sorted_seq), number(tenant.head_seq)) else {
+                continue;
+            };
+            self.unsorted += (last - after).cast_unsigned();
+            self.read_recent(connection, after, last).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the requests of the entries behind one and up to another.
+    async fn read_recent(
+        &mut self,
+        connection: &mut SqliteConnection,
+        mut after: i64,
+        last: i64,
+    ) -> Result<(), sqlx::Error> {
+        loop {
+            let rows = sqlx::query!(
+                r#"SELECT entry, request AS "request!"
+                   FROM decisions
+                   WHERE entry > ?1
+                     AND entry <= ?2
+                     AND request IS NOT NULL
+                   ORDER BY entry
+                   LIMIT ?3"#,
+                after,
+                last,
+                CHUNK,
+            )
+            .fetch_all(&mut *connection)
+            .await?;
+            let Some(end) = rows.last() else {
+                return Ok(());
+            };
+            after = end.entry;
+            for row in rows {
+                // A digest that is none is no request's: nobody asks for it.
+                if let Ok(digest) = row.request.try_into().map(RequestDigest) {
+                    self.recent.insert(digest.slot(row.entry));
+                }
+            }
+        }
+    }
+
+    /// The entries that answered these requests, each with the place of the request among them, in no particular order.
+    pub(crate) async fn find(
+        &self,
+        connection: &mut SqliteConnection,
+        wanted: &[RequestDigest],
+    ) -> Result<Vec<(usize, i64)>, sqlx::Error> {
+        let mut hints = Hints::default();
+        for (place, digest) in wanted.iter().enumerate() {
+            let key = digest.key();
+            let recent = self.recent.range(slots_with(key));
+            hints.entries.extend(recent.map(|slot| (slot.entry, place)));
+            for run in &self.runs {
+                hints.pages.extend(run.pages_with(key).map(|page| (page, place)));
+            }
+        }
+        hints.read_pages(connection, wanted).await?;
+        hints.prove(connection, wanted).await
+    }
+
+    /// Whether one of these was answered before, or two of them are the same.
+    pub(crate) async fn repeat(
+        &self,
+        connection: &mut SqliteConnection,
+        asked: &[(RequestDigest, i64)],
+    ) -> Result<bool, sqlx::Error> {
+        let wanted: Vec<_> = asked.iter().map(|(digest, _)| *digest).collect();
+        let different: HashSet<_> = wanted.iter().collect();
+        Ok(different.len() < wanted.len() || !self.find(connection, &wanted).await?.is_empty())
+    }
+
+    /// Takes what a commit added: its requests, and how many entries it had.
+    pub(crate) fn add(&mut self, asked: &[(RequestDigest, i64)], entries: u64) {
+        self.recent
+            .extend(asked.iter().map(|(digest, entry)| digest.slot(*entry)));
+        self.unsorted += entries;
+    }
+
+    /// Takes slots out of their pages, as part of a commit that erases what they lead to.
+    pub(crate) async fn forget_in_runs(
+        &self,
+        connection: &mut SqliteConnection,
+        slots: &[Slot],
+    ) -> Result<(), sqlx::Error> {
+        for run in &self.runs {
+            step::forget(connection, run, slots).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes slots out of memory, after that commit.
+    pub(crate) fn forget(&mut self, slots: Vec<Slot>) {
+        for slot in &slots {
+            self.recent.remove(slot);
+        }
+        if let Some(forgotten) = &mut self.forgotten {
+            forgotten.extend(slots);
+        }
+    }
+
+    /// Whether there is something to do behind the commits.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_recent_due() || self.mergeable().is_some()
+    }
+
+    fn is_recent_due(&self) -> bool {
+        self.recent.len() >= self.recent_max || self.unsorted >= UNSORTED_MAX
+    }
+
+    /// The oldest runs of the lowest level that has enough of them.
+    pub(crate) fn mergeable(&self) -> Option<Vec<Arc<Run>>> {
+        let mut levels: Vec<_> = self.runs.iter().map(|run| run.level).collect();
+        levels.sort_unstable();
+        levels.dedup();
+        levels.into_iter().find_map(|level| {
+            let of_level = self.runs.iter().filter(|run| run.level == level);
+            let oldest: Vec<_> = of_level.take(FAN_OUT).cloned().collect();
+            (oldest.len() == FAN_OUT).then_some(oldest)
+        })
+    }
+
+    /// All that is in memory as a run, if there is anything, and the step that writes it.
+    fn sorted(&mut self) -> (Option<Run>, Step) {
+        let mut step = Step {
+            sorts_all: true,
+            ..Step::default()
+        };
+        if self.recent.is_empty() {
+            return (None, step);
+        }
+        let number = self.take_number();
+        let mut builder = Builder::new(number, 0, self.recent.len());
+        let mut pages: Vec<_> = self
+            .recent
+            .iter()
+            .filter_map(|slot| builder.push(*slot))
+            .collect();
+        let (run, rest) = builder.finish();
+        pages.extend(rest);
+        step.begins = Some((number, run.level));
+        step.add_pages(number, 0, pages);
+        step.completes = Some(number);
+        (Some(run), step)
+    }
+
+    /// Takes the run that was made of all that is in memory, after it was written.
+    fn sort(&mut self, run: Option<Run>) {
+        self.recent.clear();
+        self.unsorted = 0;
+        self.runs.extend(run.map(Arc::new));
+    }
+
+    /// Begins a merge.
+    fn begin_merge(&mut self) -> Ticket {
+        self.forgotten = Some(Vec::new());
+        Ticket {
+            run: self.take_number(),
+            reads: self.reads,
+        }
+    }
+
+    /// What was forgotten since it began; none if the index was read anew, because then nobody knows.
+    fn end_merge(&mut self, ticket: Ticket) -> Option<Vec<Slot>> {
+        let forgotten = self.forgotten.take()?;
+        (ticket.reads == self.reads).then_some(forgotten)
+    }
+
+    /// Takes the run that was made of these, after it was written.
+    fn replace(&mut self, replaced: &[i64], run: Arc<Run>) {
+        self.runs.retain(|run| !replaced.contains(&run.number));
+        self.runs.push(run);
+        self.runs.sort_unstable_by_key(|run| run.number);
+    }
+
+    fn take_number(&mut self) -> i64 {
+        self.next_run += 1;
+        self.next_run - 1
+    }
+}
+
+/// All slots with this key.
+fn slots_with(key: u64) -> std::ops::RangeInclusive<Slot> {
+    let slot = |entry| Slot { key, entry };
+    slot(i64::MIN)..=slot(i64::MAX)
+}
+
+/// What may have answered requests, each with the place of the request among those wanted.
+#[derive(Debug, Default)]
+struct Hints {
+    entries: Vec<(i64, usize)>,
+    pages: Vec<(i64, usize)>,
+}
+
+impl Hints {
+    /// Adds the entries that the pages name.
+    async fn read_pages(
+        &mut self,
+        connection: &mut SqliteConnection,
+        wanted: &[RequestDigest],
+    ) -> Result<(), sqlx::Error> {
+        if self.pages.is_empty() {
+            return Ok(());
+        }
+        let asked = numbers_json(self.pages.iter().map(|(page, _)| *page));
+        let rows = sqlx::query!(
+            "SELECT page, bytes FROM request_pages WHERE page IN (SELECT value FROM json_each(?1))",
+            asked,
+        )
+        .fetch_all(connection)
+        .await?;
+        let pages: HashMap<i64, Vec<u8>> = rows.into_iter().map(|row| (row.page, row.bytes)).collect();
+        for (page, place) in &self.pages {
+            let bytes = pages.get(page).map_or(&[][..], |bytes| bytes);
+            let key = wanted[*place].key();
+            let slots = run::slots(*page, bytes).map_err(unreadable)?;
+            let with_key = slots.filter(|slot| slot.key == key);
+            self.entries.extend(with_key.map(|slot| (slot.entry, *place)));
+        }
+        Ok(())
+    }
+
+    /// Those of the entries whose decision was this request, and not another one with the same key.
+    async fn prove(
+        self,
+        connection: &mut SqliteConnection,
+        wanted: &[RequestDigest],
+    ) -> Result<Vec<(usize, i64)>, sqlx::Error> {
+        if self.entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked = numbers_json(self.entries.iter().map(|(entry, _)| *entry));
+        let rows = sqlx::query!(
+            "SELECT entry, request FROM decisions WHERE entry IN (SELECT value FROM json_each(?1))",
+            asked,
+        )
+        .fetch_all(connection)
+        .await?;
+        let requests: HashMap<i64, Option<Vec<u8>>> =
+            rows.into_iter().map(|row| (row.entry, row.request)).collect();
+        let mut found: Vec<_> = self
+            .entries
+            .into_iter()
+            .filter(|(entry, place)| {
+                let request = requests.get(entry).and_then(Option::as_deref);
+                request == Some(&wanted[*place].0[..])
+            })
+            .map(|(entry, place)| (place, entry))
+            .collect();
+        // A slot can stand in two runs, where a merge has ended and what it replaces is still there.
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+}
+
+/// Reads what memory knows of a run.
+async fn read_run(connection: &mut SqliteConnection, number: i64, level: i64) -> Result<Run, sqlx::Error> {
+    let (first, last) = (run::page_number(number, 0), run::page_number(number + 1, 0) - 1);
+    let pages = sqlx::query_scalar!(
+        "SELECT count(*) FROM request_pages WHERE page BETWEEN ?1 AND ?2",
+        first,
+        last,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    let mut builder = Builder::new(
+        number,
+        level,
+        usize::try_from(pages).unwrap_or_default() * PAGE_SLOTS,
+    );
+    let mut next = first;
+    loop {
+        let rows = sqlx::query!(
+            "SELECT page, bytes FROM request_pages WHERE page BETWEEN ?1 AND ?2 ORDER BY page LIMIT ?3",
+            next,
+            last,
+            CHUNK,
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+        let Some(end) = rows.last() else {
+            return Ok(builder.finish().0);
+        };
+        next = end.page + 1;
+        for row in &rows {
+            builder.read(run::slots(row.page, &row.bytes).map_err(unreadable)?);
+        }
+    }
+}
+
+fn numbers_json(numbers: impl Iterator<Item = i64>) -> String {
+    let mut json = String::from("[");
+    for number in numbers {
+        let separator = if json.len() == 1 { "" } else { "," };
+        write!(json, "{separator}{number}").expect("writing to a string does not fail");
+    }
+    json.push(']');
+    json
+}
+
+fn unreadable(torn: run::Torn) -> sqlx::Error {
+    sqlx::Error::Decode(Box::new(torn))
+}

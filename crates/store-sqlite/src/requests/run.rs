@@ -1,0 +1,257 @@
+//! A run: which entries answered requests, in the order of their keys, cut into pages. It is written once, and then only read, merged
+//! and forgotten from.
+//!
+//! A page is the bytes of its [`Slot`]s, one after another. In memory a run is the first key of each page and a [`Filter`]: sixteen
+//! bits a request.
+
+use super::filter::Filter;
+use std::ops::Range;
+
+/// Slots a page: what fits into a page of SQLite with its row around it.
+pub(crate) const PAGE_SLOTS: usize = 250;
+/// The bytes of a slot: key and entry, the highest byte first.
+const SLOT_BYTES: usize = 16;
+/// Pages a run, as a power of two: the numbers of its pages are its own number with so many bits behind it.
+const PAGE_BITS: u32 = 32;
+
+/// That an entry answered the request with this key. Another request can have the same key; the entry's row says which it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Slot {
+    pub(crate) key: u64,
+    pub(crate) entry: i64,
+}
+
+/// What memory knows of a run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) number: i64,
+    /// How often its slots were merged.
+    pub(crate) level: i64,
+    /// The first key of each page, as it was when it was read. What is forgotten leaves them where they are.
+    first_keys: Vec<u64>,
+    filter: Filter,
+}
+
+/// Bytes that no page has.
+#[derive(Debug, thiserror::Error)]
+#[error("page {page} of `request_pages` is {bytes} bytes, which are no whole slots")]
+pub(crate) struct Torn {
+    page: i64,
+    bytes: usize,
+}
+
+/// The slots of a page.
+pub(crate) fn slots(page: i64, bytes: &[u8]) -> Result<impl Iterator<Item = Slot>, Torn> {
+    let (slots, rest) = bytes.as_chunks::<SLOT_BYTES>();
+    if !rest.is_empty() {
+        return Err(Torn {
+            page,
+            bytes: bytes.len(),
+        });
+    }
+    Ok(slots.iter().map(|slot| Slot {
+        key: u64::from_be_bytes(*slot.first_chunk().expect("a slot is eight bytes and eight")),
+        entry: i64::from_be_bytes(*slot.last_chunk().expect("a slot is eight bytes and eight")),
+    }))
+}
+
+/// The bytes of a page.
+pub(crate) fn page(slots: impl IntoIterator<Item = Slot>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(PAGE_SLOTS * SLOT_BYTES);
+    for slot in slots {
+        bytes.extend_from_slice(&slot.key.to_be_bytes());
+        bytes.extend_from_slice(&slot.entry.to_be_bytes());
+    }
+    bytes
+}
+
+impl Run {
+    /// The numbers of all its pages.
+    pub(crate) fn pages(&self) -> Range<i64> {
+        self.page(0)..self.page(self.first_keys.len())
+    }
+
+    /// The pages on which a key would stand, mostly one; none if it is certainly not here.
+    pub(crate) fn pages_with(&self, key: u64) -> Range<i64> {
+        if !self.filter.may_have(key) {
+            return 0..0;
+        }
+        let end = self.first_keys.partition_point(|first| *first <= key);
+        // The same key can stand at the end of a page and at the beginning of the next.
+        let begin = self.first_keys.partition_point(|first| *first < key);
+        self.page(begin.saturating_sub(1))..self.page(end)
+    }
+
+    /// The most slots that it can have.
+    pub(crate) fn slots_max(&self) -> usize {
+        self.first_keys.len() * PAGE_SLOTS
+    }
+
+    fn page(&self, place: usize) -> i64 {
+        page_number(self.number, place)
+    }
+}
+
+/// The number of the page at this place of a run.
+pub(crate) fn page_number(run: i64, place: usize) -> i64 {
+    run << PAGE_BITS | i64::from(u32::try_from(place).expect("a run has less than 2^32 pages"))
+}
+
+/// A run while it is written: slots go in, in order, and pages come out.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    run: Run,
+    /// The page that is being filled.
+    page: Vec<Slot>,
+    last: Option<Slot>,
+    /// Pages that were read and have no first key yet.
+    emptied: usize,
+}
+
+impl Builder {
+    /// A run with room for so many slots.
+    pub(crate) fn new(number: i64, level: i64, slots: usize) -> Self {
+        Self {
+            run: Run {
+                number,
+                level,
+                first_keys: Vec::with_capacity(slots.div_ceil(PAGE_SLOTS)),
+                filter: Filter::with_room_for(slots),
+            },
+            page: Vec::with_capacity(PAGE_SLOTS),
+            last: None,
+            emptied: 0,
+        }
+    }
+
+    /// Takes the next slot, and gives the page that is full with it. One that came before is left out.
+    pub(crate) fn push(&mut self, slot: Slot) -> Option<Vec<u8>> {
+        if self.last.replace(slot) == Some(slot) {
+            return None;
+        }
+        if self.page.is_empty() {
+            self.run.first_keys.push(slot.key);
+        }
+        self.run.filter.add(slot.key);
+        self.page.push(slot);
+        (self.page.len() == PAGE_SLOTS).then(|| self.take_page())
+    }
+
+    /// The run, and the page that was not full.
+    pub(crate) fn finish(mut self) -> (Run, Option<Vec<u8>>) {
+        let rest = (!self.page.is_empty()).then(|| self.take_page());
+        self.run
+            .first_keys
+            .extend(std::iter::repeat_n(u64::MAX, self.emptied));
+        (self.run, rest)
+    }
+
+    /// Takes a page as it was read, which may have lost slots since it was written.
+    pub(crate) fn read(&mut self, slots: impl Iterator<Item = Slot>) {
+        self.emptied += 1;
+        for slot in slots {
+            // A page that has lost all its slots is as good as the beginning of the next.
+            let unnamed = std::mem::take(&mut self.emptied);
+            self.run.first_keys.extend(std::iter::repeat_n(slot.key, unnamed));
+            self.run.filter.add(slot.key);
+        }
+    }
+
+    fn take_page(&mut self) -> Vec<u8> {
+        page(self.page.drain(..))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(key: u64, entry: i64) -> Slot {
+        Slot { key, entry }
+    }
+
+    fn built(slots: &[Slot]) -> (Run, Vec<Vec<u8>>) {
+        let mut builder = Builder::new(7, 0, slots.len());
+        let mut pages: Vec<_> = slots.iter().filter_map(|slot| builder.push(*slot)).collect();
+        let (run, rest) = builder.finish();
+        pages.extend(rest);
+        (run, pages)
+    }
+
+    fn found(run: &Run, pages: &[Vec<u8>], key: u64) -> Vec<i64> {
+        let first = run.pages().start;
+        let on_page = |page: i64| {
+            let bytes = &pages[usize::try_from(page - first).unwrap()];
+            let slots = slots(page, bytes).unwrap().filter(|slot| slot.key == key);
+            slots.map(|slot| slot.entry).collect::<Vec<_>>()
+        };
+        run.pages_with(key).flat_map(on_page).collect()
+    }
+
+    #[test]
+    fn every_slot_is_found_and_nothing_else() {
+        let slots: Vec<_> = (1..2_000).map(|number| slot(3 * number, 7)).collect();
+        let (run, pages) = built(&slots);
+        assert_eq!(pages.len(), slots.len().div_ceil(PAGE_SLOTS));
+        assert_eq!(run.pages(), 7 << 32..(7 << 32) + 8);
+        for key in 0..6_010 {
+            let expected: Vec<_> = slots
+                .iter()
+                .filter(|slot| slot.key == key)
+                .map(|slot| slot.entry)
+                .collect();
+            assert_eq!(found(&run, &pages, key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn one_key_can_run_over_several_pages() {
+        let same = (0..600).map(|entry| slot(5, entry));
+        let slots: Vec<_> = [slot(4, 1)].into_iter().chain(same).chain([slot(6, 1)]).collect();
+        let (run, pages) = built(&slots);
+        assert_eq!(found(&run, &pages, 5), (0..600).collect::<Vec<_>>());
+        assert_eq!(found(&run, &pages, 4), [1]);
+        assert_eq!(found(&run, &pages, 6), [1]);
+    }
+
+    #[test]
+    fn a_slot_that_came_twice_is_there_once() {
+        let (run, pages) = built(&[slot(1, 1), slot(1, 1), slot(1, 2)]);
+        assert_eq!(found(&run, &pages, 1), [1, 2]);
+    }
+
+    #[test]
+    fn the_ends_of_all_numbers_are_keys_and_entries_too() {
+        let slots = [slot(0, i64::MIN), slot(u64::MAX, -1), slot(u64::MAX, i64::MAX)];
+        let (run, pages) = built(&slots);
+        assert_eq!(found(&run, &pages, 0), [i64::MIN]);
+        assert_eq!(found(&run, &pages, u64::MAX), [-1, i64::MAX]);
+    }
+
+    #[test]
+    fn a_run_that_is_read_again_finds_the_same_also_after_pages_were_emptied() {
+        let slots: Vec<_> = (0..1_000).map(|number| slot(number, 1)).collect();
+        let (_, mut pages) = built(&slots);
+        pages[1].clear();
+        pages[2].drain(..SLOT_BYTES * 100);
+        let mut builder = Builder::new(7, 0, slots.len());
+        for bytes in &pages {
+            builder.read(super::slots(0, bytes).unwrap());
+        }
+        let (run, rest) = builder.finish();
+        assert_eq!(rest, None);
+        for key in 0..1_000 {
+            let is_left = !(250..600).contains(&key);
+            assert_eq!(found(&run, &pages, key).len(), usize::from(is_left), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_page_that_was_torn_is_named() {
+        let error = slots(9, &[0; 17]).err().unwrap().to_string();
+        assert_eq!(
+            error,
+            "page 9 of `request_pages` is 17 bytes, which are no whole slots"
+        );
+    }
+}

@@ -1,0 +1,427 @@
+//! The index of requests: whatever is in memory, in runs, half merged or of an earlier version, a request is answered once.
+
+use super::Folder;
+use crate::requests::upkeep::{Rounds, UpkeepError};
+use crate::requests::{FAN_OUT, RequestDigest};
+use crate::{Bounds, SqliteStore};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use store::conformance::sample::{Ask, Chain, agent_id, name};
+use store::conformance::{commit, find_requests, refused};
+use store::{Batch, CommitError, ErasureRow, Records, Store};
+
+/// Requests that become a run in these tests.
+const RECENT_MAX: usize = 20;
+
+/// A store whose runs are short, and whose index is kept up only when a test says so.
+struct Small {
+    folder: Folder,
+    store: SqliteStore,
+    chain: Chain,
+}
+
+impl Small {
+    async fn new() -> Self {
+        let folder = Folder::new();
+        let store = open(&folder).await;
+        Self {
+            folder,
+            store,
+            chain: Chain::new(1),
+        }
+    }
+
+    /// The same after the process has ended without a word.
+    async fn reopened(self) -> Self {
+        drop(self.store);
+        Self {
+            store: open(&self.folder).await,
+            ..self
+        }
+    }
+
+    async fn ask(&mut self, numbers: std::ops::Range<usize>) {
+        let mut batch = Batch::default();
+        for number in numbers {
+            self.chain.decision(&mut batch, &Ask::named(&id(number)));
+        }
+        commit(&self.store, &batch).await;
+    }
+
+    fn rounds(&self) -> Rounds {
+        Rounds {
+            writer: Arc::clone(&self.store.writer),
+            readers: self.store.readers.clone(),
+            stopping: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    async fn round(&self) {
+        self.rounds().round().await.unwrap();
+    }
+
+    /// Asks in batches of [`RECENT_MAX`], each of which becomes a run.
+    async fn ask_in_runs(&mut self, count: usize) {
+        self.ask_in_these_runs(0..count).await;
+    }
+
+    async fn ask_in_these_runs(&mut self, runs: std::ops::Range<usize>) {
+        for run in runs {
+            self.ask(run * RECENT_MAX..(run + 1) * RECENT_MAX).await;
+            self.round().await;
+        }
+    }
+
+    /// Which of these requests are found, each with its own answer.
+    async fn found(&self, numbers: std::ops::Range<usize>) -> Vec<usize> {
+        let ids: BTreeMap<_, _> = numbers.map(|number| (id(number), number)).collect();
+        let keys: Vec<_> = ids.keys().map(|id| self.chain.key(id)).collect();
+        let found = find_requests(&self.store, &keys).await.into_iter();
+        let mut found: Vec<_> = found
+            .map(|found| {
+                let id = found.key.request_id.as_str();
+                assert_eq!(found.ask, Ask::named(id).digest());
+                ids[id]
+            })
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    async fn is_refused(&self, number: usize) -> bool {
+        let mut batch = Batch::default();
+        let mut chain = self.chain.clone();
+        chain.decision(&mut batch, &Ask::named(&id(number)));
+        matches!(refused(&self.store, &batch).await, CommitError::AlreadyRecorded)
+    }
+
+    async fn erase(&mut self, seq: u64, request: usize) {
+        let mut batch = Batch::default();
+        let body = canon::of(&serde_json::json!({})).unwrap();
+        let at = model::Timestamp::from_millis(9);
+        self.chain.entry(&mut batch, "bodies_erased", at, body);
+        let entry = self
+            .store
+            .entries(self.chain.tenant, seq, 1)
+            .await
+            .unwrap()
+            .remove(0);
+        batch.erasures.push(ErasureRow {
+            tenant: self.chain.tenant,
+            seq,
+            body: canon::Digest::of(entry.body.as_bytes()),
+            by: self.chain.head().seq,
+            request: Some((agent_id(1), name(&id(request)))),
+            outcome: None,
+            approval: None,
+        });
+        commit(&self.store, &batch).await;
+    }
+
+    /// Whether any page still has the key of a request.
+    async fn is_in_pages(&self, request: usize) -> bool {
+        let key = self.chain.key(&id(request));
+        let digest = RequestDigest::of(
+            key.tenant.as_bytes(),
+            key.agent.as_bytes(),
+            key.request_id.as_str(),
+        );
+        let count: i64 = sqlx::query_scalar("SELECT count(*) FROM request_pages WHERE instr(bytes, ?1) > 0")
+            .bind(digest.as_bytes()[..8].to_vec())
+            .fetch_one(&self.store.readers)
+            .await
+            .unwrap();
+        count > 0
+    }
+
+    async fn number(&self, query: &'static str) -> i64 {
+        sqlx::query_scalar(query)
+            .fetch_one(&self.store.readers)
+            .await
+            .unwrap()
+    }
+}
+
+async fn open(folder: &Folder) -> SqliteStore {
+    let bounds = Bounds {
+        recent_requests_max: RECENT_MAX,
+        ..Bounds::default()
+    };
+    let store = SqliteStore::open_bounded(&folder.url(), bounds).await.unwrap();
+    store.upkeep.lock().await.stop().await;
+    store
+}
+
+fn all(numbers: impl Iterator<Item = usize>) -> Vec<usize> {
+    numbers.collect()
+}
+
+fn id(number: usize) -> String {
+    format!("call-{number}")
+}
+
+#[tokio::test]
+async fn a_request_is_found_and_refused_again_wherever_it_stands() {
+    const RUNS: usize = FAN_OUT + 2;
+    const ASKED: usize = RUNS * RECENT_MAX + 7;
+    let mut small = Small::new().await;
+    small.ask_in_runs(RUNS).await;
+    small.ask(RUNS * RECENT_MAX..ASKED).await;
+    let levels =
+        "SELECT group_concat(level || ':' || is_whole, ' ') FROM (SELECT * FROM request_runs ORDER BY level)";
+    let found: String = sqlx::query_scalar(levels)
+        .fetch_one(&small.store.readers)
+        .await
+        .unwrap();
+    assert_eq!(found, "0:1 0:1 1:1");
+    for _ in 0..2 {
+        assert_eq!(small.found(0..ASKED + 100).await, all(0..ASKED));
+        for number in [0, RECENT_MAX, FAN_OUT * RECENT_MAX, RUNS * RECENT_MAX, ASKED - 1] {
+            assert!(small.is_refused(number).await, "{number}");
+        }
+        small = small.reopened().await;
+    }
+    small.ask(ASKED..ASKED + 1).await;
+}
+
+#[tokio::test]
+async fn a_merge_leaves_nothing_of_the_runs_that_it_replaces() {
+    let mut small = Small::new().await;
+    small.ask_in_runs(FAN_OUT * FAN_OUT).await;
+    let slots = "SELECT sum(length(bytes)) / 16 FROM request_pages";
+    let expected = i64::try_from(FAN_OUT * FAN_OUT * RECENT_MAX).unwrap();
+    assert_eq!(small.number(slots).await, expected);
+    assert_eq!(small.number("SELECT count(*) FROM request_runs").await, 1);
+    assert_eq!(small.number("SELECT level FROM request_runs").await, 2);
+    assert_eq!(small.number("SELECT sorted_seq = head_seq FROM tenants").await, 1);
+}
+
+#[tokio::test]
+async fn two_requests_with_one_id_in_a_batch_are_refused() {
+    let small = Small::new().await;
+    let mut batch = Batch::default();
+    let mut chain = small.chain.clone();
+    for _ in 0..2 {
+        chain.decision(&mut batch, &Ask::named("call-1"));
+    }
+    let error = refused(&small.store, &batch).await;
+    assert!(matches!(error, CommitError::AlreadyRecorded), "{error:?}");
+    assert!(small.found(0..9).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_a_refused_batch_asked_for_is_not_taken_for_answered() {
+    let mut small = Small::new().await;
+    small.ask(0..1).await;
+    let mut batch = Batch::default();
+    let mut chain = small.chain.clone();
+    for number in [1, 0, 2] {
+        chain.decision(&mut batch, &Ask::named(&id(number)));
+    }
+    refused(&small.store, &batch).await;
+    assert_eq!(small.found(0..9).await, [0]);
+    small.ask(1..3).await;
+    assert_eq!(small.found(0..9).await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn another_request_with_the_same_key_is_another_request() {
+    let mut small = Small::new().await;
+    small.ask(0..3).await;
+    // As if two of them had the same first half of their digests: the row of the decision tells them apart.
+    let mut stranger = small.folder.stranger().await;
+    for statement in [
+        "DROP TRIGGER decisions_are_not_rewritten",
+        "UPDATE decisions SET request = CAST(substr(request, 1, 8) || zeroblob(8) AS BLOB) WHERE entry & 1099511627775 = 2",
+    ] {
+        sqlx::query(statement).execute(&mut stranger).await.unwrap();
+    }
+    assert_eq!(small.found(0..3).await, [0, 2]);
+    small.ask(1..2).await;
+    assert_eq!(small.found(0..3).await, [0, 1, 2]);
+}
+
+#[tokio::test]
+async fn what_is_erased_is_gone_from_memory_and_from_runs() {
+    let mut small = Small::new().await;
+    small.ask_in_runs(2).await;
+    small.ask(40..41).await;
+    assert!(small.is_in_pages(3).await);
+    small.erase(4, 3).await;
+    small.erase(41, 40).await;
+    small.round().await;
+    for _ in 0..2 {
+        assert!(!small.is_in_pages(3).await);
+        assert_eq!(
+            small.found(0..50).await,
+            all((0..40).filter(|number| *number != 3))
+        );
+        small = small.reopened().await;
+    }
+    // The ids can come again, and again are refused.
+    small.ask(3..4).await;
+    small.ask(40..41).await;
+    assert!(small.is_refused(3).await && small.is_refused(40).await);
+}
+
+#[tokio::test]
+async fn what_is_erased_while_runs_are_merged_is_not_in_the_new_one() {
+    let mut small = Small::new().await;
+    for run in 0..FAN_OUT {
+        small.ask(run * RECENT_MAX..(run + 1) * RECENT_MAX).await;
+        small.rounds().sort_recent().await.unwrap();
+    }
+    let inputs = small.store.writer.lock().await.requests().mergeable().unwrap();
+    let rounds = small.rounds();
+    let merging = rounds.begin(inputs).await.unwrap();
+    small.erase(6, 5).await;
+    rounds.end(merging).await.unwrap();
+    assert_eq!(small.number("SELECT count(*) FROM request_runs").await, 1);
+    assert!(!small.is_in_pages(5).await);
+    assert!(small.is_in_pages(6).await);
+}
+
+#[tokio::test]
+async fn a_merge_is_given_up_when_the_index_was_read_anew_meanwhile_and_done_again() {
+    let mut small = Small::new().await;
+    for run in 0..FAN_OUT {
+        small.ask(run * RECENT_MAX..(run + 1) * RECENT_MAX).await;
+        small.rounds().sort_recent().await.unwrap();
+    }
+    let inputs = small.store.writer.lock().await.requests().mergeable().unwrap();
+    let rounds = small.rounds();
+    let merging = rounds.begin(inputs).await.unwrap();
+    small.store.writer.lock().await.lose_connection();
+    small.ask(1_000..1_001).await;
+    let error = rounds.end(merging).await.unwrap_err();
+    assert!(matches!(error, UpkeepError::Reread), "{error}");
+    small.round().await;
+    assert_eq!(small.number("SELECT count(*) FROM request_runs").await, 1);
+    assert_eq!(small.found(0..1_001).await.len(), FAN_OUT * RECENT_MAX + 1);
+}
+
+#[tokio::test]
+async fn a_run_that_was_not_finished_does_not_count_and_is_removed() {
+    let mut small = Small::new().await;
+    small.ask_in_runs(1).await;
+    let mut stranger = small.folder.stranger().await;
+    for statement in [
+        "INSERT INTO request_runs VALUES (9, 1, 0)",
+        "INSERT INTO request_pages SELECT (9 << 32) + page % 1000, bytes FROM request_pages",
+    ] {
+        sqlx::query(statement).execute(&mut stranger).await.unwrap();
+    }
+    small = small.reopened().await;
+    assert_eq!(small.found(0..50).await, all(0..RECENT_MAX));
+    small.round().await;
+    assert_eq!(small.number("SELECT count(*) FROM request_runs").await, 1);
+    assert_eq!(small.number("SELECT count(*) FROM request_pages").await, 1);
+    small.ask_in_these_runs(1..2).await;
+    assert_eq!(small.number("SELECT max(run) FROM request_runs").await, 10);
+}
+
+#[tokio::test]
+async fn the_index_can_be_made_again_from_the_decisions() {
+    let mut small = Small::new().await;
+    small.ask_in_runs(3).await;
+    let mut stranger = small.folder.stranger().await;
+    for statement in [
+        "DELETE FROM request_pages",
+        "DELETE FROM request_runs",
+        "UPDATE tenants SET sorted_seq = 0",
+    ] {
+        sqlx::query(statement).execute(&mut stranger).await.unwrap();
+    }
+    small = small.reopened().await;
+    assert_eq!(small.found(0..100).await, all(0..60));
+    small.round().await;
+    assert_eq!(small.found(0..100).await, all(0..60));
+}
+
+#[tokio::test]
+async fn requests_of_an_earlier_version_are_found_and_refused() {
+    let mut small = Small::new().await;
+    small.ask(0..50).await;
+    let mut stranger = small.folder.stranger().await;
+    let guard: String =
+        sqlx::query_scalar("SELECT sql FROM sqlite_schema WHERE name = 'decisions_are_not_rewritten'")
+            .fetch_one(&mut stranger)
+            .await
+            .unwrap();
+    for number in 0..50 {
+        sqlx::query("INSERT INTO requests VALUES (1, ?1, ?2, (1 << 40) + ?3)")
+            .bind(agent_id(1).as_bytes().to_vec())
+            .bind(id(number))
+            .bind(i64::try_from(number).unwrap() + 1)
+            .execute(&mut stranger)
+            .await
+            .unwrap();
+    }
+    for statement in [
+        "DROP TRIGGER decisions_are_not_rewritten".to_owned(),
+        "UPDATE decisions SET request = NULL".to_owned(),
+        guard,
+    ] {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
+            .execute(&mut stranger)
+            .await
+            .unwrap();
+    }
+    small = small.reopened().await;
+    assert_eq!(small.number("SELECT count(*) FROM requests").await, 0);
+    assert_eq!(small.found(0..60).await, all(0..50));
+    assert!(small.is_refused(7).await);
+    small.ask(50..51).await;
+    let error = sqlx::query("UPDATE decisions SET request = NULL")
+        .execute(&mut stranger)
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("not rewritten"), "{error}");
+}
+
+#[tokio::test]
+async fn a_page_that_was_torn_is_named_and_nothing_is_opened() {
+    let mut small = Small::new().await;
+    small.ask_in_runs(1).await;
+    let mut stranger = small.folder.stranger().await;
+    let tear = sqlx::query("UPDATE request_pages SET bytes = x'00'");
+    tear.execute(&mut stranger).await.unwrap();
+    drop(small.store);
+    let error = small.folder.refused().await;
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("`request_pages` is 1 bytes"), "{source}");
+}
+
+/// Commits and the upkeep at the same time, as in a gateway.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_is_answered_once_while_runs_are_made_behind_the_commits() {
+    const BATCHES: usize = 120;
+    let folder = Folder::new();
+    let bounds = Bounds {
+        recent_requests_max: RECENT_MAX,
+        ..Bounds::default()
+    };
+    let store = SqliteStore::open_bounded(&folder.url(), bounds).await.unwrap();
+    let mut chain = Chain::new(1);
+    for number in 0..BATCHES {
+        let mut batch = Batch::default();
+        for ask in 0..7 {
+            chain.decision(&mut batch, &Ask::named(&id(7 * number + ask)));
+        }
+        commit(&store, &batch).await;
+        // One that was asked in any of the batches before.
+        let mut batch = Batch::default();
+        let again = 7 * (number * 31 % (number + 1)) + number % 7;
+        chain.clone().decision(&mut batch, &Ask::named(&id(again)));
+        let error = refused(&store, &batch).await;
+        assert!(
+            matches!(error, CommitError::AlreadyRecorded),
+            "{again} at {number}: {error:?}"
+        );
+    }
+    store.close().await;
+    let store = folder.open().await;
+    let keys: Vec<_> = (0..7 * BATCHES).map(|number| chain.key(&id(number))).collect();
+    assert_eq!(find_requests(&store, &keys).await.len(), keys.len());
+}
