@@ -8,7 +8,7 @@
 
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,9 @@ struct Options {
     /// Ask without request ids, to see what they cost.
     #[arg(long)]
     without_request_ids: bool,
+    /// Where the ledgers are kept, to be timed again and grown further. Otherwise they are gone afterwards.
+    #[arg(long)]
+    folder: Option<PathBuf>,
     /// What cargo says to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -63,12 +66,17 @@ struct Ledger {
 impl Ledger {
     async fn new(folder: &Path, size: u64, with_request_ids: bool) -> Self {
         let url = format!("sqlite:{}/ledger-{size}.db", folder.display());
+        let store = SqliteStore::open(&url)
+            .await
+            .expect("a file of ours can be opened");
+        let mut chain = Chain::new(1);
+        chain.tip = store.tip(chain.tenant).await.expect("the file can be read");
         Self {
-            store: SqliteStore::open(&url).await.expect("a new file can be opened"),
-            chain: Chain::new(1),
+            store,
+            recorded: chain.head().seq,
+            chain,
             key: SigningKey::from_seed("log.example", SignatureKind::Note, &[1; 32])
                 .expect("a plain word is a name"),
-            recorded: 0,
             with_request_ids,
         }
     }
@@ -276,8 +284,9 @@ async fn run(options: &Options, folder: &Path) -> Vec<Found> {
 async fn main() -> ExitCode {
     let options = Options::parse();
     // On the disk that is built on, not in memory: the commit is what this is about.
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder was made by cargo");
-    let found = run(&options, folder.path()).await;
+    let passing = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder was made by cargo");
+    let folder = options.folder.as_deref().unwrap_or(passing.path());
+    let found = run(&options, folder).await;
     let (Some(first), Some(last)) = (found.first(), found.last()) else {
         return ExitCode::SUCCESS;
     };

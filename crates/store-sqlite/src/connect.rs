@@ -50,6 +50,8 @@ pub(crate) fn writer(database: &Path) -> SqliteConnectOptions {
         .pragma("wal_autocheckpoint", "0")
         .pragma("journal_size_limit", JOURNAL_BYTES_MAX)
         .pragma("cache_size", WRITER_CACHE)
+        // What is erased is overwritten with zeros, and does not stay in free pages. Commits delete next to nothing.
+        .pragma("secure_delete", "ON")
         // An insert of many rows can fail half way, so SQLite notes what it would have to undo: not in a file.
         .pragma("temp_store", "MEMORY")
         .statement_cache_capacity(WRITER_STATEMENTS_MAX)

@@ -32,7 +32,7 @@ use store::DecisionRow;
 use upkeep::Ticket;
 
 /// Slots in memory that become a run.
-pub(crate) const RECENT_MAX: usize = 32_768;
+pub(crate) const RECENT_MAX: usize = 8_192;
 /// Runs of a level that become one of the next.
 pub(crate) const FAN_OUT: usize = 8;
 /// Entries, of any kind, after which what is in memory becomes a run although it is small: so many are read when the database is

@@ -91,6 +91,8 @@ fn options(path: &Path) -> SqliteConnectOptions {
         // The loss of power may take the last blocks, which are made again.
         .synchronous(SqliteSynchronous::Normal)
         .pragma("temp_store", "MEMORY")
+        // As in the ledger: what is erased does not stay in free pages.
+        .pragma("secure_delete", "ON")
         .disable_statement_logging()
         .thread_name(|id| format!("sqlite-search-{id}"))
 }

@@ -119,14 +119,18 @@ impl Small {
         commit(&self.store, &batch).await;
     }
 
-    /// Whether any page still has the key of a request.
-    async fn is_in_pages(&self, request: usize) -> bool {
+    fn digest(&self, request: usize) -> RequestDigest {
         let key = self.chain.key(&id(request));
-        let digest = RequestDigest::of(
+        RequestDigest::of(
             key.tenant.as_bytes(),
             key.agent.as_bytes(),
             key.request_id.as_str(),
-        );
+        )
+    }
+
+    /// Whether any page still has the key of a request.
+    async fn is_in_pages(&self, request: usize) -> bool {
+        let digest = self.digest(request);
         let count: i64 = sqlx::query_scalar("SELECT count(*) FROM request_pages WHERE instr(bytes, ?1) > 0")
             .bind(digest.as_bytes()[..8].to_vec())
             .fetch_one(&self.store.readers)
@@ -263,6 +267,29 @@ async fn what_is_erased_is_gone_from_memory_and_from_runs() {
     small.ask(3..4).await;
     small.ask(40..41).await;
     assert!(small.is_refused(3).await && small.is_refused(40).await);
+}
+
+#[tokio::test]
+async fn what_is_erased_is_not_in_the_file_any_more() {
+    let mut small = Small::new().await;
+    let mut batch = Batch::default();
+    let secret = Ask {
+        text: "the patient of room 42".to_owned(),
+        ..Ask::named("call-0")
+    };
+    small.chain.decision(&mut batch, &secret);
+    commit(&small.store, &batch).await;
+    small.ask(1..RECENT_MAX).await;
+    small.round().await;
+    small.erase(1, 0).await;
+    small.store.close().await;
+    let file = std::fs::read(small.folder.path()).unwrap();
+    let key = small.digest(0);
+    for gone in [secret.text.as_bytes(), &key.as_bytes()[..8]] {
+        assert!(!file.windows(gone.len()).any(|bytes| bytes == gone));
+    }
+    let left = small.digest(1);
+    assert!(file.windows(16).any(|bytes| bytes == left.as_bytes()));
 }
 
 #[tokio::test]
