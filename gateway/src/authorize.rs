@@ -57,7 +57,11 @@ impl IntoResponse for Answer {
 /// Answers one ask.
 pub async fn authorize(
     State(gateway): State<Arc<Gateway>>,
-    Admitted { caller, deadline }: Admitted,
+    Admitted {
+        caller,
+        deadline,
+        place: _place,
+    }: Admitted,
     headers: HeaderMap,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Answer, Refusal> {
@@ -94,7 +98,10 @@ impl Gateway {
         let mut admitted = false;
         for _ in 0..ATTEMPTS_MAX {
             let looked_up = self.look_up(caller, ask).await?;
-            let proposal = match self.decide(caller, ask, &looked_up, &mut admitted)? {
+            let turn = self.admission.turn(caller.tenant).await;
+            let step = self.decide(caller, ask, &looked_up, &mut admitted);
+            drop(turn);
+            let proposal = match step? {
                 Step::Answer(answer) => return Ok(answer),
                 Step::NotUsable(why) => return self.without_approval(caller, ask, why).await,
                 Step::Fill(short) => {

@@ -1,5 +1,6 @@
 //! The gateway: everything that handlers share, in one place.
 
+use crate::admission::Admission;
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::containment::Containment;
@@ -30,7 +31,7 @@ use store::Store;
 pub struct Options {
     /// The largest body of a request, in bytes.
     pub body_bytes_max: usize,
-    /// How many asks may wait to be recorded. One tenant alone gets half of that.
+    /// How many asks may be in the gateway, and how many may wait to be recorded. One tenant alone gets half of that.
     pub queue_max: usize,
     /// How many asks are recorded in one commit.
     pub batch_max: usize,
@@ -75,6 +76,8 @@ pub struct Gateway {
     pub base: BaseSource,
     /// The directory and the policies as they are now.
     pub snapshot: Arc<SnapshotCell>,
+    /// How many asks are in here at once.
+    pub admission: Admission,
     /// The one way to record anything.
     pub sequencer: Sequencer,
     /// Keeps the snapshot up to date with what others write.

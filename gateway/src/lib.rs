@@ -3,6 +3,7 @@
 //! Features are folders and an endpoint is a file. Where to begin:
 //! - [`router`]: every route in one table;
 //! - [`authorize`]: the life of an authorization, top to bottom;
+//! - [`admission`]: how many asks are in here at once;
 //! - [`sequencer`]: the one task that writes;
 //! - [`follower`]: how what other gateways change comes into force here;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
@@ -19,6 +20,7 @@
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
 
+pub mod admission;
 pub mod approvals;
 pub mod authorize;
 pub mod base;

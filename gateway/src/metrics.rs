@@ -47,6 +47,8 @@ pub struct Metrics {
     commit_seconds: Histogram,
     commit_entries: Histogram,
     waiting: Gauge,
+    asks: Gauge,
+    asks_max: Gauge,
     event_streams: Gauge,
     search_behind: Gauge,
     healthy: Gauge,
@@ -81,6 +83,8 @@ impl Metrics {
             commit_seconds: Histogram::new(seconds),
             commit_entries: Histogram::new(entries),
             waiting: Gauge::default(),
+            asks: Gauge::default(),
+            asks_max: Gauge::default(),
             event_streams: Gauge::default(),
             search_behind: Gauge::default(),
             healthy: Gauge::default(),
@@ -107,6 +111,8 @@ impl Metrics {
         registry.register("commit_seconds", "Time to make a batch durable", self.commit_seconds.clone());
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
         registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
+        registry.register("asks", "Asks that are being answered", self.asks.clone());
+        registry.register("asks_max", "How many asks may be answered at once, at the pace of the last tenth of a second", self.asks_max.clone());
         registry.register("event_streams", "Streams of events that are open", self.event_streams.clone());
         registry.register("search_behind_entries", "Entries of finished blocks that were not in the search index when it was last looked at", self.search_behind.clone());
         registry.register("database_bytes", "Size of the database", self.database_bytes.clone());
@@ -189,6 +195,12 @@ impl Metrics {
     /// Notes how large the database is.
     pub fn set_database_bytes(&self, bytes: u64) {
         self.database_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Notes how many asks are being answered, and how many may be.
+    pub fn set_asks(&self, (asks, max): (usize, usize)) {
+        self.asks.set(i64::try_from(asks).unwrap_or(i64::MAX));
+        self.asks_max.set(i64::try_from(max).unwrap_or(i64::MAX));
     }
 
     /// Notes how many streams of events are open.

@@ -41,6 +41,7 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     }
     gateway.metrics.set_search_behind(gateway.indexing.behind());
     gateway.metrics.set_ledger_faults(gateway.watch.faults());
+    gateway.metrics.set_asks(gateway.admission.places());
     gateway.metrics.set_event_streams(gateway.live.followers());
     let text = gateway
         .metrics

@@ -2,6 +2,7 @@
 //!
 //! It refuses to start when the base policies would let a known-forbidden ask through.
 
+use crate::admission::Admission;
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::containment::{self, Containment};
@@ -35,6 +36,7 @@ use policy_diff::{Bounds, Prover};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::{Place, Store, StoreError, StoredTenant};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 
 /// Why a gateway does not start, or does not come back.
@@ -129,7 +131,9 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         metrics: Arc::clone(&metrics),
     }));
     cosigning.start(options.witnesses.every);
+    let threads = Handle::current().metrics().num_workers();
     let gateway = Gateway {
+        admission: Admission::new(options.queue_max, threads),
         nonces: Nonces::since(clock.now()),
         clock,
         entropy,

@@ -139,6 +139,42 @@ async fn a_tenant_that_floods_leaves_room_for_the_others() {
 }
 
 #[tokio::test]
+async fn whoever_finds_no_place_is_refused_before_the_body_is_read() {
+    let (stage, first) = busy(few()).await;
+    let flood = flood(&stage, 40).await;
+    assert_eq!(stage.gateway.admission.places(), (8, 16));
+    let refused = stage
+        .call("POST", "/v1/authorize", &stage.agent.token)
+        .body("no JSON")
+        .send()
+        .await;
+    refused.problem(503, "overloaded");
+    assert_eq!(refused.headers["retry-after"], "1");
+    first.await.unwrap().expect(200);
+    let answers = join_all(flood).await.into_iter().map(Result::unwrap);
+    assert_eq!(answers.filter(|reply| reply.status == 200).count(), 7);
+    assert_eq!(stage.gateway.admission.places().0, 0);
+    assert_eq!(stage.count("decision").await, 8);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn whoever_goes_away_leaves_a_place_and_is_recorded_all_the_same() {
+    let (stage, first) = busy(few()).await;
+    for ask in flood(&stage, 7).await {
+        ask.abort();
+    }
+    while stage.gateway.admission.places().0 > 1 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let again = ask(&stage, 100);
+    first.await.unwrap().expect(200);
+    again.await.unwrap().expect(200);
+    assert_eq!(stage.count("decision").await, 9);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn a_flood_of_asks_keeps_nobody_from_freezing_the_agent() {
     let (stage, first) = busy(few()).await;
     let flood = flood(&stage, 40).await;

@@ -3,6 +3,7 @@
 //! A gateway that has more to do than it can says so at once. What it does for asks that it will refuse anyway, it takes from
 //! those that it could answer.
 
+use crate::admission::Place;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Refusal};
 use axum::extract::FromRequestParts;
@@ -22,6 +23,8 @@ pub struct Admitted {
     pub caller: AgentCaller,
     /// When an answer is of no use to it any more.
     pub deadline: Option<Instant>,
+    /// Its place among those that are answered.
+    pub place: Place,
 }
 
 impl FromRequestParts<Arc<Gateway>> for Admitted {
@@ -36,11 +39,22 @@ impl FromRequestParts<Arc<Gateway>> for Admitted {
         if !gateway.sequencer.has_room(caller.tenant) {
             return Err(Refusal::overloaded());
         }
+        if is_late(deadline, gateway.admission.usual()) {
+            return Err(Refusal::deadline_exceeded());
+        }
+        let place = gateway.admission.enter(caller.tenant);
         Ok(Self {
             caller: caller.clone(),
             deadline,
+            place: place.ok_or_else(Refusal::overloaded)?,
         })
     }
+}
+
+/// Whether an answer would come too late, as long as asks usually take now. The sequencer looks again.
+fn is_late(deadline: Option<Instant>, usual: Option<Duration>) -> bool {
+    let usual = usual.unwrap_or_default();
+    deadline.is_some_and(|deadline| deadline < Instant::now() + usual)
 }
 
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Refusal> {

@@ -29,7 +29,11 @@ struct Body<'a> {
 /// Answers several asks.
 pub async fn authorize_batch(
     State(gateway): State<Arc<Gateway>>,
-    Admitted { caller, deadline }: Admitted,
+    Admitted {
+        caller,
+        deadline,
+        place: _place,
+    }: Admitted,
     Extension(request_id): Extension<RequestId>,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Answer, Refusal> {
@@ -98,7 +102,10 @@ impl Gateway {
         {
             let step = match &item.ask {
                 Ok(ask) => match self.look_up(caller, ask).await {
-                    Ok(looked_up) => self.decide(caller, ask, &looked_up, &mut item.admitted),
+                    Ok(looked_up) => {
+                        let _turn = self.admission.turn(caller.tenant).await;
+                        self.decide(caller, ask, &looked_up, &mut item.admitted)
+                    }
                     Err(refusal) => Err(refusal),
                 },
                 Err(refusal) => Err(refusal.clone()),

@@ -1,0 +1,222 @@
+//! The places for asks: how many there are, and whose.
+//!
+//! How many there are follows from how long asks take, from entering to being answered. While that is long, every tenth of a second takes
+//! places away, down to half; while it is not, they come back. A burst finds all of them, and an overload that lasts finds few enough that those
+//! who are let in are answered soon.
+//!
+//! A tenant may take places as long as it has fewer than are left, like the lines of the queue before the sequencer: one that floods
+//! the gateway has half of them, and whoever comes rarely finds one.
+
+use model::TenantId;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// How long asks may take, on average, before places are taken away. The slowest take about twice the average.
+const TARGET: Duration = Duration::from_millis(25);
+/// Over which time the average is taken: some commits, on a slow disk too.
+const WINDOW: Duration = Duration::from_millis(100);
+/// How many asks in a window say something about how long they take. Fewer are no overload, however slow they are.
+const TELLING: u32 = 32;
+/// How long what was seen is believed.
+const BELIEVED: Duration = Duration::from_millis(250);
+/// Which part of all places comes back, or goes, at the end of a window: one in so many.
+const STEP: usize = 16;
+
+/// The places, and who has them.
+pub(super) struct Room {
+    taken: usize,
+    /// How many each tenant has. Who has none is not here.
+    tenants: HashMap<TenantId, usize>,
+    /// How many there may be now, and at most.
+    limit: usize,
+    most: usize,
+    window: Window,
+    /// How long asks took in the last window, if there were many, and when it ended.
+    usual: Option<(Duration, Instant)>,
+}
+
+/// What left since it began.
+struct Window {
+    began: Instant,
+    left: u32,
+    took: Duration,
+}
+
+impl Window {
+    const fn new(began: Instant) -> Self {
+        Self {
+            began,
+            left: 0,
+            took: Duration::ZERO,
+        }
+    }
+}
+
+impl Room {
+    pub(super) fn new(most: usize, now: Instant) -> Self {
+        Self {
+            taken: 0,
+            tenants: HashMap::new(),
+            limit: most,
+            most,
+            window: Window::new(now),
+            usual: None,
+        }
+    }
+
+    /// Takes a place, if there is one for this tenant.
+    pub(super) fn enter(&mut self, tenant: TenantId) -> bool {
+        let left = self.limit.saturating_sub(self.taken);
+        let of_tenant = self.tenants.entry(tenant).or_default();
+        if *of_tenant < left {
+            *of_tenant += 1;
+            self.taken += 1;
+            return true;
+        }
+        if *of_tenant == 0 {
+            self.tenants.remove(&tenant);
+        }
+        false
+    }
+
+    /// Gives a place back, after so long.
+    pub(super) fn leave(&mut self, tenant: TenantId, took: Duration, now: Instant) {
+        if let Some(of_tenant) = self.tenants.get_mut(&tenant) {
+            *of_tenant -= 1;
+            self.taken -= 1;
+            if *of_tenant == 0 {
+                self.tenants.remove(&tenant);
+            }
+        }
+        self.window.left += 1;
+        self.window.took += took;
+        if now.duration_since(self.window.began) >= WINDOW {
+            self.end_window(now);
+        }
+    }
+
+    /// How long asks take, if it was seen lately.
+    pub(super) fn usual(&self, now: Instant) -> Option<Duration> {
+        let (took, at) = self.usual?;
+        (now.duration_since(at) < BELIEVED).then_some(took)
+    }
+
+    pub(super) const fn taken(&self) -> usize {
+        self.taken
+    }
+
+    pub(super) const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn end_window(&mut self, now: Instant) {
+        let took = (self.window.left >= TELLING).then(|| self.window.took / self.window.left);
+        let step = (self.most / STEP).max(1);
+        self.limit = if took.is_some_and(|took| took > TARGET) {
+            // Half of them are enough to fill every commit, and more than most callers have open at once.
+            self.limit.saturating_sub(step).max(self.most / 2)
+        } else {
+            (self.limit + step).min(self.most)
+        };
+        self.usual = took.map(|took| (took, now));
+        self.window = Window::new(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: TenantId = TenantId::from_bytes([1; 16]);
+    const B: TenantId = TenantId::from_bytes([2; 16]);
+    const C: TenantId = TenantId::from_bytes([3; 16]);
+    const MOST: usize = 1_024;
+
+    /// Takes all places that this tenant gets, and says how many.
+    fn fill(room: &mut Room, tenant: TenantId) -> usize {
+        std::iter::from_fn(|| room.enter(tenant).then_some(())).count()
+    }
+
+    /// So many windows in which asks take so long.
+    fn windows(room: &mut Room, now: &mut Instant, count: u32, took: Duration) {
+        for _ in 0..count {
+            for ask in 1..=TELLING {
+                if ask == TELLING {
+                    *now += WINDOW;
+                }
+                assert!(room.enter(A));
+                room.leave(A, took, *now);
+            }
+        }
+    }
+
+    #[test]
+    fn a_tenant_that_floods_has_half_of_the_places_and_leaves_some_to_the_others() {
+        let now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        assert_eq!(fill(&mut room, A), 512);
+        assert_eq!(fill(&mut room, B), 256);
+        assert!(room.enter(C));
+        assert!(!room.enter(A));
+        (0..512).for_each(|_| room.leave(A, Duration::ZERO, now));
+        (0..256).for_each(|_| room.leave(B, Duration::ZERO, now));
+        room.leave(C, Duration::ZERO, now);
+        assert_eq!((room.taken(), room.tenants.len()), (0, 0));
+        assert_eq!(fill(&mut room, B), 512);
+    }
+
+    #[test]
+    fn places_go_while_asks_take_long_and_come_back_when_they_do_not() {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        windows(&mut room, &mut now, 3, 2 * TARGET);
+        assert!((MOST / 2..MOST).contains(&room.limit()));
+        windows(&mut room, &mut now, 100, 2 * TARGET);
+        assert_eq!((room.limit(), fill(&mut room, A)), (MOST / 2, MOST / 4));
+        (0..MOST / 4).for_each(|_| room.leave(A, Duration::ZERO, now));
+        windows(&mut room, &mut now, 100, TARGET / 2);
+        assert_eq!(room.limit(), MOST);
+    }
+
+    #[test]
+    fn one_slow_ask_among_many_takes_no_place_away() {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        (0..200).for_each(|_| assert!(room.enter(A)));
+        (0..198).for_each(|_| room.leave(A, TARGET / 5, now));
+        room.leave(A, 40 * TARGET, now);
+        now += WINDOW;
+        room.leave(A, TARGET / 5, now);
+        assert_eq!(room.limit(), MOST);
+    }
+
+    #[test]
+    fn a_few_slow_asks_are_no_overload() {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        for _ in 0..10 * TELLING {
+            now += WINDOW;
+            assert!(room.enter(A));
+            room.leave(A, 40 * TARGET, now);
+        }
+        assert_eq!((room.limit(), room.usual(now)), (MOST, None));
+    }
+
+    #[test]
+    fn what_was_seen_is_forgotten() {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        assert_eq!(room.usual(now), None);
+        windows(&mut room, &mut now, 1, TARGET);
+        assert_eq!(room.usual(now), Some(TARGET));
+        assert_eq!(room.usual(now + BELIEVED), None);
+    }
+
+    #[test]
+    fn there_is_a_place_in_the_smallest_room() {
+        let mut now = Instant::now();
+        let mut room = Room::new(2, now);
+        windows(&mut room, &mut now, 10, 2 * TARGET);
+        assert!(room.enter(A));
+    }
+}
