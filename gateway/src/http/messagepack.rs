@@ -5,7 +5,9 @@
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
-use serde_json::{Map, Number, Value};
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use std::fmt;
 
 /// What it is called, the registered name first.
 const NAMES: [&str; 3] = [
@@ -85,9 +87,8 @@ async fn encoded(response: Response, name: &'static str) -> Response {
     let (mut parts, body) = response.into_parts();
     // INVARIANT: an answer of one JSON text is in memory already; what is streamed has another type.
     let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
-    match serde_json::from_slice(&bytes) {
-        Ok(value) => {
-            let message = encode(&value);
+    match encode_text(&bytes) {
+        Ok(message) => {
             parts
                 .headers
                 .insert(header::CONTENT_TYPE, HeaderValue::from_static(name));
@@ -102,33 +103,97 @@ async fn encoded(response: Response, name: &'static str) -> Response {
 /// The message that says what a JSON value says, in its shortest form.
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut message = Vec::new();
-    write(&mut message, value);
+    let written = Message(&mut message).deserialize(value);
+    written.expect("a message has a word for whatever JSON has one for");
     message
 }
 
-fn write(out: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::Null => out.push(0xc0),
-        Value::Bool(false) => out.push(0xc2),
-        Value::Bool(true) => out.push(0xc3),
-        Value::Number(number) => write_number(out, number),
-        Value::String(text) => write_string(out, text),
-        Value::Array(elements) => {
-            write_head(out, elements.len(), (0x90, 15), &[(0xdc, 2), (0xdd, 4)]);
-            for element in elements {
-                write(out, element);
-            }
-        }
-        Value::Object(members) => write_object(out, members),
+/// The same of a JSON text, written as it is read: no value is made of it in between.
+fn encode_text(text: &[u8]) -> serde_json::Result<Vec<u8>> {
+    // A message is shorter than its text but for small numbers, of which there are few.
+    let mut message = Vec::with_capacity(text.len());
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    Message(&mut message).deserialize(&mut reader)?;
+    reader.end()?;
+    Ok(message)
+}
+
+/// Writes what it is shown behind what is there already.
+struct Message<'m>(&'m mut Vec<u8>);
+
+impl<'de> DeserializeSeed<'de> for Message<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
+        value.deserialize_any(self)
     }
 }
 
-fn write_object(out: &mut Vec<u8>, members: &Map<String, Value>) {
-    write_head(out, members.len(), (0x80, 15), &[(0xde, 2), (0xdf, 4)]);
-    for (key, value) in members {
-        write_string(out, key);
-        write(out, value);
+impl<'de> Visitor<'de> for Message<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
     }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.0.push(0xc0);
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.0.push(if value { 0xc3 } else { 0xc2 });
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        write_unsigned(self.0, value);
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        write_signed(self.0, value);
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
+        write_tail(self.0, 0xcb, &value.to_be_bytes());
+        Ok(())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<(), E> {
+        write_string(self.0, value);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<(), A::Error> {
+        let place = self.0.len();
+        let mut len = 0;
+        while elements.next_element_seed(Message(self.0))?.is_some() {
+            len += 1;
+        }
+        insert_head(self.0, place, len, (0x90, 15), &[(0xdc, 2), (0xdd, 4)]);
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let place = self.0.len();
+        let mut len = 0;
+        while members.next_key_seed(Message(self.0))?.is_some() {
+            members.next_value_seed(Message(self.0))?;
+            len += 1;
+        }
+        insert_head(self.0, place, len, (0x80, 15), &[(0xde, 2), (0xdf, 4)]);
+        Ok(())
+    }
+}
+
+/// The head of what was written from this place on: only at its end it is known how much it is.
+fn insert_head(out: &mut Vec<u8>, place: usize, len: usize, short: (u8, u8), wider: &[(u8, usize)]) {
+    let end = out.len();
+    write_head(out, len, short, wider);
+    let head = out.len() - end;
+    out[place..].rotate_right(head);
 }
 
 fn write_string(out: &mut Vec<u8>, text: &str) {
@@ -153,27 +218,26 @@ fn write_head(out: &mut Vec<u8>, len: usize, (short, short_max): (u8, u8), wider
     out.extend_from_slice(&bytes[4 - width..]);
 }
 
-/// Integers in the fewest bytes, anything else as a double.
-fn write_number(out: &mut Vec<u8>, number: &Number) {
-    if let Some(number) = number.as_u64() {
-        match number {
-            0..=0x7f => out.push(number.to_be_bytes()[7]),
-            0x80..=0xff => out.extend_from_slice(&[0xcc, number.to_be_bytes()[7]]),
-            0x100..=0xffff => write_tail(out, 0xcd, &number.to_be_bytes()[6..]),
-            0x1_0000..=0xffff_ffff => write_tail(out, 0xce, &number.to_be_bytes()[4..]),
-            _ => write_tail(out, 0xcf, &number.to_be_bytes()),
-        }
-    } else if let Some(number) = number.as_i64() {
-        match number {
-            -32.. => out.push(number.to_be_bytes()[7]),
-            -0x80.. => write_tail(out, 0xd0, &number.to_be_bytes()[7..]),
-            -0x8000.. => write_tail(out, 0xd1, &number.to_be_bytes()[6..]),
-            -0x8000_0000.. => write_tail(out, 0xd2, &number.to_be_bytes()[4..]),
-            _ => write_tail(out, 0xd3, &number.to_be_bytes()),
-        }
-    } else {
-        let double = number.as_f64().unwrap_or_default();
-        write_tail(out, 0xcb, &double.to_be_bytes());
+/// In the fewest bytes.
+fn write_unsigned(out: &mut Vec<u8>, number: u64) {
+    match number {
+        0..=0x7f => out.push(number.to_be_bytes()[7]),
+        0x80..=0xff => out.extend_from_slice(&[0xcc, number.to_be_bytes()[7]]),
+        0x100..=0xffff => write_tail(out, 0xcd, &number.to_be_bytes()[6..]),
+        0x1_0000..=0xffff_ffff => write_tail(out, 0xce, &number.to_be_bytes()[4..]),
+        _ => write_tail(out, 0xcf, &number.to_be_bytes()),
+    }
+}
+
+/// In the fewest bytes.
+fn write_signed(out: &mut Vec<u8>, number: i64) {
+    match number {
+        0.. => write_unsigned(out, number.unsigned_abs()),
+        -32.. => out.push(number.to_be_bytes()[7]),
+        -0x80.. => write_tail(out, 0xd0, &number.to_be_bytes()[7..]),
+        -0x8000.. => write_tail(out, 0xd1, &number.to_be_bytes()[6..]),
+        -0x8000_0000.. => write_tail(out, 0xd2, &number.to_be_bytes()[4..]),
+        _ => write_tail(out, 0xd3, &number.to_be_bytes()),
     }
 }
 
@@ -227,6 +291,7 @@ mod tests {
             let read = canon::canonicalize_messagepack(&encode(&value), limits).unwrap();
             let expected = canon::canonicalize(value.to_string().as_bytes(), limits).unwrap();
             assert!(read.as_str() == expected.as_str(), "{:.100}", value.to_string());
+            assert!(encode_text(value.to_string().as_bytes()).unwrap() == encode(&value));
         }
     }
 
@@ -243,6 +308,14 @@ mod tests {
         ] {
             assert_eq!(encode(&value), expected, "{value}");
         }
+    }
+
+    #[test]
+    fn what_is_no_json_stays_what_it_is() {
+        for text in ["", "{", "[1,]", "{} {}", "nul", "\"\u{7}\""] {
+            assert!(encode_text(text.as_bytes()).is_err(), "{text}");
+        }
+        assert!(encode_text(b"\"\xff\"").is_err());
     }
 
     #[test]
