@@ -23,6 +23,10 @@ use crate::http::{Connection, Format, Request};
 /// How many of its asks a connection remembers, to send one of them again.
 const REMEMBERED_MAX: usize = 32;
 
+/// The shortest sleep between asks. Waking up for each of them at many thousands a second would take more of the machine than sending them; what
+/// is sent later for it counts as late.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
+
 /// When asks are due, where that is fixed: the next one for whichever connection is free.
 pub(super) struct Timetable(tokio::sync::Mutex<UnboundedReceiver<Instant>>);
 
@@ -48,7 +52,10 @@ fn keep_time(sender: &UnboundedSender<Instant>, per_second: f64, begin: Instant,
         if due >= end {
             return;
         }
-        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let early = due.saturating_duration_since(Instant::now());
+        if !early.is_zero() {
+            thread::sleep(early.max(SLEEP_MIN));
+        }
         if sender.send(due).is_err() {
             return;
         }
