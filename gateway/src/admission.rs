@@ -1,8 +1,8 @@
 //! How many asks are in the gateway at once, and which of them are worked on.
 //!
-//! - [`room`]: an ask takes a place as soon as the head of its request is read, and has it until it is answered. Whoever finds none is
+//! - `room`: an ask takes a place as soon as the head of its request is read, and has it until it is answered. Whoever finds none is
 //!   refused before its body is read;
-//! - [`turns`]: of those that have a place, only a few are worked on at once, tenant by tenant.
+//! - `turns`: of those that have a place, only a few are worked on at once, tenant by tenant.
 //!
 //! The second keeps the first honest: asks that wait for a thread wait here, where they are counted, and not in the runtime, where nobody sees
 //! them and whoever is to be refused would stand behind them.

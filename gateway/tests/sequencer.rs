@@ -301,8 +301,8 @@ async fn everybody_in_a_batch_that_failed_gets_the_same_fault() {
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
     let options = Options {
-        // One tenant gets half of it.
-        queue_max: 4,
+        // One tenant gets half of it: one that is being written and two that wait.
+        queue_max: 6,
         batch_max: 1,
         ..Options::default()
     };
