@@ -281,7 +281,7 @@ async fn everybody_in_a_batch_that_failed_gets_the_same_fault() {
     // The first commit is slow, so the rest gather in the second, which fails.
     stage
         .faults
-        .plan([Fault::Delay(Duration::from_millis(100)), Fault::LoseUnknown]);
+        .plan([Fault::Delay(Duration::from_millis(600)), Fault::LoseUnknown]);
     let asks: Vec<_> = (0..20).map(|n| named(changing(), &format!("call-{n}"))).collect();
     let rest = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
