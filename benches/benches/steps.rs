@@ -13,8 +13,8 @@ use criterion::Criterion;
 use engine::decision::UnsealedAnswer;
 use engine::proposal::Happening;
 use engine::{
-    Applied, Ask, Books, Decided, Evidence, Found, Judgement, Proposal, ProposedDecision, Replay, Salt,
-    Settled, Snapshot, TenantSnapshot, apply, judge,
+    Applied, Ask, Books, Decided, Evidence, Found, Judgement, Proposal, ProposedDecision, Records, Replay,
+    Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
 };
 use ledger::receipt::{Receipt, ReceiptBatch};
 use ledger::{Head, SignatureKind, SigningKey, link};
@@ -164,37 +164,40 @@ impl Scene {
         applied
     }
 
-    /// The decisions of the batch, each with the row of its entry.
-    fn decisions(&self) -> impl Iterator<Item = (&ProposedDecision, &EntryRow)> {
-        let decisions = self.proposals.iter().filter_map(|proposal| match &proposal.what {
-            Happening::Decision(decision) => Some(&**decision),
+    /// What the decisions of the batch say, each with the row of its entry.
+    fn decisions(&self) -> impl Iterator<Item = (&Wording, &EntryRow)> {
+        let wordings = self.proposals.iter().filter_map(|proposal| match &proposal.what {
+            Happening::Decision(decision) => match &decision.records {
+                Records::Worded(wording) => Some(wording),
+                Records::Costed(_) => None,
+            },
             _ => None,
         });
-        decisions.zip(&self.recorded)
+        wordings.zip(&self.recorded)
     }
 
     fn answer(&self) -> &UnsealedAnswer {
-        let (decision, _) = self.decisions().next().expect("there are proposals");
-        &decision.answer
+        let (wording, _) = self.decisions().next().expect("there are proposals");
+        &wording.answer
     }
 
     /// Signs the answers of a batch together, and seals each.
     fn receipts(&self) {
         let mut batch = ReceiptBatch::default();
-        for (decision, entry) in self.decisions() {
-            batch.push(black_box(&entry.hash), decision.answer.digest());
+        for (wording, entry) in self.decisions() {
+            batch.push(black_box(&entry.hash), wording.answer.digest());
         }
         let sealed = batch.seal(&self.key).expect("there are answers");
-        for (index, (decision, entry)) in self.decisions().enumerate() {
+        for (index, (wording, entry)) in self.decisions().enumerate() {
             let receipt = Receipt {
                 tenant: &entry.tenant.to_string(),
                 seq: entry.seq,
                 at: &entry.at.to_string(),
                 hash: entry.hash,
                 prev: entry.prev,
-                body: decision.entry.body_digest,
+                body: wording.entry.body_digest,
             };
-            assert!(!black_box(decision.answer.seal(&sealed, index, &receipt)).is_empty());
+            assert!(!black_box(wording.answer.seal(&sealed, index, &receipt)).is_empty());
         }
     }
 
@@ -222,7 +225,6 @@ impl Scene {
 
 /// What is put into the queue.
 fn propose(ask: &Ask, decided: &Decided<'_>) -> Proposal {
-    let answer = decided.answer();
     let request = ask.request_id.clone().map(|request_id| {
         let key = RequestKey {
             tenant: TENANT,
@@ -236,21 +238,18 @@ fn propose(ask: &Ask, decided: &Decided<'_>) -> Proposal {
         revision: decided.tenant.revision,
         base: decided.tenant.policies.base_digest(),
         what: Happening::Decision(Box::new(ProposedDecision {
-            entry: decided.entry(&answer),
+            records: Records::Worded(decided.word()),
             id: decided.id,
             agent: AGENT,
             tool: ask.action.tool.clone().into(),
             action: ask.action.action.clone(),
-            reason: decided.judgement.reason,
             run_id: ask.run_id.clone(),
             // One request has one entry: of the proposals of a batch only the first has its id.
             request: request.filter(|_| decided.id == DecisionId::from_bytes([0; 16])),
-            answer,
             approval: None,
             sighting: None,
             quotas: Vec::new(),
             quarantine: None,
-            costed: None,
             contents: decided.contents(|_| true),
         })),
     }

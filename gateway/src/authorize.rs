@@ -30,7 +30,8 @@ use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
-    Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Replay, Salt, TenantSnapshot, judge,
+    Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Records, Replay, Salt,
+    TenantSnapshot, judge,
 };
 use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, Verdict};
 use std::sync::Arc;
@@ -343,22 +344,19 @@ impl Ready {
             tenant,
             ..
         } = decided;
-        let answer = decided.answer();
+        let records = costed.map_or_else(|| Records::Worded(decided.word()), Records::Costed);
         let decision = ProposedDecision {
-            entry: decided.entry(&answer),
+            records,
             id: decided.id,
             agent: decided.agent.id,
             tool: ask.action.tool.clone().into(),
             action: ask.action.action.clone(),
-            reason: judgement.reason,
             run_id: ask.run_id.clone(),
             request: request_key(caller, ask).map(|key| (key, ask.digest, replay)),
-            answer,
             approval: approval_use(decided),
             sighting,
             quotas: quotas_of(tenant, decided.agent, ask, judgement.verdict()),
             quarantine: judgement.quarantine.clone(),
-            costed,
             contents,
         };
         Self {

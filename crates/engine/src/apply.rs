@@ -8,13 +8,12 @@
 
 use crate::approvals::{ApprovalChange, ApprovalConflict};
 use crate::budgets::KnownBudgets;
-use crate::budgets::cost::Wording;
 use crate::budgets::moves::{BudgetConflict, BudgetMove, Moved};
 use crate::budgets::report::Settling;
-use crate::decision::UnsealedAnswer;
 use crate::entry_kind::EntryKind;
 use crate::proposal::{
-    ApprovalUse, Change, ErasedBody, Happening, Proposal, ProposedDecision, ProposedEntry, Replay,
+    ApprovalUse, Change, ErasedBody, Happening, Proposal, ProposedDecision, ProposedEntry, Records, Replay,
+    Wording,
 };
 use crate::quotas::{self, KnownCounters, QuotaExceeded};
 use crate::runs::{self, KnownRuns, Sighting};
@@ -27,6 +26,7 @@ use model::{
     AgentId, Approval, ApprovalId, DecisionId, Directory, Noun, ReasonCode, TenantId, Timestamp, Write,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
 use store::{
     Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, FoundRequest, OutcomeRow, Place,
@@ -202,28 +202,34 @@ enum Placed {
 /// A decision that has its place in the chain and no receipt.
 struct Unsealed<'p> {
     decision: &'p ProposedDecision,
-    /// What is recorded and answered instead, where budgets were looked at.
-    wording: Option<Wording>,
+    wording: Worded<'p>,
     linked: Linked,
 }
 
+/// What is recorded and answered.
+enum Worded<'p> {
+    /// It was worded when it was judged.
+    Before(&'p Wording),
+    /// It was worded now, where budgets were looked at.
+    Now(Wording),
+}
+
+impl Deref for Worded<'_> {
+    type Target = Wording;
+
+    fn deref(&self) -> &Wording {
+        match self {
+            Self::Before(wording) => wording,
+            Self::Now(wording) => wording,
+        }
+    }
+}
+
 impl Unsealed<'_> {
-    fn entry(&self) -> &ProposedEntry {
-        self.wording
-            .as_ref()
-            .map_or(&self.decision.entry, |wording| &wording.entry)
-    }
-
-    fn answer(&self) -> &UnsealedAnswer {
-        self.wording
-            .as_ref()
-            .map_or(&self.decision.answer, |wording| &wording.answer)
-    }
-
     /// Why it became a denial when it was recorded, if it did.
     fn denied(&self) -> Option<ReasonCode> {
-        let reason = self.wording.as_ref()?.reason;
-        (reason != self.decision.reason).then_some(reason)
+        let reason = self.wording.reason;
+        (reason != self.decision.records.reason()).then_some(reason)
     }
 }
 
@@ -326,10 +332,10 @@ impl<'p> Pass<'p> {
         if let Err(conflict) = self.check_approval(tenant, decision) {
             return Conflict::Approval(Box::new(conflict)).into();
         }
-        let wording = self.hold(tenant, decision);
-        let reason = wording.as_ref().map_or(decision.reason, |wording| wording.reason);
+        let wording = self.word(tenant, decision);
+        let reason = wording.reason;
         // What is denied for want of money counts nowhere, and what people approved is kept for another time.
-        if reason == decision.reason {
+        if reason == decision.records.reason() {
             let counted = quotas::count(&mut self.found.counters, tenant, &decision.quotas, at);
             self.batch
                 .counters
@@ -337,12 +343,8 @@ impl<'p> Pass<'p> {
             self.use_approval(tenant, decision);
         }
         self.show(tenant, decision.sighting.as_ref());
-        let (entry, answer) = match &wording {
-            Some(wording) => (&wording.entry, &wording.answer),
-            None => (&decision.entry, &decision.answer),
-        };
-        let linked = self.link(tenant, entry);
-        let index = self.receipts.push(&linked.head.hash, answer.digest());
+        let linked = self.link(tenant, &wording.entry);
+        let index = self.receipts.push(&linked.head.hash, wording.answer.digest());
         if let Some((key, ask)) = request {
             self.requested.insert(key, (ask, reason, index));
         }
@@ -405,9 +407,9 @@ impl<'p> Pass<'p> {
                 at: &at,
                 hash: linked.head.hash,
                 prev: linked.prev,
-                body: unsealed.entry().body_digest,
+                body: unsealed.wording.entry.body_digest,
             };
-            row.receipt = unsealed.answer().seal(&sealed, index, &receipt);
+            row.receipt = unsealed.wording.answer.seal(&sealed, index, &receipt);
         }
     }
 
@@ -472,10 +474,12 @@ impl<'p> Pass<'p> {
         self.put_approval(tenant, after);
     }
 
-    /// Holds what a decision costs, and words it anew; none where budgets have nothing to do with it.
-    fn hold(&mut self, tenant: TenantId, decision: &ProposedDecision) -> Option<Wording> {
-        let costed = decision.costed.as_ref()?;
-        self.found.budgets.word(tenant, costed, self.now)
+    /// What a decision says. What it costs is held.
+    fn word(&mut self, tenant: TenantId, decision: &'p ProposedDecision) -> Worded<'p> {
+        match &decision.records {
+            Records::Worded(wording) => Worded::Before(wording),
+            Records::Costed(costed) => Worded::Now(self.found.budgets.word(tenant, costed, self.now)),
+        }
     }
 
     /// Lets new periods of budgets begin and reservations end whose time is over.

@@ -10,7 +10,7 @@ use crate::entry_kind::EntryKind;
 use crate::facts::Facts;
 use crate::judge::Judgement;
 use crate::kept::kept;
-use crate::proposal::ProposedEntry;
+use crate::proposal::{ProposedEntry, Wording};
 use crate::provenance::Provenance;
 use crate::salt::Salt;
 use crate::snapshot::TenantSnapshot;
@@ -118,6 +118,16 @@ struct PolicyBody {
 }
 
 impl Decided<'_> {
+    /// All of its records.
+    pub fn word(&self) -> Wording {
+        let answer = self.answer();
+        Wording {
+            entry: self.entry(&answer),
+            answer,
+            reason: self.judgement.reason,
+        }
+    }
+
     /// The answer without its receipt.
     pub fn answer(&self) -> UnsealedAnswer {
         let text = self.write_answer(Some(self.id));

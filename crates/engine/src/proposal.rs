@@ -10,6 +10,7 @@ use crate::approvals::ApprovalChange;
 use crate::budgets::cost::Costed;
 use crate::budgets::moves::BudgetMove;
 use crate::budgets::report::Settling;
+use crate::decision::UnsealedAnswer;
 use crate::entry_kind::EntryKind;
 use crate::quotas::QuotaUse;
 use crate::runs::Sighting;
@@ -163,10 +164,46 @@ pub enum ApprovalUse {
     Spends(ApprovalId, Digest),
 }
 
-/// A decision that waits for its place in the chain.
-pub struct ProposedDecision {
+/// What the records of a decision say.
+pub struct Wording {
     /// Its entry.
     pub entry: ProposedEntry,
+    /// The answer up to its receipt, which only the sequencer can write.
+    pub answer: UnsealedAnswer,
+    /// What was decided, and why.
+    pub reason: ReasonCode,
+}
+
+/// The records of a decision, as far as they can be known before it has its place.
+pub enum Records {
+    /// This is what they say.
+    Worded(Wording),
+    /// It costs something: what they say depends on what budgets have left when it is recorded.
+    Costed(Box<Costed>),
+}
+
+impl Records {
+    /// What it costs, if what they say depends on that.
+    pub const fn costed(&self) -> Option<&Costed> {
+        match self {
+            Self::Worded(_) => None,
+            Self::Costed(costed) => Some(costed),
+        }
+    }
+
+    /// What was decided when it was judged, and why.
+    pub const fn reason(&self) -> ReasonCode {
+        match self {
+            Self::Worded(wording) => wording.reason,
+            Self::Costed(costed) => costed.judgement.reason,
+        }
+    }
+}
+
+/// A decision that waits for its place in the chain.
+pub struct ProposedDecision {
+    /// What is recorded and answered.
+    pub records: Records,
     /// Its id.
     pub id: DecisionId,
     /// Who asked.
@@ -175,14 +212,10 @@ pub struct ProposedDecision {
     pub tool: Name,
     /// For which action.
     pub action: Name,
-    /// What was decided, and why.
-    pub reason: ReasonCode,
     /// The run it was part of.
     pub run_id: Option<Name>,
     /// What the agent calls the ask, its digest, and when an earlier answer will do.
     pub request: Option<(RequestKey, Digest, Replay)>,
-    /// The answer up to its receipt, which only the sequencer can write.
-    pub answer: crate::decision::UnsealedAnswer,
     /// What it has to do with an approval.
     pub approval: Option<ApprovalUse>,
     /// What it shows to its run, if that is kept.
@@ -191,8 +224,6 @@ pub struct ProposedDecision {
     pub quotas: Vec<QuotaUse>,
     /// Why the agent is to be frozen in the same commit, if it is.
     pub quarantine: Option<String>,
-    /// What it costs, if it does: where budgets are looked at, it is worded anew.
-    pub costed: Option<Box<Costed>>,
     /// What the entry names by its digest, as far as it is not known to be stored.
     pub contents: Vec<ContentRow>,
 }

@@ -40,7 +40,9 @@ impl<'p> WantedMoves<'p> {
             let tenant = proposal.tenant;
             match &proposal.what {
                 Happening::Decision(decision) => {
-                    let Some(costed) = &decision.costed else { continue };
+                    let Some(costed) = decision.records.costed() else {
+                        continue;
+                    };
                     wanted.costs.push((tenant, &costed.hold.cost));
                 }
                 Happening::Outcome { settling, .. } => {

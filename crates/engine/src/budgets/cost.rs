@@ -4,9 +4,9 @@
 
 use super::{KnownBudgets, shown};
 use crate::ask::Ask;
-use crate::decision::{Decided, UnsealedAnswer};
+use crate::decision::Decided;
 use crate::judge::Judgement;
-use crate::proposal::ProposedEntry;
+use crate::proposal::Wording;
 use crate::salt::Salt;
 use crate::snapshot::TenantSnapshot;
 use model::budget::{Lack, Subject};
@@ -68,13 +68,6 @@ pub struct BudgetPart {
     pub balances: Vec<Budget>,
     /// What policies said, if there is not enough: the decision is another one.
     pub ruling: Option<(ReasonCode, Vec<String>)>,
-}
-
-/// The records of a decision.
-pub(crate) struct Wording {
-    pub(crate) entry: ProposedEntry,
-    pub(crate) answer: UnsealedAnswer,
-    pub(crate) reason: ReasonCode,
 }
 
 /// Why budgets do not have it.
@@ -244,11 +237,11 @@ impl KnownBudgets {
         Ok(Some((reservation, after)))
     }
 
-    /// The records of a decision that costs something: what was worded before, with what is held, or a denial. None if the tenant
-    /// has no budgets: then the cost is only told.
-    pub(crate) fn word(&mut self, tenant: TenantId, costed: &Costed, now: Timestamp) -> Option<Wording> {
+    /// The records of a decision that costs something: what was found, with what is held, or a denial. If the tenant has no
+    /// budgets, the cost is only told.
+    pub(crate) fn word(&mut self, tenant: TenantId, costed: &Costed, now: Timestamp) -> Wording {
         let part = match self.hold(tenant, &costed.hold, now) {
-            Ok(None) => return None,
+            Ok(None) => return costed.word(&costed.judgement, None),
             Ok(Some((reservation, balances))) => BudgetPart {
                 reservation: Some(reservation),
                 balances,
@@ -261,15 +254,15 @@ impl KnownBudgets {
                     balances: balances.into_iter().cloned().collect(),
                     ruling: Some((costed.judgement.reason, costed.judgement.matched.clone())),
                 };
-                return Some(costed.word(&costed.judgement.lacking(&lacking), &part));
+                return costed.word(&costed.judgement.lacking(&lacking), Some(&part));
             }
         };
-        Some(costed.word(&costed.judgement, &part))
+        costed.word(&costed.judgement, Some(&part))
     }
 }
 
 impl Costed {
-    fn word(&self, judgement: &Judgement, part: &BudgetPart) -> Wording {
+    fn word(&self, judgement: &Judgement, budget: Option<&BudgetPart>) -> Wording {
         let decided = Decided {
             id: self.hold.decision_id.unwrap_or(DecisionId::from_bytes([0; 16])),
             ask: &self.ask,
@@ -277,16 +270,11 @@ impl Costed {
             judgement,
             tenant: &self.tenant,
             approval: None,
-            budget: Some(part),
+            budget,
             now: self.now,
             salt: self.salt,
         };
-        let answer = decided.answer();
-        Wording {
-            entry: decided.entry(&answer),
-            answer,
-            reason: judgement.reason,
-        }
+        decided.word()
     }
 }
 

@@ -2,7 +2,9 @@
 
 use canon::{Canonical, Limits, canonicalize};
 use engine::proposal::Happening;
-use engine::{Ask, Books, Decided, Judgement, Proposal, ProposedDecision, Replay, Snapshot, TenantSnapshot};
+use engine::{
+    Ask, Books, Decided, Judgement, Proposal, ProposedDecision, Records, Replay, Snapshot, TenantSnapshot,
+};
 use ledger::{SignatureKind, SigningKey};
 use model::{
     Agent, AgentId, Attributes, DecisionId, Directory, Name, Noun, RiskTier, Settings, SlashFreeName,
@@ -141,7 +143,6 @@ pub(crate) fn proposal(
         now: NOW,
         salt: engine::Salt::from_bytes([7; 12]),
     };
-    let answer = decided.answer();
     let request = ask.request_id.clone().map(|request_id| {
         let key = RequestKey {
             tenant: TENANT,
@@ -155,20 +156,17 @@ pub(crate) fn proposal(
         revision: tenant.revision,
         base: tenant.policies.base_digest(),
         what: Happening::Decision(Box::new(ProposedDecision {
-            entry: decided.entry(&answer),
+            records: Records::Worded(decided.word()),
             id: decided.id,
             agent: AGENT,
             tool: ask.action.tool.clone().into(),
             action: ask.action.action.clone(),
-            reason: judgement.reason,
             run_id: ask.run_id.clone(),
             request,
-            answer,
             approval: None,
             sighting: None,
             quotas: Vec::new(),
             quarantine: judgement.quarantine.clone(),
-            costed: None,
             contents: decided.contents(|_| false),
         })),
     }
