@@ -3,13 +3,15 @@
 use crate::decode::Place;
 use crate::insert::TenantNumbers;
 use crate::journal::{hex, runs_json, tenants_json};
+use crate::purse::{Bound, Rows};
 use crate::reservations;
 use crate::{SqliteStore, bounded, links, unavailable};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
 use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
 use serde_json::json;
-use sqlx::SqliteExecutor;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Arguments, SqliteExecutor};
 use store::{
     Batch, BudgetFilter, Budgets, ReplyKey, ReplyRow, ReservationFilter, StoreError, WantedBudgets,
     WantedReservations,
@@ -29,6 +31,22 @@ pub(crate) const WRITE_OPEN: &str = "INSERT INTO budgets (tenant_no, id, scope, 
     FROM json_each(?) \
     WHERE true \
     ON CONFLICT (tenant_no, id) DO UPDATE SET value = excluded.value";
+
+/// The same, where each budget has values of its own.
+pub(crate) const FEW_OPEN: Rows = Rows {
+    begin: "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) VALUES ",
+    row: "(?, ?, ?, ?, 1, ?)",
+    end: " ON CONFLICT (tenant_no, id) DO UPDATE SET value = excluded.value",
+};
+
+/// Binds such a row.
+pub(crate) fn bind(budget: &Budget, tenant_no: i64, arguments: &mut SqliteArguments) -> Bound {
+    arguments.add(tenant_no)?;
+    arguments.add(&budget.id.as_bytes()[..])?;
+    arguments.add(budget.scope.key())?;
+    arguments.add(budget.unit.as_str())?;
+    arguments.add(budget.to_json())
+}
 
 /// The budgets of a batch that are closed or those that are not, as that text, with nothing borrowed from it.
 pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers, closed: bool) -> String {

@@ -6,7 +6,7 @@
 
 use crate::entry;
 use crate::packed::PackedRows;
-use crate::purse::{self, Purse};
+use crate::purse::Purse;
 use crate::requests::RequestDigest;
 use crate::work::Move;
 use sqlx::sqlite::SqliteArguments;
@@ -73,18 +73,14 @@ enum End {
     Rows,
     /// [`CLOSING`].
     Commit,
-    /// What is written of budgets, and [`CLOSING`].
-    Purse,
 }
 
 impl Frame {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 4] = [
         Self::of(false, End::Rows),
         Self::of(false, End::Commit),
-        Self::of(false, End::Purse),
         Self::of(true, End::Rows),
         Self::of(true, End::Commit),
-        Self::of(true, End::Purse),
     ];
 
     const fn of(opens: bool, end: End) -> Self {
@@ -93,7 +89,7 @@ impl Frame {
 
     /// Its place in [`ALL`](Self::ALL).
     fn index(self) -> usize {
-        usize::from(self.opens) * 3 + self.end as usize
+        usize::from(self.opens) * 2 + self.end as usize
     }
 }
 
@@ -138,9 +134,8 @@ impl Shape {
         let framed = |frame: Frame, rows| {
             let before = if frame.opens { OPENING } else { "" };
             let after = match frame.end {
-                End::Rows => String::new(),
-                End::Commit => CLOSING.to_owned(),
-                End::Purse => format!("; {}{CLOSING}", *purse::WRITE),
+                End::Rows => "",
+                End::Commit => CLOSING,
             };
             format!("{before}{}{after}", text(rows)).into()
         };
@@ -158,7 +153,7 @@ pub(crate) fn statements(
     requests: &[Option<RequestDigest>],
     numbers: &TenantNumbers,
     only: Option<&Move>,
-    purse: Option<Purse>,
+    purse: Option<&Purse<'_>>,
 ) -> Result<Vec<Statement>, Unbindable> {
     let PackedRows {
         mut bodies,
@@ -216,13 +211,27 @@ struct Bound {
 }
 
 impl Bound {
+    fn text(&self, end: End) -> &'static Arc<str> {
+        &self.shape.texts[Frame::of(self.opens, end).index()][self.size]
+    }
+
     fn with_text(self, end: End) -> Statement {
-        let text = &self.shape.texts[Frame::of(self.opens, end).index()][self.size];
         Statement {
-            sql: AssertSqlSafe(Arc::clone(text)).into_sql_str(),
+            sql: AssertSqlSafe(Arc::clone(self.text(end))).into_sql_str(),
             arguments: self.arguments,
-            closes: end != End::Rows,
+            closes: end == End::Commit,
         }
+    }
+
+    /// The last one, which takes along what is written of budgets, and commits.
+    fn with_purse(mut self, purse: &Purse<'_>) -> Result<Statement, Unbindable> {
+        purse.bind(&mut self.arguments)?;
+        let text = format!("{}; {}{CLOSING}", self.text(End::Rows), purse.text());
+        Ok(Statement {
+            sql: AssertSqlSafe(text).into_sql_str(),
+            arguments: self.arguments,
+            closes: true,
+        })
     }
 }
 
@@ -260,17 +269,13 @@ impl Making<'_> {
     }
 
     /// All of them.
-    fn finish(mut self, commits: bool, purse: Option<Purse>) -> Result<Vec<Statement>, Unbindable> {
-        if let Some(mut last) = self.last.take() {
-            let end = match purse {
-                Some(purse) => {
-                    purse.bind(&mut last.arguments)?;
-                    End::Purse
-                }
-                None if commits => End::Commit,
-                None => End::Rows,
-            };
-            self.made.push(last.with_text(end));
+    fn finish(mut self, commits: bool, purse: Option<&Purse<'_>>) -> Result<Vec<Statement>, Unbindable> {
+        if let Some(last) = self.last.take() {
+            self.made.push(match purse {
+                Some(purse) => last.with_purse(purse)?,
+                None if commits => last.with_text(End::Commit),
+                None => last.with_text(End::Rows),
+            });
         }
         Ok(self.made)
     }
@@ -413,10 +418,9 @@ mod tests {
             for frame in Frame::ALL {
                 for (text, rows) in shape.texts[frame.index()].iter().zip(SIZES) {
                     let opening = if frame.opens { OPENING_VALUES } else { 0 };
-                    let purse = if frame.end == End::Purse { purse::VALUES } else { 0 };
-                    assert_eq!(text.matches('?').count(), opening + shape.columns * rows + purse);
+                    assert_eq!(text.matches('?').count(), opening + shape.columns * rows);
                     assert_eq!(text.starts_with("BEGIN"), frame.opens);
-                    assert_eq!(text.ends_with("COMMIT"), frame.end != End::Rows);
+                    assert_eq!(text.ends_with("COMMIT"), frame.end == End::Commit);
                 }
             }
         }

@@ -3,10 +3,12 @@
 use crate::decode::Place;
 use crate::insert::TenantNumbers;
 use crate::journal::hex;
+use crate::purse::{Bound, Rows};
 use crate::unavailable;
 use model::{Name, RunLink, TenantId};
 use serde_json::json;
-use sqlx::SqliteExecutor;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Arguments, SqliteExecutor};
 use store::{Batch, ReplyKey, ReplyRow, StoreError};
 
 /// Writes down links, which are one value: a JSON text.
@@ -20,6 +22,22 @@ pub(crate) const WRITE: &str = "INSERT INTO run_links (tenant_no, run_id, parent
 pub(crate) const WRITE_REPLIES: &str = "INSERT INTO replies (tenant_no, caller, key, request, bytes) \
     SELECT value ->> 0, unhex(value ->> 1), value ->> 2, unhex(value ->> 3), unhex(value ->> 4) \
     FROM json_each(?)";
+
+/// The same, where each answer has values of its own.
+pub(crate) const FEW_REPLIES: Rows = Rows {
+    begin: "INSERT INTO replies (tenant_no, caller, key, request, bytes) VALUES ",
+    row: "(?, ?, ?, ?, ?)",
+    end: "",
+};
+
+/// Binds such a row.
+pub(crate) fn bind_reply(reply: &ReplyRow, tenant_no: i64, arguments: &mut SqliteArguments) -> Bound {
+    arguments.add(tenant_no)?;
+    arguments.add(&reply.key.caller[..])?;
+    arguments.add(reply.key.key.as_str())?;
+    arguments.add(&reply.request.as_bytes()[..])?;
+    arguments.add(&reply.bytes[..])
+}
 
 /// The links of a batch as that text, with nothing borrowed from it.
 pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> String {

@@ -3,10 +3,12 @@
 use crate::decode::Place;
 use crate::insert::TenantNumbers;
 use crate::journal::{hex, ids_json, tenants_json};
+use crate::purse::{Bound, Rows};
 use crate::unavailable;
 use model::{Reservation, ReservationId, TenantId, Timestamp};
 use serde_json::json;
-use sqlx::SqliteExecutor;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{Arguments, SqliteExecutor};
 use store::{Batch, ReservationFilter, StoreError, WantedReservations};
 
 /// Writes down reservations, which are one value: a JSON text.
@@ -16,6 +18,24 @@ pub(crate) const WRITE: &str = "INSERT INTO reservations (tenant_no, id, agent, 
     WHERE true \
     ON CONFLICT (tenant_no, id) DO UPDATE \
     SET status = excluded.status, expires_at = excluded.expires_at, value = excluded.value";
+
+/// The same, where each reservation has values of its own.
+pub(crate) const FEW: Rows = Rows {
+    begin: "INSERT INTO reservations (tenant_no, id, agent, status, expires_at, value) VALUES ",
+    row: "(?, ?, ?, ?, ?, ?)",
+    end: " ON CONFLICT (tenant_no, id) DO UPDATE \
+        SET status = excluded.status, expires_at = excluded.expires_at, value = excluded.value",
+};
+
+/// Binds such a row.
+pub(crate) fn bind(reservation: &Reservation, tenant_no: i64, arguments: &mut SqliteArguments) -> Bound {
+    arguments.add(tenant_no)?;
+    arguments.add(&reservation.id.as_bytes()[..])?;
+    arguments.add(&reservation.agent.as_bytes()[..])?;
+    arguments.add(reservation.status.as_str())?;
+    arguments.add(reservation.expires_at.millis())?;
+    arguments.add(reservation.to_json())
+}
 
 /// The reservations of a batch as that text, with nothing borrowed from it.
 pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> String {

@@ -137,7 +137,8 @@ impl Work {
             purse => (None, purse),
         };
         let digests: Vec<_> = batch.decisions.iter().map(RequestDigest::of_decision).collect();
-        let inserts = insert::statements(batch, &digests, &numbers, only, carried).map_err(not_written)?;
+        let inserts = insert::statements(batch, &digests, &numbers, only, carried.as_ref());
+        let inserts = inserts.map_err(not_written)?;
         Ok(Self {
             closes: inserts.last().is_some_and(|last| last.closes),
             inserts,
@@ -146,7 +147,10 @@ impl Work {
             approvals: approvals::rows(batch, &numbers),
             runs: runs::rows(batch, &numbers),
             counters: counters::rows(batch, &numbers),
-            budgets: alone.map(Purse::statement).transpose().map_err(not_written)?,
+            budgets: alone
+                .map(|purse| purse.statement())
+                .transpose()
+                .map_err(not_written)?,
             contents: contents(batch, &numbers),
             erasures: Erasures::of(batch, &numbers),
             opens: only.is_some(),
