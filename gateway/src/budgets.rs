@@ -23,11 +23,11 @@ use engine::budgets::shown::{Balance, BudgetShown};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use model::budget::Subject;
 use model::reservation::GRACE_MS;
-use model::{Budget, BudgetId, Name, Reservation, SlashFreeName, TenantId, Unit};
+use model::{Budget, BudgetId, Name, Scope, SlashFreeName, TenantId, Unit};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use store::{BudgetFilter, WantedBudgets, WantedReservations};
+use store::{BudgetFilter, WantedBalances};
 
 /// How much of what is held beyond its time a balance leaves out: more than ends between two rounds of the job that writes it
 /// down.
@@ -100,13 +100,7 @@ pub async fn show(
 ) -> Result<Written, Refusal> {
     let not_found = || Refusal::not_found("budget", &id);
     let wanted: BudgetId = id.parse().map_err(|_| not_found())?;
-    let wanted = WantedBudgets {
-        ids: vec![(caller.tenant, wanted)],
-        scopes: Vec::new(),
-    };
-    let found = gateway.store.budgets(&wanted).await?.pop();
-    let (_, budget) = found.ok_or_else(not_found)?;
-    let budget = gateway.as_of_now(caller.tenant, vec![budget]).await?.pop();
+    let budget = gateway.as_of_now(caller.tenant, &[wanted]).await?.pop();
     let budget = budget.ok_or_else(not_found)?;
     Ok(Written::of(&BudgetShown::of(&budget)))
 }
@@ -150,7 +144,8 @@ impl Gateway {
         // One more than the page holds tells whether there is a next one.
         let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
         let found = self.store.list_budgets(tenant, filter, before, wanted).await?;
-        let found = self.as_of_now(tenant, found).await?.into_iter();
+        let found: Vec<_> = found.into_iter().map(|budget| budget.id).collect();
+        let found = self.as_of_now(tenant, &found).await?.into_iter();
         let key = |budget: &Budget| budget.id.to_string();
         Ok(Page::of(found, limit, key, |budget| budget))
     }
@@ -164,18 +159,10 @@ impl Gateway {
             run_id: filter.run_id,
             parent_run_id: None,
         };
-        let known = self.lines_of(caller.tenant, &subject).await?;
+        let known = self.budgets_for(caller.tenant, &subject, filter.unit.as_ref());
+        let known = known.await?;
         let scopes = subject.scopes(&known.line(caller.tenant, &subject));
-        let wanted = WantedBudgets {
-            ids: Vec::new(),
-            scopes: scopes
-                .iter()
-                .map(|scope| (caller.tenant, scope.clone(), filter.unit.clone()))
-                .collect(),
-        };
-        let found = self.store.budgets(&wanted).await?.into_iter();
-        let found = found.map(|(_, budget)| budget).collect();
-        let mut budgets = self.as_of_now(caller.tenant, found).await?;
+        let mut budgets: Vec<_> = known.budgets(caller.tenant).cloned().collect();
         budgets.sort_by_key(|budget| {
             let place = scopes.iter().position(|scope| *scope == budget.scope);
             (place, budget.unit.clone())
@@ -183,28 +170,40 @@ impl Gateway {
         Ok(budgets)
     }
 
-    /// These budgets as they are now: in the period that it is, and without what is held beyond its time.
-    async fn as_of_now(&self, tenant: TenantId, budgets: Vec<Budget>) -> Result<Vec<Budget>, Refusal> {
-        let ids: Vec<_> = budgets.iter().map(|budget| budget.id).collect();
+    /// Those of these budgets that are there, as they are now and in this order.
+    async fn as_of_now(&self, tenant: TenantId, ids: &[BudgetId]) -> Result<Vec<Budget>, Refusal> {
         let mut known = KnownBudgets::default();
-        known.learn_all(FoundBudgets {
-            reservations: self.overdue(tenant).await?,
-            budgets: budgets.into_iter().map(|budget| (tenant, budget)).collect(),
-            ..FoundBudgets::default()
-        });
-        known.bring_to(self.clock.now());
-        let found = ids.into_iter().filter_map(|id| known.budget(tenant, id).cloned());
+        self.look_at(tenant, (ids.to_vec(), Vec::new()), &mut known)
+            .await?;
+        let found = ids.iter().filter_map(|id| known.budget(tenant, *id).cloned());
         Ok(found.collect())
     }
 
-    /// What a tenant's budgets hold beyond its time, because nobody has written down yet that it has ended.
-    pub(crate) async fn overdue(&self, tenant: TenantId) -> Result<Vec<(TenantId, Reservation)>, Refusal> {
-        let wanted = WantedReservations {
-            ids: Vec::new(),
-            tenants: vec![tenant],
-            ended_by: self.clock.now().plus_millis(-GRACE_MS),
-            limit: OVERDUE_MAX,
+    /// Makes these budgets of a tenant known as they are now: in the period that it is, and without what is held beyond its time
+    /// because nobody has written down yet that it has ended.
+    pub(crate) async fn look_at(
+        &self,
+        tenant: TenantId,
+        (ids, scopes): (Vec<BudgetId>, Vec<(Scope, Option<Unit>)>),
+        known: &mut KnownBudgets,
+    ) -> Result<(), Refusal> {
+        let now = self.clock.now();
+        let wanted = WantedBalances {
+            tenant,
+            ids,
+            scopes,
+            ended_by: now.plus_millis(-GRACE_MS),
+            overdue_max: OVERDUE_MAX,
         };
-        Ok(self.store.reservations(&wanted).await?)
+        let found = self.store.balances(&wanted).await?;
+        let (budgets, overdue) = (found.budgets.into_iter(), found.overdue.into_iter());
+        known.learn_all(FoundBudgets {
+            budgets: budgets.map(|budget| (tenant, budget)).collect(),
+            reservations: overdue.map(|held| (tenant, held)).collect(),
+            budgeted: found.is_budgeted.then_some(tenant).into_iter().collect(),
+            ..FoundBudgets::default()
+        });
+        known.bring_to(now);
+        Ok(())
     }
 }

@@ -83,6 +83,12 @@ impl KnownBudgets {
         self.budgeted.contains(&tenant)
     }
 
+    /// A tenant's budgets, as far as they are known.
+    pub fn budgets(&self, tenant: TenantId) -> impl Iterator<Item = &Budget> {
+        let of_tenant = self.budgets.iter().filter(move |((of, _), _)| *of == tenant);
+        of_tenant.map(|(_, budget)| budget)
+    }
+
     /// One budget.
     pub fn budget(&self, tenant: TenantId, id: BudgetId) -> Option<&Budget> {
         self.budgets.get(&(tenant, id))

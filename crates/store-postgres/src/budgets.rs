@@ -1,7 +1,7 @@
 //! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
 
 use crate::decode::{Row, uuid};
-use crate::{PostgresStore, bounded, links, reservations};
+use crate::{PostgresStore, balances, bounded, links, reservations};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
 use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
@@ -10,8 +10,8 @@ use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use store::{
-    Batch, BudgetFilter, Budgets, ReplyKey, ReplyRow, ReservationFilter, StoreError, WantedBudgets,
-    WantedReservations,
+    Batch, BudgetFilter, Budgets, FoundBalances, ReplyKey, ReplyRow, ReservationFilter, StoreError,
+    WantedBalances, WantedBudgets,
 };
 
 /// Budgets as they are from now on, a vector a column, with nothing borrowed from the batch.
@@ -121,7 +121,7 @@ pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, Budget)>, Stor
     found.collect()
 }
 
-fn budget(tenant: TenantId, value: &str) -> Result<Budget, StoreError> {
+pub(crate) fn budget(tenant: TenantId, value: &str) -> Result<Budget, StoreError> {
     let row = Row {
         table: "budgets",
         tenant,
@@ -164,8 +164,9 @@ pub(crate) fn tenants(rows: Vec<TenantColumn>) -> Vec<TenantId> {
 
 #[async_trait]
 impl Budgets for PostgresStore {
-    async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
-        decode(bounded(self.readers.read(|| question(wanted))).await?)
+    async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError> {
+        let rows = bounded(self.readers.read(|| balances::question(wanted))).await?;
+        balances::decode(wanted.tenant, &rows)
     }
 
     async fn list_budgets(
@@ -194,12 +195,6 @@ impl Budgets for PostgresStore {
         });
         let rows = bounded(read).await?;
         rows.iter().map(|row| budget(tenant, &row.value)).collect()
-    }
-
-    async fn has_budgets(&self, tenant: TenantId) -> Result<bool, StoreError> {
-        let tenants = [tenant];
-        let found = bounded(self.readers.read(|| have(&tenants))).await?;
-        Ok(!found.is_empty())
     }
 
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
@@ -245,13 +240,6 @@ impl Budgets for PostgresStore {
         id: ReservationId,
     ) -> Result<Option<Reservation>, StoreError> {
         reservations::one(self, tenant, id).await
-    }
-
-    async fn reservations(
-        &self,
-        wanted: &WantedReservations,
-    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
-        reservations::decode(bounded(self.readers.read(|| reservations::question(wanted))).await?)
     }
 
     async fn list_reservations(

@@ -15,6 +15,7 @@
 mod address;
 mod append;
 mod approvals;
+mod balances;
 mod buckets;
 mod budgets;
 mod changes;

@@ -113,7 +113,7 @@ pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, Reservation)>,
     found.collect()
 }
 
-fn reservation(tenant: TenantId, value: &str) -> Result<Reservation, StoreError> {
+pub(crate) fn reservation(tenant: TenantId, value: &str) -> Result<Reservation, StoreError> {
     let row = Row {
         table: "reservations",
         tenant,

@@ -5,7 +5,7 @@ use crate::insert::TenantNumbers;
 use crate::journal::{hex, runs_json, tenants_json};
 use crate::purse::{Bound, Rows};
 use crate::reservations;
-use crate::{SqliteStore, bounded, links, unavailable};
+use crate::{SqliteStore, balances, bounded, links, unavailable};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
 use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
@@ -13,8 +13,8 @@ use serde_json::json;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, SqliteExecutor};
 use store::{
-    Batch, BudgetFilter, Budgets, ReplyKey, ReplyRow, ReservationFilter, StoreError, WantedBudgets,
-    WantedReservations,
+    Batch, BudgetFilter, Budgets, FoundBalances, ReplyKey, ReplyRow, ReservationFilter, StoreError,
+    WantedBalances, WantedBudgets,
 };
 
 /// Writes down budgets that are closed, which are one value: a JSON text.
@@ -67,7 +67,7 @@ pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers, closed: bool) -> Stri
     serde_json::Value::from(rows).to_string()
 }
 
-fn decode(tenant_no: i64, value: &str) -> Result<Budget, StoreError> {
+pub(crate) fn decode(tenant_no: i64, value: &str) -> Result<Budget, StoreError> {
     let place = Place {
         table: "budgets",
         row: tenant_no,
@@ -182,8 +182,8 @@ async fn count(executor: impl SqliteExecutor<'_>, tenant: TenantId) -> Result<u6
 
 #[async_trait]
 impl Budgets for SqliteStore {
-    async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
-        bounded(find(&self.readers, wanted)).await
+    async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError> {
+        bounded(balances::find(&self.readers, wanted)).await
     }
 
     async fn list_budgets(
@@ -225,10 +225,6 @@ impl Budgets for SqliteStore {
         bounded(read).await
     }
 
-    async fn has_budgets(&self, tenant: TenantId) -> Result<bool, StoreError> {
-        bounded(async { Ok(!have(&self.readers, &[tenant]).await?.is_empty()) }).await
-    }
-
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
         bounded(links::find(&self.readers, runs_json(runs))).await
     }
@@ -261,13 +257,6 @@ impl Budgets for SqliteStore {
         id: ReservationId,
     ) -> Result<Option<Reservation>, StoreError> {
         bounded(reservations::one(&self.readers, tenant, id)).await
-    }
-
-    async fn reservations(
-        &self,
-        wanted: &WantedReservations,
-    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
-        bounded(reservations::find(&self.readers, wanted)).await
     }
 
     async fn list_reservations(

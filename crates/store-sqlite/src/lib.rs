@@ -13,6 +13,7 @@
 //! commits is told what happened and decides what to do about it.
 
 mod approvals;
+mod balances;
 mod buckets;
 mod budgets;
 mod checkpoint;

@@ -20,9 +20,9 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 use store::{Batch, BudgetRows};
 
-/// What a budget of each scope and some runs above it come to, so that one move is always few. The texts differ by the number of
-/// rows, and all of them stay prepared.
-const BUDGETS_FEW: usize = 6;
+/// What one move touches at most where no runs have budgets: one for each choice of team, agent and tool. The texts differ by the
+/// number of rows, and those that are used stay prepared.
+const BUDGETS_FEW: usize = 8;
 const RESERVATIONS_FEW: usize = 2;
 const REPLIES_FEW: usize = 1;
 

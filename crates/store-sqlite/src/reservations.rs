@@ -55,7 +55,7 @@ pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> String {
     serde_json::Value::from(rows).to_string()
 }
 
-fn decode(tenant_no: i64, value: &str) -> Result<Reservation, StoreError> {
+pub(crate) fn decode(tenant_no: i64, value: &str) -> Result<Reservation, StoreError> {
     let place = Place {
         table: "reservations",
         row: tenant_no,

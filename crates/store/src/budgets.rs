@@ -84,6 +84,32 @@ pub struct WantedReservations {
     pub limit: u32,
 }
 
+/// Which budgets of a tenant are looked at as they are now.
+#[derive(Debug)]
+pub struct WantedBalances {
+    /// Whose.
+    pub tenant: TenantId,
+    /// These, whatever has become of them.
+    pub ids: Vec<BudgetId>,
+    /// Those of these scopes that are not closed; without a unit those of every unit.
+    pub scopes: Vec<(Scope, Option<Unit>)>,
+    /// What should have ended had done so by then.
+    pub ended_by: Timestamp,
+    /// How much of that at most.
+    pub overdue_max: u32,
+}
+
+/// What is known of them, all of it as it was after one commit.
+#[derive(Debug, Default)]
+pub struct FoundBalances {
+    /// Those that are there, each once.
+    pub budgets: Vec<Budget>,
+    /// The tenant's reservations that are active and should not be any more: what these hold is not held.
+    pub overdue: Vec<Reservation>,
+    /// Whether the tenant has any budget that is not closed.
+    pub is_budgeted: bool,
+}
+
 /// Which budgets to list. What is absent matches all.
 #[derive(Debug, Clone, Default)]
 pub struct BudgetFilter {
@@ -112,8 +138,9 @@ pub struct ReservationFilter {
 /// `None`, or missing.
 #[async_trait]
 pub trait Budgets: Send + Sync {
-    /// These budgets, in no particular order.
-    async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError>;
+    /// These budgets with what they hold beyond its time, in no particular order. Both are of one moment: who read the one after the
+    /// other would see a reservation in neither or in both that ended in between.
+    async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError>;
 
     /// Budgets that match a filter, newest first, with an id below `before` where given, at most `limit`.
     async fn list_budgets(
@@ -123,9 +150,6 @@ pub trait Budgets: Send + Sync {
         before: Option<BudgetId>,
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError>;
-
-    /// Whether a tenant has a budget that is not closed.
-    async fn has_budgets(&self, tenant: TenantId) -> Result<bool, StoreError>;
 
     /// Who started these runs, and who started those, and so on upwards, in no particular order.
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError>;
@@ -155,12 +179,6 @@ pub trait Budgets: Send + Sync {
         tenant: TenantId,
         id: ReservationId,
     ) -> Result<Option<Reservation>, StoreError>;
-
-    /// These reservations, each once, in no particular order.
-    async fn reservations(
-        &self,
-        wanted: &WantedReservations,
-    ) -> Result<Vec<(TenantId, Reservation)>, StoreError>;
 
     /// Reservations that match a filter, newest first, with an id below `before` where given, at most `limit`.
     async fn list_reservations(

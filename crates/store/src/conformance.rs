@@ -149,6 +149,7 @@ macro_rules! conformance_tests {
             budgets::a_line_of_runs_is_found_upwards_and_never_changed,
             budgets::an_answer_is_found_by_who_asked_and_under_which_key,
             budgets::budgets_are_written_beside_whatever_else_a_batch_changes,
+            budgets::any_number_of_budgets_is_written_at_once,
             budgets::a_batch_that_is_not_written_moves_no_budget,
             buckets::a_full_bucket_lends_what_it_holds,
             buckets::fewer_than_the_least_are_not_lent,

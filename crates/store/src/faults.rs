@@ -5,9 +5,10 @@
 
 use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, Budgets, CommitError,
-    Counters, DecisionFilter, Directories, FoundRequest, IndexedBlock, Journal, Lease, Place, Posting,
-    Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store, StoreError,
-    StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBudgets, WantedReservations,
+    Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal, Lease, Place,
+    Posting, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store, StoreError,
+    StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBalances, WantedBudgets,
+    WantedReservations,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -455,8 +456,8 @@ impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
 
 #[async_trait]
 impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
-    async fn budgets(&self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
-        self.read()?.budgets(wanted).await
+    async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError> {
+        self.read()?.balances(wanted).await
     }
 
     async fn list_budgets(
@@ -467,10 +468,6 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError> {
         self.read()?.list_budgets(tenant, filter, before, limit).await
-    }
-
-    async fn has_budgets(&self, tenant: TenantId) -> Result<bool, StoreError> {
-        self.read()?.has_budgets(tenant).await
     }
 
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
@@ -517,13 +514,6 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         self.read()?
             .list_reservations(tenant, filter, before, limit)
             .await
-    }
-
-    async fn reservations(
-        &self,
-        wanted: &WantedReservations,
-    ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
-        self.read()?.reservations(wanted).await
     }
 
     async fn overdue_reservations(

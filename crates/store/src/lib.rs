@@ -29,8 +29,8 @@ pub use batch::{
 };
 pub use buckets::{BucketKey, Buckets, Lease, Wanted};
 pub use budgets::{
-    BudgetFilter, BudgetRows, Budgets, ReplyKey, ReplyRow, ReservationFilter, WantedBudgets,
-    WantedReservations,
+    BudgetFilter, BudgetRows, Budgets, FoundBalances, ReplyKey, ReplyRow, ReservationFilter, WantedBalances,
+    WantedBudgets, WantedReservations,
 };
 pub use counters::Counters;
 pub use error::{CommitError, StoreError};

@@ -10,9 +10,8 @@ use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::{Ask, Judgement, Mode, Salt, TenantSnapshot};
 use model::budget::Subject;
 use model::reservation::TTL_MS_DEFAULT;
-use model::{Agent, DecisionId, ReservationId, TenantId, Timestamp, Verdict};
+use model::{Agent, DecisionId, ReservationId, TenantId, Timestamp, Unit, Verdict};
 use std::sync::Arc;
-use store::WantedBudgets;
 
 /// What an ask costs, if it says so.
 pub(super) fn cost(agent: &Agent, ask: &Ask) -> Option<Cost> {
@@ -61,36 +60,23 @@ pub(super) fn costed(
 }
 
 impl Gateway {
-    /// The budgets that something counts against, as they are now.
-    pub(crate) async fn budgets_for(&self, tenant: TenantId, cost: &Cost) -> Result<KnownBudgets, Refusal> {
-        let subject = &cost.subject;
-        let mut known = self.lines_of(tenant, subject).await?;
-        let scopes = subject.scopes(&known.line(tenant, subject)).into_iter();
-        let wanted = WantedBudgets {
-            ids: Vec::new(),
-            scopes: scopes
-                .map(|scope| (tenant, scope, Some(cost.unit.clone())))
-                .collect(),
-        };
-        let mut found = FoundBudgets {
-            budgets: self.store.budgets(&wanted).await?,
-            reservations: self.overdue(tenant).await?,
-            ..FoundBudgets::default()
-        };
-        if found.budgets.is_empty() && self.store.has_budgets(tenant).await? {
-            found.budgeted.push(tenant);
-        }
-        known.learn_all(found);
-        known.bring_to(self.clock.now());
-        Ok(known)
-    }
-
-    /// What is known of the runs that something counts against, and nothing else.
-    pub(crate) async fn lines_of(
+    /// The budgets that something counts against, in one unit or in all, as they are now.
+    pub(crate) async fn budgets_for(
         &self,
         tenant: TenantId,
         subject: &Subject,
+        unit: Option<&Unit>,
     ) -> Result<KnownBudgets, Refusal> {
+        let mut known = self.lines_of(tenant, subject).await?;
+        let scopes = subject.scopes(&known.line(tenant, subject)).into_iter();
+        let scopes = scopes.map(|scope| (scope, unit.cloned())).collect();
+        self.look_at(tenant, (Vec::new(), scopes), &mut known).await?;
+        Ok(known)
+    }
+
+    /// What is known of the runs that something counts against, and nothing else. A run is linked once and never again, so this may be
+    /// read before the rest.
+    async fn lines_of(&self, tenant: TenantId, subject: &Subject) -> Result<KnownBudgets, Refusal> {
         let mut known = KnownBudgets::default();
         let named = [&subject.run_id, &subject.parent_run_id].into_iter().flatten();
         let runs: Vec<_> = named.map(|run| (tenant, run.clone())).collect();

@@ -74,7 +74,10 @@ impl Gateway {
         let quotas = quotas::uses(tenant, agent, &ask.into()).into_iter();
         let keys: Vec<_> = quotas.map(|quota| (id, quota.key)).collect();
         let budgets = match costs::cost(agent, ask) {
-            Some(cost) => Some((id, self.budgets_for(id, &cost).await?)),
+            Some(cost) => {
+                let known = self.budgets_for(id, &cost.subject, Some(&cost.unit));
+                Some((id, known.await?))
+            }
             None => None,
         };
         Ok(Counted {

@@ -4,14 +4,14 @@
 use super::sample::{Chain, agent_id, name};
 use super::{Fixture, commit, refused};
 use crate::{
-    Batch, BudgetFilter, CommitError, ReplyKey, ReplyRow, ReservationFilter, Store, WantedBudgets,
-    WantedReservations,
+    Batch, BudgetFilter, CommitError, ReplyKey, ReplyRow, ReservationFilter, Store, WantedBalances,
+    WantedBudgets, WantedReservations,
 };
 use canon::Digest;
 use model::budget::Terms;
 use model::{
     Amount, Budget, BudgetId, Overage, Reservation, ReservationId, ReservationStatus, RunLink, Scope,
-    Timestamp, Unit,
+    TenantId, Timestamp, Unit,
 };
 
 fn unit(text: &str) -> Unit {
@@ -86,12 +86,45 @@ async fn find(store: &dyn Store, chain: &Chain, wanted: &WantedBudgets) -> Vec<B
     let mut turn = store.begin(&[chain.tenant]).await.unwrap();
     let mut found = turn.find_budgets(wanted).await.unwrap();
     drop(turn);
-    let mut read = store.budgets(wanted).await.unwrap();
+    let of_tenant = WantedBalances {
+        tenant: chain.tenant,
+        ids: wanted.ids.iter().map(|(_, id)| *id).collect(),
+        scopes: wanted
+            .scopes
+            .iter()
+            .map(|(_, scope, unit)| (scope.clone(), unit.clone()))
+            .collect(),
+        ended_by: Timestamp::from_millis(i64::MAX),
+        overdue_max: 10,
+    };
+    let mut read = store.balances(&of_tenant).await.unwrap().budgets;
     found.sort_by_key(|(_, budget)| budget.id);
-    read.sort_by_key(|(_, budget)| budget.id);
-    assert_eq!(found, read, "the turn and the reader differ");
+    read.sort_by_key(|budget| budget.id);
     assert!(found.iter().all(|(tenant, _)| *tenant == chain.tenant));
-    found.into_iter().map(|(_, budget)| budget).collect()
+    let found: Vec<_> = found.into_iter().map(|(_, budget)| budget).collect();
+    assert_eq!(found, read, "the turn and the reader differ");
+    found
+}
+
+/// What is held beyond its time, and whether there is any budget.
+async fn overdue(
+    store: &dyn Store,
+    tenant: TenantId,
+    ended_by: i64,
+    most: u32,
+) -> (Vec<ReservationId>, bool) {
+    let wanted = WantedBalances {
+        tenant,
+        ids: Vec::new(),
+        scopes: Vec::new(),
+        ended_by: Timestamp::from_millis(ended_by),
+        overdue_max: most,
+    };
+    let found = store.balances(&wanted).await.unwrap();
+    assert_eq!(found.budgets, [], "none was asked for");
+    let mut overdue: Vec<_> = found.overdue.iter().map(|held| held.id).collect();
+    overdue.sort_unstable();
+    (overdue, found.is_budgeted)
 }
 
 fn by_id(chain: &Chain, budgets: &[&Budget]) -> WantedBudgets {
@@ -191,7 +224,10 @@ pub async fn of_one_scope_and_unit_one_budget_is_open(fixture: &dyn Fixture) {
         let mut turn = store.begin(&[]).await.unwrap();
         let found = turn.have_budgets(&[chain.tenant]).await.unwrap();
         drop(turn);
-        assert_eq!(store.has_budgets(chain.tenant).await.unwrap(), !found.is_empty());
+        assert_eq!(
+            overdue(&*store, chain.tenant, 0, 1).await,
+            (Vec::new(), !found.is_empty())
+        );
         found
     };
     assert_eq!(have(&chain).await, [chain.tenant]);
@@ -276,22 +312,18 @@ pub async fn reservations_are_as_they_were_written_last(fixture: &dyn Fixture) {
         [all[0].clone(), settled, all[2].clone()]
     );
     assert_eq!(find(&[], 4_000, 2).await.len(), 2);
-    let overdue = store
+    let ended = store
         .overdue_reservations(Timestamp::from_millis(1_000), 10)
         .await
         .unwrap();
-    assert_eq!(overdue.len(), 2, "one of each tenant");
-    for (tenant, id) in &overdue {
-        let wanted = WantedReservations {
-            ids: Vec::new(),
-            tenants: vec![*tenant],
-            ended_by: Timestamp::from_millis(1_000),
-            limit: 10,
-        };
-        let found = store.reservations(&wanted).await.unwrap();
-        let found: Vec<_> = found.iter().map(|(tenant, held)| (*tenant, held.id)).collect();
-        assert_eq!(found, [(*tenant, *id)], "of one tenant");
+    assert_eq!(ended.len(), 2, "one of each tenant");
+    for (tenant, id) in &ended {
+        let found = overdue(&*store, *tenant, 1_000, 10).await;
+        assert_eq!(found, (vec![*id], false), "of one tenant");
     }
+    let found = overdue(&*store, one.tenant, 3_999, 10).await;
+    assert_eq!(found, (vec![all[0].id, all[2].id], false), "not what is settled");
+    assert_eq!(overdue(&*store, one.tenant, 4_000, 2).await.0.len(), 2);
     let list = async |status, agent, before: Option<usize>, limit| {
         let filter = ReservationFilter { status, agent };
         let before = before.map(|number| all[number - 1].id);
@@ -462,6 +494,46 @@ pub async fn budgets_are_written_beside_whatever_else_a_batch_changes(fixture: &
     );
     let nouns = &super::load(&*store).await[0].nouns;
     assert_eq!(nouns.len(), 1, "{nouns:?}");
+}
+
+/// Backends write a few rows in another way than many.
+pub async fn any_number_of_budgets_is_written_at_once(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    for number in [1, 2, 3, 8, 9, 40] {
+        let budgets = (0..number).map(|of| budget(of, &format!(r#"{{"run":"r{of}"}}"#), "TOKENS"));
+        // Each of them moves with every batch, and is new in one.
+        let budgets: Vec<_> = budgets
+            .map(|budget| budget.hold(Amount::clamped(number.into())).unwrap())
+            .collect();
+        let held: Vec<_> = (0..number).map(|of| reservation(of, number.into())).collect();
+        let replies = (0..number).map(|of| ReplyRow {
+            key: ReplyKey {
+                tenant: chain.tenant,
+                caller: [number; 16],
+                key: name(&of.to_string()),
+            },
+            request: Digest::of(&[of]),
+            bytes: vec![of; 3].into(),
+        });
+        let replies: Vec<_> = replies.collect();
+        let tenant = chain.tenant;
+        let mut rows = batch(&mut chain);
+        rows.budgets.budgets = budgets.iter().map(|budget| (tenant, budget.clone())).collect();
+        rows.budgets.reservations = held.iter().map(|held| (tenant, held.clone())).collect();
+        rows.budgets.replies.clone_from(&replies);
+        commit(&*store, &rows).await;
+        let all = budgets.iter().collect::<Vec<_>>();
+        assert_eq!(find(&*store, &chain, &by_id(&chain, &all)).await, budgets);
+        for held in held {
+            assert_eq!(store.reservation(tenant, held.id).await.unwrap(), Some(held));
+        }
+        let keys: Vec<_> = replies.iter().map(|reply| reply.key.clone()).collect();
+        let mut turn = store.begin(&[tenant]).await.unwrap();
+        let mut found = turn.find_replies(&keys).await.unwrap();
+        found.sort_by_key(|reply| reply.bytes.clone());
+        assert_eq!(found, replies);
+    }
 }
 
 /// Whether the head has moved or the batch does not hang together.
