@@ -2,7 +2,9 @@
 
 use crate::support::Reply;
 use crate::{Scene, balance, costing, tokens};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
+use tokio::join;
 
 #[tokio::test]
 async fn a_reservation_is_committed_once_and_the_same_again_is_no_news() {
@@ -346,4 +348,25 @@ async fn a_key_stands_for_nothing_where_nothing_is_recorded() {
     scene.reserve(60).await;
     assert_eq!(decide("k-1", 60).await.expect(200)["decision"], "deny");
     assert_eq!(decide("", 60).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reservation_that_ends_is_never_seen_half_ended() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let look = async || {
+        let token = &scene.stage.agent.token;
+        let page = scene.stage.get("/v1/balances", token).await.expect(200);
+        balance(&page["items"][0]).1
+    };
+    for _ in 0..30 {
+        scene.reserve(10).await;
+        assert_eq!(look().await, [90, 10, 0, 0, 0]);
+        scene.stage.clock.advance_millis(66_000);
+        // It has ended, whether that is written down before, while or after somebody looks.
+        let gateway = &scene.stage.gateway;
+        let (ended, seen) = join!(gateway.expire_reservations(), join_all((0..8).map(|_| look())));
+        ended.unwrap();
+        assert_eq!(seen, [[100, 0, 0, 0, 0]; 8]);
+    }
 }
