@@ -35,6 +35,8 @@ pub struct Options {
     pub queue_max: usize,
     /// How many asks are recorded in one commit.
     pub batch_max: usize,
+    /// How many budgets that are not closed a tenant has. Two that are made at once may both be the last one.
+    pub budgets_max: u64,
     /// How long a gateway answers that cannot find out whether others have changed anything.
     pub snapshot_age_max: Duration,
     /// The solver that compares sets of policies.
@@ -52,6 +54,7 @@ impl Default for Options {
             // Two batches: one that is being written and one that waits. More would only make everybody wait longer.
             queue_max: 1_024,
             batch_max: 512,
+            budgets_max: 100_000,
             // What is recorded is checked against the store all the same; a hiccup of the database is no reason to send everybody
             // away.
             snapshot_age_max: Duration::from_secs(5),

@@ -13,9 +13,6 @@ use model::{Amount, Budget, BudgetId, Directory, Overage, Period, Scope, Unit};
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// How many budgets that are not closed a tenant has. Two that are made at once may both be the last one.
-const BUDGETS_MAX: u64 = 100_000;
-
 /// What a budget is made of.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,8 +32,9 @@ pub async fn create(
     request: Repeatable<Body>,
 ) -> Result<Answer, Refusal> {
     let terms = request.body.terms()?;
-    if gateway.store.count_budgets(caller.tenant).await? >= BUDGETS_MAX {
-        let detail = format!("there are {BUDGETS_MAX} budgets that are not closed; close some first");
+    let budgets_max = gateway.options.budgets_max;
+    if gateway.store.count_budgets(caller.tenant).await? >= budgets_max {
+        let detail = format!("there are {budgets_max} budgets that are not closed; close some first");
         return Err(Refusal::new(Code::Conflict, detail));
     }
     let repeat = request.repeat(caller.tenant, holder_bytes(&caller.holder));

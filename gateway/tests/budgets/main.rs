@@ -18,6 +18,7 @@ mod reservations;
 mod runs;
 mod usage;
 
+use gateway::gateway::Options;
 use serde_json::{Value, json};
 use stage::{Player, Stage};
 use support::Reply;
@@ -32,7 +33,12 @@ struct Scene {
 
 impl Scene {
     async fn set() -> Self {
-        let mut stage = Stage::set().await;
+        Self::set_with(Options::default()).await
+    }
+
+    /// The same, with other options.
+    async fn set_with(options: Options) -> Self {
+        let mut stage = Stage::set_with(options).await;
         stage.admin("PUT", "/v1/teams/crew", &json!({})).await.expect(201);
         stage.agent = stage
             .hire(json!({"name": "spender", "tools": "all", "team": "crew"}))

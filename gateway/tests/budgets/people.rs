@@ -1,6 +1,7 @@
 //! What people do with budgets: made, funded, emptied, frozen and closed, each with an entry that says who did it.
 
 use crate::{Scene, costing, tokens};
+use gateway::gateway::Options;
 use serde_json::json;
 
 #[tokio::test]
@@ -206,4 +207,27 @@ async fn an_agent_sees_the_balances_that_it_counts_against() {
     assert_eq!(seen("").await, [1, 2]);
     assert_eq!(seen("?tool=github&run_id=r&unit=TOKENS").await, [1, 2, 4, 5]);
     assert_eq!(seen("?unit=CREDITS").await, [0_i64; 0]);
+}
+
+#[tokio::test]
+async fn a_tenant_has_no_more_open_budgets_than_the_bound() {
+    let few = Options {
+        budgets_max: 3,
+        ..Options::default()
+    };
+    let scene = Scene::set_with(few).await;
+    let make = async |unit: &str| {
+        let body = json!({"scope": {}, "unit": unit, "allocated": 5});
+        scene.stage.admin("POST", "/v1/budgets", &body).await
+    };
+    let first = make("A").await.expect(201)["id"].as_str().unwrap().to_owned();
+    make("B").await.expect(201);
+    make("C").await.expect(201);
+    let detail = make("D").await.problem(409, "conflict");
+    assert!(detail.contains("3 budgets"), "{detail}");
+    assert_eq!(scene.entries("budget_created").await.len(), 3);
+    // What is closed does not count.
+    scene.change(&first, "close", &json!({})).await.expect(200);
+    make("D").await.expect(201);
+    make("A").await.problem(409, "conflict");
 }
