@@ -2,12 +2,17 @@
 
 use crate::cosigning::Witness;
 use crate::doors::{self, Address};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, value_parser};
 use ledger::VerifierKey;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+
+/// For how long answers to named requests may be kept. A day at least, which is as long as anything is held: so what settles it can be
+/// repeated as long. A year is longer than anybody repeats.
+const REPLIES_KEPT_HOURS: RangeInclusive<i64> = 24..=8_760;
 
 /// An authorization gateway for AI agents.
 #[derive(Debug, Parser)]
@@ -218,6 +223,15 @@ pub struct Serve {
     /// The largest body of a request, in bytes.
     #[arg(long, env = "COUNTERSIGN_BODY_BYTES_MAX", default_value_t = 256 * 1024, value_name = "BYTES")]
     pub body_bytes_max: usize,
+    /// How many hours an answer is kept that is given again to whoever repeats its `Idempotency-Key`.
+    #[arg(
+        long,
+        env = "COUNTERSIGN_REPLIES_KEPT_HOURS",
+        value_parser = value_parser!(u32).range(REPLIES_KEPT_HOURS),
+        default_value_t = 72,
+        value_name = "HOURS"
+    )]
+    pub replies_kept_hours: u32,
     /// A witness of the ledgers: where it is asked, and its verifier key. May be given several times; in the environment with
     /// spaces between them.
     #[arg(

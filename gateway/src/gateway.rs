@@ -37,6 +37,8 @@ pub struct Options {
     pub batch_max: usize,
     /// How many budgets that are not closed a tenant has. Two that are made at once may both be the last one.
     pub budgets_max: u64,
+    /// How long answers to requests with an `Idempotency-Key` are kept at least.
+    pub replies_kept: Duration,
     /// How long a gateway answers that cannot find out whether others have changed anything.
     pub snapshot_age_max: Duration,
     /// The solver that compares sets of policies.
@@ -55,6 +57,8 @@ impl Default for Options {
             queue_max: 1_024,
             batch_max: 512,
             budgets_max: 100_000,
+            // Over a weekend, so that whoever has to look into what did not work can still repeat it.
+            replies_kept: Duration::from_hours(72),
             // What is recorded is checked against the store all the same; a hiccup of the database is no reason to send everybody
             // away.
             snapshot_age_max: Duration::from_secs(5),

@@ -2,7 +2,8 @@
 
 use crate::gateway::Gateway;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use store::StoreError;
 
 /// How often tokens that lie about are given back.
 const ROUND: Duration = Duration::from_secs(1);
@@ -19,6 +20,9 @@ const READ_ISSUERS_EVERY: u32 = 5;
 const FORGET_COUNTERS_EVERY: u32 = 3_600;
 /// How long nothing was counted in them, in milliseconds: longer than any month.
 const COUNTERS_KEPT_MILLIS: i64 = 40 * 86_400_000;
+
+/// For how long a round forgets answers. With a second between rounds, commits wait for it a twentieth of the time.
+const FORGET_REPLIES: Duration = Duration::from_millis(50);
 
 /// Starts the jobs of a gateway. They end with it.
 pub fn start(gateway: &Arc<Gateway>) {
@@ -39,6 +43,9 @@ async fn run(gateway: Weak<Gateway>) {
         }
         if round % FORGET_COUNTERS_EVERY == 0 {
             forget_counters(&gateway).await;
+        }
+        if let Err(error) = gateway.forget_replies().await {
+            tracing::warn!(%error, "old answers could not be forgotten: {error}");
         }
         if round % READ_ISSUERS_EVERY == 0
             && let Err(refusal) = gateway.read_issuer_files().await
@@ -64,6 +71,23 @@ async fn run(gateway: Weak<Gateway>) {
                 "expired approvals could not be written down"
             );
         }
+    }
+}
+
+impl Gateway {
+    /// Forgets answers that nobody asks for again, a batch at a time for a while, and none while many wait for decisions: what goes
+    /// later takes room and does no harm. Returns how many have gone.
+    pub async fn forget_replies(&self) -> Result<u64, StoreError> {
+        let kept = i64::try_from(self.options.replies_kept.as_millis()).unwrap_or(i64::MAX);
+        let before = self.clock.now().plus_millis(-kept);
+        let (began, mut forgotten) = (Instant::now(), 0);
+        while !self.sequencer.is_pressed() && began.elapsed() < FORGET_REPLIES {
+            match self.store.forget_replies(before).await? {
+                0 => break,
+                some => forgotten += some,
+            }
+        }
+        Ok(forgotten)
     }
 }
 

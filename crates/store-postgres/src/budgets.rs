@@ -220,6 +220,10 @@ impl Budgets for PostgresStore {
         links::decode_replies(bounded(self.readers.read(|| links::list_replies(tenant, after, limit))).await?)
     }
 
+    async fn forget_replies(&self, before: Timestamp) -> Result<u64, StoreError> {
+        links::forget_replies(self, before).await
+    }
+
     async fn count_budgets(&self, tenant: TenantId) -> Result<u64, StoreError> {
         let read = self.readers.read(|| {
             sqlx::query!(

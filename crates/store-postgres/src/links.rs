@@ -1,12 +1,17 @@
-//! Which run started which, and the answers that are given again: rows that are written once and never changed.
+//! Which run started which, and the answers that are given again: rows that are written once and never changed. Answers are forgotten.
 
+use crate::connections::in_time;
 use crate::decode::{Row, uuid};
-use model::{RunLink, TenantId};
+use crate::{PostgresStore, unavailable};
+use model::{RunLink, TenantId, Timestamp};
 use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use store::{Batch, ReplyKey, ReplyRow, StoreError};
+
+/// How many answers are forgotten at once: few enough that nobody notices.
+const FORGOTTEN_MAX: i64 = 1_000;
 
 /// Links that are new, a vector a column, with nothing borrowed from the batch.
 #[derive(Default)]
@@ -57,6 +62,7 @@ pub(crate) struct ReplyColumns {
     keys: Vec<String>,
     requests: Vec<Vec<u8>>,
     bytes: Vec<Vec<u8>>,
+    at: Vec<i64>,
 }
 
 impl ReplyColumns {
@@ -69,6 +75,7 @@ impl ReplyColumns {
             rows.keys.push(reply.key.key.to_string());
             rows.requests.push(reply.request.as_bytes().to_vec());
             rows.bytes.push(reply.bytes.to_vec());
+            rows.at.push(reply.at.millis());
         }
         rows
     }
@@ -80,14 +87,15 @@ impl ReplyColumns {
     /// Writes them down.
     pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         sqlx::query!(
-            "INSERT INTO replies (tenant_id, caller, key, request, bytes)
+            "INSERT INTO replies (tenant_id, caller, key, request, bytes, at)
              SELECT *
-             FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::bytea[])",
+             FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::bytea[], $6::bigint[])",
             &self.tenants,
             &self.callers,
             &self.keys,
             &self.requests,
             &self.bytes,
+            &self.at,
         )
         .execute(connection)
         .await
@@ -185,6 +193,7 @@ pub(crate) struct ReplyFound {
     key: String,
     request: Vec<u8>,
     bytes: Vec<u8>,
+    at: i64,
 }
 
 /// The answers that were given to these requests.
@@ -201,7 +210,8 @@ pub(crate) fn reply_question(
              replies.caller,
              replies.key,
              replies.request,
-             replies.bytes
+             replies.bytes,
+             replies.at
          FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, caller, key)
          JOIN replies
              ON replies.tenant_id = asked.tenant_id
@@ -226,7 +236,8 @@ pub(crate) fn list_replies(
              caller,
              key,
              request,
-             bytes
+             bytes,
+             at
          FROM replies
          WHERE tenant_id = $1
            AND (caller, key) > ($2, $3)
@@ -258,7 +269,37 @@ pub(crate) fn decode_replies(rows: Vec<ReplyFound>) -> Result<Vec<ReplyRow>, Sto
             },
             request: row.digest("request", &found.request)?,
             bytes: found.bytes.into(),
+            at: Timestamp::from_millis(found.at),
         })
     });
     found.collect()
+}
+
+/// Forgets answers that were given before this.
+pub(crate) async fn forget_replies(store: &PostgresStore, before: Timestamp) -> Result<u64, StoreError> {
+    let mut lent = store.leases.lend().await.map_err(unavailable)?;
+    // What another gateway forgets at the same time is passed over.
+    let delete = sqlx::query!(
+        "DELETE FROM replies
+         USING (
+             SELECT tenant_id, caller, key
+             FROM replies
+             WHERE at < $1
+             ORDER BY at
+             LIMIT $2
+             FOR UPDATE SKIP LOCKED
+         ) AS old
+         WHERE replies.tenant_id = old.tenant_id
+           AND replies.caller = old.caller
+           AND replies.key = old.key",
+        before.millis(),
+        FORGOTTEN_MAX,
+    );
+    let done = in_time(
+        lent.time_max(),
+        delete.execute(lent.start().map_err(unavailable)?),
+    )
+    .await;
+    let done = lent.settle_clean(done).map_err(unavailable)?;
+    Ok(done.rows_affected())
 }

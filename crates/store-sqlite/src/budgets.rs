@@ -12,6 +12,7 @@ use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantI
 use serde_json::json;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, SqliteExecutor};
+use std::sync::Arc;
 use store::{
     Batch, BudgetFilter, Budgets, FoundBalances, ReplyKey, ReplyRow, ReservationFilter, StoreError,
     WantedBalances, WantedBudgets,
@@ -245,6 +246,11 @@ impl Budgets for SqliteStore {
         limit: u32,
     ) -> Result<Vec<ReplyRow>, StoreError> {
         bounded(links::list_replies(&self.readers, tenant, after, limit)).await
+    }
+
+    async fn forget_replies(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let writer = Arc::clone(&self.writer).lock_owned().await;
+        self.written(links::forget_replies(writer, before)).await
     }
 
     async fn count_budgets(&self, tenant: TenantId) -> Result<u64, StoreError> {

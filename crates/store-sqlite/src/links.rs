@@ -1,15 +1,20 @@
-//! Which run started which, and the answers that are given again: rows that are written once and never changed.
+//! Which run started which, and the answers that are given again: rows that are written once and never changed. Answers are forgotten.
 
 use crate::decode::Place;
 use crate::insert::TenantNumbers;
 use crate::journal::hex;
 use crate::purse::{Bound, Rows};
 use crate::unavailable;
-use model::{Name, RunLink, TenantId};
+use crate::writer::Writer;
+use model::{Name, RunLink, TenantId, Timestamp};
 use serde_json::json;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, SqliteExecutor};
 use store::{Batch, ReplyKey, ReplyRow, StoreError};
+use tokio::sync::OwnedMutexGuard;
+
+/// How many answers are forgotten at once. Their keys stand anywhere, so each is a page or two that the commit writes.
+const FORGOTTEN_MAX: i64 = 256;
 
 /// Writes down links, which are one value: a JSON text.
 pub(crate) const WRITE: &str = "INSERT INTO run_links (tenant_no, run_id, parent) \
@@ -19,14 +24,14 @@ pub(crate) const WRITE: &str = "INSERT INTO run_links (tenant_no, run_id, parent
     ON CONFLICT DO NOTHING";
 
 /// The same of answers.
-pub(crate) const WRITE_REPLIES: &str = "INSERT INTO replies (tenant_no, caller, key, request, bytes) \
-    SELECT value ->> 0, unhex(value ->> 1), value ->> 2, unhex(value ->> 3), unhex(value ->> 4) \
+pub(crate) const WRITE_REPLIES: &str = "INSERT INTO replies (tenant_no, caller, key, request, bytes, at) \
+    SELECT value ->> 0, unhex(value ->> 1), value ->> 2, unhex(value ->> 3), unhex(value ->> 4), value ->> 5 \
     FROM json_each(?)";
 
 /// The same, where each answer has values of its own.
 pub(crate) const FEW_REPLIES: Rows = Rows {
-    begin: "INSERT INTO replies (tenant_no, caller, key, request, bytes) VALUES ",
-    row: "(?, ?, ?, ?, ?)",
+    begin: "INSERT INTO replies (tenant_no, caller, key, request, bytes, at) VALUES ",
+    row: "(?, ?, ?, ?, ?, ?)",
     end: "",
 };
 
@@ -36,7 +41,8 @@ pub(crate) fn bind_reply(reply: &ReplyRow, tenant_no: i64, arguments: &mut Sqlit
     arguments.add(&reply.key.caller[..])?;
     arguments.add(reply.key.key.as_str())?;
     arguments.add(&reply.request.as_bytes()[..])?;
-    arguments.add(&reply.bytes[..])
+    arguments.add(&reply.bytes[..])?;
+    arguments.add(reply.at.millis())
 }
 
 /// The links of a batch as that text, with nothing borrowed from it.
@@ -58,6 +64,7 @@ pub(crate) fn replies(batch: &Batch, numbers: &TenantNumbers) -> String {
             reply.key.key,
             hex(reply.request.as_bytes()),
             hex(&reply.bytes),
+            reply.at.millis(),
         ]))
     };
     let rows: Vec<_> = batch.budgets.replies.iter().filter_map(row).collect();
@@ -135,7 +142,8 @@ pub(crate) async fn find_replies(
                asked.key + 0 AS "place!: i64",
                replies.tenant_no AS "tenant_no!: i64",
                replies.request,
-               replies.bytes
+               replies.bytes,
+               replies.at
            FROM json_each(?1) AS asked
            CROSS JOIN tenants
                ON tenants.tenant_id = unhex(asked.value ->> 0)
@@ -160,6 +168,7 @@ pub(crate) async fn find_replies(
                 .clone(),
             request: place.digest("request", row.request)?,
             bytes: row.bytes.into(),
+            at: Timestamp::from_millis(row.at),
         })
     });
     found.collect()
@@ -222,7 +231,8 @@ pub(crate) async fn list_replies(
                replies.caller,
                replies.key,
                replies.request,
-               replies.bytes
+               replies.bytes,
+               replies.at
            FROM tenants
            CROSS JOIN replies
                ON replies.tenant_no = tenants.tenant_no
@@ -253,7 +263,34 @@ pub(crate) async fn list_replies(
             },
             request: place.digest("request", row.request)?,
             bytes: row.bytes.into(),
+            at: Timestamp::from_millis(row.at),
         })
     });
     found.collect()
+}
+
+/// Forgets answers that were given before this.
+pub(crate) async fn forget_replies(
+    mut writer: OwnedMutexGuard<Writer>,
+    before: Timestamp,
+) -> Result<u64, StoreError> {
+    let before = before.millis();
+    let ready = writer.ready().await;
+    let connection = ready.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+    let done = sqlx::query!(
+        "DELETE FROM replies
+         WHERE (tenant_no, caller, key) IN (
+             SELECT tenant_no, caller, key
+             FROM replies INDEXED BY replies_at
+             WHERE at < ?1
+             ORDER BY at
+             LIMIT ?2
+         )",
+        before,
+        FORGOTTEN_MAX,
+    )
+    .execute(connection)
+    .await
+    .map_err(unavailable)?;
+    Ok(done.rows_affected())
 }

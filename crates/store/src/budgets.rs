@@ -60,6 +60,8 @@ pub struct ReplyRow {
     pub request: Digest,
     /// The exact bytes.
     pub bytes: bytes::Bytes,
+    /// When it was given.
+    pub at: Timestamp,
 }
 
 /// Which budgets are looked for.
@@ -169,6 +171,10 @@ pub trait Budgets: Send + Sync {
         after: Option<&ReplyKey>,
         limit: u32,
     ) -> Result<Vec<ReplyRow>, StoreError>;
+
+    /// Forgets answers that were given before this, the oldest first, some at a time; how many it were. It holds up a commit for no
+    /// longer than a small batch does. Who repeats such a request makes a new one.
+    async fn forget_replies(&self, before: Timestamp) -> Result<u64, StoreError>;
 
     /// How many budgets of a tenant are not closed.
     async fn count_budgets(&self, tenant: TenantId) -> Result<u64, StoreError>;

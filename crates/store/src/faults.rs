@@ -492,6 +492,10 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         self.read()?.replies_after(tenant, after, limit).await
     }
 
+    async fn forget_replies(&self, before: Timestamp) -> Result<u64, StoreError> {
+        self.read()?.forget_replies(before).await
+    }
+
     async fn count_budgets(&self, tenant: TenantId) -> Result<u64, StoreError> {
         self.read()?.count_budgets(tenant).await
     }

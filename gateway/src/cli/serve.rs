@@ -53,6 +53,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         base_file: options.policies,
         options: Options {
             body_bytes_max: options.body_bytes_max,
+            replies_kept: Duration::from_hours(options.replies_kept_hours.into()),
             cvc5: options.cvc5,
             issuer_keys: options.issuer_keys,
             witnesses,

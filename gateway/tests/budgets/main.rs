@@ -14,6 +14,7 @@ mod faults;
 mod outcomes;
 mod people;
 mod remembered;
+mod replies;
 mod reservations;
 mod runs;
 mod usage;

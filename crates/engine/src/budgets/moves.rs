@@ -188,6 +188,7 @@ impl KnownBudgets {
                 key: repeat.key.clone(),
                 request: repeat.request,
                 bytes: answer.clone(),
+                at: now,
             };
             self.replies.insert(repeat.key.clone(), reply.clone());
             self.new_replies.push(reply);

@@ -423,6 +423,7 @@ pub async fn an_answer_is_found_by_who_asked_and_under_which_key(fixture: &dyn F
     let reply = |key: ReplyKey, bytes: &[u8]| ReplyRow {
         request: Digest::of(bytes),
         bytes: bytes.to_vec().into(),
+        at: Timestamp::from_millis(7),
         key,
     };
     let mut rows = batch(&mut chain);
@@ -459,6 +460,48 @@ pub async fn an_answer_is_found_by_who_asked_and_under_which_key(fixture: &dyn F
     );
 }
 
+/// Those that were given before, of all tenants and some at a time; then the key is free.
+pub async fn answers_are_forgotten_that_were_given_long_ago(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let reply = |chain: &Chain, at: i64| ReplyRow {
+        key: ReplyKey {
+            tenant: chain.tenant,
+            caller: [1; 16],
+            key: name(&format!("{at:06}")),
+        },
+        request: Digest::ZERO,
+        bytes: b"{}".to_vec().into(),
+        at: Timestamp::from_millis(at),
+    };
+    // More than are forgotten at once.
+    let many = 2_500;
+    let mut rows = batch(&mut one);
+    rows.budgets.replies = (0..many).map(|at| reply(&one, at)).collect();
+    commit(&*store, &rows).await;
+    let mut rows = batch(&mut two);
+    rows.budgets.replies = vec![reply(&two, 5), reply(&two, many)];
+    commit(&*store, &rows).await;
+    assert_eq!(store.forget_replies(Timestamp::from_millis(0)).await.unwrap(), 0);
+    let (before, mut forgotten, mut times) = (Timestamp::from_millis(many - 1), 0, 0);
+    loop {
+        match store.forget_replies(before).await.unwrap() {
+            0 => break,
+            some => forgotten += some,
+        }
+        times += 1;
+    }
+    assert_eq!(i64::try_from(forgotten).unwrap(), many);
+    assert!(times > 1, "all at once");
+    let store = fixture.reopen().await;
+    let left = async |chain: &Chain| store.replies_after(chain.tenant, None, 10).await.unwrap();
+    assert_eq!(left(&one).await, [reply(&one, many - 1)]);
+    assert_eq!(left(&two).await, [reply(&two, many)]);
+    let mut rows = batch(&mut one);
+    rows.budgets.replies = vec![reply(&one, 5)];
+    commit(&*store, &rows).await;
+}
+
 /// Together or not at all, as everything in a batch.
 pub async fn budgets_are_written_beside_whatever_else_a_batch_changes(fixture: &dyn Fixture) {
     let store = fixture.open().await;
@@ -472,6 +515,7 @@ pub async fn budgets_are_written_beside_whatever_else_a_batch_changes(fixture: &
         },
         request: Digest::ZERO,
         bytes: b"{}".to_vec().into(),
+        at: Timestamp::from_millis(1),
     };
     let mut rows = batch(&mut chain);
     chain.put_agent(&mut rows, 1, "builder");
@@ -515,6 +559,7 @@ pub async fn any_number_of_budgets_is_written_at_once(fixture: &dyn Fixture) {
             },
             request: Digest::of(&[of]),
             bytes: vec![of; 3].into(),
+            at: Timestamp::from_millis(of.into()),
         });
         let replies: Vec<_> = replies.collect();
         let tenant = chain.tenant;
