@@ -139,6 +139,14 @@ impl Small {
         count > 0
     }
 
+    /// As somebody does who has the file open in another program.
+    async fn change_by_hand(&self, statements: &[&'static str]) {
+        let mut stranger = self.folder.stranger().await;
+        for statement in statements {
+            sqlx::query(*statement).execute(&mut stranger).await.unwrap();
+        }
+    }
+
     async fn number(&self, query: &'static str) -> i64 {
         sqlx::query_scalar(query)
             .fetch_one(&self.store.readers)
@@ -234,13 +242,11 @@ async fn another_request_with_the_same_key_is_another_request() {
     let mut small = Small::new().await;
     small.ask(0..3).await;
     // As if two of them had the same first half of their digests: the row of the decision tells them apart.
-    let mut stranger = small.folder.stranger().await;
-    for statement in [
+    small.change_by_hand(&[
         "DROP TRIGGER decisions_are_not_rewritten",
         "UPDATE decisions SET request = CAST(substr(request, 1, 8) || zeroblob(8) AS BLOB) WHERE entry & 1099511627775 = 2",
-    ] {
-        sqlx::query(statement).execute(&mut stranger).await.unwrap();
-    }
+    ])
+    .await;
     assert_eq!(small.found(0..3).await, [0, 2]);
     small.ask(1..2).await;
     assert_eq!(small.found(0..3).await, [0, 1, 2]);
@@ -332,13 +338,12 @@ async fn a_merge_is_given_up_when_the_index_was_read_anew_meanwhile_and_done_aga
 async fn a_run_that_was_not_finished_does_not_count_and_is_removed() {
     let mut small = Small::new().await;
     small.ask_in_runs(1).await;
-    let mut stranger = small.folder.stranger().await;
-    for statement in [
-        "INSERT INTO request_runs VALUES (9, 1, 0)",
-        "INSERT INTO request_pages SELECT (9 << 32) + page % 1000, bytes FROM request_pages",
-    ] {
-        sqlx::query(statement).execute(&mut stranger).await.unwrap();
-    }
+    small
+        .change_by_hand(&[
+            "INSERT INTO request_runs VALUES (9, 1, 0)",
+            "INSERT INTO request_pages SELECT (9 << 32) + page % 1000, bytes FROM request_pages",
+        ])
+        .await;
     small = small.reopened().await;
     assert_eq!(small.found(0..50).await, all(0..RECENT_MAX));
     small.round().await;
@@ -352,14 +357,13 @@ async fn a_run_that_was_not_finished_does_not_count_and_is_removed() {
 async fn the_index_can_be_made_again_from_the_decisions() {
     let mut small = Small::new().await;
     small.ask_in_runs(3).await;
-    let mut stranger = small.folder.stranger().await;
-    for statement in [
-        "DELETE FROM request_pages",
-        "DELETE FROM request_runs",
-        "UPDATE tenants SET sorted_seq = 0",
-    ] {
-        sqlx::query(statement).execute(&mut stranger).await.unwrap();
-    }
+    small
+        .change_by_hand(&[
+            "DELETE FROM request_pages",
+            "DELETE FROM request_runs",
+            "UPDATE tenants SET sorted_seq = 0",
+        ])
+        .await;
     small = small.reopened().await;
     assert_eq!(small.found(0..100).await, all(0..60));
     small.round().await;
