@@ -21,6 +21,8 @@ pub(crate) mod upkeep;
 
 use canon::Digest;
 pub(crate) use convert::convert;
+#[cfg(test)]
+pub(crate) use convert::convert_in_parts;
 pub(crate) use run::Slot;
 use run::{Builder, PAGE_SLOTS, Run};
 use sqlx::SqliteConnection;

@@ -24,14 +24,25 @@ struct OldRequest {
 
 /// Converts all that is there.
 pub(crate) async fn convert(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    convert_in_parts(connection, PART).await
+}
+
+/// Converts all that is there, so many rows at a time.
+pub(crate) async fn convert_in_parts(
+    connection: &mut SqliteConnection,
+    rows: usize,
+) -> Result<(), sqlx::Error> {
     let mut converted = 0;
     loop {
-        let part = part(connection).await?;
+        // One row more says whether another part follows: the last one has to tell that all is in runs.
+        let mut part = first_rows(connection, rows + 1).await?;
+        let is_last = part.len() <= rows;
+        part.truncate(rows);
         if part.is_empty() {
             break;
         }
         sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection).await?;
-        let done = convert_part(connection, &part).await;
+        let done = convert_part(connection, &part, is_last).await;
         let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
         sqlx::raw_sql(end).execute(&mut *connection).await?;
         done?;
@@ -46,8 +57,8 @@ pub(crate) async fn convert(connection: &mut SqliteConnection) -> Result<(), sql
     Ok(())
 }
 
-async fn part(connection: &mut SqliteConnection) -> Result<Vec<OldRequest>, sqlx::Error> {
-    let limit = i64::try_from(PART).expect("it is small");
+async fn first_rows(connection: &mut SqliteConnection, limit: usize) -> Result<Vec<OldRequest>, sqlx::Error> {
+    let limit = i64::try_from(limit).expect("it is small");
     sqlx::query_as!(
         OldRequest,
         "SELECT tenant_no, tenant_id, agent, request_id, entry
@@ -61,7 +72,11 @@ async fn part(connection: &mut SqliteConnection) -> Result<Vec<OldRequest>, sqlx
     .await
 }
 
-async fn convert_part(connection: &mut SqliteConnection, part: &[OldRequest]) -> Result<(), sqlx::Error> {
+async fn convert_part(
+    connection: &mut SqliteConnection,
+    part: &[OldRequest],
+    is_last: bool,
+) -> Result<(), sqlx::Error> {
     let digests = part.iter().filter_map(|row| Some((row.digest()?, row.entry)));
     let digests: Vec<_> = digests.collect();
     write_digests(connection, &digests).await?;
@@ -79,7 +94,7 @@ async fn convert_part(connection: &mut SqliteConnection, part: &[OldRequest]) ->
     let mut step = Step {
         begins: Some((run, 0)),
         completes: Some(run),
-        sorts_all: part.len() < PART,
+        sorts_all: is_last,
         ..Step::default()
     };
     step.add_pages(run, 0, pages);

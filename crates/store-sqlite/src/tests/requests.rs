@@ -2,7 +2,7 @@
 
 use super::Folder;
 use crate::requests::upkeep::{Rounds, UpkeepError};
-use crate::requests::{FAN_OUT, RequestDigest};
+use crate::requests::{FAN_OUT, RequestDigest, convert_in_parts};
 use crate::{Bounds, SqliteStore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -370,8 +370,8 @@ async fn the_index_can_be_made_again_from_the_decisions() {
     assert_eq!(small.found(0..100).await, all(0..60));
 }
 
-#[tokio::test]
-async fn requests_of_an_earlier_version_are_found_and_refused() {
+/// Fifty requests, as a version wrote them that had a table of them.
+async fn of_an_earlier_version() -> Small {
     let mut small = Small::new().await;
     small.ask(0..50).await;
     let mut stranger = small.folder.stranger().await;
@@ -399,6 +399,13 @@ async fn requests_of_an_earlier_version_are_found_and_refused() {
             .await
             .unwrap();
     }
+    small
+}
+
+#[tokio::test]
+async fn requests_of_an_earlier_version_are_found_and_refused() {
+    let mut small = of_an_earlier_version().await;
+    let mut stranger = small.folder.stranger().await;
     small = small.reopened().await;
     assert_eq!(small.number("SELECT count(*) FROM requests").await, 0);
     assert_eq!(small.found(0..60).await, all(0..50));
@@ -409,6 +416,28 @@ async fn requests_of_an_earlier_version_are_found_and_refused() {
         .await
         .unwrap_err();
     assert!(error.to_string().contains("not rewritten"), "{error}");
+}
+
+#[tokio::test]
+async fn the_last_part_that_is_converted_says_that_all_is_in_runs() {
+    for rows in [10, 49, 50, 51] {
+        let small = of_an_earlier_version().await;
+        let mut stranger = small.folder.stranger().await;
+        convert_in_parts(&mut stranger, rows).await.unwrap();
+        let runs = i64::try_from(50_usize.div_ceil(rows)).unwrap();
+        assert_eq!(
+            small.number("SELECT count(*) FROM request_runs").await,
+            runs,
+            "{rows}"
+        );
+        assert_eq!(
+            small.number("SELECT sorted_seq = head_seq FROM tenants").await,
+            1,
+            "{rows}"
+        );
+        assert_eq!(small.number("SELECT count(*) FROM requests").await, 0, "{rows}");
+        assert_eq!(small.reopened().await.found(0..60).await, all(0..50), "{rows}");
+    }
 }
 
 #[tokio::test]
