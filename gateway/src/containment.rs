@@ -8,7 +8,8 @@ use crate::changes::{By, Force, Plan};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::EntryKind;
-use engine::rules::{Due, Watch};
+use engine::rules::{Due, Known, Watch};
+use engine::snapshot::TenantSnapshot;
 use model::rule::Subject;
 use model::{AgentId, Directory, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
 use serde_json::{Map, Value, json};
@@ -68,7 +69,7 @@ impl Gateway {
         known.retain(|id, _| tenants.iter().any(|(tenant, _)| tenant == id));
         for (id, tenant) in tenants {
             let progress = known.entry(id).or_default();
-            self.read_on(id, &tenant.directory, progress).await?;
+            self.read_on(id, &tenant, progress).await?;
             for rule in tenant.directory.rules.values() {
                 for due in progress.watch.due(rule) {
                     self.fire(id, &due).await?;
@@ -81,22 +82,29 @@ impl Gateway {
     async fn read_on(
         &self,
         tenant: TenantId,
-        directory: &Directory,
+        known: &TenantSnapshot,
         progress: &mut Progress,
     ) -> Result<(), Refusal> {
         let head = self.store.head(tenant).await?.seq;
         if progress.next == 0 {
             progress.next = head.saturating_sub(BACKWARDS_MAX) + 1;
         }
-        let is_canary = |tool: &str| directory.tools.get(tool).is_some_and(|tool| tool.is_canary());
-        for _ in 0..PAGES_MAX {
+        let tools = &known.directory.tools;
+        let known = Known {
+            revision: known.revision,
+            is_canary: &|tool| tools.get(tool).is_some_and(|tool| tool.is_canary()),
+        };
+        'pages: for _ in 0..PAGES_MAX {
             if progress.next > head {
                 break;
             }
             let entries = self.store.entries(tenant, progress.next, PAGE).await?;
             for entry in &entries {
                 let place = (entry.seq, entry.at);
-                progress.watch.see(place, &entry.kind, &entry.body, is_canary);
+                if !progress.watch.see(place, &entry.kind, &entry.body, known) {
+                    // The directory as this gateway knows it is older; it has caught up before the next look, or the one after it.
+                    break 'pages;
+                }
                 progress.next = entry.seq + 1;
             }
         }

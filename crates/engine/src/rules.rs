@@ -19,6 +19,15 @@ pub struct Watch {
     puts: BTreeMap<String, u64>,
 }
 
+/// What is known of a tenant's directory.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// The revision that is known.
+    pub revision: u64,
+    /// Whether a tool is a trap.
+    pub is_canary: &'a (dyn Fn(&str) -> bool + Sync),
+}
+
 /// A rule that is to fire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Due {
@@ -48,6 +57,8 @@ struct Told<'a> {
     mutates_state: bool,
     #[serde(default)]
     mismatch: bool,
+    #[serde(default)]
+    revision: u64,
 }
 
 /// The members of an entry about an import.
@@ -76,19 +87,18 @@ struct RuleTold<'a> {
 const STOPPED: [&str; 4] = ["agent_frozen", "agent_revoked", "tenant_frozen", "run_frozen"];
 
 impl Watch {
-    /// Takes note of an entry. `is_canary` says whether a tool is a trap.
-    pub fn see(
-        &mut self,
-        (seq, at): (u64, Timestamp),
-        kind: &str,
-        body: &str,
-        is_canary: impl Fn(&str) -> bool,
-    ) {
+    /// Takes note of an entry, unless it was decided by a later revision of the directory than is known: a trap that was set in
+    /// between would be missed. False says that this entry and all after it are to be seen again when more is known.
+    #[must_use = "what was not noted has to be seen again"]
+    pub fn see(&mut self, (seq, at): (u64, Timestamp), kind: &str, body: &str, known: Known<'_>) -> bool {
         if [EntryKind::RulePut.as_str(), EntryKind::RuleDeleted.as_str()].contains(&kind) {
             self.see_rule(seq, kind, body);
-            return;
+            return true;
         }
-        for shown in shown(kind, body, is_canary) {
+        let Some(shown) = shown(kind, body, known) else {
+            return false;
+        };
+        for shown in shown {
             let seen = self.seen.entry(shown).or_default();
             let oldest = at.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
             seen.push_back((seq, at));
@@ -96,6 +106,7 @@ impl Watch {
                 seen.pop_front();
             }
         }
+        true
     }
 
     fn see_rule(&mut self, seq: u64, kind: &str, body: &str) {
@@ -135,27 +146,30 @@ impl Watch {
     }
 }
 
-/// What an entry shows, and of whom. A body that was erased shows nothing any more.
-fn shown(kind: &str, body: &str, is_canary: impl Fn(&str) -> bool) -> Vec<(Trigger, Subject)> {
+/// What an entry shows, and of whom; `None` if it was decided by more than is known. A body that was erased shows nothing any
+/// more.
+fn shown(kind: &str, body: &str, known: Known<'_>) -> Option<Vec<(Trigger, Subject)>> {
     if kind == EntryKind::ToolImported.as_str() {
         let told = serde_json::from_str::<ImportTold>(body).ok();
         let told = told.filter(|told| told.changed.iter().any(|action| action.held.is_some()));
         let shown = told.map(|told| (Trigger::DefinitionChanged, Subject::Tool(told.tool)));
-        return shown.into_iter().collect();
+        return Some(shown.into_iter().collect());
     }
     let counted = [EntryKind::Decision, EntryKind::OutcomeReported].map(EntryKind::as_str);
     let told = Some(body).filter(|_| counted.contains(&kind));
     let Some(told) = told.and_then(|body| serde_json::from_str::<Told<'_>>(body).ok()) else {
-        return Vec::new();
+        return Some(Vec::new());
     };
-    let triggers = told.shows(is_canary).into_iter();
-    triggers
-        .map(|trigger| (trigger, Subject::Agent(told.agent)))
-        .collect()
+    if told.revision > known.revision {
+        return None;
+    }
+    let triggers = told.shows(known).into_iter();
+    let shown = triggers.map(|trigger| (trigger, Subject::Agent(told.agent)));
+    Some(shown.collect())
 }
 
 impl Told<'_> {
-    fn shows(&self, is_canary: impl Fn(&str) -> bool) -> Vec<Trigger> {
+    fn shows(&self, known: Known<'_>) -> Vec<Trigger> {
         let is_decision = !self.decision.is_empty();
         let is_enforced = is_decision && self.mode.is_empty();
         let is_denied = is_enforced && self.decision == "deny";
@@ -164,7 +178,7 @@ impl Told<'_> {
                 Trigger::Denials,
                 is_denied && !STOPPED.contains(&&*self.reason_code),
             ),
-            (Trigger::CanaryCalls, is_decision && is_canary(&self.tool)),
+            (Trigger::CanaryCalls, is_decision && (known.is_canary)(&self.tool)),
             (
                 Trigger::Mutations,
                 is_enforced && self.decision == "allow" && self.mutates_state,
@@ -230,12 +244,15 @@ mod tests {
     fn watch(entries: &[(u64, i64, &str)]) -> Watch {
         let mut watch = Watch::default();
         for (seq, seconds, members) in entries {
-            watch.see((*seq, at(*seconds)), "decision", &body(members), |tool| {
-                tool == "trap"
-            });
+            assert!(watch.see((*seq, at(*seconds)), "decision", &body(members), KNOWN));
         }
         watch
     }
+
+    const KNOWN: Known<'static> = Known {
+        revision: 7,
+        is_canary: &|tool| tool == "trap",
+    };
 
     const DENIED: &str = r#""decision":"deny","reason_code":"policy_forbids""#;
 
@@ -254,6 +271,20 @@ mod tests {
         assert_eq!(evidence(2), [[1, 4]]);
         assert_eq!(evidence(3), [[4, 9, 10]]);
         assert_eq!(evidence(4), [] as [Vec<u64>; 0]);
+    }
+
+    #[test]
+    fn what_was_decided_by_more_than_is_known_is_left_for_later() {
+        let touched = |revision: u64| {
+            let body = body(&format!(
+                r#""decision":"deny","tool":"trap","revision":{revision}"#
+            ));
+            let mut watch = Watch::default();
+            let seen = watch.see((1, at(0)), "decision", &body, KNOWN);
+            (seen, watch.due(&rule(Trigger::CanaryCalls, 1)).len())
+        };
+        assert_eq!(touched(7), (true, 1));
+        assert_eq!(touched(8), (false, 0));
     }
 
     #[test]
@@ -293,7 +324,7 @@ mod tests {
             (3, r#"[{"name":"a","held":{"digest":"x"}}]"#),
         ] {
             let body = format!(r#"{{"tool":"github","held":["a"],"changed":{changed}}}"#);
-            imports.see((seq, at(0)), "tool_imported", &body, |_| false);
+            assert!(imports.see((seq, at(0)), "tool_imported", &body, KNOWN));
         }
         let due = imports.due(&rule(Trigger::DefinitionChanged, 1));
         let github = Subject::Tool(SlashFreeName::new("github").unwrap());
