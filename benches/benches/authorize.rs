@@ -8,15 +8,15 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::ServiceExt as _;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use benches::address::Address;
 use benches::client::{Client, Decision};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use gateway::app::App;
 use gateway::cli::operator_key;
 use gateway::gateway::Options;
-use gateway::router::router;
 use gateway::start::{Ingredients, start};
 use ledger::{SignatureKind, SigningKey};
 use model::{Secret, SecretKind, SystemClock, SystemEntropy, Trust, Verdict};
@@ -36,7 +36,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// A gateway with its callers. The folder goes when the value does.
 struct Scene {
-    app: Router,
+    app: App,
     tokens: Vec<String>,
     asked: usize,
     _folder: TempDir,
@@ -116,7 +116,7 @@ impl Scene {
 }
 
 /// Sends a request and asserts the decision.
-async fn answer(app: Router, request: Request<Body>, kind: Kind) {
+async fn answer(app: App, request: Request<Body>, kind: Kind) {
     let response = app.oneshot(request).await.expect("the router does not fail");
     let status = response.status();
     let body = to_bytes(response.into_body(), ANSWER_BYTES_MAX)
@@ -134,7 +134,7 @@ fn signing_key() -> Arc<SigningKey> {
     )
 }
 
-async fn serve_in_process(folder: &TempDir, key: &Secret) -> Router {
+async fn serve_in_process(folder: &TempDir, key: &Secret) -> App {
     let url = format!("sqlite:{}", folder.path().join("countersign.db").display());
     let store = SqliteStore::open(&url).await.expect("the folder is ours");
     let ingredients = Ingredients {
@@ -152,17 +152,17 @@ async fn serve_in_process(folder: &TempDir, key: &Secret) -> Router {
     operator_key::install(&gateway, key.digest(), "bench")
         .await
         .expect("the store takes a key");
-    router(&gateway)
+    App::new(&gateway)
 }
 
 /// Sets the tenant up through the public API, on a socket; a token of each agent.
-async fn register(app: &Router, key: &Secret) -> Vec<String> {
+async fn register(app: &App, key: &Secret) -> Vec<String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
         .expect("there is a free port");
     let address = listener.local_addr().expect("it is bound");
     let app = app.clone();
-    let server = tokio::spawn(async move { axum::serve(listener, app).await });
+    let server = tokio::spawn(async move { axum::serve(listener, app.into_make_service()).await });
     let mut operator = Client::open(&Address::Tcp(address), key.reveal())
         .await
         .expect("the server listens");

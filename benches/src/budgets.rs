@@ -20,6 +20,7 @@ use crate::address::Address;
 use crate::client::Client;
 use crate::http::{Connection, Format, Request};
 use crate::load::report::Latency;
+use crate::machine::{Cpu, CpuClock};
 
 /// Calls of each operation before it is timed.
 const WARM_UP: usize = 50;
@@ -38,6 +39,8 @@ pub struct Plan<'a> {
     pub address: &'a Address,
     /// An operator key of it: the run makes a tenant of its own.
     pub operator_key: &'a str,
+    /// The process of the gateway, if it is known.
+    pub gateway: Option<u32>,
     /// How often one caller makes each operation, after the warm-up.
     pub rounds: usize,
     /// How many callers there are at once then.
@@ -49,6 +52,8 @@ pub struct Plan<'a> {
 /// The result of a run. Latencies are in milliseconds.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// What the generator and the gateway took of all that, and what of the machine they could not have.
+    pub cpu: Cpu,
     /// Each operation at one caller.
     pub operations: BTreeMap<&'static str, Latency>,
     /// How much longer an ask with an estimate takes at one caller than one without, by their medians, in percent.
@@ -252,6 +257,7 @@ pub async fn run(plan: Plan<'_>) -> Result<Report> {
         .create_budget(&json!({"scope": {}, "unit": "TOKENS", "allocated": ALLOCATED}))
         .await?;
 
+    let (began, cpu) = (Instant::now(), CpuClock::start(plan.gateway));
     let mut agent = Agent::open(plan.address, &token).await?;
     let mut timed: BTreeMap<&'static str, Timed> = BTreeMap::new();
     let mut told = 0;
@@ -273,6 +279,7 @@ pub async fn run(plan: Plan<'_>) -> Result<Report> {
 
     let lifecycles = Rc::new(RefCell::new((Timed::new(), 0)));
     let seconds = spend_on_all(plan, &token, &lifecycles).await?;
+    let cpu = cpu.stop(began.elapsed());
     let (timed, many) = Rc::into_inner(lifecycles)
         .context("a caller is still spending")?
         .into_inner();
@@ -280,6 +287,7 @@ pub async fn run(plan: Plan<'_>) -> Result<Report> {
 
     let balance = operator.balance().await?;
     Ok(Report {
+        cpu,
         operations,
         estimate_costs_percent,
         connections: plan.connections,
@@ -362,6 +370,7 @@ impl fmt::Display for Report {
                 "{name:<22} p50 {p50:.3} ms   p95 {p95:.3} ms   p99 {p99:.3} ms   max {max:.3} ms"
             )
         };
+        writeln!(f, "processor              {}", self.cpu)?;
         for (name, latency) in &self.operations {
             row(f, name, latency)?;
         }
@@ -392,6 +401,7 @@ mod tests {
 
     fn report(spent: [i64; 2], reserved: i64, verified: bool) -> Report {
         Report {
+            cpu: CpuClock::start(None).stop(Duration::from_secs(1)),
             operations: BTreeMap::new(),
             estimate_costs_percent: 0.0,
             connections: 1,

@@ -47,13 +47,18 @@ impl fmt::Display for Machine {
     }
 }
 
-/// How many cores a run took on average.
+/// How many cores a run took on average, and how many it could not have.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cpu {
     /// The generator itself.
     pub generator_cores: Option<f64>,
     /// The gateway, if it is known which process it is.
     pub gateway_cores: Option<f64>,
+    /// What the hypervisor gave to others while something here was ready to run, of all cores of the machine together. A run with
+    /// more than a few hundredths of that says more about the neighbours than about the gateway.
+    pub stolen_cores: Option<f64>,
+    /// What nobody wanted, of all cores of the machine together; waiting for the disk is among it.
+    pub idle_cores: Option<f64>,
 }
 
 /// Counts what is taken from its start on.
@@ -62,6 +67,7 @@ pub struct CpuClock {
     gateway: Option<u32>,
     generator_before: Option<f64>,
     gateway_before: Option<f64>,
+    machine_before: Option<NotHad>,
 }
 
 impl CpuClock {
@@ -71,6 +77,7 @@ impl CpuClock {
             gateway,
             generator_before: cpu_seconds("self"),
             gateway_before: gateway.and_then(|pid| cpu_seconds(&pid.to_string())),
+            machine_before: NotHad::until_now(),
         }
     }
 
@@ -80,10 +87,61 @@ impl CpuClock {
             Some((cpu_seconds(process)? - before?) / elapsed.as_secs_f64())
         };
         let gateway = self.gateway.map(|pid| pid.to_string());
+        let not_had = self.machine_before.zip(NotHad::until_now());
+        let not_had = |seconds: fn(NotHad) -> f64| {
+            // What waited for the disk is a guess of the kernel's, and can go back.
+            let cores = |(before, after)| (seconds(after) - seconds(before)) / elapsed.as_secs_f64();
+            not_had.map(|both| f64::max(cores(both), 0.0))
+        };
         Cpu {
             generator_cores: cores(self.generator_before, "self"),
             gateway_cores: gateway.and_then(|process| cores(self.gateway_before, &process)),
+            stolen_cores: not_had(|seconds| seconds.stolen),
+            idle_cores: not_had(|seconds| seconds.idle),
         }
+    }
+}
+
+impl fmt::Display for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cores = |cores: Option<f64>| {
+            cores.map_or_else(|| "unknown".to_owned(), |cores| format!("{cores:.2} cores"))
+        };
+        write!(
+            f,
+            "generator {}, gateway {}; stolen {}, idle {}",
+            cores(self.generator_cores),
+            cores(self.gateway_cores),
+            cores(self.stolen_cores),
+            cores(self.idle_cores)
+        )
+    }
+}
+
+/// Seconds since it was started in which no process had the cores of a machine, over all of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct NotHad {
+    stolen: f64,
+    idle: f64,
+}
+
+impl NotHad {
+    fn until_now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// Reads the line of all cores: user, nice, system, idle, waiting for the disk, two kinds of interrupts, stolen.
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let ticks: Vec<f64> = line
+            .split_whitespace()
+            .map_while(|field| field.parse().ok())
+            .collect();
+        let seconds = |place: usize| Some(ticks.get(place)? / TICKS_PER_SECOND);
+        Some(Self {
+            stolen: seconds(7)?,
+            idle: seconds(3)? + seconds(4)?,
+        })
     }
 }
 
@@ -150,6 +208,45 @@ mod tests {
         let cpu = clock.stop(begin.elapsed());
         assert!(cpu.generator_cores.unwrap() > 0.0);
         assert!(cpu.gateway_cores.unwrap() > 0.0);
+        assert!(cpu.stolen_cores.is_some() && cpu.idle_cores.is_some());
         assert_eq!(CpuClock::start(None).stop(begin.elapsed()).gateway_cores, None);
+    }
+
+    #[test]
+    fn what_was_stolen_is_read_from_the_line_of_all_cores() {
+        let stat = "cpu  1000 20 300 4000 500 0 60 250 7 0\n\
+                    cpu0 500 10 150 2000 250 0 30 125 7 0\n\
+                    intr 1 2 3\n";
+        assert_eq!(
+            NotHad::parse(stat),
+            Some(NotHad {
+                stolen: 2.5,
+                idle: 45.0
+            })
+        );
+    }
+
+    #[test]
+    fn what_was_stolen_is_not_known_where_it_is_not_told() {
+        for stat in [
+            "",
+            "intr 1 2 3\n",
+            "cpu0 1 2 3 4 5 6 7 8 9 10\n",
+            // As kernels of long ago had it.
+            "cpu  1 2 3 4 5 6 7\n",
+            "cpu  1 2 3 4 5 6 7 many\n",
+        ] {
+            assert_eq!(NotHad::parse(stat), None, "{stat}");
+        }
+        let unknown = Cpu {
+            generator_cores: Some(0.25),
+            gateway_cores: None,
+            stolen_cores: None,
+            idle_cores: None,
+        };
+        assert_eq!(
+            unknown.to_string(),
+            "generator 0.25 cores, gateway unknown; stolen unknown, idle unknown"
+        );
     }
 }

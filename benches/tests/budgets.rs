@@ -11,6 +11,7 @@ async fn what_callers_were_told_of_budgets_is_what_the_books_say() {
     let report = run(Plan {
         address: gateway.address(),
         operator_key: gateway.operator_key(),
+        gateway: Some(gateway.pid()),
         rounds: 5,
         connections: 4,
         measured: Duration::from_millis(500),

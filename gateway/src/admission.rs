@@ -44,9 +44,9 @@ impl Admission {
         }
     }
 
-    /// A place for an ask of this tenant, if there is one.
-    pub fn enter(&self, tenant: TenantId) -> Option<Place> {
-        lock(&self.room).enter(tenant).then(|| Place {
+    /// A place for an ask of this tenant, if there is one. `commit` is how long commits take now.
+    pub fn enter(&self, tenant: TenantId, commit: Duration) -> Option<Place> {
+        lock(&self.room).enter(tenant, commit).then(|| Place {
             room: Arc::clone(&self.room),
             tenant,
             since: Instant::now(),

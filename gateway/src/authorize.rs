@@ -20,7 +20,7 @@ use crate::limits::{Admission, Asking, Short, quota};
 use crate::replays::Given;
 use crate::sequencer::{Receipt, Recorded};
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -58,17 +58,29 @@ impl IntoResponse for Answer {
 /// Answers one ask.
 pub async fn authorize(
     State(gateway): State<Arc<Gateway>>,
-    Admitted {
+    Extension(caller): Extension<AgentCaller>,
+    request: Request,
+) -> Result<Answer, Refusal> {
+    answer(&gateway, caller, request).await
+}
+
+/// The answer to the ask that an agent has sent.
+pub(crate) async fn answer(
+    gateway: &Gateway,
+    caller: AgentCaller,
+    request: Request,
+) -> Result<Answer, Refusal> {
+    let Admitted {
         caller,
         deadline,
         place: _place,
-    }: Admitted,
-    headers: HeaderMap,
-    CanonicalBody(text): CanonicalBody,
-) -> Result<Answer, Refusal> {
+    } = Admitted::new(gateway, caller, request.headers())?;
+    let (parts, body) = request.into_parts();
+    let headers = &parts.headers;
+    let CanonicalBody(text) = CanonicalBody::read(headers, body, gateway.options.body_bytes_max).await?;
     let mut ask = Ask::parse(&text)?.delegated(&caller.delegation)?;
-    take_idempotency_key(&mut ask, &headers)?;
-    ask.trace_id = ask.trace_id.or_else(|| trace_id(&headers));
+    take_idempotency_key(&mut ask, headers)?;
+    ask.trace_id = ask.trace_id.or_else(|| trace_id(headers));
     gateway.authorize(&caller, deadline, &Arc::new(ask)).await
 }
 

@@ -4,8 +4,11 @@
 //! then, so that nobody is let in before the mode says who may. Of several programs that want the same place, one gets it.
 
 use anyhow::{Context, bail};
-use axum::Router;
+use axum::ServiceExt;
+use axum::extract::Request;
+use axum::response::Response;
 use futures_util::future::BoxFuture;
+use std::convert::Infallible;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -14,6 +17,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokio::net::{TcpListener, UnixListener};
+use tower::Service;
 
 /// What stands before the path of a socket.
 const UNIX: &str = "unix:";
@@ -90,12 +94,16 @@ impl Door {
     }
 
     /// Serves until it is told to stop and what has begun is answered. Then a socket is gone.
-    pub fn serve(
+    pub fn serve<A>(
         self,
-        app: Router,
+        app: A,
         stop: impl Future<Output = ()> + Send + 'static,
-    ) -> BoxFuture<'static, io::Result<()>> {
+    ) -> BoxFuture<'static, io::Result<()>>
+    where
+        A: Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static,
+    {
         use axum::serve::ListenerExt;
+        let app = app.into_make_service();
         match self {
             Self::Tcp(listener) => {
                 // An answer is one small write; waiting to fill a packet would only delay it.

@@ -3,6 +3,7 @@
 use crate::admission::Admission;
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
+use crate::behind::Behind;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::directory::issuers::Complaints;
@@ -91,6 +92,8 @@ pub struct Gateway {
     pub follower: Follower,
     /// Where what was recorded is read back.
     pub store: Arc<dyn Store>,
+    /// Where is done what nobody waits for.
+    pub behind: Arc<Behind>,
     /// The token buckets.
     pub limits: Limits,
     /// Recent answers by request id.

@@ -1,7 +1,7 @@
 //! The Countersign server.
 //!
 //! Features are folders and an endpoint is a file. Where to begin:
-//! - [`router`]: every route in one table;
+//! - [`router`]: every route in one table; [`app`]: the application that they make;
 //! - [`authorize`]: the life of an authorization, top to bottom;
 //! - [`admission`]: how many asks are in here at once;
 //! - [`sequencer`]: the one task that writes;
@@ -12,6 +12,7 @@
 //! - [`budgets`] and [`reservations`]: what may be spent, and what of it is held;
 //! - [`records`]: reading back what was decided; [`watch`]: verifying it without being asked;
 //! - [`search`]: finding decisions;
+//! - [`behind`]: the thread for what nobody waits for;
 //! - [`live`]: following the ledger as it grows;
 //! - [`signing`]: the keys that answers and ledgers are signed with;
 //! - [`cosigning`]: witnesses, who see where the ledgers end;
@@ -21,9 +22,11 @@
 //! - [`config`] and [`cli`]: how it is started.
 
 pub mod admission;
+pub mod app;
 pub mod approvals;
 pub mod authorize;
 pub mod base;
+pub mod behind;
 pub mod budgets;
 pub mod changes;
 pub mod cli;

@@ -35,7 +35,7 @@ use press::Press;
 use queue::{Entrance, Exit, Line, NoEntry};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::{Batch, CommitError, Place, Store, StoreError, Turn};
 use tokio::sync::{Notify, oneshot};
@@ -135,6 +135,8 @@ pub struct Sequencer {
     snapshot: Arc<SnapshotCell>,
     contents: Arc<Contents>,
     press: Arc<Press>,
+    /// How long commits take, in microseconds.
+    commit_micros: Arc<AtomicU64>,
 }
 
 /// What a sequencer works with.
@@ -175,10 +177,12 @@ impl Sequencer {
             snapshot: Arc::clone(&parts.snapshot),
             contents: Arc::default(),
             press: Arc::default(),
+            commit_micros: Arc::default(),
         };
         let task = Task {
             contents: Arc::clone(&handle.contents),
             press: Arc::clone(&handle.press),
+            commit_micros: Arc::clone(&handle.commit_micros),
             healthy,
             wary: 0,
             left: Left::default(),
@@ -266,6 +270,11 @@ impl Sequencer {
         self.press.is_on()
     }
 
+    /// How long commits take, as far as the last ones tell.
+    pub fn usual_commit(&self) -> Duration {
+        Duration::from_micros(self.commit_micros.load(Ordering::Relaxed))
+    }
+
     /// How many proposals wait.
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
@@ -279,6 +288,7 @@ struct Task {
     left: Left,
     pace: Pace,
     press: Arc<Press>,
+    commit_micros: Arc<AtomicU64>,
     contents: Arc<Contents>,
     parts: Parts,
 }
@@ -361,6 +371,8 @@ impl Task {
         let started = Instant::now();
         let recorded = self.record(&proposals).await;
         self.pace.note(started.elapsed());
+        let micros = u64::try_from(self.pace.usual().as_micros()).unwrap_or(u64::MAX);
+        self.commit_micros.store(micros, Ordering::Relaxed);
         self.healthy.store(recorded.is_ok(), Ordering::Relaxed);
         match recorded {
             Ok(settled) => answer_each(sizes, settled),

@@ -5,6 +5,7 @@
 use crate::admission::Admission;
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
+use crate::behind::Behind;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
 use crate::directory::issuers::Complaints;
@@ -59,8 +60,8 @@ pub enum StartError {
     /// The policies of a tenant could not be compiled at all.
     #[error("compiling policies panicked")]
     Panicked,
-    /// The sequencer has no thread.
-    #[error("the sequencer could not be started")]
+    /// There is no thread for the sequencer, or for what nobody waits for.
+    #[error("a thread of the gateway could not be started")]
     Thread(#[source] std::io::Error),
     /// The base policies allow what they must not.
     #[error("the base policies do not hold: {0}")]
@@ -144,6 +145,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         snapshot,
         sequencer,
         follower,
+        behind: Arc::new(Behind::start(&*store).map_err(StartError::Thread)?),
         limits: Limits::new(Arc::clone(&store)),
         store,
         replays: Replays::new(),

@@ -1,9 +1,8 @@
 //! Verifies the ledgers of all tenants without being asked, over and over: what is new first, and then everything again from the
 //! beginning.
 //!
-//! It takes a tenth of a core at most, much less while many wait for decisions, and some chunks of memory; it reads like any auditor, so
-//! no decision waits for it. Where each
-//! ledger ended when it was verified stays in memory: whoever rewrites one as a whole under a running gateway, or cuts its tail off together
+//! It takes a tenth of a core at most, much less while many wait for decisions, and some chunks of memory; it reads like any auditor and is done
+//! on the thread [`behind`](crate::behind), so no decision waits for it. Where each ledger ended when it was verified stays in memory: whoever rewrites one as a whole under a running gateway, or cuts its tail off together
 //! with the head, is found out by that. A ledger with a fault is not signed any more, and the gateway says that it is not ready.
 
 mod progress;
@@ -90,7 +89,7 @@ impl Watch {
 
 /// Starts the job of a gateway. It ends with it.
 pub fn start(gateway: &Arc<Gateway>) {
-    tokio::spawn(run(Arc::downgrade(gateway)));
+    gateway.behind.spawn(run(Arc::downgrade(gateway)));
 }
 
 async fn run(gateway: Weak<Gateway>) {

@@ -7,8 +7,8 @@
 mod support;
 
 use futures_util::future::join_all;
+use gateway::app::App;
 use gateway::gateway::Options;
-use gateway::router::router;
 use gateway::start::{self, Ingredients};
 use model::time::ManualClock;
 use model::{Role, Secret, SecretKind, SystemEntropy};
@@ -543,7 +543,7 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
     };
     let (gateway, _) = start::start(ingredients).await.unwrap();
     let deaf = World {
-        app: router(&gateway),
+        app: App::new(&gateway),
         gateway,
         store: faults.clone(),
         clock: cluster.worlds[0].clock.clone(),

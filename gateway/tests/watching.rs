@@ -13,7 +13,7 @@ use support::hand::Hand;
 use support::tenancy::{ENTRIES, Tenancy, reading};
 
 /// What was read takes a tick, some looks and a rest to be read again; this is longer than any of that.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 struct Scene {
     world: World,

@@ -17,6 +17,7 @@ use benches::http::Format;
 use benches::load::report::Capacity;
 use benches::load::{Plan, Profile, Report, Setting, Sla, fairness, run};
 use benches::machine::Machine;
+use benches::process::GatewayProcess;
 use benches::target::{Target, TargetOptions};
 use clap::Parser;
 use serde::Serialize;
@@ -144,6 +145,7 @@ async fn main() -> Result<ExitCode> {
             let report = budgets::run(budgets::Plan {
                 address: &target.address,
                 operator_key: &target.operator_key,
+                gateway: target.gateway().map(GatewayProcess::pid),
                 rounds: options.rounds,
                 connections: options.connections.unwrap_or(32),
                 measured: options.measured()?,

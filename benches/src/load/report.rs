@@ -240,7 +240,7 @@ pub struct Report {
     pub waited_ms: Option<Latency>,
     /// How many asks were due and not sent, because there was no connection free for them until the end.
     pub unsent: u64,
-    /// What the generator and the gateway took.
+    /// What the generator and the gateway took, and what of the machine they could not have.
     pub cpu: Cpu,
     /// Mebibytes of memory that the gateway had before it was asked anything.
     pub gateway_idle_mib: Option<f64>,
@@ -363,15 +363,7 @@ impl fmt::Display for Report {
         if let Some(waited) = self.waited_ms {
             writeln!(f, "waited      {waited}   ({} asks never sent)", self.unsent)?;
         }
-        let cores = |cores: Option<f64>| {
-            cores.map_or_else(|| "unknown".to_owned(), |cores| format!("{cores:.2} cores"))
-        };
-        writeln!(
-            f,
-            "processor   generator {}, gateway {}",
-            cores(self.cpu.generator_cores),
-            cores(self.cpu.gateway_cores)
-        )?;
+        writeln!(f, "processor   {}", self.cpu)?;
         if let Some(mib) = self.gateway_mib {
             write!(f, "memory      gateway {mib:.0} MiB")?;
             writeln!(f, "{}", told(self.gateway_idle_mib, ", idle ", " MiB"))?;
@@ -445,6 +437,8 @@ pub(super) mod tests {
             cpu: Cpu {
                 generator_cores: Some(0.25),
                 gateway_cores: None,
+                stolen_cores: Some(0.291),
+                idle_cores: Some(0.4),
             },
             gateway_idle_mib: Some(12.2),
             gateway_mib: Some(27.6),
@@ -482,7 +476,7 @@ pub(super) mod tests {
              door        TCP, JSON\n\
              throughput  2 answers/s\n\
              latency     p50 2.000 ms   p95 3.001 ms   p99 3.001 ms   p99.9 3.001 ms   max 3.001 ms\n\
-             processor   generator 0.25 cores, gateway unknown\n\
+             processor   generator 0.25 cores, gateway unknown; stolen 0.29 cores, idle 0.40 cores\n\
              memory      gateway 28 MiB, idle 12 MiB\n\
              decisions   allow 2, deny 1\n\
              repeats     0, 0 of them answered otherwise\n\

@@ -61,6 +61,19 @@ impl Digest {
         out.push_str(self.hex_in(&mut text));
     }
 
+    /// Reads the one text form; none if it is anything else.
+    pub fn read(text: &[u8]) -> Option<Self> {
+        let digits: &[u8; HEX_LEN] = text.strip_prefix(PREFIX.as_bytes())?.try_into().ok()?;
+        let mut bytes = [0; 32];
+        let mut seen = 0;
+        for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks().0) {
+            let [high, low] = pair.map(|digit| DIGITS[usize::from(digit)]);
+            seen |= high | low;
+            *byte = high << 4 | low & 0xF;
+        }
+        (seen != NOT_A_DIGIT).then_some(Self(bytes))
+    }
+
     fn hex_in<'t>(&self, text: &'t mut [u8; HEX_LEN]) -> &'t str {
         hex::encode_to_slice(self.0, text).expect("the buffer is twice the digest");
         std::str::from_utf8(text).expect("hex digits are ASCII")
@@ -93,23 +106,7 @@ impl FromStr for Digest {
 
     /// Reads the one text form. Upper-case digits are refused: a digest that is compared as text has one spelling.
     fn from_str(text: &str) -> Result<Self, DigestError> {
-        let refusal = DigestError { len: text.len() };
-        let digits = text.strip_prefix(PREFIX).map(str::as_bytes);
-        let digits: &[u8; HEX_LEN] = digits
-            .and_then(|digits| digits.try_into().ok())
-            .ok_or(refusal.clone())?;
-        let mut bytes = [0; 32];
-        let mut seen = 0;
-        for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks().0) {
-            let [high, low] = pair.map(|digit| DIGITS[usize::from(digit)]);
-            seen |= high | low;
-            *byte = high << 4 | low & 0xF;
-        }
-        if seen == NOT_A_DIGIT {
-            Err(refusal)
-        } else {
-            Ok(Self(bytes))
-        }
+        Self::read(text.as_bytes()).ok_or(DigestError { len: text.len() })
     }
 }
 

@@ -33,7 +33,7 @@ use store::{BudgetRows, ReplyKey, ReplyRow};
 pub struct KnownBudgets {
     budgets: BTreeMap<(TenantId, BudgetId), Budget>,
     /// The budgets that are not closed, by what they are for.
-    open: HashMap<(TenantId, Scope, Unit), BudgetId>,
+    open: BTreeMap<(TenantId, Scope, Unit), BudgetId>,
     reservations: BTreeMap<(TenantId, ReservationId), Reservation>,
     parents: HashMap<(TenantId, Name), Name>,
     replies: HashMap<ReplyKey, ReplyRow>,
@@ -135,12 +135,20 @@ impl KnownBudgets {
     fn put(&mut self, tenant: TenantId, budgets: &[Budget]) -> Vec<ProposedEntry> {
         let mut entries = Vec::new();
         for budget in budgets {
-            if let Some(before) = self.budgets.get(&(tenant, budget.id)) {
-                let reached = budget.reached_since(before);
-                entries.extend(reached.map(|percent| told::threshold(budget, percent)));
+            let key = (tenant, budget.id);
+            self.moved_budgets.insert(key);
+            let Some(before) = self.budgets.get_mut(&key) else {
+                self.learn(tenant, budget.clone());
+                continue;
+            };
+            let reached = budget.reached_since(before);
+            entries.extend(reached.map(|percent| told::threshold(budget, percent)));
+            // What it is for never changes. So unless its status does, it is known where it is looked for.
+            if before.status == budget.status {
+                before.clone_from(budget);
+            } else {
+                self.learn(tenant, budget.clone());
             }
-            self.moved_budgets.insert((tenant, budget.id));
-            self.learn(tenant, budget.clone());
         }
         entries
     }

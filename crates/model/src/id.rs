@@ -28,11 +28,18 @@ fn uuid_v7(now: Timestamp, entropy: &dyn Entropy) -> [u8; 16] {
         .into_bytes()
 }
 
+/// Characters that are made of one machine word. Shifting all 128 bits for each takes three times as long.
+const WORD_CHARS: usize = 12;
+
 fn encode(bytes: [u8; 16], out: &mut [u8; SUFFIX_CHARS]) {
     let mut number = u128::from_be_bytes(bytes);
-    for place in out.iter_mut().rev() {
-        *place = ALPHABET[usize::try_from(number & 31).expect("five bits fit")];
-        number >>= 5;
+    for places in out.rchunks_mut(WORD_CHARS) {
+        let mut word = u64::try_from(number & (u128::MAX >> (128 - 5 * WORD_CHARS))).expect("60 bits fit");
+        for place in places.iter_mut().rev() {
+            *place = ALPHABET[(word & 31) as usize];
+            word >>= 5;
+        }
+        number >>= 5 * WORD_CHARS;
     }
 }
 

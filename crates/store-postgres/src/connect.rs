@@ -21,6 +21,8 @@ const LEASES_MAX: usize = 4;
 const READERS_MAX: usize = 6;
 /// Loads at once: who starts or catches up, and who looks whether it has to.
 const LOADS_MAX: usize = 2;
+/// Connections of each kind for what nobody waits for: that is done on one thread.
+const BEHIND_MAX: usize = 1;
 /// How long whoever wants a connection waits for one.
 pub(crate) const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(5);
 /// What the program is called in `pg_stat_activity` unless the URL says otherwise.
@@ -80,6 +82,16 @@ pub(crate) fn leases(base: &PgConnectOptions) -> Arc<Connections> {
 /// The connections that records are read on.
 pub(crate) fn readers(base: &PgConnectOptions) -> Arc<Connections> {
     Connections::new(reader(base, READ_TIME_MAX), READERS_MAX, READ_WAIT_MAX)
+}
+
+/// The connection that is read on for nobody who waits. It belongs to the runtime that reads on it first.
+pub(crate) fn readers_behind(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(reader(base, READ_TIME_MAX), BEHIND_MAX, READ_WAIT_MAX)
+}
+
+/// The connection that the search index is written on for nobody who waits. It belongs to the runtime that writes on it first.
+pub(crate) fn leases_behind(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(writer(base), BEHIND_MAX, WRITE_WAIT_MAX)
 }
 
 /// The connections that directories are loaded on.

@@ -65,7 +65,10 @@ pub struct PostgresStore {
     leases: Arc<Connections>,
     readers: Arc<Connections>,
     loads: Arc<Connections>,
-    listener: Listener,
+    /// What the handle for work that nobody waits for has in place of `leases` and `readers`.
+    leases_behind: Arc<Connections>,
+    readers_behind: Arc<Connections>,
+    listener: Arc<Listener>,
 }
 
 impl PostgresStore {
@@ -88,7 +91,9 @@ impl PostgresStore {
             leases: connect::leases(options),
             readers: connect::readers(options),
             loads: connect::loads(options),
-            listener: Listener::new(connect::listener(options), id),
+            leases_behind: connect::leases_behind(options),
+            readers_behind: connect::readers_behind(options),
+            listener: Arc::new(Listener::new(connect::listener(options), id)),
             address,
         })
     }
@@ -102,12 +107,29 @@ impl PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
+    /// A connection is driven by the runtime that has made it, so what is lent there is never lent here.
+    fn behind(&self) -> Arc<dyn Store> {
+        Arc::new(Self {
+            address: self.address.clone(),
+            id: self.id,
+            turns: Arc::clone(&self.turns),
+            leases: Arc::clone(&self.leases_behind),
+            readers: Arc::clone(&self.readers_behind),
+            loads: Arc::clone(&self.loads),
+            leases_behind: Arc::clone(&self.leases_behind),
+            readers_behind: Arc::clone(&self.readers_behind),
+            listener: Arc::clone(&self.listener),
+        })
+    }
+
     async fn close(&self) {
         self.listener.close().await;
         self.turns.close().await;
         self.leases.close().await;
         self.readers.close().await;
         self.loads.close().await;
+        self.leases_behind.close().await;
+        self.readers_behind.close().await;
     }
 }
 

@@ -1,61 +1,38 @@
 //! Approvals: written in the commit of their entry, read by id, by status and by what is overdue.
 
+use crate::commit::{NotWritten, Transaction};
 use crate::decode::Place;
-use crate::insert::TenantNumbers;
 use crate::journal::ids_json;
 use crate::{SqliteStore, bounded, unavailable};
 use async_trait::async_trait;
 use model::{Approval, ApprovalId, TenantId, Timestamp};
+use rusqlite::params;
 use sqlx::SqliteConnection;
-use store::{ApprovalFilter, Approvals, Batch, StoreError};
+use store::{ApprovalFilter, Approvals, StoreError};
 
-/// An approval as it is from now on, with nothing borrowed from the batch.
-#[derive(Debug)]
-pub(crate) struct ApprovalRow {
-    tenant_no: i64,
-    id: Vec<u8>,
-    agent: Vec<u8>,
-    status: &'static str,
-    expires_at: i64,
-    value: String,
-}
+const PUT: &str = "INSERT INTO approvals (tenant_no, id, agent, status, expires_at, value) \
+    VALUES (?, ?, ?, ?, ?, ?) \
+    ON CONFLICT (tenant_no, id) DO UPDATE SET status = excluded.status, value = excluded.value";
 
-/// The approvals of a batch.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Vec<ApprovalRow> {
-    let row = |(tenant, approval): &(TenantId, Approval)| {
-        Some(ApprovalRow {
-            // INVARIANT: a checked batch advances the tenant of every approval.
-            tenant_no: *numbers.get(tenant)?,
-            id: approval.id.as_bytes().to_vec(),
-            agent: approval.request.agent.as_bytes().to_vec(),
-            status: approval.status.as_str(),
-            expires_at: approval.expires_at.millis(),
-            value: approval.to_json(),
-        })
-    };
-    batch.approvals.iter().filter_map(row).collect()
-}
+/// What commits do here.
+pub(crate) const STATEMENTS: [&str; 1] = [PUT];
 
-impl ApprovalRow {
-    /// Writes it down.
-    pub(crate) async fn write(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO approvals (tenant_no, id, agent, status, expires_at, value)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT (tenant_no, id) DO UPDATE
-             SET status = excluded.status,
-                 value = excluded.value",
-            self.tenant_no,
-            self.id,
-            self.agent,
-            self.status,
-            self.expires_at,
-            self.value,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
+/// Writes down approvals as they are from now on.
+pub(crate) fn write(
+    transaction: &Transaction<'_>,
+    approvals: &[(TenantId, Approval)],
+) -> Result<(), NotWritten> {
+    for (tenant, approval) in approvals {
+        transaction.statement(PUT)?.execute(params![
+            transaction.tenant_no(*tenant)?,
+            approval.id.as_bytes(),
+            approval.request.agent.as_bytes(),
+            approval.status.as_str(),
+            approval.expires_at.millis(),
+            approval.to_json(),
+        ])?;
     }
+    Ok(())
 }
 
 /// The approval in a row. `tenant_no` says which row, should it not be one.

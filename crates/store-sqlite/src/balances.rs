@@ -1,7 +1,8 @@
 //! Budgets as they are now, for whoever only looks: one statement, and so all of it as it was after one commit.
 
 use crate::journal::hex;
-use crate::{budgets, reservations, unavailable};
+use crate::reservations::ReservationColumns;
+use crate::{budgets, unavailable};
 use serde_json::json;
 use sqlx::SqliteExecutor;
 use store::{FoundBalances, StoreError, WantedBalances};
@@ -30,7 +31,11 @@ pub(crate) async fn find(
         r#"SELECT
                0 AS "what!: i64",
                budgets.tenant_no AS "tenant_no!: i64",
-               budgets.value AS "value!: String"
+               budgets.value AS "value!: String",
+               NULL AS "id: Vec<u8>",
+               NULL AS "agent: Vec<u8>",
+               NULL AS "status: String",
+               NULL AS "expires_at: i64"
            FROM tenants
            CROSS JOIN json_each(?2) AS asked
            CROSS JOIN budgets
@@ -41,7 +46,8 @@ pub(crate) async fn find(
            SELECT
                0,
                budgets.tenant_no,
-               budgets.value
+               budgets.value,
+               NULL, NULL, NULL, NULL
            FROM tenants
            CROSS JOIN json_each(?3) AS asked
            CROSS JOIN budgets INDEXED BY budgets_open
@@ -51,11 +57,15 @@ pub(crate) async fn find(
               AND budgets.is_open = 1
            WHERE tenants.tenant_id = ?1
            UNION ALL
-           SELECT 1, tenant_no, value
+           SELECT 1, tenant_no, value, id, agent, status, expires_at
            FROM (
                SELECT
                    reservations.tenant_no,
-                   reservations.value
+                   reservations.value,
+                   reservations.id,
+                   reservations.agent,
+                   reservations.status,
+                   reservations.expires_at
                FROM tenants
                CROSS JOIN reservations INDEXED BY reservations_held
                    ON reservations.tenant_no = tenants.tenant_no
@@ -65,7 +75,7 @@ pub(crate) async fn find(
                LIMIT ?5
            )
            UNION ALL
-           SELECT 2, tenants.tenant_no, ''
+           SELECT 2, tenants.tenant_no, '', NULL, NULL, NULL, NULL
            FROM tenants
            WHERE tenants.tenant_id = ?1
              AND EXISTS (
@@ -87,9 +97,17 @@ pub(crate) async fn find(
     for row in rows {
         match row.what {
             BUDGET => found.budgets.push(budgets::decode(row.tenant_no, &row.value)?),
-            OVERDUE => found
-                .overdue
-                .push(reservations::decode(row.tenant_no, &row.value)?),
+            OVERDUE => {
+                let columns = ReservationColumns {
+                    tenant_no: row.tenant_no,
+                    id: row.id.unwrap_or_default(),
+                    agent: row.agent.unwrap_or_default(),
+                    status: row.status.unwrap_or_default(),
+                    expires_at: row.expires_at.unwrap_or_default(),
+                    value: row.value,
+                };
+                found.overdue.push(columns.decode()?);
+            }
             _ => found.is_budgeted = true,
         }
     }

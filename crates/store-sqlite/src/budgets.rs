@@ -1,71 +1,49 @@
 //! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
 
+use crate::commit::{NotWritten, Transaction};
 use crate::decode::Place;
-use crate::insert::TenantNumbers;
 use crate::journal::{hex, runs_json, tenants_json};
-use crate::purse::{Bound, Rows};
 use crate::reservations;
 use crate::{SqliteStore, balances, bounded, links, unavailable};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
 use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
+use rusqlite::params;
 use serde_json::json;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{Arguments, SqliteExecutor};
+use sqlx::SqliteExecutor;
 use std::sync::Arc;
 use store::{
-    Batch, BudgetFilter, Budgets, FoundBalances, ReplyKey, ReplyRow, ReservationFilter, StoreError,
-    WantedBalances, WantedBudgets,
+    BudgetFilter, Budgets, FoundBalances, ReplyKey, ReplyRow, ReservationFilter, StoreError, WantedBalances,
+    WantedBudgets,
 };
 
-/// Writes down budgets that are closed, which are one value: a JSON text.
-pub(crate) const WRITE_CLOSED: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
-    SELECT value ->> 0, unhex(value ->> 1), value ->> 2, value ->> 3, 0, value ->> 4 \
-    FROM json_each(?) \
-    WHERE true \
+const CLOSE: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
+    VALUES (?, ?, ?, ?, 0, ?) \
     ON CONFLICT (tenant_no, id) DO UPDATE SET is_open = 0, value = excluded.value";
-
-/// The same of those that are open. They have been ever since they were made, so the index of what is open is left alone: it would
-/// be written with every move.
-pub(crate) const WRITE_OPEN: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
-    SELECT value ->> 0, unhex(value ->> 1), value ->> 2, value ->> 3, 1, value ->> 4 \
-    FROM json_each(?) \
-    WHERE true \
+/// One that is open has been ever since it was made, so the index of what is open is left alone: it would be written with every move.
+const PUT_OPEN: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
+    VALUES (?, ?, ?, ?, 1, ?) \
     ON CONFLICT (tenant_no, id) DO UPDATE SET value = excluded.value";
 
-/// The same, where each budget has values of its own.
-pub(crate) const FEW_OPEN: Rows = Rows {
-    begin: "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) VALUES ",
-    row: "(?, ?, ?, ?, 1, ?)",
-    end: " ON CONFLICT (tenant_no, id) DO UPDATE SET value = excluded.value",
-};
+/// What commits do here.
+pub(crate) const STATEMENTS: [&str; 2] = [CLOSE, PUT_OPEN];
 
-/// Binds such a row.
-pub(crate) fn bind(budget: &Budget, tenant_no: i64, arguments: &mut SqliteArguments) -> Bound {
-    arguments.add(tenant_no)?;
-    arguments.add(&budget.id.as_bytes()[..])?;
-    arguments.add(budget.scope.key())?;
-    arguments.add(budget.unit.as_str())?;
-    arguments.add(budget.to_json())
-}
-
-/// The budgets of a batch that are closed or those that are not, as that text, with nothing borrowed from it.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers, closed: bool) -> String {
-    let is_wanted = |(_, budget): &&(TenantId, Budget)| (budget.status == BudgetStatus::Closed) == closed;
-    let row = |(tenant, budget): &(TenantId, Budget)| {
-        // INVARIANT: a checked batch advances the tenant of every budget.
-        let tenant_no = numbers.get(tenant)?;
-        Some(json!([
-            tenant_no,
-            hex(budget.id.as_bytes()),
-            budget.scope.key(),
-            budget.unit,
-            budget.to_json(),
-        ]))
-    };
-    let wanted = batch.budgets.budgets.iter().filter(is_wanted);
-    let rows: Vec<_> = wanted.filter_map(row).collect();
-    serde_json::Value::from(rows).to_string()
+/// Writes down budgets as they are from now on. What is closed comes first, so that another one can take its place in the same batch.
+pub(crate) fn write(transaction: &Transaction<'_>, budgets: &[(TenantId, Budget)]) -> Result<(), NotWritten> {
+    let is_closed = |(_, budget): &&(TenantId, Budget)| budget.status == BudgetStatus::Closed;
+    let (closed, open): (Vec<_>, Vec<_>) = budgets.iter().partition(is_closed);
+    for (text, some) in [(CLOSE, closed), (PUT_OPEN, open)] {
+        for (tenant, budget) in some {
+            transaction.statement(text)?.execute(params![
+                transaction.tenant_no(*tenant)?,
+                budget.id.as_bytes(),
+                budget.scope.key(),
+                budget.unit.as_str(),
+                budget.to_json(),
+            ])?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn decode(tenant_no: i64, value: &str) -> Result<Budget, StoreError> {

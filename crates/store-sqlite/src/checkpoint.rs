@@ -11,12 +11,14 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::task::JoinHandle;
 
 /// How long commits gather before they are moved: long enough that a page written by many is moved once.
 const REST: Duration = Duration::from_millis(100);
+/// How long a reader that was in the way is left alone: commits wait while it is waited for, so that must be a small part of the time.
+const RETRY: Duration = Duration::from_millis(300);
 /// How many frames (a page and 24 bytes) the log may have before commits wait for it to start over: 64 MiB.
 pub(crate) const LOG_FRAMES_MAX: i64 = 16_384;
 
@@ -39,6 +41,7 @@ impl Checkpointer {
             database: database.to_owned(),
             writer,
             frames_max,
+            met_a_reader: None,
             connection: None,
         };
         let task = tokio::spawn(work.run(Arc::clone(&committed), stopped));
@@ -68,13 +71,16 @@ impl Checkpointer {
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     frames: i64,
-    moved: i64,
+    /// Whether somebody was in the way.
+    is_busy: bool,
 }
 
 struct Work {
     database: PathBuf,
     writer: Arc<Mutex<Writer>>,
     frames_max: i64,
+    /// When a reader kept the log from starting over, if one did the last time.
+    met_a_reader: Option<Instant>,
     connection: Option<SqliteConnection>,
 }
 
@@ -104,14 +110,16 @@ impl Work {
 
     async fn round(&mut self) -> Result<(), sqlx::Error> {
         let progress = self.passive().await?;
-        if progress.frames <= self.frames_max {
+        let may_retry = self.met_a_reader.is_none_or(|met| met.elapsed() >= RETRY);
+        if progress.frames <= self.frames_max || !may_retry {
             return Ok(());
         }
         // The writer's turn is taken, so commits wait in memory and none of them meets a locked database.
         let writer = Arc::clone(&self.writer);
         let _turn = writer.lock().await;
         let progress = self.restart().await?;
-        if progress.moved < progress.frames {
+        self.met_a_reader = progress.is_busy.then(Instant::now);
+        if self.met_a_reader.is_some() {
             tracing::warn!(
                 frames = progress.frames,
                 "a reader keeps the write-ahead log from starting over at {} frames",
@@ -147,10 +155,11 @@ impl Work {
     }
 }
 
-/// The second and third column: frames in the log, and frames moved. The first says whether a reader was in the way.
+/// The first and second column: whether a reader was in the way, and frames in the log. The third, frames moved, may be all of them while a reader
+/// still has the log open.
 fn progress(row: &SqliteRow) -> Result<Progress, sqlx::Error> {
     Ok(Progress {
         frames: row.try_get(1)?,
-        moved: row.try_get(2)?,
+        is_busy: row.try_get(0)?,
     })
 }

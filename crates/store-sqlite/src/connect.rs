@@ -17,16 +17,33 @@ const WRITER_CACHE: &str = "-8192";
 /// How long a statement waits for somebody else's lock. Nobody of ours holds one across statements except the writer,
 /// whose turns are taken in memory; so this only meets other programs, and the callers behind it are waiting.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the strong checkpoint waits for readers, with commits waiting behind it.
-const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long the strong checkpoint waits for readers, with commits waiting behind it: no answer may be late by 50 ms because of it. It is tried
+/// again after a rest.
+const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(40);
 /// What is left of the write-ahead log's file when it starts over: 64 MiB.
 const JOURNAL_BYTES_MAX: &str = "67108864";
 /// Readers at once. They share two cores with the writer: more would only wait in another place.
 const READERS_MAX: u32 = 4;
+/// Readers for what nobody waits for: that is done on one thread.
+const READERS_BEHIND_MAX: u32 = 1;
 /// How long a read waits for one of them.
 const READER_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Prepared statements kept by the writer: every chunk size of every insert, and the rest.
-const WRITER_STATEMENTS_MAX: usize = 256;
+
+/// How a connection that writes is set up.
+const WRITER_PRAGMAS: [(&str, &str); 7] = [
+    // There are none to check.
+    ("foreign_keys", "OFF"),
+    // INVARIANT: an `Ok` from COMMIT means that the write-ahead log is on the disk. NORMAL would not sync it.
+    ("synchronous", "FULL"),
+    // The checkpointer does it in the background; here a caller would wait for it.
+    ("wal_autocheckpoint", "0"),
+    ("journal_size_limit", JOURNAL_BYTES_MAX),
+    ("cache_size", WRITER_CACHE),
+    // What is erased is overwritten with zeros, and does not stay in free pages. Commits delete next to nothing.
+    ("secure_delete", "ON"),
+    // A statement can fail half way, so SQLite notes what it would have to undo: not in a file.
+    ("temp_store", "MEMORY"),
+];
 
 /// Opens the file, makes it if it is not there, and changes nothing about it.
 pub(crate) fn plain(database: &Path) -> SqliteConnectOptions {
@@ -39,23 +56,28 @@ pub(crate) fn plain(database: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// The one connection that writes.
-pub(crate) fn writer(database: &Path) -> SqliteConnectOptions {
-    plain(database)
+/// The connection that commits.
+pub(crate) fn committer(database: &Path) -> rusqlite::Result<rusqlite::Connection> {
+    use rusqlite::OpenFlags;
+    // Whoever holds the writer has it alone, so it needs no lock of its own.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = rusqlite::Connection::open_with_flags(database, flags)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    for (name, value) in WRITER_PRAGMAS {
+        connection.pragma_update(None, name, value)?;
+    }
+    Ok(connection)
+}
+
+/// The connection beside it, for what is no commit; and the first one, which makes the database what it is.
+pub(crate) fn aside(database: &Path) -> SqliteConnectOptions {
+    let options = plain(database)
         .page_size(PAGE_BYTES)
-        .journal_mode(SqliteJournalMode::Wal)
-        // INVARIANT: an `Ok` from COMMIT means that the write-ahead log is on the disk. NORMAL would not sync it.
-        .synchronous(SqliteSynchronous::Full)
-        // The checkpointer does it in the background; here a caller would wait for it.
-        .pragma("wal_autocheckpoint", "0")
-        .pragma("journal_size_limit", JOURNAL_BYTES_MAX)
-        .pragma("cache_size", WRITER_CACHE)
-        // What is erased is overwritten with zeros, and does not stay in free pages. Commits delete next to nothing.
-        .pragma("secure_delete", "ON")
-        // An insert of many rows can fail half way, so SQLite notes what it would have to undo: not in a file.
-        .pragma("temp_store", "MEMORY")
-        .statement_cache_capacity(WRITER_STATEMENTS_MAX)
-        .thread_name(|_| "sqlite-writer".to_owned())
+        .journal_mode(SqliteJournalMode::Wal);
+    WRITER_PRAGMAS
+        .into_iter()
+        .fold(options, |options, (name, value)| options.pragma(name, value))
+        .thread_name(|_| "sqlite-aside".to_owned())
 }
 
 /// The connection that moves the write-ahead log into the database.
@@ -70,15 +92,29 @@ pub(crate) fn checkpointer(database: &Path) -> SqliteConnectOptions {
         .thread_name(|_| "sqlite-checkpoint".to_owned())
 }
 
-/// The connections that only read.
+/// The connections that only read, for somebody.
 pub(crate) fn readers(database: &Path) -> SqlitePool {
-    let options = plain(database)
+    let options = reader(database).thread_name(|id| format!("sqlite-reader-{id}"));
+    pool(READERS_MAX, options)
+}
+
+/// The connection that only reads, for nobody. Whoever reads first opens it, and hands its thread's priority on.
+pub(crate) fn readers_behind(database: &Path) -> SqlitePool {
+    let options = reader(database).thread_name(|_| "sqlite-behind".to_owned());
+    pool(READERS_BEHIND_MAX, options)
+}
+
+fn reader(database: &Path) -> SqliteConnectOptions {
+    plain(database)
         .create_if_missing(false)
         .read_only(true)
         .pragma("wal_autocheckpoint", "0")
-        .thread_name(|id| format!("sqlite-reader-{id}"));
+}
+
+/// So many connections at most, opened when they are needed.
+pub(crate) fn pool(connections_max: u32, options: SqliteConnectOptions) -> SqlitePool {
     SqlitePoolOptions::new()
-        .max_connections(READERS_MAX)
+        .max_connections(connections_max)
         .acquire_timeout(READER_WAIT_MAX)
         // With either of these the pool starts a task that counts idle connections, and that count can run below zero while
         // one is handed back: the task then never ends and keeps a core busy. A local file needs neither.

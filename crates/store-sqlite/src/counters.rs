@@ -1,66 +1,48 @@
 //! What was counted of quotas: written in the commit of what is counted, read by key.
 
+use crate::commit::{NotWritten, Transaction};
 use crate::decode::Place;
-use crate::insert::TenantNumbers;
-use crate::journal::push_hex;
 use crate::writer::Writer;
 use crate::{SqliteStore, bounded, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
 use model::{Counter, TenantId, Timestamp};
-use sqlx::SqliteConnection;
+use rusqlite::params;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
-use store::{Batch, Counters, StoreError};
+use store::{Counters, StoreError};
 use tokio::sync::OwnedMutexGuard;
 
 /// How many counters are forgotten at once: few enough that nobody notices.
 const FORGOTTEN_MAX: i64 = 1_000;
 
-/// The counters of a batch as they are at its end: `[[tenant_no,"<key>",start,count,at],…]`, keys as hexadecimal digits; nothing if
-/// there are none. One statement writes them all.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Option<String> {
-    let mut last: HashMap<(i64, Digest), &Counter> = HashMap::new();
-    for (tenant, counter) in &batch.counters {
-        // INVARIANT: a checked batch advances the tenant of every counter.
-        if let Some(tenant_no) = numbers.get(tenant) {
-            last.insert((*tenant_no, counter.key), counter);
-        }
-    }
-    if last.is_empty() {
-        return None;
-    }
-    let mut json = String::from("[");
-    for ((tenant_no, key), counter) in last {
-        let (start, at) = (counter.start.millis(), counter.at.millis());
-        if json.len() > 1 {
-            json.push(',');
-        }
-        write!(json, "[{tenant_no},\"").expect("a string takes any text");
-        push_hex(&mut json, key.as_bytes());
-        write!(json, "\",{start},{},{at}]", counter.count).expect("a string takes any text");
-    }
-    json.push(']');
-    Some(json)
-}
+const PUT: &str = "INSERT INTO quota_counters (tenant_no, key, start, count, at) \
+    VALUES (?, ?, ?, ?, ?) \
+    ON CONFLICT (tenant_no, key) DO UPDATE SET start = excluded.start, count = excluded.count, at = excluded.at";
 
-/// Writes down what [`rows`] made.
-pub(crate) async fn write(connection: &mut SqliteConnection, rows: &str) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "INSERT INTO quota_counters (tenant_no, key, start, count, at)
-         SELECT value ->> 0, unhex(value ->> 1), value ->> 2, value ->> 3, value ->> 4
-         FROM json_each(?1)
-         WHERE true
-         ON CONFLICT (tenant_no, key) DO UPDATE
-         SET start = excluded.start,
-             count = excluded.count,
-             at = excluded.at",
-        rows,
-    )
-    .execute(connection)
-    .await
-    .map(drop)
+/// What commits do here.
+pub(crate) const STATEMENTS: [&str; 1] = [PUT];
+
+/// Writes down counters as they are at the end of a batch: of several with one key, the last.
+pub(crate) fn write(
+    transaction: &Transaction<'_>,
+    counters: &[(TenantId, Counter)],
+) -> Result<(), NotWritten> {
+    let last: HashMap<_, _> = counters
+        .iter()
+        .map(|(tenant, counter)| ((*tenant, counter.key), counter))
+        .collect();
+    for ((tenant, key), counter) in last {
+        transaction.statement(PUT)?.execute(params![
+            transaction.tenant_no(tenant)?,
+            key.as_bytes(),
+            counter.start.millis(),
+            // One that is as large has been full for ever.
+            i64::try_from(counter.count).unwrap_or(i64::MAX),
+            counter.at.millis(),
+        ])?;
+    }
+    Ok(())
 }
 
 /// Those of these counters that are there. `asked` is `["<tenant><key>",…]`, both as hexadecimal digits.

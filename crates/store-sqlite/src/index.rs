@@ -1,12 +1,12 @@
 //! The search index, in a file of its own beside the database: `countersign.db-search`.
 //!
 //! It has a writer and readers of its own, so that it waits for no commit and no commit for it. It is opened when it is first
-//! needed. A file that cannot be opened, is damaged, or is not of this program's making is thrown away: what it said can
-//! be read from the ledger again.
+//! needed; the writer's thread has the priority of whoever does that first. A file that cannot be opened, is damaged, or is not of this
+//! program's making is thrown away: what it said can be read from the ledger again.
 
 mod file;
 
-use crate::{SqliteStore, bounded};
+use crate::{Side, SqliteStore, bounded};
 use async_trait::async_trait;
 use canon::Digest;
 use file::Opened;
@@ -22,8 +22,17 @@ use tokio::sync::Mutex;
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
-    /// None before it is needed, after it was thrown away, and when it is closed. Locked while it is opened.
-    opened: Mutex<Option<Arc<Opened>>>,
+    /// Locked while it is opened.
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It was not needed yet, or was thrown away.
+    NotOpened,
+    Opened(Arc<Opened>),
+    /// For good: whoever opens the file next must not find us at work in it.
+    Closed,
 }
 
 impl Index {
@@ -33,38 +42,41 @@ impl Index {
         path.push("-search");
         Self {
             path: path.into(),
-            opened: Mutex::new(None),
+            state: Mutex::new(State::NotOpened),
         }
     }
 
     pub(crate) async fn close(&self) {
-        if let Some(opened) = self.opened.lock().await.take() {
+        let state = std::mem::replace(&mut *self.state.lock().await, State::Closed);
+        if let State::Opened(opened) = state {
             opened.close().await;
         }
     }
 
     async fn opened(&self) -> Result<Arc<Opened>, StoreError> {
-        let mut opened = self.opened.lock().await;
-        if let Some(opened) = &*opened {
-            return Ok(Arc::clone(opened));
+        let mut state = self.state.lock().await;
+        match &*state {
+            State::Opened(opened) => return Ok(Arc::clone(opened)),
+            State::Closed => return Err(crate::unavailable(sqlx::Error::PoolClosed)),
+            State::NotOpened => {}
         }
         let new = Arc::new(Opened::open(&self.path).await.map_err(crate::unavailable)?);
-        *opened = Some(Arc::clone(&new));
+        *state = State::Opened(Arc::clone(&new));
         Ok(new)
     }
 
     /// What an error means. A damaged file is thrown away, and the next one who needs it finds an empty index.
     async fn failed(&self, broken: &Arc<Opened>, error: sqlx::Error) -> StoreError {
-        let mut opened = self.opened.lock().await;
+        let mut state = self.state.lock().await;
         // Somebody else may have thrown it away already, and then there is a new one.
-        let is_broken = opened.as_ref().is_some_and(|opened| Arc::ptr_eq(opened, broken));
+        let is_broken = matches!(&*state, State::Opened(opened) if Arc::ptr_eq(opened, broken));
         if is_broken && file::is_damage(&error) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 path = %self.path.display(),
                 "the search index is damaged and is made again"
             );
-            *opened = None;
+            *state = State::NotOpened;
             broken.close().await;
             file::remove(&self.path);
         }
@@ -73,10 +85,11 @@ impl Index {
 
     async fn read<T>(
         &self,
+        side: Side,
         read: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreError> {
         let opened = self.opened().await?;
-        let connection = opened.readers.acquire().await;
+        let connection = opened.readers(side).acquire().await;
         let outcome = match connection {
             Ok(mut connection) => read(&mut connection).await,
             Err(error) => Err(error),
@@ -95,6 +108,7 @@ impl Index {
         let opened = self.opened().await?;
         let mut writer = opened.writer.lock().await;
         let outcome = async {
+            let writer = writer.as_mut().ok_or(sqlx::Error::PoolClosed)?;
             let mut transaction = writer.begin().await?;
             let done = write(&mut transaction).await?;
             transaction.commit().await?;
@@ -116,9 +130,9 @@ impl SearchIndex for SqliteStore {
         tenant: TenantId,
         blocks: RangeInclusive<u64>,
     ) -> Result<Vec<IndexedBlock>, StoreError> {
-        let read = self
-            .index
-            .read(async |connection| file::indexed(connection, tenant, &blocks).await);
+        let read = self.index.read(self.side, async |connection| {
+            file::indexed(connection, tenant, &blocks).await
+        });
         bounded(read).await
     }
 
@@ -128,9 +142,9 @@ impl SearchIndex for SqliteStore {
         terms: &[u64],
         blocks: RangeInclusive<u64>,
     ) -> Result<Vec<(u64, Posting)>, StoreError> {
-        let read = self
-            .index
-            .read(async |connection| file::postings(connection, tenant, terms, &blocks).await);
+        let read = self.index.read(self.side, async |connection| {
+            file::postings(connection, tenant, terms, &blocks).await
+        });
         bounded(read).await
     }
 

@@ -51,8 +51,6 @@ impl Turn for SqliteTurn {
         &self.places
     }
 
-    // These look-ups go over the writer's connection, because a commit follows: another connection forgets its cache with
-    // every commit, this one keeps it, and has the page at hand when the row is inserted.
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
         let reading = self.writer.reading().await;
         let (connection, requests) = reading.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
@@ -172,13 +170,7 @@ impl Turn for SqliteTurn {
             committed,
             ..
         } = *self;
-        let work = writer.work(batch)?;
-        // Up to here the caller can go away and nothing has happened. From here on it cannot stop the transaction: the
-        // task owns the turn and all that it writes.
-        let task = tokio::spawn(async move { writer.run(work).await });
-        let outcome = task
-            .await
-            .unwrap_or_else(|error| Err(CommitError::Unknown(Box::new(error))));
+        let outcome = writer.commit(batch).await;
         committed.notify_one();
         outcome
     }

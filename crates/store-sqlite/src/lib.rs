@@ -2,7 +2,7 @@
 //!
 //! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
 //! - `tree`: completes ledgers that were written before their trees were kept;
-//! - `writer`, `work`, `insert`, `erasures`: a commit, one at a time, on the one connection that writes;
+//! - `writer`, `moves`, `commit`, `erasures`: a commit, one at a time, on the thread of whoever commits;
 //! - `requests`: which entry answered a request, in an index that commits only append to;
 //! - `checkpoint`: keeps the write-ahead log short in the background;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
@@ -18,6 +18,7 @@ mod buckets;
 mod budgets;
 mod checkpoint;
 mod claim;
+mod commit;
 mod connect;
 mod counters;
 mod decode;
@@ -25,12 +26,11 @@ mod directories;
 mod entry;
 mod erasures;
 mod index;
-mod insert;
 mod journal;
 mod links;
+mod moves;
 mod open;
 mod packed;
-mod purse;
 mod records;
 mod requests;
 mod reservations;
@@ -39,7 +39,6 @@ mod search;
 #[cfg(test)]
 mod tests;
 mod tree;
-mod work;
 mod writer;
 
 pub use open::OpenError;
@@ -67,16 +66,30 @@ pub struct SqliteStore {
     database: PathBuf,
     /// Taken for the time of a commit, so commits queue up here and not at SQLite's lock.
     writer: Arc<Mutex<Writer>>,
+    /// Those that this handle reads with.
     readers: SqlitePool,
-    index: Index,
+    /// Those of the handle for work that nobody waits for: its own, if it is that one.
+    readers_behind: SqlitePool,
+    index: Arc<Index>,
+    /// For whom this handle reads.
+    side: Side,
     /// Locked only to be stopped.
-    checkpointer: Mutex<Checkpointer>,
+    checkpointer: Arc<Mutex<Checkpointer>>,
     /// Locked only to be stopped.
-    upkeep: Mutex<Upkeep>,
+    upkeep: Arc<Mutex<Upkeep>>,
     /// Wakes the checkpointer without taking its lock.
     committed: Arc<Notify>,
-    /// Given back by [`close`](Store::close), or when the store is dropped.
-    claim: Mutex<Option<Claim>>,
+    /// Given back by [`close`](Store::close), or when the last handle is dropped.
+    claim: Arc<Mutex<Option<Claim>>>,
+}
+
+/// For whom is read. A connection has a thread of its own, which has the priority of the one that opened it, so the two share none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// For somebody who waits.
+    Front,
+    /// For nobody.
+    Behind,
 }
 
 impl SqliteStore {
@@ -102,15 +115,18 @@ impl SqliteStore {
         let writer = Arc::new(Mutex::new(writer));
         let readers = connect::readers(&database);
         let checkpointer = Checkpointer::start(&database, Arc::clone(&writer), bounds.log_frames_max);
+        let upkeep = Upkeep::start(Arc::clone(&writer), readers.clone(), upkeep_due);
         Ok(Self {
-            upkeep: Mutex::new(Upkeep::start(Arc::clone(&writer), readers.clone(), upkeep_due)),
             readers,
-            index: Index::beside(&database),
+            readers_behind: connect::readers_behind(&database),
+            index: Arc::new(Index::beside(&database)),
+            side: Side::Front,
             database,
             writer,
             committed: checkpointer.committed(),
-            checkpointer: Mutex::new(checkpointer),
-            claim: Mutex::new(Some(claim)),
+            checkpointer: Arc::new(Mutex::new(checkpointer)),
+            upkeep: Arc::new(Mutex::new(upkeep)),
+            claim: Arc::new(Mutex::new(Some(claim))),
         })
     }
 
@@ -140,11 +156,27 @@ impl Default for Bounds {
 
 #[async_trait]
 impl Store for SqliteStore {
+    fn behind(&self) -> Arc<dyn Store> {
+        Arc::new(Self {
+            database: self.database.clone(),
+            writer: Arc::clone(&self.writer),
+            readers: self.readers_behind.clone(),
+            readers_behind: self.readers_behind.clone(),
+            index: Arc::clone(&self.index),
+            side: Side::Behind,
+            checkpointer: Arc::clone(&self.checkpointer),
+            upkeep: Arc::clone(&self.upkeep),
+            committed: Arc::clone(&self.committed),
+            claim: Arc::clone(&self.claim),
+        })
+    }
+
     /// The write-ahead log is moved into the file, and somebody else can open it.
     async fn close(&self) {
         self.upkeep.lock().await.stop().await;
         self.checkpointer.lock().await.stop().await;
         self.readers.close().await;
+        self.readers_behind.close().await;
         self.index.close().await;
         self.writer.lock().await.close().await;
         *self.claim.lock().await = None;

@@ -1,74 +1,50 @@
 //! Which run started which, and the answers that are given again: rows that are written once and never changed. Answers are forgotten.
 
+use crate::commit::{NotWritten, Transaction};
 use crate::decode::Place;
-use crate::insert::TenantNumbers;
 use crate::journal::hex;
-use crate::purse::{Bound, Rows};
 use crate::unavailable;
 use crate::writer::Writer;
 use model::{Name, RunLink, TenantId, Timestamp};
+use rusqlite::params;
 use serde_json::json;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{Arguments, SqliteExecutor};
-use store::{Batch, ReplyKey, ReplyRow, StoreError};
+use sqlx::SqliteExecutor;
+use store::{ReplyKey, ReplyRow, StoreError};
 use tokio::sync::OwnedMutexGuard;
 
 /// How many answers are forgotten at once. Their keys stand anywhere, so each is a page or two that the commit writes.
 const FORGOTTEN_MAX: i64 = 256;
 
-/// Writes down links, which are one value: a JSON text.
-pub(crate) const WRITE: &str = "INSERT INTO run_links (tenant_no, run_id, parent) \
-    SELECT value ->> 0, value ->> 1, value ->> 2 \
-    FROM json_each(?) \
-    WHERE true \
-    ON CONFLICT DO NOTHING";
+const PUT: &str = "INSERT INTO run_links (tenant_no, run_id, parent) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+const REPLY: &str =
+    "INSERT INTO replies (tenant_no, caller, key, request, bytes, at) VALUES (?, ?, ?, ?, ?, ?)";
 
-/// The same of answers.
-pub(crate) const WRITE_REPLIES: &str = "INSERT INTO replies (tenant_no, caller, key, request, bytes, at) \
-    SELECT value ->> 0, unhex(value ->> 1), value ->> 2, unhex(value ->> 3), unhex(value ->> 4), value ->> 5 \
-    FROM json_each(?)";
+/// What commits do here.
+pub(crate) const STATEMENTS: [&str; 2] = [PUT, REPLY];
 
-/// The same, where each answer has values of its own.
-pub(crate) const FEW_REPLIES: Rows = Rows {
-    begin: "INSERT INTO replies (tenant_no, caller, key, request, bytes, at) VALUES ",
-    row: "(?, ?, ?, ?, ?, ?)",
-    end: "",
-};
-
-/// Binds such a row.
-pub(crate) fn bind_reply(reply: &ReplyRow, tenant_no: i64, arguments: &mut SqliteArguments) -> Bound {
-    arguments.add(tenant_no)?;
-    arguments.add(&reply.key.caller[..])?;
-    arguments.add(reply.key.key.as_str())?;
-    arguments.add(&reply.request.as_bytes()[..])?;
-    arguments.add(&reply.bytes[..])?;
-    arguments.add(reply.at.millis())
+/// Writes down links.
+pub(crate) fn write(transaction: &Transaction<'_>, links: &[(TenantId, RunLink)]) -> Result<(), NotWritten> {
+    for (tenant, link) in links {
+        let tenant_no = transaction.tenant_no(*tenant)?;
+        let mut put = transaction.statement(PUT)?;
+        put.execute(params![tenant_no, link.run_id.as_str(), link.parent.as_str()])?;
+    }
+    Ok(())
 }
 
-/// The links of a batch as that text, with nothing borrowed from it.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> String {
-    let row = |(tenant, link): &(TenantId, RunLink)| {
-        // INVARIANT: a checked batch advances the tenant of every link.
-        Some(json!([numbers.get(tenant)?, link.run_id, link.parent]))
-    };
-    let rows: Vec<_> = batch.budgets.links.iter().filter_map(row).collect();
-    serde_json::Value::from(rows).to_string()
-}
-
-/// The answers of a batch, in the same way.
-pub(crate) fn replies(batch: &Batch, numbers: &TenantNumbers) -> String {
-    let row = |reply: &ReplyRow| {
-        Some(json!([
-            numbers.get(&reply.key.tenant)?,
-            hex(&reply.key.caller),
-            reply.key.key,
-            hex(reply.request.as_bytes()),
-            hex(&reply.bytes),
+/// Writes down answers.
+pub(crate) fn write_replies(transaction: &Transaction<'_>, replies: &[ReplyRow]) -> Result<(), NotWritten> {
+    for reply in replies {
+        transaction.statement(REPLY)?.execute(params![
+            transaction.tenant_no(reply.key.tenant)?,
+            reply.key.caller,
+            reply.key.key.as_str(),
+            reply.request.as_bytes(),
+            &reply.bytes[..],
             reply.at.millis(),
-        ]))
-    };
-    let rows: Vec<_> = batch.budgets.replies.iter().filter_map(row).collect();
-    serde_json::Value::from(rows).to_string()
+        ])?;
+    }
+    Ok(())
 }
 
 /// Who started these runs, and who started those, and so on. `asked` is `["<tenant><run id>",…]`, the tenant as 32 hexadecimal

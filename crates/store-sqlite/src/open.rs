@@ -102,7 +102,7 @@ pub enum OpenError {
         database: PathBuf,
         /// What SQLite says.
         #[source]
-        source: sqlx::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
@@ -149,9 +149,9 @@ fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
 
 /// Opens the file for writing, making it if it is not there, and brings its schema up to date.
 pub(crate) async fn migrated(database: &Path) -> Result<SqliteConnection, OpenError> {
-    let failed = |source| OpenError::Database {
+    let failed = |source: sqlx::Error| OpenError::Database {
         database: database.to_owned(),
-        source,
+        source: source.into(),
     };
     let mut connection = SqliteConnection::connect_with(&connect::plain(database))
         .await
@@ -165,10 +165,7 @@ pub(crate) async fn migrated(database: &Path) -> Result<SqliteConnection, OpenEr
     // Only now, because these options change the file (WAL). A pool of one and not the connection itself, because the
     // future of migrating a connection is not `Send`.
     let one = SqlitePoolOptions::new().max_connections(1);
-    let one = one
-        .connect_with(connect::writer(database))
-        .await
-        .map_err(failed)?;
+    let one = one.connect_with(connect::aside(database)).await.map_err(failed)?;
     MIGRATIONS
         .run(&one)
         .await

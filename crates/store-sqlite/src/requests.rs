@@ -19,17 +19,18 @@ mod run;
 mod step;
 pub(crate) mod upkeep;
 
+use crate::commit::{NotWritten, Transaction};
 use canon::Digest;
 pub(crate) use convert::convert;
 #[cfg(test)]
 pub(crate) use convert::convert_in_parts;
-pub(crate) use run::Slot;
 use run::{Builder, PAGE_SLOTS, Run};
+pub(crate) use run::{Slot, Torn};
 use sqlx::SqliteConnection;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
-pub(crate) use step::Step;
+pub(crate) use step::{STATEMENTS, Step};
 use store::DecisionRow;
 use upkeep::Ticket;
 
@@ -209,39 +210,30 @@ impl Requests {
     pub(crate) async fn repeat(
         &self,
         connection: &mut SqliteConnection,
-        asked: &[(RequestDigest, i64)],
+        asked: &[RequestDigest],
     ) -> Result<bool, sqlx::Error> {
-        let wanted: Vec<_> = asked.iter().map(|(digest, _)| *digest).collect();
-        let different: HashSet<_> = wanted.iter().collect();
-        Ok(different.len() < wanted.len() || !self.find(connection, &wanted).await?.is_empty())
+        let different: HashSet<_> = asked.iter().collect();
+        Ok(different.len() < asked.len() || !self.find(connection, asked).await?.is_empty())
     }
 
     /// Takes what a commit added: its requests, and how many entries it had.
-    pub(crate) fn add(&mut self, asked: &[(RequestDigest, i64)], entries: u64) {
-        self.recent
-            .extend(asked.iter().map(|(digest, entry)| digest.slot(*entry)));
-        self.unsorted += entries;
+    pub(crate) fn add(&mut self, asked: impl Iterator<Item = Slot>, entries: usize) {
+        self.recent.extend(asked);
+        self.unsorted += entries as u64;
     }
 
-    /// Takes slots out of their pages, as part of a commit that erases what they lead to.
-    pub(crate) async fn forget_in_runs(
-        &self,
-        connection: &mut SqliteConnection,
-        slots: &[Slot],
-    ) -> Result<(), sqlx::Error> {
-        for run in &self.runs {
-            step::forget(connection, run, slots).await?;
-        }
-        Ok(())
+    /// Takes a slot out of its pages, as part of a commit that erases what it leads to.
+    pub(crate) fn forget_in_runs(&self, transaction: &Transaction<'_>, slot: Slot) -> Result<(), NotWritten> {
+        self.runs
+            .iter()
+            .try_for_each(|run| step::forget(transaction, run, slot))
     }
 
-    /// Takes slots out of memory, after that commit.
-    pub(crate) fn forget(&mut self, slots: Vec<Slot>) {
-        for slot in &slots {
-            self.recent.remove(slot);
-        }
+    /// Takes a slot out of memory, after that commit.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        self.recent.remove(&slot);
         if let Some(forgotten) = &mut self.forgotten {
-            forgotten.extend(slots);
+            forgotten.push(slot);
         }
     }
 

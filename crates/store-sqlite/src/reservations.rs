@@ -1,67 +1,115 @@
 //! Reservations: written in the commit of the entry that moves them, read by id, in lists, and by what should have ended.
+//!
+//! A row is short, because each ask with an estimate writes one and rows of many are what fills pages: what has a column stands there
+//! only, and `value` is the [`Rest`] without names.
 
+use crate::commit::{NotWritten, Transaction};
 use crate::decode::Place;
-use crate::insert::TenantNumbers;
-use crate::journal::{hex, ids_json, tenants_json};
-use crate::purse::{Bound, Rows};
+use crate::journal::{ids_json, tenants_json};
 use crate::unavailable;
-use model::{Reservation, ReservationId, TenantId, Timestamp};
-use serde_json::json;
-use sqlx::sqlite::SqliteArguments;
-use sqlx::{Arguments, SqliteExecutor};
-use store::{Batch, ReservationFilter, StoreError, WantedReservations};
+use model::{
+    AgentId, Amount, BudgetId, Charge, DecisionId, Name, Reservation, ReservationId, ReservationStatus,
+    SlashFreeName, TenantId, Timestamp, Unit,
+};
+use rusqlite::params;
+use sqlx::SqliteExecutor;
+use std::borrow::Cow;
+use store::{ReservationFilter, StoreError, WantedReservations};
 
-/// Writes down reservations, which are one value: a JSON text.
-pub(crate) const WRITE: &str = "INSERT INTO reservations (tenant_no, id, agent, status, expires_at, value) \
-    SELECT value ->> 0, unhex(value ->> 1), unhex(value ->> 2), value ->> 3, value ->> 4, value ->> 5 \
-    FROM json_each(?) \
-    WHERE true \
+const PUT: &str = "INSERT INTO reservations (tenant_no, id, agent, status, expires_at, value) \
+    VALUES (?, ?, ?, ?, ?, ?) \
     ON CONFLICT (tenant_no, id) DO UPDATE \
     SET status = excluded.status, expires_at = excluded.expires_at, value = excluded.value";
 
-/// The same, where each reservation has values of its own.
-pub(crate) const FEW: Rows = Rows {
-    begin: "INSERT INTO reservations (tenant_no, id, agent, status, expires_at, value) VALUES ",
-    row: "(?, ?, ?, ?, ?, ?)",
-    end: " ON CONFLICT (tenant_no, id) DO UPDATE \
-        SET status = excluded.status, expires_at = excluded.expires_at, value = excluded.value",
-};
+/// What commits do here.
+pub(crate) const STATEMENTS: [&str; 1] = [PUT];
 
-/// Binds such a row.
-pub(crate) fn bind(reservation: &Reservation, tenant_no: i64, arguments: &mut SqliteArguments) -> Bound {
-    arguments.add(tenant_no)?;
-    arguments.add(&reservation.id.as_bytes()[..])?;
-    arguments.add(&reservation.agent.as_bytes()[..])?;
-    arguments.add(reservation.status.as_str())?;
-    arguments.add(reservation.expires_at.millis())?;
-    arguments.add(reservation.to_json())
-}
+/// What has no column: unit, amount, budgets, tool, run, decision, charge, and when it was made in milliseconds since 1970. A JSON
+/// array of these; versions before wrote the whole reservation as an object.
+type Rest<'r> = (
+    Cow<'r, Unit>,
+    Amount,
+    Cow<'r, [BudgetId]>,
+    Option<Cow<'r, SlashFreeName>>,
+    Option<Cow<'r, Name>>,
+    Option<DecisionId>,
+    Option<Charge>,
+    i64,
+);
 
-/// The reservations of a batch as that text, with nothing borrowed from it.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> String {
-    let row = |(tenant, reservation): &(TenantId, Reservation)| {
-        // INVARIANT: a checked batch advances the tenant of every reservation.
-        let tenant_no = numbers.get(tenant)?;
-        Some(json!([
-            tenant_no,
-            hex(reservation.id.as_bytes()),
-            hex(reservation.agent.as_bytes()),
+/// Writes down reservations as they are from now on.
+pub(crate) fn write(
+    transaction: &Transaction<'_>,
+    reservations: &[(TenantId, Reservation)],
+) -> Result<(), NotWritten> {
+    for (tenant, reservation) in reservations {
+        transaction.statement(PUT)?.execute(params![
+            transaction.tenant_no(*tenant)?,
+            reservation.id.as_bytes(),
+            reservation.agent.as_bytes(),
             reservation.status.as_str(),
             reservation.expires_at.millis(),
-            reservation.to_json(),
-        ]))
-    };
-    let rows: Vec<_> = batch.budgets.reservations.iter().filter_map(row).collect();
-    serde_json::Value::from(rows).to_string()
+            rest(reservation),
+        ])?;
+    }
+    Ok(())
 }
 
-pub(crate) fn decode(tenant_no: i64, value: &str) -> Result<Reservation, StoreError> {
-    let place = Place {
-        table: "reservations",
-        row: tenant_no,
-    };
-    Reservation::from_json(value)
-        .map_err(|error| place.corrupt("value", &format!("is no reservation: {error}")))
+fn rest(held: &Reservation) -> String {
+    let rest: Rest<'_> = (
+        Cow::Borrowed(&held.unit),
+        held.amount,
+        Cow::Borrowed(&held.budgets),
+        held.tool.as_ref().map(Cow::Borrowed),
+        held.run_id.as_ref().map(Cow::Borrowed),
+        held.decision_id,
+        held.charge,
+        held.created_at.millis(),
+    );
+    serde_json::to_string(&rest).expect("it has no keys, and no numbers that are none")
+}
+
+/// A row.
+pub(crate) struct ReservationColumns {
+    pub(crate) tenant_no: i64,
+    pub(crate) id: Vec<u8>,
+    pub(crate) agent: Vec<u8>,
+    pub(crate) status: String,
+    pub(crate) expires_at: i64,
+    pub(crate) value: String,
+}
+
+impl ReservationColumns {
+    pub(crate) fn decode(self) -> Result<Reservation, StoreError> {
+        let place = Place {
+            table: "reservations",
+            row: self.tenant_no,
+        };
+        let no_reservation =
+            |error: serde_json::Error| place.corrupt("value", &format!("is no reservation: {error}"));
+        if self.value.starts_with('{') {
+            return Reservation::from_json(&self.value).map_err(no_reservation);
+        }
+        let rest: Rest<'_> = serde_json::from_str(&self.value).map_err(no_reservation)?;
+        let (unit, amount, budgets, tool, run_id, decision_id, charge, created_at) = rest;
+        let status = ReservationStatus::ALL
+            .into_iter()
+            .find(|status| status.as_str() == self.status);
+        Ok(Reservation {
+            id: ReservationId::from_bytes(place.id("id", self.id)?),
+            agent: AgentId::from_bytes(place.id("agent", self.agent)?),
+            unit: unit.into_owned(),
+            amount,
+            budgets: budgets.into_owned(),
+            tool: tool.map(Cow::into_owned),
+            run_id: run_id.map(Cow::into_owned),
+            decision_id,
+            status: status.ok_or_else(|| place.corrupt("status", "is no status"))?,
+            charge,
+            created_at: Timestamp::from_millis(created_at),
+            expires_at: Timestamp::from_millis(self.expires_at),
+        })
+    }
 }
 
 /// Those of these reservations that are there, each once.
@@ -81,6 +129,10 @@ pub(crate) async fn find(
         r#"SELECT
                tenants.tenant_id AS "tenant_id!: Vec<u8>",
                reservations.tenant_no AS "tenant_no!: i64",
+               reservations.id AS "id!: Vec<u8>",
+               reservations.agent AS "agent!: Vec<u8>",
+               reservations.status AS "status!: String",
+               reservations.expires_at AS "expires_at!: i64",
                reservations.value AS "value!: String"
            FROM json_each(?1) AS asked
            CROSS JOIN tenants
@@ -89,11 +141,15 @@ pub(crate) async fn find(
                ON reservations.tenant_no = tenants.tenant_no
               AND reservations.id = unhex(substr(asked.value, 33, 32))
            UNION
-           SELECT tenant_id, tenant_no, value
+           SELECT tenant_id, tenant_no, id, agent, status, expires_at, value
            FROM (
                SELECT
                    tenants.tenant_id,
                    reservations.tenant_no,
+                   reservations.id,
+                   reservations.agent,
+                   reservations.status,
+                   reservations.expires_at,
                    reservations.value
                FROM json_each(?2) AS asked
                CROSS JOIN tenants
@@ -118,7 +174,15 @@ pub(crate) async fn find(
             row: row.tenant_no,
         };
         let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
-        Ok((tenant, decode(row.tenant_no, &row.value)?))
+        let columns = ReservationColumns {
+            tenant_no: row.tenant_no,
+            id: row.id,
+            agent: row.agent,
+            status: row.status,
+            expires_at: row.expires_at,
+            value: row.value,
+        };
+        Ok((tenant, columns.decode()?))
     });
     found.collect()
 }
@@ -169,9 +233,14 @@ pub(crate) async fn one(
     id: ReservationId,
 ) -> Result<Option<Reservation>, StoreError> {
     let (tenant_id, id) = (&tenant.as_bytes()[..], &id.as_bytes()[..]);
-    let row = sqlx::query!(
+    let row = sqlx::query_as!(
+        ReservationColumns,
         r#"SELECT
                reservations.tenant_no AS "tenant_no!",
+               reservations.id,
+               reservations.agent,
+               reservations.status,
+               reservations.expires_at,
                reservations.value
            FROM tenants
            JOIN reservations
@@ -184,7 +253,7 @@ pub(crate) async fn one(
     .fetch_optional(executor)
     .await
     .map_err(unavailable)?;
-    row.map(|row| decode(row.tenant_no, &row.value)).transpose()
+    row.map(ReservationColumns::decode).transpose()
 }
 
 /// A page of them, newest first.
@@ -199,9 +268,14 @@ pub(crate) async fn list(
     let status = filter.status.map(model::ReservationStatus::as_str);
     let agent = filter.agent.as_ref().map(|agent| &agent.as_bytes()[..]);
     let before = before.as_ref().map(|id| &id.as_bytes()[..]);
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        ReservationColumns,
         r#"SELECT
                reservations.tenant_no AS "tenant_no!",
+               reservations.id,
+               reservations.agent,
+               reservations.status,
+               reservations.expires_at,
                reservations.value
            FROM tenants
            JOIN reservations
@@ -221,7 +295,7 @@ pub(crate) async fn list(
     .fetch_all(executor)
     .await
     .map_err(unavailable)?;
-    rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
+    rows.into_iter().map(ReservationColumns::decode).collect()
 }
 
 /// Those of all tenants that are held and should have ended.
@@ -257,4 +331,87 @@ pub(crate) async fn overdue(
         Ok((tenant, ReservationId::from_bytes(place.id("id", row.id)?)))
     });
     overdue.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held() -> Reservation {
+        Reservation {
+            id: ReservationId::from_bytes([1; 16]),
+            agent: AgentId::from_bytes([2; 16]),
+            unit: Unit::new("TOKENS").unwrap(),
+            amount: Amount::clamped(12),
+            budgets: vec![BudgetId::from_bytes([3; 16]), BudgetId::from_bytes([4; 16])],
+            tool: Some(SlashFreeName::new("files").unwrap()),
+            run_id: Some(Name::new("run \"1\"").unwrap()),
+            decision_id: Some(DecisionId::from_bytes([5; 16])),
+            status: ReservationStatus::Active,
+            charge: None,
+            created_at: Timestamp::from_millis(1_795_353_644_001),
+            expires_at: Timestamp::from_millis(1_795_353_704_001),
+        }
+    }
+
+    fn columns(of: &Reservation, value: String) -> ReservationColumns {
+        ReservationColumns {
+            tenant_no: 7,
+            id: of.id.as_bytes().to_vec(),
+            agent: of.agent.as_bytes().to_vec(),
+            status: of.status.as_str().to_owned(),
+            expires_at: of.expires_at.millis(),
+            value,
+        }
+    }
+
+    #[test]
+    fn a_row_is_read_as_it_was_written() {
+        let charge = Charge {
+            actual: Amount::clamped(12),
+            charged: Amount::clamped(10),
+        };
+        let bare = Reservation {
+            tool: None,
+            run_id: None,
+            decision_id: None,
+            ..held()
+        };
+        for held in [held(), bare, held().commit(charge), held().release()] {
+            let value = rest(&held);
+            assert_eq!(columns(&held, value).decode().unwrap(), held);
+        }
+    }
+
+    /// What is stored today is read by every later version, and so is what versions before stored.
+    #[test]
+    fn a_row_of_a_version_before_is_read() {
+        let stored = r#"["TOKENS",12,["bgt_01m8020yhvfjs9rwhvzb5nw5aq"],"files",null,null,{"actual":12,"charged":10},1795353644001]"#;
+        let read = columns(&held(), stored.to_owned()).decode().unwrap();
+        assert_eq!(rest(&read), stored);
+        let before = columns(&held(), held().to_json());
+        assert_eq!(before.decode().unwrap(), held());
+    }
+
+    #[test]
+    fn a_row_that_was_never_written_is_named() {
+        let value = || rest(&held());
+        let rows = [
+            columns(&held(), "[]".to_owned()),
+            columns(&held(), "{}".to_owned()),
+            columns(&held(), value().replace("\"TOKENS\"", "\"\"")),
+            ReservationColumns {
+                status: "gone".to_owned(),
+                ..columns(&held(), value())
+            },
+            ReservationColumns {
+                agent: vec![0; 15],
+                ..columns(&held(), value())
+            },
+        ];
+        for row in rows {
+            let message = row.decode().unwrap_err().to_string();
+            assert!(message.contains("of row 7 of `reservations`"), "{message}");
+        }
+    }
 }

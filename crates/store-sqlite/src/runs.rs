@@ -1,53 +1,30 @@
 //! What runs have seen: written in the commit of the entry that tells of it, read by the name of the run.
 
+use crate::commit::{NotWritten, Transaction};
 use crate::decode::Place;
-use crate::insert::TenantNumbers;
 use crate::unavailable;
 use model::{Name, RunTaint, TenantId, Trust};
-use sqlx::SqliteConnection;
-use store::{Batch, StoreError};
+use rusqlite::params;
+use store::StoreError;
 
-/// A run as it is from now on, with nothing borrowed from the batch.
-#[derive(Debug)]
-pub(crate) struct RunRow {
-    tenant_no: i64,
-    run_id: String,
-    root: String,
-    worst: &'static str,
-}
+const PUT: &str = "INSERT INTO runs (tenant_no, run_id, root, worst) \
+    VALUES (?, ?, ?, ?) \
+    ON CONFLICT (tenant_no, run_id) DO UPDATE SET root = excluded.root, worst = excluded.worst";
 
-/// The runs of a batch.
-pub(crate) fn rows(batch: &Batch, numbers: &TenantNumbers) -> Vec<RunRow> {
-    let row = |(tenant, run): &(TenantId, RunTaint)| {
-        Some(RunRow {
-            // INVARIANT: a checked batch advances the tenant of every run.
-            tenant_no: *numbers.get(tenant)?,
-            run_id: run.run_id.to_string(),
-            root: run.root.to_string(),
-            worst: run.worst.as_str(),
-        })
-    };
-    batch.runs.iter().filter_map(row).collect()
-}
+/// What commits do here.
+pub(crate) const STATEMENTS: [&str; 1] = [PUT];
 
-impl RunRow {
-    /// Writes it down.
-    pub(crate) async fn write(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO runs (tenant_no, run_id, root, worst)
-             VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (tenant_no, run_id) DO UPDATE
-             SET root = excluded.root,
-                 worst = excluded.worst",
-            self.tenant_no,
-            self.run_id,
-            self.root,
-            self.worst,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
+/// Writes down runs as they are from now on.
+pub(crate) fn write(transaction: &Transaction<'_>, runs: &[(TenantId, RunTaint)]) -> Result<(), NotWritten> {
+    for (tenant, run) in runs {
+        transaction.statement(PUT)?.execute(params![
+            transaction.tenant_no(*tenant)?,
+            run.run_id.as_str(),
+            run.root.as_str(),
+            run.worst.as_str(),
+        ])?;
     }
+    Ok(())
 }
 
 /// Those of these runs that are there, with the level of their families. `asked` is `["<tenant><run id>",…]`, the tenant as 32

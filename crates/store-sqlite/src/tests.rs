@@ -13,8 +13,8 @@ use crate::{OpenError, SqliteStore};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
 use std::path::PathBuf;
-use store::Directories;
 use store::conformance::sample::Chain;
+use store::{Directories, Records, Store};
 
 /// A folder for one database.
 struct Folder(tempfile::TempDir);
@@ -47,6 +47,25 @@ impl Folder {
             .create_if_missing(true);
         SqliteConnection::connect_with(&options).await.unwrap()
     }
+}
+
+#[tokio::test]
+async fn whoever_reads_for_nobody_takes_no_connection_from_the_others_and_has_one_when_they_have_all() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let behind = store.behind();
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let mut taken = Vec::new();
+    for _ in 0..store.readers.options().get_max_connections() {
+        taken.push(store.readers.acquire().await.unwrap());
+    }
+    assert_eq!(behind.head(chain.tenant).await.unwrap(), chain.head());
+    assert_eq!(store.readers_behind.size(), 1);
+    drop(taken);
+    let _theirs = store.readers_behind.acquire().await.unwrap();
+    assert_eq!(store.head(chain.tenant).await.unwrap(), chain.head());
+    assert_eq!(store.readers_behind.size(), 1);
 }
 
 /// The end of the one chain that is stored.

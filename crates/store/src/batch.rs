@@ -239,12 +239,8 @@ impl Batch {
     /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs, counters, budgets,
     /// contents or erasures.
     pub fn is_rows_only(&self) -> bool {
-        self.budgets.is_empty() && self.is_rows_and_budgets_only()
-    }
-
-    /// Whether it writes nothing else but budgets beside rows of entries.
-    pub fn is_rows_and_budgets_only(&self) -> bool {
-        self.writes.is_empty()
+        self.budgets.is_empty()
+            && self.writes.is_empty()
             && self.approvals.is_empty()
             && self.runs.is_empty()
             && self.counters.is_empty()

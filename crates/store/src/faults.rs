@@ -51,7 +51,7 @@ pub struct FaultyStore<S: ?Sized> {
     // INVARIANT: never locked across an await.
     plan: Arc<Mutex<VecDeque<Fault>>>,
     reads_fail: Arc<AtomicBool>,
-    turns: AtomicUsize,
+    turns: Arc<AtomicUsize>,
     inner: Arc<S>,
 }
 
@@ -61,7 +61,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         Self {
             plan: Arc::default(),
             reads_fail: Arc::default(),
-            turns: AtomicUsize::new(0),
+            turns: Arc::default(),
             inner,
         }
     }
@@ -531,6 +531,15 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
 
 #[async_trait]
 impl<S: Store + ?Sized> Store for FaultyStore<S> {
+    fn behind(&self) -> Arc<dyn Store> {
+        Arc::new(FaultyStore {
+            plan: Arc::clone(&self.plan),
+            reads_fail: Arc::clone(&self.reads_fail),
+            turns: Arc::clone(&self.turns),
+            inner: self.inner.behind(),
+        })
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -45,6 +45,7 @@ use model::{
     Timestamp,
 };
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Where a tenant stands: the end of its ledger, and how often its directory has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -285,6 +286,11 @@ pub trait Records: Send + Sync {
 pub trait Store:
     Directories + Journal + Records + SearchIndex + Approvals + Counters + Budgets + Buckets
 {
+    /// The same store for work that nobody waits for: what is read and indexed through it takes no connection from those who
+    /// read for somebody, and none that it has opened is ever theirs. It is for one thread with a runtime of its own, whose
+    /// priority is that of the threads that its connections need. Closing the store closes it too. Errors: as of the store.
+    fn behind(&self) -> Arc<dyn Store>;
+
     /// Closes it after what is being written. What is asked of it afterwards is refused. Closing twice does nothing.
     async fn close(&self);
 }

@@ -1,8 +1,8 @@
 //! The places for asks: how many there are, and whose.
 //!
 //! How many there are follows from how long asks take, from entering to being answered. While that is long, every tenth of a second takes
-//! places away, down to half; while it is not, they come back. A burst finds all of them, and an overload that lasts finds few enough that those
-//! who are let in are answered soon.
+//! places away, down to an eighth; while it is not, they come back. A burst finds all of them, and an overload that lasts finds few enough that those
+//! who are let in are answered soon, on a slow machine too.
 //!
 //! A tenant may take places as long as it has fewer than are left, like the lines of the queue before the sequencer: one that floods
 //! the gateway has half of them, and whoever comes rarely finds one.
@@ -13,14 +13,22 @@ use std::time::{Duration, Instant};
 
 /// How long asks may take, on average, before places are taken away. The slowest take about twice the average.
 const TARGET: Duration = Duration::from_millis(25);
+/// How many commits they may take, where those take longer than that: each ask waits for half of the one before its own, and for its own. With
+/// fewer places, a slow disk would do less and be no faster.
+const TARGET_COMMITS: u32 = 2;
 /// Over which time the average is taken: some commits, on a slow disk too.
 const WINDOW: Duration = Duration::from_millis(100);
 /// How many asks in a window say something about how long they take. Fewer are no overload, however slow they are.
 const TELLING: u32 = 32;
 /// How long what was seen is believed.
 const BELIEVED: Duration = Duration::from_millis(250);
-/// Which part of all places comes back, or goes, at the end of a window: one in so many.
-const STEP: usize = 16;
+/// Which part of the places there are goes at the end of a window in which asks took long: one in so many.
+const GOES: usize = 8;
+/// Which part comes back at the end of any other.
+const COMES: usize = 16;
+/// Which part of all places is always there: 128 of 1,024, of which one tenant may have 64. So many callers fill every commit, and with fewer
+/// less would be answered.
+const STAYS: usize = 8;
 
 /// The places, and who has them.
 pub(super) struct Room {
@@ -30,6 +38,8 @@ pub(super) struct Room {
     /// How many there may be now, and at most.
     limit: usize,
     most: usize,
+    /// How long commits take.
+    commit: Duration,
     window: Window,
     /// How long asks took in the last window, if there were many, and when it ended.
     usual: Option<(Duration, Instant)>,
@@ -59,13 +69,15 @@ impl Room {
             tenants: HashMap::new(),
             limit: most,
             most,
+            commit: Duration::ZERO,
             window: Window::new(now),
             usual: None,
         }
     }
 
-    /// Takes a place, if there is one for this tenant.
-    pub(super) fn enter(&mut self, tenant: TenantId) -> bool {
+    /// Takes a place, if there is one for this tenant, while commits take so long.
+    pub(super) fn enter(&mut self, tenant: TenantId, commit: Duration) -> bool {
+        self.commit = commit;
         let left = self.limit.saturating_sub(self.taken);
         let of_tenant = self.tenants.entry(tenant).or_default();
         if *of_tenant < left {
@@ -111,12 +123,13 @@ impl Room {
 
     fn end_window(&mut self, now: Instant) {
         let took = (self.window.left >= TELLING).then(|| self.window.took / self.window.left);
-        let step = (self.most / STEP).max(1);
-        self.limit = if took.is_some_and(|took| took > TARGET) {
-            // Half of them are enough to fill every commit, and more than most callers have open at once.
-            self.limit.saturating_sub(step).max(self.most / 2)
+        let target = TARGET.max(TARGET_COMMITS * self.commit);
+        self.limit = if took.is_some_and(|took| took > target) {
+            let fewer = self.limit - self.limit.div_ceil(GOES);
+            fewer.max(self.most.div_ceil(STAYS))
         } else {
-            (self.limit + step).min(self.most)
+            let more = self.limit + self.limit.div_ceil(COMES);
+            more.min(self.most)
         };
         self.usual = took.map(|took| (took, now));
         self.window = Window::new(now);
@@ -131,10 +144,11 @@ mod tests {
     const B: TenantId = TenantId::from_bytes([2; 16]);
     const C: TenantId = TenantId::from_bytes([3; 16]);
     const MOST: usize = 1_024;
+    const COMMIT: Duration = Duration::from_millis(1);
 
     /// Takes all places that this tenant gets, and says how many.
     fn fill(room: &mut Room, tenant: TenantId) -> usize {
-        std::iter::from_fn(|| room.enter(tenant).then_some(())).count()
+        std::iter::from_fn(|| room.enter(tenant, COMMIT).then_some(())).count()
     }
 
     /// So many windows in which asks take so long.
@@ -144,7 +158,7 @@ mod tests {
                 if ask == TELLING {
                     *now += WINDOW;
                 }
-                assert!(room.enter(A));
+                assert!(room.enter(A, COMMIT));
                 room.leave(A, took, *now);
             }
         }
@@ -156,8 +170,8 @@ mod tests {
         let mut room = Room::new(MOST, now);
         assert_eq!(fill(&mut room, A), 512);
         assert_eq!(fill(&mut room, B), 256);
-        assert!(room.enter(C));
-        assert!(!room.enter(A));
+        assert!(room.enter(C, COMMIT));
+        assert!(!room.enter(A, COMMIT));
         (0..512).for_each(|_| room.leave(A, Duration::ZERO, now));
         (0..256).for_each(|_| room.leave(B, Duration::ZERO, now));
         room.leave(C, Duration::ZERO, now);
@@ -170,19 +184,35 @@ mod tests {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
         windows(&mut room, &mut now, 3, 2 * TARGET);
-        assert!((MOST / 2..MOST).contains(&room.limit()));
+        assert!((MOST / STAYS + 1..MOST).contains(&room.limit()));
         windows(&mut room, &mut now, 100, 2 * TARGET);
-        assert_eq!((room.limit(), fill(&mut room, A)), (MOST / 2, MOST / 4));
-        (0..MOST / 4).for_each(|_| room.leave(A, Duration::ZERO, now));
+        assert_eq!((room.limit(), fill(&mut room, A)), (128, 64));
+        (0..64).for_each(|_| room.leave(A, Duration::ZERO, now));
         windows(&mut room, &mut now, 100, TARGET / 2);
         assert_eq!(room.limit(), MOST);
+    }
+
+    #[test]
+    fn a_slow_disk_takes_no_place_away() {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        let commit = 4 * TARGET;
+        for ask in 1..=10 * TELLING {
+            if ask % TELLING == 0 {
+                now += WINDOW;
+            }
+            assert!(room.enter(A, commit));
+            room.leave(A, commit * 3 / 2, now);
+        }
+        assert_eq!(room.limit(), MOST);
+        assert_eq!(room.usual(now), Some(commit * 3 / 2));
     }
 
     #[test]
     fn one_slow_ask_among_many_takes_no_place_away() {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
-        (0..200).for_each(|_| assert!(room.enter(A)));
+        (0..200).for_each(|_| assert!(room.enter(A, COMMIT)));
         (0..198).for_each(|_| room.leave(A, TARGET / 5, now));
         room.leave(A, 40 * TARGET, now);
         now += WINDOW;
@@ -196,7 +226,7 @@ mod tests {
         let mut room = Room::new(MOST, now);
         for _ in 0..10 * TELLING {
             now += WINDOW;
-            assert!(room.enter(A));
+            assert!(room.enter(A, COMMIT));
             room.leave(A, 40 * TARGET, now);
         }
         assert_eq!((room.limit(), room.usual(now)), (MOST, None));
@@ -217,6 +247,6 @@ mod tests {
         let mut now = Instant::now();
         let mut room = Room::new(2, now);
         windows(&mut room, &mut now, 10, 2 * TARGET);
-        assert!(room.enter(A));
+        assert!(room.enter(A, COMMIT));
     }
 }

@@ -31,22 +31,28 @@ impl FromRequestParts<Arc<Gateway>> for Admitted {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
-        let deadline = deadline(&parts.headers)?;
-        let caller = parts
-            .extensions
-            .get::<AgentCaller>()
-            .expect("the route lets in agents only");
+        let caller = parts.extensions.get::<AgentCaller>().cloned();
+        let caller = caller.expect("the route lets in agents only");
+        Self::new(gateway, caller, &parts.headers)
+    }
+}
+
+impl Admitted {
+    /// The ask of this agent that comes with these headers, if there is room for it.
+    pub fn new(gateway: &Gateway, caller: AgentCaller, headers: &HeaderMap) -> Result<Self, Refusal> {
+        let deadline = deadline(headers)?;
         if !gateway.sequencer.has_room(caller.tenant) {
             return Err(Refusal::overloaded());
         }
         if is_late(deadline, gateway.admission.usual()) {
             return Err(Refusal::deadline_exceeded());
         }
-        let place = gateway.admission.enter(caller.tenant);
+        let commit = gateway.sequencer.usual_commit();
+        let place = gateway.admission.enter(caller.tenant, commit);
         Ok(Self {
-            caller: caller.clone(),
-            deadline,
             place: place.ok_or_else(Refusal::overloaded)?,
+            caller,
+            deadline,
         })
     }
 }

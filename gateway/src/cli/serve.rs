@@ -1,5 +1,6 @@
 //! `countersign serve`: opens the store, starts the gateway, and serves until it is told to stop.
 
+use crate::app::App;
 use crate::base::{self, BaseFileError, Reloaded};
 use crate::changes::By;
 use crate::cli::{demo, operator_key};
@@ -7,7 +8,6 @@ use crate::config::Serve;
 use crate::cosigning::WitnessOptions;
 use crate::doors::Door;
 use crate::gateway::{Gateway, Options};
-use crate::router::router;
 use crate::sequencer::Ended;
 use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
@@ -112,8 +112,8 @@ pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
 }
 
 async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> anyhow::Result<()> {
-    let app = router(&gateway);
-    let live = Arc::clone(&gateway.live);
+    let app = App::new(&gateway);
+    let (live, behind) = (Arc::clone(&gateway.live), Arc::clone(&gateway.behind));
     drop(gateway);
     let (stopping, told) = watch::channel(false);
     let stop = |mut told: watch::Receiver<bool>| async move {
@@ -129,13 +129,15 @@ async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> any
         told_to_stop().await;
         // A stream has no end of its own, and the server waits for the end of every request.
         live.close();
+        // The gateway ends with its last handle, and what is done there has one.
+        behind.stop();
         // Nobody listens only if the server has ended already.
         let _ = stopping.send(true);
     });
     tokio::select! {
         served = serving => {
             served?;
-            // The last handle went with the router: the sequencer records what waits and ends.
+            // The last handle went with the application: the sequencer records what waits and ends.
             sequencer.await.context("the sequencer ended in a panic")?;
         }
         () = out_of_patience(told) => tracing::warn!("some requests did not finish within {GRACE:?} and get no answer"),

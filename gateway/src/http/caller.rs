@@ -185,10 +185,7 @@ impl AgentCaller {
 impl TenantCaller {
     /// Whether the credential still works, and whether this gateway can tell: for answers that take long.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
-        if gateway.snapshot.age() > gateway.options.snapshot_age_max {
-            return Err(Refusal::snapshot_stale());
-        }
-        gateway.cosigning.check()?;
+        can_tell(gateway)?;
         let snapshot = gateway.snapshot.load();
         let tenant = snapshot.tenant(self.holder.tenant());
         let now = gateway.clock.now();
@@ -214,44 +211,61 @@ impl Caller {
 /// Finds out who is calling and whether this route lets them in.
 pub async fn layer(
     State((gateway, access)): State<(Arc<Gateway>, Access)>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     if access == Access::Public {
         return next.run(request).await;
     }
-    if gateway.snapshot.age() > gateway.options.snapshot_age_max {
-        return Refusal::snapshot_stale().into_response();
-    }
-    if let Err(refusal) = gateway.cosigning.check() {
-        return refusal.into_response();
-    }
-    let snapshot = gateway.snapshot.load();
-    let keys = match admit(&gateway, &snapshot, access, &mut request) {
-        Ok(caller) => signing_keys(&snapshot, caller),
-        Err(refusal) => return refusal.into_response(),
-    };
-    drop(snapshot);
-    let Some((caller, keys)) = keys else {
-        return next.run(request).await;
-    };
-    match signature::check(&gateway, &caller, &keys, request).await {
+    match let_in(&gateway, access, request).await {
         Ok(request) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }
 }
 
-/// The keys that have to have signed the requests of this caller, if it is an agent that has any.
-fn signing_keys(snapshot: &Snapshot, caller: Caller) -> Option<(AgentCaller, Arc<SigningKeys>)> {
-    let Caller::Agent(caller) = caller else {
-        return None;
+/// The agent that sends a request, as [`Access::Agent`] lets it in, and the request to read on.
+pub async fn agent(gateway: &Gateway, request: Request) -> Result<(AgentCaller, Request), Refusal> {
+    can_tell(gateway)?;
+    let snapshot = gateway.snapshot.load();
+    let Caller::Agent(caller) = identify(gateway, &snapshot, request.headers())? else {
+        return Err(forbidden(Access::Agent));
     };
-    let keys = snapshot
-        .tenant(caller.tenant)?
-        .request_keys
-        .of_agent(caller.agent.id)?;
-    let keys = Arc::clone(keys);
-    Some((caller, keys))
+    let keys = signing_keys(&snapshot, &caller);
+    drop(snapshot);
+    let request = match keys {
+        Some(keys) => signature::check(gateway, &caller, &keys, request).await?,
+        None => request,
+    };
+    Ok((caller, request))
+}
+
+/// A request whose caller this route lets in. Who it is goes with it.
+async fn let_in(gateway: &Gateway, access: Access, mut request: Request) -> Result<Request, Refusal> {
+    can_tell(gateway)?;
+    let snapshot = gateway.snapshot.load();
+    let Caller::Agent(caller) = admit(gateway, &snapshot, access, &mut request)? else {
+        return Ok(request);
+    };
+    let keys = signing_keys(&snapshot, &caller);
+    drop(snapshot);
+    match keys {
+        Some(keys) => signature::check(gateway, &caller, &keys, request).await,
+        None => Ok(request),
+    }
+}
+
+/// Whether this gateway can tell who may do what, and vouch for what it answers.
+fn can_tell(gateway: &Gateway) -> Result<(), Refusal> {
+    if gateway.snapshot.age() > gateway.options.snapshot_age_max {
+        return Err(Refusal::snapshot_stale());
+    }
+    gateway.cosigning.check()
+}
+
+/// The keys that have to have signed the requests of this agent, if it has any.
+fn signing_keys(snapshot: &Snapshot, caller: &AgentCaller) -> Option<Arc<SigningKeys>> {
+    let tenant = snapshot.tenant(caller.tenant)?;
+    tenant.request_keys.of_agent(caller.agent.id).map(Arc::clone)
 }
 
 fn admit(

@@ -26,15 +26,16 @@ impl FromRequest<Arc<Gateway>> for CanonicalBody {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
-        Self::read(request, gateway.options.body_bytes_max).await
+        let (parts, body) = request.into_parts();
+        Self::read(&parts.headers, body, gateway.options.body_bytes_max).await
     }
 }
 
 impl CanonicalBody {
-    async fn read(request: Request, bytes_max: usize) -> Result<Self, Refusal> {
-        let format = Format::of(request.headers())?;
-        let (parts, body) = request.into_parts();
-        let bytes = bytes(body, &parts.headers, bytes_max).await?;
+    /// The text of a body of at most so many bytes, which comes with these headers.
+    pub async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Self, Refusal> {
+        let format = Format::of(headers)?;
+        let bytes = bytes(body, headers, bytes_max).await?;
         let limits = canon::Limits {
             bytes_max,
             depth_max: DEPTH_MAX,
@@ -67,7 +68,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for SetJson<T> {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let bytes_max = gateway.options.body_bytes_max.max(SET_BYTES_MAX);
-        let CanonicalBody(text) = CanonicalBody::read(request, bytes_max).await?;
+        let (parts, body) = request.into_parts();
+        let CanonicalBody(text) = CanonicalBody::read(&parts.headers, body, bytes_max).await?;
         Ok(Self(canon::read(text.as_str())?))
     }
 }

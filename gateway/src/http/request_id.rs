@@ -1,6 +1,6 @@
 //! The id of a request: taken from `X-Request-Id` or made, sent back, and named in every problem.
 //!
-//! It is the outermost layer, so it is also the one place where refusals are rendered and requests are counted.
+//! It is the outermost of what is done for a request, so it is also the one place where refusals are rendered and requests are counted.
 
 use super::json::readable;
 use super::messagepack;
@@ -40,19 +40,42 @@ impl RequestId {
     }
 }
 
+/// What the response to a request has to be like, whatever comes of it.
+pub struct Reception {
+    id: RequestId,
+    /// The name of MessagePack by which it is asked for.
+    message: Option<&'static str>,
+}
+
+impl Reception {
+    /// What is wanted of the response to a request with these headers.
+    pub fn of(headers: &HeaderMap, gateway: &Gateway) -> Self {
+        Self {
+            id: RequestId::of(headers, gateway),
+            message: messagepack::asked(headers),
+        }
+    }
+
+    /// The response that the caller gets.
+    pub async fn respond(self, gateway: &Gateway, outcome: Result<Response, Refusal>) -> Response {
+        let mut response = outcome.unwrap_or_else(|refusal| {
+            gateway.metrics.count_refusal(refusal.code());
+            refusal.render(self.id.as_str())
+        });
+        if let Some(name) = self.message {
+            response = messagepack::answer(response, name).await;
+        }
+        response.headers_mut().insert(X_REQUEST_ID, self.id.0);
+        response
+    }
+}
+
 /// Gives the request its id, and the response too.
 pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Response {
-    let id = RequestId::of(request.headers(), &gateway);
-    request.extensions_mut().insert(id.clone());
-    let message = messagepack::asked(request.headers());
+    let reception = Reception::of(request.headers(), &gateway);
+    request.extensions_mut().insert(reception.id.clone());
     let mut response = readable(next.run(request).await).await;
-    if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
-        gateway.metrics.count_refusal(refusal.code());
-        response = refusal.render(id.as_str());
-    }
-    if let Some(name) = message {
-        response = messagepack::answer(response, name).await;
-    }
-    response.headers_mut().insert(X_REQUEST_ID, id.0);
-    response
+    let refusal = response.extensions_mut().remove::<Refusal>();
+    let outcome = refusal.map_or(Ok(response), Err);
+    reception.respond(&gateway, outcome).await
 }

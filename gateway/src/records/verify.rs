@@ -84,11 +84,11 @@ pub async fn verify(
 
 /// The system tenant's ledger tells of the keys of the log. One that is added in this moment is asked for once more.
 async fn keys_fault(gateway: &Gateway, head: &Head) -> Result<Option<Fault>, Refusal> {
-    if gateway.keys_differ().await?.is_none() {
+    if gateway.keys_differ(&*gateway.store).await?.is_none() {
         return Ok(None);
     }
     tokio::time::sleep(FOLLOWED_WITHIN).await;
-    let differ = gateway.keys_differ().await?;
+    let differ = gateway.keys_differ(&*gateway.store).await?;
     Ok(differ.map(|what| Fault::at(head.seq, what)))
 }
 

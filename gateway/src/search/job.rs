@@ -1,7 +1,7 @@
 //! Puts blocks of ledgers into the search index, once all of their entries are there.
 //!
-//! Nothing waits for it and it hurries for nobody: it rests longer than it works, and much longer while many wait for decisions. Of several gateways on one database any may do
-//! a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself.
+//! Nothing waits for it and it hurries for nobody: it is done on the thread [`behind`](crate::behind), rests longer than it works, and much
+//! longer while many wait for decisions. Of several gateways on one database any may do a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself.
 
 use crate::gateway::Gateway;
 use engine::search::{BLOCK, Lists, block_of, seqs_of};
@@ -65,7 +65,8 @@ impl Indexing {
 
 /// Starts the job of a gateway. It ends with it.
 pub fn start(gateway: &Arc<Gateway>) {
-    tokio::spawn(run(Arc::downgrade(gateway), Arc::clone(&gateway.indexing)));
+    let indexing = Arc::clone(&gateway.indexing);
+    gateway.behind.spawn(run(Arc::downgrade(gateway), indexing));
 }
 
 async fn run(gateway: Weak<Gateway>, indexing: Arc<Indexing>) {
@@ -73,7 +74,10 @@ async fn run(gateway: Weak<Gateway>, indexing: Arc<Indexing>) {
         let Some(all) = gateway.upgrade().map(|gateway| tenants(&gateway)) else {
             return;
         };
-        indexing.lock().extend(all);
+        // One at a time: the sequencer takes this lock too, and here nobody knows how long the thread will have a core.
+        for tenant in all {
+            indexing.lock().insert(tenant);
+        }
         let round = Instant::now();
         while round.elapsed() < ROUND {
             let next = indexing.lock().pop_first();
@@ -84,16 +88,41 @@ async fn run(gateway: Weak<Gateway>, indexing: Arc<Indexing>) {
                 let _ = tokio::time::timeout(left, indexing.wake.notified()).await;
                 continue;
             };
-            let Some(gateway) = gateway.upgrade() else { return };
-            let done = Ledger::of(&gateway, tenant).catch_up().await;
-            drop(gateway);
-            if let Err(error) = done {
+            if let Err(error) = catch_up(&gateway, tenant).await {
                 tracing::warn!(error = &error as &dyn std::error::Error, %tenant, "the search index could not be written");
                 indexing.lock().insert(tenant);
                 tokio::time::sleep(PAUSE).await;
             }
         }
     }
+}
+
+/// Puts every finished block of a ledger into the index that is not in it, the newest first: that is what most look for. The gateway may
+/// end between two of them.
+async fn catch_up(gateway: &Weak<Gateway>, tenant: TenantId) -> Result<(), StoreError> {
+    let mut missing = match gateway.upgrade() {
+        Some(gateway) => Ledger::of(&gateway, tenant).missing().await?,
+        None => return Ok(()),
+    };
+    while let Some(block) = missing.pop() {
+        let Some(gateway) = gateway.upgrade() else {
+            return Ok(());
+        };
+        let left = u64::try_from(missing.len()).unwrap_or(u64::MAX).saturating_add(1);
+        let behind = left.saturating_mul(BLOCK);
+        gateway.indexing.behind.store(behind, Ordering::Relaxed);
+        let began = Instant::now();
+        if Ledger::of(&gateway, tenant).index(block).await? {
+            let longer = if gateway.sequencer.is_pressed() {
+                RESTS_LONGER_PRESSED
+            } else {
+                RESTS_LONGER
+            };
+            drop(gateway);
+            tokio::time::sleep(began.elapsed() * longer).await;
+        }
+    }
+    Ok(())
 }
 
 fn tenants(gateway: &Gateway) -> Vec<TenantId> {
@@ -112,37 +141,20 @@ impl<'g> Ledger<'g> {
     fn of(gateway: &'g Gateway, tenant: TenantId) -> Self {
         Self {
             gateway,
-            store: &*gateway.store,
+            store: &*gateway.behind.store,
             tenant,
         }
     }
 
-    /// Puts every finished block into the index that is not in it, the newest first: that is what most look for.
-    async fn catch_up(&self) -> Result<(), StoreError> {
+    /// The finished blocks that are not in the index.
+    async fn missing(&self) -> Result<Vec<u64>, StoreError> {
         let head = self.store.head(self.tenant).await?.seq;
         let finished = head / BLOCK;
         if finished == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let known = self.known(finished).await?;
-        let mut missing: Vec<u64> = (0..finished).filter(|block| !known.contains(block)).collect();
-        while let Some(block) = missing.pop() {
-            let left = u64::try_from(missing.len()).unwrap_or(u64::MAX).saturating_add(1);
-            self.gateway
-                .indexing
-                .behind
-                .store(left.saturating_mul(BLOCK), Ordering::Relaxed);
-            let began = Instant::now();
-            if self.index(block).await? {
-                let longer = if self.gateway.sequencer.is_pressed() {
-                    RESTS_LONGER_PRESSED
-                } else {
-                    RESTS_LONGER
-                };
-                tokio::time::sleep(began.elapsed() * longer).await;
-            }
-        }
-        Ok(())
+        Ok((0..finished).filter(|block| !known.contains(block)).collect())
     }
 
     /// The blocks that are in the index. An index that was made from another ledger, because a database was put back from a backup
@@ -199,7 +211,7 @@ impl<'g> Ledger<'g> {
                 Some(last) if page.len() == PAGE as usize => before = last.seq,
                 _ => break,
             }
-            // Whoever waits for a decision comes in between.
+            // Verification comes in between.
             tokio::task::yield_now().await;
         }
         let end = self.store.entries(self.tenant, *seqs.end(), 1).await?;

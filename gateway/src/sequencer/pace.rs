@@ -34,9 +34,14 @@ impl Pace {
         self.deviation = self.deviation * 3 / 4;
     }
 
+    /// How long a commit takes, smoothed; nothing before the first.
+    pub(super) fn usual(&self) -> Duration {
+        self.mean.unwrap_or_default()
+    }
+
     /// How long the next commit may take; nothing is expected of the first.
     pub(super) fn expected(&self) -> Duration {
-        self.mean.unwrap_or_default() + self.deviation * 4
+        self.usual() + self.deviation * 4
     }
 }
 

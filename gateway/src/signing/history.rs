@@ -99,12 +99,12 @@ impl KeyHistory {
 }
 
 impl Gateway {
-    /// What is wrong with the keys that are published, if they are not those that the ledger tells of.
+    /// What is wrong with the keys that are published, if they are not those that the ledger tells of, as this handle reads it.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(crate) async fn keys_differ(&self) -> Result<Option<String>, StoreError> {
-        let history = KeyHistory::read(&*self.store).await?;
+    pub(crate) async fn keys_differ(&self, store: &dyn Store) -> Result<Option<String>, StoreError> {
+        let history = KeyHistory::read(store).await?;
         // Read behind the entries, and what a key of the directory cannot be read as is no key that anybody publishes.
         let published = super::published::published(&self.snapshot.load());
         Ok(published.map_or_else(Some, |keys| history.differs_from(&keys, None)))

@@ -76,14 +76,14 @@ impl Progress {
             return Ok(0);
         };
         let ledger = Ledger {
-            store: &*gateway.store,
+            store: &*gateway.behind.store,
             tenant,
             keys: &keys,
         };
         let new = self.look_at_new(&ledger).await?;
         let old = match self.again {
             Again::Rests(Some(until)) if tenant == TenantId::SYSTEM && Instant::now() >= until => {
-                match gateway.keys_differ().await? {
+                match gateway.keys_differ(ledger.store).await? {
                     Some(what) => Err(Fault::at(self.seen.head().seq.max(1), what)),
                     None => self.look_at_old(&ledger).await?,
                 }

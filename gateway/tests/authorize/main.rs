@@ -20,6 +20,7 @@ mod repeats;
 mod runs;
 mod sources;
 mod taint;
+mod ways;
 
 use serde_json::Value;
 use stage::Stage;

@@ -4,8 +4,8 @@
 use crate::stage::{Stage, reading};
 use crate::support::{World, signing_key};
 use crate::{Scene, costing, tokens};
+use gateway::app::App;
 use gateway::gateway::Options;
-use gateway::router::router;
 use gateway::start::{self, Ingredients};
 use model::SystemEntropy;
 use policy::BasePolicies;
@@ -29,7 +29,7 @@ async fn beside(stage: &Stage) -> World {
     };
     let (gateway, _) = start::start(ingredients).await.unwrap();
     World {
-        app: router(&gateway),
+        app: App::new(&gateway),
         gateway,
         store: Arc::clone(&stage.store),
         clock: stage.clock.clone(),

@@ -5,6 +5,11 @@ use axum::http::header;
 use jsonschema::{Draft, Validator};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How often a call is sent, with a pause between, until the gateway has a core again.
+const TRIES: usize = 40;
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// A world that holds every call and every answer against the contract.
 pub(crate) struct Play {
@@ -109,16 +114,29 @@ impl Play {
         filled
     }
 
+    /// Sends a line. On a machine that has no core to spare for a while the gateway cannot say what holds, and refuses before it does
+    /// anything; then it is sent again.
+    async fn send(&self, line: &Line<'_>, path: &str) -> Reply {
+        for _ in 0..TRIES {
+            let mut call = self.world.call(line.method, path, &self.names[line.credential]);
+            if let Some(body) = &line.body {
+                call = call.json(body);
+            }
+            let reply = call.send().await;
+            if reply.status != 503 || reply.json()["code"] != "ledger_unavailable" {
+                return reply;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        panic!("{} {path}: the ledger was unavailable {TRIES} times", line.method);
+    }
+
     async fn call(&mut self, line: &Line<'_>) {
         let (template, path) = expand(line.path);
         let what = format!("{} {path}", line.method);
         let operation = &self.contract["paths"][&template][line.method.to_lowercase()];
         assert!(operation.is_object(), "{what}: not in the contract");
-        let mut call = self.world.call(line.method, &path, &self.names[line.credential]);
-        if let Some(body) = &line.body {
-            call = call.json(body);
-        }
-        let reply = call.send().await;
+        let reply = self.send(line, &path).await;
         assert_eq!(reply.status.as_str(), line.status, "{what}: {}", reply.text());
         self.check_answer(operation, &reply, &what);
         if let Some(code) = line.code {

@@ -1,9 +1,10 @@
-//! By which door a test comes in, as `COUNTERSIGN_TEST_DOOR` says: straight into the router, over a Unix socket, or over a Unix
+//! By which door a test comes in, as `COUNTERSIGN_TEST_DOOR` says: straight into the application, over a Unix socket, or over a Unix
 //! socket with messages in place of JSON. The same tests are run through all of them.
 
 use super::Reply;
-use axum::Router;
+use axum::ServiceExt as _;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use gateway::app::App;
 use gateway::http::messagepack;
 use serde_json::Value;
 use std::env;
@@ -59,11 +60,11 @@ impl Door {
 }
 
 /// Sends a request over a socket that is there for it alone, and reads the whole answer. A message is read as the JSON that it says.
-pub(crate) async fn over_socket(app: Router, mut sent: Sent) -> Reply {
+pub(crate) async fn over_socket(app: App, mut sent: Sent) -> Reply {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
-    let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    let server = tokio::spawn(async move { axum::serve(listener, app.into_make_service()).await.unwrap() });
     if Door::used() == Door::Messages && !sent.headers.iter().any(|(name, _)| *name == "accept") {
         sent.headers.push(("accept", "application/msgpack".to_owned()));
     }

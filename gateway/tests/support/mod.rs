@@ -5,14 +5,13 @@ pub(crate) mod hand;
 pub(crate) mod home;
 pub(crate) mod tenancy;
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::Response;
 use door::{Door, Sent};
+use gateway::app::App;
 use gateway::cli::operator_key;
 use gateway::gateway::{Gateway, Options};
-use gateway::router::router;
 use gateway::start::{self, Ingredients};
 use home::Home;
 use ledger::{SignatureKind, SigningKey};
@@ -42,7 +41,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     /// The operator's key.
     pub(crate) operator: String,
-    pub(crate) app: Router,
+    pub(crate) app: App,
     pub(crate) home: Arc<Home>,
 }
 
@@ -101,7 +100,7 @@ impl World {
                 .unwrap();
         }
         Self {
-            app: router(&gateway),
+            app: App::new(&gateway),
             gateway,
             store,
             clock,

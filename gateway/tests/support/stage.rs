@@ -3,8 +3,8 @@
 
 use crate::support::home::Home;
 use crate::support::{BEGINNING, Reply, World, signing_key};
+use gateway::app::App;
 use gateway::gateway::Options;
-use gateway::router::router;
 use gateway::sequencer::Ended;
 use gateway::start::{self, Ingredients};
 use ledger::{Entry, EntryHeader, Head, Verifier};
@@ -255,7 +255,7 @@ async fn run(
         .await
         .unwrap();
     let world = World {
-        app: router(&gateway),
+        app: App::new(&gateway),
         gateway,
         store,
         clock,

@@ -20,7 +20,7 @@ const FLOORS: [(&str, &str, u32); 12] = [
 ];
 
 /// Who alone may depend on a library: one that does I/O, or one that a single crate is there to hide.
-const KEEPERS: [(&str, &[&str]); 13] = [
+const KEEPERS: [(&str, &[&str]); 14] = [
     ("anyhow", &["gateway", "benches"]),
     ("axum", &["gateway", "benches"]),
     ("cedar-policy", &["policy", "policy-diff"]),
@@ -30,6 +30,7 @@ const KEEPERS: [(&str, &[&str]); 13] = [
     ("clap", &["gateway", "benches"]),
     ("jsonschema", &["policy"]),
     ("prometheus-client", &["gateway"]),
+    ("rusqlite", &["store-sqlite"]),
     ("sqlx", &["store-sqlite", "store-postgres"]),
     (
         "tokio",

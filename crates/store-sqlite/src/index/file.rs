@@ -1,10 +1,11 @@
 //! The file of the search index: how it is opened, and the statements that are run on it.
 
+use crate::{Side, connect};
 use canon::Digest;
 use model::TenantId;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, SqliteConnection, SqlitePool};
+use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -22,9 +23,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 /// An open index.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// Held for a transaction.
-    pub(super) writer: Mutex<SqliteConnection>,
-    pub(super) readers: SqlitePool,
+    /// Held for a transaction. None when closed.
+    pub(super) writer: Mutex<Option<SqliteConnection>>,
+    readers: SqlitePool,
+    /// For what nobody waits for.
+    readers_behind: SqlitePool,
 }
 
 impl Opened {
@@ -56,28 +59,30 @@ impl Opened {
         sqlx::query!("SELECT count(*) AS blocks FROM search_blocks")
             .fetch_one(&mut writer)
             .await?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(READERS_MAX)
-            // Why these: see `connect::readers`.
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .test_before_acquire(false)
-            .connect_lazy_with(options(path));
         Ok(Self {
-            writer: Mutex::new(writer),
-            readers,
+            writer: Mutex::new(Some(writer)),
+            readers: connect::pool(READERS_MAX, options(path)),
+            readers_behind: connect::pool(1, options(path)),
         })
+    }
+
+    /// Those that read for one or the other.
+    pub(super) const fn readers(&self, side: Side) -> &SqlitePool {
+        match side {
+            Side::Front => &self.readers,
+            Side::Behind => &self.readers_behind,
+        }
     }
 
     pub(super) async fn close(&self) {
         self.readers.close().await;
-        // The connection itself goes with this; SQLite moves its log into the file then.
-        let mut writer = self.writer.lock().await;
-        if let Err(error) = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
-            .execute(&mut *writer)
-            .await
+        self.readers_behind.close().await;
+        // The last connection: SQLite moves its log into the file. It is waited for, because it also removes the log by its name, which
+        // may be that of somebody else's in a moment.
+        if let Some(writer) = self.writer.lock().await.take()
+            && let Err(error) = writer.close().await
         {
-            tracing::debug!(%error, "the log of the search index was not moved into its file");
+            tracing::debug!(%error, "the search index was not closed as it should be");
         }
     }
 }

@@ -109,6 +109,25 @@ fn a_string_that_only_looks_like_a_value_stays_a_string() {
 }
 
 #[test]
+fn the_next_quote_is_found_wherever_it_stands_and_whatever_is_around_it() {
+    for around in 0..=u8::MAX {
+        for place in 0..20 {
+            let mut text = [around; 20];
+            text[place] = b'"';
+            for from in 0..=text.len() {
+                let found = text[from..].iter().position(|byte| *byte == b'"');
+                assert_eq!(
+                    next_quote(&text, from),
+                    found.map(|found| from + found),
+                    "{text:?}"
+                );
+            }
+        }
+    }
+    assert_eq!(next_quote(b"\"", 2), None);
+}
+
+#[test]
 fn more_values_than_a_byte_can_name_are_packed_all_the_same() {
     let digests: Vec<_> = (0_u32..600)
         .map(|number| Digest::of(&(number % 300).to_be_bytes()).to_string())

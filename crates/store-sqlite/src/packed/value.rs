@@ -155,11 +155,7 @@ fn take<const LEN: usize>(packed: &[u8]) -> Option<([u8; LEN], &[u8])> {
 }
 
 fn digest(inner: &[u8]) -> Option<[u8; 32]> {
-    if !inner.starts_with(b"sha256:") {
-        return None;
-    }
-    let digest: Digest = std::str::from_utf8(inner).ok()?.parse().ok()?;
-    Some(*digest.as_bytes())
+    Digest::read(inner).map(|digest| *digest.as_bytes())
 }
 
 fn id(inner: &[u8]) -> Option<(u8, [u8; 16])> {

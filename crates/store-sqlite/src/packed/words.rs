@@ -1,7 +1,5 @@
 //! The strings that have a number: the names of members, and the words that bodies and answers say all the time.
 
-use std::sync::LazyLock;
-
 /// INVARIANT: what is stored names a word by its place in here. So words are added at the end, and none is ever changed, moved
 /// or taken away.
 const WORDS: &[&str] = &[
@@ -232,17 +230,19 @@ const SLOTS: usize = 1_024;
 const EMPTY: u8 = u8::MAX;
 
 /// The number of the word in each slot.
-static NUMBERS: LazyLock<[u8; SLOTS]> = LazyLock::new(|| {
+static NUMBERS: [u8; SLOTS] = {
     let mut slots = [EMPTY; SLOTS];
-    for (number, word) in (0..EMPTY).zip(WORDS) {
-        let mut slot = slot(word.as_bytes());
+    let mut number = 0;
+    while (number as usize) < WORDS.len() {
+        let mut slot = slot(WORDS[number as usize].as_bytes());
         while slots[slot] != EMPTY {
             slot = (slot + 1) % SLOTS;
         }
         slots[slot] = number;
+        number += 1;
     }
     slots
-});
+};
 
 /// Where a word is looked for first: its length and three of its letters tell nearly all apart.
 const fn slot(word: &[u8]) -> usize {

@@ -2,8 +2,7 @@
 //!
 //! A part is converted in one transaction, or not at all, so whatever interrupts it, the next start goes on where it ended.
 
-use super::run::Builder;
-use super::step::Step;
+use super::run::{self, Builder};
 use super::{RECENT_MAX, RequestDigest};
 use crate::journal::push_hex;
 use crate::tree::lift_guard;
@@ -91,14 +90,12 @@ async fn convert_part(
     let mut builder = Builder::new(run, 0, slots.len());
     let mut pages: Vec<_> = slots.into_iter().filter_map(|slot| builder.push(slot)).collect();
     pages.extend(builder.finish().1);
-    let mut step = Step {
-        begins: Some((run, 0)),
-        completes: Some(run),
-        sorts_all: is_last,
-        ..Step::default()
-    };
-    step.add_pages(run, 0, pages);
-    step.write(connection).await?;
+    write_run(connection, run, pages).await?;
+    if is_last {
+        sqlx::query!("UPDATE tenants SET sorted_seq = head_seq WHERE sorted_seq < head_seq")
+            .execute(&mut *connection)
+            .await?;
+    }
     let Some(last) = part.last() else {
         return Ok(());
     };
@@ -111,6 +108,31 @@ async fn convert_part(
     .execute(connection)
     .await
     .map(drop)
+}
+
+/// Writes a run down, with all of its pages.
+async fn write_run(
+    connection: &mut SqliteConnection,
+    run: i64,
+    pages: Vec<Vec<u8>>,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "INSERT INTO request_runs (run, level, is_whole) VALUES (?1, 0, 1)",
+        run
+    )
+    .execute(&mut *connection)
+    .await?;
+    for (bytes, place) in pages.into_iter().zip(0..) {
+        let page = run::page_number(run, place);
+        sqlx::query!(
+            "INSERT INTO request_pages (page, bytes) VALUES (?1, ?2)",
+            page,
+            bytes
+        )
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
 }
 
 /// Writes them into the rows of their decisions, which otherwise nobody rewrites.

@@ -1,10 +1,31 @@
 //! One transaction on the runs: a bounded piece of work, between two commits.
 
 use super::run::{self, Run, Slot};
-use super::unreadable;
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+use crate::commit::{NotWritten, Transaction};
+use rusqlite::{OptionalExtension, params};
 use std::ops::Range;
 use std::sync::Arc;
+
+const BEGIN_RUN: &str = "INSERT INTO request_runs (run, level, is_whole) VALUES (?, ?, 0)";
+const MARK_RUN: &str = "UPDATE request_runs SET is_whole = ? WHERE run = ?";
+const END_RUN: &str = "DELETE FROM request_runs WHERE run = ?";
+const PAGE: &str = "INSERT INTO request_pages (page, bytes) VALUES (?, ?)";
+const READ_PAGE: &str = "SELECT bytes FROM request_pages WHERE page = ?";
+const CHANGE_PAGE: &str = "UPDATE request_pages SET bytes = ? WHERE page = ?";
+const REMOVE_PAGES: &str = "DELETE FROM request_pages WHERE page >= ? AND page < ?";
+const SORT_ALL: &str = "UPDATE tenants SET sorted_seq = head_seq WHERE sorted_seq < head_seq";
+
+/// What commits and steps do here.
+pub(crate) const STATEMENTS: [&str; 8] = [
+    BEGIN_RUN,
+    MARK_RUN,
+    END_RUN,
+    PAGE,
+    READ_PAGE,
+    CHANGE_PAGE,
+    REMOVE_PAGES,
+    SORT_ALL,
+];
 
 /// What is written together.
 #[derive(Debug, Default)]
@@ -35,99 +56,56 @@ impl Step {
             .extend(numbered.map(|(bytes, place)| (run::page_number(run, place), bytes)));
     }
 
-    /// Writes it, in the transaction that is open.
-    pub(crate) async fn write(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    /// Writes it.
+    pub(crate) fn write(&self, transaction: &Transaction<'_>) -> Result<(), NotWritten> {
         if let Some((run, level)) = self.begins {
-            sqlx::query!(
-                "INSERT INTO request_runs (run, level, is_whole) VALUES (?1, ?2, 0)",
-                run,
-                level
-            )
-            .execute(&mut *connection)
-            .await?;
+            transaction.statement(BEGIN_RUN)?.execute([run, level])?;
         }
-        self.write_pages(connection).await?;
+        for (page, bytes) in &self.pages {
+            transaction.statement(PAGE)?.execute(params![page, bytes])?;
+        }
         if let Some((run, slots)) = &self.forgets {
-            forget(connection, run, slots).await?;
+            for slot in slots {
+                forget(transaction, run, *slot)?;
+            }
         }
         let completed = self.completes.map(|run| (run, 1));
         let replaced = self.replaces.iter().map(|run| (*run, 0));
         for (run, is_whole) in completed.into_iter().chain(replaced) {
-            sqlx::query!(
-                "UPDATE request_runs SET is_whole = ?1 WHERE run = ?2",
-                is_whole,
-                run
-            )
-            .execute(&mut *connection)
-            .await?;
+            transaction.statement(MARK_RUN)?.execute([is_whole, run])?;
         }
         if let Some(Range { start, end }) = self.removes {
-            sqlx::query!(
-                "DELETE FROM request_pages WHERE page >= ?1 AND page < ?2",
-                start,
-                end
-            )
-            .execute(&mut *connection)
-            .await?;
+            transaction.statement(REMOVE_PAGES)?.execute([start, end])?;
         }
         if let Some(run) = self.ends {
-            sqlx::query!("DELETE FROM request_runs WHERE run = ?1", run)
-                .execute(&mut *connection)
-                .await?;
+            transaction.statement(END_RUN)?.execute([run])?;
         }
         if self.sorts_all {
-            sqlx::query!("UPDATE tenants SET sorted_seq = head_seq WHERE sorted_seq < head_seq")
-                .execute(&mut *connection)
-                .await?;
+            transaction.statement(SORT_ALL)?.execute([])?;
         }
         Ok(())
     }
-
-    async fn write_pages(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-        if self.pages.is_empty() {
-            return Ok(());
-        }
-        let mut insert = QueryBuilder::<Sqlite>::new("INSERT INTO request_pages (page, bytes) ");
-        insert.push_values(&self.pages, |mut row, (page, bytes)| {
-            row.push_bind(*page).push_bind(&bytes[..]);
-        });
-        // There are as many texts as there are numbers of pages: none of them is worth keeping.
-        insert
-            .build()
-            .persistent(false)
-            .execute(connection)
-            .await
-            .map(drop)
-    }
 }
 
-/// Takes slots out of the pages of a run.
-pub(super) async fn forget(
-    connection: &mut SqliteConnection,
-    run: &Run,
-    slots: &[Slot],
-) -> Result<(), sqlx::Error> {
-    for slot in slots {
-        for page in run.pages_with(slot.key) {
-            forget_on(connection, page, *slot).await?;
-        }
+/// Takes a slot out of the pages of a run.
+pub(super) fn forget(transaction: &Transaction<'_>, run: &Run, slot: Slot) -> Result<(), NotWritten> {
+    for page in run.pages_with(slot.key) {
+        forget_on(transaction, page, slot)?;
     }
     Ok(())
 }
 
-async fn forget_on(connection: &mut SqliteConnection, page: i64, slot: Slot) -> Result<(), sqlx::Error> {
-    let bytes = sqlx::query_scalar!("SELECT bytes FROM request_pages WHERE page = ?1", page)
-        .fetch_optional(&mut *connection)
-        .await?;
+fn forget_on(transaction: &Transaction<'_>, page: i64, slot: Slot) -> Result<(), NotWritten> {
+    let mut read = transaction.statement(READ_PAGE)?;
+    let bytes: Option<Vec<u8>> = read.query_row([page], |row| row.get(0)).optional()?;
     let Some(bytes) = bytes else {
         return Ok(());
     };
-    let left = run::slots(page, &bytes).map_err(unreadable)?;
+    let left = run::slots(page, &bytes)?;
     let left = run::page(left.filter(|other| *other != slot));
     if left.len() < bytes.len() {
-        sqlx::query!("UPDATE request_pages SET bytes = ?1 WHERE page = ?2", left, page)
-            .execute(connection)
-            .await?;
+        let mut change = transaction.statement(CHANGE_PAGE)?;
+        change.execute(params![left, page])?;
     }
     Ok(())
 }

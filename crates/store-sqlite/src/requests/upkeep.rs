@@ -6,13 +6,14 @@
 use super::run::{self, Builder, PAGE_SLOTS, Run, Slot};
 use super::step::Step;
 use super::unreadable;
+use crate::commit::NotWritten;
 use crate::writer::{NotReady, Writer};
 use sqlx::SqlitePool;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 /// Pages that a step adds: 256 KiB.
 const STEP_PAGES: usize = 64;
@@ -34,6 +35,12 @@ pub(crate) enum UpkeepError {
     /// The database did not do as it was asked.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
+    /// A step was not written.
+    #[error(transparent)]
+    Step(#[from] NotWritten),
+    /// The thread of a step broke down, or the process ends.
+    #[error(transparent)]
+    Thread(#[from] JoinError),
     /// The index was read anew in between.
     #[error("the writer's connection was opened anew while runs were merged")]
     Reread,
@@ -130,14 +137,15 @@ impl Rounds {
     /// Makes a run of what is in memory, if that is much.
     pub(crate) async fn sort_recent(&self) -> Result<(), UpkeepError> {
         self.go_on()?;
-        let mut writer = self.writer.lock().await;
-        writer.ready().await?;
-        if writer.requests().is_recent_due() {
-            let (run, step) = writer.requests().sorted();
-            writer.step(&step).await?;
-            writer.requests().sort(run);
-        }
-        Ok(())
+        self.in_turn(|writer| {
+            if writer.requests().is_recent_due() {
+                let (run, step) = writer.requests().sorted();
+                writer.step(&step)?;
+                writer.requests().sort(run);
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Merges runs into one of the next level, which replaces them.
@@ -166,7 +174,7 @@ impl Rounds {
             if count < STEP_PAGES {
                 break;
             }
-            self.step(&std::mem::take(&mut step)).await?;
+            self.step(std::mem::take(&mut step)).await?;
             self.sort_recent().await?;
         }
         let (run, rest) = builder.finish();
@@ -197,15 +205,16 @@ impl Rounds {
             mut step,
             ..
         } = merged;
-        let mut writer = self.writer.lock().await;
-        writer.ready().await?;
-        let forgotten = writer.requests().end_merge(ticket).ok_or(UpkeepError::Reread)?;
-        step.forgets = Some((Arc::clone(&run), forgotten));
         step.completes = Some(run.number);
         step.replaces = replaced.to_vec();
-        writer.step(&step).await?;
-        writer.requests().replace(replaced, run);
-        Ok(())
+        self.in_turn(move |writer| {
+            let forgotten = writer.requests().end_merge(ticket).ok_or(UpkeepError::Reread)?;
+            step.forgets = Some((Arc::clone(&run), forgotten));
+            writer.step(&step)?;
+            writer.requests().replace(&step.replaces, run);
+            Ok(())
+        })
+        .await
     }
 
     /// As many pages as a step adds, or fewer at the end.
@@ -249,14 +258,14 @@ impl Rounds {
                 removes: Some(from..to),
                 ..Step::default()
             };
-            self.step(&step).await?;
+            self.step(step).await?;
             from = to;
         }
         let step = Step {
             ends: Some(number),
             ..Step::default()
         };
-        self.step(&step).await
+        self.step(step).await
     }
 
     /// Runs that do not count: what a process began and did not end.
@@ -266,15 +275,22 @@ impl Rounds {
     }
 
     /// Writes a step, and rests.
-    async fn step(&self, step: &Step) -> Result<(), UpkeepError> {
+    async fn step(&self, step: Step) -> Result<(), UpkeepError> {
         self.go_on()?;
-        {
-            let mut writer = self.writer.lock().await;
-            writer.ready().await?;
-            writer.step(step).await?;
-        }
+        self.in_turn(move |writer| Ok(writer.step(&step)?)).await?;
         tokio::time::sleep(REST).await;
         Ok(())
+    }
+
+    /// Does something in the writer's turn, with its connections there. That waits for the disk, so it is done on a thread that nobody
+    /// else needs.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Writer) -> Result<T, UpkeepError> + Send + 'static,
+    ) -> Result<T, UpkeepError> {
+        let mut writer = Arc::clone(&self.writer).lock_owned().await;
+        writer.ready().await?;
+        tokio::task::spawn_blocking(move || work(&mut writer)).await?
     }
 
     fn go_on(&self) -> Result<(), UpkeepError> {

@@ -3,7 +3,6 @@
 
 use super::{Folder, head, write_three};
 use crate::SqliteStore;
-use sqlx::SqliteConnection;
 use std::error::Error;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
@@ -27,11 +26,8 @@ fn large(chain: &mut Chain) -> Batch {
 }
 
 async fn on_writer(store: &SqliteStore, statement: &'static str) {
-    let mut writer = store.writer.lock().await;
-    sqlx::query(statement)
-        .execute(writer.connection().unwrap())
-        .await
-        .unwrap();
+    let writer = store.writer.lock().await;
+    writer.committing().unwrap().execute_batch(statement).unwrap();
 }
 
 fn causes(error: &CommitError) -> String {
@@ -59,7 +55,7 @@ async fn a_full_disk_is_not_written_and_passes_when_there_is_room_again() {
     assert_eq!(head(&store).await, chain.head());
     assert_eq!(store.entries(chain.tenant, 0, 500).await.unwrap().len(), 3);
 
-    if store.writer.lock().await.connection().is_some() {
+    if store.writer.lock().await.committing().is_some() {
         on_writer(&store, "PRAGMA max_page_count = 4294967294").await;
     }
     let batch = large(&mut chain);
@@ -92,8 +88,8 @@ async fn a_lock_held_by_another_program_is_an_error_in_bounded_time() {
 }
 
 /// Makes every COMMIT on this connection fail, as a disk would that refuses to sync.
-async fn fail_commits(connection: &mut SqliteConnection) {
-    connection.lock_handle().await.unwrap().set_commit_hook(|| false);
+fn fail_commits(connection: &rusqlite::Connection) {
+    connection.commit_hook(Some(|| true)).unwrap();
 }
 
 #[tokio::test]
@@ -102,18 +98,14 @@ async fn a_commit_that_fails_is_unknown_and_reading_back_tells() {
     let store = folder.open().await;
     let mut chain = Chain::new(1);
     write_three(&store, &mut chain).await;
-    fail_commits(store.writer.lock().await.connection().unwrap()).await;
+    fail_commits(store.writer.lock().await.committing().unwrap());
     let mut newcomer = Chain::new(2);
     let mut batch = chain.clone().decisions(1);
     newcomer.put_agent(&mut batch, 1, "builder");
     let error = try_commit(&store, &batch).await.unwrap_err();
     assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
-    assert!(
-        store.writer.lock().await.connection().is_none(),
-        "its connection is not used again"
-    );
     assert_eq!(head(&store).await, chain.head());
-    // The next commit has a connection of its own, on which nothing is left of the one before.
+    // The next commit has a connection of its own: on the one before it would fail as well.
     try_commit(&store, &batch).await.unwrap();
     assert_eq!(
         store::conformance::load(&store).await[1].place.head(),
@@ -141,7 +133,7 @@ async fn a_lost_connection_is_replaced() {
     let mut chain = Chain::new(1);
     for _ in 0..3 {
         write_three(&store, &mut chain).await;
-        store.writer.lock().await.lose_connection();
+        store.writer.lock().await.lose_connections();
     }
     write_three(&store, &mut chain).await;
     assert_eq!(head(&store).await, chain.head());

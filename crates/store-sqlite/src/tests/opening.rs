@@ -2,6 +2,7 @@
 
 use super::{Folder, head, write_three};
 use crate::OpenError;
+use crate::writer::Writer;
 use sqlx::{Connection, Row, SqliteConnection};
 use std::error::Error;
 use store::conformance::sample::Chain;
@@ -14,12 +15,21 @@ async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String
     row.try_get_unchecked(0).unwrap()
 }
 
+fn pragma_of_commits(writer: &Writer, name: &str) -> String {
+    use rusqlite::types::Value;
+    let connection = writer.committing().unwrap();
+    match connection.query_row(name, [], |row| row.get(0)).unwrap() {
+        Value::Integer(number) => number.to_string(),
+        Value::Text(text) => text,
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
 #[tokio::test]
 async fn the_writer_syncs_every_commit_and_never_checkpoints() {
     let folder = Folder::new();
     let store = folder.open().await;
     let mut writer = store.writer.lock().await;
-    let connection = writer.connection().unwrap();
     for (name, value) in [
         ("PRAGMA synchronous", "2"),
         ("PRAGMA journal_mode", "wal"),
@@ -29,7 +39,9 @@ async fn the_writer_syncs_every_commit_and_never_checkpoints() {
         ("PRAGMA journal_size_limit", "67108864"),
         ("PRAGMA busy_timeout", "500"),
     ] {
-        assert_eq!(pragma(connection, name).await, value, "{name}");
+        assert_eq!(pragma_of_commits(&writer, name), value, "{name}");
+        let aside = pragma(writer.ready().await.unwrap(), name).await;
+        assert_eq!(aside, value, "{name}, beside commits");
     }
 }
 
@@ -39,13 +51,12 @@ async fn a_writer_that_had_to_be_opened_anew_syncs_too() {
     let store = folder.open().await;
     let mut chain = Chain::new(1);
     write_three(&store, &mut chain).await;
-    store.writer.lock().await.lose_connection();
+    store.writer.lock().await.lose_connections();
     write_three(&store, &mut chain).await;
     let mut writer = store.writer.lock().await;
-    assert_eq!(
-        pragma(writer.connection().unwrap(), "PRAGMA synchronous").await,
-        "2"
-    );
+    assert_eq!(pragma_of_commits(&writer, "PRAGMA synchronous"), "2");
+    let aside = pragma(writer.ready().await.unwrap(), "PRAGMA synchronous").await;
+    assert_eq!(aside, "2");
 }
 
 #[tokio::test]

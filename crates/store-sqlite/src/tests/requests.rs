@@ -325,7 +325,7 @@ async fn a_merge_is_given_up_when_the_index_was_read_anew_meanwhile_and_done_aga
     let inputs = small.store.writer.lock().await.requests().mergeable().unwrap();
     let rounds = small.rounds();
     let merging = rounds.begin(inputs).await.unwrap();
-    small.store.writer.lock().await.lose_connection();
+    small.store.writer.lock().await.lose_connections();
     small.ask(1_000..1_001).await;
     let error = rounds.end(merging).await.unwrap_err();
     assert!(matches!(error, UpkeepError::Reread), "{error}");

@@ -1,7 +1,7 @@
 //! What is promised of budgets: they move with the commit of their entry, are found by what they are for, and answers that are given
 //! again are there once.
 
-use super::sample::{Chain, agent_id, name};
+use super::sample::{Ask, Chain, agent_id, name};
 use super::{Fixture, commit, refused};
 use crate::{
     Batch, BudgetFilter, CommitError, ReplyKey, ReplyRow, ReservationFilter, Store, WantedBalances,
@@ -579,6 +579,46 @@ pub async fn any_number_of_budgets_is_written_at_once(fixture: &dyn Fixture) {
         found.sort_by_key(|reply| reply.bytes.clone());
         assert_eq!(found, replies);
     }
+}
+
+/// Backends write reservations beside entries: of decisions, outcomes and others, of which some move one and others none.
+pub async fn reservations_move_with_any_mix_of_entries(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let (mut written, mut moved) = (Vec::new(), 0);
+    for (decisions, outcomes, others) in [(1, 0, 0), (11, 0, 0), (5, 3, 0), (5, 3, 2), (0, 0, 7), (9, 0, 1)] {
+        let entries = u8::try_from(decisions + outcomes + others).unwrap();
+        for held in [1, entries / 2, entries, entries + 3] {
+            let mut rows = Batch::default();
+            let ids: Vec<_> = (0..decisions)
+                .map(|_| chain.decision(&mut rows, &Ask::default()))
+                .collect();
+            for id in &ids[..outcomes] {
+                chain.outcome(&mut rows, *id);
+            }
+            for number in 0..others {
+                let body = canon::of(&number).expect("a number is JSON");
+                chain.entry(&mut rows, "budget", Timestamp::from_millis(6), body);
+            }
+            // Whether a reservation is as it was moved last is told by its end.
+            moved += 1;
+            let held = (0..held).map(|number| (chain.tenant, reservation(number, moved)));
+            rows.budgets.reservations = held.collect();
+            commit(&*store, &rows).await;
+            for (tenant, held) in &rows.budgets.reservations {
+                let found = store.reservation(*tenant, held.id).await.unwrap();
+                assert_eq!(found.as_ref(), Some(held));
+            }
+            written.extend(rows.entries);
+        }
+    }
+    let limit = u32::try_from(written.len() + 1).unwrap();
+    let found = store.entries(chain.tenant, 0, limit).await.unwrap();
+    let found = found.iter().map(|entry| (entry.seq, entry.hash, &*entry.body));
+    let written = written
+        .iter()
+        .map(|entry| (entry.seq, entry.hash, entry.body.as_str()));
+    assert_eq!(found.collect::<Vec<_>>(), written.collect::<Vec<_>>());
 }
 
 /// Whether the head has moved or the batch does not hang together.

@@ -7,6 +7,8 @@ use canon::Digest;
 use ledger::{Head, Tip};
 use model::{ReasonCode, TenantId, Timestamp};
 use std::sync::Arc;
+use tokio::runtime::Builder;
+use tokio::sync::mpsc;
 
 /// Each tenant has its own, and one that nobody knows has the beginning.
 pub async fn the_head_is_where_the_last_commit_left_it(fixture: &dyn Fixture) {
@@ -228,6 +230,42 @@ pub async fn a_read_sees_every_commit_that_returned_before_it(fixture: &dyn Fixt
         let ended = task.await.expect_err("it reads for ever");
         assert!(ended.is_cancelled(), "a reader failed: {ended}");
     }
+}
+
+/// Whoever reads behind the others sees what they see, also on another thread's runtime, and is sent away with them.
+pub async fn what_is_read_behind_is_what_was_recorded_and_ends_with_the_store(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let tenant = chain.tenant;
+    let (ask, mut asked) = mpsc::channel::<()>(1);
+    let (answer, mut answered) = mpsc::channel(1);
+    let behind = store.behind();
+    assert!(store.indexed(tenant, 0..=9).await.unwrap().is_empty());
+    let reading = std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            while asked.recv().await.is_some() {
+                let head = behind.head(tenant).await;
+                answer
+                    .send(head.map_err(|error| error.to_string()))
+                    .await
+                    .unwrap();
+            }
+        });
+    });
+    for _ in 0..3 {
+        commit(&*store, &chain.decisions(2)).await;
+        ask.send(()).await.unwrap();
+        assert_eq!(answered.recv().await.unwrap(), Ok(chain.head()));
+        assert_eq!(store.head(tenant).await.unwrap(), chain.head());
+    }
+    store.close().await;
+    ask.send(()).await.unwrap();
+    answered.recv().await.unwrap().expect_err("the store is closed");
+    let indexed = store.indexed(tenant, 0..=9).await;
+    indexed.expect_err("what it keeps beside the ledger is closed too");
+    drop(ask);
+    reading.join().unwrap();
 }
 
 /// The size is of the right order and does not shrink.

@@ -11,11 +11,11 @@
 pub mod guards;
 mod scene;
 
+use crate::app::App;
 use crate::cli::budgets;
 use crate::cli::operator_key;
 use crate::config::Signing;
 use crate::gateway::{Gateway, Options};
-use crate::router::router;
 use crate::signing::Keyring;
 use crate::start::{self, Ingredients};
 use crate::stores;
@@ -107,7 +107,7 @@ pub async fn play(
 ) -> anyhow::Result<Vec<Act>> {
     let operator = Secret::mint(SecretKind::ApiKey, &*gateway.entropy);
     operator_key::install(gateway, operator.digest(), "demo runaway").await?;
-    let app = router(gateway);
+    let app = App::new(gateway);
     let mut acts = Vec::with_capacity(GUARDS.len());
     for guard in &GUARDS {
         let scene = Scene::set(&app, operator.reveal(), guard).await?;

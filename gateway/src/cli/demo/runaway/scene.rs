@@ -1,8 +1,8 @@
 //! A tenant with an agent and a paid tool, spoken to through the gateway's router as a caller does.
 
 use super::{CALL_MICROCENTS, Guard};
+use crate::app::App;
 use anyhow::{Context, anyhow, bail, ensure};
-use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use serde::Deserialize;
@@ -14,7 +14,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// A tenant of its own for each guard.
 pub(super) struct Scene<'a> {
-    app: &'a Router,
+    app: &'a App,
     operator: &'a str,
     tenant: String,
     token: String,
@@ -53,7 +53,7 @@ struct Told {
 
 impl<'a> Scene<'a> {
     /// Makes the tenant, and puts the guard up.
-    pub(super) async fn set(app: &'a Router, operator: &'a str, guard: &Guard) -> anyhow::Result<Self> {
+    pub(super) async fn set(app: &'a App, operator: &'a str, guard: &Guard) -> anyhow::Result<Self> {
         let mut scene = Self {
             app,
             operator,
