@@ -21,28 +21,44 @@ const CLOSE: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, v
     VALUES (?, ?, ?, ?, 0, ?) \
     ON CONFLICT (tenant_no, id) DO UPDATE SET is_open = 0, value = excluded.value";
 /// One that is open has been ever since it was made, so the index of what is open is left alone: it would be written with every move.
-const PUT_OPEN: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
-    VALUES (?, ?, ?, ?, 1, ?) \
-    ON CONFLICT (tenant_no, id) DO UPDATE SET value = excluded.value";
+const MOVE_OPEN: &str = "UPDATE budgets SET value = ? WHERE tenant_no = ? AND id = ?";
+const OPEN: &str =
+    "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) VALUES (?, ?, ?, ?, 1, ?)";
 
 /// What commits do here.
-pub(crate) const STATEMENTS: [&str; 2] = [CLOSE, PUT_OPEN];
+pub(crate) const STATEMENTS: [&str; 3] = [CLOSE, MOVE_OPEN, OPEN];
 
 /// Writes down budgets as they are from now on. What is closed comes first, so that another one can take its place in the same batch.
 pub(crate) fn write(transaction: &Transaction<'_>, budgets: &[(TenantId, Budget)]) -> Result<(), NotWritten> {
     let is_closed = |(_, budget): &&(TenantId, Budget)| budget.status == BudgetStatus::Closed;
     let (closed, open): (Vec<_>, Vec<_>) = budgets.iter().partition(is_closed);
-    for (text, some) in [(CLOSE, closed), (PUT_OPEN, open)] {
-        for (tenant, budget) in some {
-            transaction.statement(text)?.execute(params![
-                transaction.tenant_no(*tenant)?,
-                budget.id.as_bytes(),
-                budget.scope.key(),
-                budget.unit.as_str(),
-                budget.to_json(),
-            ])?;
+    for (tenant, budget) in closed {
+        put(transaction, CLOSE, *tenant, budget)?;
+    }
+    for (tenant, budget) in open {
+        let (tenant_no, value) = (transaction.tenant_no(*tenant)?, budget.to_json());
+        let mut moving = transaction.statement(MOVE_OPEN)?;
+        // Nearly all of them are there: to look whether they are, and to look for another of the same scope, takes longer than to move them.
+        if moving.execute(params![value, tenant_no, budget.id.as_bytes()])? == 0 {
+            put(transaction, OPEN, *tenant, budget)?;
         }
     }
+    Ok(())
+}
+
+fn put(
+    transaction: &Transaction<'_>,
+    text: &str,
+    tenant: TenantId,
+    budget: &Budget,
+) -> Result<(), NotWritten> {
+    transaction.statement(text)?.execute(params![
+        transaction.tenant_no(tenant)?,
+        budget.id.as_bytes(),
+        budget.scope.key(),
+        budget.unit.as_str(),
+        budget.to_json(),
+    ])?;
     Ok(())
 }
 
