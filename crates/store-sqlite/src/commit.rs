@@ -74,6 +74,10 @@ pub(crate) fn prepare_all(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+fn is_known(text: &str) -> bool {
+    STATEMENTS.iter().any(|some| some.contains(&text))
+}
+
 /// Why a row was not written. Nothing is, then, if the transaction is rolled back.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotWritten {
@@ -166,6 +170,7 @@ fn run(connection: &Connection, text: &str) -> rusqlite::Result<()> {
 impl Transaction<'_> {
     /// A statement, which is prepared already.
     pub(crate) fn statement(&self, text: &str) -> rusqlite::Result<CachedStatement<'_>> {
+        debug_assert!(is_known(text), "`prepare_all` does not know of {text}");
         self.connection.prepare_cached(text)
     }
 

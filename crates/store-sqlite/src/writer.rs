@@ -117,13 +117,14 @@ impl Writer {
     /// Writes a batch. It waits for nothing but the disk from where it begins to write, so nobody can stop it half-way.
     pub(crate) async fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
         batch.check().map_err(not_written)?;
-        let moves = moves::of(batch, &self.numbers)?;
         let digests: Vec<_> = batch.decisions.iter().map(RequestDigest::of_decision).collect();
+        // New connections read anew what tenants are called, so this comes before whatever goes by that.
         let (connection, requests) = self.reading().await.map_err(not_written)?;
         let asked: Vec<_> = digests.iter().flatten().copied().collect();
         if requests.repeat(connection, &asked).await.map_err(not_written)? {
             return Err(CommitError::AlreadyRecorded);
         }
+        let moves = moves::of(batch, &self.numbers)?;
         let connections = self.connections.take();
         let connections = connections.ok_or_else(|| not_written(NotReady::Closed))?;
         let writing = Writing {
