@@ -1,30 +1,16 @@
-//! How many asks are in the gateway at once, and which of them are worked on.
-//!
-//! - `room`: an ask takes a place as soon as the head of its request is read, and has it until it is answered. Whoever finds none is
-//!   refused before its body is read;
-//! - `turns`: of those that have a place, only a few are worked on at once, tenant by tenant.
-//!
-//! The second keeps the first honest: asks that wait for a thread wait here, where they are counted, and not in the runtime, where nobody sees
-//! them and whoever is to be refused would stand behind them.
+//! How many asks are in the gateway at once: an ask takes a place as soon as the head of its request is read, and has it until it is
+//! answered. Whoever finds none is refused before its body is read.
 
 mod room;
-mod turns;
 
 use model::TenantId;
 use room::Room;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-pub use turns::Turn;
-use turns::Turns;
-
-/// Turns for each thread of the runtime. Those who have one are worked on between everything else that is ready: with more of them, that is seen
-/// to later; with fewer, a thread that has much else to do would get nobody judged.
-const TURNS_PER_THREAD: usize = 4;
 
 /// The door of the gateway for asks.
 pub struct Admission {
     room: Arc<Mutex<Room>>,
-    turns: Arc<Turns>,
 }
 
 /// A place in the gateway: an ask has one until it is answered. It is given back when it is dropped.
@@ -36,11 +22,10 @@ pub struct Place {
 }
 
 impl Admission {
-    /// With places for this many asks, which are worked on by so many threads.
-    pub fn new(places_max: usize, threads: usize) -> Self {
+    /// With places for this many asks.
+    pub fn new(places_max: usize) -> Self {
         Self {
             room: Arc::new(Mutex::new(Room::new(places_max, Instant::now()))),
-            turns: Turns::new(TURNS_PER_THREAD * threads),
         }
     }
 
@@ -56,11 +41,6 @@ impl Admission {
     /// How long asks take now, if that is known.
     pub fn usual(&self) -> Option<Duration> {
         lock(&self.room).usual(Instant::now())
-    }
-
-    /// A turn to work on an ask of this tenant. It must not be held while something else is waited for.
-    pub async fn turn(&self, tenant: TenantId) -> Turn {
-        self.turns.take(tenant).await
     }
 
     /// How many asks have a place, and how many may have one.

@@ -111,10 +111,7 @@ impl Gateway {
         let mut admitted = false;
         for _ in 0..ATTEMPTS_MAX {
             let looked_up = self.look_up(caller, ask).await?;
-            let turn = self.admission.turn(caller.tenant).await;
-            let step = self.decide(caller, ask, &looked_up, &mut admitted);
-            drop(turn);
-            let proposal = match step? {
+            let proposal = match self.decide(caller, ask, &looked_up, &mut admitted)? {
                 Step::Answer(answer) => return Ok(answer),
                 Step::NotUsable(why) => return self.without_approval(caller, ask, why).await,
                 Step::Fill(short) => {

@@ -37,7 +37,6 @@ use policy_diff::{Bounds, Prover};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::{Place, Store, StoreError, StoredTenant};
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 
 /// Why a gateway does not start, or does not come back.
@@ -132,9 +131,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         metrics: Arc::clone(&metrics),
     }));
     cosigning.start(options.witnesses.every);
-    let threads = Handle::current().metrics().num_workers();
     let gateway = Gateway {
-        admission: Admission::new(options.queue_max, threads),
+        admission: Admission::new(options.queue_max),
         nonces: Nonces::since(clock.now()),
         clock,
         entropy,

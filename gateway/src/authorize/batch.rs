@@ -102,10 +102,7 @@ impl Gateway {
         {
             let step = match &item.ask {
                 Ok(ask) => match self.look_up(caller, ask).await {
-                    Ok(looked_up) => {
-                        let _turn = self.admission.turn(caller.tenant).await;
-                        self.decide(caller, ask, &looked_up, &mut item.admitted)
-                    }
+                    Ok(looked_up) => self.decide(caller, ask, &looked_up, &mut item.admitted),
                     Err(refusal) => Err(refusal),
                 },
                 Err(refusal) => Err(refusal.clone()),
