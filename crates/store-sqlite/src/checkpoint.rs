@@ -3,22 +3,30 @@
 //!
 //! A passive checkpoint holds up nobody, but under load there is always a commit that it has not seen, and SQLite starts
 //! the log over only when all of it has been moved. So when the log has grown past its bound, the last stretch is
-//! done while commits wait: it is short, because a passive one has just done the rest.
+//! done while commits wait. How long that takes is how much was written during the checkpoint before, so there are a few passive ones
+//! in a row, each shorter than the one before, until one was short. Each syncs what it has copied.
 
 use crate::connect;
+use crate::file::DatabaseFile;
 use crate::writer::Writer;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::task::JoinHandle;
 
-/// How long commits gather before they are moved: long enough that a page written by many is moved once.
-const REST: Duration = Duration::from_millis(100);
+/// How long commits gather before they are moved: long enough that a page written by many is moved once, and short enough that what is
+/// written to the disk at a time does not hold up the syncs of commits.
+const REST: Duration = Duration::from_millis(30);
 /// How long a reader that was in the way is left alone: commits wait while it is waited for, so that must be a small part of the time.
 const RETRY: Duration = Duration::from_millis(300);
+/// A passive checkpoint that took no longer than this has left little: two syncs, and what was written during them.
+const SHORT: Duration = Duration::from_millis(2);
+/// How many passive checkpoints there are in a row before commits have to wait, short or not: where the disk is slow, none is.
+const IN_A_ROW_MAX: usize = 4;
 /// How many frames (a page and 24 bytes) the log may have before commits wait for it to start over: 64 MiB.
 pub(crate) const LOG_FRAMES_MAX: i64 = 16_384;
 
@@ -33,12 +41,18 @@ pub(crate) struct Checkpointer {
 
 impl Checkpointer {
     /// Starts the task. It begins with whatever the last process left behind.
-    pub(crate) fn start(database: &Path, writer: Arc<Mutex<Writer>>, frames_max: i64) -> Self {
+    pub(crate) fn start(
+        database: &Path,
+        file: Arc<DatabaseFile>,
+        writer: Arc<Mutex<Writer>>,
+        frames_max: i64,
+    ) -> Self {
         let committed = Arc::new(Notify::new());
         committed.notify_one();
         let (stop, stopped) = oneshot::channel();
         let work = Work {
             database: database.to_owned(),
+            file,
             writer,
             frames_max,
             met_a_reader: None,
@@ -77,6 +91,7 @@ struct Progress {
 
 struct Work {
     database: PathBuf,
+    file: Arc<DatabaseFile>,
     writer: Arc<Mutex<Writer>>,
     frames_max: i64,
     /// When a reader kept the log from starting over, if one did the last time.
@@ -114,6 +129,7 @@ impl Work {
         if progress.frames <= self.frames_max || !may_retry {
             return Ok(());
         }
+        self.come_close().await?;
         // The writer's turn is taken, so commits wait in memory and none of them meets a locked database.
         let writer = Arc::clone(&self.writer);
         let _turn = writer.lock().await;
@@ -129,12 +145,29 @@ impl Work {
         Ok(())
     }
 
+    /// Moves what was written during the last checkpoint, and so on, until little is left.
+    async fn come_close(&mut self) -> Result<(), sqlx::Error> {
+        for _ in 1..IN_A_ROW_MAX {
+            let begin = Instant::now();
+            self.passive().await?;
+            if begin.elapsed() <= SHORT {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves what no reader needs where it is, up to where the log ended when it began, and waits for the disk.
     async fn passive(&mut self) -> Result<Progress, sqlx::Error> {
         let query = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)");
-        query
+        let progress = query
             .fetch_one(self.connected().await?)
             .await
-            .and_then(|row| progress(&row))
+            .and_then(|row| progress(&row))?;
+        let file = Arc::clone(&self.file);
+        let synced = tokio::task::spawn_blocking(move || file.sync()).await;
+        synced.map_err(io::Error::other)??;
+        Ok(progress)
     }
 
     /// Moves everything and makes the next commit start the log over.

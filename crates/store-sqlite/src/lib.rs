@@ -4,7 +4,7 @@
 //! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `writer`, `moves`, `commit`, `erasures`: a commit, one at a time, on the thread of whoever commits;
 //! - `requests`: which entry answered a request, in an index that commits only append to;
-//! - `checkpoint`: keeps the write-ahead log short in the background;
+//! - `checkpoint`, `file`: keeps the write-ahead log short in the background;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
 //! - `entry`, `decode`, `packed`: what stands in the columns.
@@ -25,6 +25,7 @@ mod decode;
 mod directories;
 mod entry;
 mod erasures;
+mod file;
 mod index;
 mod journal;
 mod links;
@@ -46,6 +47,7 @@ pub use open::OpenError;
 use async_trait::async_trait;
 use checkpoint::Checkpointer;
 use claim::Claim;
+use file::DatabaseFile;
 use index::Index;
 use requests::upkeep::Upkeep;
 use sqlx::SqlitePool;
@@ -79,6 +81,8 @@ pub struct SqliteStore {
     upkeep: Arc<Mutex<Upkeep>>,
     /// Wakes the checkpointer without taking its lock.
     committed: Arc<Notify>,
+    /// What the checkpointer syncs.
+    file: Arc<DatabaseFile>,
     /// Given back by [`close`](Store::close), or when the last handle is dropped.
     claim: Arc<Mutex<Option<Claim>>>,
 }
@@ -113,8 +117,18 @@ impl SqliteStore {
                 source,
             })?;
         let writer = Arc::new(Mutex::new(writer));
+        let file = DatabaseFile::open(&database).map_err(|source| OpenError::Database {
+            database: database.clone(),
+            source: source.into(),
+        })?;
+        let file = Arc::new(file);
         let readers = connect::readers(&database);
-        let checkpointer = Checkpointer::start(&database, Arc::clone(&writer), bounds.log_frames_max);
+        let checkpointer = Checkpointer::start(
+            &database,
+            Arc::clone(&file),
+            Arc::clone(&writer),
+            bounds.log_frames_max,
+        );
         let upkeep = Upkeep::start(Arc::clone(&writer), readers.clone(), upkeep_due);
         Ok(Self {
             readers,
@@ -124,6 +138,7 @@ impl SqliteStore {
             database,
             writer,
             committed: checkpointer.committed(),
+            file,
             checkpointer: Arc::new(Mutex::new(checkpointer)),
             upkeep: Arc::new(Mutex::new(upkeep)),
             claim: Arc::new(Mutex::new(Some(claim))),
@@ -167,6 +182,7 @@ impl Store for SqliteStore {
             checkpointer: Arc::clone(&self.checkpointer),
             upkeep: Arc::clone(&self.upkeep),
             committed: Arc::clone(&self.committed),
+            file: Arc::clone(&self.file),
             claim: Arc::clone(&self.claim),
         })
     }
@@ -179,6 +195,7 @@ impl Store for SqliteStore {
         self.readers_behind.close().await;
         self.index.close().await;
         self.writer.lock().await.close().await;
+        self.file.close();
         *self.claim.lock().await = None;
     }
 }

@@ -222,3 +222,24 @@ async fn a_row_that_no_program_wrote_is_an_error_that_names_it() {
         "the database holds something unreadable: `head_hash` of row 1 of `tenants` is not 32 bytes";
     assert_eq!(error.to_string(), expected);
 }
+
+/// How often this process has a file open.
+#[cfg(target_os = "linux")]
+fn descriptors(path: &std::path::Path) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets.filter(|target| target == path).count()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_store_that_was_closed_has_no_file_open_any_more() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    write_three(&store, &mut Chain::new(1)).await;
+    let path = store.path().to_owned();
+    assert!(descriptors(&path) > 1, "SQLite's, and ours");
+    store.close().await;
+    assert_eq!(descriptors(&path), 0);
+    store.file.sync().unwrap();
+}
