@@ -176,12 +176,11 @@ mod tests {
     }
 
     #[test]
-    fn every_profile_of_a_load_has_bounds_in_the_file_of_this_repository() {
+    fn every_profile_has_bounds_in_the_file_of_this_repository() {
         let text = include_str!("../../sla.toml");
         for profile in Profile::value_variants() {
             let sla = Sla::parse(text, &profile.name());
-            // Those of budgets differ by machine more than anything else here, and have no goal.
-            assert_eq!(sla.is_ok(), *profile != Profile::Budgets, "{profile:?}: {sla:?}");
+            assert!(sla.is_ok(), "{profile:?}: {sla:?}");
         }
         for name in ["postgres", "slow-disk"] {
             assert!(Sla::parse(text, name).is_ok(), "{name}");
