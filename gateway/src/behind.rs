@@ -64,20 +64,11 @@ impl Behind {
     }
 }
 
-/// Gives this thread the lowest priority, and with it all that it will start: it runs when nobody else wants the core, and whoever wakes
-/// up takes it from there at once (sched(7), `SCHED_IDLE`). Where that policy is not to be had it is only as nice as it can be.
+/// Gives this thread the lowest priority, and with it all that it will start.
 #[cfg(target_os = "linux")]
 fn step_back() {
-    use thread_priority::{
-        NormalThreadSchedulePolicy::Idle, ThreadPriority, ThreadSchedulePolicy::Normal,
-        set_thread_priority_and_policy, thread_native_id,
-    };
     /// From −20, who comes first, to this.
     const LAST: i32 = 19;
-    if let Err(error) = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, Normal(Idle))
-    {
-        tracing::debug!(%error, "work that nobody waits for is not idle work to the system: {error}");
-    }
     if let Err(error) = rustix::process::nice(LAST) {
         tracing::debug!(%error, "work that nobody waits for has the priority of all other: {error}");
     }

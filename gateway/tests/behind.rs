@@ -119,45 +119,22 @@ async fn a_thread_that_is_stopped_in_the_middle_holds_nobody_up() {
     timeout(PATIENCE, world.store.close()).await.unwrap();
 }
 
-/// How a thread comes by a core.
+/// The threads of this process with this name, and how nice each is.
 #[cfg(target_os = "linux")]
-#[derive(Debug, PartialEq, Eq)]
-struct Priority {
-    nice: i32,
-    /// The number of the policy of its scheduler.
-    policy: i32,
+fn niceness(name: &str) -> Vec<i32> {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    // A thread of another test may have ended in between.
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+    stats.filter_map(|stat| nice_of(&stat, name)).collect()
 }
 
-/// What nobody waits for has `SCHED_IDLE`.
+/// How nice a thread is, if it has this name.
 #[cfg(target_os = "linux")]
-const LAST: Priority = Priority { nice: 19, policy: 5 };
-
-#[cfg(target_os = "linux")]
-impl Priority {
-    /// That of a thread, from its file `stat` (`proc_pid_stat(5)`), with the thread's name before it.
-    fn of(stat: &str) -> (&str, Self) {
-        let (_, named) = stat.split_once('(').unwrap();
-        let (name, fields) = named.rsplit_once(')').unwrap();
-        let field = |number: usize| {
-            let mut behind_the_name = fields.split_whitespace();
-            behind_the_name.nth(number - 3).unwrap().parse().unwrap()
-        };
-        let (nice, policy) = (field(19), field(41));
-        (name, Self { nice, policy })
-    }
-
-    /// Those of the threads of this process with this name.
-    fn of_threads(name: &str) -> Vec<Self> {
-        let threads = std::fs::read_dir("/proc/self/task").unwrap();
-        // A thread of another test may have ended in between.
-        let stats =
-            threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-        let with_name = |stat: String| {
-            let (found, priority) = Self::of(&stat);
-            (found == name).then_some(priority)
-        };
-        stats.filter_map(with_name).collect()
-    }
+fn nice_of(stat: &str, name: &str) -> Option<i32> {
+    let (_, named) = stat.split_once('(')?;
+    let (found, fields) = named.rsplit_once(')')?;
+    let nice = fields.split_whitespace().nth(16)?;
+    (found == name).then(|| nice.parse().unwrap())
 }
 
 #[cfg(target_os = "linux")]
@@ -166,29 +143,26 @@ async fn what_nobody_waits_for_has_the_lowest_priority_and_nothing_else_has() {
     let world = World::start().await;
     let tenancy = world.tenancy("acme").await;
     world.authorize(&tenancy.token, &reading()).await;
-    let this_thread = || std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-    let ours = this_thread();
+    let ours = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     let (tell, told) = oneshot::channel();
     let (store, tenant) = (Arc::clone(&world.gateway.behind.store), tenancy.id);
     world.gateway.behind.spawn(async move {
         store.head(tenant).await.unwrap();
-        tell.send(this_thread()).unwrap();
+        tell.send(std::fs::read_to_string("/proc/thread-self/stat").unwrap())
+            .unwrap();
     });
     let theirs = timeout(PATIENCE, told).await.unwrap().unwrap();
-    assert_eq!(Priority::of(&theirs), ("behind", LAST));
+    assert_eq!(nice_of(&theirs, "behind"), Some(19), "{theirs}");
     // Connections to PostgreSQL have no threads.
-    let readers = Priority::of_threads("sqlite-behind");
-    assert!(readers.iter().all(|priority| *priority == LAST), "{readers:?}");
-    let writers = Priority::of_threads("sqlite-aside");
+    let readers = niceness("sqlite-behind");
+    assert!(readers.iter().all(|nice| *nice == 19), "{readers:?}");
+    let writers = niceness("sqlite-aside");
     assert_eq!(readers.is_empty(), writers.is_empty());
-    let (_, ours) = Priority::of(&ours);
-    assert_ne!(ours, LAST);
+    let (_, ours) = ours.rsplit_once(')').unwrap();
+    let ours: i32 = ours.split_whitespace().nth(16).unwrap().parse().unwrap();
     for name in ["sqlite-aside", "sequencer"] {
-        let others = Priority::of_threads(name);
-        assert!(
-            others.iter().all(|priority| *priority == ours),
-            "{name}: {others:?}"
-        );
+        let others = niceness(name);
+        assert!(others.iter().all(|nice| *nice == ours), "{name}: {others:?}");
     }
-    assert!(!Priority::of_threads("sequencer").is_empty());
+    assert!(!niceness("sequencer").is_empty());
 }
