@@ -2,7 +2,7 @@
 //!
 //! The statement is a transaction of its own. It writes nothing unless the head is where the batch says, so it needs no lock
 //! that was taken before. What a turn is for, it cannot do: several tenants, because their heads would be locked in no
-//! order; a tenant that has never written; nouns, approvals, runs, budgets, contents and erasures, which are statements of their
+//! order; a tenant that has never written; nouns, approvals, runs, counters, contents and erasures, which are statements of their
 //! own.
 
 use crate::PostgresStore;
@@ -43,7 +43,7 @@ impl Append {
         let [advance] = &batch.advances[..] else {
             return Ok(None);
         };
-        if advance.from == Head::GENESIS || !batch.is_rows_only() {
+        if advance.from == Head::GENESIS || !batch.is_rows_and_budgets() {
             return Ok(None);
         }
         Ok(Some(Self {

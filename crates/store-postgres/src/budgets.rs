@@ -5,7 +5,6 @@ use crate::{PostgresStore, balances, bounded, links, reservations};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
 use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
-use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
@@ -14,15 +13,15 @@ use store::{
     WantedBalances, WantedBudgets,
 };
 
-/// Budgets as they are from now on, a vector a column, with nothing borrowed from the batch.
+/// Budgets as they are from now on, a vector a column.
 #[derive(Default)]
 pub(crate) struct BudgetColumns {
-    tenants: Vec<Uuid>,
-    ids: Vec<Uuid>,
-    scopes: Vec<String>,
-    units: Vec<String>,
-    are_open: Vec<bool>,
-    values: Vec<String>,
+    pub(crate) tenants: Vec<Uuid>,
+    pub(crate) ids: Vec<Uuid>,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) units: Vec<String>,
+    pub(crate) are_open: Vec<bool>,
+    pub(crate) values: Vec<String>,
 }
 
 impl BudgetColumns {
@@ -40,31 +39,6 @@ impl BudgetColumns {
             rows.values.push(budget.to_json());
         }
         rows
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    /// Writes them down.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO budgets (tenant_id, id, scope, unit, is_open, value)
-             SELECT *
-             FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::boolean[], $6::text[])
-             ON CONFLICT (tenant_id, id) DO UPDATE
-             SET is_open = excluded.is_open,
-                 value = excluded.value",
-            &self.tenants,
-            &self.ids,
-            &self.scopes,
-            &self.units,
-            &self.are_open,
-            &self.values,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
     }
 }
 

@@ -1,7 +1,6 @@
 //! A commit: the heads, the rows, the nouns, COMMIT; and what to do when nobody says what became of it.
 
 use crate::approvals::ApprovalRows;
-use crate::budgets::BudgetColumns;
 use crate::changes::{self, Changes};
 use crate::connections::{Lent, in_time, severity};
 use crate::contents::Contents;
@@ -10,8 +9,6 @@ use crate::decode::uuid;
 use crate::erasures::Erasures;
 use crate::insert::{self, Insert};
 use crate::landed::{self, Mark};
-use crate::links::{LinkColumns, ReplyColumns};
-use crate::reservations::ReservationColumns;
 use crate::runs::RunRows;
 use canon::Digest;
 use ledger::Head;
@@ -37,52 +34,12 @@ pub(crate) struct Work {
     approvals: ApprovalRows,
     runs: RunRows,
     counters: CounterRows,
-    budgets: BudgetWork,
     contents: Contents,
     erasures: Erasures,
     /// By what it is known afterwards that the batch is there.
     mark: Option<Mark>,
     /// Which store this is, for those who are told of its changes.
     store: Uuid,
-}
-
-/// What is written of budgets, one statement a table.
-struct BudgetWork {
-    budgets: BudgetColumns,
-    reservations: ReservationColumns,
-    links: LinkColumns,
-    replies: ReplyColumns,
-}
-
-impl BudgetWork {
-    fn of(batch: &Batch) -> Self {
-        Self {
-            budgets: BudgetColumns::of(batch),
-            reservations: ReservationColumns::of(batch),
-            links: LinkColumns::of(batch),
-            replies: ReplyColumns::of(batch),
-        }
-    }
-
-    async fn write(&self, lent: &mut Lent) -> Result<(), Failure> {
-        if !self.budgets.is_empty() {
-            let written = self.budgets.write(lent.start()?).await;
-            lent.settle(written)?;
-        }
-        if !self.reservations.is_empty() {
-            let written = self.reservations.write(lent.start()?).await;
-            lent.settle(written)?;
-        }
-        if !self.links.is_empty() {
-            let written = self.links.write(lent.start()?).await;
-            lent.settle(written)?;
-        }
-        if !self.replies.is_empty() {
-            let written = self.replies.write(lent.start()?).await;
-            lent.settle(written)?;
-        }
-        Ok(())
-    }
 }
 
 /// A turn writes only to the tenants that it was taken for: it has no lock on others.
@@ -138,7 +95,6 @@ impl Work {
             approvals: ApprovalRows::of(batch),
             runs: RunRows::of(batch),
             counters: CounterRows::of(batch),
-            budgets: BudgetWork::of(batch),
             contents: Contents::of(batch),
             erasures: Erasures::of(batch),
             mark: Mark::of(batch),
@@ -197,7 +153,6 @@ impl Work {
                 let written = self.approvals.write(lent.start()?).await;
                 lent.settle(written)?;
             }
-            self.budgets.write(lent).await?;
             if !self.contents.is_empty() {
                 let written = self.contents.write(lent.start()?).await;
                 lent.settle(written)?;

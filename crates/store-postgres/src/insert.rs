@@ -5,7 +5,10 @@
 //! connection, and a batch is one round trip. Everything is encoded here, before the task that nobody can cancel begins, so
 //! that the task borrows nothing.
 
+use crate::budgets::BudgetColumns;
 use crate::decode::uuid;
+use crate::links::{LinkColumns, ReplyColumns};
+use crate::reservations::ReservationColumns;
 use model::{Name, TenantId};
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::QueryScalar;
@@ -79,6 +82,10 @@ fn seqs<R>(rows: &[R], place: impl Fn(&R) -> (TenantId, u64)) -> Result<Vec<i64>
 /// INVARIANT: no row is inserted unless every head was moved. In a transaction that will roll back otherwise this changes
 /// nothing; as a transaction of its own the statement needs it. It also makes sure that the heads are locked before any row is
 /// inserted, so that two of these never wait for each other.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it is one SQL statement and its values, in the same order"
+)]
 pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
     let steps = Steps::of(batch)?;
     let entries = &batch.entries[..];
@@ -87,6 +94,10 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
     let of_entry = |row: &EntryRow| (row.tenant, row.seq);
     let of_decision = |row: &DecisionRow| (row.tenant, row.seq);
     let of_outcome = |row: &OutcomeRow| (row.tenant, row.seq);
+    let budgets = BudgetColumns::of(batch);
+    let reservations = ReservationColumns::of(batch);
+    let links = LinkColumns::of(batch);
+    let replies = ReplyColumns::of(batch);
     Ok(sqlx::query_scalar!(
         r#"WITH moved AS (
                UPDATE tenants
@@ -140,6 +151,38 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
                SELECT *
                FROM unnest($28::uuid[], $29::uuid[], $30::bigint[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+           ),
+           put_budgets AS (
+               INSERT INTO budgets (tenant_id, id, scope, unit, is_open, value)
+               SELECT *
+               FROM unnest($31::uuid[], $32::uuid[], $33::text[], $34::text[], $35::boolean[], $36::text[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+               ON CONFLICT (tenant_id, id) DO UPDATE
+               SET is_open = excluded.is_open,
+                   value = excluded.value
+           ),
+           put_reservations AS (
+               INSERT INTO reservations (tenant_id, id, agent, status, expires_at, value)
+               SELECT *
+               FROM unnest($37::uuid[], $38::uuid[], $39::uuid[], $40::text[], $41::bigint[], $42::text[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+               ON CONFLICT (tenant_id, id) DO UPDATE
+               SET status = excluded.status,
+                   expires_at = excluded.expires_at,
+                   value = excluded.value
+           ),
+           new_links AS (
+               INSERT INTO run_links (tenant_id, run_id, parent)
+               SELECT *
+               FROM unnest($43::uuid[], $44::text[], $45::text[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+               ON CONFLICT DO NOTHING
+           ),
+           new_replies AS (
+               INSERT INTO replies (tenant_id, caller, key, request, bytes, at)
+               SELECT *
+               FROM unnest($46::uuid[], $47::uuid[], $48::text[], $49::bytea[], $50::bytea[], $51::bigint[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            )
            SELECT tenant_id
            FROM moved"#,
@@ -176,5 +219,26 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
         &column(outcomes, |row| uuid(row.tenant)),
         &column(outcomes, |row| Uuid::from_bytes(*row.decision.as_bytes())),
         &seqs(outcomes, of_outcome)?,
+        &budgets.tenants,
+        &budgets.ids,
+        &budgets.scopes,
+        &budgets.units,
+        &budgets.are_open,
+        &budgets.values,
+        &reservations.tenants,
+        &reservations.ids,
+        &reservations.agents,
+        &reservations.statuses as &[&str],
+        &reservations.expire_at,
+        &reservations.values,
+        &links.tenants,
+        &links.runs,
+        &links.parents,
+        &replies.tenants,
+        &replies.callers,
+        &replies.keys,
+        &replies.requests,
+        &replies.bytes,
+        &replies.at,
     ))
 }

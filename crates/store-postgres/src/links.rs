@@ -4,7 +4,6 @@ use crate::connections::in_time;
 use crate::decode::{Row, uuid};
 use crate::{PostgresStore, unavailable};
 use model::{RunLink, TenantId, Timestamp};
-use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
@@ -13,12 +12,12 @@ use store::{Batch, ReplyKey, ReplyRow, StoreError};
 /// How many answers are forgotten at once: few enough that nobody notices.
 const FORGOTTEN_MAX: i64 = 1_000;
 
-/// Links that are new, a vector a column, with nothing borrowed from the batch.
+/// Links that are new, a vector a column.
 #[derive(Default)]
 pub(crate) struct LinkColumns {
-    tenants: Vec<Uuid>,
-    runs: Vec<String>,
-    parents: Vec<String>,
+    pub(crate) tenants: Vec<Uuid>,
+    pub(crate) runs: Vec<String>,
+    pub(crate) parents: Vec<String>,
 }
 
 impl LinkColumns {
@@ -32,37 +31,17 @@ impl LinkColumns {
         }
         rows
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tenants.is_empty()
-    }
-
-    /// Writes them down.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO run_links (tenant_id, run_id, parent)
-             SELECT *
-             FROM unnest($1::uuid[], $2::text[], $3::text[])
-             ON CONFLICT DO NOTHING",
-            &self.tenants,
-            &self.runs,
-            &self.parents,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
-    }
 }
 
 /// Answers, in the same way.
 #[derive(Default)]
 pub(crate) struct ReplyColumns {
-    tenants: Vec<Uuid>,
-    callers: Vec<Uuid>,
-    keys: Vec<String>,
-    requests: Vec<Vec<u8>>,
-    bytes: Vec<Vec<u8>>,
-    at: Vec<i64>,
+    pub(crate) tenants: Vec<Uuid>,
+    pub(crate) callers: Vec<Uuid>,
+    pub(crate) keys: Vec<String>,
+    pub(crate) requests: Vec<Vec<u8>>,
+    pub(crate) bytes: Vec<Vec<u8>>,
+    pub(crate) at: Vec<i64>,
 }
 
 impl ReplyColumns {
@@ -78,28 +57,6 @@ impl ReplyColumns {
             rows.at.push(reply.at.millis());
         }
         rows
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tenants.is_empty()
-    }
-
-    /// Writes them down.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO replies (tenant_id, caller, key, request, bytes, at)
-             SELECT *
-             FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::bytea[], $6::bigint[])",
-            &self.tenants,
-            &self.callers,
-            &self.keys,
-            &self.requests,
-            &self.bytes,
-            &self.at,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
     }
 }
 

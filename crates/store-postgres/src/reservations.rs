@@ -3,21 +3,20 @@
 use crate::decode::{Row, uuid};
 use crate::{PostgresStore, bounded};
 use model::{Reservation, ReservationId, TenantId, Timestamp};
-use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use store::{Batch, ReservationFilter, StoreError, WantedReservations};
 
-/// Reservations as they are from now on, a vector a column, with nothing borrowed from the batch.
+/// Reservations as they are from now on, a vector a column.
 #[derive(Default)]
 pub(crate) struct ReservationColumns {
-    tenants: Vec<Uuid>,
-    ids: Vec<Uuid>,
-    agents: Vec<Uuid>,
-    statuses: Vec<&'static str>,
-    expire_at: Vec<i64>,
-    values: Vec<String>,
+    pub(crate) tenants: Vec<Uuid>,
+    pub(crate) ids: Vec<Uuid>,
+    pub(crate) agents: Vec<Uuid>,
+    pub(crate) statuses: Vec<&'static str>,
+    pub(crate) expire_at: Vec<i64>,
+    pub(crate) values: Vec<String>,
 }
 
 impl ReservationColumns {
@@ -33,32 +32,6 @@ impl ReservationColumns {
             rows.values.push(reservation.to_json());
         }
         rows
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    /// Writes them down.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO reservations (tenant_id, id, agent, status, expires_at, value)
-             SELECT *
-             FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[])
-             ON CONFLICT (tenant_id, id) DO UPDATE
-             SET status = excluded.status,
-                 expires_at = excluded.expires_at,
-                 value = excluded.value",
-            &self.tenants,
-            &self.ids,
-            &self.agents,
-            &self.statuses as &[&str],
-            &self.expire_at,
-            &self.values,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
     }
 }
 

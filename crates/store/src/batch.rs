@@ -236,11 +236,10 @@ impl Batch {
         }
     }
 
-    /// Whether it writes rows of entries only, which never change: no nouns, approvals, runs, counters, budgets,
-    /// contents or erasures.
-    pub fn is_rows_only(&self) -> bool {
-        self.budgets.is_empty()
-            && self.writes.is_empty()
+    /// Whether it writes nothing but rows of entries, which never change, and what there is of budgets: no nouns, approvals, runs,
+    /// counters, contents or erasures.
+    pub fn is_rows_and_budgets(&self) -> bool {
+        self.writes.is_empty()
             && self.approvals.is_empty()
             && self.runs.is_empty()
             && self.counters.is_empty()

@@ -154,6 +154,7 @@ macro_rules! conformance_tests {
             budgets::any_number_of_budgets_is_written_at_once,
             budgets::reservations_move_with_any_mix_of_entries,
             budgets::a_batch_that_is_not_written_moves_no_budget,
+            budgets::budgets_are_appended_with_their_batch_or_not_at_all,
             buckets::a_full_bucket_lends_what_it_holds,
             buckets::fewer_than_the_least_are_not_lent,
             buckets::tokens_come_back_with_time,

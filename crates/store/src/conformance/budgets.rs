@@ -636,3 +636,54 @@ pub async fn a_batch_that_is_not_written_moves_no_budget(fixture: &dyn Fixture) 
     refused(&*store, &foreign).await;
     assert_eq!(find(&*store, &chain, &by_id(&chain, &[&one])).await, [one]);
 }
+
+/// As a gateway writes that was alone with its tenants lately.
+pub async fn budgets_are_appended_with_their_batch_or_not_at_all(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let tenant = chain.tenant;
+    let one = budget(1, "{}", "TOKENS");
+    put_budgets(&*store, &mut chain, &[&one]).await;
+    let moving = |chain: &mut Chain, budget: &Budget, held: &Reservation| {
+        let mut rows = batch(chain);
+        let link = RunLink {
+            run_id: name("child"),
+            parent: name("parent"),
+        };
+        let reply = ReplyRow {
+            key: ReplyKey {
+                tenant,
+                caller: *held.id.as_bytes(),
+                key: name("k"),
+            },
+            request: Digest::ZERO,
+            bytes: b"{}".to_vec().into(),
+            at: Timestamp::from_millis(1),
+        };
+        rows.budgets.budgets.push((tenant, budget.clone()));
+        rows.budgets.reservations.push((tenant, held.clone()));
+        rows.budgets.links.push((tenant, link));
+        rows.budgets.replies.push(reply);
+        rows
+    };
+    let moved = one.hold(Amount::MAX).unwrap();
+    let (held, never) = (reservation(1, 1_000), reservation(2, 1_000));
+    let mut beside = chain.clone();
+    let rows = moving(&mut chain, &moved, &held);
+    store.append(&rows).await.unwrap();
+    // From where the head was, and under a key that has its answer.
+    let late = moving(&mut beside, &one, &never);
+    let error = store.append(&late).await.unwrap_err();
+    assert!(matches!(error, CommitError::HeadMoved { .. }), "{error}");
+    let again = moving(&mut chain.clone(), &one, &held);
+    let error = store.append(&again).await.unwrap_err();
+    assert!(matches!(error, CommitError::AlreadyRecorded), "{error}");
+    assert_eq!(find(&*store, &chain, &by_id(&chain, &[&one])).await, [moved]);
+    let found = store.reservation(tenant, held.id).await.unwrap();
+    assert_eq!(found, Some(held));
+    assert_eq!(store.reservation(tenant, never.id).await.unwrap(), None);
+    let replies = store.replies_after(tenant, None, 5).await.unwrap();
+    assert_eq!(replies, rows.budgets.replies);
+    let links = store.run_links_after(tenant, None, 5).await.unwrap();
+    assert_eq!(links, [rows.budgets.links[0].1.clone()]);
+}
