@@ -64,6 +64,14 @@ impl Behind {
     }
 }
 
+/// Lets whoever waits for this core have it, in the middle of work that takes long.
+///
+/// Little priority is a small share of the time and no promise to step aside: a thread that has a core may keep it for milliseconds while
+/// another one that came meanwhile waits for it.
+pub fn give_way() {
+    std::thread::yield_now();
+}
+
 /// Gives this thread the lowest priority, and with it all that it will start.
 #[cfg(target_os = "linux")]
 fn step_back() {

@@ -8,6 +8,7 @@ use super::anchor::anchor;
 use super::erasures::Erasures;
 use super::line::Readable;
 use super::told::{self, Told};
+use crate::behind::give_way;
 use ledger::merkle::{Completed, Frontier};
 use ledger::receipt::ReceiptVerifier;
 use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};
@@ -318,6 +319,7 @@ impl Pass<'_> {
                 seq: due,
                 at: stored.at,
             });
+            give_way();
         }
         Ok(())
     }

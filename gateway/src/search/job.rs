@@ -3,6 +3,7 @@
 //! Nothing waits for it and it hurries for nobody: it is done on the thread [`behind`](crate::behind), rests longer than it works, and much
 //! longer while many wait for decisions. Of several gateways on one database any may do a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself.
 
+use crate::behind::give_way;
 use crate::gateway::Gateway;
 use engine::search::{BLOCK, Lists, block_of, seqs_of};
 use model::{TenantId, Timestamp};
@@ -206,6 +207,7 @@ impl<'g> Ledger<'g> {
                 .await?;
             for decision in &page {
                 lists.add(decision);
+                give_way();
             }
             match page.last() {
                 Some(last) if page.len() == PAGE as usize => before = last.seq,
