@@ -84,9 +84,9 @@ impl Replays {
     }
 
     fn part(&self, key: &RequestKey) -> MutexGuard<'_, Generations> {
-        let hash = usize::try_from(self.hasher.hash_one(key) % PARTS as u64)
+        let place = usize::try_from(self.hasher.hash_one(key) % PARTS as u64)
             .expect("it is less than the number of parts");
-        self.parts[hash].lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts[place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
