@@ -248,23 +248,25 @@ impl Connection {
 }
 
 fn write_request(out: &mut Vec<u8>, host: &str, request: Request<'_>) -> Result<()> {
-    write!(
-        out,
-        "{} {} HTTP/1.1\r\nHost: {host}\r\n",
-        request.method, request.path
-    )?;
-    for (name, value) in request.headers {
-        for part in [name, ": ", value, "\r\n"] {
+    let mut put = |parts: &[&str]| {
+        for part in parts {
             out.extend_from_slice(part.as_bytes());
         }
+    };
+    put(&[
+        request.method,
+        " ",
+        request.path,
+        " HTTP/1.1\r\nHost: ",
+        host,
+        "\r\n",
+    ]);
+    for (name, value) in request.headers {
+        put(&[name, ": ", value, "\r\n"]);
     }
     if !request.body.is_empty() {
-        write!(
-            out,
-            "Content-Type: {}\r\nContent-Length: {}\r\n",
-            request.format.media_type(),
-            request.body.len()
-        )?;
+        put(&["Content-Type: ", request.format.media_type(), "\r\n"]);
+        write!(out, "Content-Length: {}\r\n", request.body.len())?;
     }
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(request.body);

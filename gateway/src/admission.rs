@@ -38,6 +38,13 @@ impl Admission {
         })
     }
 
+    /// Whether [`enter`](Self::enter) would find no place for an ask of this tenant. It costs next to nothing while there are many.
+    pub fn is_full_for(&self, tenant: impl FnOnce() -> Option<TenantId>) -> bool {
+        // Not held while somebody finds out who asks.
+        let may_refuse = lock(&self.room).may_refuse();
+        may_refuse && tenant().is_some_and(|tenant| !lock(&self.room).has_place(tenant))
+    }
+
     /// How long asks take now, if that is known.
     pub fn usual(&self) -> Option<Duration> {
         lock(&self.room).usual(Instant::now())

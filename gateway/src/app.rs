@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use tower::Service;
 
 /// The path of an ask.
-const AUTHORIZE: &str = "/v1/authorize";
+pub const AUTHORIZE: &str = "/v1/authorize";
 
 /// What answers the requests of a gateway.
 #[derive(Clone)]
@@ -36,6 +36,11 @@ impl App {
             gateway: Arc::clone(gateway),
             router: router(gateway),
         }
+    }
+
+    /// What handlers share.
+    pub(crate) fn gateway(&self) -> &Gateway {
+        &self.gateway
     }
 }
 
@@ -59,7 +64,7 @@ impl Service<Request> for App {
 }
 
 /// The response to an ask.
-async fn ask(gateway: &Gateway, request: Request) -> Response {
+pub(crate) async fn ask(gateway: &Gateway, request: Request) -> Response {
     let reception = Reception::of(request.headers(), gateway);
     let outcome = async {
         let (caller, request) = caller::agent(gateway, request).await?;

@@ -3,12 +3,11 @@
 //! A socket is a file. It is opened in a folder that nobody else can enter, gets its mode there, and is moved to its place only
 //! then, so that nobody is let in before the mode says who may. Of several programs that want the same place, one gets it.
 
+use crate::app::App;
+use crate::connections;
 use anyhow::{Context, bail};
-use axum::ServiceExt;
-use axum::extract::Request;
-use axum::response::Response;
+use axum::serve::ListenerExt;
 use futures_util::future::BoxFuture;
-use std::convert::Infallible;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -17,7 +16,6 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokio::net::{TcpListener, UnixListener};
-use tower::Service;
 
 /// What stands before the path of a socket.
 const UNIX: &str = "unix:";
@@ -94,16 +92,7 @@ impl Door {
     }
 
     /// Serves until it is told to stop and what has begun is answered. Then a socket is gone.
-    pub fn serve<A>(
-        self,
-        app: A,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) -> BoxFuture<'static, io::Result<()>>
-    where
-        A: Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static,
-    {
-        use axum::serve::ListenerExt;
-        let app = app.into_make_service();
+    pub fn serve(self, app: App, stop: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()> {
         match self {
             Self::Tcp(listener) => {
                 // An answer is one small write; waiting to fill a packet would only delay it.
@@ -112,16 +101,11 @@ impl Door {
                         tracing::debug!(%error, "TCP_NODELAY could not be set");
                     }
                 });
-                Box::pin(
-                    axum::serve(listener, app)
-                        .with_graceful_shutdown(stop)
-                        .into_future(),
-                )
+                Box::pin(connections::serve(listener, app, stop))
             }
             Self::Unix(listener, file) => Box::pin(async move {
-                let served = axum::serve(listener, app).with_graceful_shutdown(stop).await;
+                connections::serve(listener, app, stop).await;
                 drop(file);
-                served
             }),
         }
     }

@@ -17,7 +17,7 @@
 //! - [`signing`]: the keys that answers and ledgers are signed with;
 //! - [`cosigning`]: witnesses, who see where the ledgers end;
 //! - [`witness`]: a witness of our own, which is another program in the same binary;
-//! - [`doors`]: where all of it is reached;
+//! - [`doors`]: where all of it is reached; [`connections`]: what comes in there;
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`config`] and [`cli`]: how it is started.
 
@@ -31,6 +31,7 @@ pub mod budgets;
 pub mod changes;
 pub mod cli;
 pub mod config;
+pub mod connections;
 pub mod containment;
 pub mod cosigning;
 pub mod directory;

@@ -74,7 +74,8 @@ impl Replays {
     pub fn remember(&self, key: RequestKey, given: Given) {
         let mut part = self.part(&key);
         let forgotten = (part.young.len() >= GENERATION_MAX).then(|| {
-            let full = std::mem::take(&mut part.young);
+            // As large as it will be: growing would hash every key in it again and again.
+            let full = std::mem::replace(&mut part.young, HashMap::with_capacity(GENERATION_MAX));
             std::mem::replace(&mut part.old, full)
         });
         part.young.insert(key, given);

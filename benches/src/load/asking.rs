@@ -7,13 +7,14 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use model::Verdict;
 use serde::Deserialize;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::Notify;
 
 use super::{Course, message};
 use crate::address::Address;
@@ -28,37 +29,60 @@ const REMEMBERED_MAX: usize = 32;
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
 /// When asks are due, where that is fixed: the next one for whichever connection is free.
-pub(super) struct Timetable(tokio::sync::Mutex<UnboundedReceiver<Instant>>);
+pub(super) struct Timetable {
+    per_second: f64,
+    begin: Instant,
+    end: Instant,
+    /// How many were taken. Held by whoever waits for the next one.
+    taken: tokio::sync::Mutex<u32>,
+    alarms: mpsc::Sender<Instant>,
+    alarm: Arc<Notify>,
+}
 
 impl Timetable {
-    /// So many asks a second, from the beginning until the end. Times are kept by a thread of their own, because those of the runtime are
-    /// a millisecond wide.
+    /// So many asks a second, from the beginning until the end. A thread of its own says when the next one is due if that is not yet,
+    /// because the clock of the runtime is a millisecond wide. It has nothing to do while the generator is late.
     pub(super) fn start(per_second: f64, begin: Instant, end: Instant) -> Result<Self> {
-        let (sender, receiver) = unbounded_channel();
+        let (alarms, set) = mpsc::channel();
+        let alarm = Arc::new(Notify::new());
+        let rung = Arc::clone(&alarm);
         thread::Builder::new()
             .name("timetable".to_owned())
-            .spawn(move || keep_time(&sender, per_second, begin, end))?;
-        Ok(Self(tokio::sync::Mutex::new(receiver)))
+            .spawn(move || ring(&set, &rung))?;
+        Ok(Self {
+            per_second,
+            begin,
+            end,
+            taken: tokio::sync::Mutex::new(0),
+            alarms,
+            alarm,
+        })
     }
 
+    /// When the next ask is due, as soon as it is; `None` if there is none.
     pub(super) async fn next(&self) -> Option<Instant> {
-        self.0.lock().await.recv().await
+        let mut taken = self.taken.lock().await;
+        let due = self.begin + Duration::from_secs_f64(f64::from(*taken) / self.per_second);
+        if due >= self.end {
+            return None;
+        }
+        if due > Instant::now() {
+            self.alarms.send(due).ok()?;
+            self.alarm.notified().await;
+        }
+        *taken += 1;
+        Some(due)
     }
 }
 
-fn keep_time(sender: &UnboundedSender<Instant>, per_second: f64, begin: Instant, end: Instant) {
-    for number in 0_u32.. {
-        let due = begin + Duration::from_secs_f64(f64::from(number) / per_second);
-        if due >= end {
-            return;
-        }
+/// Rings once for each alarm that is set, when it is time.
+fn ring(set: &mpsc::Receiver<Instant>, alarm: &Notify) {
+    for due in set {
         let early = due.saturating_duration_since(Instant::now());
         if !early.is_zero() {
             thread::sleep(early.max(SLEEP_MIN));
         }
-        if sender.send(due).is_err() {
-            return;
-        }
+        alarm.notify_one();
     }
 }
 

@@ -78,17 +78,27 @@ impl Room {
     /// Takes a place, if there is one for this tenant, while commits take so long.
     pub(super) fn enter(&mut self, tenant: TenantId, commit: Duration) -> bool {
         self.commit = commit;
-        let left = self.limit.saturating_sub(self.taken);
-        let of_tenant = self.tenants.entry(tenant).or_default();
-        if *of_tenant < left {
-            *of_tenant += 1;
+        let has_place = self.has_place(tenant);
+        if has_place {
+            *self.tenants.entry(tenant).or_default() += 1;
             self.taken += 1;
-            return true;
         }
-        if *of_tenant == 0 {
-            self.tenants.remove(&tenant);
-        }
-        false
+        has_place
+    }
+
+    /// Whether there is a place for this tenant.
+    pub(super) fn has_place(&self, tenant: TenantId) -> bool {
+        let of_tenant = self.tenants.get(&tenant).copied().unwrap_or_default();
+        of_tenant < self.left()
+    }
+
+    /// Whether there is a tenant that would not get a place: one that had all that are taken.
+    pub(super) const fn may_refuse(&self) -> bool {
+        self.taken >= self.left()
+    }
+
+    const fn left(&self) -> usize {
+        self.limit.saturating_sub(self.taken)
     }
 
     /// Gives a place back, after so long.
@@ -172,10 +182,12 @@ mod tests {
         assert_eq!(fill(&mut room, B), 256);
         assert!(room.enter(C, COMMIT));
         assert!(!room.enter(A, COMMIT));
+        assert!(room.has_place(C) && !room.has_place(A) && room.may_refuse());
         (0..512).for_each(|_| room.leave(A, Duration::ZERO, now));
         (0..256).for_each(|_| room.leave(B, Duration::ZERO, now));
         room.leave(C, Duration::ZERO, now);
         assert_eq!((room.taken(), room.tenants.len()), (0, 0));
+        assert!(!room.may_refuse());
         assert_eq!(fill(&mut room, B), 512);
     }
 

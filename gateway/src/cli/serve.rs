@@ -13,7 +13,7 @@ use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
 use crate::stores;
 use anyhow::{Context, anyhow, ensure};
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use model::{SystemClock, SystemEntropy};
 use policy::BasePolicies;
 use std::io::Write;
@@ -123,7 +123,7 @@ async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> any
     let serving = doors
         .into_iter()
         .map(|door| door.serve(app.clone(), stop(told.clone())));
-    let serving = try_join_all(serving.collect::<Vec<_>>());
+    let serving = join_all(serving.collect::<Vec<_>>());
     drop(app);
     tokio::spawn(async move {
         told_to_stop().await;
@@ -135,8 +135,7 @@ async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> any
         let _ = stopping.send(true);
     });
     tokio::select! {
-        served = serving => {
-            served?;
+        _ = serving => {
             // The last handle went with the application: the sequencer records what waits and ends.
             sequencer.await.context("the sequencer ended in a panic")?;
         }

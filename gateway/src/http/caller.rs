@@ -306,16 +306,33 @@ fn admit(
     Ok(caller)
 }
 
+/// The tenant of the agent with this token, where the token alone says that it may ask: one that the gateway has made, of an agent that does not
+/// sign its requests. Whoever it says nothing of may be welcome all the same.
+pub fn tenant_of_agent(gateway: &Gateway, authorization: &[u8]) -> Option<TenantId> {
+    can_tell(gateway).ok()?;
+    let secret = secret_in(std::str::from_utf8(authorization).ok()?)?;
+    let snapshot = gateway.snapshot.load();
+    let credential = snapshot.credential(&Digest::of(secret.as_bytes()))?;
+    let Caller::Agent(caller) = holder_of(gateway, &snapshot, credential).ok()? else {
+        return None;
+    };
+    signing_keys(&snapshot, &caller)
+        .is_none()
+        .then_some(caller.tenant)
+}
+
 fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Result<Caller, Refusal> {
     let secret = bearer(headers)?;
     let digest = Digest::of(secret.as_bytes());
-    let credential = match snapshot.credential(&digest) {
-        Some(credential) => credential,
-        None if signed::is_token(secret) => {
-            return signed::sign_in(gateway, snapshot, headers, (secret, digest));
-        }
-        None => return Err(malformed_or_unknown(secret)),
-    };
+    match snapshot.credential(&digest) {
+        Some(credential) => holder_of(gateway, snapshot, credential),
+        None if signed::is_token(secret) => signed::sign_in(gateway, snapshot, headers, (secret, digest)),
+        None => Err(malformed_or_unknown(secret)),
+    }
+}
+
+/// Who has this credential, if it works.
+fn holder_of(gateway: &Gateway, snapshot: &Snapshot, credential: Credential) -> Result<Caller, Refusal> {
     let now = gateway.clock.now();
     let (Credential::Agent { tenant, .. } | Credential::Key { tenant, .. }) = credential;
     let directory = snapshot.tenant(tenant).map(|tenant| &tenant.directory);
@@ -358,14 +375,19 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Refusal> {
     let value = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok());
-    let (scheme, secret) = value.and_then(|value| value.split_once(' ')).unwrap_or_default();
-    if scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty() {
-        return Ok(secret.trim());
-    }
-    Err(Refusal::new(
-        Code::InvalidToken,
-        "send the header `Authorization: Bearer` and your credential",
-    ))
+    value.and_then(secret_in).ok_or_else(|| {
+        Refusal::new(
+            Code::InvalidToken,
+            "send the header `Authorization: Bearer` and your credential",
+        )
+    })
+}
+
+/// The secret in the value of `Authorization` (RFC 6750, section 2.1).
+fn secret_in(authorization: &str) -> Option<&str> {
+    let (scheme, secret) = authorization.split_once(' ')?;
+    let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !secret.is_empty();
+    is_bearer.then(|| secret.trim())
 }
 
 /// Tells a mistyped credential from one that does not work, without a word of it.

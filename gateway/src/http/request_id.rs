@@ -10,11 +10,16 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
+use model::Entropy;
+use std::io::Write;
 use std::sync::Arc;
 
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// By which a caller names a request, and the gateway does in its response.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest id of a caller's that is taken over.
 const REQUEST_ID_BYTES_MAX: usize = 128;
+/// How long an id is that was made here.
+pub const MADE_LEN: usize = 20;
 
 /// The id of the request that is being answered.
 #[derive(Debug, Clone)]
@@ -32,12 +37,18 @@ impl RequestId {
             visible && (1..=REQUEST_ID_BYTES_MAX).contains(&value.len())
         });
         Self(given.cloned().unwrap_or_else(|| {
-            let mut random = [0; 8];
-            gateway.entropy.fill(&mut random);
-            let text = format!("req_{:016x}", u64::from_be_bytes(random));
-            HeaderValue::from_str(&text).expect("hexadecimal digits are visible ASCII")
+            HeaderValue::from_bytes(&make(&*gateway.entropy)).expect("hexadecimal digits are visible ASCII")
         }))
     }
+}
+
+/// An id for a request that has none: 64 random bits.
+pub fn make(entropy: &dyn Entropy) -> [u8; MADE_LEN] {
+    let mut random = [0; 8];
+    entropy.fill(&mut random);
+    let mut id = [0; MADE_LEN];
+    write!(&mut id[..], "req_{:016x}", u64::from_be_bytes(random)).expect("sixteen digits fit");
+    id
 }
 
 /// What the response to a request has to be like, whatever comes of it.

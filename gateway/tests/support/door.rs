@@ -2,9 +2,9 @@
 //! socket with messages in place of JSON. The same tests are run through all of them.
 
 use super::Reply;
-use axum::ServiceExt as _;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use gateway::app::App;
+use gateway::connections;
 use gateway::http::messagepack;
 use serde_json::Value;
 use std::env;
@@ -64,7 +64,7 @@ pub(crate) async fn over_socket(app: App, mut sent: Sent) -> Reply {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
-    let server = tokio::spawn(async move { axum::serve(listener, app.into_make_service()).await.unwrap() });
+    let server = tokio::spawn(connections::serve(listener, app, std::future::pending()));
     if Door::used() == Door::Messages && !sent.headers.iter().any(|(name, _)| *name == "accept") {
         sent.headers.push(("accept", "application/msgpack".to_owned()));
     }

@@ -1,0 +1,233 @@
+//! What comes in at a door: connections, and the requests on each.
+//!
+//! Nearly all requests are asks, and on a connection on which one has come the next is one, too. So a connection begins in a loop that knows
+//! nothing else: it reads a request, has it answered by the application, and writes the response. Whatever is not plainly an ask, in its first
+//! bytes or later, makes the rest of the connection [hyper](handed_on)'s, which is told from the beginning of that request on.
+//!
+//! - [`plain`]: which requests are plainly asks;
+//! - [`wording`]: how a response is written, and the one that says that the gateway is full;
+//! - [`handed_on`]: everything else.
+//!
+//! A thread reads all of its connections into the same few pages, and writes from the same few. What a connection has of its own is what it has sent
+//! of a request whose rest is missing. With thousands of connections, each with buffers of its own, every one of them would be read from
+//! memory that is in no cache; and what is refused costs little more than that.
+
+mod handed_on;
+mod plain;
+mod wording;
+
+use crate::app::{self, App};
+use crate::http::Code;
+use crate::http::caller;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::serve::Listener;
+use plain::{Headers, Plain, Seen};
+use std::cell::RefCell;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::watch;
+use wording::Desk;
+
+thread_local! {
+    /// Borrowed while a connection is looked at, which never waits.
+    static DESK: RefCell<Desk> = RefCell::new(Desk::new());
+}
+
+/// Serves whoever connects until told to stop. Then whoever is silent is let go, and whatever has begun is answered.
+pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Output = ()>) {
+    let (stopping, told) = watch::channel(false);
+    let mut stop = pin!(stop);
+    loop {
+        tokio::select! {
+            (stream, _) = listener.accept() => {
+                tokio::spawn(Connection::new(stream, app.clone()).run(told.clone()));
+            }
+            () = &mut stop => break,
+        }
+    }
+    // Nobody new is let in, and nothing is held that the end of the gateway waits for.
+    drop((listener, app, told));
+    stopping.send_replace(true);
+    stopping.closed().await;
+}
+
+/// A connection on which nothing but asks has come so far.
+struct Connection<S> {
+    stream: S,
+    app: App,
+    /// What has come of a request that is not complete, or after one that was.
+    left: Vec<u8>,
+    /// Whether that may be a whole request.
+    is_untried: bool,
+    /// What could not be written yet.
+    unsent: Vec<u8>,
+}
+
+/// What comes next on a connection.
+enum Next {
+    /// An ask.
+    Ask {
+        request: Box<Request>,
+        /// Whether the caller wants no more than its answer.
+        is_last: bool,
+    },
+    /// Something else, or not plainly that: the bytes from its beginning on.
+    Other(Vec<u8>),
+    /// Nothing before the last answer is written.
+    Unsent,
+    /// Nothing.
+    End,
+}
+
+impl<S> Connection<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    const fn new(stream: S, app: App) -> Self {
+        Self {
+            stream,
+            app,
+            left: Vec::new(),
+            is_untried: false,
+            unsent: Vec::new(),
+        }
+    }
+
+    /// Answers until there is nothing more to answer. How the connection ends is its caller's business: a caller that goes away has what
+    /// it asked recorded like any other.
+    async fn run(mut self, mut told: watch::Receiver<bool>) {
+        let mut stop = told.clone();
+        let mut stopped = pin!(async move {
+            // An error means that nobody can say it any more, which is a reason to stop as well.
+            let _ = stop.wait_for(|stop| *stop).await;
+        });
+        loop {
+            let next = std::future::poll_fn(|context| self.poll_next(context, stopped.as_mut())).await;
+            let written = match next {
+                Next::Ask { request, is_last } => {
+                    // In a box, so that a connection that says nothing is small.
+                    let response = Box::pin(app::ask(self.app.gateway(), *request)).await;
+                    let is_last = is_last || *told.borrow_and_update();
+                    self.answer(response, is_last).await
+                }
+                Next::Unsent => self.send_rest().await,
+                Next::Other(before) => {
+                    let Self { stream, app, .. } = self;
+                    return Box::pin(handed_on::serve(before, stream, app, stopped)).await;
+                }
+                Next::End => return,
+            };
+            if written.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The next request that takes more than a word. Whoever is silent when the gateway stops has none.
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+        mut stopped: Pin<&mut impl Future<Output = ()>>,
+    ) -> Poll<Next> {
+        DESK.with_borrow_mut(|desk| {
+            loop {
+                let Poll::Ready(read) = self.poll_read(context, desk) else {
+                    let is_over = self.left.is_empty() && stopped.as_mut().poll(context).is_ready();
+                    return if is_over {
+                        Poll::Ready(Next::End)
+                    } else {
+                        Poll::Pending
+                    };
+                };
+                let Ok(length @ 1..) = read else {
+                    return Poll::Ready(Next::End);
+                };
+                if let Some(next) = self.look_at(length, desk, context) {
+                    return Poll::Ready(next);
+                }
+            }
+        })
+    }
+
+    /// Has what has come at the beginning of the desk, and says how much that is. 0 is the end.
+    fn poll_read(&mut self, context: &mut Context<'_>, desk: &mut Desk) -> Poll<io::Result<usize>> {
+        let left = self.left.len();
+        desk.input[..left].copy_from_slice(&self.left);
+        if std::mem::take(&mut self.is_untried) {
+            return Poll::Ready(Ok(left));
+        }
+        let mut buffer = ReadBuf::new(&mut desk.input[left..]);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
+        let more = buffer.filled().len();
+        Poll::Ready(Ok(if more == 0 { 0 } else { left + more }))
+    }
+
+    /// Looks at the first bytes on the desk. There is nothing for anybody to do if they are not a whole request, or one that was refused at
+    /// once.
+    fn look_at(&mut self, length: usize, desk: &mut Desk, context: &mut Context<'_>) -> Option<Next> {
+        let bytes = &desk.input[..length];
+        let (next, used) = match plain::read(bytes, &mut Headers::new()) {
+            Seen::Part => (None, 0),
+            Seen::Other => return Some(Next::Other(bytes.to_vec())),
+            Seen::Ask(ask) if self.is_refused(&ask) => {
+                let used = ask.length();
+                let gateway = self.app.gateway();
+                gateway.metrics.count_refusal(Code::Overloaded);
+                let refusal = desk.words.refusal(gateway);
+                let sent = match Pin::new(&mut self.stream).poll_write(context, refusal) {
+                    Poll::Ready(Ok(sent)) => sent,
+                    Poll::Ready(Err(_)) => return Some(Next::End),
+                    Poll::Pending => 0,
+                };
+                self.unsent.extend_from_slice(&refusal[sent..]);
+                ((sent < refusal.len()).then_some(Next::Unsent), used)
+            }
+            Seen::Ask(ask) => (Some(Next::of(&ask)), ask.length()),
+        };
+        // What has come after it, which is nothing unless the caller does not wait for answers.
+        self.left.clear();
+        self.left.extend_from_slice(&desk.input[used..length]);
+        self.is_untried = used > 0 && used < length;
+        next
+    }
+
+    /// Whether there is no place for an ask, as the gateway would say as well if it went the long way, from the same things.
+    fn is_refused(&self, ask: &Plain<'_, '_>) -> bool {
+        let gateway = self.app.gateway();
+        gateway.admission.is_full_for(|| {
+            let authorization = ask.authorization_alone()?;
+            caller::tenant_of_agent(gateway, authorization)
+        })
+    }
+
+    async fn answer(&mut self, response: Response, is_last: bool) -> io::Result<()> {
+        let (head, body) = response.into_parts();
+        // INVARIANT: the answer to an ask is in memory already.
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+        let gateway = self.app.gateway();
+        self.unsent = DESK.with_borrow_mut(|desk| desk.words.response(gateway, &head, &body, is_last));
+        self.send_rest().await?;
+        if is_last {
+            self.stream.shutdown().await?;
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
+
+    async fn send_rest(&mut self) -> io::Result<()> {
+        let unsent = std::mem::take(&mut self.unsent);
+        self.stream.write_all(&unsent).await
+    }
+}
+
+impl Next {
+    fn of(ask: &Plain<'_, '_>) -> Self {
+        Self::Ask {
+            request: Box::new(ask.to_request()),
+            is_last: ask.is_last(),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Connections on which something else comes than plain asks: hyper's, from the beginning of that on.
+
+use crate::app::App;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tower::Service;
+
+/// Serves the rest of a connection of which these bytes have been read. When the gateway stops, what has begun is answered.
+pub(super) async fn serve<S>(
+    before: Vec<u8>,
+    stream: S,
+    app: App,
+    stopped: Pin<&mut impl Future<Output = ()>>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stream = Rewound {
+        before,
+        read: 0,
+        stream,
+    };
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let mut app = app.clone();
+        async move { app.call(request.map(Body::new)).await as Result<Response<Body>, _> }
+    });
+    let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = stopped => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        // Callers go away, and some send what is no HTTP: hyper has told them so.
+        tracing::debug!(
+            error = &error as &dyn std::error::Error,
+            "a connection ended early"
+        );
+    }
+}
+
+/// A stream of which some bytes were read before.
+struct Rewound<S> {
+    before: Vec<u8>,
+    /// How many of them were read again.
+    read: usize,
+    stream: S,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.read == self.before.len() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let length = buffer.remaining().min(self.before.len() - self.read);
+        buffer.put_slice(&self.before[self.read..][..length]);
+        self.read += length;
+        if self.read == self.before.len() {
+            self.before = Vec::new();
+            self.read = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,335 @@
+//! What callers may do on one connection: ask again and again, ask ahead, send slowly, send something else, be refused, and stay when the gateway stops.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+#[expect(dead_code, reason = "each test program uses its own part of what it shares")]
+#[path = "support/stage.rs"]
+mod stage;
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
+mod support;
+
+use gateway::connections;
+use gateway::gateway::Options;
+use serde_json::Value;
+use stage::{Stage, changing, named, reading};
+use std::sync::Arc;
+use std::time::Duration;
+use store::faults::Fault;
+use support::Reply;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// A gateway that listens.
+struct Server {
+    address: std::net::SocketAddr,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<()>,
+}
+
+impl Server {
+    async fn of(stage: &Stage) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, told) = oneshot::channel();
+        let stopped = async move { told.await.unwrap() };
+        let ended = tokio::spawn(connections::serve(listener, stage.app.clone(), stopped));
+        Self { address, stop, ended }
+    }
+
+    async fn connect(&self) -> Connection {
+        Connection(TcpStream::connect(self.address).await.unwrap())
+    }
+}
+
+struct Connection(TcpStream);
+
+impl Connection {
+    async fn send(&mut self, text: &str) {
+        self.0.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    async fn exchange(&mut self, text: &str) -> Reply {
+        self.send(text).await;
+        self.receive().await.unwrap()
+    }
+
+    /// The next response; `None` if the connection is over.
+    async fn receive(&mut self) -> Option<Reply> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            match self.0.read_u8().await {
+                Ok(byte) => head.push(byte),
+                Err(_) if head.is_empty() => return None,
+                Err(error) => panic!("{error} in the middle of a head"),
+            }
+        }
+        let head = String::from_utf8(head).unwrap();
+        let mut lines = head.trim_end().split("\r\n");
+        let status = lines.next().unwrap().strip_prefix("HTTP/1.1 ").unwrap();
+        let headers = lines.map(|line| line.split_once(": ").unwrap());
+        let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+        let mut reply = Reply {
+            status: status[..3].parse().unwrap(),
+            headers: headers.collect(),
+            bytes: Vec::new(),
+        };
+        let length = reply.headers["content-length"].to_str().unwrap();
+        reply.bytes = vec![0; length.parse().unwrap()];
+        self.0.read_exact(&mut reply.bytes).await.unwrap();
+        Some(reply)
+    }
+}
+
+/// A request with this ask, and with these lines in its head.
+fn written(stage: &Stage, ask: &Value, lines: &str) -> String {
+    let (token, body) = (&stage.agent.token, ask.to_string());
+    format!(
+        "POST /v1/authorize HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n{lines}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn ask(number: usize) -> Value {
+    named(reading(), &format!("call-{number}"))
+}
+
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+#[tokio::test]
+async fn a_connection_takes_one_ask_after_another() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    for number in 0..3 {
+        let reply = connection.exchange(&written(&stage, &ask(number), "")).await;
+        assert_eq!(reply.expect(200)["decision"], "allow");
+        assert!(reply.headers.contains_key("x-request-id"));
+        assert_eq!(reply.headers["content-type"], "application/json");
+        assert_eq!(reply.headers["date"], "Sat, 31 Jan 2026 09:30:00 GMT");
+    }
+    let wrong = connection
+        .exchange(&written(&stage, &Value::Null, "X-Request-Id: mine\r\n"))
+        .await;
+    wrong.problem(400, "invalid_field");
+    assert_eq!(wrong.headers["x-request-id"], "mine");
+    connection
+        .exchange(&written(&stage, &ask(3), ""))
+        .await
+        .expect(200);
+    assert_eq!(stage.count("decision").await, 4);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn asks_that_are_sent_ahead_are_answered_in_their_order() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    let asks: Vec<_> = (0..20).map(|number| written(&stage, &ask(number), "")).collect();
+    connection.send(&asks.concat()).await;
+    let mut ids = Vec::new();
+    for _ in &asks {
+        let answer = connection.receive().await.unwrap().expect(200);
+        ids.push(answer["decision_id"].as_str().unwrap().to_owned());
+    }
+    // What is asked again has the same answer again.
+    for (number, id) in ids.iter().enumerate() {
+        let again = connection.exchange(&written(&stage, &ask(number), "")).await;
+        assert_eq!(again.expect(200)["decision_id"], *id);
+    }
+    assert_eq!(stage.count("decision").await, 20);
+}
+
+#[tokio::test]
+async fn an_ask_may_come_in_pieces() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    let text = written(&stage, &ask(1), "") + &written(&stage, &ask(2), "");
+    for piece in text.as_bytes().chunks(97) {
+        connection.0.write_all(piece).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for _ in 0..2 {
+        connection.receive().await.unwrap().expect(200);
+    }
+    // No place is taken by what has not come.
+    connection.send(&text[..200]).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(stage.gateway.admission.places().0, 0);
+}
+
+#[tokio::test]
+async fn whatever_else_comes_is_answered_on_the_same_connection_and_so_are_asks_after_it() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    connection
+        .exchange(&written(&stage, &ask(1), ""))
+        .await
+        .expect(200);
+    assert_eq!(connection.exchange(HEALTH).await.text(), "ok\n");
+    connection
+        .exchange(&written(&stage, &ask(2), ""))
+        .await
+        .expect(200);
+    // An ask and something else that are sent at once, in either order.
+    let mut connection = server.connect().await;
+    let ask_3 = written(&stage, &ask(3), "");
+    connection.send(&[&*ask_3, HEALTH, &*ask_3].concat()).await;
+    let answers = [
+        connection.receive().await,
+        connection.receive().await,
+        connection.receive().await,
+    ];
+    let [first, health, again] = answers.map(Option::unwrap);
+    assert_eq!(first.expect(200)["decision_id"], again.expect(200)["decision_id"]);
+    assert_eq!(health.text(), "ok\n");
+    assert_eq!(stage.count("decision").await, 3);
+}
+
+#[tokio::test]
+async fn a_body_in_chunks_and_a_long_one_are_read_like_any_other() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let (token, body) = (&stage.agent.token, ask(1).to_string());
+    let (first, second) = body.split_at(10);
+    let chunked = format!(
+        "POST /v1/authorize HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n",
+        first.len(),
+        second.len()
+    );
+    let first = server.connect().await.exchange(&chunked).await.expect(200);
+    // Space between the parts of a body says nothing.
+    let long = format!("{body}{}", " ".repeat(50_000));
+    let long = format!(
+        "POST /v1/authorize HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{long}",
+        long.len()
+    );
+    let mut connection = server.connect().await;
+    let second = connection.exchange(&long).await.expect(200);
+    assert_eq!(first["decision_id"], second["decision_id"]);
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_told_so() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    for text in [
+        "POST /v1/authorize HTTP/1.1\r\nno colon\r\n\r\n",
+        "\u{16}\u{3}\u{1} is TLS\r\n\r\n",
+        "POST /v1/authorize HTTP/1.1\r\nHost: a\r\nContent-Length: two\r\n\r\n{}",
+    ] {
+        let mut connection = server.connect().await;
+        assert_eq!(connection.exchange(text).await.status, 400, "{text}");
+        assert!(connection.receive().await.is_none());
+    }
+    assert_eq!(stage.count("decision").await, 0);
+}
+
+#[tokio::test]
+async fn a_caller_that_wants_no_more_is_sent_away_with_its_answer() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    let last = connection
+        .exchange(&written(&stage, &ask(1), "Connection: close\r\n"))
+        .await;
+    last.expect(200);
+    assert_eq!(last.headers["connection"], "close");
+    assert!(connection.receive().await.is_none());
+}
+
+#[tokio::test]
+async fn who_is_silent_is_let_go_when_the_gateway_stops_and_what_has_begun_is_answered() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let (mut silent, mut handed_on, mut waiting, mut half) = (
+        server.connect().await,
+        server.connect().await,
+        server.connect().await,
+        server.connect().await,
+    );
+    silent.exchange(&written(&stage, &ask(1), "")).await.expect(200);
+    assert_eq!(handed_on.exchange(HEALTH).await.text(), "ok\n");
+    stage.faults.plan([Fault::Delay(Duration::from_millis(300))]);
+    waiting.send(&written(&stage, &ask(2), "")).await;
+    let text = written(&stage, &ask(3), "");
+    half.send(&text[..100]).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.stop.send(()).unwrap();
+    assert!(silent.receive().await.is_none());
+    assert!(handed_on.receive().await.is_none());
+    assert!(!server.ended.is_finished());
+    half.send(&text[100..]).await;
+    for connection in [&mut waiting, &mut half] {
+        let answer = connection.receive().await.unwrap();
+        answer.expect(200);
+        assert_eq!(answer.headers["connection"], "close");
+        assert!(connection.receive().await.is_none());
+    }
+    server.ended.await.unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err());
+    assert_eq!(stage.count("decision").await, 3);
+}
+
+#[tokio::test]
+async fn a_full_gateway_says_the_same_by_the_short_way_and_by_the_long_one() {
+    let options = Options {
+        queue_max: 16,
+        batch_max: 4,
+        ..Options::default()
+    };
+    let stage = Arc::new(Stage::set_with(options).await);
+    let server = Server::of(&stage).await;
+    stage.faults.plan([Fault::Delay(Duration::from_millis(600))]);
+    let flood: Vec<_> = (0..20)
+        .map(|number| {
+            let stage = Arc::clone(&stage);
+            tokio::spawn(async move { stage.ask(&named(changing(), &format!("flood-{number}"))).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut connection = server.connect().await;
+    // With an id of its own an ask goes the long way.
+    let long = connection
+        .exchange(&written(
+            &stage,
+            &ask(1),
+            "X-Request-Id: req_0123456789abcdef\r\n",
+        ))
+        .await;
+    // The short way, twice at once.
+    let text = written(&stage, &ask(1), "");
+    let first = connection.exchange(&text.repeat(2)).await;
+    let second = connection.receive().await.unwrap();
+    let problems = [long, first, second].map(|reply| {
+        reply.problem(503, "overloaded");
+        assert_eq!(reply.headers["retry-after"], "1");
+        let id = reply.headers["x-request-id"].to_str().unwrap().to_owned();
+        let text = reply.text();
+        assert!(text.contains(&id), "{text}");
+        let mut headers: Vec<_> = reply
+            .headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.clone()))
+            .collect();
+        headers.retain(|(name, _)| name != "x-request-id");
+        headers.sort_by(|a, b| a.0.cmp(&b.0));
+        (headers, text.replace(&id, "…"), id)
+    });
+    let [long, first, second] = &problems;
+    assert_eq!((&long.0, &long.1), (&first.0, &first.1));
+    assert_eq!((&long.0, &long.1), (&second.0, &second.1));
+    assert_ne!(first.2, second.2);
+    // Who may not ask is told that, and whoever is refused finds a place later.
+    let stranger = text.replace(&stage.agent.token, "nobody");
+    connection.exchange(&stranger).await.problem(401, "invalid_token");
+    for ask in flood {
+        ask.await.unwrap();
+    }
+    connection.exchange(&text).await.expect(200);
+    stage.assert_sound().await;
+}
