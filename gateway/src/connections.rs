@@ -2,11 +2,11 @@
 //!
 //! Nearly all requests are asks, and on a connection on which one has come the next is one, too. So a connection begins in a loop that knows
 //! nothing else: it reads a request, has it answered by the application, and writes the response. Whatever is not plainly an ask, in its first
-//! bytes or later, makes the rest of the connection [hyper](handed_on)'s, which is told from the beginning of that request on.
+//! bytes or later, makes the rest of the connection hyper's, from the beginning of that request on.
 //!
-//! - [`plain`]: which requests are plainly asks;
-//! - [`wording`]: how a response is written, and the one that says that the gateway is full;
-//! - [`handed_on`]: everything else.
+//! - `plain`: which requests are plainly asks;
+//! - `wording`: how a response is written, and the one that says that the gateway is full;
+//! - `handed_on`: everything else.
 //!
 //! A thread reads all of its connections into the same few pages, and writes from the same few. What a connection has of its own is what it has sent
 //! of a request whose rest is missing. With thousands of connections, each with buffers of its own, every one of them would be read from
@@ -185,7 +185,7 @@ where
                 self.unsent.extend_from_slice(&refusal[sent..]);
                 ((sent < refusal.len()).then_some(Next::Unsent), used)
             }
-            Seen::Ask(ask) => (Some(Next::of(&ask)), ask.length()),
+            Seen::Ask(ask) => (Some(Next::of(&ask, bytes)), ask.length()),
         };
         // What has come after it, which is nothing unless the caller does not wait for answers.
         self.left.clear();
@@ -224,10 +224,14 @@ where
 }
 
 impl Next {
-    fn of(ask: &Plain<'_, '_>) -> Self {
-        Self::Ask {
-            request: Box::new(ask.to_request()),
-            is_last: ask.is_last(),
+    /// What an ask is that begins these bytes.
+    fn of(ask: &Plain<'_, '_>, bytes: &[u8]) -> Self {
+        match ask.to_request() {
+            Some(request) => Self::Ask {
+                request: Box::new(request),
+                is_last: ask.is_last(),
+            },
+            None => Self::Other(bytes.to_vec()),
         }
     }
 }

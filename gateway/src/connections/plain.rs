@@ -145,7 +145,9 @@ impl<'b> Plain<'_, 'b> {
         let mut found = None;
         for Header { name, value } in self.headers {
             if header::AUTHORIZATION.as_str().eq_ignore_ascii_case(name) {
-                found = Some(*value);
+                if found.replace(*value).is_some() {
+                    return None;
+                }
             } else if ["accept", "x-request-id", "x-request-timeout-ms"]
                 .iter()
                 .any(|other| name.eq_ignore_ascii_case(other))
@@ -156,21 +158,18 @@ impl<'b> Plain<'_, 'b> {
         found.filter(|_| !self.is_last)
     }
 
-    /// The request that it is.
-    pub(super) fn to_request(&self) -> Request {
+    /// The request that it is; `None` if it has a header that cannot be one of a request.
+    pub(super) fn to_request(&self) -> Option<Request> {
         let mut request = Request::new(Body::from(Bytes::copy_from_slice(self.body)));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::from_static(AUTHORIZE);
         let mut headers = HeaderMap::with_capacity(self.headers.len());
-        for header in self.headers {
-            let name = HeaderName::from_bytes(header.name.as_bytes());
-            let value = HeaderValue::from_bytes(header.value);
-            if let (Ok(name), Ok(value)) = (name, value) {
-                headers.append(name, value);
-            }
+        for Header { name, value } in self.headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+            headers.append(name, HeaderValue::from_bytes(value).ok()?);
         }
         *request.headers_mut() = headers;
-        request
+        Some(request)
     }
 }
 
@@ -205,13 +204,37 @@ mod tests {
         assert_eq!((ask.length(), ask.body), (bytes.len() - 4, &b"{}"[..]));
         assert!(!ask.is_last());
         assert_eq!(ask.authorization_alone(), Some(&b"Bearer t"[..]));
-        let request = ask.to_request();
+        let request = ask.to_request().unwrap();
         assert_eq!(
             (request.method(), request.uri().path()),
             (&Method::POST, AUTHORIZE)
         );
         let values: Vec<_> = request.headers().get_all("x-a").iter().collect();
         assert_eq!(values, ["1", "2"]);
+    }
+
+    #[test]
+    fn nobody_is_refused_at_once_whose_headers_say_more_than_who_asks() {
+        for (headers, is_alone) in [
+            ("Authorization: Bearer t\r\n", true),
+            ("authorization: Bearer t\r\nX-A: 1\r\n", true),
+            ("", false),
+            ("Authorization: Bearer t\r\nAuthorization: Bearer u\r\n", false),
+            (
+                "Authorization: Bearer t\r\nAccept: application/msgpack\r\n",
+                false,
+            ),
+            ("Authorization: Bearer t\r\nX-Request-Id: mine\r\n", false),
+            ("x-request-timeout-ms: 5\r\nAuthorization: Bearer t\r\n", false),
+            ("Authorization: Bearer t\r\nConnection: close\r\n", false),
+        ] {
+            let bytes = request(&format!("{headers}Content-Length: 0\r\n"), "");
+            let mut room = Headers::new();
+            let Seen::Ask(ask) = read(bytes.as_bytes(), &mut room) else {
+                panic!("it is plainly an ask: {headers}")
+            };
+            assert_eq!(ask.authorization_alone().is_some(), is_alone, "{headers}");
+        }
     }
 
     #[test]
