@@ -1,5 +1,5 @@
-//! How many asks are in the gateway at once: an ask takes a place as soon as the head of its request is read, and has it until it is
-//! answered. Whoever finds none is refused before its body is read.
+//! How many asks are in the gateway at once: an ask takes a place before anybody looks at its body, as soon as its caller is known, and has it until it
+//! is answered. Whoever finds none is refused.
 
 mod room;
 

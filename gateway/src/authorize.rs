@@ -11,6 +11,7 @@ mod looked_up;
 pub(crate) mod usage;
 
 use admitted::Admitted;
+pub(crate) use admitted::X_REQUEST_TIMEOUT_MS;
 use approval::NotUsable;
 use looked_up::LookedUp;
 

@@ -10,7 +10,7 @@
 //!
 //! A thread reads all of its connections into the same few pages, and writes from the same few. What a connection has of its own is what it has sent
 //! of a request whose rest is missing. With thousands of connections, each with buffers of its own, every one of them would be read from
-//! memory that is in no cache; and what is refused costs little more than that.
+//! memory that is in no cache; and a refusal costs little more than that.
 
 mod handed_on;
 mod plain;
@@ -29,7 +29,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
-use wording::Desk;
+use wording::{Desk, Words};
 
 thread_local! {
     /// Borrowed while a connection is looked at, which never waits.
@@ -98,7 +98,7 @@ where
 
     /// Answers until there is nothing more to answer. How the connection ends is its caller's business: a caller that goes away has what
     /// it asked recorded like any other.
-    async fn run(mut self, mut told: watch::Receiver<bool>) {
+    async fn run(mut self, told: watch::Receiver<bool>) {
         let mut stop = told.clone();
         let mut stopped = pin!(async move {
             // An error means that nobody can say it any more, which is a reason to stop as well.
@@ -110,8 +110,12 @@ where
                 Next::Ask { request, is_last } => {
                     // In a box, so that a connection that says nothing is small.
                     let response = Box::pin(app::ask(self.app.gateway(), *request)).await;
-                    let is_last = is_last || *told.borrow_and_update();
-                    self.answer(response, is_last).await
+                    let is_last = is_last || *told.borrow();
+                    let written = self.answer(response, is_last).await;
+                    if is_last {
+                        return;
+                    }
+                    written
                 }
                 Next::Unsent => self.send_rest().await,
                 Next::Other(before) => {
@@ -172,19 +176,7 @@ where
         let (next, used) = match plain::read(bytes, &mut Headers::new()) {
             Seen::Part => (None, 0),
             Seen::Other => return Some(Next::Other(bytes.to_vec())),
-            Seen::Ask(ask) if self.is_refused(&ask) => {
-                let used = ask.length();
-                let gateway = self.app.gateway();
-                gateway.metrics.count_refusal(Code::Overloaded);
-                let refusal = desk.words.refusal(gateway);
-                let sent = match Pin::new(&mut self.stream).poll_write(context, refusal) {
-                    Poll::Ready(Ok(sent)) => sent,
-                    Poll::Ready(Err(_)) => return Some(Next::End),
-                    Poll::Pending => 0,
-                };
-                self.unsent.extend_from_slice(&refusal[sent..]);
-                ((sent < refusal.len()).then_some(Next::Unsent), used)
-            }
+            Seen::Ask(ask) if self.is_refused(&ask) => (self.refuse(&mut desk.words, context), ask.length()),
             Seen::Ask(ask) => (Some(Next::of(&ask, bytes)), ask.length()),
         };
         // What has come after it, which is nothing unless the caller does not wait for answers.
@@ -203,6 +195,20 @@ where
         })
     }
 
+    /// Writes that there is no place. What the caller does not take at once is sent before anything else.
+    fn refuse(&mut self, words: &mut Words, context: &mut Context<'_>) -> Option<Next> {
+        let gateway = self.app.gateway();
+        gateway.metrics.count_refusal(Code::Overloaded);
+        let refusal = words.refusal(gateway);
+        let sent = match Pin::new(&mut self.stream).poll_write(context, refusal) {
+            Poll::Ready(Ok(sent)) => sent,
+            Poll::Ready(Err(_)) => return Some(Next::End),
+            Poll::Pending => 0,
+        };
+        self.unsent.extend_from_slice(&refusal[sent..]);
+        (sent < refusal.len()).then_some(Next::Unsent)
+    }
+
     async fn answer(&mut self, response: Response, is_last: bool) -> io::Result<()> {
         let (head, body) = response.into_parts();
         // INVARIANT: the answer to an ask is in memory already.
@@ -211,10 +217,10 @@ where
         self.unsent = DESK.with_borrow_mut(|desk| desk.words.response(gateway, &head, &body, is_last));
         self.send_rest().await?;
         if is_last {
-            self.stream.shutdown().await?;
-            return Err(io::ErrorKind::ConnectionAborted.into());
+            self.stream.shutdown().await
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
     async fn send_rest(&mut self) -> io::Result<()> {

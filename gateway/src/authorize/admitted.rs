@@ -1,4 +1,4 @@
-//! Whether an ask is worth looking at: before its body is read, before anything is judged.
+//! Whether an ask is worth looking at: before its body is, before anything is judged.
 //!
 //! A gateway that has more to do than it can says so at once. What it does for asks that it will refuse anyway, it takes from
 //! those that it could answer.
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// By which a caller says how long it waits for the answer.
-const X_REQUEST_TIMEOUT_MS: HeaderName = HeaderName::from_static("x-request-timeout-ms");
+pub(crate) const X_REQUEST_TIMEOUT_MS: HeaderName = HeaderName::from_static("x-request-timeout-ms");
 /// The longest wait that can be named: ten minutes.
 const TIMEOUT_MS_MAX: u64 = 600_000;
 

@@ -6,6 +6,8 @@
 //! (RFC 9112, section 6.3).
 
 use crate::app::AUTHORIZE;
+use crate::authorize::X_REQUEST_TIMEOUT_MS;
+use crate::http::request_id::X_REQUEST_ID;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
@@ -148,9 +150,9 @@ impl<'b> Plain<'_, 'b> {
                 if found.replace(*value).is_some() {
                     return None;
                 }
-            } else if ["accept", "x-request-id", "x-request-timeout-ms"]
+            } else if [header::ACCEPT, X_REQUEST_ID, X_REQUEST_TIMEOUT_MS]
                 .iter()
-                .any(|other| name.eq_ignore_ascii_case(other))
+                .any(|other| name.eq_ignore_ascii_case(other.as_str()))
             {
                 return None;
             }
