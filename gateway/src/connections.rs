@@ -5,6 +5,7 @@
 //! bytes or later, makes the rest of the connection hyper's, from the beginning of that request on.
 //!
 //! - `plain`: which requests are plainly asks;
+//! - `turns`: in which order connections are read that are refused again and again;
 //! - `wording`: how a response is written, and the one that says that the gateway is full;
 //! - `handed_on`: everything else.
 //!
@@ -14,6 +15,7 @@
 
 mod handed_on;
 mod plain;
+mod turns;
 mod wording;
 
 use crate::app::{self, App};
@@ -26,10 +28,16 @@ use plain::{Headers, Plain, Seen};
 use std::cell::RefCell;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use turns::Turns;
 use wording::{Desk, Words};
+
+/// So many asks of a connection are refused in a row before it stands in line with the others.
+const REFUSED_MAX: u32 = 2;
 
 thread_local! {
     /// Borrowed while a connection is looked at, which never waits.
@@ -40,10 +48,18 @@ thread_local! {
 pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Output = ()>) {
     let (stopping, told) = watch::channel(false);
     let mut stop = pin!(stop);
+    let turns = Arc::new(Turns::new());
+    // Ends with this function, however that ends.
+    let mut giving = JoinSet::new();
+    giving.spawn({
+        let turns = Arc::clone(&turns);
+        async move { turns.give().await }
+    });
     loop {
         tokio::select! {
             (stream, _) = listener.accept() => {
-                tokio::spawn(Connection::new(stream, app.clone()).run(told.clone()));
+                let connection = Connection::new(stream, app.clone(), Arc::clone(&turns));
+                tokio::spawn(connection.run(told.clone()));
             }
             () = &mut stop => break,
         }
@@ -64,6 +80,9 @@ struct Connection<S> {
     is_untried: bool,
     /// What could not be written yet.
     unsent: Vec<u8>,
+    /// How many asks were refused at once since one was not.
+    refused: u32,
+    turns: Arc<Turns>,
 }
 
 /// What comes next on a connection.
@@ -78,6 +97,8 @@ enum Next {
     Other(Vec<u8>),
     /// Nothing before the last answer is written.
     Unsent,
+    /// Nothing before its turn has come.
+    Turn,
     /// Nothing.
     End,
 }
@@ -86,13 +107,15 @@ impl<S> Connection<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    const fn new(stream: S, app: App) -> Self {
+    const fn new(stream: S, app: App, turns: Arc<Turns>) -> Self {
         Self {
             stream,
             app,
             left: Vec::new(),
             is_untried: false,
             unsent: Vec::new(),
+            refused: 0,
+            turns,
         }
     }
 
@@ -108,6 +131,7 @@ where
             let next = std::future::poll_fn(|context| self.poll_next(context, stopped.as_mut())).await;
             let written = match next {
                 Next::Ask { request, is_last } => {
+                    self.refused = 0;
                     // In a box, so that a connection that says nothing is small.
                     let response = Box::pin(app::ask(self.app.gateway(), *request)).await;
                     let is_last = is_last || *told.borrow();
@@ -118,6 +142,10 @@ where
                     written
                 }
                 Next::Unsent => self.send_rest().await,
+                Next::Turn => {
+                    self.turns.wait().await;
+                    Ok(())
+                }
                 Next::Other(before) => {
                     let Self { stream, app, .. } = self;
                     return Box::pin(handed_on::serve(before, stream, app, stopped)).await;
@@ -206,7 +234,12 @@ where
             Poll::Pending => 0,
         };
         self.unsent.extend_from_slice(&refusal[sent..]);
-        (sent < refusal.len()).then_some(Next::Unsent)
+        self.refused += 1;
+        if sent < refusal.len() {
+            Some(Next::Unsent)
+        } else {
+            (self.refused >= REFUSED_MAX).then_some(Next::Turn)
+        }
     }
 
     async fn answer(&mut self, response: Response, is_last: bool) -> io::Result<()> {

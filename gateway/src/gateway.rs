@@ -54,8 +54,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             body_bytes_max: 256 * 1024,
-            // Two batches: one that is being written and one that waits. More would only make everybody wait longer.
-            queue_max: 1_024,
+            // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places, and finds nobody else waiting.
+            queue_max: 2_048,
             batch_max: 512,
             budgets_max: 100_000,
             // Over a weekend, so that whoever has to look into what did not work can still repeat it.

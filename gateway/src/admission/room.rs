@@ -12,7 +12,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// How long asks may take, on average, before places are taken away. The slowest take about twice the average.
-const TARGET: Duration = Duration::from_millis(25);
+/// The places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and whoever comes beside it
+/// waits behind more of it.
+const TARGET: Duration = Duration::from_millis(12);
 /// How many commits they may take, where those take longer than that: each ask waits for half of the one before its own, and for its own. With
 /// fewer places, a slow disk would do less and be no faster.
 const TARGET_COMMITS: u32 = 2;
@@ -26,7 +28,7 @@ const BELIEVED: Duration = Duration::from_millis(250);
 const GOES: usize = 8;
 /// Which part comes back at the end of any other.
 const COMES: usize = 16;
-/// Which part of all places is always there: 128 of 1,024, of which one tenant may have 64. So many callers fill every commit, and with fewer
+/// Which part of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill every commit, and with fewer
 /// less would be answered.
 const STAYS: usize = 8;
 
@@ -153,7 +155,7 @@ mod tests {
     const A: TenantId = TenantId::from_bytes([1; 16]);
     const B: TenantId = TenantId::from_bytes([2; 16]);
     const C: TenantId = TenantId::from_bytes([3; 16]);
-    const MOST: usize = 1_024;
+    const MOST: usize = 2_048;
     const COMMIT: Duration = Duration::from_millis(1);
 
     /// Takes all places that this tenant gets, and says how many.
@@ -178,17 +180,17 @@ mod tests {
     fn a_tenant_that_floods_has_half_of_the_places_and_leaves_some_to_the_others() {
         let now = Instant::now();
         let mut room = Room::new(MOST, now);
-        assert_eq!(fill(&mut room, A), 512);
-        assert_eq!(fill(&mut room, B), 256);
+        assert_eq!(fill(&mut room, A), 1_024);
+        assert_eq!(fill(&mut room, B), 512);
         assert!(room.enter(C, COMMIT));
         assert!(!room.enter(A, COMMIT));
         assert!(room.has_place(C) && !room.has_place(A) && room.may_refuse());
-        (0..512).for_each(|_| room.leave(A, Duration::ZERO, now));
-        (0..256).for_each(|_| room.leave(B, Duration::ZERO, now));
+        (0..1_024).for_each(|_| room.leave(A, Duration::ZERO, now));
+        (0..512).for_each(|_| room.leave(B, Duration::ZERO, now));
         room.leave(C, Duration::ZERO, now);
         assert_eq!((room.taken(), room.tenants.len()), (0, 0));
         assert!(!room.may_refuse());
-        assert_eq!(fill(&mut room, B), 512);
+        assert_eq!(fill(&mut room, B), 1_024);
     }
 
     #[test]
@@ -198,8 +200,8 @@ mod tests {
         windows(&mut room, &mut now, 3, 2 * TARGET);
         assert!((MOST / STAYS + 1..MOST).contains(&room.limit()));
         windows(&mut room, &mut now, 100, 2 * TARGET);
-        assert_eq!((room.limit(), fill(&mut room, A)), (128, 64));
-        (0..64).for_each(|_| room.leave(A, Duration::ZERO, now));
+        assert_eq!((room.limit(), fill(&mut room, A)), (256, 128));
+        (0..128).for_each(|_| room.leave(A, Duration::ZERO, now));
         windows(&mut room, &mut now, 100, TARGET / 2);
         assert_eq!(room.limit(), MOST);
     }
