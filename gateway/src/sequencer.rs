@@ -8,6 +8,7 @@
 //! It has a thread of its own, so that it does not stand in line with the callers that it lets go on.
 
 mod budgets;
+mod busy_poll;
 mod contents;
 mod left;
 mod lookup;
@@ -312,8 +313,8 @@ enum Failure {
 }
 
 impl Task {
-    async fn run(mut self, waiting: Exit<Submission>) {
-        while let Some(first) = self.next(&waiting).await {
+    async fn run(mut self, mut waiting: Exit<Submission>) {
+        while let Some(first) = self.next(&mut waiting).await {
             let batch = drain(first, &waiting, self.parts.batch_max);
             let batch = self.in_time(batch);
             if !batch.is_empty() {
@@ -323,7 +324,7 @@ impl Task {
     }
 
     /// The next submission. A gateway that says it is not ready may be sent none that would find out that it is again.
-    async fn next(&mut self, waiting: &Exit<Submission>) -> Option<Submission> {
+    async fn next(&mut self, waiting: &mut Exit<Submission>) -> Option<Submission> {
         while !self.healthy.load(Ordering::Relaxed) {
             match tokio::time::timeout(PROBE_PAUSE, waiting.next()).await {
                 Ok(next) => return next,

@@ -66,8 +66,8 @@ impl Digest {
         let digits: &[u8; HEX_LEN] = text.strip_prefix(PREFIX.as_bytes())?.try_into().ok()?;
         let mut bytes = [0; 32];
         let mut seen = 0;
-        for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks().0) {
-            let [high, low] = pair.map(|digit| DIGITS[usize::from(digit)]);
+        for (byte, [high, low]) in bytes.iter_mut().zip(digits.as_chunks().0) {
+            let (high, low) = (DIGITS[usize::from(*high)], DIGITS[usize::from(*low)]);
             seen |= high | low;
             *byte = high << 4 | low & 0xF;
         }

@@ -8,9 +8,12 @@
 //! What people and jobs change has a line of its own that is served first: agents that flood the gateway do not keep anybody
 //! from freezing them.
 
+use super::busy_poll::BusyPoll;
 use model::TenantId;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::sync::Notify;
 
 /// How much of a batch a tenant gets before the next one has its turn, in proposals.
@@ -40,7 +43,10 @@ pub(super) enum NoEntry {
 pub(super) struct Entrance<T>(Arc<Door<T>>);
 
 /// Where they come out.
-pub(super) struct Exit<T>(Arc<Inside<T>>);
+pub(super) struct Exit<T> {
+    inside: Arc<Inside<T>>,
+    poll: BusyPoll,
+}
 
 /// Closes the queue when it is dropped.
 struct Door<T>(Arc<Inside<T>>);
@@ -49,6 +55,9 @@ struct Inside<T> {
     waiting: Mutex<Waiting<T>>,
     /// Something came in, or nothing will any more.
     news: Notify,
+    /// Whether there may be something: what is looked at without the lock. It says yes before whoever puts something in lets go of the
+    /// lock, and no only where somebody has seen with the lock that there is nothing.
+    may_have_any: AtomicBool,
     room: usize,
 }
 
@@ -81,9 +90,14 @@ pub(super) fn queue<T>(room: usize) -> (Entrance<T>, Exit<T>) {
     let inside = Arc::new(Inside {
         waiting: Mutex::new(waiting),
         news: Notify::new(),
+        may_have_any: AtomicBool::new(false),
         room,
     });
-    (Entrance(Arc::new(Door(Arc::clone(&inside)))), Exit(inside))
+    let exit = Exit {
+        inside: Arc::clone(&inside),
+        poll: BusyPoll::new(),
+    };
+    (Entrance(Arc::new(Door(inside))), exit)
 }
 
 impl<T> Clone for Entrance<T> {
@@ -107,6 +121,7 @@ impl<T> Entrance<T> {
             Line::Changes => waiting.changes.push_back(item),
             Line::Tenant(tenant) => waiting.line_up(tenant, size, item),
         }
+        inside.may_have_any.store(true, Ordering::Release);
         drop(waiting);
         inside.news.notify_one();
         Ok(())
@@ -132,10 +147,22 @@ impl<T> Entrance<T> {
 
 impl<T> Exit<T> {
     /// What comes next, as soon as there is something; none when nothing will come any more.
-    pub(super) async fn next(&self) -> Option<T> {
+    pub(super) async fn next(&mut self) -> Option<T> {
+        if let Some(item) = self.take() {
+            return Some(item);
+        }
+        let began = Instant::now();
+        self.poll
+            .look(|| self.inside.may_have_any.load(Ordering::Acquire));
+        let next = self.wait().await;
+        self.poll.note(began.elapsed());
+        next
+    }
+
+    async fn wait(&self) -> Option<T> {
         loop {
             {
-                let mut waiting = self.0.lock();
+                let mut waiting = self.inside.lock();
                 if let Some(item) = waiting.take() {
                     return Some(item);
                 }
@@ -144,13 +171,18 @@ impl<T> Exit<T> {
                 }
             }
             // Whoever comes in between has left a permit.
-            self.0.news.notified().await;
+            self.inside.news.notified().await;
         }
     }
 
     /// What comes next, if it is there.
     pub(super) fn take(&self) -> Option<T> {
-        self.0.lock().take()
+        let mut waiting = self.inside.lock();
+        let item = waiting.take();
+        if item.is_none() {
+            self.inside.may_have_any.store(false, Ordering::Release);
+        }
+        item
     }
 }
 
@@ -229,7 +261,7 @@ impl<T> Drop for Door<T> {
 /// Whoever takes things out is gone, perhaps in a panic: those who wait must hear of it.
 impl<T> Drop for Exit<T> {
     fn drop(&mut self) {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.inside.lock();
         waiting.is_closed = true;
         waiting.changes.clear();
         waiting.tenants.clear();
@@ -322,7 +354,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_ends_when_nobody_can_put_anything_in_and_what_waits_still_comes_out() {
-        let (entrance, exit) = queue(8);
+        let (entrance, mut exit) = queue(8);
         let other = entrance.clone();
         entrance.push(A, 1, A).unwrap();
         drop(entrance);
@@ -335,7 +367,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_for_something_is_woken() {
-        let (entrance, exit) = queue(8);
+        let (entrance, mut exit) = queue(8);
         let waiter = tokio::spawn(async move { exit.next().await });
         tokio::task::yield_now().await;
         entrance.push(A, 1, A).unwrap();
