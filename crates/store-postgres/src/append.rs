@@ -2,8 +2,7 @@
 //!
 //! The statement is a transaction of its own. It writes nothing unless the head is where the batch says, so it needs no lock
 //! that was taken before. What a turn is for, it cannot do: several tenants, because their heads would be locked in no
-//! order; a tenant that has never written; nouns, approvals, runs, counters, contents and erasures, which are statements of their
-//! own.
+//! order; a tenant that has never written; nouns and erasures, which are statements of their own.
 
 use crate::PostgresStore;
 use crate::commit::is_recorded;
@@ -43,7 +42,8 @@ impl Append {
         let [advance] = &batch.advances[..] else {
             return Ok(None);
         };
-        if advance.from == Head::GENESIS || !batch.is_rows_and_budgets() {
+        let has_more = !batch.writes.is_empty() || !batch.erasures.is_empty();
+        if advance.from == Head::GENESIS || has_more {
             return Ok(None);
         }
         Ok(Some(Self {

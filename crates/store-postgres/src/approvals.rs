@@ -5,22 +5,21 @@ use crate::decode::{Row, uuid};
 use crate::{PostgresStore, bounded, unavailable};
 use async_trait::async_trait;
 use model::{Approval, ApprovalId, TenantId, Timestamp};
-use sqlx::PgConnection;
 use sqlx::types::Uuid;
 use store::{ApprovalFilter, Approvals, Batch, StoreError};
 
-/// Approvals as they are from now on, a vector a column, with nothing borrowed from the batch.
+/// Approvals as they are from now on, a vector a column.
 #[derive(Default)]
-pub(crate) struct ApprovalRows {
-    tenants: Vec<Uuid>,
-    ids: Vec<Uuid>,
-    agents: Vec<Uuid>,
-    statuses: Vec<&'static str>,
-    expire_at: Vec<i64>,
-    values: Vec<String>,
+pub(crate) struct ApprovalColumns {
+    pub(crate) tenants: Vec<Uuid>,
+    pub(crate) ids: Vec<Uuid>,
+    pub(crate) agents: Vec<Uuid>,
+    pub(crate) statuses: Vec<&'static str>,
+    pub(crate) expire_at: Vec<i64>,
+    pub(crate) values: Vec<String>,
 }
 
-impl ApprovalRows {
+impl ApprovalColumns {
     /// The approvals of a batch: of each, how it is at the end, because a statement cannot write a row twice.
     pub(crate) fn of(batch: &Batch) -> Self {
         let mut rows = Self::default();
@@ -39,31 +38,6 @@ impl ApprovalRows {
             rows.values.push(approval.to_json());
         }
         rows
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    /// Writes them down.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO approvals (tenant_id, id, agent, status, expires_at, value)
-             SELECT *
-             FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bigint[], $6::text[])
-             ON CONFLICT (tenant_id, id) DO UPDATE
-             SET status = excluded.status,
-                 value = excluded.value",
-            &self.tenants,
-            &self.ids,
-            &self.agents,
-            &self.statuses as &[&str],
-            &self.expire_at,
-            &self.values,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
     }
 }
 

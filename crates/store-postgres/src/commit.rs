@@ -1,15 +1,11 @@
 //! A commit: the heads, the rows, the nouns, COMMIT; and what to do when nobody says what became of it.
 
-use crate::approvals::ApprovalRows;
 use crate::changes::{self, Changes};
 use crate::connections::{Lent, in_time, severity};
-use crate::contents::Contents;
-use crate::counters::CounterRows;
 use crate::decode::uuid;
 use crate::erasures::Erasures;
 use crate::insert::{self, Insert};
 use crate::landed::{self, Mark};
-use crate::runs::RunRows;
 use canon::Digest;
 use ledger::Head;
 use model::TenantId;
@@ -31,10 +27,6 @@ pub(crate) struct Work {
     new: Vec<Uuid>,
     insert: Insert,
     changes: Vec<Changes>,
-    approvals: ApprovalRows,
-    runs: RunRows,
-    counters: CounterRows,
-    contents: Contents,
     erasures: Erasures,
     /// By what it is known afterwards that the batch is there.
     mark: Option<Mark>,
@@ -92,10 +84,6 @@ impl Work {
             new,
             insert: insert::statement(batch)?,
             changes: changes::of(batch),
-            approvals: ApprovalRows::of(batch),
-            runs: RunRows::of(batch),
-            counters: CounterRows::of(batch),
-            contents: Contents::of(batch),
             erasures: Erasures::of(batch),
             mark: Mark::of(batch),
             store,
@@ -139,22 +127,6 @@ impl Work {
             all_of(&self.tenants, &moved)?;
             for changes in &self.changes {
                 let written = changes.write(lent.start()?).await;
-                lent.settle(written)?;
-            }
-            if !self.counters.is_empty() {
-                let written = self.counters.write(lent.start()?).await;
-                lent.settle(written)?;
-            }
-            if !self.runs.is_empty() {
-                let written = self.runs.write(lent.start()?).await;
-                lent.settle(written)?;
-            }
-            if !self.approvals.is_empty() {
-                let written = self.approvals.write(lent.start()?).await;
-                lent.settle(written)?;
-            }
-            if !self.contents.is_empty() {
-                let written = self.contents.write(lent.start()?).await;
                 lent.settle(written)?;
             }
             if !self.erasures.is_empty() {

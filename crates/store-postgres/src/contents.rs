@@ -4,19 +4,18 @@ use crate::PostgresStore;
 use crate::decode::{Row, uuid};
 use canon::Digest;
 use model::TenantId;
-use sqlx::PgConnection;
 use sqlx::types::Uuid;
 use store::{Batch, StoreError};
 
-/// The contents of a batch, a vector a column, with nothing borrowed from it.
+/// The contents of a batch, a vector a column.
 #[derive(Default)]
-pub(crate) struct Contents {
-    tenants: Vec<Uuid>,
-    digests: Vec<Vec<u8>>,
-    bytes: Vec<Vec<u8>>,
+pub(crate) struct ContentColumns {
+    pub(crate) tenants: Vec<Uuid>,
+    pub(crate) digests: Vec<Vec<u8>>,
+    pub(crate) bytes: Vec<Vec<u8>>,
 }
 
-impl Contents {
+impl ContentColumns {
     pub(crate) fn of(batch: &Batch) -> Self {
         let mut contents = Self::default();
         for row in &batch.contents {
@@ -25,26 +24,6 @@ impl Contents {
             contents.bytes.push(row.bytes.to_vec());
         }
         contents
-    }
-
-    pub(crate) const fn is_empty(&self) -> bool {
-        self.tenants.is_empty()
-    }
-
-    /// Writes down what is not there yet. The heads of their tenants are locked, so nobody else writes the same ones now.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO contents (tenant_id, digest, bytes)
-             SELECT *
-             FROM unnest($1::uuid[], $2::bytea[], $3::bytea[])
-             ON CONFLICT DO NOTHING",
-            &self.tenants,
-            &self.digests,
-            &self.bytes,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
     }
 }
 

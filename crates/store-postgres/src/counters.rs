@@ -6,7 +6,6 @@ use crate::{PostgresStore, bounded, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
 use model::{Counter, TenantId, Timestamp};
-use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
@@ -16,17 +15,17 @@ use store::{Batch, Counters, StoreError};
 /// How many counters are forgotten at once: few enough that nobody notices.
 const FORGOTTEN_MAX: i64 = 1_000;
 
-/// Counters as they are from now on, a vector a column, with nothing borrowed from the batch.
+/// Counters as they are from now on, a vector a column.
 #[derive(Default)]
-pub(crate) struct CounterRows {
-    tenants: Vec<Uuid>,
-    keys: Vec<Vec<u8>>,
-    starts: Vec<i64>,
-    counts: Vec<i64>,
-    ats: Vec<i64>,
+pub(crate) struct CounterColumns {
+    pub(crate) tenants: Vec<Uuid>,
+    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) starts: Vec<i64>,
+    pub(crate) counts: Vec<i64>,
+    pub(crate) ats: Vec<i64>,
 }
 
-impl CounterRows {
+impl CounterColumns {
     /// The counters of a batch: of each, how it is at the end, because a statement cannot write a row twice.
     pub(crate) fn of(batch: &Batch) -> Self {
         let mut last: HashMap<(TenantId, Digest), &Counter> = HashMap::new();
@@ -42,31 +41,6 @@ impl CounterRows {
             rows.ats.push(counter.at.millis());
         }
         rows
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
-    /// Writes them down.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO quota_counters (tenant_id, key, start, count, at)
-             SELECT *
-             FROM unnest($1::uuid[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[])
-             ON CONFLICT (tenant_id, key) DO UPDATE
-             SET start = excluded.start,
-                 count = excluded.count,
-                 at = excluded.at",
-            &self.tenants,
-            &self.keys,
-            &self.starts,
-            &self.counts,
-            &self.ats,
-        )
-        .execute(connection)
-        .await
-        .map(drop)
     }
 }
 

@@ -1,14 +1,18 @@
-//! The statement that a batch is: it moves the heads and, if all of them were where the batch says, inserts every row of
-//! every table.
+//! The statement that a batch is: it moves the heads and, if all of them were where the batch says, writes every row of every
+//! table but directories and what is erased.
 //!
 //! Columns travel as arrays, so the text is the same whatever the size of the batch: it is parsed and planned once a
 //! connection, and a batch is one round trip. Everything is encoded here, before the task that nobody can cancel begins, so
 //! that the task borrows nothing.
 
+use crate::approvals::ApprovalColumns;
 use crate::budgets::BudgetColumns;
+use crate::contents::ContentColumns;
+use crate::counters::CounterColumns;
 use crate::decode::uuid;
 use crate::links::{LinkColumns, ReplyColumns};
 use crate::reservations::ReservationColumns;
+use crate::runs::RunColumns;
 use model::{Name, TenantId};
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::QueryScalar;
@@ -98,6 +102,10 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
     let reservations = ReservationColumns::of(batch);
     let links = LinkColumns::of(batch);
     let replies = ReplyColumns::of(batch);
+    let approvals = ApprovalColumns::of(batch);
+    let contents = ContentColumns::of(batch);
+    let runs = RunColumns::of(batch);
+    let counters = CounterColumns::of(batch);
     Ok(sqlx::query_scalar!(
         r#"WITH moved AS (
                UPDATE tenants
@@ -183,6 +191,41 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
                SELECT *
                FROM unnest($46::uuid[], $47::uuid[], $48::text[], $49::bytea[], $50::bytea[], $51::bigint[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+           ),
+           put_approvals AS (
+               INSERT INTO approvals (tenant_id, id, agent, status, expires_at, value)
+               SELECT *
+               FROM unnest($52::uuid[], $53::uuid[], $54::uuid[], $55::text[], $56::bigint[], $57::text[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+               ON CONFLICT (tenant_id, id) DO UPDATE
+               SET status = excluded.status,
+                   value = excluded.value
+           ),
+           new_contents AS (
+               INSERT INTO contents (tenant_id, digest, bytes)
+               SELECT *
+               FROM unnest($58::uuid[], $59::bytea[], $60::bytea[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+               ON CONFLICT DO NOTHING
+           ),
+           put_runs AS (
+               INSERT INTO runs (tenant_id, run_id, root, worst)
+               SELECT *
+               FROM unnest($61::uuid[], $62::text[], $63::text[], $64::text[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+               ON CONFLICT (tenant_id, run_id) DO UPDATE
+               SET root = excluded.root,
+                   worst = excluded.worst
+           ),
+           put_counters AS (
+               INSERT INTO quota_counters (tenant_id, key, start, count, at)
+               SELECT *
+               FROM unnest($65::uuid[], $66::bytea[], $67::bigint[], $68::bigint[], $69::bigint[])
+               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+               ON CONFLICT (tenant_id, key) DO UPDATE
+               SET start = excluded.start,
+                   count = excluded.count,
+                   at = excluded.at
            )
            SELECT tenant_id
            FROM moved"#,
@@ -240,5 +283,23 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
         &replies.requests,
         &replies.bytes,
         &replies.at,
+        &approvals.tenants,
+        &approvals.ids,
+        &approvals.agents,
+        &approvals.statuses as &[&str],
+        &approvals.expire_at,
+        &approvals.values,
+        &contents.tenants,
+        &contents.digests,
+        &contents.bytes,
+        &runs.tenants,
+        &runs.ids,
+        &runs.roots,
+        &runs.worst as &[&str],
+        &counters.tenants,
+        &counters.keys,
+        &counters.starts,
+        &counters.counts,
+        &counters.ats,
     ))
 }

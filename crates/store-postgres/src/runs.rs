@@ -2,22 +2,21 @@
 
 use crate::decode::{Row, uuid};
 use model::{Name, RunTaint, TenantId, Trust};
-use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use store::{Batch, StoreError};
 
-/// Runs as they are from now on, a vector a column, with nothing borrowed from the batch.
+/// Runs as they are from now on, a vector a column.
 #[derive(Default)]
-pub(crate) struct RunRows {
-    tenants: Vec<Uuid>,
-    ids: Vec<String>,
-    roots: Vec<String>,
-    worst: Vec<&'static str>,
+pub(crate) struct RunColumns {
+    pub(crate) tenants: Vec<Uuid>,
+    pub(crate) ids: Vec<String>,
+    pub(crate) roots: Vec<String>,
+    pub(crate) worst: Vec<&'static str>,
 }
 
-impl RunRows {
+impl RunColumns {
     /// The runs of a batch: of each, how it is at the end, because a statement cannot write a row twice.
     pub(crate) fn of(batch: &Batch) -> Self {
         let mut rows = Self::default();
@@ -33,29 +32,6 @@ impl RunRows {
             rows.worst.push(run.worst.as_str());
         }
         rows
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ids.is_empty()
-    }
-
-    /// Writes them down.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        sqlx::query!(
-            "INSERT INTO runs (tenant_id, run_id, root, worst)
-             SELECT *
-             FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
-             ON CONFLICT (tenant_id, run_id) DO UPDATE
-             SET root = excluded.root,
-                 worst = excluded.worst",
-            &self.tenants,
-            &self.ids,
-            &self.roots,
-            &self.worst as &[&str],
-        )
-        .execute(connection)
-        .await
-        .map(drop)
     }
 }
 

@@ -236,17 +236,6 @@ impl Batch {
         }
     }
 
-    /// Whether it writes nothing but rows of entries, which never change, and what there is of budgets: no nouns, approvals, runs,
-    /// counters, contents or erasures.
-    pub fn is_rows_and_budgets(&self) -> bool {
-        self.writes.is_empty()
-            && self.approvals.is_empty()
-            && self.runs.is_empty()
-            && self.counters.is_empty()
-            && self.contents.is_empty()
-            && self.erasures.is_empty()
-    }
-
     /// When the last entry of a tenant in this batch was recorded. A batch that hangs together has one for each tenant
     /// that advances.
     pub fn last_at(&self, tenant: TenantId) -> Timestamp {

@@ -90,6 +90,7 @@ macro_rules! conformance_tests {
             commits::a_commit_whose_caller_goes_away_is_there_whole_or_not_at_all,
             appends::what_is_appended_is_written_like_what_is_committed,
             appends::an_append_from_another_head_writes_nothing,
+            appends::what_changes_with_a_batch_is_appended_with_it_or_not_at_all,
             appends::of_many_appends_from_one_head_only_one_lands,
             appends::a_request_that_was_recorded_is_not_appended_again,
             appends::an_append_whose_caller_goes_away_is_there_whole_or_not_at_all,

@@ -2,10 +2,11 @@
 
 use super::{database, head, open, write_three};
 use crate::PostgresStore;
+use crate::append::Append;
 use crate::testing::{Cut, Network};
 use std::sync::Arc;
 use std::time::Duration;
-use store::conformance::sample::{Ask, Chain};
+use store::conformance::sample::{Ask, Chain, approval};
 use store::{Batch, CommitError, Journal, Records};
 
 /// A store that has appended before, through a network.
@@ -43,6 +44,18 @@ async fn an_append_whose_answer_is_lost_is_written_once_whatever_became_of_it() 
         store.append(&chain.decisions(1)).await.unwrap();
         assert_eq!(head(&witness, &chain).await, chain.head(), "{cut:?}");
     }
+}
+
+#[test]
+fn what_agents_ask_for_needs_no_turn_and_what_changes_a_directory_does() {
+    let mut chain = Chain::new(1);
+    chain.decisions(1);
+    let mut batch = chain.decisions(2);
+    chain.approval(&mut batch, &approval(1, 1_000));
+    chain.content(&mut batch, "kept");
+    assert!(Append::of(&batch).unwrap().is_some());
+    chain.put_agent(&mut batch, 1, "builder");
+    assert!(Append::of(&batch).unwrap().is_none());
 }
 
 #[tokio::test]

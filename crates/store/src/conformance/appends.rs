@@ -1,9 +1,11 @@
 //! What an append promises: what a commit does, and that it is refused when it was made from the wrong place.
 
 use super::commits::{assert_heads, assert_last_is, assert_written, wait};
-use super::sample::{Ask, Chain};
+use super::sample::{Ask, Chain, approval, approved, name};
 use super::{Fixture, commit, load};
 use crate::{Batch, CommitError, Store};
+use canon::Digest;
+use model::{Approval, Counter, RunTaint, Timestamp, Trust};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +71,48 @@ pub async fn an_append_from_another_head_writes_nothing(fixture: &dyn Fixture) {
     assert!(store.receipts(chain.tenant, 3, 10).await.unwrap().is_empty());
     store.append(&chain.decisions(1)).await.unwrap();
     assert_heads(&*store, &[&chain]).await;
+}
+
+/// Approvals, contents, runs and counters, each how it is at the end of its batch.
+pub async fn what_changes_with_a_batch_is_appended_with_it_or_not_at_all(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let tenant = chain.tenant;
+    commit(&*store, &chain.decisions(1)).await;
+    let mut beside = chain.clone();
+    let asked = approval(1, 1_000);
+    let begun = RunTaint::beginning(name("run"), Trust::TrustedInternalUnsigned);
+    let counted = Counter {
+        key: Digest::of(b"counter"),
+        start: Timestamp::from_millis(60_000),
+        count: 1,
+        at: Timestamp::from_millis(61_000),
+    };
+    let add = |chain: &mut Chain, batch: &mut Batch, (approval, run, count): (&Approval, &RunTaint, u64)| {
+        chain.approval(batch, approval);
+        batch.runs.push((tenant, run.clone()));
+        batch.counters.push((tenant, Counter { count, ..counted }));
+        chain.content(batch, "kept")
+    };
+    let mut batch = chain.decisions(1);
+    let kept = add(&mut chain, &mut batch, (&asked, &begun, 1));
+    let (granted, worse) = (approved(&asked), begun.after(Trust::UntrustedExternal));
+    add(&mut chain, &mut batch, (&granted, &worse, 2));
+    store.append(&batch).await.unwrap();
+    let mut late = beside.decisions(1);
+    add(&mut beside, &mut late, (&approval(2, 1_000), &begun, 9));
+    let never = beside.content(&mut late, "never");
+    let error = store.append(&late).await.unwrap_err();
+    assert!(matches!(error, CommitError::HeadMoved { .. }), "{error:?}");
+    let store = fixture.reopen().await;
+    assert_eq!(store.approval(tenant, asked.id).await.unwrap(), Some(granted));
+    assert_eq!(store.approval(tenant, approval(2, 1_000).id).await.unwrap(), None);
+    let runs = store.runs(&[(tenant, name("run"))]).await.unwrap();
+    assert_eq!(runs, [(tenant, worse)]);
+    let counters = store.counters(&[(tenant, counted.key)]).await.unwrap();
+    assert_eq!(counters, [(tenant, Counter { count: 2, ..counted })]);
+    let contents = store.contents(tenant, &[kept, never]).await.unwrap();
+    assert_eq!(contents, [(kept, b"kept".to_vec())]);
 }
 
 /// All from the same place, at the same time.
