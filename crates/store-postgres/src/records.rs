@@ -1,4 +1,7 @@
 //! Reading back what was recorded: entries, decisions, receipts.
+//!
+//! What belongs to a decision is looked up for each one in a subquery of its own, with `LIMIT 1`. A plain join says the same, but a
+//! planner whose statistics do not know the tenant yet takes it for one row, and then reads all of its ledger for each decision.
 
 use crate::decode::{Row, uuid};
 use crate::{PostgresStore, bounded, runs, search};
@@ -284,13 +287,17 @@ impl PostgresStore {
                  decisions.reason,
                  decisions.run_id,
                  decisions.ask,
-                 audit_events.at,
-                 audit_events.hash,
-                 audit_events.body
+                 entry.at,
+                 entry.hash,
+                 entry.body
              FROM decisions
-             JOIN audit_events
-                 ON audit_events.tenant_id = decisions.tenant_id
-                AND audit_events.seq = decisions.seq
+             CROSS JOIN LATERAL (
+                 SELECT at, hash, body
+                 FROM audit_events
+                 WHERE audit_events.tenant_id = decisions.tenant_id
+                   AND audit_events.seq = decisions.seq
+                 LIMIT 1
+             ) AS entry
              WHERE decisions.tenant_id = $1
                AND decisions.id = $2",
                 uuid(tenant),
@@ -318,17 +325,25 @@ impl PostgresStore {
                  decisions.reason,
                  decisions.run_id,
                  decisions.ask,
-                 audit_events.at,
-                 audit_events.hash,
-                 audit_events.body,
-                 receipts.bytes
+                 entry.at,
+                 entry.hash,
+                 entry.body,
+                 receipt.bytes
              FROM decisions
-             JOIN audit_events
-                 ON audit_events.tenant_id = decisions.tenant_id
-                AND audit_events.seq = decisions.seq
-             JOIN receipts
-                 ON receipts.tenant_id = decisions.tenant_id
-                AND receipts.seq = decisions.seq
+             CROSS JOIN LATERAL (
+                 SELECT at, hash, body
+                 FROM audit_events
+                 WHERE audit_events.tenant_id = decisions.tenant_id
+                   AND audit_events.seq = decisions.seq
+                 LIMIT 1
+             ) AS entry
+             CROSS JOIN LATERAL (
+                 SELECT bytes
+                 FROM receipts
+                 WHERE receipts.tenant_id = decisions.tenant_id
+                   AND receipts.seq = decisions.seq
+                 LIMIT 1
+             ) AS receipt
              WHERE decisions.tenant_id = $1
                AND decisions.seq >= $2
              ORDER BY decisions.seq
@@ -361,11 +376,15 @@ impl PostgresStore {
     async fn read_receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
         let query = || {
             sqlx::query!(
-                "SELECT receipts.bytes
+                "SELECT receipt.bytes
              FROM decisions
-             JOIN receipts
-                 ON receipts.tenant_id = decisions.tenant_id
-                AND receipts.seq = decisions.seq
+             CROSS JOIN LATERAL (
+                 SELECT bytes
+                 FROM receipts
+                 WHERE receipts.tenant_id = decisions.tenant_id
+                   AND receipts.seq = decisions.seq
+                 LIMIT 1
+             ) AS receipt
              WHERE decisions.tenant_id = $1
                AND decisions.id = $2",
                 uuid(tenant),

@@ -106,13 +106,17 @@ pub(crate) async fn decisions_at(
                  decisions.reason,
                  decisions.run_id,
                  decisions.ask,
-                 audit_events.at,
-                 audit_events.hash,
-                 audit_events.body
+                 entry.at,
+                 entry.hash,
+                 entry.body
              FROM decisions
-             JOIN audit_events
-                 ON audit_events.tenant_id = decisions.tenant_id
-                AND audit_events.seq = decisions.seq
+             CROSS JOIN LATERAL (
+                 SELECT at, hash, body
+                 FROM audit_events
+                 WHERE audit_events.tenant_id = decisions.tenant_id
+                   AND audit_events.seq = decisions.seq
+                 LIMIT 1
+             ) AS entry
              WHERE decisions.tenant_id = $1
                AND decisions.seq = ANY ($2::bigint[])
              ORDER BY decisions.seq DESC",
@@ -151,13 +155,17 @@ async fn stretch(
                decisions.reason,
                decisions.run_id,
                decisions.ask,
-               audit_events.at,
-               audit_events.hash,
-               audit_events.body
+               entry.at,
+               entry.hash,
+               entry.body
            FROM decisions
-           JOIN audit_events
-               ON audit_events.tenant_id = decisions.tenant_id
-              AND audit_events.seq = decisions.seq
+           CROSS JOIN LATERAL (
+               SELECT at, hash, body
+               FROM audit_events
+               WHERE audit_events.tenant_id = decisions.tenant_id
+                 AND audit_events.seq = decisions.seq
+               LIMIT 1
+           ) AS entry
            WHERE decisions.tenant_id = $1
              AND decisions.seq >= $2
              AND decisions.seq < $3
@@ -166,8 +174,8 @@ async fn stretch(
              AND ($6::text IS NULL OR decisions.action = $6)
              AND ($7::text[] IS NULL OR decisions.reason = ANY ($7))
              AND ($8::text IS NULL OR decisions.run_id = $8)
-             AND ($9::bigint IS NULL OR audit_events.at >= $9)
-             AND ($10::bigint IS NULL OR audit_events.at < $10)
+             AND ($9::bigint IS NULL OR entry.at >= $9)
+             AND ($10::bigint IS NULL OR entry.at < $10)
            ORDER BY decisions.seq DESC
            LIMIT $11"#,
             uuid(tenant),

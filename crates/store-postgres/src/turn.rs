@@ -142,20 +142,28 @@ impl Turn for PostgresTurn {
                    requests.agent,
                    requests.request_id,
                    requests.seq,
-                   decisions.ask,
-                   decisions.reason,
-                   receipts.bytes
+                   decision.ask,
+                   decision.reason,
+                   receipt.bytes
                FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, agent, request_id)
                JOIN requests
                    ON requests.tenant_id = asked.tenant_id
                   AND requests.agent = asked.agent
                   AND requests.request_id = asked.request_id
-               JOIN decisions
-                   ON decisions.tenant_id = requests.tenant_id
-                  AND decisions.seq = requests.seq
-               JOIN receipts
-                   ON receipts.tenant_id = requests.tenant_id
-                  AND receipts.seq = requests.seq"#,
+               CROSS JOIN LATERAL (
+                   SELECT ask, reason
+                   FROM decisions
+                   WHERE decisions.tenant_id = requests.tenant_id
+                     AND decisions.seq = requests.seq
+                   LIMIT 1
+               ) AS decision
+               CROSS JOIN LATERAL (
+                   SELECT bytes
+                   FROM receipts
+                   WHERE receipts.tenant_id = requests.tenant_id
+                     AND receipts.seq = requests.seq
+                   LIMIT 1
+               ) AS receipt"#,
             &tenants,
             &agents,
             &ids as &[&str],

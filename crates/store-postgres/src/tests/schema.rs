@@ -6,7 +6,7 @@ use crate::testing::Database;
 use sqlx::AssertSqlSafe;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
-use store::{Batch, Directories, Store};
+use store::{Batch, Directories, Records, Store};
 
 #[tokio::test]
 async fn every_key_begins_with_the_tenant_so_that_tables_can_be_distributed() {
@@ -143,6 +143,47 @@ async fn heads_that_move_touch_no_index() {
         found.push((without_index, updates));
     }
     panic!("too few updates touch no index: {found:?}");
+}
+
+/// How many rows of entries were fetched through an index so far.
+async fn fetched_entries(database: &Database) -> i64 {
+    let mut stranger = database.stranger().await;
+    sqlx::query_scalar("SELECT idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'audit_events'")
+        .fetch_one(&mut stranger)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_ledger_that_the_planner_does_not_know_is_read_once() {
+    const DECISIONS: u32 = 2_000;
+    const PAGE: u32 = 100;
+    let database = database().await;
+    let store = open(&database).await;
+    let (mut known, mut unknown) = (Chain::new(1), Chain::new(2));
+    store::conformance::commit(&store, &known.decisions(500)).await;
+    let mut stranger = database.stranger().await;
+    sqlx::query("ANALYZE").execute(&mut stranger).await.unwrap();
+    store::conformance::commit(&store, &unknown.decisions(DECISIONS as usize)).await;
+    let mut from = 0;
+    let mut read = 0;
+    loop {
+        let page = store.receipts(unknown.tenant, from, PAGE).await.unwrap();
+        let Some((last, _)) = page.last() else { break };
+        from = last.seq + 1;
+        read += page.len();
+    }
+    assert_eq!(read, DECISIONS as usize);
+    store.close().await;
+    // The server counts with a delay.
+    let begin = Instant::now();
+    while fetched_entries(&database).await < i64::from(DECISIONS) {
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let fetched = fetched_entries(&database).await;
+    assert!(fetched < i64::from(2 * DECISIONS), "{fetched}");
 }
 
 #[tokio::test]
