@@ -7,11 +7,22 @@
 //! and whoever waited for it would be stopped with it. So what takes the turn to write, changes the directory, or gives back what asks
 //! may use is not done here, however little it matters when.
 
+use crate::sequencer::Press;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use store::Store;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::watch;
+
+/// How long the thread works at a stretch while somebody asks for decisions.
+const STRETCH: Duration = Duration::from_micros(200);
+/// How long a break is: most of the time the core is free.
+const BREAK: Duration = Duration::from_micros(600);
+/// Rows that are read at once, some hundred kilobytes: to read them takes some milliseconds of its thread.
+const PAGE: u32 = 256;
+/// The same while somebody asks: as much work as a stretch.
+const PAGE_SMALL: u32 = 32;
 
 /// The thread. It ends when this is dropped.
 pub struct Behind {
@@ -64,12 +75,55 @@ impl Behind {
     }
 }
 
-/// Lets whoever waits for this core have it, in the middle of work that takes long.
+/// How work that takes long lets others have the core in the middle of it.
 ///
 /// Little priority is a small share of the time and no promise to step aside: a thread that has a core may keep it for milliseconds while
-/// another one that came meanwhile waits for it.
-pub fn give_way() {
-    std::thread::yield_now();
+/// another one that came meanwhile waits for it. And to offer the core is not enough, because a core with a thread is not an idle one:
+/// whoever is woken is put beside those who are busy on the other. So while somebody asks for decisions the thread behind leaves its core,
+/// often and for most of the time.
+#[derive(Clone, Copy)]
+pub struct Breaks<'g> {
+    /// Who knows whether somebody asks; nobody, where the work is somebody's who waits for it.
+    press: Option<&'g Press>,
+    /// When the last break ended.
+    worked_since: Instant,
+}
+
+impl<'g> Breaks<'g> {
+    /// For work that somebody waits for. It offers its core, and goes on if nobody wants it.
+    pub fn short() -> Self {
+        Self {
+            press: None,
+            worked_since: Instant::now(),
+        }
+    }
+
+    /// For work on the thread behind. A break stops the whole thread, so it is for no other.
+    pub fn long(press: &'g Press) -> Self {
+        Self {
+            press: Some(press),
+            worked_since: Instant::now(),
+        }
+    }
+
+    /// How many rows to read at once: reading has no breaks.
+    pub fn page(&self) -> u32 {
+        if self.is_in_the_way() { PAGE_SMALL } else { PAGE }
+    }
+
+    /// To be called after every row. Makes a break if it is time for one.
+    pub fn give_way(&mut self) {
+        if self.is_in_the_way() && self.worked_since.elapsed() >= STRETCH {
+            std::thread::sleep(BREAK);
+            self.worked_since = Instant::now();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_in_the_way(&self) -> bool {
+        self.press.is_some_and(Press::is_asked)
+    }
 }
 
 /// Gives this thread the lowest priority, and with it all that it will start.
@@ -86,4 +140,41 @@ fn step_back() {
 #[cfg(not(target_os = "linux"))]
 fn step_back() {
     tracing::debug!("work that nobody waits for has the priority of all other");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Breaks whose next one is due.
+    fn due(breaks: Breaks<'_>) -> Breaks<'_> {
+        let worked_since = breaks.worked_since.checked_sub(STRETCH);
+        Breaks {
+            worked_since: worked_since.expect("the machine has run for longer"),
+            ..breaks
+        }
+    }
+
+    fn makes_a_break(mut breaks: Breaks<'_>) -> bool {
+        let before = breaks.worked_since;
+        breaks.give_way();
+        breaks.worked_since != before
+    }
+
+    #[test]
+    fn the_core_is_left_while_somebody_asks() {
+        let press = Press::asked_for_good();
+        let breaks = Breaks::long(&press);
+        assert_eq!(breaks.page(), PAGE_SMALL);
+        assert!(makes_a_break(due(breaks)));
+    }
+
+    #[test]
+    fn nobody_who_is_alone_or_waited_for_makes_breaks() {
+        let nobody = Press::default();
+        for breaks in [Breaks::long(&nobody), Breaks::short()] {
+            assert_eq!(breaks.page(), PAGE);
+            assert!(!makes_a_break(due(breaks)));
+        }
+    }
 }

@@ -32,7 +32,7 @@ use left::Left;
 use lookup::Wanted;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
 use pace::Pace;
-use press::Press;
+pub use press::Press;
 use queue::{Entrance, Exit, Line, NoEntry};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -269,6 +269,11 @@ impl Sequencer {
     /// Whether so many wait that whatever nobody waits for should step back.
     pub fn is_pressed(&self) -> bool {
         self.press.is_on()
+    }
+
+    /// What the last batches say about that.
+    pub fn press(&self) -> &Press {
+        &self.press
     }
 
     /// How long commits take, as far as the last ones tell.

@@ -8,6 +8,7 @@ mod beside;
 
 use beside::Beside;
 
+use crate::behind::Breaks;
 use crate::config::Copy;
 use crate::records::audit::Audit;
 use crate::stores;
@@ -120,6 +121,7 @@ async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Resu
         keys: None,
         held: None,
         from: None,
+        breaks: Breaks::short(),
     };
     let findings = audit.run(1..=head.seq).await?;
     match findings.first_fault {

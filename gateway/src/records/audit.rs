@@ -8,7 +8,7 @@ use super::anchor::anchor;
 use super::erasures::Erasures;
 use super::line::Readable;
 use super::told::{self, Told};
-use crate::behind::give_way;
+use crate::behind::Breaks;
 use ledger::merkle::{Completed, Frontier};
 use ledger::receipt::ReceiptVerifier;
 use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};
@@ -17,8 +17,6 @@ use serde::Serialize;
 use std::ops::RangeInclusive;
 use store::{DecisionFilter, Store, StoreError, StoredDecision, StoredEntry};
 
-/// Entries in a chunk: below a millisecond of reading and of hashing, so that decisions do not wait.
-const CHUNK: u32 = 256;
 /// How often a chunk is read in which something is missing, before it is.
 const READS: u32 = 3;
 
@@ -77,6 +75,8 @@ pub(crate) struct Audit<'a> {
     pub(crate) held: Option<&'a TrustedCheckpoint>,
     /// Where the ledger stood before the range, if that is known from elsewhere than from the store.
     pub(crate) from: Option<&'a Tip>,
+    /// How it lets others have the core.
+    pub(crate) breaks: Breaks<'a>,
 }
 
 /// A part of the ledger that could be read, or what stands in the way.
@@ -119,6 +119,7 @@ impl Audit<'_> {
                 last: None,
                 tenant_text: &tenant,
                 checked: 0,
+                breaks: self.breaks,
             },
             Err(fault) => {
                 return Ok(Findings {
@@ -185,7 +186,8 @@ impl Audit<'_> {
 
     /// The entries from `next` on, and what belongs to them. A row that cannot be read is found by reading less and less.
     async fn chunk(self, next: u64, last: u64) -> Result<Part<Chunk>, StoreError> {
-        let mut limit = u32::try_from(last - next + 1).unwrap_or(CHUNK).min(CHUNK);
+        let page = self.breaks.page();
+        let mut limit = u32::try_from(last - next + 1).unwrap_or(page).min(page);
         loop {
             match self.read(next, limit).await {
                 Err(StoreError::Corrupt { .. }) if limit > 1 => limit /= 2,
@@ -252,8 +254,8 @@ impl Audit<'_> {
     async fn check_strays(self, range: &RangeInclusive<u64>) -> Result<Part<()>, StoreError> {
         let mut before = *range.end() + 1;
         loop {
-            let all = DecisionFilter::default();
-            let rows = match self.store.decisions(self.tenant, &all, Some(before), CHUNK).await {
+            let (all, page) = (DecisionFilter::default(), self.breaks.page());
+            let rows = match self.store.decisions(self.tenant, &all, Some(before), page).await {
                 Err(StoreError::Corrupt { what }) => {
                     return Ok(Err(Fault::at(*range.start(), what)));
                 }
@@ -284,6 +286,7 @@ struct Pass<'a> {
     tenant_text: &'a str,
     checked: u64,
     last: Option<Good>,
+    breaks: Breaks<'a>,
 }
 
 impl Pass<'_> {
@@ -319,7 +322,7 @@ impl Pass<'_> {
                 seq: due,
                 at: stored.at,
             });
-            give_way();
+            self.breaks.give_way();
         }
         Ok(())
     }

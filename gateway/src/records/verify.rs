@@ -2,6 +2,7 @@
 
 use super::audit::{Audit, Fault, Findings};
 use super::range::Range;
+use crate::behind::Breaks;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, OptionalJson, Refusal, TenantCaller};
 use axum::Extension;
@@ -60,6 +61,7 @@ pub async fn verify(
         keys: Some(&keys),
         held: checkpoint.as_ref(),
         from: None,
+        breaks: Breaks::short(),
     };
     let Findings {
         checked, first_fault, ..

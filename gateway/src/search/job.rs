@@ -3,7 +3,7 @@
 //! Nothing waits for it and it hurries for nobody: it is done on the thread [`behind`](crate::behind), rests longer than it works, and much
 //! longer while many wait for decisions. Of several gateways on one database any may do a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself.
 
-use crate::behind::give_way;
+use crate::behind::Breaks;
 use crate::gateway::Gateway;
 use engine::search::{BLOCK, Lists, block_of, seqs_of};
 use model::{TenantId, Timestamp};
@@ -14,8 +14,6 @@ use std::time::{Duration, Instant};
 use store::{Advance, BlockClaim, DecisionFilter, IndexedBlock, Store, StoreError};
 use tokio::sync::Notify;
 
-/// Decisions that are read at once: some hundred kilobytes.
-const PAGE: u32 = 256;
 /// How much longer it rests than it has worked: it takes a quarter of a core, and of the disk.
 const RESTS_LONGER: u32 = 3;
 /// The same while many wait for decisions: it takes a thirty-second of a core.
@@ -200,17 +198,19 @@ impl<'g> Ledger<'g> {
         };
         let mut lists = Lists::default();
         let mut before = seqs.end() + 1;
+        let mut breaks = Breaks::long(self.gateway.sequencer.press());
         loop {
+            let size = breaks.page();
             let page = self
                 .store
-                .decisions(self.tenant, &filter, Some(before), PAGE)
+                .decisions(self.tenant, &filter, Some(before), size)
                 .await?;
             for decision in &page {
                 lists.add(decision);
-                give_way();
+                breaks.give_way();
             }
             match page.last() {
-                Some(last) if page.len() == PAGE as usize => before = last.seq,
+                Some(last) if page.len() == size as usize => before = last.seq,
                 _ => break,
             }
             // Verification comes in between.

@@ -9,13 +9,17 @@ use std::time::{Duration, Instant};
 const PRESS: usize = 24;
 /// How long it is believed to last: some hundred commits.
 const LASTS: Duration = Duration::from_millis(250);
+/// How long after a batch somebody is believed to ask again: one in a second is left alone with its wait, dozens are not.
+const ASKED: Duration = Duration::from_millis(20);
 
 /// What the last batches say.
 #[derive(Debug)]
-pub(super) struct Press {
+pub struct Press {
     start: Instant,
     /// Until when, in milliseconds from the start.
     until: AtomicU64,
+    /// Until when somebody is believed to ask, the same way.
+    asked_until: AtomicU64,
 }
 
 impl Default for Press {
@@ -23,6 +27,7 @@ impl Default for Press {
         Self {
             start: Instant::now(),
             until: AtomicU64::new(0),
+            asked_until: AtomicU64::new(0),
         }
     }
 }
@@ -30,9 +35,28 @@ impl Default for Press {
 impl Press {
     /// Notes a batch.
     pub(super) fn note(&self, proposals: usize) {
+        let now = self.millis();
+        self.asked_until.store(now + millis(ASKED), Ordering::Relaxed);
         if proposals >= PRESS {
-            self.until.store(self.millis() + millis(LASTS), Ordering::Relaxed);
+            self.until.store(now + millis(LASTS), Ordering::Relaxed);
         }
+    }
+
+    /// One that says so whenever it is asked.
+    #[cfg(test)]
+    pub(crate) fn asked_for_good() -> Self {
+        let press = Self {
+            // Until that hour is over, no time passes for it.
+            start: Instant::now() + Duration::from_hours(1),
+            ..Self::default()
+        };
+        press.note(1);
+        press
+    }
+
+    /// Whether anybody asks, so that whatever nobody waits for should not be in the way.
+    pub fn is_asked(&self) -> bool {
+        self.millis() < self.asked_until.load(Ordering::Relaxed)
     }
 
     /// Whether there is one now.
@@ -63,5 +87,15 @@ mod tests {
         assert!(press.is_on());
         press.start = press.start.checked_sub(2 * LASTS).unwrap();
         assert!(!press.is_on());
+    }
+
+    #[test]
+    fn one_who_asks_is_noticed_and_forgotten() {
+        let mut press = Press::default();
+        assert!(!press.is_asked());
+        press.note(1);
+        assert!(press.is_asked());
+        press.start = press.start.checked_sub(2 * ASKED).unwrap();
+        assert!(!press.is_asked());
     }
 }

@@ -1,5 +1,6 @@
 //! How far one ledger has been verified.
 
+use crate::behind::Breaks;
 use crate::gateway::Gateway;
 use crate::records::audit::{Audit, Fault};
 use ledger::{Head, KeySet, Tip};
@@ -57,6 +58,7 @@ struct Ledger<'g> {
     store: &'g dyn Store,
     tenant: TenantId,
     keys: &'g KeySet,
+    breaks: Breaks<'g>,
 }
 
 impl Progress {
@@ -79,6 +81,7 @@ impl Progress {
             store: &*gateway.behind.store,
             tenant,
             keys: &keys,
+            breaks: Breaks::long(gateway.sequencer.press()),
         };
         let new = self.look_at_new(&ledger).await?;
         let old = match self.again {
@@ -181,6 +184,7 @@ impl Ledger<'_> {
             keys: Some(self.keys),
             held: None,
             from: Some(from),
+            breaks: self.breaks,
         };
         let Head { seq, .. } = from.head();
         let findings = audit.run(seq + 1..=last).await?;
