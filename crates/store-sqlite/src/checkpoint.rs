@@ -27,8 +27,9 @@ const RETRY: Duration = Duration::from_millis(300);
 const SHORT: Duration = Duration::from_millis(2);
 /// How many passive checkpoints there are in a row before commits have to wait, short or not: where the disk is slow, none is.
 const IN_A_ROW_MAX: usize = 4;
-/// How many frames (a page and 24 bytes) the log may have before commits wait for it to start over: 64 MiB.
-pub(crate) const LOG_FRAMES_MAX: i64 = 16_384;
+/// How many frames (a page and 24 bytes) the log may have before commits wait for it to start over: 56 MiB. It is looked at every [`REST`], and grows
+/// while the last stretch is made short; 64 MiB is what it is not to exceed.
+pub(crate) const LOG_FRAMES_MAX: i64 = 14_336;
 
 /// The background task. It ends when this is dropped.
 #[derive(Debug)]
