@@ -39,7 +39,7 @@ const CONTENT: &str =
     "INSERT INTO contents (tenant_no, digest, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
 
 /// All of them, here and in the files of their tables.
-const STATEMENTS: [&[&str]; 9] = [
+const STATEMENTS: [&[&str]; 10] = [
     &[
         BEGIN,
         COMMIT,
@@ -59,7 +59,8 @@ const STATEMENTS: [&[&str]; 9] = [
     &counters::STATEMENTS,
     &erasures::STATEMENTS,
     &links::STATEMENTS,
-    &requests::STATEMENTS,
+    &requests::lookup::STATEMENTS,
+    &requests::step::STATEMENTS,
     &reservations::STATEMENTS,
     &runs::STATEMENTS,
 ];
@@ -136,6 +137,9 @@ pub(crate) fn commit(connection: &Connection, writing: &Writing<'_>) -> Result<(
         numbers: &numbers.collect(),
     };
     run(connection, BEGIN)?;
+    if writing.requests.repeat(connection, writing.digests)? {
+        return Err(Failure::AlreadyRecorded);
+    }
     for step in writing.moves {
         if !transaction.move_head(step)? {
             return Err(Failure::HeadMoved(step.tenant));
@@ -168,6 +172,11 @@ fn run(connection: &Connection, text: &str) -> rusqlite::Result<()> {
 }
 
 impl Transaction<'_> {
+    /// Where it is open, to read in it.
+    pub(crate) const fn connection(&self) -> &Connection {
+        self.connection
+    }
+
     /// A statement, which is prepared already.
     pub(crate) fn statement(&self, text: &str) -> rusqlite::Result<CachedStatement<'_>> {
         debug_assert!(is_known(text), "`prepare_all` does not know of {text}");

@@ -2,7 +2,7 @@
 
 use crate::decode::Place;
 use crate::packed::{self, RowValues};
-use crate::requests::{RequestDigest, Requests};
+use crate::requests::RequestDigest;
 use crate::writer::Writer;
 use crate::{SqliteStore, approvals, bounded, budgets, counters, links, reservations, runs, unavailable};
 use async_trait::async_trait;
@@ -52,12 +52,15 @@ impl Turn for SqliteTurn {
     }
 
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
-        let reading = self.writer.reading().await;
-        let (connection, requests) = reading.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        ready(&mut self.writer).await?;
+        let wanted: Vec<_> = keys.iter().map(request_digest).collect();
+        let answered = self.writer.find_requests(&wanted);
+        let answered = answered.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        let connection = ready(&mut self.writer).await?;
         let find = async {
-            let mut found = Vec::new();
-            for some in keys.chunks(KEYS_MAX) {
-                find_some_requests(connection, requests, some, &mut found).await?;
+            let mut found = Vec::with_capacity(answered.len());
+            for (key, entry) in answered {
+                found.extend(find_answer(connection, &keys[key], entry).await?);
             }
             Ok(found)
         };
@@ -179,20 +182,6 @@ impl Turn for SqliteTurn {
 async fn ready(writer: &mut Writer) -> Result<&mut SqliteConnection, StoreError> {
     let ready = writer.ready().await;
     ready.map_err(|error| StoreError::Unavailable(Box::new(error)))
-}
-
-async fn find_some_requests(
-    connection: &mut SqliteConnection,
-    requests: &Requests,
-    keys: &[RequestKey],
-    found: &mut Vec<FoundRequest>,
-) -> Result<(), StoreError> {
-    let wanted: Vec<_> = keys.iter().map(request_digest).collect();
-    let answered = requests.find(connection, &wanted).await.map_err(unavailable)?;
-    for (key, entry) in answered {
-        found.extend(find_answer(connection, &keys[key], entry).await?);
-    }
-    Ok(())
 }
 
 fn request_digest(key: &RequestKey) -> RequestDigest {

@@ -15,8 +15,9 @@
 
 mod convert;
 mod filter;
+pub(crate) mod lookup;
 mod run;
-mod step;
+pub(crate) mod step;
 pub(crate) mod upkeep;
 
 use crate::commit::{NotWritten, Transaction};
@@ -27,10 +28,9 @@ pub(crate) use convert::convert_in_parts;
 use run::{Builder, PAGE_SLOTS, Run};
 pub(crate) use run::{Slot, Torn};
 use sqlx::SqliteConnection;
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fmt::Write as _;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-pub(crate) use step::{STATEMENTS, Step};
+pub(crate) use step::Step;
 use store::DecisionRow;
 use upkeep::Ticket;
 
@@ -187,35 +187,6 @@ impl Requests {
         }
     }
 
-    /// The entries that answered these requests, each with the place of the request among them, in no particular order.
-    pub(crate) async fn find(
-        &self,
-        connection: &mut SqliteConnection,
-        wanted: &[RequestDigest],
-    ) -> Result<Vec<(usize, i64)>, sqlx::Error> {
-        let mut hints = Hints::default();
-        for (place, digest) in wanted.iter().enumerate() {
-            let key = digest.key();
-            let recent = self.recent.range(slots_with(key));
-            hints.entries.extend(recent.map(|slot| (slot.entry, place)));
-            for run in &self.runs {
-                hints.pages.extend(run.pages_with(key).map(|page| (page, place)));
-            }
-        }
-        hints.read_pages(connection, wanted).await?;
-        hints.prove(connection, wanted).await
-    }
-
-    /// Whether one of these was answered before, or two of them are the same.
-    pub(crate) async fn repeat(
-        &self,
-        connection: &mut SqliteConnection,
-        asked: &[RequestDigest],
-    ) -> Result<bool, sqlx::Error> {
-        let different: HashSet<_> = asked.iter().collect();
-        Ok(different.len() < asked.len() || !self.find(connection, asked).await?.is_empty())
-    }
-
     /// Takes what a commit added: its requests, and how many entries it had.
     pub(crate) fn add(&mut self, asked: impl Iterator<Item = Slot>, entries: usize) {
         self.recent.extend(asked);
@@ -317,81 +288,6 @@ impl Requests {
     }
 }
 
-/// All slots with this key.
-fn slots_with(key: u64) -> std::ops::RangeInclusive<Slot> {
-    let slot = |entry| Slot { key, entry };
-    slot(i64::MIN)..=slot(i64::MAX)
-}
-
-/// What may have answered requests, each with the place of the request among those wanted.
-#[derive(Debug, Default)]
-struct Hints {
-    entries: Vec<(i64, usize)>,
-    pages: Vec<(i64, usize)>,
-}
-
-impl Hints {
-    /// Adds the entries that the pages name.
-    async fn read_pages(
-        &mut self,
-        connection: &mut SqliteConnection,
-        wanted: &[RequestDigest],
-    ) -> Result<(), sqlx::Error> {
-        if self.pages.is_empty() {
-            return Ok(());
-        }
-        let asked = numbers_json(self.pages.iter().map(|(page, _)| *page));
-        let rows = sqlx::query!(
-            "SELECT page, bytes FROM request_pages WHERE page IN (SELECT value FROM json_each(?1))",
-            asked,
-        )
-        .fetch_all(connection)
-        .await?;
-        let pages: HashMap<i64, Vec<u8>> = rows.into_iter().map(|row| (row.page, row.bytes)).collect();
-        for (page, place) in &self.pages {
-            let bytes = pages.get(page).map_or(&[][..], |bytes| bytes);
-            let key = wanted[*place].key();
-            let slots = run::slots(*page, bytes).map_err(unreadable)?;
-            let with_key = slots.filter(|slot| slot.key == key);
-            self.entries.extend(with_key.map(|slot| (slot.entry, *place)));
-        }
-        Ok(())
-    }
-
-    /// Those of the entries whose decision was this request, and not another one with the same key.
-    async fn prove(
-        self,
-        connection: &mut SqliteConnection,
-        wanted: &[RequestDigest],
-    ) -> Result<Vec<(usize, i64)>, sqlx::Error> {
-        if self.entries.is_empty() {
-            return Ok(Vec::new());
-        }
-        let asked = numbers_json(self.entries.iter().map(|(entry, _)| *entry));
-        let rows = sqlx::query!(
-            "SELECT entry, request FROM decisions WHERE entry IN (SELECT value FROM json_each(?1))",
-            asked,
-        )
-        .fetch_all(connection)
-        .await?;
-        let requests: HashMap<i64, Option<Vec<u8>>> =
-            rows.into_iter().map(|row| (row.entry, row.request)).collect();
-        let mut found: Vec<_> = self
-            .entries
-            .into_iter()
-            .filter(|(entry, place)| {
-                let request = requests.get(entry).and_then(Option::as_deref);
-                request == Some(&wanted[*place].0[..])
-            })
-            .map(|(entry, place)| (place, entry))
-            .collect();
-        // A slot can stand in two runs, where a merge has ended and what it replaces is still there.
-        found.sort_unstable();
-        found.dedup();
-        Ok(found)
-    }
-}
-
 /// Reads what memory knows of a run.
 async fn read_run(connection: &mut SqliteConnection, number: i64, level: i64) -> Result<Run, sqlx::Error> {
     let (first, last) = (run::page_number(number, 0), run::page_number(number + 1, 0) - 1);
@@ -425,16 +321,6 @@ async fn read_run(connection: &mut SqliteConnection, number: i64, level: i64) ->
             builder.read(run::slots(row.page, &row.bytes).map_err(unreadable)?);
         }
     }
-}
-
-fn numbers_json(numbers: impl Iterator<Item = i64>) -> String {
-    let mut json = String::from("[");
-    for number in numbers {
-        let separator = if json.len() == 1 { "" } else { "," };
-        write!(json, "{separator}{number}").expect("writing to a string does not fail");
-    }
-    json.push(']');
-    json
 }
 
 fn unreadable(torn: run::Torn) -> sqlx::Error {

@@ -104,8 +104,20 @@ impl Writer {
 
     /// The connection beside commits. After a failure it is a new one, and what the failure left in doubt has been read anew.
     pub(crate) async fn ready(&mut self) -> Result<&mut SqliteConnection, NotReady> {
-        let (connection, _) = self.reading().await?;
-        Ok(connection)
+        if self.closed {
+            return Err(NotReady::Closed);
+        }
+        let connections = match self.connections.take() {
+            Some(connections) => connections,
+            None => self.reconnect().await.map_err(NotReady::Connect)?,
+        };
+        Ok(&mut self.connections.insert(connections).aside)
+    }
+
+    /// The entries that answered these requests, each with the place of the request among them. Whoever asks has a connection.
+    pub(crate) fn find_requests(&self, wanted: &[RequestDigest]) -> Result<Vec<(usize, i64)>, NotWritten> {
+        let connections = self.connections.as_ref().ok_or(NotWritten::NotReady)?;
+        self.requests.find(&connections.commits, wanted)
     }
 
     /// Where these tenants stand, as far as they have ever written.
@@ -119,11 +131,7 @@ impl Writer {
         batch.check().map_err(not_written)?;
         let digests: Vec<_> = batch.decisions.iter().map(RequestDigest::of_decision).collect();
         // New connections read anew what tenants are called, so this comes before whatever goes by that.
-        let (connection, requests) = self.reading().await.map_err(not_written)?;
-        let asked: Vec<_> = digests.iter().flatten().copied().collect();
-        if requests.repeat(connection, &asked).await.map_err(not_written)? {
-            return Err(CommitError::AlreadyRecorded);
-        }
+        self.ready().await.map_err(not_written)?;
         let moves = moves::of(batch, &self.numbers)?;
         let connections = self.connections.take();
         let connections = connections.ok_or_else(|| not_written(NotReady::Closed))?;
@@ -190,18 +198,6 @@ impl Writer {
     /// Which entries answered which requests.
     pub(crate) const fn requests(&mut self) -> &mut Requests {
         &mut self.requests
-    }
-
-    /// The connection beside commits, and which entries answered which requests: to look some up.
-    pub(crate) async fn reading(&mut self) -> Result<(&mut SqliteConnection, &Requests), NotReady> {
-        if self.closed {
-            return Err(NotReady::Closed);
-        }
-        let connections = match self.connections.take() {
-            Some(connections) => connections,
-            None => self.reconnect().await.map_err(NotReady::Connect)?,
-        };
-        Ok((&mut self.connections.insert(connections).aside, &self.requests))
     }
 
     /// Writes a step of what is done for the index of requests behind the commits, on this thread. Whoever calls it has a connection, and

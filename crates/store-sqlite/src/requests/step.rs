@@ -1,8 +1,9 @@
 //! One transaction on the runs: a bounded piece of work, between two commits.
 
+use super::lookup;
 use super::run::{self, Run, Slot};
 use crate::commit::{NotWritten, Transaction};
-use rusqlite::{OptionalExtension, params};
+use rusqlite::params;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,18 +11,16 @@ const BEGIN_RUN: &str = "INSERT INTO request_runs (run, level, is_whole) VALUES 
 const MARK_RUN: &str = "UPDATE request_runs SET is_whole = ? WHERE run = ?";
 const END_RUN: &str = "DELETE FROM request_runs WHERE run = ?";
 const PAGE: &str = "INSERT INTO request_pages (page, bytes) VALUES (?, ?)";
-const READ_PAGE: &str = "SELECT bytes FROM request_pages WHERE page = ?";
 const CHANGE_PAGE: &str = "UPDATE request_pages SET bytes = ? WHERE page = ?";
 const REMOVE_PAGES: &str = "DELETE FROM request_pages WHERE page >= ? AND page < ?";
 const SORT_ALL: &str = "UPDATE tenants SET sorted_seq = head_seq WHERE sorted_seq < head_seq";
 
 /// What commits and steps do here.
-pub(crate) const STATEMENTS: [&str; 8] = [
+pub(crate) const STATEMENTS: [&str; 7] = [
     BEGIN_RUN,
     MARK_RUN,
     END_RUN,
     PAGE,
-    READ_PAGE,
     CHANGE_PAGE,
     REMOVE_PAGES,
     SORT_ALL,
@@ -96,9 +95,7 @@ pub(super) fn forget(transaction: &Transaction<'_>, run: &Run, slot: Slot) -> Re
 }
 
 fn forget_on(transaction: &Transaction<'_>, page: i64, slot: Slot) -> Result<(), NotWritten> {
-    let mut read = transaction.statement(READ_PAGE)?;
-    let bytes: Option<Vec<u8>> = read.query_row([page], |row| row.get(0)).optional()?;
-    let Some(bytes) = bytes else {
+    let Some(bytes) = lookup::read_page(transaction.connection(), page)? else {
         return Ok(());
     };
     let left = run::slots(page, &bytes)?;
