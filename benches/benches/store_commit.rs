@@ -1,14 +1,16 @@
-//! Commits to an SQLite file at full durability: batches of 1, 32 and 128 decisions, three rows and a request id each.
+//! Commits at full durability: batches of 1, 32 and 128 decisions, three rows and a request id each, to an SQLite file, and to
+//! the PostgreSQL server that `COUNTERSIGN_TEST_POSTGRES_URL` names where it is set (`scripts/with-postgres` sets it).
 //!
 //! What is timed is the store alone, from a batch in memory to its fsync; the batches are made before. Every timed run
 //! ends by asserting that the ledger ends where the batches said.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use model::TenantId;
 use store::conformance::sample::{Ask, Chain, agent_id};
-use store::conformance::try_commit;
-use store::{Batch, Directories};
+use store::{Batch, Store};
+use store_postgres::PostgresStore;
 use store_sqlite::SqliteStore;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -19,24 +21,25 @@ const AGENTS: u64 = 100;
 const BODY_TEXT_BYTES: usize = 560;
 const RECEIPT_BYTES: usize = 700;
 
-/// A ledger that grows. The folder goes when the value does.
-struct Ledger {
-    store: SqliteStore,
+/// The ledger of a new tenant. It grows.
+struct Ledger<'s> {
+    store: &'s dyn Store,
     chain: Chain,
     recorded: u64,
-    _folder: TempDir,
 }
 
-impl Ledger {
-    async fn new() -> Self {
-        // On the disk that is built on, not in memory: the fsync is what this bench is about.
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder was made by cargo");
-        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+impl<'s> Ledger<'s> {
+    fn new(store: &'s dyn Store) -> Self {
+        // A server may have tenants of an earlier run.
+        let now = SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970");
+        let tenant = TenantId::from_bytes(now.as_nanos().to_be_bytes());
         Self {
-            store: SqliteStore::open(&url).await.expect("a new file can be opened"),
-            chain: Chain::new(1),
+            store,
+            chain: Chain {
+                tenant,
+                ..Chain::new(1)
+            },
             recorded: 0,
-            _folder: folder,
         }
     }
 
@@ -62,10 +65,11 @@ impl Ledger {
         let batches: Vec<_> = (0..commits).map(|_| self.batch(decisions)).collect();
         let begin = Instant::now();
         for batch in &batches {
-            try_commit(&self.store, batch).await.expect("the disk has room");
+            self.store.append(batch).await.expect("the disk has room");
         }
         let time = begin.elapsed();
-        let tenants = self.store.load(None).await.expect("the file can be read");
+        let tenants = self.store.load(Some(&[self.chain.tenant])).await;
+        let tenants = tenants.expect("the store can be read");
         assert_eq!(tenants[0].place.head(), self.chain.head());
         time
     }
@@ -76,12 +80,11 @@ fn scatter(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-fn commits(criterion: &mut Criterion) {
-    let runtime = Runtime::new().expect("threads can be started");
-    let mut group = criterion.benchmark_group("store_commit");
+fn commits(criterion: &mut Criterion, runtime: &Runtime, name: &str, store: &dyn Store) {
+    let mut group = criterion.benchmark_group(name);
     for decisions in BATCHES {
         group.throughput(Throughput::Elements(decisions));
-        let mut ledger = runtime.block_on(Ledger::new());
+        let mut ledger = Ledger::new(store);
         group.bench_function(BenchmarkId::from_parameter(decisions), |bencher| {
             bencher.iter_custom(|times| runtime.block_on(ledger.commit(times, decisions)));
         });
@@ -89,5 +92,30 @@ fn commits(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, commits);
+fn sqlite(criterion: &mut Criterion) {
+    let runtime = Runtime::new().expect("threads can be started");
+    // On the disk that is built on, not in memory: the fsync is what this bench is about.
+    let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("the folder was made by cargo");
+    let url = format!("sqlite:{}/ledger.db", folder.path().display());
+    let store = runtime.block_on(SqliteStore::open(&url));
+    let store = store.expect("a new file can be opened");
+    commits(criterion, &runtime, "store_commit", &store);
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the environment says where the server is"
+)]
+fn postgres(criterion: &mut Criterion) {
+    let Ok(url) = std::env::var("COUNTERSIGN_TEST_POSTGRES_URL") else {
+        eprintln!("store_commit_postgres: skipped, because COUNTERSIGN_TEST_POSTGRES_URL is not set");
+        return;
+    };
+    let runtime = Runtime::new().expect("threads can be started");
+    let store = runtime.block_on(PostgresStore::open(&url));
+    let store = store.expect("the server is there");
+    commits(criterion, &runtime, "store_commit_postgres", &store);
+}
+
+criterion_group!(benches, sqlite, postgres);
 criterion_main!(benches);

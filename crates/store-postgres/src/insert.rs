@@ -2,7 +2,9 @@
 //! table but directories and what is erased.
 //!
 //! Columns travel as arrays, so the text is the same whatever the size of the batch: it is parsed and planned once a
-//! connection, and a batch is one round trip. Everything is encoded here, before the task that nobody can cancel begins, so
+//! connection, and a batch is one round trip. They are taken apart in the select list, where they run side by side, and not in
+//! FROM, where the server would copy each of them into a store of its own first
+//! (`docs/decisions/0055-arrays-taken-apart-side-by-side.md`). Everything is encoded here, before the task that nobody can cancel begins, so
 //! that the task borrows nothing.
 
 use crate::approvals::ApprovalColumns;
@@ -114,8 +116,10 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
                    head_at = step.to_at,
                    edge = step.to_edge,
                    revision = step.revision
-               FROM unnest(
-                   $1::uuid[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[], $8::bigint[]
+               FROM (
+                   SELECT
+                       unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bigint[]),
+                       unnest($5::bytea[]), unnest($6::bigint[]), unnest($7::bytea[]), unnest($8::bigint[])
                ) AS step (tenant_id, from_seq, from_hash, to_seq, to_hash, to_at, to_edge, revision)
                WHERE tenants.tenant_id = step.tenant_id
                  AND tenants.head_seq = step.from_seq
@@ -124,46 +128,43 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
            ),
            new_entries AS (
                INSERT INTO audit_events (tenant_id, seq, kind, at, prev, hash, body, nodes)
-               SELECT *
-               FROM unnest(
-                   $9::uuid[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[], $14::bytea[], $15::text[],
-                   $16::bytea[]
-               )
+               SELECT
+                   unnest($9::uuid[]), unnest($10::bigint[]), unnest($11::text[]), unnest($12::bigint[]),
+                   unnest($13::bytea[]), unnest($14::bytea[]), unnest($15::text[]), unnest($16::bytea[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_decisions AS (
                INSERT INTO decisions (tenant_id, seq, id, agent, tool, action, reason, run_id, ask)
-               SELECT *
-               FROM unnest(
-                   $17::uuid[], $18::bigint[], $19::uuid[], $20::uuid[], $21::text[], $22::text[], $23::text[], $24::text[],
-                   $25::bytea[]
-               )
+               SELECT
+                   unnest($17::uuid[]), unnest($18::bigint[]), unnest($19::uuid[]), unnest($20::uuid[]),
+                   unnest($21::text[]), unnest($22::text[]), unnest($23::text[]), unnest($24::text[]),
+                   unnest($25::bytea[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_receipts AS (
                INSERT INTO receipts (tenant_id, seq, bytes)
-               SELECT *
-               FROM unnest($17::uuid[], $18::bigint[], $26::bytea[])
+               SELECT unnest($17::uuid[]), unnest($18::bigint[]), unnest($26::bytea[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_requests AS (
                INSERT INTO requests (tenant_id, seq, agent, request_id)
                SELECT *
-               FROM unnest($17::uuid[], $18::bigint[], $20::uuid[], $27::text[])
-                   AS request (tenant_id, seq, agent, request_id)
+               FROM (
+                   SELECT unnest($17::uuid[]), unnest($18::bigint[]), unnest($20::uuid[]), unnest($27::text[])
+               ) AS request (tenant_id, seq, agent, request_id)
                WHERE request.request_id IS NOT NULL
                  AND (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            new_outcomes AS (
                INSERT INTO outcomes (tenant_id, decision, seq)
-               SELECT *
-               FROM unnest($28::uuid[], $29::uuid[], $30::bigint[])
+               SELECT unnest($28::uuid[]), unnest($29::uuid[]), unnest($30::bigint[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            put_budgets AS (
                INSERT INTO budgets (tenant_id, id, scope, unit, is_open, value)
-               SELECT *
-               FROM unnest($31::uuid[], $32::uuid[], $33::text[], $34::text[], $35::boolean[], $36::text[])
+               SELECT
+                   unnest($31::uuid[]), unnest($32::uuid[]), unnest($33::text[]), unnest($34::text[]),
+                   unnest($35::boolean[]), unnest($36::text[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT (tenant_id, id) DO UPDATE
                SET is_open = excluded.is_open,
@@ -171,8 +172,9 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
            ),
            put_reservations AS (
                INSERT INTO reservations (tenant_id, id, agent, status, expires_at, value)
-               SELECT *
-               FROM unnest($37::uuid[], $38::uuid[], $39::uuid[], $40::text[], $41::bigint[], $42::text[])
+               SELECT
+                   unnest($37::uuid[]), unnest($38::uuid[]), unnest($39::uuid[]), unnest($40::text[]),
+                   unnest($41::bigint[]), unnest($42::text[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT (tenant_id, id) DO UPDATE
                SET status = excluded.status,
@@ -181,21 +183,22 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
            ),
            new_links AS (
                INSERT INTO run_links (tenant_id, run_id, parent)
-               SELECT *
-               FROM unnest($43::uuid[], $44::text[], $45::text[])
+               SELECT unnest($43::uuid[]), unnest($44::text[]), unnest($45::text[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT DO NOTHING
            ),
            new_replies AS (
                INSERT INTO replies (tenant_id, caller, key, request, bytes, at)
-               SELECT *
-               FROM unnest($46::uuid[], $47::uuid[], $48::text[], $49::bytea[], $50::bytea[], $51::bigint[])
+               SELECT
+                   unnest($46::uuid[]), unnest($47::uuid[]), unnest($48::text[]), unnest($49::bytea[]),
+                   unnest($50::bytea[]), unnest($51::bigint[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            put_approvals AS (
                INSERT INTO approvals (tenant_id, id, agent, status, expires_at, value)
-               SELECT *
-               FROM unnest($52::uuid[], $53::uuid[], $54::uuid[], $55::text[], $56::bigint[], $57::text[])
+               SELECT
+                   unnest($52::uuid[]), unnest($53::uuid[]), unnest($54::uuid[]), unnest($55::text[]),
+                   unnest($56::bigint[]), unnest($57::text[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT (tenant_id, id) DO UPDATE
                SET status = excluded.status,
@@ -203,15 +206,13 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
            ),
            new_contents AS (
                INSERT INTO contents (tenant_id, digest, bytes)
-               SELECT *
-               FROM unnest($58::uuid[], $59::bytea[], $60::bytea[])
+               SELECT unnest($58::uuid[]), unnest($59::bytea[]), unnest($60::bytea[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT DO NOTHING
            ),
            put_runs AS (
                INSERT INTO runs (tenant_id, run_id, root, worst)
-               SELECT *
-               FROM unnest($61::uuid[], $62::text[], $63::text[], $64::text[])
+               SELECT unnest($61::uuid[]), unnest($62::text[]), unnest($63::text[]), unnest($64::text[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT (tenant_id, run_id) DO UPDATE
                SET root = excluded.root,
@@ -219,8 +220,9 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
            ),
            put_counters AS (
                INSERT INTO quota_counters (tenant_id, key, start, count, at)
-               SELECT *
-               FROM unnest($65::uuid[], $66::bytea[], $67::bigint[], $68::bigint[], $69::bigint[])
+               SELECT
+                   unnest($65::uuid[]), unnest($66::bytea[]), unnest($67::bigint[]), unnest($68::bigint[]),
+                   unnest($69::bigint[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT (tenant_id, key) DO UPDATE
                SET start = excluded.start,
