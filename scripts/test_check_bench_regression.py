@@ -105,6 +105,13 @@ class Regressions(GateTest):
         self.measure({"canon/flat": 1_100.0})
         self.assert_gate(1)
 
+    def test_what_was_timed_beside_a_server_is_left_aside(self):
+        self.measure({"store_commit_postgres/32": 1_000_000.0})
+        self.age("store_commit_postgres/32")
+        self.assert_gate(0, "2 of 2 benchmarks")
+        self.assertEqual(self.run_gate("--update")[0], 0)
+        self.assertNotIn("postgres", self.baseline.read_text(encoding="utf-8"))
+
     def test_much_faster_passes_and_asks_for_a_new_baseline(self):
         self.measure({"canon/flat": 100.0})
         self.assert_gate(0, "record a new baseline")

@@ -4,8 +4,8 @@
 //! Columns travel as arrays, so the text is the same whatever the size of the batch: it is parsed and planned once a
 //! connection, and a batch is one round trip. They are taken apart in the select list, where they run side by side, and not in
 //! FROM, where the server would copy each of them into a store of its own first
-//! (`docs/decisions/0055-arrays-taken-apart-side-by-side.md`). Everything is encoded here, before the task that nobody can cancel begins, so
-//! that the task borrows nothing.
+//! (`docs/decisions/0055-arrays-taken-apart-side-by-side.md`). Everything is encoded here, before the task that nobody can
+//! cancel begins, so that the task borrows nothing.
 
 use crate::approvals::ApprovalColumns;
 use crate::budgets::BudgetColumns;
