@@ -4,13 +4,17 @@
 //! there. It speaks to a gateway on the same machine and to nothing else: no TLS, no redirects, no name
 //! look-up, no pipelining and no reconnecting. Answers carry `Content-Length` or are chunked.
 
+use std::cell::RefCell;
 use std::fmt;
-use std::io::{Error, ErrorKind, Result, Write as _};
+use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::ops::Range;
+use std::os::unix;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::address::Address;
@@ -23,6 +27,14 @@ const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// One authorization answer with its head fits, so that one read usually takes it all.
 const BUFFER_BYTES: usize = 8 * 1024;
+
+/// How long a Unix socket is left alone that has no room for a request. A request of a load always has it.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
+thread_local! {
+    /// Where what comes over Unix sockets is read to first.
+    static INPUT: RefCell<[u8; BUFFER_BYTES]> = const { RefCell::new([0; BUFFER_BYTES]) };
+}
 
 /// What to ask for. An empty body is not sent.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +114,8 @@ pub struct Connection {
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    /// Hears of answers, and not of requests that the gateway has read: the kernel tells that, too, and it would be an event an ask.
+    Unix(AsyncFd<unix::net::UnixStream>),
 }
 
 impl Stream {
@@ -114,21 +127,65 @@ impl Stream {
                 stream.set_nodelay(true)?;
                 Self::Tcp(stream)
             }
-            Address::Unix(path) => Self::Unix(UnixStream::connect(path).await?),
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).await?.into_std()?;
+                Self::Unix(hear_of_answers(stream)?)
+            }
         })
     }
 
     async fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(bytes).await,
-            Self::Unix(stream) => stream.write_all(bytes).await,
+            Self::Unix(stream) => write_all_local(stream.get_ref(), bytes).await,
         }
     }
 
     async fn read(&mut self, buffer: &mut Vec<u8>) -> Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read_buf(buffer).await,
-            Self::Unix(stream) => stream.read_buf(buffer).await,
+            Self::Unix(stream) => read_local(stream, buffer).await,
+        }
+    }
+}
+
+#[expect(
+    deprecated,
+    reason = "what takes its place is unsafe for the sake of types that do not own what they name; this one does"
+)]
+fn hear_of_answers(stream: unix::net::UnixStream) -> Result<AsyncFd<unix::net::UnixStream>> {
+    AsyncFd::with_interest(stream, Interest::READABLE)
+}
+
+async fn write_all_local(mut stream: &unix::net::UnixStream, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => tokio::time::sleep(FULL_PAUSE).await,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads what has come, and more than a buffer only in several turns.
+async fn read_local(stream: &AsyncFd<unix::net::UnixStream>, buffer: &mut Vec<u8>) -> Result<usize> {
+    loop {
+        let mut news = stream.readable().await?;
+        let read = news.try_io(|stream| {
+            INPUT.with_borrow_mut(|input| {
+                let read = stream.get_ref().read(input)?;
+                buffer.extend_from_slice(&input[..read]);
+                Ok(read)
+            })
+        });
+        if let Ok(read) = read {
+            // There was no more, so what comes next is news.
+            if matches!(read, Ok(1..BUFFER_BYTES)) {
+                news.clear_ready();
+            }
+            return read;
         }
     }
 }

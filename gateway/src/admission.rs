@@ -38,11 +38,12 @@ impl Admission {
         })
     }
 
-    /// Whether [`enter`](Self::enter) would find no place for an ask of this tenant. It costs next to nothing while there are many.
+    /// Whether [`enter`](Self::enter) would find no place for an ask of this tenant, which is refused then. It costs next to nothing while
+    /// there are many.
     pub fn is_full_for(&self, tenant: impl FnOnce() -> Option<TenantId>) -> bool {
         // Not held while somebody finds out who asks.
         let may_refuse = lock(&self.room).may_refuse();
-        may_refuse && tenant().is_some_and(|tenant| !lock(&self.room).has_place(tenant))
+        may_refuse && tenant().is_some_and(|tenant| lock(&self.room).refuses(tenant))
     }
 
     /// How long asks take now, if that is known.

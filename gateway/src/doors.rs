@@ -3,11 +3,14 @@
 //! A socket is a file. It is opened in a folder that nobody else can enter, gets its mode there, and is moved to its place only
 //! then, so that nobody is let in before the mode says who may. Of several programs that want the same place, one gets it.
 
+mod local;
+
 use crate::app::App;
 use crate::connections;
 use anyhow::{Context, bail};
 use axum::serve::ListenerExt;
 use futures_util::future::BoxFuture;
+use local::LocalListener;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -104,7 +107,7 @@ impl Door {
                 Box::pin(connections::serve(listener, app, stop))
             }
             Self::Unix(listener, file) => Box::pin(async move {
-                connections::serve(listener, app, stop).await;
+                connections::serve(LocalListener(listener), app, stop).await;
                 drop(file);
             }),
         }

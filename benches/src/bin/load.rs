@@ -1,6 +1,6 @@
 //! `load`: how many authorizations a second, how fast, and whether every one of them is in the ledger.
 //!
-//! With `--profile budgets` it is how fast money is held and spent, and whether the books say so; with `--profile fairness`, what a
+//! With `--profile budgets` it is how fast money is held and spent, and whether the books say so; with `--profile fairness` and `neighbours`, what a
 //! tenant notices of another's flood.
 //!
 //! Starts a gateway of its own on a temporary SQLite file or on the database it is given, or takes a running one. Exit code 1 means that the run is
@@ -153,7 +153,7 @@ async fn main() -> Result<ExitCode> {
             .await?;
             tell(&report, &report.faults(), sla.as_ref(), options.json)
         }
-        Some(profile @ Profile::Fairness) => {
+        Some(profile @ (Profile::Fairness | Profile::Neighbours)) => {
             let quiet = options.plan(&target, profile.setting())?;
             let flood = Setting {
                 connections: options.connections.unwrap_or(profile.flood().connections),
@@ -161,13 +161,15 @@ async fn main() -> Result<ExitCode> {
                 format: options.body,
                 ..profile.flood()
             };
-            let report = fairness::run(
-                quiet,
-                Plan {
-                    setting: flood,
-                    ..quiet
-                },
-            )?;
+            let flood = Plan {
+                setting: flood,
+                ..quiet
+            };
+            let report = if profile == Profile::Fairness {
+                fairness::run(quiet, flood)?
+            } else {
+                fairness::run_among_neighbours(quiet, flood)?
+            };
             tell(&report, &report.faults(), sla.as_ref(), options.json)
         }
         _ => {

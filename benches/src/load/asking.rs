@@ -161,15 +161,17 @@ impl Asker {
             return Ok(true);
         }
         let verdict = verdict(course.setting.format, body).context("reading a decision")?;
-        let answer = digest(body);
         tally.decided(verdict, course.asks[ask].expected);
         course.time(due, |took| tally.time(took, Instant::now() <= course.end));
-        self.remember(Sent {
-            ask,
-            agent,
-            turn,
-            answer,
-        });
+        if course.setting.repeats_percent > 0 {
+            let answer = digest(body);
+            self.remember(Sent {
+                ask,
+                agent,
+                turn,
+                answer,
+            });
+        }
         Ok(true)
     }
 

@@ -1,7 +1,10 @@
-//! What one tenant notices of another's flood: its asks at a low rate, alone and then beside a tenant that asks for ten times its share.
+//! What tenants notice of another's flood, which is ten times its share. What there is to share is measured first.
 //!
-//! The share of each of two tenants is half of what there is to have, which is measured first. The two ask from threads of their
-//! own, so that the quiet one does not wait for a generator that is busy with the flood. All three share the machine.
+//! Either one tenant at a low rate, alone and then beside another one; the share of each is half of what there is, so that the flood is five times
+//! of that. Or nine tenants that keep to their shares, beside a tenth that does and then does not; the shares are a tenth each of seven tenths of what
+//! there is, so that all of them together ask for a third more than there is.
+//!
+//! The flood comes from a thread of its own, so that nobody else waits for a generator that is busy with it. All of them share the machine.
 
 use std::fmt;
 use std::sync::Barrier;
@@ -15,8 +18,14 @@ use tokio::runtime;
 use super::report::Setting;
 use super::{Plan, Prepared, Report};
 
-/// Tenants that have a share.
+/// Tenants that have a share where one of them is quiet.
 const TENANTS: f64 = 2.0;
+/// Tenants that keep to their shares where many do.
+const NEIGHBOURS: u8 = 9;
+/// What part of what there is they ask for together, with the one that will flood.
+const LOAD: f64 = 0.7;
+/// How many ask at once when it is measured what there is for all of them.
+const CAPACITY_CONNECTIONS: usize = 64;
 /// How many times its share the flood asks for.
 const TIMES_SHARE: f64 = 10.0;
 /// The flood begins so much earlier, and ends so much later.
@@ -27,15 +36,17 @@ const AROUND: Duration = Duration::from_secs(1);
 pub struct Fairness {
     /// Answers a second that there are to have.
     pub capacity_per_second: f64,
-    /// The quiet tenant alone.
+    /// Asks a second that are the share of the tenant that floods.
+    pub share_per_second: f64,
+    /// The quiet tenants without the flood.
     pub alone: Report,
-    /// The quiet tenant beside the flood.
+    /// The quiet tenants beside the flood.
     pub beside: Report,
     /// The tenant that floods.
     pub flood: Report,
-    /// The 99th percentile of the quiet tenant beside the flood as a multiple of that alone.
+    /// The 99th percentile of the quiet tenants beside the flood as a multiple of that without it.
     pub p99_times: f64,
-    /// How many of the quiet tenant's asks were refused beside the flood.
+    /// How many of the quiet tenants' asks were refused beside the flood.
     pub quiet_refused: u64,
 }
 
@@ -50,37 +61,72 @@ pub fn run(quiet: Plan<'_>, flood: Plan<'_>) -> Result<Fairness> {
         ..flood.setting
     };
     let capacity = alone(with(flood, closed))?.per_second;
+    let share = capacity / TENANTS;
     let quiet_alone = alone(quiet)?;
-    let flood = Plan {
+    let rate = flood.setting.per_second.unwrap_or(share * TIMES_SHARE);
+    let (beside, flood) = both(quiet, at(flood, rate))?;
+    Ok(Fairness::of(capacity, share, quiet_alone, beside, flood))
+}
+
+/// Measures the capacity with a few connections, then tenants that keep to their shares beside one that does, then beside the same one
+/// when it floods. All rates follow from the capacity.
+///
+/// # Errors
+/// The gateway cannot be reached or does not answer any more.
+pub fn run_among_neighbours(neighbours: Plan<'_>, flood: Plan<'_>) -> Result<Fairness> {
+    let closed = Setting {
+        connections: CAPACITY_CONNECTIONS,
+        tenants: usize::from(NEIGHBOURS) + 1,
+        per_second: None,
+        ..neighbours.setting
+    };
+    let capacity = alone(with(neighbours, closed))?.per_second;
+    let share = capacity * LOAD / f64::from(NEIGHBOURS + 1);
+    let neighbours = at(
+        with(
+            neighbours,
+            Setting {
+                tenants: NEIGHBOURS.into(),
+                ..neighbours.setting
+            },
+        ),
+        share * f64::from(NEIGHBOURS),
+    );
+    let (without, _) = both(neighbours, at(flood, share))?;
+    let (beside, flood) = both(neighbours, at(flood, share * TIMES_SHARE))?;
+    Ok(Fairness::of(capacity, share, without, beside, flood))
+}
+
+/// Both at once: the second begins earlier and ends later.
+fn both(quiet: Plan<'_>, other: Plan<'_>) -> Result<(Report, Report)> {
+    let other = Plan {
         warm_up: Duration::ZERO,
         measured: quiet.warm_up + quiet.measured + 2 * AROUND,
         ..with(
-            flood,
+            other,
             Setting {
-                per_second: flood
-                    .setting
-                    .per_second
-                    .or(Some(capacity / TENANTS * TIMES_SHARE)),
                 gives_up: true,
-                ..flood.setting
+                ..other.setting
             },
         )
     };
     let both_ready = Barrier::new(2);
-    let (beside, flood) = thread::scope(|scope| {
-        let flood = scope.spawn(|| in_a_runtime(prepared(flood, &both_ready, Duration::ZERO)));
-        let beside = scope.spawn(|| in_a_runtime(prepared(quiet, &both_ready, AROUND)));
+    thread::scope(|scope| {
+        let other = scope.spawn(|| in_a_runtime(prepared(other, &both_ready, Duration::ZERO)));
+        let quiet = scope.spawn(|| in_a_runtime(prepared(quiet, &both_ready, AROUND)));
         let ended = |_| anyhow!("a generator panicked");
-        Ok::<_, anyhow::Error>((beside.join().map_err(ended)??, flood.join().map_err(ended)??))
-    })?;
-    Ok(Fairness {
-        capacity_per_second: capacity,
-        p99_times: beside.latency_ms.p99 / quiet_alone.latency_ms.p99,
-        quiet_refused: beside.outcomes.refused.values().sum(),
-        alone: quiet_alone,
-        beside,
-        flood,
+        Ok((quiet.join().map_err(ended)??, other.join().map_err(ended)??))
     })
+}
+
+const fn at(plan: Plan<'_>, per_second: f64) -> Plan<'_> {
+    with(
+        plan,
+        Setting {
+            per_second: Some(per_second),
+            ..plan.setting
+        },
+    )
 }
 
 const fn with(plan: Plan<'_>, setting: Setting) -> Plan<'_> {
@@ -110,6 +156,18 @@ async fn prepared(plan: Plan<'_>, both_ready: &Barrier, ahead: Duration) -> Resu
 }
 
 impl Fairness {
+    fn of(capacity: f64, share: f64, alone: Report, beside: Report, flood: Report) -> Self {
+        Self {
+            capacity_per_second: capacity,
+            share_per_second: share,
+            p99_times: beside.latency_ms.p99 / alone.latency_ms.p99,
+            quiet_refused: beside.outcomes.refused.values().sum(),
+            alone,
+            beside,
+            flood,
+        }
+    }
+
     /// Everything that makes the run a failure; empty when it is none.
     pub fn faults(&self) -> Vec<String> {
         let named = |name, report: &Report| {
@@ -126,7 +184,6 @@ impl Fairness {
 impl fmt::Display for Fairness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asked = self.flood.setting.per_second.unwrap_or_default();
-        let share = self.capacity_per_second / TENANTS;
         for (title, report) in [
             ("alone", &self.alone),
             ("beside the flood", &self.beside),
@@ -138,11 +195,11 @@ impl fmt::Display for Fairness {
             f,
             "capacity    {:.0} answers/s; the flood asks for {:.1} times its share",
             self.capacity_per_second,
-            asked / share
+            asked / self.share_per_second
         )?;
         write!(
             f,
-            "fairness    p99 of the quiet tenant {:.3} ms alone, {:.3} ms beside the flood: {:.2} times; {} of its asks refused",
+            "fairness    p99 of the others {:.3} ms without the flood, {:.3} ms beside it: {:.2} times; {} of their asks refused",
             self.alone.latency_ms.p99, self.beside.latency_ms.p99, self.p99_times, self.quiet_refused
         )
     }

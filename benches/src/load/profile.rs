@@ -34,6 +34,8 @@ pub enum Profile {
     Soak,
     /// A tenant at a low rate, alone and beside one that asks for ten times its share: [`super::fairness`].
     Fairness,
+    /// Nine tenants that keep to their shares, beside a tenth that does and then asks for ten times its own: [`super::fairness`].
+    Neighbours,
     /// Each operation on budgets at one caller, then reservations made and committed on one budget: [`crate::budgets`].
     Budgets,
 }
@@ -50,7 +52,7 @@ impl Profile {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// What it asks. That of budgets is no run of asks, and that of fairness is the quiet tenant's.
+    /// What it asks. That of budgets is no run of asks, and those of fairness and of neighbours are the quiet tenants'.
     pub fn setting(self) -> Setting {
         let all = Setting::default();
         match self {
@@ -99,6 +101,10 @@ impl Profile {
                 per_second: Some(QUIET),
                 ..all
             },
+            Self::Neighbours => Setting {
+                connections: 512,
+                ..all
+            },
             Self::Closed | Self::Budgets => all,
         }
     }
@@ -116,7 +122,7 @@ impl Profile {
         match self {
             Self::Calm | Self::Brisk | Self::Overload => 60.0,
             Self::Soak => 1_800.0,
-            Self::Fairness => 20.0,
+            Self::Fairness | Self::Neighbours => 20.0,
             _ => 10.0,
         }
     }

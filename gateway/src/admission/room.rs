@@ -5,7 +5,9 @@
 //! who are let in are answered soon, on a slow machine too.
 //!
 //! A tenant may take places as long as it has fewer than are left, like the lines of the queue before the sequencer: one that floods
-//! the gateway has half of them, and whoever comes rarely finds one.
+//! the gateway has half of them, and whoever comes rarely finds one. Beside a flood few are left at some moments and many at others, and the flood is there
+//! first when they come back; so a tenant may also take them up to its part, whoever has the others
+//! (`docs/decisions/0057-a-part-for-sure.md`).
 
 use model::TenantId;
 use std::collections::HashMap;
@@ -15,6 +17,10 @@ use std::time::{Duration, Instant};
 /// The places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and whoever comes beside it
 /// waits behind more of it.
 const TARGET: Duration = Duration::from_millis(12);
+/// The same while many are refused. Those who are let in have less to wait for then, and so have those who are not.
+const TARGET_REFUSING: Duration = Duration::from_millis(8);
+/// Many are refused where it is more than one for so many who left.
+const MANY: u32 = 8;
 /// How many commits they may take, where those take longer than that: each ask waits for half of the one before its own, and for its own. With
 /// fewer places, a slow disk would do less and be no faster.
 const TARGET_COMMITS: u32 = 2;
@@ -31,6 +37,9 @@ const COMES: usize = 16;
 /// Which part of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill every commit, and with fewer
 /// less would be answered.
 const STAYS: usize = 8;
+/// How many times an equal part of the places a tenant has for sure. What it asks comes in bursts: with no more than an equal part it would be
+/// refused although it asks for less.
+const EQUAL_PARTS: usize = 2;
 
 /// The places, and who has them.
 pub(super) struct Room {
@@ -52,6 +61,8 @@ struct Window {
     began: Instant,
     left: u32,
     took: Duration,
+    /// How many found no place.
+    refused: u32,
 }
 
 impl Window {
@@ -60,6 +71,16 @@ impl Window {
             began,
             left: 0,
             took: Duration::ZERO,
+            refused: 0,
+        }
+    }
+
+    /// How long asks may take, as far as nothing else than time counts.
+    const fn target(&self) -> Duration {
+        if self.refused.saturating_mul(MANY) > self.left {
+            TARGET_REFUSING
+        } else {
+            TARGET
         }
     }
 }
@@ -84,14 +105,30 @@ impl Room {
         if has_place {
             *self.tenants.entry(tenant).or_default() += 1;
             self.taken += 1;
+        } else {
+            self.window.refused += 1;
         }
         has_place
     }
 
-    /// Whether there is a place for this tenant.
-    pub(super) fn has_place(&self, tenant: TenantId) -> bool {
+    /// Whether there is no place for an ask of this tenant, which is refused then.
+    pub(super) fn refuses(&mut self, tenant: TenantId) -> bool {
+        let has_place = self.has_place(tenant);
+        self.window.refused += u32::from(!has_place);
+        !has_place
+    }
+
+    /// Whether there is a place for this tenant: fewer than are left, or fewer than its part.
+    fn has_place(&self, tenant: TenantId) -> bool {
         let of_tenant = self.tenants.get(&tenant).copied().unwrap_or_default();
-        of_tenant < self.left()
+        of_tenant < self.left() || of_tenant < self.part(of_tenant) && of_tenant < self.most - self.taken
+    }
+
+    /// How many places a tenant that has so many may have whatever the others do, as long as there are any at all. Somebody else may come, so
+    /// the parts are one more than those who have places.
+    fn part(&self, of_tenant: usize) -> usize {
+        let tenants = self.tenants.len() + usize::from(of_tenant == 0);
+        self.limit * tenants.min(EQUAL_PARTS) / (tenants + 1)
     }
 
     /// Whether there is a tenant that would not get a place: one that had all that are taken.
@@ -135,7 +172,7 @@ impl Room {
 
     fn end_window(&mut self, now: Instant) {
         let took = (self.window.left >= TELLING).then(|| self.window.took / self.window.left);
-        let target = TARGET.max(TARGET_COMMITS * self.commit);
+        let target = self.window.target().max(TARGET_COMMITS * self.commit);
         self.limit = if took.is_some_and(|took| took > target) {
             let fewer = self.limit - self.limit.div_ceil(GOES);
             fewer.max(self.most.div_ceil(STAYS))
@@ -184,13 +221,57 @@ mod tests {
         assert_eq!(fill(&mut room, B), 512);
         assert!(room.enter(C, COMMIT));
         assert!(!room.enter(A, COMMIT));
-        assert!(room.has_place(C) && !room.has_place(A) && room.may_refuse());
+        assert!(!room.refuses(C) && room.refuses(A) && room.may_refuse());
         (0..1_024).for_each(|_| room.leave(A, Duration::ZERO, now));
         (0..512).for_each(|_| room.leave(B, Duration::ZERO, now));
         room.leave(C, Duration::ZERO, now);
         assert_eq!((room.taken(), room.tenants.len()), (0, 0));
         assert!(!room.may_refuse());
         assert_eq!(fill(&mut room, B), 1_024);
+    }
+
+    #[test]
+    fn a_tenant_has_its_part_whatever_another_one_has_taken() {
+        let mut room = Room::new(MOST, Instant::now());
+        room.limit = MOST / STAYS;
+        assert_eq!(fill(&mut room, A), 128);
+        assert_eq!(room.left(), 128);
+        assert_eq!(fill(&mut room, B), 170);
+        assert_eq!(room.left(), 0);
+        assert!(room.refuses(B) && !room.refuses(C));
+        assert_eq!(fill(&mut room, C), 128);
+    }
+
+    #[test]
+    fn several_who_come_after_one_another_find_places() {
+        let mut room = Room::new(64, Instant::now());
+        for tenant in 0..7 {
+            let tenant = TenantId::from_bytes([tenant; 16]);
+            assert!(fill(&mut room, tenant) > 0);
+        }
+        assert!(room.taken() <= 64);
+    }
+
+    #[test]
+    fn while_many_are_refused_asks_may_take_less_time() {
+        let took = (TARGET_REFUSING + TARGET) / 2;
+        let limit_after = |refused| {
+            let mut now = Instant::now();
+            let mut room = Room::new(MOST, now);
+            room.limit = MOST / 2;
+            assert_eq!(fill(&mut room, A), MOST / 4);
+            // It is full because the last one was refused.
+            for _ in 1..refused {
+                assert!(room.refuses(A));
+            }
+            for _ in 0..TELLING {
+                now += WINDOW / (TELLING - 1);
+                room.leave(A, took, now);
+            }
+            room.limit()
+        };
+        assert!(limit_after(TELLING / MANY) > MOST / 2);
+        assert!(limit_after(TELLING / MANY + 1) < MOST / 2);
     }
 
     #[test]
