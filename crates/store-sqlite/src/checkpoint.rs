@@ -7,15 +7,16 @@
 //! in a row, each shorter than the one before, until one was short. Each syncs what it has copied.
 
 use crate::connect;
+use crate::errands::Errander;
 use crate::file::DatabaseFile;
-use crate::writer::Writer;
+use crate::writer::BoxError;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Connection, Row, SqliteConnection};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, Notify, oneshot};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
 /// How long commits gather before they are moved: long enough that a page written by many is moved once, and short enough that what is
@@ -45,7 +46,7 @@ impl Checkpointer {
     pub(crate) fn start(
         database: &Path,
         file: Arc<DatabaseFile>,
-        writer: Arc<Mutex<Writer>>,
+        errander: Errander,
         frames_max: i64,
     ) -> Self {
         let committed = Arc::new(Notify::new());
@@ -54,7 +55,7 @@ impl Checkpointer {
         let work = Work {
             database: database.to_owned(),
             file,
-            writer,
+            errander,
             frames_max,
             met_a_reader: None,
             connection: None,
@@ -84,16 +85,29 @@ impl Checkpointer {
 
 /// What a checkpoint says about the log.
 #[derive(Debug, Clone, Copy)]
-struct Progress {
+pub(crate) struct Progress {
     frames: i64,
     /// Whether somebody was in the way.
     is_busy: bool,
 }
 
+/// Moves everything and makes the next commit start the log over, on the connection that commits and on this thread.
+pub(crate) fn restart(commits: &rusqlite::Connection) -> rusqlite::Result<Progress> {
+    commits.busy_timeout(connect::CHECKPOINT_BUSY_TIMEOUT)?;
+    let progress = commits.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| {
+        Ok(Progress {
+            frames: row.get(1)?,
+            is_busy: row.get(0)?,
+        })
+    });
+    commits.busy_timeout(connect::BUSY_TIMEOUT)?;
+    progress
+}
+
 struct Work {
     database: PathBuf,
     file: Arc<DatabaseFile>,
-    writer: Arc<Mutex<Writer>>,
+    errander: Errander,
     frames_max: i64,
     /// When a reader kept the log from starting over, if one did the last time.
     met_a_reader: Option<Instant>,
@@ -124,17 +138,15 @@ impl Work {
         }
     }
 
-    async fn round(&mut self) -> Result<(), sqlx::Error> {
+    async fn round(&mut self) -> Result<(), BoxError> {
         let progress = self.passive().await?;
         let may_retry = self.met_a_reader.is_none_or(|met| met.elapsed() >= RETRY);
         if progress.frames <= self.frames_max || !may_retry {
             return Ok(());
         }
         self.come_close().await?;
-        // The writer's turn is taken, so commits wait in memory and none of them meets a locked database.
-        let writer = Arc::clone(&self.writer);
-        let _turn = writer.lock().await;
-        let progress = self.restart().await?;
+        // In the writer's turn, so commits wait in memory and none of them meets a locked database.
+        let progress = self.errander.in_turn(|writer| writer.restart_log()).await??;
         self.met_a_reader = progress.is_busy.then(Instant::now);
         if self.met_a_reader.is_some() {
             tracing::warn!(
@@ -169,15 +181,6 @@ impl Work {
         let synced = tokio::task::spawn_blocking(move || file.sync()).await;
         synced.map_err(io::Error::other)??;
         Ok(progress)
-    }
-
-    /// Moves everything and makes the next commit start the log over.
-    async fn restart(&mut self) -> Result<Progress, sqlx::Error> {
-        let query = sqlx::query("PRAGMA wal_checkpoint(RESTART)");
-        query
-            .fetch_one(self.connected().await?)
-            .await
-            .and_then(|row| progress(&row))
     }
 
     async fn connected(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {

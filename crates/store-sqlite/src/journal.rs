@@ -27,8 +27,8 @@ const KEYS_MAX: usize = 512;
 impl Journal for SqliteStore {
     async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError> {
         let mut writer = Arc::clone(&self.writer).lock_owned().await;
-        let ready = writer.ready().await;
-        ready.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        let begun = writer.begin().await;
+        begun.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
         Ok(Box::new(SqliteTurn {
             places: writer.places(tenants),
             writer,

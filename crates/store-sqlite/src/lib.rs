@@ -3,6 +3,7 @@
 //! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
 //! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `writer`, `moves`, `commit`, `erasures`: a commit, one at a time, on the thread of whoever commits;
+//! - `errands`: what needs the writer's turn although nobody waits for it;
 //! - `requests`: which entry answered a request, in an index that commits only append to;
 //! - `checkpoint`, `file`: keeps the write-ahead log short in the background;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
@@ -25,6 +26,7 @@ mod decode;
 mod directories;
 mod entry;
 mod erasures;
+mod errands;
 mod file;
 mod index;
 mod journal;
@@ -47,6 +49,7 @@ pub use open::OpenError;
 use async_trait::async_trait;
 use checkpoint::Checkpointer;
 use claim::Claim;
+use errands::Errander;
 use file::DatabaseFile;
 use index::Index;
 use requests::upkeep::Upkeep;
@@ -109,14 +112,18 @@ impl SqliteStore {
         let claim = Claim::take(&database)?;
         let connection = open::migrated(&database).await?;
         let upkeep_due = Arc::new(Notify::new());
-        let (recent_max, due) = (bounds.recent_requests_max, Arc::clone(&upkeep_due));
-        let writer = Writer::new(database.clone(), connection, recent_max, due)
+        let writer = Writer::new(database.clone(), connection, bounds, Arc::clone(&upkeep_due))
             .await
             .map_err(|source| OpenError::Database {
                 database: database.clone(),
                 source,
             })?;
+        let errands = writer.errands();
         let writer = Arc::new(Mutex::new(writer));
+        let errander = Errander {
+            writer: Arc::clone(&writer),
+            errands,
+        };
         let file = DatabaseFile::open(&database).map_err(|source| OpenError::Database {
             database: database.clone(),
             source: source.into(),
@@ -126,10 +133,10 @@ impl SqliteStore {
         let checkpointer = Checkpointer::start(
             &database,
             Arc::clone(&file),
-            Arc::clone(&writer),
+            errander.clone(),
             bounds.log_frames_max,
         );
-        let upkeep = Upkeep::start(Arc::clone(&writer), readers.clone(), upkeep_due);
+        let upkeep = Upkeep::start(errander, readers.clone(), upkeep_due);
         Ok(Self {
             readers,
             readers_behind: connect::readers_behind(&database),
@@ -158,6 +165,8 @@ struct Bounds {
     log_frames_max: i64,
     /// Requests that are in no run.
     recent_requests_max: usize,
+    /// How often the requests of a run were merged before its filter is not in memory any more.
+    files_from_level: i64,
 }
 
 impl Default for Bounds {
@@ -165,6 +174,7 @@ impl Default for Bounds {
         Self {
             log_frames_max: checkpoint::LOG_FRAMES_MAX,
             recent_requests_max: requests::RECENT_MAX,
+            files_from_level: requests::FILES_FROM_LEVEL,
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::writer::Writer;
 use model::{Name, RunLink, TenantId, Timestamp};
 use rusqlite::params;
 use serde_json::json;
-use sqlx::SqliteExecutor;
+use sqlx::{SqliteExecutor, SqlitePool};
 use store::{ReplyKey, ReplyRow, StoreError};
 use tokio::sync::OwnedMutexGuard;
 
@@ -243,6 +243,16 @@ pub(crate) async fn list_replies(
         })
     });
     found.collect()
+}
+
+/// Whether there are answers that were given before this.
+pub(crate) async fn has_replies_before(readers: &SqlitePool, before: Timestamp) -> Result<bool, StoreError> {
+    let before = before.millis();
+    let found = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT 1 FROM replies INDEXED BY replies_at WHERE at < ?1) AS "found!: bool""#,
+        before,
+    );
+    found.fetch_one(readers).await.map_err(unavailable)
 }
 
 /// Forgets answers that were given before this.

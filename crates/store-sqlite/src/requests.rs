@@ -7,7 +7,8 @@
 //! - the latest are in memory, and are read from the rows of decisions when the database is opened;
 //! - [`RECENT_MAX`] of them become a [`Run`] in the order of their keys, and [`FAN_OUT`] runs of a level one of the next, behind the
 //!   commits ([`upkeep`]). So a slot is written once a level, among its neighbours;
-//! - a [`filter`] in memory says for nearly every request that is new that a run does not have it: most commits read nothing here.
+//! - a [`filter`] says for nearly every request that is new that a run does not have it, from memory or, for a large run, from a file
+//!   (docs/decisions/0058-filters-of-large-runs-in-files.md): most commits read no page.
 //!
 //! Exactness: whoever has the writer's turn sees every request that was committed, because nobody else writes. A slot that is found is
 //! only a hint; the decision's row says whether it was this request. What is forgotten with an erasure is gone from its page in the same
@@ -20,15 +21,20 @@ mod run;
 pub(crate) mod step;
 pub(crate) mod upkeep;
 
+use crate::Bounds;
 use crate::commit::{NotWritten, Transaction};
 use canon::Digest;
 pub(crate) use convert::convert;
 #[cfg(test)]
 pub(crate) use convert::convert_in_parts;
+use filter::FilterBuilder;
 use run::{Builder, PAGE_SLOTS, Run};
 pub(crate) use run::{Slot, Torn};
-use sqlx::SqliteConnection;
+use sqlx::{SqliteConnection, SqliteExecutor};
 use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 pub(crate) use step::Step;
 use store::DecisionRow;
@@ -38,6 +44,9 @@ use upkeep::Ticket;
 pub(crate) const RECENT_MAX: usize = 8_192;
 /// Runs of a level that become one of the next.
 pub(crate) const FAN_OUT: usize = 8;
+/// The level from which the filter of a run is in a file: that of four million requests, so that at most seven of half a million and what
+/// is below them take memory, which is six megabytes.
+pub(crate) const FILES_FROM_LEVEL: i64 = 3;
 /// Entries, of any kind, after which what is in memory becomes a run although it is small: so many are read when the database is
 /// opened.
 const UNSORTED_MAX: u64 = 16 * RECENT_MAX as u64;
@@ -94,6 +103,8 @@ pub(crate) struct Requests {
     recent: BTreeSet<Slot>,
     /// How many of them become a run.
     recent_max: usize,
+    /// The level from which filters are in files, and where those are.
+    files: (i64, PathBuf),
     /// Entries, of any kind, since the last time that all were in runs.
     unsorted: u64,
     runs: Vec<Arc<Run>>,
@@ -106,11 +117,14 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// None.
-    pub(crate) const fn new(recent_max: usize) -> Self {
+    /// None, of this database.
+    pub(crate) fn new(database: &Path, bounds: Bounds) -> Self {
+        let folder = database.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or_else(|| Path::new(".")).to_owned();
         Self {
             recent: BTreeSet::new(),
-            recent_max,
+            recent_max: bounds.recent_requests_max,
+            files: (bounds.files_from_level, folder),
             unsorted: 0,
             runs: Vec::new(),
             next_run: 1,
@@ -130,7 +144,7 @@ impl Requests {
         for row in rows.iter().filter(|row| row.is_whole != 0) {
             let run = match known.iter().find(|run| run.number == row.run) {
                 Some(run) => Arc::clone(run),
-                None => Arc::new(read_run(connection, row.run, row.level).await?),
+                None => Arc::new(self.read_run(connection, row.run, row.level).await?),
             };
             self.runs.push(run);
         }
@@ -187,6 +201,47 @@ impl Requests {
         }
     }
 
+    /// Reads what memory knows of a run.
+    async fn read_run(
+        &self,
+        connection: &mut SqliteConnection,
+        number: i64,
+        level: i64,
+    ) -> Result<Run, sqlx::Error> {
+        let pages = pages_of(&mut *connection, number).await?;
+        let slots = usize::try_from(pages.end - pages.start).unwrap_or_default() * PAGE_SLOTS;
+        let mut builder = self.builder(number, level, slots);
+        let mut next = pages.start;
+        loop {
+            let rows = sqlx::query!(
+                "SELECT page, bytes FROM request_pages WHERE page BETWEEN ?1 AND ?2 ORDER BY page LIMIT ?3",
+                next,
+                pages.end - 1,
+                CHUNK,
+            )
+            .fetch_all(&mut *connection)
+            .await?;
+            let Some(end) = rows.last() else {
+                return Ok(builder.finish()?.0);
+            };
+            next = end.page + 1;
+            for row in &rows {
+                builder.read(run::slots(row.page, &row.bytes).map_err(unreadable)?);
+            }
+        }
+    }
+
+    /// What a run of so many slots is built with.
+    fn builder(&self, number: i64, level: i64, slots: usize) -> Builder {
+        let (from_level, folder) = &self.files;
+        let filter = if level < *from_level {
+            FilterBuilder::in_memory(slots)
+        } else {
+            FilterBuilder::in_file(slots, folder)
+        };
+        Builder::new(number, level, slots, filter)
+    }
+
     /// Takes what a commit added: its requests, and how many entries it had.
     pub(crate) fn add(&mut self, asked: impl Iterator<Item = Slot>, entries: usize) {
         self.recent.extend(asked);
@@ -230,27 +285,27 @@ impl Requests {
     }
 
     /// All that is in memory as a run, if there is anything, and the step that writes it.
-    fn sorted(&mut self) -> (Option<Run>, Step) {
+    fn sorted(&mut self) -> io::Result<(Option<Run>, Step)> {
         let mut step = Step {
             sorts_all: true,
             ..Step::default()
         };
         if self.recent.is_empty() {
-            return (None, step);
+            return Ok((None, step));
         }
         let number = self.take_number();
-        let mut builder = Builder::new(number, 0, self.recent.len());
+        let mut builder = self.builder(number, 0, self.recent.len());
         let mut pages: Vec<_> = self
             .recent
             .iter()
             .filter_map(|slot| builder.push(*slot))
             .collect();
-        let (run, rest) = builder.finish();
+        let (run, rest) = builder.finish()?;
         pages.extend(rest);
         step.begins = Some((number, run.level));
         step.add_pages(number, 0, pages);
         step.completes = Some(number);
-        (Some(run), step)
+        Ok((Some(run), step))
     }
 
     /// Takes the run that was made of all that is in memory, after it was written.
@@ -260,13 +315,14 @@ impl Requests {
         self.runs.extend(run.map(Arc::new));
     }
 
-    /// Begins a merge.
-    fn begin_merge(&mut self) -> Ticket {
+    /// Begins a merge into a run of so many slots.
+    fn begin_merge(&mut self, level: i64, slots: usize) -> (Ticket, Builder) {
         self.forgotten = Some(Vec::new());
-        Ticket {
+        let ticket = Ticket {
             run: self.take_number(),
             reads: self.reads,
-        }
+        };
+        (ticket, self.builder(ticket.run, level, slots))
     }
 
     /// What was forgotten since it began; none if the index was read anew, because then nobody knows.
@@ -288,39 +344,17 @@ impl Requests {
     }
 }
 
-/// Reads what memory knows of a run.
-async fn read_run(connection: &mut SqliteConnection, number: i64, level: i64) -> Result<Run, sqlx::Error> {
-    let (first, last) = (run::page_number(number, 0), run::page_number(number + 1, 0) - 1);
-    let pages = sqlx::query_scalar!(
-        "SELECT count(*) FROM request_pages WHERE page BETWEEN ?1 AND ?2",
+/// The numbers of all the pages of a run.
+async fn pages_of(database: impl SqliteExecutor<'_>, run: i64) -> Result<Range<i64>, sqlx::Error> {
+    let (first, end) = (run::page_number(run, 0), run::page_number(run + 1, 0));
+    let last = sqlx::query_scalar!(
+        r#"SELECT max(page) AS "page: i64" FROM request_pages WHERE page >= ?1 AND page < ?2"#,
         first,
-        last,
+        end,
     )
-    .fetch_one(&mut *connection)
+    .fetch_one(database)
     .await?;
-    let mut builder = Builder::new(
-        number,
-        level,
-        usize::try_from(pages).unwrap_or_default() * PAGE_SLOTS,
-    );
-    let mut next = first;
-    loop {
-        let rows = sqlx::query!(
-            "SELECT page, bytes FROM request_pages WHERE page BETWEEN ?1 AND ?2 ORDER BY page LIMIT ?3",
-            next,
-            last,
-            CHUNK,
-        )
-        .fetch_all(&mut *connection)
-        .await?;
-        let Some(end) = rows.last() else {
-            return Ok(builder.finish().0);
-        };
-        next = end.page + 1;
-        for row in &rows {
-            builder.read(run::slots(row.page, &row.bytes).map_err(unreadable)?);
-        }
-    }
+    Ok(first..last.map_or(first, |last| last + 1))
 }
 
 fn unreadable(torn: run::Torn) -> sqlx::Error {

@@ -4,6 +4,7 @@
 //! backend makes are in [`store::conformance`].
 
 mod bounds;
+mod errands;
 mod faults;
 mod opening;
 mod requests;

@@ -4,10 +4,13 @@
 //! transaction has ended cleanly, so whatever goes wrong in between, a half-done transaction is never found by the next commit: it
 //! finds no connections and opens new ones.
 
+use crate::Bounds;
+use crate::checkpoint::{self, Progress};
 use crate::commit::{self, Failure, NotWritten, Writing};
 use crate::connect;
 use crate::entry;
 use crate::erasures;
+use crate::errands::Errands;
 use crate::moves::{self, Move, TenantNumbers};
 use crate::requests::{RequestDigest, Requests, Step};
 use canon::Digest;
@@ -35,6 +38,8 @@ pub(crate) struct Writer {
     requests: Requests,
     /// Told when there is something to do for them behind the commits.
     upkeep_due: Arc<Notify>,
+    /// What others want done by whoever has the turn.
+    errands: Arc<Errands>,
     closed: bool,
 }
 
@@ -81,20 +86,21 @@ impl Connections {
 }
 
 impl Writer {
-    /// A writer on a migrated database, with a connection to it. So many requests are kept in memory before they become a run.
+    /// A writer on a migrated database, with a connection to it.
     pub(crate) async fn new(
         database: PathBuf,
         mut connection: SqliteConnection,
-        recent_requests_max: usize,
+        bounds: Bounds,
         upkeep_due: Arc<Notify>,
     ) -> Result<Self, BoxError> {
         let mut writer = Self {
+            requests: Requests::new(&database, bounds),
             database,
             connections: None,
             numbers: TenantNumbers::new(),
             places: HashMap::new(),
-            requests: Requests::new(recent_requests_max),
             upkeep_due,
+            errands: Arc::default(),
             closed: false,
         };
         writer.learn(&mut connection).await?;
@@ -112,6 +118,21 @@ impl Writer {
             None => self.reconnect().await.map_err(NotReady::Connect)?,
         };
         Ok(&mut self.connections.insert(connections).aside)
+    }
+
+    /// What others want done by whoever has the turn.
+    pub(crate) fn errands(&self) -> Arc<Errands> {
+        Arc::clone(&self.errands)
+    }
+
+    /// Begins a turn to commit in: does one of those first, if there is any. Afterwards there are connections.
+    pub(crate) async fn begin(&mut self) -> Result<(), NotReady> {
+        self.ready().await?;
+        if let Some(errand) = self.errands.take_to_commit() {
+            errand(self);
+            self.ready().await?;
+        }
+        Ok(())
     }
 
     /// The entries that answered these requests, each with the place of the request among them. Whoever asks has a connection.
@@ -207,6 +228,13 @@ impl Writer {
         commit::step(&connections.commits, |transaction| step.write(transaction))?;
         self.connections = Some(connections);
         Ok(())
+    }
+
+    /// Moves all of the write-ahead log into the database, so that the next commit starts it over, on this thread. Whoever calls it has a
+    /// connection.
+    pub(crate) fn restart_log(&self) -> Result<Progress, NotWritten> {
+        let connections = self.connections.as_ref().ok_or(NotWritten::NotReady)?;
+        Ok(checkpoint::restart(&connections.commits)?)
     }
 
     /// Closes the connections. Every later commit is refused.

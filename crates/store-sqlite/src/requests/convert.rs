@@ -2,7 +2,7 @@
 //!
 //! A part is converted in one transaction, or not at all, so whatever interrupts it, the next start goes on where it ended.
 
-use super::run::{self, Builder};
+use super::run::{self, PAGE_SLOTS};
 use super::{RECENT_MAX, RequestDigest};
 use crate::journal::push_hex;
 use crate::tree::lift_guard;
@@ -87,10 +87,10 @@ async fn convert_part(
     let run = sqlx::query_scalar!(r#"SELECT coalesce(max(run), 0) + 1 AS "run!: i64" FROM request_runs"#)
         .fetch_one(&mut *connection)
         .await?;
-    let mut builder = Builder::new(run, 0, slots.len());
-    let mut pages: Vec<_> = slots.into_iter().filter_map(|slot| builder.push(slot)).collect();
-    pages.extend(builder.finish().1);
-    write_run(connection, run, pages).await?;
+    let pages = slots
+        .chunks(PAGE_SLOTS)
+        .map(|slots| run::page(slots.iter().copied()));
+    write_run(connection, run, pages.collect()).await?;
     if is_last {
         sqlx::query!("UPDATE tenants SET sorted_seq = head_seq WHERE sorted_seq < head_seq")
             .execute(&mut *connection)

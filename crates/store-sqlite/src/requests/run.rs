@@ -1,10 +1,11 @@
 //! A run: which entries answered requests, in the order of their keys, cut into pages. It is written once, and then only read, merged
 //! and forgotten from.
 //!
-//! A page is the bytes of its [`Slot`]s, one after another. In memory a run is the first key of each page and a [`Filter`]: sixteen
-//! bits a request.
+//! A page is the bytes of its [`Slot`]s, one after another. In memory a run is the first key of each page, and a [`Filter`] unless that
+//! is in a file.
 
-use super::filter::Filter;
+use super::filter::{Filter, FilterBuilder};
+use std::io;
 use std::ops::Range;
 
 /// Slots a page: what fits into a page of SQLite with its row around it.
@@ -100,7 +101,10 @@ pub(crate) fn page_number(run: i64, place: usize) -> i64 {
 /// A run while it is written: slots go in, in order, and pages come out.
 #[derive(Debug)]
 pub(crate) struct Builder {
-    run: Run,
+    number: i64,
+    level: i64,
+    first_keys: Vec<u64>,
+    filter: FilterBuilder,
     /// The page that is being filled.
     page: Vec<Slot>,
     last: Option<Slot>,
@@ -109,15 +113,13 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// A run with room for so many slots.
-    pub(crate) fn new(number: i64, level: i64, slots: usize) -> Self {
+    /// A run with room for so many slots, and this filter for them.
+    pub(crate) fn new(number: i64, level: i64, slots: usize, filter: FilterBuilder) -> Self {
         Self {
-            run: Run {
-                number,
-                level,
-                first_keys: Vec::with_capacity(slots.div_ceil(PAGE_SLOTS)),
-                filter: Filter::with_room_for(slots),
-            },
+            number,
+            level,
+            first_keys: Vec::with_capacity(slots.div_ceil(PAGE_SLOTS)),
+            filter,
             page: Vec::with_capacity(PAGE_SLOTS),
             last: None,
             emptied: 0,
@@ -130,20 +132,25 @@ impl Builder {
             return None;
         }
         if self.page.is_empty() {
-            self.run.first_keys.push(slot.key);
+            self.first_keys.push(slot.key);
         }
-        self.run.filter.add(slot.key);
+        self.filter.add(slot.key);
         self.page.push(slot);
         (self.page.len() == PAGE_SLOTS).then(|| self.take_page())
     }
 
     /// The run, and the page that was not full.
-    pub(crate) fn finish(mut self) -> (Run, Option<Vec<u8>>) {
+    pub(crate) fn finish(mut self) -> io::Result<(Run, Option<Vec<u8>>)> {
         let rest = (!self.page.is_empty()).then(|| self.take_page());
-        self.run
-            .first_keys
+        self.first_keys
             .extend(std::iter::repeat_n(u64::MAX, self.emptied));
-        (self.run, rest)
+        let run = Run {
+            number: self.number,
+            level: self.level,
+            first_keys: self.first_keys,
+            filter: self.filter.finish()?,
+        };
+        Ok((run, rest))
     }
 
     /// Takes a page as it was read, which may have lost slots since it was written.
@@ -152,8 +159,8 @@ impl Builder {
         for slot in slots {
             // A page that has lost all its slots is as good as the beginning of the next.
             let unnamed = std::mem::take(&mut self.emptied);
-            self.run.first_keys.extend(std::iter::repeat_n(slot.key, unnamed));
-            self.run.filter.add(slot.key);
+            self.first_keys.extend(std::iter::repeat_n(slot.key, unnamed));
+            self.filter.add(slot.key);
         }
     }
 
@@ -170,10 +177,14 @@ mod tests {
         Slot { key, entry }
     }
 
+    fn builder(slots: usize) -> Builder {
+        Builder::new(7, 0, slots, FilterBuilder::in_memory(slots))
+    }
+
     fn built(slots: &[Slot]) -> (Run, Vec<Vec<u8>>) {
-        let mut builder = Builder::new(7, 0, slots.len());
+        let mut builder = builder(slots.len());
         let mut pages: Vec<_> = slots.iter().filter_map(|slot| builder.push(*slot)).collect();
-        let (run, rest) = builder.finish();
+        let (run, rest) = builder.finish().unwrap();
         pages.extend(rest);
         (run, pages)
     }
@@ -234,11 +245,11 @@ mod tests {
         let (_, mut pages) = built(&slots);
         pages[1].clear();
         pages[2].drain(..SLOT_BYTES * 100);
-        let mut builder = Builder::new(7, 0, slots.len());
+        let mut builder = builder(slots.len());
         for bytes in &pages {
             builder.read(super::slots(0, bytes).unwrap());
         }
-        let (run, rest) = builder.finish();
+        let (run, rest) = builder.finish().unwrap();
         assert_eq!(rest, None);
         for key in 0..1_000 {
             let is_left = !(250..600).contains(&key);

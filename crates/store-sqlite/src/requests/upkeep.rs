@@ -1,19 +1,21 @@
 //! What is done for the index behind the commits: what is in memory becomes a run, runs are merged, and what they replace is removed.
 //!
-//! It is one task. It takes the writer's turn for a step of a few hundred kilobytes at a time and rests between two of them, so a commit
-//! waits for one step at most. Whatever interrupts it leaves a run that does not count, which is removed by the next start.
+//! It is one task. A step of a few hundred kilobytes at a time is an [errand](crate::errands) of the next commit, and it rests between two of
+//! them, so a commit waits for one step at most. Whatever interrupts it leaves a run that does not count, which is removed by the next start.
 
 use super::run::{self, Builder, PAGE_SLOTS, Run, Slot};
 use super::step::Step;
-use super::unreadable;
+use super::{pages_of, unreadable};
 use crate::commit::NotWritten;
+use crate::errands::{Errander, NotDone};
 use crate::writer::{NotReady, Writer};
 use sqlx::SqlitePool;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify};
-use tokio::task::{JoinError, JoinHandle};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 /// Pages that a step adds: 256 KiB.
 const STEP_PAGES: usize = 64;
@@ -29,18 +31,18 @@ const REST_AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Why a piece of work was not done. Nothing is lost: the next round does it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpkeepError {
-    /// There is no connection.
+    /// Nobody did it.
     #[error(transparent)]
-    NotReady(#[from] NotReady),
+    NotDone(#[from] NotDone),
     /// The database did not do as it was asked.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
     /// A step was not written.
     #[error(transparent)]
     Step(#[from] NotWritten),
-    /// The thread of a step broke down, or the process ends.
-    #[error(transparent)]
-    Thread(#[from] JoinError),
+    /// The file of a filter was not written.
+    #[error("the filter of a run was not written")]
+    Filter(#[from] io::Error),
     /// The index was read anew in between.
     #[error("the writer's connection was opened anew while runs were merged")]
     Reread,
@@ -59,10 +61,10 @@ pub(crate) struct Upkeep {
 
 impl Upkeep {
     /// Starts the task. It begins with what the last process left half done.
-    pub(crate) fn start(writer: Arc<Mutex<Writer>>, readers: SqlitePool, due: Arc<Notify>) -> Self {
+    pub(crate) fn start(errander: Errander, readers: SqlitePool, due: Arc<Notify>) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
         let rounds = Rounds {
-            writer,
+            errander,
             readers,
             stopping: Arc::clone(&stopping),
         };
@@ -98,7 +100,7 @@ impl Drop for Upkeep {
 
 /// The work itself.
 pub(crate) struct Rounds {
-    pub(crate) writer: Arc<Mutex<Writer>>,
+    pub(crate) errander: Errander,
     pub(crate) readers: SqlitePool,
     pub(crate) stopping: Arc<AtomicBool>,
 }
@@ -109,7 +111,9 @@ impl Rounds {
             due.notified().await;
             match self.round().await {
                 Ok(()) => {}
-                Err(UpkeepError::Stopping | UpkeepError::NotReady(NotReady::Closed)) => return,
+                Err(UpkeepError::Stopping | UpkeepError::NotDone(NotDone::NotReady(NotReady::Closed))) => {
+                    return;
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the index of requests was not kept up, which is tried again: {error}");
                     tokio::time::sleep(REST_AFTER_FAILURE).await;
@@ -126,8 +130,7 @@ impl Rounds {
             self.remove(run).await?;
         }
         loop {
-            let inputs = self.writer.lock().await.requests().mergeable();
-            match inputs {
+            match self.in_turn(|writer| Ok(writer.requests().mergeable())).await? {
                 Some(inputs) => self.merge(inputs).await?,
                 None => return Ok(()),
             }
@@ -139,7 +142,7 @@ impl Rounds {
         self.go_on()?;
         self.in_turn(|writer| {
             if writer.requests().is_recent_due() {
-                let (run, step) = writer.requests().sorted();
+                let (run, step) = writer.requests().sorted()?;
                 writer.step(&step)?;
                 writer.requests().sort(run);
             }
@@ -158,12 +161,13 @@ impl Rounds {
     pub(crate) async fn begin(&self, inputs: Vec<Arc<Run>>) -> Result<Merged, UpkeepError> {
         let slots = inputs.iter().map(|run| run.slots_max()).sum();
         let level = inputs.iter().map(|run| run.level).max().unwrap_or(0) + 1;
-        let ticket = self.writer.lock().await.requests().begin_merge();
+        let (ticket, mut builder) = self
+            .in_turn(move |writer| Ok(writer.requests().begin_merge(level, slots)))
+            .await?;
         let mut step = Step {
             begins: Some((ticket.run, level)),
             ..Step::default()
         };
-        let mut builder = Builder::new(ticket.run, level, slots);
         let mut cursors: Vec<_> = inputs.iter().map(|run| Cursor::new(run)).collect();
         let mut places = 0;
         loop {
@@ -177,7 +181,7 @@ impl Rounds {
             self.step(std::mem::take(&mut step)).await?;
             self.sort_recent().await?;
         }
-        let (run, rest) = builder.finish();
+        let (run, rest) = builder.finish()?;
         step.add_pages(ticket.run, places, rest.into_iter().collect());
         Ok(Merged {
             ticket,
@@ -242,18 +246,10 @@ impl Rounds {
 
     /// Removes a run that does not count.
     async fn remove(&self, number: i64) -> Result<(), UpkeepError> {
-        let (first, end) = (run::page_number(number, 0), run::page_number(number + 1, 0));
-        let last = sqlx::query_scalar!(
-            r#"SELECT max(page) AS "page: i64" FROM request_pages WHERE page >= ?1 AND page < ?2"#,
-            first,
-            end,
-        )
-        .fetch_one(&self.readers)
-        .await?;
-        let mut from = first;
-        let end = last.map_or(first, |last| last + 1);
-        while from < end {
-            let to = end.min(from + REMOVED_PAGES);
+        let pages = pages_of(&self.readers, number).await?;
+        let mut from = pages.start;
+        while from < pages.end {
+            let to = pages.end.min(from + REMOVED_PAGES);
             let step = Step {
                 removes: Some(from..to),
                 ..Step::default()
@@ -282,15 +278,12 @@ impl Rounds {
         Ok(())
     }
 
-    /// Does something in the writer's turn, with its connections there. That waits for the disk, so it is done on a thread that nobody
-    /// else needs.
+    /// Does something in the writer's turn.
     async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T, UpkeepError> + Send + 'static,
     ) -> Result<T, UpkeepError> {
-        let mut writer = Arc::clone(&self.writer).lock_owned().await;
-        writer.ready().await?;
-        tokio::task::spawn_blocking(move || work(&mut writer)).await?
+        self.errander.in_turn(work).await?
     }
 
     fn go_on(&self) -> Result<(), UpkeepError> {

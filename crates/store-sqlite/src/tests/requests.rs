@@ -1,6 +1,7 @@
 //! The index of requests: whatever is in memory, in runs, half merged or of an earlier version, a request is answered once.
 
 use super::Folder;
+use crate::errands::Errander;
 use crate::requests::upkeep::{Rounds, UpkeepError};
 use crate::requests::{FAN_OUT, RequestDigest, convert_in_parts};
 use crate::{Bounds, SqliteStore};
@@ -14,7 +15,7 @@ use store::{Batch, CommitError, ErasureRow, Records, Store};
 /// Requests that become a run in these tests.
 const RECENT_MAX: usize = 20;
 
-/// A store whose runs are short, and whose index is kept up only when a test says so.
+/// A store whose runs are short, with filters in files where they were merged, and whose index is kept up only when a test says so.
 struct Small {
     folder: Folder,
     store: SqliteStore,
@@ -49,16 +50,20 @@ impl Small {
         commit(&self.store, &batch).await;
     }
 
-    fn rounds(&self) -> Rounds {
+    async fn rounds(&self) -> Rounds {
+        let errands = self.store.writer.lock().await.errands();
         Rounds {
-            writer: Arc::clone(&self.store.writer),
+            errander: Errander {
+                writer: Arc::clone(&self.store.writer),
+                errands,
+            },
             readers: self.store.readers.clone(),
             stopping: Arc::new(AtomicBool::new(false)),
         }
     }
 
     async fn round(&self) {
-        self.rounds().round().await.unwrap();
+        self.rounds().await.round().await.unwrap();
     }
 
     /// Asks in batches of [`RECENT_MAX`], each of which becomes a run.
@@ -158,6 +163,7 @@ impl Small {
 async fn open(folder: &Folder) -> SqliteStore {
     let bounds = Bounds {
         recent_requests_max: RECENT_MAX,
+        files_from_level: 1,
         ..Bounds::default()
     };
     let store = SqliteStore::open_bounded(&folder.url(), bounds).await.unwrap();
@@ -303,10 +309,10 @@ async fn what_is_erased_while_runs_are_merged_is_not_in_the_new_one() {
     let mut small = Small::new().await;
     for run in 0..FAN_OUT {
         small.ask(run * RECENT_MAX..(run + 1) * RECENT_MAX).await;
-        small.rounds().sort_recent().await.unwrap();
+        small.rounds().await.sort_recent().await.unwrap();
     }
     let inputs = small.store.writer.lock().await.requests().mergeable().unwrap();
-    let rounds = small.rounds();
+    let rounds = small.rounds().await;
     let merging = rounds.begin(inputs).await.unwrap();
     small.erase(6, 5).await;
     rounds.end(merging).await.unwrap();
@@ -320,10 +326,10 @@ async fn a_merge_is_given_up_when_the_index_was_read_anew_meanwhile_and_done_aga
     let mut small = Small::new().await;
     for run in 0..FAN_OUT {
         small.ask(run * RECENT_MAX..(run + 1) * RECENT_MAX).await;
-        small.rounds().sort_recent().await.unwrap();
+        small.rounds().await.sort_recent().await.unwrap();
     }
     let inputs = small.store.writer.lock().await.requests().mergeable().unwrap();
-    let rounds = small.rounds();
+    let rounds = small.rounds().await;
     let merging = rounds.begin(inputs).await.unwrap();
     small.store.writer.lock().await.lose_connections();
     small.ask(1_000..1_001).await;
@@ -460,6 +466,7 @@ async fn every_request_is_answered_once_while_runs_are_made_behind_the_commits()
     let folder = Folder::new();
     let bounds = Bounds {
         recent_requests_max: RECENT_MAX,
+        files_from_level: 1,
         ..Bounds::default()
     };
     let store = SqliteStore::open_bounded(&folder.url(), bounds).await.unwrap();
