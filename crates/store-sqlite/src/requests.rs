@@ -103,8 +103,10 @@ pub(crate) struct Requests {
     recent: BTreeSet<Slot>,
     /// How many of them become a run.
     recent_max: usize,
-    /// The level from which filters are in files, and where those are.
-    files: (i64, PathBuf),
+    /// The level from which filters are in files.
+    files_from_level: i64,
+    /// Where those files are: beside the database.
+    folder: PathBuf,
     /// Entries, of any kind, since the last time that all were in runs.
     unsorted: u64,
     runs: Vec<Arc<Run>>,
@@ -124,7 +126,8 @@ impl Requests {
         Self {
             recent: BTreeSet::new(),
             recent_max: bounds.recent_requests_max,
-            files: (bounds.files_from_level, folder),
+            files_from_level: bounds.files_from_level,
+            folder,
             unsorted: 0,
             runs: Vec::new(),
             next_run: 1,
@@ -233,11 +236,10 @@ impl Requests {
 
     /// What a run of so many slots is built with.
     fn builder(&self, number: i64, level: i64, slots: usize) -> Builder {
-        let (from_level, folder) = &self.files;
-        let filter = if level < *from_level {
+        let filter = if level < self.files_from_level {
             FilterBuilder::in_memory(slots)
         } else {
-            FilterBuilder::in_file(slots, folder)
+            FilterBuilder::in_file(slots, &self.folder)
         };
         Builder::new(number, level, slots, filter)
     }
