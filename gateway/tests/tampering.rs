@@ -170,6 +170,7 @@ async fn an_entry_that_was_tampered_with_is_named() {
 async fn a_decision_that_was_tampered_with_is_named() {
     let mut scene = Scene::new().await;
     let missing = "the decision or its receipt is missing";
+    let stray = "a decision or a receipt is stored for an entry of the kind `tool_put`";
     scene
         .check(&[
             (
@@ -222,7 +223,7 @@ async fn a_decision_that_was_tampered_with_is_named() {
                  INSERT INTO decisions SELECT * FROM stray;
                  DROP TABLE stray",
                 3,
-                "the entry does not tell of a decision",
+                stray,
             ),
             (
                 "CREATE TABLE stray AS SELECT * FROM saved_decisions WHERE entry = #8;
@@ -231,7 +232,12 @@ async fn a_decision_that_was_tampered_with_is_named() {
                  DROP TABLE stray;
                  INSERT INTO receipts SELECT ENTRY #3, bytes FROM saved_receipts WHERE entry = #8",
                 3,
-                "a decision is stored for an entry of the kind `tool_put`",
+                stray,
+            ),
+            (
+                "INSERT INTO receipts SELECT ENTRY #3, bytes FROM saved_receipts WHERE entry = #8",
+                3,
+                stray,
             ),
         ])
         .await;

@@ -33,6 +33,7 @@ mod landed;
 mod links;
 mod listener;
 mod open;
+mod recorded;
 mod records;
 mod reservations;
 mod runs;

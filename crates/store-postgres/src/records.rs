@@ -4,13 +4,13 @@
 //! planner whose statistics do not know the tenant yet takes it for one row, and then reads all of its ledger for each decision.
 
 use crate::decode::{Row, uuid};
-use crate::{PostgresStore, bounded, runs, search};
+use crate::{PostgresStore, bounded, recorded, runs, search};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use sqlx::types::Uuid;
-use store::{DecisionFilter, Erased, Records, StoreError, StoredDecision, StoredEntry};
+use store::{DecisionFilter, Erased, Recorded, Records, StoreError, StoredDecision, StoredEntry};
 
 /// A row of `decisions` with what its entry adds.
 pub(crate) struct DecisionColumns {
@@ -51,12 +51,12 @@ impl DecisionColumns {
 }
 
 /// A `seq` as it can be compared with a column. One beyond the last possible finds nothing, as it should.
-fn from(seq: u64) -> i64 {
+pub(crate) fn from(seq: u64) -> i64 {
     i64::try_from(seq).unwrap_or(i64::MAX)
 }
 
 /// What is left of a body that was erased.
-fn erased(row: Row, body: Option<Vec<u8>>, by: Option<i64>) -> Result<Option<Erased>, StoreError> {
+pub(crate) fn erased(row: Row, body: Option<Vec<u8>>, by: Option<i64>) -> Result<Option<Erased>, StoreError> {
     let (Some(body), Some(by)) = (body, by) else {
         return Ok(None);
     };
@@ -110,13 +110,13 @@ impl Records for PostgresStore {
         .await
     }
 
-    async fn receipts(
+    async fn recorded(
         &self,
         tenant: TenantId,
         from_seq: u64,
         limit: u32,
-    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
-        bounded(self.read_receipts(tenant, from_seq, limit)).await
+    ) -> Result<Vec<Recorded>, StoreError> {
+        bounded(recorded::read(&self.readers, tenant, from_seq, limit)).await
     }
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
@@ -306,71 +306,6 @@ impl PostgresStore {
         };
         let row = self.readers.read(query).await?.pop();
         row.map(|row| row.decode(tenant)).transpose()
-    }
-
-    async fn read_receipts(
-        &self,
-        tenant: TenantId,
-        from_seq: u64,
-        limit: u32,
-    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
-        let query = || {
-            sqlx::query!(
-                "SELECT
-                 decisions.seq,
-                 decisions.id,
-                 decisions.agent,
-                 decisions.tool,
-                 decisions.action,
-                 decisions.reason,
-                 decisions.run_id,
-                 decisions.ask,
-                 entry.at,
-                 entry.hash,
-                 entry.body,
-                 receipt.bytes
-             FROM decisions
-             CROSS JOIN LATERAL (
-                 SELECT at, hash, body
-                 FROM audit_events
-                 WHERE audit_events.tenant_id = decisions.tenant_id
-                   AND audit_events.seq = decisions.seq
-                 LIMIT 1
-             ) AS entry
-             CROSS JOIN LATERAL (
-                 SELECT bytes
-                 FROM receipts
-                 WHERE receipts.tenant_id = decisions.tenant_id
-                   AND receipts.seq = decisions.seq
-                 LIMIT 1
-             ) AS receipt
-             WHERE decisions.tenant_id = $1
-               AND decisions.seq >= $2
-             ORDER BY decisions.seq
-             LIMIT $3",
-                uuid(tenant),
-                from(from_seq),
-                i64::from(limit),
-            )
-        };
-        let rows = self.readers.read(query).await?;
-        let decoded = rows.into_iter().map(|row| {
-            let decision = DecisionColumns {
-                seq: row.seq,
-                id: row.id,
-                agent: row.agent,
-                tool: row.tool,
-                action: row.action,
-                reason: row.reason,
-                run_id: row.run_id,
-                ask: row.ask,
-                at: row.at,
-                hash: row.hash,
-                body: row.body,
-            };
-            Ok((decision.decode(tenant)?, row.bytes))
-        });
-        decoded.collect()
     }
 
     async fn read_receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {

@@ -34,6 +34,7 @@ mod links;
 mod moves;
 mod open;
 mod packed;
+mod recorded;
 mod records;
 mod requests;
 mod reservations;

@@ -2,12 +2,12 @@
 
 use crate::decode::Place;
 use crate::packed::{self, RowValues};
-use crate::{SqliteStore, bounded, connect, entry, journal, runs, search, unavailable};
+use crate::{SqliteStore, bounded, connect, entry, journal, recorded, runs, search, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
-use store::{DecisionFilter, Erased, Records, StoreError, StoredDecision, StoredEntry};
+use store::{DecisionFilter, Erased, Recorded, Records, StoreError, StoredDecision, StoredEntry};
 
 /// A row of `decisions` with what its entry adds.
 pub(crate) struct DecisionColumns {
@@ -49,7 +49,11 @@ impl DecisionColumns {
 }
 
 /// What is left of a body that was erased.
-fn erased(place: Place, body: Option<Vec<u8>>, by: Option<i64>) -> Result<Option<Erased>, StoreError> {
+pub(crate) fn erased(
+    place: Place,
+    body: Option<Vec<u8>>,
+    by: Option<i64>,
+) -> Result<Option<Erased>, StoreError> {
     let (Some(body), Some(by)) = (body, by) else {
         return Ok(None);
     };
@@ -91,13 +95,13 @@ impl Records for SqliteStore {
         .await
     }
 
-    async fn receipts(
+    async fn recorded(
         &self,
         tenant: TenantId,
         from_seq: u64,
         limit: u32,
-    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
-        bounded(self.read_receipts(tenant, from_seq, limit)).await
+    ) -> Result<Vec<Recorded>, StoreError> {
+        bounded(recorded::read(&self.readers, tenant, from_seq, limit)).await
     }
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
@@ -322,81 +326,6 @@ impl SqliteStore {
         .await
         .map_err(unavailable)?;
         row.map(DecisionColumns::decode).transpose()
-    }
-
-    async fn read_receipts(
-        &self,
-        tenant: TenantId,
-        from_seq: u64,
-        limit: u32,
-    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
-        let tenant_id = &tenant.as_bytes()[..];
-        let from_seq = i64::try_from(from_seq).unwrap_or(i64::MAX).min(entry::SEQ_MAX);
-        let rows = sqlx::query!(
-            r#"SELECT
-                   decisions.entry,
-                   decisions.id,
-                   decisions.agent,
-                   decisions.tool,
-                   decisions.action,
-                   decisions.reason,
-                   decisions.run_id,
-                   decisions.ask,
-                   audit_events.at,
-                   audit_events.hash,
-                   audit_events.prev,
-                   audit_events.body,
-                   audit_events.packed,
-                   receipts.bytes
-               FROM tenants
-               CROSS JOIN decisions
-                   ON decisions.entry BETWEEN (tenants.tenant_no << 40) + ?2 AND (tenants.tenant_no << 40) + ?3
-               CROSS JOIN audit_events
-                   ON audit_events.entry = decisions.entry
-               CROSS JOIN receipts
-                   ON receipts.entry = decisions.entry
-               WHERE tenants.tenant_id = ?1
-               ORDER BY decisions.entry
-               LIMIT ?4"#,
-            tenant_id,
-            from_seq,
-            entry::SEQ_MAX,
-            limit,
-        )
-        .fetch_all(&self.readers)
-        .await
-        .map_err(unavailable)?;
-        let decoded = rows.into_iter().map(|row| {
-            let place = Place {
-                table: "audit_events",
-                row: row.entry,
-            };
-            let prev = place.digest("prev", row.prev)?;
-            let decision = DecisionColumns {
-                entry: row.entry,
-                id: row.id,
-                agent: row.agent,
-                tool: row.tool,
-                action: row.action,
-                reason: row.reason,
-                run_id: row.run_id,
-                ask: row.ask,
-                at: row.at,
-                hash: row.hash,
-                body: row.body,
-                packed: row.packed,
-            };
-            let decision = decision.decode()?;
-            let values = RowValues {
-                tenant,
-                at: decision.at,
-                prev,
-                hash: decision.hash,
-            };
-            let answer = packed::answer(row.bytes, &decision.body, &values);
-            Ok((decision, answer))
-        });
-        decoded.collect()
     }
 
     async fn read_receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {

@@ -110,7 +110,7 @@ macro_rules! conformance_tests {
             records::the_tree_is_kept_with_the_chain,
             records::entries_come_in_order_and_within_the_limit,
             records::a_decision_and_its_receipt_are_found_by_id,
-            records::receipts_come_in_order_with_their_decisions,
+            records::entries_come_with_their_decisions_and_receipts,
             records::what_one_tenant_recorded_is_not_seen_by_another,
             records::an_unknown_tenant_has_recorded_nothing,
             records::a_read_sees_every_commit_that_returned_before_it,

@@ -6,8 +6,8 @@
 use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, Budgets, CommitError,
     Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal, Lease, Place,
-    Posting, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store, StoreError,
-    StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBalances, WantedBudgets,
+    Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store,
+    StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBalances, WantedBudgets,
     WantedReservations,
 };
 use async_trait::async_trait;
@@ -299,13 +299,13 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         self.read()?.decisions(tenant, filter, before_seq, limit).await
     }
 
-    async fn receipts(
+    async fn recorded(
         &self,
         tenant: TenantId,
         from_seq: u64,
         limit: u32,
-    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError> {
-        self.read()?.receipts(tenant, from_seq, limit).await
+    ) -> Result<Vec<Recorded>, StoreError> {
+        self.read()?.recorded(tenant, from_seq, limit).await
     }
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {

@@ -34,7 +34,7 @@ pub use budgets::{
 };
 pub use counters::Counters;
 pub use error::{CommitError, StoreError};
-pub use records::{DecisionFilter, Erased, StoredDecision, StoredEntry};
+pub use records::{DecisionFilter, Erased, Recorded, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 
 use async_trait::async_trait;
@@ -241,14 +241,14 @@ pub trait Records: Send + Sync {
         limit: u32,
     ) -> Result<Vec<StoredDecision>, StoreError>;
 
-    /// The decisions and receipts with a `seq` of `from_seq` or more, in order, at most `limit`: what a verifier
-    /// compares with the entries.
-    async fn receipts(
+    /// Entries of a tenant's chain from `from_seq` on with what stands at their places, in order, at most `limit`: all that a
+    /// verifier compares. What is erased meanwhile is there as a whole, or gone as a whole.
+    async fn recorded(
         &self,
         tenant: TenantId,
         from_seq: u64,
         limit: u32,
-    ) -> Result<Vec<(StoredDecision, Vec<u8>)>, StoreError>;
+    ) -> Result<Vec<Recorded>, StoreError>;
 
     /// The exact bytes that were handed to the caller.
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError>;

@@ -60,6 +60,17 @@ pub struct StoredDecision {
     pub body: String,
 }
 
+/// An entry with all that stands at its place, as it was at one moment. Nothing about it has been verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// The entry.
+    pub entry: StoredEntry,
+    /// The decision that is stored at its place.
+    pub decision: Option<StoredDecision>,
+    /// The bytes that are stored there as those that were handed to the caller.
+    pub receipt: Option<Vec<u8>>,
+}
+
 /// Which decisions to list. What is absent matches all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DecisionFilter {

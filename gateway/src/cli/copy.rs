@@ -21,8 +21,8 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use store::{
-    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, OutcomeRow, Store, StoredDecision,
-    StoredEntry, StoredTenant,
+    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, OutcomeRow, Recorded, Store,
+    StoredDecision, StoredEntry, StoredTenant,
 };
 
 /// Entries in one commit: the hop and the sync are spread over many, and memory stays flat.
@@ -134,26 +134,26 @@ async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Resu
 async fn read(from: &dyn Store, tenant: TenantId, at: &Tip, last: u64) -> anyhow::Result<Batch> {
     let Head { seq, .. } = at.head();
     let limit = u32::try_from(last - seq).unwrap_or(CHUNK).min(CHUNK);
-    let entries = from.entries(tenant, seq + 1, limit).await?;
-    let mut batch = Batch::default();
-    let decided = entries
-        .iter()
-        .filter(|entry| entry.kind == EntryKind::Decision.as_str() && entry.erased.is_none())
-        .count();
-    if decided > 0 {
-        let decided = u32::try_from(decided)?;
-        for (decision, receipt) in from.receipts(tenant, seq + 1, decided).await? {
-            batch.decisions.push(decision_row(tenant, decision, receipt)?);
-        }
-    }
-    batch.contents = contents(from, tenant, &entries).await?;
+    let chunk = from.recorded(tenant, seq + 1, limit).await?;
+    let mut batch = Batch {
+        contents: contents(from, tenant, chunk.iter().map(|recorded| &recorded.entry)).await?,
+        ..Batch::default()
+    };
     let mut to = at.clone();
-    for entry in entries {
+    for Recorded {
+        entry,
+        decision,
+        receipt,
+    } in chunk
+    {
         if entry.kind == EntryKind::BodiesErased.as_str() {
             batch.erasures.extend(erasures(from, tenant, &entry).await?);
         }
         if entry.kind == EntryKind::OutcomeReported.as_str() && entry.erased.is_none() {
             batch.outcomes.push(outcome_row(tenant, &entry)?);
+        }
+        if let (Some(decision), Some(receipt)) = (decision, receipt) {
+            batch.decisions.push(decision_row(tenant, decision, receipt)?);
         }
         batch.entries.push(entry_row(tenant, &entry, &mut to)?);
     }
@@ -206,11 +206,9 @@ async fn erasures(
 async fn contents(
     from: &dyn Store,
     tenant: TenantId,
-    entries: &[StoredEntry],
+    entries: impl Iterator<Item = &StoredEntry>,
 ) -> anyhow::Result<Vec<ContentRow>> {
-    let decisions = entries
-        .iter()
-        .filter(|entry| entry.kind == EntryKind::Decision.as_str());
+    let decisions = entries.filter(|entry| entry.kind == EntryKind::Decision.as_str());
     let named: BTreeSet<_> = decisions
         .flat_map(|entry| engine::facts::named(&entry.body))
         .collect();

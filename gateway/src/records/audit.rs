@@ -15,10 +15,7 @@ use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};
 use model::{TenantId, Timestamp};
 use serde::Serialize;
 use std::ops::RangeInclusive;
-use store::{DecisionFilter, Store, StoreError, StoredDecision, StoredEntry};
-
-/// How often a chunk is read in which something is missing, before it is.
-const READS: u32 = 3;
+use store::{Recorded, Store, StoreError};
 
 /// The first thing that is wrong.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -82,28 +79,6 @@ pub(crate) struct Audit<'a> {
 /// A part of the ledger that could be read, or what stands in the way.
 pub(super) type Part<T> = Result<T, Fault>;
 
-/// A stretch of entries with what belongs to them.
-struct Chunk {
-    entries: Vec<StoredEntry>,
-    /// The rows of their decisions that have a receipt, in the same order.
-    decisions: Vec<(StoredDecision, Vec<u8>)>,
-}
-
-impl Chunk {
-    /// How many decisions there should be.
-    fn decided(&self) -> usize {
-        let is_decided = |entry: &&StoredEntry| told::is_decision(&entry.kind) && entry.erased.is_none();
-        self.entries.iter().filter(is_decided).count()
-    }
-
-    /// Whether there are as many.
-    fn is_whole(&self) -> bool {
-        let last = self.entries.last().map_or(0, |entry| entry.seq);
-        let found = self.decisions.iter().filter(|(row, _)| row.seq <= last).count();
-        found == self.decided()
-    }
-}
-
 impl Audit<'_> {
     /// Verifies a range that is within the head.
     pub(crate) async fn run(self, range: RangeInclusive<u64>) -> Result<Findings, StoreError> {
@@ -166,7 +141,7 @@ impl Audit<'_> {
             if let Err(fault) = pass.check(&chunk) {
                 return Ok(Err(fault));
             }
-            if let Some(fault) = erasures.untold(self.store, self.tenant, &chunk.entries).await? {
+            if let Some(fault) = erasures.untold(self.store, self.tenant, &chunk).await? {
                 return Ok(Err(fault));
             }
             // A long range is many short turns: whoever waits for a decision comes in between.
@@ -181,46 +156,22 @@ impl Audit<'_> {
                 return Ok(Err(Fault::at(self.head.seq, what)));
             }
         }
-        self.check_strays(range).await
+        Ok(Ok(()))
     }
 
-    /// The entries from `next` on, and what belongs to them. A row that cannot be read is found by reading less and less.
-    async fn chunk(self, next: u64, last: u64) -> Result<Part<Chunk>, StoreError> {
+    /// The entries from `next` on with what stands at their places, at least one. A row that cannot be read is found by reading
+    /// less and less.
+    async fn chunk(self, next: u64, last: u64) -> Result<Part<Vec<Recorded>>, StoreError> {
         let page = self.breaks.page();
         let mut limit = u32::try_from(last - next + 1).unwrap_or(page).min(page);
         loop {
-            match self.read(next, limit).await {
+            match self.store.recorded(self.tenant, next, limit).await {
                 Err(StoreError::Corrupt { .. }) if limit > 1 => limit /= 2,
                 Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(next, what))),
-                Ok(chunk) if chunk.entries.is_empty() => return Ok(Err(missing(next))),
+                Ok(chunk) if chunk.is_empty() => return Ok(Err(missing(next))),
                 chunk => return chunk.map(Ok),
             }
         }
-    }
-
-    /// Entries, and then what belongs to them. What is erased in between is read again, or it would look as if it were missing.
-    async fn read(self, next: u64, limit: u32) -> Result<Chunk, StoreError> {
-        let mut chunk = self.read_once(next, limit).await?;
-        for _ in 1..READS {
-            if chunk.is_whole() {
-                break;
-            }
-            chunk = self.read_once(next, limit).await?;
-        }
-        Ok(chunk)
-    }
-
-    async fn read_once(self, next: u64, limit: u32) -> Result<Chunk, StoreError> {
-        let entries = self.store.entries(self.tenant, next, limit).await?;
-        let mut chunk = Chunk {
-            entries,
-            decisions: Vec::new(),
-        };
-        let decided = u32::try_from(chunk.decided()).unwrap_or(limit);
-        if decided > 0 {
-            chunk.decisions = self.store.receipts(self.tenant, next, decided).await?;
-        }
-        Ok(chunk)
     }
 
     /// Whether the chain ends at the head, and nothing stands behind it that no commit has put there.
@@ -248,31 +199,6 @@ impl Audit<'_> {
         let what = format!("the entry stands behind the head, which is at seq {}", now.seq);
         Ok(Err(Fault::at(behind.seq, what)))
     }
-
-    /// Whether there is a row of a decision whose entry tells of no such decision: it has no receipt either, or it would
-    /// have been met. Rows are read from the newest backwards, because that is how they can be read.
-    async fn check_strays(self, range: &RangeInclusive<u64>) -> Result<Part<()>, StoreError> {
-        let mut before = *range.end() + 1;
-        loop {
-            let (all, page) = (DecisionFilter::default(), self.breaks.page());
-            let rows = match self.store.decisions(self.tenant, &all, Some(before), page).await {
-                Err(StoreError::Corrupt { what }) => {
-                    return Ok(Err(Fault::at(*range.start(), what)));
-                }
-                rows => rows?,
-            };
-            for row in rows.iter().take_while(|row| row.seq >= *range.start()) {
-                if let Err(what) = Told::read(&row.body).and_then(|told| told.agrees_with(row)) {
-                    return Ok(Err(Fault::at(row.seq, what)));
-                }
-            }
-            match rows.last() {
-                Some(row) if row.seq > *range.start() => before = row.seq,
-                _ => return Ok(Ok(())),
-            }
-            tokio::task::yield_now().await;
-        }
-    }
 }
 
 fn missing(seq: u64) -> Fault {
@@ -295,10 +221,9 @@ impl Pass<'_> {
         self.verifier.head().seq + 1
     }
 
-    fn check(&mut self, chunk: &Chunk) -> Part<()> {
-        let mut decisions = chunk.decisions.iter().peekable();
-        for stored in &chunk.entries {
-            let due = self.due();
+    fn check(&mut self, chunk: &[Recorded]) -> Part<()> {
+        for recorded in chunk {
+            let (due, stored) = (self.due(), &recorded.entry);
             if stored.seq != due {
                 return Err(missing(due));
             }
@@ -314,8 +239,7 @@ impl Pass<'_> {
             if nodes.is_none() {
                 return Err(Fault::at(due, ledger::Fault::Subtrees.to_string()));
             }
-            let decision = decisions.next_if(|(row, _)| row.seq == due);
-            self.check_decision(stored, decision)
+            self.check_decision(recorded)
                 .map_err(|what| Fault::at(due, what))?;
             self.checked += 1;
             self.last = Some(Good {
@@ -327,33 +251,39 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Whether the entry of a decision has a row and a receipt that say the same, and another entry has none.
-    fn check_decision(
-        &mut self,
-        entry: &StoredEntry,
-        found: Option<&(StoredDecision, Vec<u8>)>,
-    ) -> Result<(), String> {
-        match (told::is_decision(&entry.kind), found) {
-            (false, None) => Ok(()),
+    /// Whether the entry of a decision has a row and a receipt that say the same, and another entry has neither.
+    fn check_decision(&mut self, recorded: &Recorded) -> Result<(), String> {
+        let Recorded {
+            entry,
+            decision,
+            receipt,
+        } = recorded;
+        let is_bare = decision.is_none() && receipt.is_none();
+        if !told::is_decision(&entry.kind) {
+            let kind = &entry.kind;
+            return expect(is_bare, || {
+                format!("a decision or a receipt is stored for an entry of the kind `{kind}`")
+            });
+        }
+        if entry.erased.is_some() {
             // Its row and its receipt told what it told.
-            (true, None) if entry.erased.is_some() => Ok(()),
-            (true, Some(_)) if entry.erased.is_some() => {
-                Err("the body was erased, and the decision or its receipt was not".to_owned())
-            }
-            (false, Some(_)) => Err(format!(
-                "a decision is stored for an entry of the kind `{}`",
-                entry.kind
-            )),
-            (true, None) => Err("the decision or its receipt is missing".to_owned()),
-            (true, Some((row, receipt))) => {
-                let told = Told::read(&entry.body)?;
-                told.agrees_with(row)?;
-                let signed = told.is_answered_by(receipt, self.tenant_text, entry)?;
-                match &mut self.receipts {
-                    Some(receipts) => receipts.verify(&signed).map_err(|fault| fault.to_string()),
-                    None => Ok(()),
-                }
-            }
+            return expect(is_bare, || {
+                "the body was erased, and the decision or its receipt was not".to_owned()
+            });
+        }
+        let (Some(row), Some(receipt)) = (decision, receipt) else {
+            return Err("the decision or its receipt is missing".to_owned());
+        };
+        let told = Told::read(&entry.body)?;
+        told.agrees_with(row)?;
+        let signed = told.is_answered_by(receipt, self.tenant_text, entry)?;
+        match &mut self.receipts {
+            Some(receipts) => receipts.verify(&signed).map_err(|fault| fault.to_string()),
+            None => Ok(()),
         }
     }
+}
+
+fn expect(is_right: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if is_right { Ok(()) } else { Err(what()) }
 }

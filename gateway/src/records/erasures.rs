@@ -6,7 +6,7 @@ use model::TenantId;
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use store::{Erased, Store, StoreError, StoredEntry};
+use store::{Erased, Recorded, Store, StoreError};
 
 /// Entries that tell of erasures which are kept at hand. Neighbours were mostly erased together.
 const KEPT_MAX: usize = 8;
@@ -30,9 +30,9 @@ impl Erasures {
         &mut self,
         store: &dyn Store,
         tenant: TenantId,
-        entries: &[StoredEntry],
+        chunk: &[Recorded],
     ) -> Result<Option<Fault>, StoreError> {
-        for entry in entries {
+        for Recorded { entry, .. } in chunk {
             let Some(Erased { by, .. }) = entry.erased else {
                 continue;
             };

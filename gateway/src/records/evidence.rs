@@ -8,7 +8,7 @@
 mod about;
 pub(crate) mod tar;
 
-use super::file::{BrokenOff, Piece, Stretch};
+use super::file::{BrokenOff, Stretch};
 use crate::gateway::Gateway;
 use crate::http::query::Query;
 use crate::http::{Refusal, TenantCaller};
@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use store::StoredEntry;
 
 /// What an auditor reads first.
 const README: &str = include_str!("evidence/README.md");
@@ -148,14 +149,15 @@ impl Pack {
 
     /// The next entries with the answers to them, and what they name.
     async fn push_entries(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
-        let pieces = self.stretch.chunk().await?;
+        let chunk = self.stretch.chunk().await?;
         let (mut lines, mut own) = (String::new(), Vec::new());
-        for piece in &pieces {
-            if self.run.as_ref().is_none_or(|run| run.has(&piece.entry)) {
-                self.stretch.write(piece, &mut lines);
-                own.push(piece);
+        for recorded in &chunk {
+            let entry = &recorded.entry;
+            if self.run.as_ref().is_none_or(|run| run.has(entry)) {
+                self.stretch.write(recorded, &mut lines);
+                own.push(entry);
             } else {
-                self.stretch.write_without_body(piece, &mut lines);
+                self.stretch.write_without_body(entry, &mut lines);
             }
         }
         self.push_lines(&lines, out);
@@ -163,13 +165,11 @@ impl Pack {
     }
 
     /// What decisions name by its digest, as far as it is there and was not sent before.
-    async fn push_named(&mut self, pieces: &[&Piece], out: &mut Vec<u8>) -> Result<(), BrokenOff> {
+    async fn push_named(&mut self, entries: &[&StoredEntry], out: &mut Vec<u8>) -> Result<(), BrokenOff> {
         if self.named.len() > NAMED_MAX {
             self.named.clear();
         }
-        let named = pieces
-            .iter()
-            .flat_map(|piece| engine::facts::named(&piece.entry.body));
+        let named = entries.iter().flat_map(|entry| engine::facts::named(&entry.body));
         let new: BTreeSet<Digest> = named.filter(|digest| self.named.insert(*digest)).collect();
         let new: Vec<Digest> = new.into_iter().collect();
         let Stretch { gateway, tenant, .. } = &self.stretch;

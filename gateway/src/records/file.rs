@@ -14,12 +14,10 @@ use ledger::export::{write_answer_line, write_end_line, write_start_line};
 use model::TenantId;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use store::{Store, StoreError, StoredEntry};
+use store::{Recorded, StoreError, StoredEntry};
 
 /// Entries in a chunk: some hundred kilobytes of decisions.
 const CHUNK: u32 = 256;
-/// How often a chunk is read whose answers went while it was read: it was being erased.
-const READS_MAX: usize = 3;
 
 /// Why a file breaks off. It never looks whole when it is not.
 #[derive(Debug, thiserror::Error)]
@@ -40,13 +38,6 @@ impl BrokenOff {
     pub(super) fn log(&self, tenant: TenantId) {
         tracing::error!(error = self as &dyn std::error::Error, %tenant, "an export broke off");
     }
-}
-
-/// An entry with its answer.
-pub(super) struct Piece {
-    pub(super) entry: StoredEntry,
-    /// The bytes that were handed to the caller, of a decision that was not erased.
-    pub(super) answer: Option<Vec<u8>>,
 }
 
 /// A stretch of a ledger on its way into a file.
@@ -88,59 +79,31 @@ impl Stretch {
         Ok(line)
     }
 
-    /// The next entries.
-    pub(super) async fn chunk(&mut self) -> Result<Vec<Piece>, BrokenOff> {
-        let store = &*self.gateway.store;
-        let mut pieces = Vec::new();
-        for _ in 0..READS_MAX {
-            pieces = self.read(store).await?;
-            let is_whole = |piece: &Piece| {
-                let is_answered = piece.answer.is_some() || piece.entry.erased.is_some();
-                is_answered || !is_decision(&piece.entry.kind)
-            };
-            if pieces.iter().all(is_whole) {
-                break;
-            }
-        }
-        let end = pieces.last().ok_or(BrokenOff::EndsEarly(self.next))?;
-        self.next = end.entry.seq + 1;
-        Ok(pieces)
-    }
-
-    async fn read(&self, store: &dyn Store) -> Result<Vec<Piece>, StoreError> {
+    /// The next entries with what stands at their places.
+    pub(super) async fn chunk(&mut self) -> Result<Vec<Recorded>, BrokenOff> {
         let left = u32::try_from(self.last - self.next + 1).unwrap_or(CHUNK);
-        let mut entries = store.entries(self.tenant, self.next, left.min(CHUNK)).await?;
-        entries.retain(|entry| entry.seq <= self.last);
-        let is_answered = |entry: &&StoredEntry| is_decision(&entry.kind) && entry.erased.is_none();
-        let answered = entries.iter().filter(is_answered).count();
-        let receipts = match u32::try_from(answered).unwrap_or(CHUNK) {
-            0 => Vec::new(),
-            answered => store.receipts(self.tenant, self.next, answered).await?,
-        };
-        let mut receipts = receipts.into_iter().peekable();
-        let with_answer = |entry: StoredEntry| {
-            while receipts.next_if(|(row, _)| row.seq < entry.seq).is_some() {}
-            let answer = receipts.next_if(|(row, _)| row.seq == entry.seq);
-            let answer = answer.filter(|_| is_answered(&&entry)).map(|(_, bytes)| bytes);
-            Piece { entry, answer }
-        };
-        Ok(entries.into_iter().map(with_answer).collect())
+        let store = &*self.gateway.store;
+        let mut chunk = store.recorded(self.tenant, self.next, left.min(CHUNK)).await?;
+        chunk.retain(|recorded| recorded.entry.seq <= self.last);
+        let end = chunk.last().ok_or(BrokenOff::EndsEarly(self.next))?;
+        self.next = end.entry.seq + 1;
+        Ok(chunk)
     }
 
-    /// Appends the lines of an entry.
-    pub(super) fn write(&self, piece: &Piece, out: &mut String) {
-        Readable::new(&self.tenant_text, &piece.entry)
-            .entry()
-            .write_line(out);
-        if let Some(answer) = &piece.answer {
+    /// Appends the line of an entry, and of a decision's the line of its answer behind it.
+    pub(super) fn write(&self, recorded: &Recorded, out: &mut String) {
+        let Recorded { entry, receipt, .. } = recorded;
+        Readable::new(&self.tenant_text, entry).entry().write_line(out);
+        let is_answered = is_decision(&entry.kind) && entry.erased.is_none();
+        if let Some(answer) = receipt.as_ref().filter(|_| is_answered) {
             // Bytes that are no text are not what was recorded; whoever verifies the file finds that out.
             write_answer_line(&String::from_utf8_lossy(answer), out);
         }
     }
 
     /// Appends the line of an entry without what it tells.
-    pub(super) fn write_without_body(&self, piece: &Piece, out: &mut String) {
-        Readable::new(&self.tenant_text, &piece.entry)
+    pub(super) fn write_without_body(&self, entry: &StoredEntry, out: &mut String) {
+        Readable::new(&self.tenant_text, entry)
             .entry()
             .write_line_without_body(out);
     }

@@ -34,7 +34,7 @@ impl<'a> Told<'a> {
     /// Reads the body of a decision's entry.
     pub(super) fn read(body: &'a str) -> Result<Self, String> {
         serde_json::from_str(body)
-            .map_err(|_| "the entry does not tell of a decision, but there is one".to_owned())
+            .map_err(|_| "the entry does not tell of a decision as decisions are told of".to_owned())
     }
 
     /// Whether the row says the same.

@@ -10,7 +10,7 @@ use model::TenantId;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
-use store::Store;
+use store::{Recorded, Store};
 
 /// PostgreSQL has no function of this name.
 const ZEROBLOB: &str = "CREATE FUNCTION zeroblob(integer) RETURNS bytea LANGUAGE sql \
@@ -71,23 +71,24 @@ impl Hand {
         let Self::Sqlite(connection, base) = self else {
             return;
         };
-        let entries = store.entries(tenant, 1, u32::MAX).await.unwrap();
-        let receipts = store.receipts(tenant, 1, u32::MAX).await.unwrap();
-        for entry in entries.iter().filter(|entry| entry.erased.is_none()) {
-            sqlx::query("UPDATE audit_events SET body = ?, packed = NULL WHERE entry = ?")
-                .bind(&entry.body)
-                .bind(*base + entry.seq.cast_signed())
-                .execute(&mut *connection)
-                .await
-                .unwrap();
-        }
-        for (decision, answer) in &receipts {
-            sqlx::query("UPDATE receipts SET bytes = ? WHERE entry = ?")
-                .bind(answer)
-                .bind(*base + decision.seq.cast_signed())
-                .execute(&mut *connection)
-                .await
-                .unwrap();
+        for Recorded { entry, receipt, .. } in store.recorded(tenant, 1, u32::MAX).await.unwrap() {
+            let number = *base + entry.seq.cast_signed();
+            if entry.erased.is_none() {
+                sqlx::query("UPDATE audit_events SET body = ?, packed = NULL WHERE entry = ?")
+                    .bind(&entry.body)
+                    .bind(number)
+                    .execute(&mut *connection)
+                    .await
+                    .unwrap();
+            }
+            if let Some(answer) = receipt {
+                sqlx::query("UPDATE receipts SET bytes = ? WHERE entry = ?")
+                    .bind(answer)
+                    .bind(number)
+                    .execute(&mut *connection)
+                    .await
+                    .unwrap();
+            }
         }
     }
 

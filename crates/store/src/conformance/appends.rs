@@ -68,7 +68,7 @@ pub async fn an_append_from_another_head_writes_nothing(fixture: &dyn Fixture) {
     }
     assert_heads(&*store, &[&chain]).await;
     assert!(store.entries(chain.tenant, 3, 10).await.unwrap().is_empty());
-    assert!(store.receipts(chain.tenant, 3, 10).await.unwrap().is_empty());
+    assert!(store.recorded(chain.tenant, 3, 10).await.unwrap().is_empty());
     store.append(&chain.decisions(1)).await.unwrap();
     assert_heads(&*store, &[&chain]).await;
 }

@@ -268,9 +268,15 @@ pub(super) async fn assert_written(store: &dyn Store, chain: &Chain, batch: &Bat
             (row.prev, row.hash, row.body.as_str())
         );
     }
-    let receipts = store.receipts(chain.tenant, before + 1, 1_000).await.unwrap();
-    assert_eq!(receipts.len(), batch.decisions.len());
-    for ((found, receipt), row) in receipts.iter().zip(&batch.decisions) {
+    let recorded = store.recorded(chain.tenant, before + 1, 1_000).await.unwrap();
+    let places = recorded.iter().map(|place| &place.entry);
+    assert!(places.eq(&entries), "both are read from the same rows");
+    let decided = recorded
+        .iter()
+        .filter_map(|place| Some((place.decision.as_ref()?, place.receipt.as_ref()?)));
+    let decided: Vec<_> = decided.collect();
+    assert_eq!(decided.len(), batch.decisions.len());
+    for ((found, receipt), row) in decided.into_iter().zip(&batch.decisions) {
         assert_eq!(
             (found.seq, found.id, found.agent, found.reason),
             (row.seq, row.id, row.agent, row.reason)

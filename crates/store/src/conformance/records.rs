@@ -2,7 +2,7 @@
 
 use super::sample::{Ask, Chain, decision_id, name, receipt};
 use super::{Fixture, commit, refused};
-use crate::{Batch, CommitError, DecisionFilter};
+use crate::{Batch, CommitError, DecisionFilter, Recorded};
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{ReasonCode, TenantId, Timestamp};
@@ -122,27 +122,40 @@ pub async fn a_decision_and_its_receipt_are_found_by_id(fixture: &dyn Fixture) {
     assert_eq!(store.receipt(chain.tenant, unknown).await.unwrap(), None);
 }
 
-/// Entries of other kinds are passed over.
-pub async fn receipts_come_in_order_with_their_decisions(fixture: &dyn Fixture) {
+/// Each entry comes with what stands at its place, from anywhere and never more than asked for; an entry of another kind alone.
+pub async fn entries_come_with_their_decisions_and_receipts(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let mut chain = Chain::new(1);
     let mut batch = chain.decisions(3);
     chain.put_agent(&mut batch, 1, "builder");
-    chain.decision(&mut batch, &Ask::default());
+    chain.decision(&mut batch, &Ask::named("r-1"));
     commit(&*store, &batch).await;
     commit(&*store, &Chain::new(2).decisions(2)).await;
     for (from, limit, expected) in [
-        (0, 10, vec![1, 2, 3, 5]),
+        (0, 10, vec![1, 2, 3, 4, 5]),
         (2, 2, vec![2, 3]),
-        (4, 10, vec![5]),
+        (4, 10, vec![4, 5]),
         (6, 10, vec![]),
+        (1, 0, vec![]),
+        (u64::MAX, 1, vec![]),
     ] {
-        let found = store.receipts(chain.tenant, from, limit).await.unwrap();
-        let seqs: Vec<_> = found.iter().map(|(decision, _)| decision.seq).collect();
+        let found = store.recorded(chain.tenant, from, limit).await.unwrap();
+        let seqs: Vec<_> = found.iter().map(|place| place.entry.seq).collect();
         assert_eq!(seqs, expected, "from {from}");
-        for (decision, bytes) in found {
-            assert_eq!(decision.id, decision_id(chain.tenant, decision.seq));
-            assert_eq!(bytes, receipt(chain.tenant, decision.seq));
+        let entries = store.entries(chain.tenant, from, limit).await.unwrap();
+        assert!(found.iter().map(|place| &place.entry).eq(&entries));
+        for Recorded {
+            entry,
+            decision,
+            receipt: bytes,
+        } in found
+        {
+            let is_decision = entry.seq != 4;
+            let id = decision_id(chain.tenant, entry.seq);
+            let alone = store.decision(chain.tenant, id).await.unwrap();
+            assert_eq!(alone.is_some(), is_decision);
+            assert_eq!(decision, alone);
+            assert_eq!(bytes, is_decision.then(|| receipt(chain.tenant, entry.seq)));
         }
     }
 }
@@ -189,7 +202,7 @@ pub async fn an_unknown_tenant_has_recorded_nothing(fixture: &dyn Fixture) {
     for tenant in [Chain::new(2).tenant, TenantId::SYSTEM] {
         let id = decision_id(Chain::new(1).tenant, 1);
         assert!(store.entries(tenant, 0, 10).await.unwrap().is_empty());
-        assert!(store.receipts(tenant, 0, 10).await.unwrap().is_empty());
+        assert!(store.recorded(tenant, 0, 10).await.unwrap().is_empty());
         assert!(
             store
                 .decisions(tenant, &DecisionFilter::default(), None, 10)
