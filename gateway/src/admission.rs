@@ -19,6 +19,17 @@ pub struct Place {
     room: Arc<Mutex<Room>>,
     tenant: TenantId,
     since: Instant,
+    is_of_flood: bool,
+}
+
+/// What an ask finds at the door.
+pub enum Entry {
+    /// Places enough, so nobody has looked who asks. It takes one later.
+    Open,
+    /// A place.
+    Taken(Place),
+    /// None: it is refused.
+    Full,
 }
 
 impl Admission {
@@ -31,19 +42,23 @@ impl Admission {
 
     /// A place for an ask of this tenant, if there is one. `commit` is how long commits take now.
     pub fn enter(&self, tenant: TenantId, commit: Duration) -> Option<Place> {
-        lock(&self.room).enter(tenant, commit).then(|| Place {
+        let mut room = lock(&self.room);
+        room.enter(tenant, commit).then(|| Place {
             room: Arc::clone(&self.room),
             tenant,
             since: Instant::now(),
+            is_of_flood: room.is_flooded_by(tenant),
         })
     }
 
-    /// Whether [`enter`](Self::enter) would find no place for an ask of this tenant, which is refused then. It costs next to nothing while
-    /// there are many.
-    pub fn is_full_for(&self, tenant: impl FnOnce() -> Option<TenantId>) -> bool {
+    /// The same for an ask of which nobody knows yet whose it is. It costs next to nothing while there are many places.
+    pub fn enter_under_pressure(&self, tenant: impl FnOnce() -> Option<TenantId>, commit: Duration) -> Entry {
         // Not held while somebody finds out who asks.
-        let may_refuse = lock(&self.room).may_refuse();
-        may_refuse && tenant().is_some_and(|tenant| lock(&self.room).refuses(tenant))
+        let is_under_pressure = lock(&self.room).is_under_pressure();
+        match is_under_pressure.then(tenant).flatten() {
+            Some(tenant) => self.enter(tenant, commit).map_or(Entry::Full, Entry::Taken),
+            None => Entry::Open,
+        }
     }
 
     /// How long asks take now, if that is known.
@@ -55,6 +70,13 @@ impl Admission {
     pub fn places(&self) -> (usize, usize) {
         let room = lock(&self.room);
         (room.taken(), room.limit())
+    }
+}
+
+impl Place {
+    /// Whether its tenant asks for more than there is for it.
+    pub const fn is_of_flood(&self) -> bool {
+        self.is_of_flood
     }
 }
 

@@ -4,6 +4,7 @@
 //! are nearly all requests there are, that was a twelfth of what they cost, and much more of what it costs to refuse one. So they go through
 //! the same steps as a plain sequence of calls. What is the same for both stands in the steps: [`Reception`] and [`caller`].
 
+use crate::admission::Place;
 use crate::authorize;
 use crate::gateway::Gateway;
 use crate::http::caller;
@@ -56,19 +57,19 @@ impl Service<Request> for App {
     fn call(&mut self, request: Request) -> Self::Future {
         if request.uri().path() == AUTHORIZE && request.method() == Method::POST {
             let gateway = Arc::clone(&self.gateway);
-            Box::pin(async move { Ok(ask(&gateway, request).await) })
+            Box::pin(async move { Ok(ask(&gateway, request, None).await) })
         } else {
             Box::pin(self.router.call(request))
         }
     }
 }
 
-/// The response to an ask.
-pub(crate) async fn ask(gateway: &Gateway, request: Request) -> Response {
+/// The response to an ask, which may have its place already.
+pub(crate) async fn ask(gateway: &Gateway, request: Request, place: Option<Place>) -> Response {
     let reception = Reception::of(request.headers(), gateway);
     let outcome = async {
         let (caller, request) = caller::agent(gateway, request).await?;
-        let answer = authorize::answer(gateway, caller, request).await?;
+        let answer = authorize::answer(gateway, caller, request, place).await?;
         Ok(answer.into_response())
     };
     let outcome = outcome.await;

@@ -15,6 +15,7 @@ pub(crate) use admitted::X_REQUEST_TIMEOUT_MS;
 use approval::NotUsable;
 use looked_up::LookedUp;
 
+use crate::admission::Place;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency};
 use crate::limits::{Admission, Asking, Short, quota};
@@ -62,20 +63,21 @@ pub async fn authorize(
     Extension(caller): Extension<AgentCaller>,
     request: Request,
 ) -> Result<Answer, Refusal> {
-    answer(&gateway, caller, request).await
+    answer(&gateway, caller, request, None).await
 }
 
-/// The answer to the ask that an agent has sent.
+/// The answer to the ask that an agent has sent, and that may have its place already.
 pub(crate) async fn answer(
     gateway: &Gateway,
     caller: AgentCaller,
     request: Request,
+    place: Option<Place>,
 ) -> Result<Answer, Refusal> {
     let Admitted {
         caller,
         deadline,
         place: _place,
-    } = Admitted::new(gateway, caller, request.headers())?;
+    } = Admitted::new(gateway, caller, request.headers(), place)?;
     let (parts, body) = request.into_parts();
     let headers = &parts.headers;
     let CanonicalBody(text) = CanonicalBody::read(headers, body, gateway.options.body_bytes_max).await?;

@@ -9,6 +9,9 @@
 //! - `wording`: how a response is written, and the one that says that the gateway is full;
 //! - `handed_on`: everything else.
 //!
+//! Asks of a tenant that floods the gateway are answered in the lane for those ([`SlowLane`](crate::slow_lane::SlowLane)), and its connections are read here again
+//! when they are: whoever is refused, and whoever else asks, waits for none of that.
+//!
 //! A thread reads all of its connections into the same few pages, and writes from the same few. What a connection has of its own is what it has sent
 //! of a request whose rest is missing. With thousands of connections, each with buffers of its own, every one of them would be read from
 //! memory that is in no cache; and a refusal costs little more than that.
@@ -18,6 +21,7 @@ mod plain;
 mod turns;
 mod wording;
 
+use crate::admission::{Entry, Place};
 use crate::app::{self, App};
 use crate::http::Code;
 use crate::http::caller;
@@ -31,6 +35,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use turns::Turns;
@@ -88,11 +93,7 @@ struct Connection<S> {
 /// What comes next on a connection.
 enum Next {
     /// An ask.
-    Ask {
-        request: Box<Request>,
-        /// Whether the caller wants no more than its answer.
-        is_last: bool,
-    },
+    Ask(Asked),
     /// Something else, or not plainly that: the bytes from its beginning on.
     Other(Vec<u8>),
     /// Nothing before the last answer is written.
@@ -101,6 +102,15 @@ enum Next {
     Turn,
     /// Nothing.
     End,
+}
+
+/// An ask that has come whole and was not refused.
+struct Asked {
+    request: Box<Request>,
+    /// Whether the caller wants no more than its answer.
+    is_last: bool,
+    /// Its place, if there was a reason to look for one already.
+    place: Option<Place>,
 }
 
 impl<S> Connection<S>
@@ -129,22 +139,13 @@ where
         });
         loop {
             let next = std::future::poll_fn(|context| self.poll_next(context, stopped.as_mut())).await;
-            let written = match next {
-                Next::Ask { request, is_last } => {
-                    self.refused = 0;
-                    // In a box, so that a connection that says nothing is small.
-                    let response = Box::pin(app::ask(self.app.gateway(), *request)).await;
-                    let is_last = is_last || *told.borrow();
-                    let written = self.answer(response, is_last).await;
-                    if is_last {
-                        return;
-                    }
-                    written
-                }
-                Next::Unsent => self.send_rest().await,
+            let goes_on = match next {
+                Next::Ask(asked) if asked.is_of_flood() => return self.answer_aside(asked, told),
+                Next::Ask(asked) => self.answer(asked, &told).await,
+                Next::Unsent => self.send_rest().await.is_ok(),
                 Next::Turn => {
                     self.turns.wait().await;
-                    Ok(())
+                    true
                 }
                 Next::Other(before) => {
                     let Self { stream, app, .. } = self;
@@ -152,10 +153,36 @@ where
                 }
                 Next::End => return,
             };
-            if written.is_err() {
+            if !goes_on {
                 return;
             }
         }
+    }
+
+    /// Has an ask answered in the lane for floods, and goes on where it is now.
+    fn answer_aside(mut self, asked: Asked, told: watch::Receiver<bool>) {
+        let (app, here) = (self.app.clone(), Handle::current());
+        app.gateway().metrics.count_slow_lane();
+        app.gateway().slow_lane.spawn(async move {
+            if self.answer(asked, &told).await {
+                here.spawn(self.run(told));
+            }
+        });
+    }
+
+    /// Answers an ask. Says whether the connection goes on.
+    async fn answer(&mut self, asked: Asked, told: &watch::Receiver<bool>) -> bool {
+        let Asked {
+            request,
+            is_last,
+            place,
+        } = asked;
+        self.refused = 0;
+        // In a box, so that a connection that says nothing is small.
+        let response = Box::pin(app::ask(self.app.gateway(), *request, place)).await;
+        let is_last = is_last || *told.borrow();
+        let sent = self.send(response, is_last).await;
+        sent.is_ok() && !is_last
     }
 
     /// The next request that takes more than a word. Whoever is silent when the gateway stops has none.
@@ -204,8 +231,14 @@ where
         let (next, used) = match plain::read(bytes, &mut Headers::new()) {
             Seen::Part => (None, 0),
             Seen::Other => return Some(Next::Other(bytes.to_vec())),
-            Seen::Ask(ask) if self.is_refused(&ask) => (self.refuse(&mut desk.words, context), ask.length()),
-            Seen::Ask(ask) => (Some(Next::of(&ask, bytes)), ask.length()),
+            Seen::Ask(ask) => {
+                let next = match self.enter(&ask) {
+                    Entry::Full => self.refuse(&mut desk.words, context),
+                    Entry::Open => Some(Next::of(&ask, bytes, None)),
+                    Entry::Taken(place) => Some(Next::of(&ask, bytes, Some(place))),
+                };
+                (next, ask.length())
+            }
         };
         // What has come after it, which is nothing unless the caller does not wait for answers.
         self.left.clear();
@@ -214,13 +247,13 @@ where
         next
     }
 
-    /// Whether there is no place for an ask, as the gateway would say as well if it went the long way, from the same things.
-    fn is_refused(&self, ask: &Plain<'_, '_>) -> bool {
+    /// A place for an ask, as it would get one if it went the long way, from the same things. It is looked for here where there may be none,
+    /// or where it matters whose ask it is.
+    fn enter(&self, ask: &Plain<'_, '_>) -> Entry {
         let gateway = self.app.gateway();
-        gateway.admission.is_full_for(|| {
-            let authorization = ask.authorization_alone()?;
-            caller::tenant_of_agent(gateway, authorization)
-        })
+        let tenant = || caller::tenant_of_agent(gateway, ask.authorization_alone()?);
+        let commit = gateway.sequencer.usual_commit();
+        gateway.admission.enter_under_pressure(tenant, commit)
     }
 
     /// Writes that there is no place. What the caller does not take at once is sent before anything else.
@@ -242,7 +275,7 @@ where
         }
     }
 
-    async fn answer(&mut self, response: Response, is_last: bool) -> io::Result<()> {
+    async fn send(&mut self, response: Response, is_last: bool) -> io::Result<()> {
         let (head, body) = response.into_parts();
         // INVARIANT: the answer to an ask is in memory already.
         let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
@@ -263,14 +296,21 @@ where
 }
 
 impl Next {
-    /// What an ask is that begins these bytes.
-    fn of(ask: &Plain<'_, '_>, bytes: &[u8]) -> Self {
+    /// What an ask is that begins these bytes, and may have its place already.
+    fn of(ask: &Plain<'_, '_>, bytes: &[u8], place: Option<Place>) -> Self {
         match ask.to_request() {
-            Some(request) => Self::Ask {
+            Some(request) => Self::Ask(Asked {
                 request: Box::new(request),
                 is_last: ask.is_last(),
-            },
+                place,
+            }),
             None => Self::Other(bytes.to_vec()),
         }
+    }
+}
+
+impl Asked {
+    fn is_of_flood(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_of_flood)
     }
 }

@@ -16,6 +16,7 @@ use crate::records::erase::retention::Retention;
 use crate::replays::Replays;
 use crate::search::job::Indexing;
 use crate::sequencer::Sequencer;
+use crate::slow_lane::SlowLane;
 use crate::snapshot::SnapshotCell;
 use crate::watch::Watch;
 use engine::{Snapshot, TenantSnapshot};
@@ -86,6 +87,8 @@ pub struct Gateway {
     pub snapshot: Arc<SnapshotCell>,
     /// How many asks are in here at once.
     pub admission: Admission,
+    /// Where asks of tenants are answered that ask for more than there is for them.
+    pub slow_lane: SlowLane,
     /// The one way to record anything.
     pub sequencer: Sequencer,
     /// Keeps the snapshot up to date with what others write.

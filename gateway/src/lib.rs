@@ -3,7 +3,7 @@
 //! Features are folders and an endpoint is a file. Where to begin:
 //! - [`router`]: every route in one table; [`app`]: the application that they make;
 //! - [`authorize`]: the life of an authorization, top to bottom;
-//! - [`admission`]: how many asks are in here at once;
+//! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
 //! - [`sequencer`]: the one task that writes;
 //! - [`follower`]: how what other gateways change comes into force here;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
@@ -54,6 +54,7 @@ pub mod router;
 pub mod search;
 pub mod sequencer;
 pub mod signing;
+pub mod slow_lane;
 pub mod snapshot;
 pub mod start;
 pub mod stores;

@@ -41,6 +41,7 @@ pub struct Metrics {
     shadow_differences: Family<ShadowLabels, Counter>,
     refusals: Family<RefusalLabels, Counter>,
     replays: Counter,
+    slow_lane_asks: Counter,
     mismatches: Counter,
     witness_checkpoints: Family<WitnessLabels, Counter>,
     witness_fork: Gauge,
@@ -77,6 +78,7 @@ impl Metrics {
             shadow_differences: Family::default(),
             refusals: Family::default(),
             replays: Counter::default(),
+            slow_lane_asks: Counter::default(),
             mismatches: Counter::default(),
             witness_checkpoints: Family::default(),
             witness_fork: Gauge::default(),
@@ -105,6 +107,7 @@ impl Metrics {
         registry.register("shadow_differences", "Decisions that policies on trial would have made otherwise", self.shadow_differences.clone());
         registry.register("refusals", "Requests that were refused or failed", self.refusals.clone());
         registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.replays.clone());
+        registry.register("slow_lane_asks", "Asks of tenants that asked for more than there was for them, which were let in", self.slow_lane_asks.clone());
         registry.register("outcome_mismatches", "Outcomes that differ from what was decided", self.mismatches.clone());
         registry.register("witness_checkpoints", "Checkpoints that were shown to witnesses, by what came of it", self.witness_checkpoints.clone());
         registry.register("witness_fork", "1 from when a witness has seen another ledger than the database has, 0 otherwise", self.witness_fork.clone());
@@ -151,6 +154,11 @@ impl Metrics {
     /// Counts a replay.
     pub fn count_replay(&self) {
         self.replays.inc();
+    }
+
+    /// Counts an ask of a tenant that floods the gateway, which was let in all the same.
+    pub fn count_slow_lane(&self) {
+        self.slow_lane_asks.inc();
     }
 
     /// Counts an outcome that differs from what was decided.

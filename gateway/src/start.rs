@@ -21,6 +21,7 @@ use crate::records::erase::retention::{self, Retention};
 use crate::replays::Replays;
 use crate::search::job::{self, Indexing};
 use crate::sequencer::{Ended, Parts, Sequencer};
+use crate::slow_lane::SlowLane;
 use crate::snapshot::SnapshotCell;
 use crate::watch::{self, Watch};
 use engine::{Snapshot, TenantSnapshot};
@@ -59,7 +60,7 @@ pub enum StartError {
     /// The policies of a tenant could not be compiled at all.
     #[error("compiling policies panicked")]
     Panicked,
-    /// There is no thread for the sequencer, or for what nobody waits for.
+    /// There is no thread for the sequencer, for floods, or for what nobody waits for.
     #[error("a thread of the gateway could not be started")]
     Thread(#[source] std::io::Error),
     /// The base policies allow what they must not.
@@ -133,6 +134,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     cosigning.start(options.witnesses.every);
     let gateway = Gateway {
         admission: Admission::new(options.queue_max),
+        slow_lane: SlowLane::start().map_err(StartError::Thread)?,
         nonces: Nonces::since(clock.now()),
         clock,
         entropy,

@@ -275,23 +275,119 @@ async fn who_is_silent_is_let_go_when_the_gateway_stops_and_what_has_begun_is_an
     assert_eq!(stage.count("decision").await, 3);
 }
 
-#[tokio::test]
-async fn a_full_gateway_says_the_same_by_the_short_way_and_by_the_long_one() {
+/// A gateway with 16 places, of which its one tenant may have half.
+async fn narrow() -> Arc<Stage> {
     let options = Options {
         queue_max: 16,
         batch_max: 4,
         ..Options::default()
     };
-    let stage = Arc::new(Stage::set_with(options).await);
-    let server = Server::of(&stage).await;
-    stage.faults.plan([Fault::Delay(Duration::from_millis(600))]);
-    let flood: Vec<_> = (0..20)
+    Arc::new(Stage::set_with(options).await)
+}
+
+/// More asks than there are places, while a commit takes this long.
+async fn flood(stage: &Arc<Stage>, commit: Duration) -> Vec<JoinHandle<Reply>> {
+    stage.faults.plan([Fault::Delay(commit)]);
+    let asks = (0..64)
         .map(|number| {
-            let stage = Arc::clone(&stage);
+            let stage = Arc::clone(stage);
             tokio::spawn(async move { stage.ask(&named(changing(), &format!("flood-{number}"))).await })
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(100)).await;
+    asks
+}
+
+/// How many asks were answered in the lane for floods.
+fn answered_aside(stage: &Stage) -> u64 {
+    let metrics = stage.gateway.metrics.render(0, true);
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("countersign_slow_lane_asks_total "));
+    line.unwrap().parse().unwrap()
+}
+
+/// A connection of a tenant that asked for more than there was for it a moment ago, and what it takes to be answered aside.
+async fn of_flood(stage: &Arc<Stage>, server: &Server) -> Connection {
+    let mut connection = server.connect().await;
+    let text = written(stage, &ask(100), "");
+    for _ in 0..100 {
+        for ask in flood(stage, Duration::from_millis(200)).await {
+            ask.await.unwrap();
+        }
+        connection.exchange(&text).await.expect(200);
+        if answered_aside(stage) > 0 {
+            return connection;
+        }
+    }
+    panic!("nobody is answered aside");
+}
+
+#[tokio::test]
+async fn asks_of_a_flood_are_answered_aside_one_after_another_and_then_whatever_else_comes() {
+    let stage = narrow().await;
+    let server = Server::of(&stage).await;
+    let mut connection = of_flood(&stage, &server).await;
+    let ahead: String = (0..10).map(|number| written(&stage, &ask(number), "")).collect();
+    connection.send(&(ahead + HEALTH)).await;
+    let mut ids = Vec::new();
+    for _ in 0..10 {
+        let answer = connection.receive().await.unwrap().expect(200);
+        ids.push(answer["decision_id"].as_str().unwrap().to_owned());
+    }
+    assert_eq!(connection.receive().await.unwrap().text(), "ok\n");
+    for (number, id) in ids.iter().enumerate() {
+        let again = connection.exchange(&written(&stage, &ask(number), "")).await;
+        assert_eq!(again.expect(200)["decision_id"], *id);
+    }
+    assert_eq!(stage.gateway.admission.places().0, 0);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn another_tenant_is_not_answered_aside() {
+    let stage = narrow().await;
+    let server = Server::of(&stage).await;
+    let other = stage.tenancy("quiet").await;
+    let _flooding = of_flood(&stage, &server).await;
+    let aside = answered_aside(&stage);
+    let text = written(&stage, &support::tenancy::reading(), "").replace(&stage.agent.token, &other.token);
+    server.connect().await.exchange(&text).await.expect(200);
+    assert_eq!(answered_aside(&stage), aside);
+}
+
+#[tokio::test]
+async fn what_is_answered_aside_when_the_gateway_stops_is_answered() {
+    let stage = narrow().await;
+    let server = Server::of(&stage).await;
+    let mut connection = of_flood(&stage, &server).await;
+    loop {
+        for ask in flood(&stage, Duration::from_millis(200)).await {
+            ask.await.unwrap();
+        }
+        let before = answered_aside(&stage);
+        stage.faults.plan([Fault::Delay(Duration::from_millis(300))]);
+        connection.send(&written(&stage, &changing(), "")).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if answered_aside(&stage) > before {
+            break;
+        }
+        connection.receive().await.unwrap().expect(200);
+    }
+    server.stop.send(()).unwrap();
+    let answer = connection.receive().await.unwrap();
+    answer.expect(200);
+    assert_eq!(answer.headers["connection"], "close");
+    assert!(connection.receive().await.is_none());
+    server.ended.await.unwrap();
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_full_gateway_says_the_same_by_the_short_way_and_by_the_long_one() {
+    let stage = narrow().await;
+    let server = Server::of(&stage).await;
+    let flood = flood(&stage, Duration::from_millis(600)).await;
     let mut connection = server.connect().await;
     // With an id of its own an ask goes the long way.
     let long = connection

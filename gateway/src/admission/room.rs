@@ -10,17 +10,13 @@
 //! (`docs/decisions/0057-a-part-for-sure.md`).
 
 use model::TenantId;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// How long asks may take, on average, before places are taken away. The slowest take about twice the average.
 /// The places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and whoever comes beside it
 /// waits behind more of it.
 const TARGET: Duration = Duration::from_millis(12);
-/// The same while many are refused. Those who are let in have less to wait for then, and so have those who are not.
-const TARGET_REFUSING: Duration = Duration::from_millis(8);
-/// Many are refused where it is more than one for so many who left.
-const MANY: u32 = 8;
 /// How many commits they may take, where those take longer than that: each ask waits for half of the one before its own, and for its own. With
 /// fewer places, a slow disk would do less and be no faster.
 const TARGET_COMMITS: u32 = 2;
@@ -28,6 +24,8 @@ const TARGET_COMMITS: u32 = 2;
 const WINDOW: Duration = Duration::from_millis(100);
 /// How many asks in a window say something about how long they take. Fewer are no overload, however slow they are.
 const TELLING: u32 = 32;
+/// How many asks that found no place in a window are a flood. Who keeps to its part is refused a few when they come in a burst.
+const REFUSED_MANY: u32 = 32;
 /// How long what was seen is believed.
 const BELIEVED: Duration = Duration::from_millis(250);
 /// Which part of the places there are goes at the end of a window in which asks took long: one in so many.
@@ -52,6 +50,8 @@ pub(super) struct Room {
     /// How long commits take.
     commit: Duration,
     window: Window,
+    /// Tenants of which many asks found no place in the last window.
+    floods: HashSet<TenantId>,
     /// How long asks took in the last window, if there were many, and when it ended.
     usual: Option<(Duration, Instant)>,
 }
@@ -61,26 +61,17 @@ struct Window {
     began: Instant,
     left: u32,
     took: Duration,
-    /// How many found no place.
-    refused: u32,
+    /// How many asks of each tenant found no place. Who has none is not here.
+    refused: HashMap<TenantId, u32>,
 }
 
 impl Window {
-    const fn new(began: Instant) -> Self {
+    fn new(began: Instant) -> Self {
         Self {
             began,
             left: 0,
             took: Duration::ZERO,
-            refused: 0,
-        }
-    }
-
-    /// How long asks may take, as far as nothing else than time counts.
-    const fn target(&self) -> Duration {
-        if self.refused.saturating_mul(MANY) > self.left {
-            TARGET_REFUSING
-        } else {
-            TARGET
+            refused: HashMap::new(),
         }
     }
 }
@@ -94,6 +85,7 @@ impl Room {
             most,
             commit: Duration::ZERO,
             window: Window::new(now),
+            floods: HashSet::new(),
             usual: None,
         }
     }
@@ -106,16 +98,19 @@ impl Room {
             *self.tenants.entry(tenant).or_default() += 1;
             self.taken += 1;
         } else {
-            self.window.refused += 1;
+            *self.window.refused.entry(tenant).or_default() += 1;
         }
         has_place
     }
 
-    /// Whether there is no place for an ask of this tenant, which is refused then.
-    pub(super) fn refuses(&mut self, tenant: TenantId) -> bool {
-        let has_place = self.has_place(tenant);
-        self.window.refused += u32::from(!has_place);
-        !has_place
+    /// Whether this tenant asks for more than there is for it, as far as the last window tells.
+    pub(super) fn is_flooded_by(&self, tenant: TenantId) -> bool {
+        self.floods.contains(&tenant)
+    }
+
+    /// Whether there may be a tenant that would get no place, or floods the gateway: one that had all that are taken, or was refused often.
+    pub(super) fn is_under_pressure(&self) -> bool {
+        self.taken >= self.left() || !self.floods.is_empty()
     }
 
     /// Whether there is a place for this tenant: fewer than are left, or fewer than its part.
@@ -129,11 +124,6 @@ impl Room {
     fn part(&self, of_tenant: usize) -> usize {
         let tenants = self.tenants.len() + usize::from(of_tenant == 0);
         self.limit * tenants.min(EQUAL_PARTS) / (tenants + 1)
-    }
-
-    /// Whether there is a tenant that would not get a place: one that had all that are taken.
-    pub(super) const fn may_refuse(&self) -> bool {
-        self.taken >= self.left()
     }
 
     const fn left(&self) -> usize {
@@ -172,7 +162,7 @@ impl Room {
 
     fn end_window(&mut self, now: Instant) {
         let took = (self.window.left >= TELLING).then(|| self.window.took / self.window.left);
-        let target = self.window.target().max(TARGET_COMMITS * self.commit);
+        let target = TARGET.max(TARGET_COMMITS * self.commit);
         self.limit = if took.is_some_and(|took| took > target) {
             let fewer = self.limit - self.limit.div_ceil(GOES);
             fewer.max(self.most.div_ceil(STAYS))
@@ -181,7 +171,12 @@ impl Room {
             more.min(self.most)
         };
         self.usual = took.map(|took| (took, now));
-        self.window = Window::new(now);
+        let ended = std::mem::replace(&mut self.window, Window::new(now));
+        let many = ended
+            .refused
+            .into_iter()
+            .filter(|(_, asks)| *asks >= REFUSED_MANY);
+        self.floods = many.map(|(tenant, _)| tenant).collect();
     }
 }
 
@@ -221,12 +216,12 @@ mod tests {
         assert_eq!(fill(&mut room, B), 512);
         assert!(room.enter(C, COMMIT));
         assert!(!room.enter(A, COMMIT));
-        assert!(!room.refuses(C) && room.refuses(A) && room.may_refuse());
+        assert!(!room.enter(A, COMMIT) && room.is_under_pressure());
         (0..1_024).for_each(|_| room.leave(A, Duration::ZERO, now));
         (0..512).for_each(|_| room.leave(B, Duration::ZERO, now));
         room.leave(C, Duration::ZERO, now);
         assert_eq!((room.taken(), room.tenants.len()), (0, 0));
-        assert!(!room.may_refuse());
+        assert!(!room.is_under_pressure());
         assert_eq!(fill(&mut room, B), 1_024);
     }
 
@@ -238,7 +233,7 @@ mod tests {
         assert_eq!(room.left(), 128);
         assert_eq!(fill(&mut room, B), 170);
         assert_eq!(room.left(), 0);
-        assert!(room.refuses(B) && !room.refuses(C));
+        assert!(!room.enter(B, COMMIT));
         assert_eq!(fill(&mut room, C), 128);
     }
 
@@ -253,25 +248,24 @@ mod tests {
     }
 
     #[test]
-    fn while_many_are_refused_asks_may_take_less_time() {
-        let took = (TARGET_REFUSING + TARGET) / 2;
-        let limit_after = |refused| {
-            let mut now = Instant::now();
-            let mut room = Room::new(MOST, now);
-            room.limit = MOST / 2;
-            assert_eq!(fill(&mut room, A), MOST / 4);
-            // It is full because the last one was refused.
-            for _ in 1..refused {
-                assert!(room.refuses(A));
-            }
-            for _ in 0..TELLING {
-                now += WINDOW / (TELLING - 1);
-                room.leave(A, took, now);
-            }
-            room.limit()
-        };
-        assert!(limit_after(TELLING / MANY) > MOST / 2);
-        assert!(limit_after(TELLING / MANY + 1) < MOST / 2);
+    fn who_is_refused_often_floods_until_a_window_passes_without() {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        assert!(!room.is_under_pressure());
+        // The last one finds none.
+        fill(&mut room, A);
+        fill(&mut room, B);
+        (1..REFUSED_MANY).for_each(|_| assert!(!room.enter(A, COMMIT)));
+        (2..REFUSED_MANY).for_each(|_| assert!(!room.enter(B, COMMIT)));
+        assert!(!room.is_flooded_by(A));
+        (0..MOST / 2).for_each(|_| room.leave(A, Duration::ZERO, now));
+        for is_flooded in [true, false] {
+            now += WINDOW;
+            room.leave(B, Duration::ZERO, now);
+            assert_eq!(room.is_flooded_by(A), is_flooded);
+            assert_eq!(room.is_under_pressure(), is_flooded);
+            assert!(!room.is_flooded_by(B));
+        }
     }
 
     #[test]

@@ -33,13 +33,18 @@ impl FromRequestParts<Arc<Gateway>> for Admitted {
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let caller = parts.extensions.get::<AgentCaller>().cloned();
         let caller = caller.expect("the route lets in agents only");
-        Self::new(gateway, caller, &parts.headers)
+        Self::new(gateway, caller, &parts.headers, None)
     }
 }
 
 impl Admitted {
-    /// The ask of this agent that comes with these headers, if there is room for it.
-    pub fn new(gateway: &Gateway, caller: AgentCaller, headers: &HeaderMap) -> Result<Self, Refusal> {
+    /// The ask of this agent that comes with these headers, if there is room for it. It may have its place already.
+    pub fn new(
+        gateway: &Gateway,
+        caller: AgentCaller,
+        headers: &HeaderMap,
+        place: Option<Place>,
+    ) -> Result<Self, Refusal> {
         let deadline = deadline(headers)?;
         if !gateway.sequencer.has_room(caller.tenant) {
             return Err(Refusal::overloaded());
@@ -48,7 +53,7 @@ impl Admitted {
             return Err(Refusal::deadline_exceeded());
         }
         let commit = gateway.sequencer.usual_commit();
-        let place = gateway.admission.enter(caller.tenant, commit);
+        let place = place.or_else(|| gateway.admission.enter(caller.tenant, commit));
         Ok(Self {
             place: place.ok_or_else(Refusal::overloaded)?,
             caller,
