@@ -2,6 +2,7 @@
 //!
 //! Every setting that durability or boundedness rests on is set here and nowhere else.
 
+use crate::writer::BoxError;
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -56,12 +57,12 @@ pub(crate) fn plain(database: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-/// The connection that commits.
-pub(crate) fn committer(database: &Path) -> rusqlite::Result<rusqlite::Connection> {
+/// The connection that commits. It writes the log in long pieces, which is most of what a page of a commit costs otherwise.
+pub(crate) fn committer(database: &Path) -> Result<rusqlite::Connection, BoxError> {
     use rusqlite::OpenFlags;
     // Whoever holds the writer has it alone, so it needs no lock of its own.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = rusqlite::Connection::open_with_flags(database, flags)?;
+    let connection = rusqlite::Connection::open_with_flags_and_vfs(database, flags, wal_vfs::name()?)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     for (name, value) in WRITER_PRAGMAS {
         connection.pragma_update(None, name, value)?;

@@ -67,7 +67,7 @@ pub(crate) enum NotReady {
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Connections {
-    fn of(database: &Path, aside: SqliteConnection) -> Result<Self, rusqlite::Error> {
+    fn of(database: &Path, aside: SqliteConnection) -> Result<Self, BoxError> {
         let commits = connect::committer(database)?;
         commit::prepare_all(&commits)?;
         Ok(Self { commits, aside })
@@ -249,7 +249,7 @@ impl Writer {
         let options = connect::aside(&self.database).create_if_missing(false);
         let mut connection = SqliteConnection::connect_with(&options).await?;
         self.learn(&mut connection).await?;
-        Ok(Connections::of(&self.database, connection)?)
+        Connections::of(&self.database, connection)
     }
 
     /// Reads what every tenant is called here, and where it stands.

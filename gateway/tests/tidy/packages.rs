@@ -4,8 +4,9 @@ use crate::tree::{none, text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each package, its folder, and its floor: it may depend on lower floors only.
-const FLOORS: [(&str, &str, u32); 12] = [
+const FLOORS: [(&str, &str, u32); 13] = [
     ("canon", "crates/canon", 0),
+    ("wal-vfs", "crates/wal-vfs", 0),
     ("ledger", "crates/ledger", 1),
     ("model", "crates/model", 1),
     ("policy", "crates/policy", 2),
@@ -19,6 +20,9 @@ const FLOORS: [(&str, &str, u32); 12] = [
     ("benches", "benches", 5),
 ];
 
+/// The one in which code may be unsafe: it has lints of its own.
+const UNSAFE: &str = "wal-vfs";
+
 /// Who alone may depend on a library: one that does I/O, or one that a single crate is there to hide.
 const KEEPERS: [(&str, &[&str]); 14] = [
     ("anyhow", &["gateway", "benches"]),
@@ -30,7 +34,7 @@ const KEEPERS: [(&str, &[&str]); 14] = [
     ("clap", &["gateway", "benches"]),
     ("jsonschema", &["policy"]),
     ("prometheus-client", &["gateway"]),
-    ("rusqlite", &["store-sqlite"]),
+    ("rusqlite", &["store-sqlite", "wal-vfs"]),
     ("sqlx", &["store-sqlite", "store-postgres"]),
     (
         "tokio",
@@ -107,6 +111,21 @@ fn only_its_keepers_depend_on_a_library() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn unsafe_code_is_forbidden_in_every_package_but_one() {
+    let cargo = text("Cargo.toml");
+    assert!(cargo.contains("[workspace.lints.rust]\nunsafe_code = \"forbid\"\n"));
+    for (name, folder, _) in FLOORS {
+        let manifest = text(&format!("{folder}/Cargo.toml"));
+        let is_forbidden = manifest.contains("\n[lints]\nworkspace = true\n");
+        assert_eq!(
+            is_forbidden,
+            name != UNSAFE,
+            "{folder}/Cargo.toml: `{UNSAFE}` alone has lints of its own; the others say `workspace = true`"
+        );
     }
 }
 
