@@ -107,7 +107,7 @@ impl Metrics {
         registry.register("shadow_differences", "Decisions that policies on trial would have made otherwise", self.shadow_differences.clone());
         registry.register("refusals", "Requests that were refused or failed", self.refusals.clone());
         registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.replays.clone());
-        registry.register("slow_lane_asks", "Asks of tenants that asked for more than there was for them, which were let in", self.slow_lane_asks.clone());
+        registry.register("slow_lane_asks", "Asks that were let in of tenants that were refused more than that", self.slow_lane_asks.clone());
         registry.register("outcome_mismatches", "Outcomes that differ from what was decided", self.mismatches.clone());
         registry.register("witness_checkpoints", "Checkpoints that were shown to witnesses, by what came of it", self.witness_checkpoints.clone());
         registry.register("witness_fork", "1 from when a witness has seen another ledger than the database has, 0 otherwise", self.witness_fork.clone());

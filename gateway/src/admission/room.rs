@@ -24,7 +24,9 @@ const TARGET_COMMITS: u32 = 2;
 const WINDOW: Duration = Duration::from_millis(100);
 /// How many asks in a window say something about how long they take. Fewer are no overload, however slow they are.
 const TELLING: u32 = 32;
-/// How many asks that found no place in a window are a flood. Who keeps to its part is refused a few when they come in a burst.
+/// How many asks that found no place in a window are a flood, if they are at least as many as found one since. Who keeps to its part is refused a
+/// few when they come in a burst, and who asks for little more than there is must not be taken for a flood: the lane for those answers less
+/// than the whole gateway, so who is in it would be refused what keeps it there (`docs/decisions/0062-who-floods-is-refused-more-than-it-gets.md`).
 const REFUSED_MANY: u32 = 32;
 /// How long what was seen is believed.
 const BELIEVED: Duration = Duration::from_millis(250);
@@ -50,7 +52,7 @@ pub(super) struct Room {
     /// How long commits take.
     commit: Duration,
     window: Window,
-    /// Tenants of which many asks found no place in the last window.
+    /// Tenants that flooded the gateway in the last window.
     floods: HashSet<TenantId>,
     /// How long asks took in the last window, if there were many, and when it ended.
     usual: Option<(Duration, Instant)>,
@@ -61,8 +63,21 @@ struct Window {
     began: Instant,
     left: u32,
     took: Duration,
-    /// How many asks of each tenant found no place. Who has none is not here.
-    refused: HashMap<TenantId, u32>,
+    /// The asks of each tenant since one of them found no place. Who has none of those is not here.
+    asks: HashMap<TenantId, Asks>,
+}
+
+/// Asks of a tenant.
+#[derive(Debug, Default)]
+struct Asks {
+    let_in: u32,
+    refused: u32,
+}
+
+impl Asks {
+    const fn are_a_flood(&self) -> bool {
+        self.refused >= REFUSED_MANY && self.refused >= self.let_in
+    }
 }
 
 impl Window {
@@ -71,7 +86,7 @@ impl Window {
             began,
             left: 0,
             took: Duration::ZERO,
-            refused: HashMap::new(),
+            asks: HashMap::new(),
         }
     }
 }
@@ -97,8 +112,11 @@ impl Room {
         if has_place {
             *self.tenants.entry(tenant).or_default() += 1;
             self.taken += 1;
+            if let Some(asks) = self.window.asks.get_mut(&tenant) {
+                asks.let_in += 1;
+            }
         } else {
-            *self.window.refused.entry(tenant).or_default() += 1;
+            self.window.asks.entry(tenant).or_default().refused += 1;
         }
         has_place
     }
@@ -172,11 +190,8 @@ impl Room {
         };
         self.usual = took.map(|took| (took, now));
         let ended = std::mem::replace(&mut self.window, Window::new(now));
-        let many = ended
-            .refused
-            .into_iter()
-            .filter(|(_, asks)| *asks >= REFUSED_MANY);
-        self.floods = many.map(|(tenant, _)| tenant).collect();
+        let floods = ended.asks.into_iter().filter(|(_, asks)| asks.are_a_flood());
+        self.floods = floods.map(|(tenant, _)| tenant).collect();
     }
 }
 
@@ -265,6 +280,22 @@ mod tests {
             assert_eq!(room.is_flooded_by(A), is_flooded);
             assert_eq!(room.is_under_pressure(), is_flooded);
             assert!(!room.is_flooded_by(B));
+        }
+    }
+
+    #[test]
+    fn who_gets_more_than_it_is_refused_is_no_flood() {
+        for (let_in, is_flooded) in [(REFUSED_MANY, true), (REFUSED_MANY + 1, false)] {
+            let now = Instant::now();
+            let mut room = Room::new(MOST, now);
+            fill(&mut room, A);
+            (1..REFUSED_MANY).for_each(|_| assert!(!room.enter(A, COMMIT)));
+            for _ in 0..let_in {
+                room.leave(A, Duration::ZERO, now);
+                assert!(room.enter(A, COMMIT));
+            }
+            room.leave(A, Duration::ZERO, now + WINDOW);
+            assert_eq!(room.is_flooded_by(A), is_flooded, "{let_in} let in");
         }
     }
 
