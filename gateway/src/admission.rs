@@ -74,7 +74,7 @@ impl Admission {
 }
 
 impl Place {
-    /// Whether its tenant asks for more than there is for it.
+    /// Whether its tenant floods the gateway.
     pub const fn is_of_flood(&self) -> bool {
         self.is_of_flood
     }

@@ -121,7 +121,7 @@ impl Room {
         has_place
     }
 
-    /// Whether this tenant asks for more than there is for it, as far as the last window tells.
+    /// Whether this tenant floods the gateway, as far as the last window tells.
     pub(super) fn is_flooded_by(&self, tenant: TenantId) -> bool {
         self.floods.contains(&tenant)
     }
