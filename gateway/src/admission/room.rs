@@ -126,7 +126,7 @@ impl Room {
         self.floods.contains(&tenant)
     }
 
-    /// Whether there may be a tenant that would get no place, or floods the gateway: one that had all that are taken, or was refused often.
+    /// Whether there may be a tenant that would get no place, or floods the gateway: one that had all that are taken, or one that did so in the last window.
     pub(super) fn is_under_pressure(&self) -> bool {
         self.taken >= self.left() || !self.floods.is_empty()
     }
