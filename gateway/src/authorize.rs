@@ -262,7 +262,7 @@ impl Gateway {
                 verdict,
                 answer: answer.clone(),
             };
-            self.replays.remember(key, given);
+            self.replays.remember(&key, &given);
         }
     }
 

@@ -2,21 +2,25 @@
 //!
 //! This is a cache of what the ledger holds. An ask that is not found here is looked up by the sequencer, in the commit.
 //!
-//! It forgets a part of itself at a time, so whoever remembers the answer that is one too many waits for a few hundred others to be
-//! dropped and not for tens of thousands, which is milliseconds.
+//! Answers are copied into buffers that stay, one behind the other, and forgotten by the buffer. Kept as they were, they were tens of thousands of
+//! blocks all over the heap, each of which had left every cache of the processor when its turn came to be freed and used again
+//! (docs/decisions/0063-answers-copied-into-buffers.md).
 
 use bytes::Bytes;
 use canon::Digest;
-use model::Verdict;
+use model::{AgentId, TenantId, Verdict};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::RequestKey;
 
 /// Parts, each with a lock of its own. A key is always in the same one.
-const PARTS: usize = 64;
-/// Answers in each of the two generations of a part. When the young one is full it becomes the old one, which is dropped.
-const GENERATION_MAX: usize = 256;
+const PARTS: usize = 32;
+/// Bytes of answers and their request ids in each of the two generations of a part: 32 MiB in all. When the young one is full it becomes
+/// the old one, and that one begins anew.
+const GENERATION_BYTES_MAX: usize = 512 << 10;
 
 /// An answer that was given.
 #[derive(Debug, Clone)]
@@ -33,13 +37,33 @@ pub struct Given {
 pub struct Replays {
     hasher: RandomState,
     /// Each is held for one look-up at a time and never across an `await`.
-    parts: [Mutex<Generations>; PARTS],
+    parts: [Mutex<Part>; PARTS],
 }
 
 #[derive(Default)]
-struct Generations {
-    young: HashMap<RequestKey, Given>,
-    old: HashMap<RequestKey, Given>,
+struct Part {
+    young: Generation,
+    old: Generation,
+}
+
+/// Answers that are forgotten together. It keeps its room when they are.
+#[derive(Default)]
+struct Generation {
+    /// Which of the records is of a key with this hash: the last one.
+    places: HashMap<u64, usize>,
+    records: Vec<Record>,
+    /// Request ids and answers.
+    bytes: Vec<u8>,
+}
+
+/// An answer among the bytes.
+struct Record {
+    tenant: TenantId,
+    agent: AgentId,
+    ask: Digest,
+    verdict: Verdict,
+    request_id: Range<usize>,
+    answer: Range<usize>,
 }
 
 impl Default for Replays {
@@ -59,42 +83,110 @@ impl Replays {
 
     /// What was answered under this key.
     pub fn find(&self, key: &RequestKey) -> Option<Given> {
-        let part = self.part(key);
-        part.young.get(key).or_else(|| part.old.get(key)).cloned()
+        let hash = self.hasher.hash_one(key);
+        let part = self.part(hash);
+        part.young.find(hash, key).or_else(|| part.old.find(hash, key))
     }
 
     /// Forgets an answer: what it said was erased.
     pub fn forget(&self, key: &RequestKey) {
-        let mut part = self.part(key);
-        part.young.remove(key);
-        part.old.remove(key);
+        let hash = self.hasher.hash_one(key);
+        let mut part = self.part(hash);
+        part.young.forget(hash, key);
+        part.old.forget(hash, key);
     }
 
-    /// Remembers an answer that is on disk.
-    pub fn remember(&self, key: RequestKey, given: Given) {
-        let mut part = self.part(&key);
-        let forgotten = (part.young.len() >= GENERATION_MAX).then(|| {
-            // As large as it will be: growing would hash every key in it again and again.
-            let full = std::mem::replace(&mut part.young, HashMap::with_capacity(GENERATION_MAX));
-            std::mem::replace(&mut part.old, full)
-        });
-        part.young.insert(key, given);
-        drop(part);
-        // It takes longer than all the rest, and nobody else waits for it.
-        drop(forgotten);
+    /// Remembers an answer that is on disk, unless it is longer than a generation.
+    pub fn remember(&self, key: &RequestKey, given: &Given) {
+        let bytes = key.request_id.as_str().len() + given.answer.len();
+        if bytes > GENERATION_BYTES_MAX {
+            return;
+        }
+        let hash = self.hasher.hash_one(key);
+        let part = &mut *self.part(hash);
+        if part.young.bytes.len() + bytes > GENERATION_BYTES_MAX {
+            mem::swap(&mut part.young, &mut part.old);
+            part.young.begin_anew();
+        }
+        part.young.remember(hash, key, given);
     }
 
-    fn part(&self, key: &RequestKey) -> MutexGuard<'_, Generations> {
-        let place = usize::try_from(self.hasher.hash_one(key) % PARTS as u64)
-            .expect("it is less than the number of parts");
+    fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
+        let place = usize::try_from(hash % PARTS as u64).expect("it is less than the number of parts");
         self.parts[place].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Generation {
+    fn find(&self, hash: u64, key: &RequestKey) -> Option<Given> {
+        let record = &self.records[*self.places.get(&hash)?];
+        record.is_of(key, &self.bytes).then(|| Given {
+            ask: record.ask,
+            verdict: record.verdict,
+            answer: Bytes::copy_from_slice(&self.bytes[record.answer.clone()]),
+        })
+    }
+
+    fn remember(&mut self, hash: u64, key: &RequestKey, given: &Given) {
+        self.forget(hash, key);
+        if self.bytes.capacity() == 0 {
+            // Nothing of it is in memory before it is written, and it never moves.
+            self.bytes.reserve_exact(GENERATION_BYTES_MAX);
+        }
+        let record = Record {
+            tenant: key.tenant,
+            agent: key.agent,
+            ask: given.ask,
+            verdict: given.verdict,
+            request_id: self.append(key.request_id.as_str().as_bytes()),
+            answer: self.append(&given.answer),
+        };
+        self.places.insert(hash, self.records.len());
+        self.records.push(record);
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Range<usize> {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        begin..self.bytes.len()
+    }
+
+    /// Nothing of it stays in memory, either.
+    fn forget(&mut self, hash: u64, key: &RequestKey) {
+        let Some(&place) = self.places.get(&hash) else {
+            return;
+        };
+        let record = &self.records[place];
+        if record.is_of(key, &self.bytes) {
+            self.bytes[record.request_id.start..record.answer.end].fill(0);
+            self.places.remove(&hash);
+        }
+    }
+
+    fn begin_anew(&mut self) {
+        self.places.clear();
+        self.records.clear();
+        self.bytes.clear();
+    }
+}
+
+impl Record {
+    fn is_of(&self, key: &RequestKey, bytes: &[u8]) -> bool {
+        self.tenant == key.tenant
+            && self.agent == key.agent
+            && bytes[self.request_id.clone()] == *key.request_id.as_str().as_bytes()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{AgentId, Name, TenantId};
+    use model::Name;
+
+    /// Bytes of an answer, by which it is known.
+    const ANSWER_BYTES: usize = 1_024;
+    /// More than all parts hold.
+    const ANSWERS: usize = 3 * 2 * PARTS * GENERATION_BYTES_MAX / ANSWER_BYTES;
 
     fn key(number: usize) -> RequestKey {
         RequestKey {
@@ -108,36 +200,87 @@ mod tests {
         Given {
             ask: Digest::of(b"an ask"),
             verdict: Verdict::Allow,
-            answer: Bytes::from(number.to_string()),
+            answer: format!("{number:0ANSWER_BYTES$}").into(),
         }
     }
 
     #[test]
     fn the_last_answers_are_remembered_and_of_all_others_no_more_than_fit() {
-        const ANSWERS: usize = 4 * 2 * PARTS * GENERATION_MAX;
         let replays = Replays::new();
-        (0..ANSWERS).for_each(|number| replays.remember(key(number), given(number)));
+        (0..ANSWERS).for_each(|number| replays.remember(&key(number), &given(number)));
         let known: Vec<_> = (0..ANSWERS)
             .filter_map(|number| Some((number, replays.find(&key(number))?)))
             .collect();
         assert!(
             known
                 .iter()
-                .all(|(number, given)| given.answer == number.to_string())
+                .all(|(number, found)| found.answer == given(*number).answer)
         );
-        assert!(known.len() <= 2 * PARTS * GENERATION_MAX, "{}", known.len());
+        let all = 2 * PARTS * GENERATION_BYTES_MAX / ANSWER_BYTES;
+        assert!(known.len() <= all, "{}", known.len());
         // Each part keeps its last generation at least, and those of the whole are spread over the parts.
-        let last = ANSWERS - PARTS * GENERATION_MAX / 2;
+        let last = ANSWERS - all / 4;
         assert!((last..ANSWERS).all(|number| replays.find(&key(number)).is_some()));
+        for part in &replays.parts {
+            assert_eq!(part.lock().unwrap().young.bytes.capacity(), GENERATION_BYTES_MAX);
+        }
     }
 
     #[test]
-    fn what_is_forgotten_is_in_no_generation() {
+    fn what_is_forgotten_is_in_no_generation_and_its_bytes_are_gone() {
         let replays = Replays::new();
-        (0..3 * PARTS * GENERATION_MAX / 2).for_each(|number| replays.remember(key(number), given(number)));
-        for number in 0..3 * PARTS * GENERATION_MAX / 2 {
+        (0..ANSWERS / 3).for_each(|number| replays.remember(&key(number), &given(number)));
+        for number in 0..ANSWERS / 3 {
             replays.forget(&key(number));
             assert!(replays.find(&key(number)).is_none());
         }
+        for part in &replays.parts {
+            let part = part.lock().unwrap();
+            assert!(part.young.bytes.iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn the_last_answer_under_a_key_is_the_one_that_counts() {
+        let replays = Replays::new();
+        replays.remember(&key(1), &given(1));
+        replays.remember(&key(1), &given(2));
+        assert_eq!(replays.find(&key(1)).unwrap().answer, given(2).answer);
+        // Not even the bytes of the first one are there.
+        replays.forget(&key(1));
+        let parts = replays.parts.iter().map(|part| part.lock().unwrap());
+        assert!(
+            parts
+                .flat_map(|part| part.young.bytes.clone())
+                .all(|byte| byte == 0)
+        );
+    }
+
+    #[test]
+    fn an_answer_that_is_longer_than_a_generation_pushes_nothing_out() {
+        let replays = Replays::new();
+        (0..1_000).for_each(|number| replays.remember(&key(number), &given(number)));
+        let longest = Given {
+            answer: vec![b' '; GENERATION_BYTES_MAX].into(),
+            ..given(0)
+        };
+        (1_000..2_000).for_each(|number| replays.remember(&key(number), &longest));
+        assert!(replays.find(&key(1_000)).is_none());
+        assert!((0..1_000).all(|number| replays.find(&key(number)).is_some()));
+    }
+
+    #[test]
+    fn keys_with_the_same_hash_are_told_apart() {
+        let mut generation = Generation::default();
+        generation.remember(7, &key(1), &given(1));
+        assert!(generation.find(7, &key(1)).is_some());
+        assert!(generation.find(7, &key(2)).is_none());
+        let of_another_agent = RequestKey {
+            agent: AgentId::from_bytes([8; 16]),
+            ..key(1)
+        };
+        assert!(generation.find(7, &of_another_agent).is_none());
+        generation.forget(7, &key(2));
+        assert!(generation.find(7, &key(1)).is_some());
     }
 }
