@@ -7,7 +7,8 @@
 //! A tenant may take places as long as it has fewer than are left, like the lines of the queue before the sequencer: one that floods
 //! the gateway has half of them, and whoever comes rarely finds one. Beside a flood few are left at some moments and many at others, and the flood is there
 //! first when they come back; so a tenant may also take them up to its part, whoever has the others
-//! (`docs/decisions/0057-a-part-for-sure.md`).
+//! (`docs/decisions/0057-a-part-for-sure.md`). Whoever asks for much more than its share has an equal part and no more, of places that go sooner:
+//! already when asks of the others take longer than they would (`docs/decisions/0064-an-equal-part-for-who-asks-for-more.md`).
 
 use model::TenantId;
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,9 @@ use std::time::{Duration, Instant};
 /// The places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and whoever comes beside it
 /// waits behind more of it.
 const TARGET: Duration = Duration::from_millis(12);
+/// The same for asks of everybody else, before places are taken from those who ask for much more than their shares. The cores have a rest now and then
+/// if it is kept.
+const TARGET_BESIDE: Duration = Duration::from_millis(4);
 /// How many commits they may take, where those take longer than that: each ask waits for half of the one before its own, and for its own. With
 /// fewer places, a slow disk would do less and be no faster.
 const TARGET_COMMITS: u32 = 2;
@@ -24,10 +28,8 @@ const TARGET_COMMITS: u32 = 2;
 const WINDOW: Duration = Duration::from_millis(100);
 /// How many asks in a window say something about how long they take. Fewer are no overload, however slow they are.
 const TELLING: u32 = 32;
-/// How many asks that found no place in a window are a flood, if they are at least as many as found one since. Who keeps to its part is refused a
-/// few when they come in a burst, and who asks for little more than there is must not be taken for a flood: the lane for those answers less
-/// than the whole gateway, so who is in it would be refused what keeps it there (`docs/decisions/0062-who-floods-is-refused-more-than-it-gets.md`).
-const REFUSED_MANY: u32 = 32;
+/// How many asks that find no place in a window are many. Who keeps to its part is refused a few when they come in a burst.
+const REFUSED_MANY: usize = 32;
 /// How long what was seen is believed.
 const BELIEVED: Duration = Duration::from_millis(250);
 /// Which part of the places there are goes at the end of a window in which asks took long: one in so many.
@@ -37,6 +39,12 @@ const COMES: usize = 16;
 /// Which part of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill every commit, and with fewer
 /// less would be answered.
 const STAYS: usize = 8;
+/// The same of the places that are for those who ask for much more than their shares: 64 of 2,048.
+const STAYS_BESIDE: usize = 32;
+/// Each of those may have so many, however many tenants there are.
+const FEWEST: usize = 4;
+/// How many times an equal share of what is let in is much more than that. Bursts are less.
+const MUCH_MORE: usize = 2;
 /// How many times an equal part of the places a tenant has for sure. What it asks comes in bursts: with no more than an equal part it would be
 /// refused although it asks for less.
 const EQUAL_PARTS: usize = 2;
@@ -49,11 +57,13 @@ pub(super) struct Room {
     /// How many there may be now, and at most.
     limit: usize,
     most: usize,
-    /// How long commits take.
-    commit: Duration,
+    /// Of how many the greedy have an equal part.
+    limit_beside: usize,
     window: Window,
     /// Tenants that flooded the gateway in the last window.
     floods: HashSet<TenantId>,
+    /// Tenants that asked for much more than their shares in the last window, and were refused often.
+    greedy: HashSet<TenantId>,
     /// How long asks took in the last window, if there were many, and when it ended.
     usual: Option<(Duration, Instant)>,
 }
@@ -61,22 +71,55 @@ pub(super) struct Room {
 /// What left since it began.
 struct Window {
     began: Instant,
-    left: u32,
-    took: Duration,
+    all: Left,
+    /// Those of tenants that are not greedy.
+    others: Left,
+    /// How many found a place, and of which tenants that had none before.
+    let_in: usize,
+    came: HashSet<TenantId>,
+    /// How long commits took when they took least: that is what the disk needs, and not what the cores do besides.
+    commit: Option<Duration>,
     /// The asks of each tenant since one of them found no place. Who has none of those is not here.
     asks: HashMap<TenantId, Asks>,
+}
+
+/// Asks that were answered.
+#[derive(Debug, Default)]
+struct Left {
+    count: u32,
+    took: Duration,
+}
+
+impl Left {
+    fn note(&mut self, took: Duration) {
+        self.count += 1;
+        self.took += took;
+    }
+
+    /// How long they took on average, if they are so many.
+    fn average_of(&self, telling: u32) -> Option<Duration> {
+        (self.count >= telling).then(|| self.took / self.count)
+    }
 }
 
 /// Asks of a tenant.
 #[derive(Debug, Default)]
 struct Asks {
-    let_in: u32,
-    refused: u32,
+    let_in: usize,
+    refused: usize,
 }
 
 impl Asks {
+    /// Whether many were refused, and at least as many as found a place. Who asks for little more than there is must not be taken for a flood: the lane
+    /// for those answers less than the whole gateway, so who is in it would be refused what keeps it there
+    /// (`docs/decisions/0062-who-floods-is-refused-more-than-it-gets.md`).
     const fn are_a_flood(&self) -> bool {
         self.refused >= REFUSED_MANY && self.refused >= self.let_in
+    }
+
+    /// Whether many were refused, and all of them are much more than a share. Who is refused although it keeps to its share is not kept at it.
+    const fn are_greedy(&self, share: usize) -> bool {
+        self.refused >= REFUSED_MANY && self.let_in + self.refused >= MUCH_MORE * share
     }
 }
 
@@ -84,8 +127,11 @@ impl Window {
     fn new(began: Instant) -> Self {
         Self {
             began,
-            left: 0,
-            took: Duration::ZERO,
+            all: Left::default(),
+            others: Left::default(),
+            let_in: 0,
+            came: HashSet::new(),
+            commit: None,
             asks: HashMap::new(),
         }
     }
@@ -98,20 +144,26 @@ impl Room {
             tenants: HashMap::new(),
             limit: most,
             most,
-            commit: Duration::ZERO,
+            limit_beside: most,
             window: Window::new(now),
             floods: HashSet::new(),
+            greedy: HashSet::new(),
             usual: None,
         }
     }
 
     /// Takes a place, if there is one for this tenant, while commits take so long.
     pub(super) fn enter(&mut self, tenant: TenantId, commit: Duration) -> bool {
-        self.commit = commit;
+        self.window.commit = Some(self.window.commit.map_or(commit, |least| least.min(commit)));
         let has_place = self.has_place(tenant);
         if has_place {
-            *self.tenants.entry(tenant).or_default() += 1;
+            let of_tenant = self.tenants.entry(tenant).or_default();
+            *of_tenant += 1;
+            if *of_tenant == 1 {
+                self.window.came.insert(tenant);
+            }
             self.taken += 1;
+            self.window.let_in += 1;
             if let Some(asks) = self.window.asks.get_mut(&tenant) {
                 asks.let_in += 1;
             }
@@ -126,22 +178,28 @@ impl Room {
         self.floods.contains(&tenant)
     }
 
-    /// Whether there may be a tenant that would get no place, or floods the gateway: one that had all that are taken, or one that did so in the last window.
+    /// Whether there may be a tenant that would get no place, or floods the gateway: one that had all that are taken, or one that did so or was greedy
+    /// in the last window.
     pub(super) fn is_under_pressure(&self) -> bool {
-        self.taken >= self.left() || !self.floods.is_empty()
+        self.taken >= self.left() || !self.floods.is_empty() || !self.greedy.is_empty()
     }
 
-    /// Whether there is a place for this tenant: fewer than are left, or fewer than its part.
+    /// Whether there is a place for this tenant: fewer than are left, or fewer than its part. Who is greedy needs both.
     fn has_place(&self, tenant: TenantId) -> bool {
         let of_tenant = self.tenants.get(&tenant).copied().unwrap_or_default();
-        of_tenant < self.left() || of_tenant < self.part(of_tenant) && of_tenant < self.most - self.taken
+        // Who has none is one more.
+        let tenants = self.tenants.len() + usize::from(of_tenant == 0);
+        if self.greedy.contains(&tenant) {
+            return of_tenant < self.left() && of_tenant < self.part_beside(tenants);
+        }
+        let sure = self.limit * tenants.min(EQUAL_PARTS) / parts(tenants);
+        of_tenant < self.left() || of_tenant < sure && of_tenant < self.most - self.taken
     }
 
-    /// How many places a tenant that has so many may have whatever the others do, as long as there are any at all. Somebody else may come, so
-    /// the parts are one more than those who have places.
-    fn part(&self, of_tenant: usize) -> usize {
-        let tenants = self.tenants.len() + usize::from(of_tenant == 0);
-        self.limit * tenants.min(EQUAL_PARTS) / (tenants + 1)
+    /// How many places who is greedy may have.
+    fn part_beside(&self, tenants: usize) -> usize {
+        let part = self.limit.min(self.limit_beside) / parts(tenants);
+        part.max(FEWEST)
     }
 
     const fn left(&self) -> usize {
@@ -157,8 +215,10 @@ impl Room {
                 self.tenants.remove(&tenant);
             }
         }
-        self.window.left += 1;
-        self.window.took += took;
+        self.window.all.note(took);
+        if !self.greedy.contains(&tenant) {
+            self.window.others.note(took);
+        }
         if now.duration_since(self.window.began) >= WINDOW {
             self.end_window(now);
         }
@@ -179,19 +239,50 @@ impl Room {
     }
 
     fn end_window(&mut self, now: Instant) {
-        let took = (self.window.left >= TELLING).then(|| self.window.took / self.window.left);
-        let target = TARGET.max(TARGET_COMMITS * self.commit);
-        self.limit = if took.is_some_and(|took| took > target) {
-            let fewer = self.limit - self.limit.div_ceil(GOES);
-            fewer.max(self.most.div_ceil(STAYS))
-        } else {
-            let more = self.limit + self.limit.div_ceil(COMES);
-            more.min(self.most)
-        };
-        self.usual = took.map(|took| (took, now));
         let ended = std::mem::replace(&mut self.window, Window::new(now));
-        let floods = ended.asks.into_iter().filter(|(_, asks)| asks.are_a_flood());
-        self.floods = floods.map(|(tenant, _)| tenant).collect();
+        let commits = TARGET_COMMITS * ended.commit.unwrap_or_default();
+        let took = ended.all.average_of(TELLING);
+        let is_long = took.is_some_and(|took| took > TARGET.max(commits));
+        self.limit = moved(self.limit, is_long, self.most.div_ceil(STAYS), self.most);
+        let took_others = ended.others.average_of(1).filter(|_| !self.greedy.is_empty());
+        let is_long = took_others.is_some_and(|took| took > TARGET_BESIDE.max(commits));
+        let beside = self.limit_beside.min(self.limit);
+        self.limit_beside = moved(beside, is_long, self.most.div_ceil(STAYS_BESIDE), self.most);
+        self.usual = took.map(|took| (took, now));
+        let share = ended.let_in / self.tenants_of(&ended).max(1);
+        self.floods.clear();
+        self.greedy.clear();
+        for (tenant, asks) in ended.asks {
+            if asks.are_a_flood() {
+                self.floods.insert(tenant);
+            }
+            if asks.are_greedy(share) {
+                self.greedy.insert(tenant);
+            }
+        }
+    }
+
+    /// How many tenants had places in a window that has just ended.
+    fn tenants_of(&self, ended: &Window) -> usize {
+        let gone = ended
+            .came
+            .iter()
+            .filter(|tenant| !self.tenants.contains_key(tenant));
+        self.tenants.len() + gone.count()
+    }
+}
+
+/// How many equal parts there are. Somebody else may come, so they are one more than the tenants that have places.
+const fn parts(tenants: usize) -> usize {
+    tenants + 1
+}
+
+/// A limit at the end of a window in which asks took long, or not.
+fn moved(limit: usize, is_long: bool, least: usize, most: usize) -> usize {
+    if is_long {
+        (limit - limit.div_ceil(GOES)).max(least)
+    } else {
+        (limit + limit.div_ceil(COMES)).min(most)
     }
 }
 
@@ -281,6 +372,92 @@ mod tests {
             assert_eq!(room.is_under_pressure(), is_flooded);
             assert!(!room.is_flooded_by(B));
         }
+    }
+
+    /// Lets a tenant ask for all places it can get and for twice as many more, and ends the window. They are free afterwards.
+    fn ask_for_all(room: &mut Room, tenant: TenantId, commit: Duration, now: Instant) {
+        let places = std::iter::from_fn(|| room.enter(tenant, commit).then_some(())).count();
+        (0..2 * places.max(REFUSED_MANY)).for_each(|_| assert!(!room.enter(tenant, commit)));
+        (0..places).for_each(|_| room.leave(tenant, Duration::ZERO, now));
+    }
+
+    #[test]
+    fn who_asks_for_much_more_than_its_share_has_an_equal_part_until_a_window_passes_without() {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        assert!(room.enter(B, COMMIT) && room.enter(C, COMMIT));
+        now += WINDOW;
+        ask_for_all(&mut room, A, COMMIT, now);
+        assert!(room.is_under_pressure());
+        assert_eq!(fill(&mut room, A), MOST / 4);
+        (0..MOST / 4).for_each(|_| room.leave(A, Duration::ZERO, now));
+        assert_eq!(fill(&mut room, B), MOST / 2 - 1);
+        (0..MOST / 2 - 1).for_each(|_| room.leave(B, Duration::ZERO, now));
+        room.leave(C, Duration::ZERO, now + WINDOW);
+        assert!(fill(&mut room, A) > MOST / 4);
+    }
+
+    #[test]
+    fn who_is_refused_within_its_share_is_not_kept_at_it() {
+        for (of_others, is_kept) in [(MOST / 4, true), (2 * MOST, false)] {
+            let now = Instant::now();
+            let mut room = Room::new(MOST, now);
+            // Others who come and go.
+            for _ in 0..of_others {
+                for tenant in [B, C] {
+                    assert!(room.enter(tenant, COMMIT));
+                    room.leave(tenant, Duration::ZERO, now);
+                }
+            }
+            ask_for_all(&mut room, A, COMMIT, now + WINDOW);
+            assert_eq!(
+                room.greedy.contains(&A),
+                is_kept,
+                "{of_others} each of the others"
+            );
+        }
+    }
+
+    /// So many windows in which one tenant is greedy and asks of another one take so long; what the former may have then.
+    fn part_beside(windows: u32, took: Duration, commit: Duration) -> usize {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        for _ in 0..windows {
+            now += WINDOW;
+            ask_for_all(&mut room, A, commit, now);
+            assert!(room.enter(B, commit));
+            room.leave(B, took, now);
+        }
+        ask_for_all(&mut room, A, commit, now + WINDOW);
+        assert_eq!(room.limit(), MOST);
+        fill(&mut room, A)
+    }
+
+    #[test]
+    fn who_is_greedy_has_fewer_places_while_asks_of_others_take_long() {
+        assert_eq!(part_beside(3, TARGET_BESIDE, COMMIT), MOST / 2);
+        assert!((MOST / STAYS / 2..MOST / 2).contains(&part_beside(3, 2 * TARGET_BESIDE, COMMIT)));
+        assert_eq!(
+            part_beside(100, 2 * TARGET_BESIDE, COMMIT),
+            MOST / STAYS_BESIDE / 2
+        );
+    }
+
+    #[test]
+    fn beside_a_slow_disk_who_is_greedy_has_as_many_as_before() {
+        let commit = 4 * TARGET_BESIDE;
+        assert_eq!(part_beside(100, commit * 3 / 2, commit), MOST / 2);
+    }
+
+    #[test]
+    fn there_are_a_few_places_for_who_is_greedy_among_many() {
+        let now = Instant::now();
+        let mut room = Room::new(64, now);
+        ask_for_all(&mut room, A, COMMIT, now + WINDOW);
+        for tenant in 2..32 {
+            assert!(room.enter(TenantId::from_bytes([tenant; 16]), COMMIT));
+        }
+        assert_eq!(fill(&mut room, A), FEWEST);
     }
 
     #[test]
