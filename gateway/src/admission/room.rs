@@ -7,8 +7,8 @@
 //! A tenant may take places as long as it has fewer than are left, like the lines of the queue before the sequencer: one that floods
 //! the gateway has half of them, and whoever comes rarely finds one. Beside a flood few are left at some moments and many at others, and the flood is there
 //! first when they come back; so a tenant may also take them up to its part, whoever has the others
-//! (`docs/decisions/0057-a-part-for-sure.md`). Whoever asks for much more than its share has an equal part and no more, of places that go sooner:
-//! already when asks of the others take longer than they would (`docs/decisions/0064-an-equal-part-for-who-asks-for-more.md`).
+//! (`docs/decisions/0057-a-part-for-sure.md`). Whoever asks for much more than its share and is refused often is *greedy*, and has an equal
+//! part and no more, of places that go sooner: already when asks of the others take longer than they need to (`docs/decisions/0064-an-equal-part-for-who-asks-for-more.md`).
 
 use model::TenantId;
 use std::collections::{HashMap, HashSet};
@@ -18,8 +18,7 @@ use std::time::{Duration, Instant};
 /// The places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and whoever comes beside it
 /// waits behind more of it.
 const TARGET: Duration = Duration::from_millis(12);
-/// The same for asks of everybody else, before places are taken from those who ask for much more than their shares. The cores have a rest now and then
-/// if it is kept.
+/// The same for asks of everybody else, before places are taken from the greedy. The cores have a rest now and then if it is kept.
 const TARGET_BESIDE: Duration = Duration::from_millis(4);
 /// How many commits they may take, where those take longer than that: each ask waits for half of the one before its own, and for its own. With
 /// fewer places, a slow disk would do less and be no faster.
@@ -39,9 +38,9 @@ const COMES: usize = 16;
 /// Which part of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill every commit, and with fewer
 /// less would be answered.
 const STAYS: usize = 8;
-/// The same of the places that are for those who ask for much more than their shares: 64 of 2,048.
+/// The same of the places that the greedy share: 64 of 2,048.
 const STAYS_BESIDE: usize = 32;
-/// Each of those may have so many, however many tenants there are.
+/// Each of the greedy may have so many, however many tenants there are.
 const FEWEST: usize = 4;
 /// How many times an equal share of what is let in is much more than that. Bursts are less.
 const MUCH_MORE: usize = 2;
@@ -59,6 +58,9 @@ pub(super) struct Room {
     most: usize,
     /// Of how many the greedy have an equal part.
     limit_beside: usize,
+    /// How long commits took when they took least, in the last window in which anybody came: that is what the disk needs, and not what the
+    /// cores do besides.
+    commit: Duration,
     window: Window,
     /// Tenants that flooded the gateway in the last window.
     floods: HashSet<TenantId>,
@@ -68,16 +70,16 @@ pub(super) struct Room {
     usual: Option<(Duration, Instant)>,
 }
 
-/// What left since it began.
+/// What came and left since it began.
 struct Window {
     began: Instant,
+    /// What left, and what of it was of tenants that are not greedy.
     all: Left,
-    /// Those of tenants that are not greedy.
     others: Left,
     /// How many found a place, and of which tenants that had none before.
     let_in: usize,
     came: HashSet<TenantId>,
-    /// How long commits took when they took least: that is what the disk needs, and not what the cores do besides.
+    /// How long commits took when they took least. None before anybody has come.
     commit: Option<Duration>,
     /// The asks of each tenant since one of them found no place. Who has none of those is not here.
     asks: HashMap<TenantId, Asks>,
@@ -145,6 +147,7 @@ impl Room {
             limit: most,
             most,
             limit_beside: most,
+            commit: Duration::ZERO,
             window: Window::new(now),
             floods: HashSet::new(),
             greedy: HashSet::new(),
@@ -240,26 +243,28 @@ impl Room {
 
     fn end_window(&mut self, now: Instant) {
         let ended = std::mem::replace(&mut self.window, Window::new(now));
-        let commits = TARGET_COMMITS * ended.commit.unwrap_or_default();
+        self.commit = ended.commit.unwrap_or(self.commit);
         let took = ended.all.average_of(TELLING);
-        let is_long = took.is_some_and(|took| took > TARGET.max(commits));
-        self.limit = moved(self.limit, is_long, self.most.div_ceil(STAYS), self.most);
-        let took_others = ended.others.average_of(1).filter(|_| !self.greedy.is_empty());
-        let is_long = took_others.is_some_and(|took| took > TARGET_BESIDE.max(commits));
-        let beside = self.limit_beside.min(self.limit);
-        self.limit_beside = moved(beside, is_long, self.most.div_ceil(STAYS_BESIDE), self.most);
+        self.move_limits(took, ended.others.average_of(1));
         self.usual = took.map(|took| (took, now));
         let share = ended.let_in / self.tenants_of(&ended).max(1);
-        self.floods.clear();
-        self.greedy.clear();
-        for (tenant, asks) in ended.asks {
-            if asks.are_a_flood() {
-                self.floods.insert(tenant);
-            }
-            if asks.are_greedy(share) {
-                self.greedy.insert(tenant);
-            }
-        }
+        let tenants = |is_meant: &dyn Fn(&Asks) -> bool| {
+            let meant = ended.asks.iter().filter(|(_, asks)| is_meant(asks));
+            meant.map(|(tenant, _)| *tenant).collect()
+        };
+        self.floods = tenants(&Asks::are_a_flood);
+        self.greedy = tenants(&|asks| asks.are_greedy(share));
+    }
+
+    /// Takes places away or brings some back, after a window in which asks took so long: all of them, and those of tenants that are not greedy.
+    fn move_limits(&mut self, took: Option<Duration>, took_others: Option<Duration>) {
+        let commits = TARGET_COMMITS * self.commit;
+        let is_long = took.is_some_and(|took| took > TARGET.max(commits));
+        self.limit = moved(self.limit, is_long, self.most.div_ceil(STAYS), self.most);
+        let is_long = took_others.is_some_and(|took| took > TARGET_BESIDE.max(commits));
+        let beside = self.limit_beside.min(self.limit);
+        let goes = is_long && !self.greedy.is_empty();
+        self.limit_beside = moved(beside, goes, self.most.div_ceil(STAYS_BESIDE), self.most);
     }
 
     /// How many tenants had places in a window that has just ended.
@@ -277,7 +282,7 @@ const fn parts(tenants: usize) -> usize {
     tenants + 1
 }
 
-/// A limit at the end of a window in which asks took long, or not.
+/// A limit at the end of a window in which asks took too long, or not.
 fn moved(limit: usize, is_long: bool, least: usize, most: usize) -> usize {
     if is_long {
         (limit - limit.div_ceil(GOES)).max(least)
@@ -503,6 +508,20 @@ mod tests {
         }
         assert_eq!(room.limit(), MOST);
         assert_eq!(room.usual(now), Some(commit * 3 / 2));
+    }
+
+    #[test]
+    fn a_slow_disk_takes_no_place_away_when_nobody_comes_while_asks_are_answered() {
+        let now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        let commit = 4 * TARGET;
+        (0..=2 * TELLING).for_each(|_| assert!(room.enter(A, commit)));
+        room.leave(A, commit, now + WINDOW);
+        for ask in 1..=2 * TELLING {
+            let windows = if ask == 2 * TELLING { 2 } else { 1 };
+            room.leave(A, commit, now + windows * WINDOW);
+        }
+        assert_eq!((room.limit(), room.usual(now + 2 * WINDOW)), (MOST, Some(commit)));
     }
 
     #[test]
