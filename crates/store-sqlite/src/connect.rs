@@ -62,7 +62,7 @@ pub(crate) fn committer(database: &Path) -> Result<rusqlite::Connection, BoxErro
     use rusqlite::OpenFlags;
     // Whoever holds the writer has it alone, so it needs no lock of its own.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = rusqlite::Connection::open_with_flags_and_vfs(database, flags, wal_vfs::name()?)?;
+    let connection = wal_vfs::open(database, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     for (name, value) in WRITER_PRAGMAS {
         connection.pragma_update(None, name, value)?;

@@ -4,6 +4,10 @@
 //! is mostly the calls: thirty pages in one take a seventh of the time (docs/decisions/0061-the-log-in-long-pieces.md). This VFS is SQLite's own for Unix,
 //! `unix`, but for that: the pages of a transaction are gathered in memory, and written before anybody can look for them in the file.
 //!
+//! What is gathered of a transaction that is rolled back would stay: SQLite tells no VFS of a rollback. Whoever else writes to the log then writes in
+//! the same place, and would lose it to what stayed. So a connection must write nothing of a transaction before it ends, and [`open`] sets it up
+//! that way.
+//!
 //! - `gathered`: what is kept back, and when it is put into the file;
 //! - `wal_file`: a log that is open;
 //! - here: everything else, which is the VFS below.
@@ -14,8 +18,9 @@
 mod gathered;
 mod wal_file;
 
-use rusqlite::ffi;
+use rusqlite::{Connection, OpenFlags, ffi};
 use std::ffi::{CStr, c_int};
+use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -23,6 +28,17 @@ use std::sync::OnceLock;
 const NAME: &CStr = c"unix-gathering";
 /// The name of the VFS below it.
 const BELOW: &CStr = c"unix";
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The VFS cannot be used.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// SQLite does not open the file.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
 
 /// Why it cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,8 +51,16 @@ pub enum Unavailable {
     Refused(c_int),
 }
 
-/// The name under which connections are opened with it. The first call makes it known to SQLite.
-pub fn name() -> Result<&'static CStr, Unavailable> {
+/// Opens a database with it. A transaction may have more pages than `cache_size` then: all of them stay in memory until it ends.
+pub fn open(database: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    let connection = Connection::open_with_flags_and_vfs(database, flags, name()?)?;
+    // INVARIANT: nothing of a transaction is written to the log before its COMMIT.
+    connection.pragma_update(None, "cache_spill", "OFF")?;
+    Ok(connection)
+}
+
+/// The name under which SQLite knows it, from the first call on.
+fn name() -> Result<&'static CStr, Unavailable> {
     static REGISTERED: OnceLock<Result<(), Unavailable>> = OnceLock::new();
     REGISTERED.get_or_init(register).map(|()| NAME)
 }
@@ -61,7 +85,7 @@ fn register() -> Result<(), Unavailable> {
             szOsFile: wal_file::bytes(base.szOsFile),
             pNext: ptr::null_mut(),
             zName: NAME.as_ptr(),
-            xOpen: Some(open),
+            xOpen: Some(open_file),
             // The functions of `unix` take what they need from `pAppData`, so they can be called with this VFS as with theirs.
             ..*base
         },
@@ -80,7 +104,7 @@ fn register() -> Result<(), Unavailable> {
 ///
 /// # Safety
 /// As SQLite calls it: with the [`Vfs`] that it was given, and with room for a file as large as that says.
-unsafe extern "C" fn open(
+unsafe extern "C" fn open_file(
     vfs: *mut ffi::sqlite3_vfs,
     name: ffi::sqlite3_filename,
     file: *mut ffi::sqlite3_file,

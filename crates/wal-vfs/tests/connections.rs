@@ -26,15 +26,17 @@ impl Database {
         database
     }
 
+    fn log_bytes(&self) -> u64 {
+        std::fs::metadata(self.folder.path().join("things.db-wal")).map_or(0, |log| log.len())
+    }
+
     fn file(&self) -> PathBuf {
         self.folder.path().join("things.db")
     }
 
     /// A connection with the VFS, of which the log is written by nobody but who calls.
     fn gathering(&self, synchronous: &str) -> Connection {
-        let name = wal_vfs::name().unwrap();
-        let connection =
-            Connection::open_with_flags_and_vfs(self.file(), OpenFlags::default(), name).unwrap();
+        let connection = wal_vfs::open(&self.file(), OpenFlags::default()).unwrap();
         connection
             .pragma_update(None, "synchronous", synchronous)
             .unwrap();
@@ -132,14 +134,15 @@ fn a_commit_is_in_the_files_when_it_has_returned() {
     }
 }
 
-/// With a cache of a few pages SQLite writes pages of a transaction before it ends, reads them again and writes them anew.
+/// With a cache of a few pages SQLite would write pages of a transaction before it ends, read them again and write them anew.
 #[test]
-fn a_transaction_that_does_not_fit_the_cache_reads_what_it_has_written_and_can_be_taken_back() {
+fn a_transaction_that_does_not_fit_the_cache_is_not_in_the_log_before_it_ends() {
     let database = Database::new();
     let (writer, reader) = (database.gathering("FULL"), database.strange());
     writer.pragma_update(None, "cache_size", 10).unwrap();
     let mut there = 0;
     for round in 0..20 {
+        let log_bytes = database.log_bytes();
         writer.execute_batch("BEGIN IMMEDIATE").unwrap();
         insert(&writer, there..there + 300);
         assert_eq!(count(&writer), there + 300);
@@ -147,6 +150,7 @@ fn a_transaction_that_does_not_fit_the_cache_reads_what_it_has_written_and_can_b
             .execute("UPDATE things SET filling = zeroblob(id * 37 % 9000)", [])
             .unwrap();
         assert_eq!(count(&writer), there + 300);
+        assert_eq!(database.log_bytes(), log_bytes);
         if round % 2 == 0 {
             writer.execute_batch("ROLLBACK").unwrap();
         } else {
@@ -159,6 +163,35 @@ fn a_transaction_that_does_not_fit_the_cache_reads_what_it_has_written_and_can_b
         }
     }
     assert!(is_intact(&reader));
+}
+
+/// Where all of a log is in the database, whoever writes next begins it anew: the transaction that is rolled back, and then another connection.
+#[test]
+fn what_was_rolled_back_is_never_written_over_what_others_commit() {
+    for things in 1..40 {
+        let database = Database::new();
+        let (writer, stranger) = (database.gathering("FULL"), database.strange());
+        stranger
+            .execute_batch("CREATE TABLE others (id INTEGER PRIMARY KEY)")
+            .unwrap();
+        writer.pragma_update(None, "cache_size", 10).unwrap();
+        insert(&writer, 0..2);
+        checkpoint(&stranger, "PASSIVE");
+        writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+        insert(&writer, 100..100 + things);
+        writer.execute_batch("ROLLBACK").unwrap();
+        stranger.execute("INSERT INTO others VALUES (1)", []).unwrap();
+        insert(&writer, 2..3);
+        let reader = database.strange();
+        let others: i64 = reader
+            .query_row("SELECT count(*) FROM others", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(
+            (is_intact(&reader), count(&reader), others),
+            (true, 3, 1),
+            "{things}"
+        );
+    }
 }
 
 #[test]
