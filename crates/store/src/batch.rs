@@ -205,7 +205,7 @@ pub enum MalformedBatch {
 
 impl Batch {
     /// Whether the batch hangs together: the entries of each tenant lead from the head it advances from to the one it
-    /// advances to, and every other row has its entry among them. Every backend checks before it writes.
+    /// advances to, at least one of them, and every other row has its entry among them. Every backend checks before it writes.
     pub fn check(&self) -> Result<(), MalformedBatch> {
         let mut heads: Vec<(&Advance, Head)> = Vec::with_capacity(self.advances.len());
         for advance in &self.advances {
@@ -230,7 +230,9 @@ impl Batch {
                 hash: entry.hash,
             };
         }
-        match heads.iter().find(|(advance, head)| advance.to.head() != *head) {
+        let ends_elsewhere =
+            |(advance, head): &&(&Advance, Head)| advance.to.head() != *head || advance.from == *head;
+        match heads.iter().find(ends_elsewhere) {
             Some((advance, _)) => Err(MalformedBatch::EndsElsewhere(advance.tenant)),
             None => self.check_rows(),
         }
@@ -344,6 +346,11 @@ mod tests {
         });
         assert_eq!((further, forked), (elsewhere, elsewhere));
         assert_eq!(spoilt(|batch| drop(batch.entries.pop())), elsewhere);
+        let nowhere = spoilt(|batch| {
+            batch.entries.retain(|entry| entry.tenant != two);
+            believe(batch, batch.advances[1].from);
+        });
+        assert_eq!(nowhere, elsewhere);
     }
 
     #[test]
