@@ -8,6 +8,7 @@ use crate::tree::{self, TreeError};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Connection, SqliteConnection};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The schema, a step a file.
@@ -35,6 +36,21 @@ pub enum OpenError {
         /// What the file system says.
         #[source]
         source: std::io::Error,
+    },
+    /// A link to nothing: with the file it would get another name, and a lock under each.
+    #[error("`{}` is a link to a file that does not exist: make that file first, empty, or name it instead", database.display())]
+    DanglingLink {
+        /// The path of the link.
+        database: PathBuf,
+    },
+    /// The file has several names. SQLite takes the log and its locks for those of one of them
+    /// (<https://www.sqlite.org/howtocorrupt.html>, section 2.5).
+    #[error("`{}` has {names} names (hard links), of which each would have a log and a lock of its own: remove the others, or use a copy", database.display())]
+    HardLinks {
+        /// The path of the database.
+        database: PathBuf,
+        /// How many.
+        names: u64,
     },
     /// Another process has it open.
     #[error(
@@ -130,7 +146,12 @@ pub(crate) fn path_of(url: &str) -> Result<PathBuf, OpenError> {
 
 fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     if let Ok(existing) = path.canonicalize() {
-        return Ok(existing);
+        return with_one_name(existing);
+    }
+    if path.is_symlink() {
+        return Err(OpenError::DanglingLink {
+            database: path.to_owned(),
+        });
     }
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -145,6 +166,14 @@ fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
         expected: "it should name a file, such as `sqlite:countersign.db`",
     })?;
     Ok(folder.join(name))
+}
+
+fn with_one_name(database: PathBuf) -> Result<PathBuf, OpenError> {
+    match database.metadata().map(|metadata| metadata.nlink()) {
+        Ok(names @ 2..) => Err(OpenError::HardLinks { database, names }),
+        // What is wrong with the file itself is said when it is opened.
+        Ok(_) | Err(_) => Ok(database),
+    }
 }
 
 /// Opens the file for writing, making it if it is not there, and brings its schema up to date.
@@ -182,7 +211,8 @@ pub(crate) async fn migrated(database: &Path) -> Result<SqliteConnection, OpenEr
     }
 }
 
-/// Whether the file is one of ours, or empty and so about to become one.
+/// Whether the file is one of ours, or about to become one: empty, or left by a first start that died before the first migration, with
+/// nothing but the table that says which of them were made.
 async fn is_ours(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
     let id: i64 = sqlx::query_scalar("PRAGMA application_id")
         .fetch_one(&mut *connection)
@@ -190,10 +220,17 @@ async fn is_ours(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error>
     if id == APPLICATION_ID {
         return Ok(true);
     }
-    let tables: i64 = sqlx::query_scalar("SELECT count(*) FROM sqlite_schema")
-        .fetch_one(connection)
+    let mut names: Vec<String> = sqlx::query_scalar("SELECT name FROM sqlite_schema WHERE type = 'table'")
+        .fetch_all(&mut *connection)
         .await?;
-    Ok(id == 0 && tables == 0)
+    names.retain(|name| name != "_sqlx_migrations");
+    if id != 0 || !names.is_empty() {
+        return Ok(false);
+    }
+    let made = sqlx::query_scalar("SELECT count(*) FROM _sqlx_migrations");
+    let made: Result<i64, _> = made.fetch_one(connection).await;
+    // Where there is no such table the file is empty.
+    Ok(made.unwrap_or(0) == 0)
 }
 
 fn explain(database: &Path, error: MigrateError) -> OpenError {
@@ -247,6 +284,33 @@ mod tests {
         std::os::unix::fs::symlink(&real, folder.path().join("link.db")).unwrap();
         let through_link = path_of(&format!("sqlite:{}/link.db", folder.path().display())).unwrap();
         assert_eq!(through_link, real.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn a_link_to_nothing_is_refused_until_there_is_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let (real, link) = (folder.path().join("real.db"), folder.path().join("link.db"));
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let url = format!("sqlite:{}", link.display());
+        let refused = path_of(&url).unwrap_err();
+        assert!(matches!(refused, OpenError::DanglingLink { .. }), "{refused}");
+        std::fs::write(&real, "").unwrap();
+        assert_eq!(path_of(&url).unwrap(), real.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn a_file_with_two_names_is_refused_under_either() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = [folder.path().join("one.db"), folder.path().join("other.db")];
+        std::fs::write(&names[0], "").unwrap();
+        std::fs::hard_link(&names[0], &names[1]).unwrap();
+        for name in names {
+            let refused = path_of(&format!("sqlite:{}", name.display())).unwrap_err();
+            assert!(
+                matches!(refused, OpenError::HardLinks { names: 2, .. }),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::{Folder, head, write_three};
 use crate::OpenError;
 use crate::writer::Writer;
+use sqlx::migrate::Migrate;
 use sqlx::{Connection, Row, SqliteConnection};
 use std::error::Error;
 use store::conformance::sample::Chain;
@@ -162,6 +163,27 @@ async fn the_database_of_another_program_is_refused_and_not_touched() {
     let error = folder.refused().await;
     assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
     assert_eq!(std::fs::read(folder.path()).unwrap(), before);
+}
+
+/// The table of migrations is made before the first of them says whose file it is.
+#[tokio::test]
+async fn a_first_start_that_died_before_the_first_migration_is_begun_anew() {
+    let folder = Folder::new();
+    let mut stranger = folder.stranger().await;
+    stranger
+        .ensure_migrations_table("_sqlx_migrations")
+        .await
+        .unwrap();
+    stranger.close().await.unwrap();
+    folder.open().await.close().await;
+
+    let mut stranger = folder.stranger().await;
+    for statement in ["PRAGMA application_id = 0", "CREATE TABLE theirs (a)"] {
+        sqlx::query(statement).execute(&mut stranger).await.unwrap();
+    }
+    stranger.close().await.unwrap();
+    let error = folder.refused().await;
+    assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
 }
 
 #[tokio::test]
