@@ -395,11 +395,16 @@ impl Task {
         let tenants = tenants(proposals);
         let mut may_guess = true;
         for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(&tenants, proposals, may_guess).await {
+            let failure = match self.attempt(&tenants, proposals, may_guess).await {
                 Ok(settled) => return Ok(settled),
-                Err(Failure::Again) => {}
-                Err(Failure::AgainInTurn) => may_guess = false,
-                Err(Failure::Fault) => return Err(Fault::LedgerUnavailable),
+                Err(failure) => failure,
+            };
+            // It may have read what should have ended, and then it was to be recorded with this batch.
+            self.left.forget_ends(&tenants);
+            match failure {
+                Failure::Again => {}
+                Failure::AgainInTurn => may_guess = false,
+                Failure::Fault => return Err(Fault::LedgerUnavailable),
             }
         }
         Err(Fault::LedgerUnavailable)

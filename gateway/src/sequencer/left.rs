@@ -132,6 +132,13 @@ impl Left {
         }
     }
 
+    /// Forgets when the first reservation of these tenants ends, so that those that should have ended are read again.
+    pub(super) fn forget_ends(&mut self, tenants: &[TenantId]) {
+        for tenant in tenants {
+            self.learn(*tenant, Remembered::forget_first_end);
+        }
+    }
+
     /// Forgets tenants: nobody knows where they stand.
     pub(super) fn forget(&mut self, tenants: impl IntoIterator<Item = TenantId>) {
         for tenant in tenants {

@@ -123,6 +123,11 @@ impl Remembered {
         self.first_end = Some(first);
     }
 
+    /// Forgets it: one that has ended already may still be held.
+    pub(super) const fn forget_first_end(&mut self) {
+        self.first_end = None;
+    }
+
     /// Notes that this budget was looked for: if it was not found, it is not there.
     pub(super) fn end_budget(&mut self, id: BudgetId) {
         self.budgets.entry(id).or_default();

@@ -70,6 +70,27 @@ async fn assert_books_balance(scene: &Scene) {
     scene.stage.assert_sound().await;
 }
 
+/// A request that named itself is looked up before it is refused, and the batch that had read what should have ended is made again.
+#[tokio::test]
+async fn what_should_have_ended_is_not_held_against_whoever_comes_behind_a_refusal() {
+    for key in [None, Some("named")] {
+        let scene = used_to(1_000).await;
+        scene.reserve(600).await;
+        scene.stage.clock.advance_millis(65_000);
+        let mut refused = scene
+            .stage
+            .call("POST", "/v1/reservations", &scene.stage.agent.token);
+        if let Some(key) = key {
+            refused = refused.header("idempotency-key", key);
+        }
+        let refused = refused.json(&tokens(5_000)).send().await;
+        let detail = refused.problem(409, "budget_exceeded");
+        assert!(detail.contains("has 1000 `TOKENS` left"), "{key:?}: {detail}");
+        scene.reserve(700).await;
+        assert_books_balance(&scene).await;
+    }
+}
+
 #[tokio::test]
 async fn whoever_is_alone_spends_without_asking_what_is_left() {
     let scene = used_to(1_000).await;
