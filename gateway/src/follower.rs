@@ -3,16 +3,21 @@
 //! It compares revisions and loads only the tenants that have moved. It never decides anything: a decision that was judged
 //! by an older revision is turned back in the commit, however late the follower is. What it bounds is everything that is
 //! answered without a commit, and who is let in.
+//!
+//! What cannot be loaded, or takes long, is one tenant's matter: others are compared meanwhile, and only those whose changes have been missing for
+//! too long are refused ([`SnapshotCell::age_of`]).
 
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
 use model::TenantId;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use store::Store;
+use store::{Store, StoreError, StoredTenant};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// How often revisions are compared where other programs write to the store, besides whenever they announce a change.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -20,6 +25,8 @@ const PERIOD: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many tenants are loaded at once.
 const LOAD_MAX: usize = 64;
+/// How many times that at the same time: while one waits for the policies of a large tenant, others go on.
+const LOADERS_MAX: usize = 2;
 
 /// The handle to the follower, which ends when the last one is dropped.
 pub struct Follower {
@@ -37,6 +44,10 @@ pub struct Following {
     pub metrics: Arc<Metrics>,
     /// What wakes it before its time.
     pub wake: Arc<Notify>,
+    /// The tenants that are being loaded.
+    pub in_hand: Mutex<BTreeSet<TenantId>>,
+    /// Those that could not be, the last time.
+    pub failing: Mutex<BTreeSet<TenantId>>,
 }
 
 impl Follower {
@@ -61,9 +72,13 @@ impl Drop for Follower {
 
 impl Following {
     async fn run(self) {
+        let this = Arc::new(self);
+        // Ended with this task.
+        let mut loading = JoinSet::new();
+        let mut announced = pin!(this.announced());
         let mut failing = false;
         loop {
-            match self.catch_up().await {
+            match this.look(&mut loading).await {
                 Ok(()) if failing => {
                     tracing::info!("changes are being followed again");
                     failing = false;
@@ -81,74 +96,124 @@ impl Following {
                     continue;
                 }
             }
-            self.rest().await;
+            tokio::select! {
+                () = &mut announced => announced.set(this.announced()),
+                () = this.period() => {}
+                () = this.wake.notified() => {}
+                Some(_) = loading.join_next() => {}
+            }
         }
     }
 
-    /// Waits until there may be something to do.
-    async fn rest(&self) {
-        let announced = async {
+    /// Waits until another gateway has announced a change. It is waited for across rounds, because the connection that listens is made, and
+    /// looked after, by who waits.
+    async fn announced(&self) {
+        while self.store.changed().await.is_err() {
             // Whoever cannot listen still looks every so often.
-            if self.store.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        };
-        let period = async {
-            if self.store.is_shared() {
-                tokio::time::sleep(PERIOD).await;
-            } else {
-                std::future::pending::<()>().await;
-            }
-        };
-        tokio::select! {
-            () = announced => {}
-            () = period => {}
-            () = self.wake.notified() => {}
+            tokio::time::sleep(PERIOD).await;
         }
     }
 
-    /// Loads every tenant that has moved, until none has.
-    async fn catch_up(&self) -> Result<(), StartError> {
-        while !self.load_moved().await? {}
+    /// Waits until it is time to look, announced or not.
+    async fn period(&self) {
+        if self.store.is_shared() {
+            tokio::time::sleep(PERIOD).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Compares revisions, and has tenants loaded that have moved. One that takes long, or cannot be read, holds up nobody but those who are
+    /// loaded with it.
+    async fn look(self: &Arc<Self>, loading: &mut JoinSet<()>) -> Result<(), StoreError> {
+        let began = Instant::now();
+        let revisions = self.store.revisions().await?;
+        let behind = self.behind(&revisions);
+        self.snapshot.confirm(began, &behind);
+        let mut waiting = behind;
+        let in_hand = self.in_hand().clone();
+        waiting.retain(|tenant| !in_hand.contains(tenant));
+        for some in waiting.chunks(LOAD_MAX) {
+            if loading.len() == LOADERS_MAX {
+                break;
+            }
+            self.in_hand().extend(some);
+            loading.spawn(Arc::clone(self).load(some.to_vec()));
+        }
         Ok(())
     }
 
-    /// Loads every tenant that has moved. Returns false if other base policies were put in force meanwhile, so that it has to
-    /// be done again.
-    async fn load_moved(&self) -> Result<bool, StartError> {
-        let began = Instant::now();
-        let revisions = self.store.revisions().await?;
-        let behind: Vec<TenantId> = {
-            let snapshot = self.snapshot.load();
-            let moved = |(tenant, revision): &(TenantId, u64)| {
-                snapshot
-                    .tenant(*tenant)
-                    .is_none_or(|known| known.revision < *revision)
-            };
-            revisions
-                .iter()
-                .filter(|row| moved(row))
-                .map(|(tenant, _)| *tenant)
-                .collect()
+    /// The tenants of which the store has a later revision.
+    fn behind(&self, revisions: &[(TenantId, u64)]) -> Vec<TenantId> {
+        let snapshot = self.snapshot.load();
+        let is_behind = |(tenant, revision): &&(TenantId, u64)| {
+            let known = snapshot.tenant(*tenant);
+            known.is_none_or(|known| known.revision < *revision)
         };
-        for some in behind.chunks(LOAD_MAX) {
-            let stored = self.store.load(Some(some)).await?;
-            let compiler = Arc::clone(self.snapshot.load().compiler());
-            // Compiling takes long with many policies or tools, and nobody here waits for a decision.
-            let restoring = tokio::task::spawn_blocking(move || {
-                let tenants = stored.into_iter().map(|tenant| start::restore(&compiler, tenant));
-                tenants.collect::<Result<Vec<_>, _>>()
-            });
-            let tenants = restoring.await.map_err(|_| StartError::Panicked)??;
-            if !self.snapshot.adopt(tenants).await {
-                return Ok(false);
+        let behind = revisions.iter().filter(is_behind);
+        behind.map(|(tenant, _)| *tenant).collect()
+    }
+
+    /// Loads some tenants and puts each in force. What fails is tried again in the next round.
+    async fn load(self: Arc<Self>, some: Vec<TenantId>) {
+        let began = Instant::now();
+        let mut is_done = true;
+        match self.store.load(Some(&some)).await {
+            Ok(stored) => {
+                for tenant in stored {
+                    is_done &= self.restore(tenant, began).await;
+                }
+            }
+            Err(error) => {
+                self.complain(&some, &error.into());
+                is_done = false;
             }
         }
-        self.snapshot.confirm(began);
-        if behind.contains(&TenantId::SYSTEM) {
+        if some.contains(&TenantId::SYSTEM) {
             self.compare_base();
         }
-        Ok(true)
+        if !is_done {
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.in_hand().retain(|tenant| !some.contains(tenant));
+    }
+
+    /// Puts a tenant in force as it was read. False if it cannot be understood.
+    async fn restore(&self, stored: StoredTenant, read_at: Instant) -> bool {
+        let tenant = stored.tenant;
+        let compiler = Arc::clone(self.snapshot.load().compiler());
+        // Compiling takes long with many policies or tools, and nobody here waits for a decision.
+        let restoring = tokio::task::spawn_blocking(move || start::restore(&compiler, stored));
+        match restoring.await.map_err(|_| StartError::Panicked).flatten() {
+            Ok(restored) => {
+                // Where other base policies were put in force meanwhile nothing is, and the next round finds it behind.
+                self.snapshot.adopt(restored, read_at).await;
+                self.failing().remove(&tenant);
+                true
+            }
+            Err(error) => {
+                self.complain(&[tenant], &error);
+                false
+            }
+        }
+    }
+
+    /// Says once what is wrong with tenants that cannot be loaded.
+    fn complain(&self, tenants: &[TenantId], error: &StartError) {
+        let mut failing = self.failing();
+        for tenant in tenants.iter().filter(|tenant| !failing.contains(tenant)) {
+            let error = error as &dyn std::error::Error;
+            tracing::error!(%tenant, error, "changes of a tenant cannot be followed");
+        }
+        failing.extend(tenants);
+    }
+
+    fn in_hand(&self) -> MutexGuard<'_, BTreeSet<TenantId>> {
+        self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failing(&self) -> MutexGuard<'_, BTreeSet<TenantId>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes whether this gateway serves with other base policies than were last put in force on any.

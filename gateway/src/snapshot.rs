@@ -8,8 +8,8 @@
 use arc_swap::{ArcSwap, Guard};
 use engine::{Snapshot, TenantSnapshot};
 use model::TenantId;
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -27,24 +27,41 @@ pub struct SnapshotCell {
     confirmed: Option<Confirmed>,
 }
 
-/// A time that many read and one moves.
+/// A time that many read and one moves, and which tenants it does not hold for.
 struct Confirmed {
     start: Instant,
     /// Milliseconds since the start.
     after: AtomicU64,
+    /// The tenants that have moved since and are not loaded yet, and until when what is known of them was the state of the store.
+    behind: Mutex<BTreeMap<TenantId, Instant>>,
+    /// Whether there are any.
+    are_behind: AtomicBool,
+}
+
+impl Confirmed {
+    fn at(&self) -> Instant {
+        self.start + Duration::from_millis(self.after.load(Ordering::Relaxed))
+    }
+
+    fn behind(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantId, Instant>> {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl SnapshotCell {
-    /// A cell that holds this snapshot, which was just read. `is_shared` says whether others write to the store.
-    pub fn new(snapshot: Snapshot, is_shared: bool) -> Self {
+    /// A cell that holds this snapshot, which was the state of the store at `read_at` or later. `is_shared` says whether others write to
+    /// the store.
+    pub fn new(snapshot: Snapshot, read_at: Instant, is_shared: bool) -> Self {
         Self {
             current: ArcSwap::from_pointee(snapshot),
             adopting: tokio::sync::Mutex::new(()),
             replacing: Mutex::new(()),
             replaced: Notify::new(),
             confirmed: is_shared.then(|| Confirmed {
-                start: Instant::now(),
+                start: read_at,
                 after: AtomicU64::new(0),
+                behind: Mutex::default(),
+                are_behind: AtomicBool::new(false),
             }),
         }
     }
@@ -80,16 +97,20 @@ impl SnapshotCell {
         self.replaced.notify_waiters();
     }
 
-    /// Puts tenants in force as they were read from the store, unless later ones are. Returns false, and changes nothing,
-    /// if they were compiled under other base policies than those in force.
-    pub async fn adopt(&self, tenants: Vec<TenantSnapshot>) -> bool {
+    /// Puts a tenant in force as it was read from the store, at `read_at` or later, unless a later one is. Returns false, and changes
+    /// nothing, if it was compiled under other base policies than those in force.
+    pub async fn adopt(&self, tenant: TenantSnapshot, read_at: Instant) -> bool {
         let _adopting = self.adopting.lock().await;
-        let base = self.load().base_digest();
-        if tenants.iter().any(|tenant| tenant.policies.base_digest() != base) {
+        if tenant.policies.base_digest() != self.load().base_digest() {
             return false;
         }
+        if let Some(confirmed) = &self.confirmed
+            && let Some(until) = confirmed.behind().get_mut(&tenant.directory.tenant.id)
+        {
+            *until = read_at.max(*until);
+        }
         let replacing = self.lock();
-        self.replace(tenants);
+        self.replace([tenant]);
         drop(replacing);
         self.replaced.notify_waiters();
         true
@@ -109,21 +130,36 @@ impl SnapshotCell {
         tokio::time::timeout(within, reached).await.is_ok()
     }
 
-    /// Notes that at this time it was the state of the store.
-    pub fn confirm(&self, at: Instant) {
-        if let Some(confirmed) = &self.confirmed {
-            let after = at.saturating_duration_since(confirmed.start).as_millis();
-            let after = u64::try_from(after).unwrap_or(u64::MAX);
-            confirmed.after.store(after, Ordering::Relaxed);
+    /// Notes that at this time it was the state of the store, but for these tenants.
+    pub fn confirm(&self, at: Instant, behind: &[TenantId]) {
+        let Some(confirmed) = &self.confirmed else { return };
+        let before = confirmed.at();
+        let mut known = confirmed.behind();
+        known.retain(|tenant, _| behind.contains(tenant));
+        for tenant in behind {
+            known.entry(*tenant).or_insert(before);
         }
+        confirmed.are_behind.store(!known.is_empty(), Ordering::Relaxed);
+        let after = at.saturating_duration_since(confirmed.start).as_millis();
+        let after = u64::try_from(after).unwrap_or(u64::MAX);
+        confirmed.after.store(after, Ordering::Relaxed);
     }
 
-    /// How long ago it was last known to be the state of the store.
+    /// How long ago it was last known to be the state of the store, but for tenants that are behind.
     pub fn age(&self) -> Duration {
-        self.confirmed.as_ref().map_or(Duration::ZERO, |confirmed| {
-            let after = Duration::from_millis(confirmed.after.load(Ordering::Relaxed));
-            confirmed.start.elapsed().saturating_sub(after)
-        })
+        let confirmed = self.confirmed.as_ref();
+        confirmed.map_or(Duration::ZERO, |confirmed| confirmed.at().elapsed())
+    }
+
+    /// How long ago what is known of a tenant was last known to be the state of the store.
+    pub fn age_of(&self, tenant: TenantId) -> Duration {
+        let until = self.confirmed.as_ref().and_then(|confirmed| {
+            let are_behind = confirmed.are_behind.load(Ordering::Relaxed);
+            are_behind
+                .then(|| confirmed.behind().get(&tenant).copied())
+                .flatten()
+        });
+        until.map_or_else(|| self.age(), |until| until.elapsed())
     }
 
     fn replace(&self, tenants: impl IntoIterator<Item = TenantSnapshot>) {

@@ -36,7 +36,8 @@ use policy::{
 };
 use policy_diff::{Bounds, Prover};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use store::{Place, Store, StoreError, StoredTenant};
 use tokio::sync::{Notify, Semaphore};
 
@@ -99,8 +100,9 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     } = ingredients;
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
     let compiler = Arc::new(Compiler::new(base_policies));
+    let began = Instant::now();
     let loaded = load_snapshot(&*store, compiler).await?;
-    let snapshot = Arc::new(SnapshotCell::new(loaded, store.is_shared()));
+    let snapshot = Arc::new(SnapshotCell::new(loaded, began, store.is_shared()));
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
     let live = Arc::new(Live::default());
@@ -123,6 +125,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         snapshot: Arc::clone(&snapshot),
         metrics: Arc::clone(&metrics),
         wake: follow,
+        in_hand: Mutex::default(),
+        failing: Mutex::default(),
     });
     let cosigning = Arc::new(Cosigning::new(cosigning::Parts {
         options: options.witnesses.clone(),

@@ -14,6 +14,7 @@ use model::time::ManualClock;
 use model::{Role, Secret, SecretKind, SystemEntropy};
 use policy::BasePolicies;
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -573,4 +574,72 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
     deaf.post("/v1/authorize", &cluster.tenancy.token, &known)
         .await
         .expect(200);
+}
+
+/// A directory with something in it that this version cannot read, as a newer one may write it during an upgrade.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_whose_changes_cannot_be_read_is_refused_and_no_other() {
+    let cluster = Cluster::new().await;
+    let [first, second, _] = &cluster.worlds[..] else {
+        panic!("there are three");
+    };
+    let other = first.tenancy("globex").await;
+    cluster.until_all_know(&other.other_token).await;
+    let Home::Database(database) = &*first.home else {
+        panic!("they share a database");
+    };
+    let mut stranger = database.stranger().await;
+    let id = format!("{:032x}", u128::from_be_bytes(*other.id.as_bytes()));
+    let unreadable = format!("INSERT INTO directory VALUES ('{id}', 'agent', 'agt_later', NULL, '{{}}')");
+    sqlx::raw_sql(AssertSqlSafe(unreadable))
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    let path = format!("/v1/agents/{}/freeze", other.other_agent);
+    let freeze = first.call("POST", &path, cluster.operator.reveal());
+    let freeze = freeze.tenant(other.id).json(&json!({"reason": "odd"}));
+    freeze.send().await.expect(200);
+    let is_refused = || async { second.get("/v1/whoami", &other.token).await.status == 503 };
+    eventually(is_refused).await;
+
+    // Others are known as well as before, and what is changed of them is in force.
+    assert_eq!(second.get("/readyz", "").await.status, 200);
+    let path = format!("/v1/agents/{}/freeze", cluster.tenancy.agent);
+    cluster.change(0, "POST", &path, &json!({"reason": "odd"})).await;
+    let is_denied = || async {
+        let ask = reading();
+        let answer = second.post("/v1/authorize", &cluster.tenancy.token, &ask).await;
+        answer.expect(200)["reason_code"] == "agent_frozen"
+    };
+    eventually(is_denied).await;
+
+    let readable = format!("DELETE FROM directory WHERE tenant_id = '{id}' AND id = 'agt_later'");
+    sqlx::raw_sql(AssertSqlSafe(readable))
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    eventually(|| async { second.get("/v1/whoami", &other.token).await.status == 200 }).await;
+}
+
+/// Whoever waits for announcements waits on one connection, which is asked whether it is alive and made once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_gateway_listens_on_one_connection_and_sees_that_it_is_alive() {
+    let cluster = Cluster::new().await;
+    let Home::Database(database) = &*cluster.worlds[0].home else {
+        panic!("they share a database");
+    };
+    let listening = async || -> Vec<(i32, String)> {
+        let rows = sqlx::query_as(
+            "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database()
+             AND (query LIKE 'LISTEN%' OR query = 'SELECT') ORDER BY pid",
+        );
+        rows.fetch_all(&mut database.stranger().await).await.unwrap()
+    };
+    eventually(|| async { listening().await.len() == cluster.worlds.len() }).await;
+    let made = listening().await;
+    let asked: Vec<_> = made
+        .into_iter()
+        .map(|(pid, _)| (pid, "SELECT".to_owned()))
+        .collect();
+    eventually(|| async { listening().await == asked }).await;
 }

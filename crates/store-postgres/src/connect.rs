@@ -125,9 +125,10 @@ fn reader(base: &PgConnectOptions, time_max: &str) -> PgConnectOptions {
     ])
 }
 
-/// The one connection that is told of changes.
+/// The one connection that is told of changes; and room for the next one, because one that has fallen silent is given up by the system, and not
+/// at once.
 pub(crate) fn listener(base: &PgConnectOptions) -> PgPool {
-    pool(1).connect_lazy_with(common(base))
+    pool(2).connect_lazy_with(common(base))
 }
 
 /// The one connection that looks at the schema and brings it up to date.

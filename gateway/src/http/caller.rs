@@ -186,6 +186,7 @@ impl TenantCaller {
     /// Whether the credential still works, and whether this gateway can tell: for answers that take long.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
         can_tell(gateway)?;
+        can_tell_of(gateway, self.holder.tenant())?;
         let snapshot = gateway.snapshot.load();
         let tenant = snapshot.tenant(self.holder.tenant());
         let now = gateway.clock.now();
@@ -262,6 +263,14 @@ fn can_tell(gateway: &Gateway) -> Result<(), Refusal> {
     gateway.cosigning.check()
 }
 
+/// Whether it can tell so of this tenant, which another gateway may have changed.
+fn can_tell_of(gateway: &Gateway, tenant: TenantId) -> Result<(), Refusal> {
+    if gateway.snapshot.age_of(tenant) > gateway.options.snapshot_age_max {
+        return Err(Refusal::snapshot_stale());
+    }
+    Ok(())
+}
+
 /// The keys that have to have signed the requests of this agent, if it has any.
 fn signing_keys(snapshot: &Snapshot, caller: &AgentCaller) -> Option<Arc<SigningKeys>> {
     let tenant = snapshot.tenant(caller.tenant)?;
@@ -287,6 +296,7 @@ fn admit(
         (Caller::Key(_) | Caller::Person(_), Access::Roles(roles) | Access::AgentOrRoles(roles)) => {
             let holder = caller.holder().ok_or_else(|| forbidden(access))?;
             let tenant = tenant_of(snapshot, &holder, roles, request.headers())?;
+            can_tell_of(gateway, tenant)?;
             request.extensions_mut().insert(TenantCaller { tenant, holder });
         }
         (Caller::Key(_) | Caller::Person(_), Access::RolesOrOperator(roles)) => {
@@ -297,6 +307,7 @@ fn admit(
             } else {
                 tenant_of(snapshot, &holder, roles, request.headers())?
             };
+            can_tell_of(gateway, tenant)?;
             request.extensions_mut().insert(TenantCaller { tenant, holder });
         }
         (_, Access::Anybody) => {}
@@ -335,6 +346,7 @@ fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Resu
 fn holder_of(gateway: &Gateway, snapshot: &Snapshot, credential: Credential) -> Result<Caller, Refusal> {
     let now = gateway.clock.now();
     let (Credential::Agent { tenant, .. } | Credential::Key { tenant, .. }) = credential;
+    can_tell_of(gateway, tenant)?;
     let directory = snapshot.tenant(tenant).map(|tenant| &tenant.directory);
     let directory = directory
         .filter(|directory| directory.tenant.deleted_at.is_none())

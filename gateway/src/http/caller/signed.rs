@@ -3,7 +3,9 @@
 //! A token is verified when it is seen first; after that it is looked up by its digest. What was looked up is held against the
 //! directory every time: an issuer whose keys were replaced, or who was deleted, has signed nothing. No network is used.
 
-use super::{AgentCaller, AgentCredential, COUNTERSIGN_TENANT, Caller, Person, unknown_credential};
+use super::{
+    AgentCaller, AgentCredential, COUNTERSIGN_TENANT, Caller, Person, can_tell_of, unknown_credential,
+};
 use crate::gateway::Gateway;
 use crate::http::refusal::{Code, Refusal};
 use axum::http::HeaderMap;
@@ -100,6 +102,7 @@ pub(super) fn sign_in(
         gateway.sign_ins.remember(digest, Arc::clone(&verified));
         verified
     };
+    can_tell_of(gateway, signed_in.tenant)?;
     let tenant = in_use(snapshot, signed_in.tenant).ok_or_else(unknown_credential)?;
     caller(&tenant.directory, signed_in)
 }
