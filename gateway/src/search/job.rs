@@ -147,27 +147,32 @@ impl<'g> Ledger<'g> {
 
     /// The finished blocks that are not in the index.
     async fn missing(&self) -> Result<Vec<u64>, StoreError> {
-        let head = self.store.head(self.tenant).await?.seq;
-        let finished = head / BLOCK;
-        if finished == 0 {
+        if self.finished().await? == 0 {
             return Ok(Vec::new());
         }
-        let known = self.known(finished).await?;
+        // The index before the ledger: what another gateway adds in between is a block of the ledger that is read then.
+        let indexed = self.store.indexed(self.tenant, 0..=u64::from(u32::MAX)).await?;
+        let finished = self.finished().await?;
+        let known = self.known(indexed, finished).await?;
         Ok((0..finished).filter(|block| !known.contains(block)).collect())
+    }
+
+    /// How many blocks nothing is added to any more.
+    async fn finished(&self) -> Result<u64, StoreError> {
+        Ok(self.store.head(self.tenant).await?.seq / BLOCK)
     }
 
     /// The blocks that are in the index. An index that was made from another ledger, because a database was put back from a backup
     /// for instance, is emptied: the last block stands for all before it, as the chain does.
-    async fn known(&self, finished: u64) -> Result<BTreeSet<u64>, StoreError> {
-        let known = self.store.indexed(self.tenant, 0..=u64::from(u32::MAX)).await?;
-        if let Some(last) = known.last()
+    async fn known(&self, indexed: Vec<IndexedBlock>, finished: u64) -> Result<BTreeSet<u64>, StoreError> {
+        if let Some(last) = indexed.last()
             && !self.is_of_this_ledger(last, finished).await?
         {
             tracing::warn!(tenant = %self.tenant, block = last.block, "the search index is of another ledger and is made again");
             self.store.empty_index(self.tenant).await?;
             return Ok(BTreeSet::new());
         }
-        Ok(known.iter().map(|known| known.block).collect())
+        Ok(indexed.iter().map(|known| known.block).collect())
     }
 
     async fn is_of_this_ledger(&self, last: &IndexedBlock, finished: u64) -> Result<bool, StoreError> {
