@@ -12,6 +12,7 @@ use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
 use model::TenantId;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,6 +28,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 const LOAD_MAX: usize = 64;
 /// How many times that at the same time: while one waits for the policies of a large tenant, others go on.
 const LOADERS_MAX: usize = 2;
+
+/// What was put in force here is not in the store any more.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the database has lost changes that were committed: find out how, and restart this gateway, which still has them"
+)]
+struct WentBack;
 
 /// The handle to the follower, which ends when the last one is dropped.
 pub struct Follower {
@@ -86,10 +94,7 @@ impl Following {
                 Ok(()) => {}
                 Err(error) => {
                     if !failing {
-                        tracing::error!(
-                            error = &error as &dyn std::error::Error,
-                            "changes cannot be followed"
-                        );
+                        tracing::error!(error = &error as &dyn Error, "changes cannot be followed");
                     }
                     failing = true;
                     tokio::time::sleep(PAUSE).await;
@@ -126,11 +131,19 @@ impl Following {
     /// Compares revisions, and has tenants loaded that have moved. One that takes long, or cannot be read, holds up nobody but those who are
     /// loaded with it.
     async fn look(self: &Arc<Self>, loading: &mut JoinSet<()>) -> Result<(), StoreError> {
+        let known = self.snapshot.load_full();
         let began = Instant::now();
         let revisions = self.store.revisions().await?;
-        let behind = self.behind(&revisions);
-        self.snapshot.confirm(began, &behind);
-        let mut waiting = behind;
+        let gone_back = tenants(&revisions, |tenant, revision| known.revision(tenant) > revision);
+        self.complain(&gone_back, &WentBack);
+        let mut waiting = {
+            let known = self.snapshot.load();
+            tenants(&revisions, |tenant, revision| {
+                known.tenant(tenant).is_none_or(|known| known.revision < revision)
+            })
+        };
+        self.snapshot
+            .confirm(began, &[gone_back, waiting.clone()].concat());
         let in_hand = self.in_hand().clone();
         waiting.retain(|tenant| !in_hand.contains(tenant));
         for some in waiting.chunks(LOAD_MAX) {
@@ -141,17 +154,6 @@ impl Following {
             loading.spawn(Arc::clone(self).load(some.to_vec()));
         }
         Ok(())
-    }
-
-    /// The tenants of which the store has a later revision.
-    fn behind(&self, revisions: &[(TenantId, u64)]) -> Vec<TenantId> {
-        let snapshot = self.snapshot.load();
-        let is_behind = |(tenant, revision): &&(TenantId, u64)| {
-            let known = snapshot.tenant(*tenant);
-            known.is_none_or(|known| known.revision < *revision)
-        };
-        let behind = revisions.iter().filter(is_behind);
-        behind.map(|(tenant, _)| *tenant).collect()
     }
 
     /// Loads some tenants and puts each in force. What fails is tried again in the next round.
@@ -165,7 +167,7 @@ impl Following {
                 }
             }
             Err(error) => {
-                self.complain(&some, &error.into());
+                self.complain(&some, &error);
                 is_done = false;
             }
         }
@@ -199,10 +201,9 @@ impl Following {
     }
 
     /// Says once what is wrong with tenants that cannot be loaded.
-    fn complain(&self, tenants: &[TenantId], error: &StartError) {
+    fn complain(&self, tenants: &[TenantId], error: &(dyn Error + 'static)) {
         let mut failing = self.failing();
         for tenant in tenants.iter().filter(|tenant| !failing.contains(tenant)) {
-            let error = error as &dyn std::error::Error;
             tracing::error!(%tenant, error, "changes of a tenant cannot be followed");
         }
         failing.extend(tenants);
@@ -230,4 +231,12 @@ impl Following {
             );
         }
     }
+}
+
+/// The tenants of which this holds, by their revisions in the store.
+fn tenants(revisions: &[(TenantId, u64)], holds: impl Fn(TenantId, u64) -> bool) -> Vec<TenantId> {
+    let found = revisions
+        .iter()
+        .filter(|(tenant, revision)| holds(*tenant, *revision));
+    found.map(|(tenant, _)| *tenant).collect()
 }
