@@ -74,7 +74,9 @@ pub(crate) fn note(known: &mut KnownRuns, tenant: TenantId, sighting: &Sighting)
     if after.run_id != root.run_id && find(run_id).is_none() {
         changed.push(after);
     }
-    for run in known.values_mut().filter(|run| run.root == root.run_id) {
+    // The batch may know runs of other tenants by the same name.
+    let of_tenant = known.iter_mut().filter(|((of, _), _)| *of == tenant);
+    for (_, run) in of_tenant.filter(|(_, run)| run.root == root.run_id) {
         run.worst = root.worst;
     }
     for run in &changed {
@@ -88,6 +90,7 @@ mod tests {
     use super::*;
 
     const TENANT: TenantId = TenantId::SYSTEM;
+    const OTHER: TenantId = TenantId::from_bytes([9; 16]);
 
     fn name(text: &str) -> Name {
         Name::new(text).unwrap()
@@ -156,6 +159,16 @@ mod tests {
             ["b"]
         );
         assert_eq!(worst(&known, "b"), Trust::Unknown);
+    }
+
+    #[test]
+    fn a_run_of_another_tenant_by_the_same_name_stays_what_it_is() {
+        let run = |seen| RunTaint::beginning(name("a"), seen);
+        let mut known = KnownRuns::from([((OTHER, name("a")), run(Trust::UntrustedExternal))]);
+        see(&mut known, "a", None, Trust::TrustedInternalUnsigned);
+        assert_eq!(known[&(OTHER, name("a"))], run(Trust::UntrustedExternal));
+        see(&mut known, "a", None, Trust::Unknown);
+        assert_eq!(known[&(OTHER, name("a"))], run(Trust::UntrustedExternal));
     }
 
     #[test]
