@@ -417,8 +417,8 @@ fn sighting(decided: &Decided<'_>, evidence: &Evidence<'_>) -> Option<Sighting> 
 }
 
 fn approval_use(decided: &Decided<'_>) -> Option<ApprovalUse> {
-    let spends = decided.judgement.spends;
-    let spends = spends.map(|id| ApprovalUse::Spends(id, decided.ask.action.digest));
+    let (spends, ask) = (decided.judgement.spends, decided.ask);
+    let spends = spends.map(|id| ApprovalUse::Spends(id, ask.user.clone(), ask.action.digest));
     spends.or_else(|| {
         let asked = decided.approval.cloned()?;
         Some(ApprovalUse::Asks(Box::new(asked)))

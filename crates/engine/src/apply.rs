@@ -451,13 +451,13 @@ impl<'p> Pass<'p> {
 
     /// Whether a decision can use up what it wants to.
     fn check_approval(&self, tenant: TenantId, decision: &ProposedDecision) -> Result<(), ApprovalConflict> {
-        let Some(ApprovalUse::Spends(id, action_hash)) = &decision.approval else {
+        let Some(ApprovalUse::Spends(id, user, action_hash)) = &decision.approval else {
             return Ok(());
         };
         let found = self.found.approvals.get(&(tenant, *id));
         let approval = found.ok_or(ApprovalConflict::Missing)?;
         // INVARIANT: it is the approval as of the head that this batch follows, so it is spent once.
-        let usable = approval.check_use(decision.agent, action_hash, self.now);
+        let usable = approval.check_use(decision.agent, user.as_ref(), action_hash, self.now);
         usable.map_err(|_| ApprovalConflict::Moved)
     }
 
@@ -466,7 +466,7 @@ impl<'p> Pass<'p> {
         let after = match &decision.approval {
             None => return,
             Some(ApprovalUse::Asks(approval)) => Approval::clone(approval),
-            Some(ApprovalUse::Spends(id, _)) => match self.found.approvals.get(&(tenant, *id)) {
+            Some(ApprovalUse::Spends(id, ..)) => match self.found.approvals.get(&(tenant, *id)) {
                 Some(approval) => approval.spend(decision.id),
                 None => return,
             },

@@ -1,10 +1,11 @@
 //! Approvals in the course of an ask: what a judgement becomes when people have approved, and how an approval changes in a
 //! batch.
 
+use crate::ask::Ask;
 use crate::entry_kind::EntryKind;
 use crate::judge::{Judgement, Refusal};
 use crate::proposal::ProposedEntry;
-use canon::{Digest, ObjectWriter};
+use canon::ObjectWriter;
 use model::approval::{Unusable, VoteError, Voter};
 use model::{Agent, Approval, ApprovalId, ReasonCode, Timestamp, Verdict};
 
@@ -125,13 +126,13 @@ pub(crate) fn with_approval(
     mut judgement: Judgement,
     approval: &Approval,
     agent: &Agent,
-    action_hash: &Digest,
+    ask: &Ask,
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     if judgement.verdict() == Verdict::Deny {
         return Ok(judgement);
     }
-    match approval.check_use(agent.id, action_hash, now) {
+    match approval.check_use(agent.id, ask.user.as_ref(), &ask.action.digest, now) {
         Ok(()) => {}
         Err(Unusable::Rejected) => return Ok(refused(judgement, ReasonCode::ApprovalRejected, approval)),
         Err(Unusable::Expired) => return Ok(refused(judgement, ReasonCode::ApprovalExpired, approval)),

@@ -160,8 +160,8 @@ pub enum Replay {
 pub enum ApprovalUse {
     /// It asks people for this one.
     Asks(Box<Approval>),
-    /// It uses this one up, for the action with this digest.
-    Spends(ApprovalId, Digest),
+    /// It uses this one up, for this user and the action with this digest.
+    Spends(ApprovalId, Option<Name>, Digest),
 }
 
 /// What the records of a decision say.

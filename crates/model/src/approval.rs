@@ -1,8 +1,8 @@
 //! Approvals: what people are asked before one action of one agent, and what they have said.
 //!
-//! An approval is for one agent and one action hash, once, until it expires. What it covers never changes; people vote, and
-//! it is spent. Every change is a method that returns the changed approval. Whether an approval is enough for what policy
-//! asks at the moment of its use is not decided here, but by whoever judges the ask again.
+//! An approval is for one agent, the user for whom it acts, and one action hash, once, until it expires. What it covers never
+//! changes; people vote, and it is spent. Every change is a method that returns the changed approval. Whether an approval is
+//! enough for what policy asks at the moment of its use is not decided here, but by whoever judges the ask again.
 
 use crate::id::{AgentId, ApprovalId, DecisionId};
 use crate::name::{Name, SlashFreeName};
@@ -197,6 +197,9 @@ pub enum Unusable {
     /// It is for another action, or for other parameters.
     #[error("it is for another action, resource or parameters")]
     OtherAction,
+    /// The agent acted for somebody else, or for nobody, when people were asked.
+    #[error("it is for what is done for another user")]
+    OtherUser,
     /// Not enough people have approved yet.
     #[error("it waits for people to approve")]
     Pending,
@@ -339,13 +342,22 @@ impl Approval {
         u32::try_from(people).is_ok_and(|people| people >= terms.quorum)
     }
 
-    /// Whether this agent can use it for this action now.
-    pub fn check_use(&self, agent: AgentId, action_hash: &Digest, now: Timestamp) -> Result<(), Unusable> {
+    /// Whether this agent can use it for this user and this action now.
+    ///
+    /// INVARIANT: whom it is done for does not change, because that decides who could not vote.
+    pub fn check_use(
+        &self,
+        agent: AgentId,
+        user: Option<&Name>,
+        action_hash: &Digest,
+        now: Timestamp,
+    ) -> Result<(), Unusable> {
         if self.request.agent != agent {
             return Err(Unusable::Foreign);
         }
         match self.status_at(now) {
             _ if self.request.action_hash != *action_hash => Err(Unusable::OtherAction),
+            _ if self.request.user.as_ref() != user => Err(Unusable::OtherUser),
             ApprovalStatus::Approved => Ok(()),
             ApprovalStatus::Pending => Err(Unusable::Pending),
             ApprovalStatus::Rejected => Err(Unusable::Rejected),

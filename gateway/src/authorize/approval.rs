@@ -28,7 +28,9 @@ impl Gateway {
         if let Some(answer) = self.recorded_before(caller, ask).await? {
             return Ok(answer);
         }
-        if let Some(why @ (Unusable::Foreign | Unusable::OtherAction | Unusable::Spent)) = not_usable.why {
+        if let Some(why) = not_usable.why
+            && is_misuse(why)
+        {
             self.record_misuse(caller, ask, why).await?;
         }
         Err(not_usable.refusal)
@@ -74,11 +76,20 @@ impl Gateway {
     }
 }
 
+/// Whether somebody tries to use what is not theirs, or not for this. All else is only too early or too late.
+const fn is_misuse(why: Unusable) -> bool {
+    match why {
+        Unusable::Foreign | Unusable::OtherAction | Unusable::OtherUser | Unusable::Spent => true,
+        Unusable::Pending | Unusable::Rejected | Unusable::Expired => false,
+    }
+}
+
 /// The word in the ledger.
 const fn word(why: Unusable) -> &'static str {
     match why {
         Unusable::Foreign => "foreign",
         Unusable::OtherAction => "other_action",
+        Unusable::OtherUser => "other_user",
         Unusable::Pending => "pending",
         Unusable::Rejected => "rejected",
         Unusable::Expired => "expired",

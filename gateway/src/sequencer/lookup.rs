@@ -133,7 +133,7 @@ fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
     let about = |proposal: &Proposal| match &proposal.what {
         Happening::Approval(change) => Some((proposal.tenant, change.id)),
         Happening::Decision(decision) => match decision.approval {
-            Some(ApprovalUse::Spends(id, _)) => Some((proposal.tenant, id)),
+            Some(ApprovalUse::Spends(id, ..)) => Some((proposal.tenant, id)),
             Some(ApprovalUse::Asks(_)) | None => None,
         },
         _ => None,

@@ -87,6 +87,24 @@ async fn an_approval_covers_exactly_the_action_that_was_shown() {
 }
 
 #[tokio::test]
+async fn what_was_approved_for_one_user_is_not_done_for_another() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let mut for_nobody = with(merging(), &id);
+    for_nobody.as_object_mut().unwrap().remove("user");
+    let mut for_the_voter = with(merging(), &id);
+    for_the_voter["user"]["id"] = json!("ann");
+    for other in [for_the_voter, for_nobody] {
+        let reply = scene.stage.ask(&other).await;
+        assert!(reply.problem(409, "approval_not_usable").contains("another user"));
+    }
+    let refused = scene.entries("approval_refused").await;
+    let why: Vec<_> = refused.iter().map(|body| &body["why"]).collect();
+    assert_eq!(why, ["other_user", "other_user"]);
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
 async fn another_agent_cannot_use_it_and_the_attempt_is_recorded() {
     let scene = Scene::set().await;
     let id = scene.approved().await;

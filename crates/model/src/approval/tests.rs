@@ -29,6 +29,15 @@ fn agent() -> AgentId {
     AgentId::from_bytes([1; 16])
 }
 
+fn user() -> Name {
+    name("ursula")
+}
+
+/// Whether the agent can use it, as it does for the user whom it was asked for.
+fn check_use(approval: &Approval, action_hash: &Digest, now: Timestamp) -> Result<(), Unusable> {
+    approval.check_use(agent(), Some(&user()), action_hash, now)
+}
+
 fn pending(quorum: u32) -> Approval {
     let request = Request {
         decision_id: DecisionId::from_bytes([2; 16]),
@@ -46,7 +55,7 @@ fn pending(quorum: u32) -> Approval {
         claimed_trust: Trust::Unknown,
         effective_trust: Trust::Unknown,
         run_id: None,
-        user: Some(name("ursula")),
+        user: Some(user()),
         owner: Some(name("oscar")),
         team: Some(name("builders")),
     };
@@ -64,14 +73,14 @@ fn it_can_be_used_when_enough_different_people_have_approved() {
     let one = pending(2)
         .approve(&voter("ann", &["leads"]), "fine", SOON)
         .unwrap();
-    assert_eq!(one.check_use(agent(), &digest, SOON), Err(Unusable::Pending));
+    assert_eq!(check_use(&one, &digest, SOON), Err(Unusable::Pending));
     assert_eq!(
         one.approve(&voter("ann", &["leads"]), "fine again", SOON),
         Err(VoteError::VotedBefore(name("ann")))
     );
     let two = one.approve(&voter("bob", &["leads"]), "fine", SOON).unwrap();
     assert_eq!(two.status, ApprovalStatus::Approved);
-    assert_eq!(two.check_use(agent(), &digest, SOON), Ok(()));
+    assert_eq!(check_use(&two, &digest, SOON), Ok(()));
 }
 
 #[test]
@@ -110,7 +119,7 @@ fn one_rejection_rejects_also_what_was_approved() {
         assert_eq!(rejected.status, ApprovalStatus::Rejected);
         assert_eq!(rejected.request.parameters, None);
         assert_eq!(
-            rejected.check_use(agent(), &Digest::of(b"action"), SOON),
+            check_use(&rejected, &Digest::of(b"action"), SOON),
             Err(Unusable::Rejected)
         );
         assert_eq!(
@@ -121,17 +130,26 @@ fn one_rejection_rejects_also_what_was_approved() {
 }
 
 #[test]
-fn it_is_for_one_agent_and_one_action_once() {
+fn it_is_for_one_agent_one_user_and_one_action_once() {
     let digest = Digest::of(b"action");
     let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
     let other = AgentId::from_bytes([9; 16]);
-    assert_eq!(approved.check_use(other, &digest, SOON), Err(Unusable::Foreign));
     assert_eq!(
-        approved.check_use(agent(), &Digest::of(b"another"), SOON),
+        approved.check_use(other, Some(&user()), &digest, SOON),
+        Err(Unusable::Foreign)
+    );
+    assert_eq!(
+        check_use(&approved, &Digest::of(b"another"), SOON),
         Err(Unusable::OtherAction)
     );
+    for somebody_else in [Some(&name("ann")), None] {
+        assert_eq!(
+            approved.check_use(agent(), somebody_else, &digest, SOON),
+            Err(Unusable::OtherUser)
+        );
+    }
     let spent = approved.spend(DecisionId::from_bytes([4; 16]));
-    assert_eq!(spent.check_use(agent(), &digest, SOON), Err(Unusable::Spent));
+    assert_eq!(check_use(&spent, &digest, SOON), Err(Unusable::Spent));
     assert_eq!(spent.request.parameters, None);
 }
 
@@ -140,7 +158,7 @@ fn from_its_end_on_it_has_expired_whether_that_was_written_down_or_not() {
     let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
     assert_eq!(approved.expire(SOON), None);
     let digest = Digest::of(b"action");
-    assert_eq!(approved.check_use(agent(), &digest, END), Err(Unusable::Expired));
+    assert_eq!(check_use(&approved, &digest, END), Err(Unusable::Expired));
     assert_eq!(
         approved.reject(&voter("bob", &["leads"]), "", END),
         Err(VoteError::Over(ApprovalStatus::Expired))
