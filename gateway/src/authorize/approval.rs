@@ -1,11 +1,12 @@
 //! Asks whose approval cannot be used: an attempt to use what is not theirs is recorded.
 
-use super::{Answer, request_key, reused};
+use super::{ATTEMPTS_MAX, Answer, request_key, reused};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
+use crate::sequencer::Recorded;
 use canon::ObjectWriter;
 use engine::proposal::Happening;
-use engine::{Ask, EntryKind, Proposal, ProposedEntry, Salt};
+use engine::{Ask, Conflict, EntryKind, Proposal, ProposedEntry, Salt};
 use model::approval::Unusable;
 
 /// An ask whose approval cannot be used.
@@ -55,25 +56,36 @@ impl Gateway {
     /// Somebody tries to use what is not theirs, or not for this. The refusal does not depend on the directory, so it is
     /// recorded at whatever revision that is.
     async fn record_misuse(&self, caller: &AgentCaller, ask: &Ask, why: Unusable) -> Result<(), Refusal> {
-        let tenant = self.tenant(caller.tenant)?;
-        let mut body = ObjectWriter::new();
-        body.digest("action_hash", &ask.action.digest);
-        body.string("agent", &caller.agent.id.to_string());
-        body.string(
-            "approval",
-            ask.approval_id.as_ref().map_or("", model::Name::as_str),
-        );
-        Salt::new(&*self.entropy).write(&mut body);
-        body.string("why", word(why));
-        let proposal = Proposal {
-            tenant: caller.tenant,
-            revision: tenant.revision,
-            base: tenant.policies.base_digest(),
-            what: Happening::Note(ProposedEntry::new(EntryKind::ApprovalRefused, body.finish())),
-        };
-        self.sequencer.record(proposal).await?;
-        Ok(())
+        let salt = Salt::new(&*self.entropy);
+        for _ in 0..ATTEMPTS_MAX {
+            let tenant = self.tenant(caller.tenant)?;
+            let proposal = Proposal {
+                tenant: caller.tenant,
+                revision: tenant.revision,
+                base: tenant.policies.base_digest(),
+                what: Happening::Note(misuse(caller, ask, why, salt)),
+            };
+            match self.sequencer.record(proposal).await? {
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                Recorded::Now(_) | Recorded::Before(_) | Recorded::Not(_) => return Ok(()),
+            }
+        }
+        Err(Refusal::overloaded())
     }
+}
+
+/// The entry that tells of it. The members stand in canonical order.
+fn misuse(caller: &AgentCaller, ask: &Ask, why: Unusable, salt: Salt) -> ProposedEntry {
+    let mut body = ObjectWriter::new();
+    body.digest("action_hash", &ask.action.digest);
+    body.string("agent", &caller.agent.id.to_string());
+    body.string(
+        "approval",
+        ask.approval_id.as_ref().map_or("", model::Name::as_str),
+    );
+    salt.write(&mut body);
+    body.string("why", word(why));
+    ProposedEntry::new(EntryKind::ApprovalRefused, body.finish())
 }
 
 /// Whether somebody tries to use what is not theirs, or not for this. All else is only too early or too late.

@@ -69,6 +69,28 @@ async fn of_many_votes_of_one_person_at_once_one_counts() {
     scene.stage.assert_sound().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_tried_with_an_approval_while_the_directory_changes_is_recorded() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let mut misuse = with(merging(), &id);
+    misuse["tool_call"]["parameters"]["number"] = json!(43);
+    let change = async |round: u32| {
+        let body = json!({"attributes": {"round": round.to_string()}});
+        let reply = scene.stage.admin("PUT", "/v1/users/carl", &body).await;
+        reply.expect(200);
+    };
+    let mut refused = 0;
+    for round in 0..5 {
+        let changes = join_all((0..8).map(|number| change(8 * round + number)));
+        let (replies, _) = tokio::join!(join_all((0..8).map(|_| scene.stage.ask(&misuse))), changes);
+        refused += replies.iter().filter(|reply| reply.status == 409).count();
+    }
+    assert!(refused > 0);
+    assert_eq!(scene.entries("approval_refused").await.len(), refused);
+    scene.stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn a_spending_whose_commit_failed_is_made_once() {
     for (fault, kept) in [
