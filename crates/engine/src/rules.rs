@@ -83,8 +83,14 @@ struct RuleTold<'a> {
     name: Cow<'a, str>,
 }
 
-/// Denials of somebody who was stopped already: they say nothing new.
-const STOPPED: [&str; 4] = ["agent_frozen", "agent_revoked", "tenant_frozen", "run_frozen"];
+/// Denials of somebody, or for something, that was stopped already: they say nothing new.
+const STOPPED: [&str; 5] = [
+    "agent_frozen",
+    "agent_revoked",
+    "run_frozen",
+    "tenant_frozen",
+    "tool_quarantined",
+];
 
 impl Watch {
     /// Takes note of an entry, unless it was decided by a later revision of the directory than is known: a trap that was set in
@@ -292,6 +298,15 @@ mod tests {
         let seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
         let fired = rule(Trigger::Denials, 2).fire(&Subject::Agent(agent()), 2, at(3));
         assert_eq!(seen.due(&fired), []);
+    }
+
+    #[test]
+    fn denials_of_what_was_stopped_are_not_counted() {
+        for reason in ["agent_frozen", "run_frozen", "tenant_frozen", "tool_quarantined"] {
+            let denied = format!(r#""decision":"deny","reason_code":"{reason}""#);
+            let watch = watch(&[(1, 0, &denied)]);
+            assert!(watch.seen.is_empty(), "{reason}");
+        }
     }
 
     #[test]
