@@ -289,6 +289,29 @@ fn find(
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     let trust = effective_trust(tenant, ask, provenance);
+    let run_worst = run_worst(tenant, ask, (evidence.run, provenance), trust);
+    let mut judgement = untainted(
+        tenant,
+        agent,
+        ask,
+        (evidence, provenance),
+        (trust, run_worst),
+        now,
+    )?;
+    // The run has seen it, whatever is answered.
+    judgement.run_worst = run_worst;
+    Ok(tainted(judgement, tenant.directory.tenant.settings.run_taint))
+}
+
+/// The same but for what the tenant's rule makes of what the run has seen.
+fn untainted(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    (evidence, provenance): (&Evidence<'_>, Option<&Provenance>),
+    (trust, run_worst): (EffectiveTrust, Option<Trust>),
+    now: Timestamp,
+) -> Result<Judgement, Refusal> {
     if let Some(denial) = standing_denial(tenant, agent, ask, trust) {
         return Ok(denial);
     }
@@ -296,7 +319,6 @@ fn find(
         Ok(delegators) => delegators,
         Err(denial) => return Ok(*denial),
     };
-    let run_worst = run_worst(tenant, ask, (evidence.run, provenance), trust);
     let name = ask.action.tool.as_str();
     let found = tenant.directory.tools.get(name);
     let Some((tool, action)) = found.and_then(|tool| Some((tool, tool.actions.get(&ask.action.action)?)))
@@ -316,11 +338,10 @@ fn find(
     };
     judgement.risk = Some(action.risk);
     judgement.mutates = action.mutates_state || ask.claims_mutation;
-    judgement.run_worst = run_worst;
     if judgement.asked && tenant.policies.looks_at_usage() {
         judgement.usage = evidence.usage.cloned();
     }
-    Ok(tainted(judgement, tenant.directory.tenant.settings.run_taint))
+    Ok(judgement)
 }
 
 /// What the caller says about itself must agree with what its credential says.

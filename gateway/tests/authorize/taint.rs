@@ -56,6 +56,28 @@ async fn a_run_that_has_read_what_is_not_trusted_changes_nothing_any_more() {
 }
 
 #[tokio::test]
+async fn what_a_run_has_seen_counts_whatever_was_answered() {
+    let stage = stage("deny").await;
+    let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
+    stage.stand(&other, "freeze").await.expect(200);
+    let mut unregistered = reading();
+    unregistered["tool_call"]["action"] = json!("no_such_action");
+    let mut in_the_name_of_nobody = reading();
+    in_the_name_of_nobody["act"] = json!({"sub": "nobody"});
+    for (run, asker, ask, code) in [
+        ("run-1", &stage.agent, unregistered, "unknown_tool"),
+        ("run-2", &stage.agent, in_the_name_of_nobody, "unknown_principal"),
+        ("run-3", &other, reading(), "agent_frozen"),
+    ] {
+        let ask = within(ask, run, None);
+        let answer = stage.post("/v1/authorize", &asker.token, &ask).await.expect(200);
+        assert_eq!(answer["reason_code"], code);
+        assert_eq!(change(&stage, run, None).await, "run_tainted", "{code}");
+    }
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn runs_that_start_each_other_share_what_they_have_seen() {
     let stage = stage("deny").await;
     assert_eq!(change(&stage, "parent", None).await, "policy_permits");
