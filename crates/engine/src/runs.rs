@@ -55,34 +55,50 @@ pub(crate) fn is_current(known: &KnownRuns, tenant: TenantId, sighting: &Sightin
 /// Notes what was shown to a run, and returns the rows that change.
 pub(crate) fn note(known: &mut KnownRuns, tenant: TenantId, sighting: &Sighting) -> Vec<RunTaint> {
     let Sighting { run_id, parent, .. } = sighting;
-    let find = |name: &Name| known.get(&(tenant, name.clone()));
-    let before = known_family(known, tenant, sighting);
-    let after = match (&before, parent) {
+    let after = match (known_family(known, tenant, sighting), parent) {
         (Some(run), _) => run.after(sighting.seen),
         (None, None) => RunTaint::beginning(run_id.clone(), sighting.seen),
         (None, Some(parent)) => RunTaint::beginning(parent.clone(), sighting.seen).child(run_id.clone()),
     };
-    let mut changed = Vec::new();
-    let root = RunTaint {
-        run_id: after.root.clone(),
-        ..after.clone()
-    };
+    let mut changed: Vec<_> = note_family(known, tenant, &after).into_iter().collect();
     // The level stands in the row of the root, the family in each run's own.
-    if find(&root.run_id) != Some(&root) {
-        changed.push(root.clone());
+    let place = (tenant, run_id.clone());
+    if after.run_id != after.root && !known.contains_key(&place) {
+        known.insert(place, after.clone());
+        changed.push(after.clone());
     }
-    if after.run_id != root.run_id && find(run_id).is_none() {
-        changed.push(after);
+    if let Some(parent) = parent {
+        changed.extend(note_parent(known, tenant, &after, parent));
     }
+    changed
+}
+
+/// Has the parent of a run seen what the run has, and returns the row that changes: that of its family, if the run was known
+/// before it named a parent and is of another one, or its own, if it is named for the first time.
+fn note_parent(known: &mut KnownRuns, tenant: TenantId, run: &RunTaint, parent: &Name) -> Option<RunTaint> {
+    let place = (tenant, parent.clone());
+    if let Some(parent) = known.get(&place) {
+        let after = parent.after(run.worst);
+        return (after != *parent).then(|| note_family(known, tenant, &after))?;
+    }
+    let parent = run.child(parent.clone());
+    known.insert(place, parent.clone());
+    Some(parent)
+}
+
+/// Gives the family of this run its level, and returns the row of the one that began it if that changes.
+fn note_family(known: &mut KnownRuns, tenant: TenantId, run: &RunTaint) -> Option<RunTaint> {
+    let root = RunTaint {
+        run_id: run.root.clone(),
+        ..run.clone()
+    };
+    let before = known.insert((tenant, root.run_id.clone()), root.clone());
     // The batch may know runs of other tenants by the same name.
     let of_tenant = known.iter_mut().filter(|((of, _), _)| *of == tenant);
     for (_, run) in of_tenant.filter(|(_, run)| run.root == root.run_id) {
         run.worst = root.worst;
     }
-    for run in &changed {
-        known.insert((tenant, run.run_id.clone()), run.clone());
-    }
-    changed
+    (before.as_ref() != Some(&root)).then_some(root)
 }
 
 #[cfg(test)]
@@ -159,6 +175,27 @@ mod tests {
             ["b"]
         );
         assert_eq!(worst(&known, "b"), Trust::Unknown);
+    }
+
+    #[test]
+    fn a_run_that_names_a_parent_late_shows_it_what_it_has_seen() {
+        let mut known = KnownRuns::new();
+        for run in ["a", "c"] {
+            see(&mut known, run, None, Trust::TrustedInternalUnsigned);
+        }
+        see(&mut known, "b", Some("a"), Trust::TrustedInternalUnsigned);
+        assert_eq!(
+            see(&mut known, "c", Some("b"), Trust::UntrustedExternal),
+            ["c", "a"]
+        );
+        for run in ["a", "b", "c"] {
+            assert_eq!(worst(&known, run), Trust::UntrustedExternal, "{run}");
+        }
+        assert_eq!(known[&(TENANT, name("c"))].root.as_str(), "c");
+        // Nobody has heard of this one, so it is of the same family from now on.
+        assert_eq!(see(&mut known, "c", Some("d"), Trust::UntrustedExternal), ["d"]);
+        see(&mut known, "d", None, Trust::Unknown);
+        assert_eq!(worst(&known, "c"), Trust::Unknown);
     }
 
     #[test]

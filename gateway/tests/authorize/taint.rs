@@ -78,6 +78,19 @@ async fn what_a_run_has_seen_counts_whatever_was_answered() {
 }
 
 #[tokio::test]
+async fn a_run_that_names_its_parent_late_shows_it_what_it_has_seen() {
+    let stage = stage("deny").await;
+    assert_eq!(change(&stage, "parent", None).await, "policy_permits");
+    assert_eq!(change(&stage, "child", None).await, "policy_permits");
+    read(&stage, "child", Some("parent")).await;
+    read(&stage, "child", Some("stranger")).await;
+    for run in ["child", "parent", "stranger"] {
+        assert_eq!(change(&stage, run, None).await, "run_tainted", "{run}");
+    }
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn runs_that_start_each_other_share_what_they_have_seen() {
     let stage = stage("deny").await;
     assert_eq!(change(&stage, "parent", None).await, "policy_permits");
