@@ -1,6 +1,6 @@
 //! Budgets of runs: a child spends from its parent's, whether it names it again or not.
 
-use crate::{Scene, costing};
+use crate::{Scene, costing, tokens};
 use serde_json::{Value, json};
 
 fn in_run(amount: i64, run: &str, parent: Option<&str>) -> Value {
@@ -58,6 +58,54 @@ async fn a_child_run_spends_from_what_its_parent_has_left() {
         .map(|(_, standing)| standing)
         .collect();
     assert_eq!(standing, [[0, 100, 0, 0, 0], [899, 101, 0, 0, 0]]);
+}
+
+#[tokio::test]
+async fn a_child_that_was_refused_what_its_parent_lacks_belongs_to_it_all_the_same() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({"run": "root"}), 100), (json!({}), 1_000)])
+        .await;
+    assert_eq!(
+        decision(&scene, &in_run(500, "child", Some("root"))).await,
+        "budget_exceeded"
+    );
+    assert_eq!(
+        decision(&scene, &in_run(500, "child", None)).await,
+        "budget_exceeded"
+    );
+    let scene = Scene {
+        stage: scene.stage.restart().await,
+        ..scene
+    };
+    assert_eq!(
+        decision(&scene, &in_run(500, "child", None)).await,
+        "budget_exceeded"
+    );
+    assert_eq!(decision(&scene, &in_run(100, "child", None)).await, "allow");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_child_whose_outcome_was_charged_to_its_parent_belongs_to_it() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({"run": "root"}), 100), (json!({}), 1_000)])
+        .await;
+    let mut ask = in_run(1, "child", Some("root"));
+    ask.as_object_mut().unwrap().remove("estimate");
+    let answer = scene.stage.ask(&ask).await.expect(200);
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    let body = json!({"status": "succeeded", "executed_hash": answer["action_hash"], "actual": tokens(60)});
+    scene.post(&path, &body).await.expect(201);
+    assert_eq!(
+        decision(&scene, &in_run(41, "child", None)).await,
+        "budget_exceeded"
+    );
+    assert_eq!(decision(&scene, &in_run(40, "child", None)).await, "allow");
 }
 
 #[tokio::test]

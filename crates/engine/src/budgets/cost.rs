@@ -248,6 +248,8 @@ impl KnownBudgets {
                 ruling: None,
             },
             Err(lacking) => {
+                // It is recorded whose run it is; otherwise it could say less and have what its parent lacks.
+                self.note_link(tenant, &costed.hold.cost);
                 let balances = self.budgets_of(tenant, &costed.hold.cost);
                 let part = BudgetPart {
                     reservation: None,

@@ -129,6 +129,9 @@ impl KnownBudgets {
         };
         let answer = shown::json(&answer);
         let thresholds = self.put(tenant, &budgets);
+        if let Some(cost) = &settling.cost {
+            self.note_link(tenant, cost);
+        }
         Ok(Some(Settled {
             entry,
             thresholds,
