@@ -22,8 +22,8 @@ use crate::proposal::ProposedEntry;
 use cost::Cost;
 use model::budget::{Subject, line};
 use model::{
-    Amount, AmountOverflow, Budget, BudgetId, Charge, Name, Reservation, ReservationId, RunLink, Scope,
-    TenantId, Timestamp, Unit,
+    Amount, Budget, BudgetId, Charge, Name, Reservation, ReservationId, RunLink, Scope, TenantId, Timestamp,
+    Unit,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use store::{BudgetRows, ReplyKey, ReplyRow};
@@ -192,28 +192,19 @@ impl KnownBudgets {
             .filter_map(|((tenant, _), reservation)| Some((*tenant, reservation.expire(now)?)))
             .collect();
         for (tenant, reservation) in expired {
-            // A sum that only gets smaller does not overflow.
-            if let Ok(after) = self.settled(tenant, &reservation.budgets, reservation.amount, Charge::NOTHING)
-            {
-                entries.push((
-                    tenant,
-                    told::reservation_moved(EntryKind::ReservationExpired, &reservation, &after),
-                ));
-                self.put(tenant, &after);
-                self.put_reservation(tenant, reservation);
-            }
+            let after = self.settled(tenant, &reservation.budgets, reservation.amount, Charge::NOTHING);
+            entries.push((
+                tenant,
+                told::reservation_moved(EntryKind::ReservationExpired, &reservation, &after),
+            ));
+            self.put(tenant, &after);
+            self.put_reservation(tenant, reservation);
         }
         entries
     }
 
     /// These budgets after what was held in them is settled by a charge.
-    fn settled(
-        &self,
-        tenant: TenantId,
-        ids: &[BudgetId],
-        held: Amount,
-        charge: Charge,
-    ) -> Result<Vec<Budget>, AmountOverflow> {
+    fn settled(&self, tenant: TenantId, ids: &[BudgetId], held: Amount, charge: Charge) -> Vec<Budget> {
         let budgets = self.with_ids(tenant, ids).into_iter();
         budgets.map(|budget| budget.settle(held, charge)).collect()
     }

@@ -1,7 +1,7 @@
 //! Amounts and their units: whole numbers that JSON keeps exact, and never a fraction.
 //!
 //! An amount has no unit of its own; whatever holds one says in which unit. Sums that leave the range are errors, so nothing
-//! wraps, rounds or saturates.
+//! wraps or rounds, and nothing saturates but where that is asked for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,6 +52,12 @@ impl Amount {
     pub fn plus(self, other: Self) -> Result<Self, AmountOverflow> {
         // Neither is more than 2^53 − 1, so the sum of two cannot leave 64 bits.
         Self::new(self.0 + other.0).map_err(|_| AmountOverflow)
+    }
+
+    /// The same, but the largest where that would be more.
+    #[must_use]
+    pub fn plus_or_max(self, other: Self) -> Self {
+        self.plus(other).unwrap_or(Self::MAX)
     }
 
     /// What is left when `other` is taken away; none if that is more than there is.
@@ -172,6 +178,8 @@ mod tests {
     fn sums_that_leave_the_range_are_errors() {
         assert_eq!(Amount::MAX.plus(Amount(1)), Err(AmountOverflow));
         assert_eq!(Amount::MAX.plus(Amount::MAX), Err(AmountOverflow));
+        assert_eq!(Amount::MAX.plus_or_max(Amount(1)), Amount::MAX);
+        assert_eq!(Amount(2).plus_or_max(Amount(3)), Amount(5));
         assert_eq!(Amount(2).minus(Amount(3)), None);
         assert_eq!(Amount(2).minus_or_zero(Amount(3)), Amount::ZERO);
         assert_eq!(Amount(2).plus(Amount(3)), Ok(Amount(5)));

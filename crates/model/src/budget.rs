@@ -194,15 +194,17 @@ impl Budget {
         })
     }
 
-    /// After what was held is settled by a charge.
-    pub fn settle(&self, held: Amount, charge: Charge) -> Result<Self, AmountOverflow> {
-        Ok(Self {
-            // INVARIANT: whatever is settled was held here before.
+    /// After what was held is settled by a charge. What has happened is never refused: once more is uncovered than can be told,
+    /// the largest amount is.
+    #[must_use]
+    pub fn settle(&self, held: Amount, charge: Charge) -> Self {
+        Self {
+            // INVARIANT: whatever is settled was held here before, and no more is charged than there is room for.
             reserved: self.reserved.minus_or_zero(held),
-            used: self.used.plus(charge.charged)?,
-            uncovered: self.uncovered.plus(charge.uncovered())?,
+            used: self.used.plus_or_max(charge.charged),
+            uncovered: self.uncovered.plus_or_max(charge.uncovered()),
             ..self.clone()
-        })
+        }
     }
 
     /// After more was put in. It pays debt.

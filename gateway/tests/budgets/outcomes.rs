@@ -73,6 +73,39 @@ async fn what_an_outcome_spends_beyond_every_budget_is_uncovered_at_every_level(
 }
 
 #[tokio::test]
+async fn what_is_reported_is_charged_however_much_is_uncovered_already() {
+    let most = 9_007_199_254_740_991_i64;
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let held = decided(&scene, 10).await;
+    let mut unreserved = costing(0);
+    unreserved.as_object_mut().unwrap().remove("estimate");
+    let answer = scene.stage.ask(&unreserved).await.expect(200);
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    report(&scene, &(path, answer["action_hash"].clone()), Some(most)).await;
+    assert_eq!(scene.standing().await, [0, 10, 90, 0, most - 90]);
+    for _ in 0..2 {
+        let usage = json!({"unit": "TOKENS", "amount": 80});
+        scene.post("/v1/usage", &usage).await.expect(201);
+    }
+    report(&scene, &held, Some(12)).await;
+    assert_eq!(scene.standing().await, [0, 0, 100, 0, most]);
+    let body = scene.entries("outcome_reported").await.pop().unwrap();
+    assert_eq!(
+        (&body["settled"]["charged"], &body["settled"]["uncovered"]),
+        (&json!(10), &json!(2))
+    );
+    let mut recount = engine::budgets::recount::Recount::default();
+    for entry in scene.stage.entries().await {
+        recount.entry(entry.seq, &entry.kind, &entry.body).unwrap();
+    }
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn an_outcome_that_comes_late_counts_all_the_same() {
     let scene = Scene::set().await;
     scene.budgets(&[(json!({}), 100)]).await;

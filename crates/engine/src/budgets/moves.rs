@@ -12,8 +12,8 @@ use canon::Digest;
 use model::budget::BudgetError;
 use model::budget::charge::Refused;
 use model::{
-    AgentId, Amount, AmountOverflow, Budget, BudgetId, Charge, Reservation, ReservationId, ReservationStatus,
-    Scope, TenantId, Timestamp, Unit,
+    AgentId, Amount, Budget, BudgetId, Charge, Reservation, ReservationId, ReservationStatus, Scope,
+    TenantId, Timestamp, Unit,
 };
 use serde_json::{Value, json};
 use store::{ReplyKey, ReplyRow};
@@ -160,12 +160,6 @@ impl Moved {
             thresholds: Vec::new(),
             answer,
         }
-    }
-}
-
-impl From<AmountOverflow> for BudgetConflict {
-    fn from(overflow: AmountOverflow) -> Self {
-        Self::Lacking(Lacking::Overflow(overflow))
     }
 }
 
@@ -323,7 +317,7 @@ impl KnownBudgets {
                 return Ok(self.extend(tenant, after, now));
             }
         };
-        let budgets = self.settled(tenant, &reservation.budgets, reservation.amount, charge)?;
+        let budgets = self.settled(tenant, &reservation.budgets, reservation.amount, charge);
         let entry = told::reservation_moved(kind, &after, &budgets);
         let thresholds = self.put(tenant, &budgets);
         let answer = shown::json(&ReservationShown::of(&after, now).with(&budgets));
@@ -378,7 +372,7 @@ impl KnownBudgets {
             return Err(BudgetConflict::Lacking(Lacking::NotFound { unit }));
         }
         let charge = self.charge(tenant, &ids, Amount::ZERO, cost.amount)?;
-        let budgets = self.settled(tenant, &ids, Amount::ZERO, charge)?;
+        let budgets = self.settled(tenant, &ids, Amount::ZERO, charge);
         let thresholds = self.put(tenant, &budgets);
         self.note_link(tenant, cost);
         Ok(Moved::Now {

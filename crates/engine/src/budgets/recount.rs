@@ -286,10 +286,10 @@ impl Counted {
         }
     }
 
-    const fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &Step) {
         self.reserved += step.reserved;
         self.used += step.used;
-        self.uncovered += step.uncovered;
+        self.uncovered = (self.uncovered + step.uncovered).min(Amount::MAX.get().into());
     }
 
     /// Debt is carried into the new period.

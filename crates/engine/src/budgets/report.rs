@@ -118,7 +118,7 @@ impl KnownBudgets {
         let Some(due) = self.due(tenant, settling)? else {
             return Ok(None);
         };
-        let budgets = self.settled(tenant, &due.ids, due.held, due.charge)?;
+        let budgets = self.settled(tenant, &due.ids, due.held, due.charge);
         let reservation = self.end(tenant, settling, &due);
         let entry = settling.outcome.write(&budgets, |body| {
             told::settled(body, due.charge, due.held, settling.reservation, &due.unit);

@@ -79,7 +79,9 @@ impl Budget {
             Overage::AllowWithOverdraft => self.overdraft_limit.get(),
             Overage::Reject | Overage::AllowIfAvailable => 0,
         };
-        Amount::clamped(held.get() + (self.remaining() + overdraft).max(0))
+        let left = Amount::clamped(held.get() + (self.remaining() + overdraft).max(0));
+        // With an overdraft there could be more room than an amount can tell of as used.
+        left.min(Amount::MAX.minus_or_zero(self.used))
     }
 
     /// What can be charged here without overage.

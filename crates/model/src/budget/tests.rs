@@ -35,7 +35,7 @@ fn after(budget: &Budget, held: i64, actual: i64) -> Result<[i64; 5], [i64; 5]> 
     let held_there = budget.hold(amount(held)).unwrap();
     let charge = Charge::of([&held_there], amount(held), amount(actual));
     let charge = charge.map_err(|Refused(budget)| standing(budget))?;
-    Ok(standing(&held_there.settle(amount(held), charge).unwrap()))
+    Ok(standing(&held_there.settle(amount(held), charge)))
 }
 
 #[test]
@@ -72,14 +72,8 @@ fn what_the_tightest_cannot_cover_is_uncovered_everywhere() {
     );
     let charge = Charge::of([&wide, &tight], Amount::ZERO, amount(130)).unwrap();
     assert_eq!((charge.charged, charge.uncovered()), (amount(100), amount(30)));
-    assert_eq!(
-        standing(&wide.settle(Amount::ZERO, charge).unwrap()),
-        [900, 0, 100, 0, 30]
-    );
-    assert_eq!(
-        standing(&tight.settle(Amount::ZERO, charge).unwrap()),
-        [0, 0, 100, 0, 30]
-    );
+    assert_eq!(standing(&wide.settle(Amount::ZERO, charge)), [900, 0, 100, 0, 30]);
+    assert_eq!(standing(&tight.settle(Amount::ZERO, charge)), [0, 0, 100, 0, 30]);
 }
 
 #[test]
@@ -95,7 +89,7 @@ fn a_report_is_never_refused() {
 fn new_money_pays_debt() {
     let indebted = budget(100, Overage::AllowWithOverdraft, 50);
     let charge = Charge::of([&indebted], Amount::ZERO, amount(130)).unwrap();
-    let indebted = indebted.settle(Amount::ZERO, charge).unwrap();
+    let indebted = indebted.settle(Amount::ZERO, charge);
     assert_eq!(standing(&indebted), [-30, 0, 100, 30, 0]);
     assert_eq!(indebted.check_reserve(Amount::ZERO), Err(Lack::Exceeded));
     assert_eq!(
@@ -143,6 +137,28 @@ fn sums_beyond_the_range_change_nothing() {
 }
 
 #[test]
+fn what_has_happened_is_settled_however_much_it_is() {
+    let mut small = budget(100, Overage::Reject, 0).hold(amount(10)).unwrap();
+    for _ in 0..2 {
+        let most = Charge::reported([&small], Amount::ZERO, Amount::MAX);
+        small = small.settle(Amount::ZERO, most);
+    }
+    let once_more = Charge::reported([&small], amount(10), amount(12));
+    let small = small.settle(amount(10), once_more);
+    assert_eq!(once_more.uncovered(), amount(2));
+    assert_eq!(standing(&small), [0, 0, 100, 0, crate::amount::AMOUNT_MAX]);
+    let overdrawn = budget(crate::amount::AMOUNT_MAX, Overage::AllowWithOverdraft, 100);
+    let all = Charge::reported([&overdrawn], Amount::ZERO, Amount::MAX);
+    let overdrawn = overdrawn.settle(Amount::ZERO, all);
+    let beyond = Charge::reported([&overdrawn], Amount::ZERO, amount(30));
+    assert_eq!((beyond.charged, beyond.uncovered()), (Amount::ZERO, amount(30)));
+    assert_eq!(
+        standing(&overdrawn.settle(Amount::ZERO, beyond)),
+        [0, 0, crate::amount::AMOUNT_MAX, 0, 30]
+    );
+}
+
+#[test]
 fn a_new_period_begins_with_the_allotment_and_the_debt() {
     let at = |text: &str| text.parse::<Timestamp>().unwrap();
     let mut daily = budget(100, Overage::AllowWithOverdraft, 50);
@@ -150,7 +166,7 @@ fn a_new_period_begins_with_the_allotment_and_the_debt() {
     daily.period_start = at("2026-01-31T00:00:00.000Z");
     let daily = daily.fund(amount(10)).unwrap().hold(amount(5)).unwrap();
     let charge = Charge::of([&daily], Amount::ZERO, amount(120)).unwrap();
-    let daily = daily.settle(Amount::ZERO, charge).unwrap();
+    let daily = daily.settle(Amount::ZERO, charge);
     assert_eq!(standing(&daily), [-15, 5, 105, 15, 0]);
     assert_eq!(daily.roll_over(at("2026-01-31T23:59:59.999Z")), None);
     let next = daily.roll_over(at("2026-02-01T00:00:00.000Z")).unwrap();
