@@ -147,6 +147,7 @@ pub(crate) fn with_approval(
         if !approval.suffices(terms) {
             return Ok(judgement);
         }
+        judgement.ruling = other_ruling(&judgement);
         judgement.reason = ReasonCode::ApprovalGranted;
         judgement.explanation = granted(approval);
         judgement.agent_message = None;
@@ -154,6 +155,11 @@ pub(crate) fn with_approval(
     }
     judgement.spends = Some(approval.id);
     Ok(judgement)
+}
+
+/// What was found before people were listened to, if it was not that policies have them asked: the reason would not tell.
+fn other_ruling(judgement: &Judgement) -> Option<Box<(ReasonCode, Vec<String>)>> {
+    (judgement.reason != ReasonCode::PolicyRequiresApproval).then(|| judgement.found_first())
 }
 
 fn granted(approval: &Approval) -> String {
@@ -175,6 +181,7 @@ fn refused(judgement: Judgement, reason: ReasonCode, approval: &Approval) -> Jud
         _ => format!("the approval expired at {}", approval.expires_at),
     };
     Judgement {
+        ruling: other_ruling(&judgement),
         reason,
         explanation,
         agent_message: None,

@@ -339,7 +339,7 @@ impl Decided<'_> {
         optional(&mut body, "resource", ask.action.resource.as_deref());
         body.unsigned("revision", self.tenant.revision);
         optional(&mut body, "risk_level", judgement.risk.map(model::Risk::as_str));
-        if let Some((reason, matched)) = self.budget.and_then(|part| part.ruling.as_ref()) {
+        if let Some((reason, matched)) = judgement.ruling.as_deref() {
             body.object("ruling", |ruling| {
                 strings(ruling, "matched_policies", matched);
                 ruling.string("reason_code", reason.as_str());

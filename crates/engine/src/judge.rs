@@ -50,6 +50,9 @@ pub struct Judgement {
     pub redact: Option<Vec<String>>,
     /// What would have been said to an ask that was only to be observed.
     pub would_have: Option<Box<WouldHave>>,
+    /// The reason and the policies that were found at first, where people or budgets have made something else of it and the
+    /// reason of that does not tell.
+    pub ruling: Option<Box<(ReasonCode, Vec<String>)>>,
     /// The approval that this uses up.
     pub spends: Option<ApprovalId>,
     /// The least trusted source that the run has seen, this ask included; absent if that is not kept.
@@ -99,6 +102,12 @@ impl Judgement {
     /// Allow, deny or require approval.
     pub const fn verdict(&self) -> Verdict {
         self.reason.verdict()
+    }
+
+    /// What was found at first, to be kept where something else becomes of it.
+    pub(crate) fn found_first(&self) -> Box<(ReasonCode, Vec<String>)> {
+        let found = || Box::new((self.reason, self.matched.clone()));
+        self.ruling.clone().unwrap_or_else(found)
     }
 
     fn without_quarantine(mut self) -> Self {
@@ -169,6 +178,7 @@ impl Judgement {
             granted: true,
             redact: None,
             would_have: None,
+            ruling: None,
             spends: None,
             run_worst: None,
             provenance: None,
@@ -670,6 +680,7 @@ fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust
         asked: true,
         granted,
         would_have: None,
+        ruling: None,
         spends: None,
         run_worst: None,
         provenance: None,

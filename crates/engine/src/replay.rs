@@ -100,7 +100,7 @@ pub struct Recorded<'a> {
     matched_policies: Vec<String>,
     #[serde(default)]
     would_have: Option<WouldHaveSaid>,
-    /// What policies said where a budget had not enough.
+    /// What was found where a budget had not enough, or where people were listened to whom policies had not have asked.
     #[serde(default)]
     ruling: Option<WouldHaveSaid>,
 }
@@ -190,7 +190,7 @@ impl<'a> Recorded<'a> {
 
     /// What policies said then, whatever was answered; `None` if it was not up to them.
     pub fn said(&self) -> Option<Said> {
-        let found = self.would_have.as_ref().or(self.ruling.as_ref());
+        let found = self.found();
         let matched = found.map_or(&self.matched_policies, |found| &found.matched_policies);
         Some(Said {
             reason: self.ruling()?,
@@ -198,10 +198,14 @@ impl<'a> Recorded<'a> {
         })
     }
 
+    /// What was found, where it is not what was answered.
+    fn found(&self) -> Option<&WouldHaveSaid> {
+        self.ruling.as_ref().or(self.would_have.as_ref())
+    }
+
     fn ruling(&self) -> Option<ReasonCode> {
-        let found = self.would_have.as_ref().or(self.ruling.as_ref());
-        match found.map_or(self.reason_code, |found| found.reason_code) {
-            // People are asked only where policies want it.
+        match self.found().map_or(self.reason_code, |found| found.reason_code) {
+            // Where people were asked for another reason than that policies want it, the entry says what was found.
             ReasonCode::ApprovalGranted | ReasonCode::ApprovalRejected | ReasonCode::ApprovalExpired => {
                 Some(ReasonCode::PolicyRequiresApproval)
             }

@@ -490,6 +490,52 @@ async fn an_observed_ask_is_compared_with_what_would_have_been_said() {
 }
 
 #[tokio::test]
+async fn what_people_were_asked_for_another_reason_than_policies_flips_nothing() {
+    let desk = Desk::open().await;
+    let key = json!({"name": "ann", "role": "approver", "user": "ann"});
+    let ann = desk.admin("POST", "/v1/keys", &key).await.expect(201);
+    let within = |mut ask: Value, approval: Option<&Value>| {
+        ask["trace"] = json!({"run_id": "run-1"});
+        if let Some(id) = approval {
+            ask["approval_id"] = id.clone();
+        }
+        ask
+    };
+    let voted = async |verb: &str| {
+        let asked = desk.ask(&within(changing(), None)).await.expect(200);
+        assert_eq!(asked["reason_code"], "run_taint_needs_approval");
+        let id = asked["approval"]["id"].clone();
+        let path = format!("/v1/approvals/{}/{verb}", id.as_str().unwrap());
+        let reason = json!({"reason": "a test"});
+        desk.post(&path, ann["key"].as_str().unwrap(), &reason)
+            .await
+            .expect(200);
+        id
+    };
+    let retried = async |id: &Value| {
+        let answer = desk.ask(&within(changing(), Some(id))).await.expect(200);
+        answer["reason_code"].as_str().unwrap().to_owned()
+    };
+    desk.set(json!({"run_taint": "approve", "observe": true})).await;
+    desk.ask(&within(reading(), None)).await.expect(200);
+    assert_eq!(retried(&voted("approve").await).await, "approval_granted");
+    let rejected = voted("reject").await;
+    assert_eq!(retried(&rejected).await, "approval_rejected");
+    // From here on policies alone would have permitted it.
+    desk.set(json!({"run_taint": "off"})).await;
+    assert_eq!(retried(&rejected).await, "approval_rejected");
+    let mut observed = within(changing(), Some(&rejected));
+    observed["mode"] = json!("observe");
+    let answer = desk.ask(&observed).await.expect(200);
+    assert_eq!(answer["would_have"]["reason_code"], "approval_rejected");
+    let report = desk.replay(&[], json!({})).await;
+    assert_eq!((flips(&report), &report["replayed"]), (0, &json!(3)));
+    assert_eq!(report["not_replayed"], json!({"not_ruled": 4}));
+    let report = desk.replay(&[("issues", NO_ISSUES)], json!({})).await;
+    assert_eq!(groups(&report), ["allow->deny github/create_issue 2"]);
+}
+
+#[tokio::test]
 async fn an_agent_without_a_grant_stays_denied_whatever_the_candidate_permits() {
     let desk = Desk::open().await;
     let stranger = desk.hire(json!({"name": "stranger", "tools": []})).await;

@@ -66,8 +66,6 @@ pub struct BudgetPart {
     pub reservation: Option<Reservation>,
     /// The budgets that it counts against, as they are then.
     pub balances: Vec<Budget>,
-    /// What policies said, if there is not enough: the decision is another one.
-    pub ruling: Option<(ReasonCode, Vec<String>)>,
 }
 
 /// Why budgets do not have it.
@@ -198,7 +196,6 @@ impl KnownBudgets {
         Ok((!budgets.is_empty()).then(|| BudgetPart {
             reservation: None,
             balances: budgets.into_iter().cloned().collect(),
-            ruling: None,
         }))
     }
 
@@ -245,7 +242,6 @@ impl KnownBudgets {
             Ok(Some((reservation, balances))) => BudgetPart {
                 reservation: Some(reservation),
                 balances,
-                ruling: None,
             },
             Err(lacking) => {
                 // It is recorded whose run it is; otherwise it could say less and have what its parent lacks.
@@ -254,7 +250,6 @@ impl KnownBudgets {
                 let part = BudgetPart {
                     reservation: None,
                     balances: balances.into_iter().cloned().collect(),
-                    ruling: Some((costed.judgement.reason, costed.judgement.matched.clone())),
                 };
                 return costed.word(&costed.judgement.lacking(&lacking), Some(&part));
             }
@@ -290,6 +285,7 @@ impl Judgement {
             agent_message: Some(lacking.advice()),
             matched: Vec::new(),
             obligations: Vec::new(),
+            ruling: Some(self.found_first()),
             spends: None,
             ..self.clone()
         }
