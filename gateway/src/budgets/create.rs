@@ -33,12 +33,13 @@ pub async fn create(
 ) -> Result<Answer, Refusal> {
     let terms = request.body.terms()?;
     let budgets_max = gateway.options.budgets_max;
-    if gateway.store.count_budgets(caller.tenant).await? >= budgets_max {
-        let detail = format!("there are {budgets_max} budgets that are not closed; close some first");
-        return Err(Refusal::new(Code::Conflict, detail));
-    }
+    let is_full = gateway.store.count_budgets(caller.tenant).await? >= budgets_max;
     let repeat = request.repeat(caller.tenant, holder_bytes(&caller.holder));
-    let made = gateway.move_budgets(caller.tenant, repeat, |tenant| {
+    let made = gateway.move_budgets(caller.tenant, repeat.clone(), |tenant| {
+        if is_full {
+            let detail = format!("there are {budgets_max} budgets that are not closed; close some first");
+            return Err(Refusal::new(Code::Conflict, detail));
+        }
         check_scope(&tenant.directory, &terms.scope)?;
         let now = gateway.clock.now();
         let id = BudgetId::new(now, &*gateway.entropy);
@@ -47,7 +48,12 @@ pub async fn create(
             by: caller.holder.by().told(),
         })
     });
-    Ok(Answer(StatusCode::CREATED, made.await?))
+    let answer = match made.await {
+        Ok(answer) => answer,
+        // The same request may have made one when there was room for it, and a team that is not there any more.
+        Err(refusal) => gateway.answered_before(repeat.as_ref()).await?.ok_or(refusal)?,
+    };
+    Ok(Answer(StatusCode::CREATED, answer))
 }
 
 impl Body {

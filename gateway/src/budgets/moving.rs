@@ -67,6 +67,18 @@ impl Gateway {
         }
         Err(Refusal::overloaded())
     }
+
+    /// The answer that was given to the same request before, if it is still known. Who must not be given an earlier answer is
+    /// refused before this is asked.
+    pub(super) async fn answered_before(&self, repeat: Option<&Repeat>) -> Result<Option<Bytes>, Refusal> {
+        let Some(Repeat { key, request }) = repeat else {
+            return Ok(None);
+        };
+        let mut turn = self.store.begin(&[]).await?;
+        let found = turn.find_replies(std::slice::from_ref(key)).await?.pop();
+        let same = found.filter(|reply| reply.request == *request);
+        Ok(same.map(|reply| reply.bytes))
+    }
 }
 
 impl From<BudgetConflict> for Refusal {

@@ -1,6 +1,7 @@
 //! Answers that are given again to whoever repeats a request, and how long.
 
 use crate::{Scene, tokens};
+use gateway::gateway::Options;
 use serde_json::json;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -30,6 +31,42 @@ async fn an_answer_is_given_again_for_days_and_then_forgotten() {
     assert_eq!(usage("early").await.bytes, again.bytes);
     assert_eq!(usage("later").await.bytes, second.bytes);
     assert_eq!(scene.standing().await, [97, 0, 3, 0, 0]);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_budget_that_was_made_is_answered_again_whatever_has_become_of_what_it_is_for() {
+    let options = Options {
+        budgets_max: 1,
+        ..Options::default()
+    };
+    let scene = Scene::set_with(options).await;
+    let team = json!({});
+    scene
+        .stage
+        .admin("PUT", "/v1/teams/night", &team)
+        .await
+        .expect(201);
+    let make = async |key: &'static str, allocated: i64| {
+        let body = json!({"scope": {"team": "night"}, "unit": "TOKENS", "allocated": allocated});
+        let call = scene.stage.call("POST", "/v1/budgets", &scene.stage.operator);
+        let call = call.tenant(scene.stage.tenant).header("idempotency-key", key);
+        call.json(&body).send().await
+    };
+    let first = make("first", 100).await;
+    first.expect(201);
+    // There is no room for another one.
+    assert_eq!(make("first", 100).await.bytes, first.bytes);
+    make("other", 100).await.problem(409, "conflict");
+    let path = format!("/v1/budgets/{}/close", first.json()["id"].as_str().unwrap());
+    scene.stage.admin("POST", &path, &json!({})).await.expect(200);
+    let call = scene
+        .stage
+        .call("DELETE", "/v1/teams/night", &scene.stage.operator);
+    call.tenant(scene.stage.tenant).send().await.expect(204);
+    assert_eq!(make("first", 100).await.bytes, first.bytes);
+    make("other", 100).await.problem(400, "invalid_field");
+    make("first", 101).await.problem(400, "invalid_field");
     scene.stage.assert_sound().await;
 }
 
