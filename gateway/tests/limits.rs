@@ -14,7 +14,8 @@ use gateway::limits::{Asking, Local};
 use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
 use proptest::prelude::*;
 use serde_json::json;
-use stage::{Stage, changing, injected, named, reading};
+use stage::{Stage, asking as asking_for, changing, injected, named, reading};
+use std::time::Duration;
 use support::BEGINNING;
 
 #[expect(clippy::unnecessary_wraps, reason = "agents and tenants have one or none")]
@@ -334,6 +335,38 @@ async fn a_tenant_shares_one_bucket_among_its_agents() {
         refused.problem(429, "rate_limited"),
         "the tenant's bucket of 2 asks is empty; ask again in 1 s"
     );
+}
+
+#[tokio::test]
+async fn where_one_bucket_cannot_be_given_back_the_others_are_not_lost() {
+    let stage = Stage::set().await;
+    let tenant = format!("/v1/tenants/{}", stage.tenant);
+    let settings = json!({"settings": {"limits": {"shared": true}}});
+    stage.admin("PATCH", &tenant, &settings).await.expect(200);
+    let quota = format!("/v1/agents/{}/quota", stage.agent.id);
+    let bucket = json!({"capacity": 160, "refill_per_second": 0});
+    let body = json!({"bucket": bucket, "tools": {"github": bucket, "vault": bucket}});
+    stage.admin("PUT", &quota, &body).await.expect(200);
+    let left = async || {
+        let call = stage.call("GET", &quota, &stage.operator);
+        let shown = call.tenant(stage.tenant).send().await.expect(200);
+        let buckets = [&shown, &shown["tools"]["github"], &shown["tools"]["vault"]];
+        let tokens = buckets.map(|bucket| bucket["remaining"]["tokens"].as_u64().unwrap());
+        tokens.iter().sum::<u64>()
+    };
+    stage.ask(&reading()).await.expect(200);
+    let other = asking_for("vault", "store", "trusted_internal_unsigned");
+    stage.ask(&other).await.expect(200);
+    assert_eq!(left().await, 476);
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    stage.faults.fail_reads(true);
+    stage.gateway.limits.give_back_idle().await.unwrap_err();
+    stage.faults.fail_reads(false);
+    // Of each were lent ten; what was left of one of them is refilled with time.
+    let kept = left().await;
+    assert!((467..476).contains(&kept), "{kept}");
+    stage.gateway.limits.give_back_idle().await.unwrap();
+    assert_eq!(left().await, kept);
 }
 
 #[tokio::test]

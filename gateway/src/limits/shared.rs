@@ -140,7 +140,7 @@ impl Shared {
         Ok(Remaining::of(&level))
     }
 
-    /// Gives back what nobody has asked for in a while.
+    /// Gives back what nobody has asked for in a while. Where something cannot be given back, the rest is kept for another time.
     pub(super) async fn give_back_idle(&self) -> Result<(), StoreError> {
         let idle: Vec<(Owner, Stock)> = {
             let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,13 +148,27 @@ impl Shared {
                 .extract_if(|_, stock| stock.used.elapsed() >= IDLE_MAX)
                 .collect()
         };
-        for (owner, stock) in idle {
-            if stock.tokens > 0 {
-                let key = key(stock.tenant, &owner);
-                self.store.give_back(&key, stock.size, stock.tokens).await?;
+        let mut idle = idle.into_iter().filter(|(_, stock)| stock.tokens > 0);
+        while let Some((owner, stock)) = idle.next() {
+            let key = key(stock.tenant, &owner);
+            // Nobody knows whether this one was given back, so it is not given back twice.
+            if let Err(error) = self.store.give_back(&key, stock.size, stock.tokens).await {
+                self.take_back(idle);
+                return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// Keeps what was to be given back, beside what was lent meanwhile.
+    fn take_back(&self, kept: impl Iterator<Item = (Owner, Stock)>) {
+        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        for (owner, stock) in kept {
+            let lent = stocks.entry(owner).or_insert(Stock { tokens: 0, ..stock });
+            if lent.size == stock.size {
+                lent.tokens += stock.tokens;
+            }
+        }
     }
 
     fn keep(&self, want: &Shortage, granted: u32) {
