@@ -4,7 +4,7 @@ use crate::annotations::Role;
 use crate::base::BasePolicies;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::memory::{Recent, Shelf};
-use crate::parameters::Rules;
+use crate::parameters::{self, Rules};
 use crate::parse::{self, Parsed};
 use crate::ruling::PolicyId;
 use crate::schema;
@@ -16,7 +16,7 @@ use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
 use cedar_policy::Schema;
 use imbl::OrdMap;
-use model::{AttributeType, Name, SlashFreeName, Tool};
+use model::{AttributeType, Name, SlashFreeName, Tool, ToolAction};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -125,6 +125,17 @@ impl Compiler {
             .iter()
             .map(|policy| (&policy.name, &policy.mode));
         Ok(PolicySet::new(vocabulary, policies, modes))
+    }
+
+    /// Why no parameters of this action can be checked against its schema, if that is so: its asks are denied, and a change
+    /// should not bring it in.
+    pub fn unbounded(&self, tool: &SlashFreeName, action: &ToolAction) -> Option<Diagnostic> {
+        let rules = self
+            .rules
+            .get(parameters::digest(action), || Rules::of(action))
+            .ok()?;
+        let fault = rules.fault()?.clone();
+        Some(vocabulary::of_schema(tool, &action.name, fault))
     }
 
     fn vocabulary(&self, digest: Digest, registry: Registry<'_>) -> Result<Arc<Vocabulary>, Diagnostics> {

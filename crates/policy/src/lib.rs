@@ -8,7 +8,7 @@
 //! - `json_schema`, [`schema`], `validate`: the Cedar schema of a registry, and validation against it;
 //! - `looks`, `guard`, `index`: what policies look at, and which of them can be about an ask;
 //! - `vocabulary`, `memory`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
-//! - [`question`], `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
+//! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
 //! - `evaluate`, `case`, `obligations`, `rule`, [`ruling`]: the answer;
 //! - [`explain`]: the answer with everything that led to it;
 //! - [`mod@slice`], [`asks`], [`listing`]: a set cut up for whoever compares sets: what policies say about an action, what
@@ -39,6 +39,7 @@ mod case;
 mod condition;
 mod context;
 mod evaluate;
+mod extent;
 mod facts;
 mod format;
 mod guard;

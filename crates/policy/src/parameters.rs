@@ -3,6 +3,7 @@
 //! Formats are not asserted (the draft leaves that to the application), and no reference is ever fetched.
 
 use crate::diagnostics::Diagnostic;
+use crate::extent::Extent;
 use crate::input;
 use crate::json_schema::Record;
 use crate::obligations::Obligations;
@@ -32,12 +33,24 @@ pub(crate) const TARGETS: [&str; 8] = [
 /// What is known about the parameters of one action.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    validator: Option<Validator>,
+    check: Check,
     record: Record,
     /// The names of the parameters that the schema declares.
     declared: Vec<String>,
     /// The members of `TARGETS` that the schema declares: all of them where there is no schema.
     targets: Vec<&'static str>,
+}
+
+/// What parameters have to satisfy.
+#[derive(Debug)]
+enum Check {
+    /// Nothing: there is no schema.
+    Nothing,
+    /// This schema.
+    Schema { validator: Validator, extent: Extent },
+    /// A schema that cannot be checked in a time with a bound, and why: nothing satisfies it. A change may not bring one in,
+    /// but one that is registered does not keep the gateway from starting.
+    Unbounded(Diagnostic),
 }
 
 /// What is the same for actions with equal rules: their schema.
@@ -52,7 +65,7 @@ impl Rules {
         let schema = action.input_schema.as_deref();
         let declares = |name: &&str| schema.is_none_or(|schema| schema["properties"].get(name).is_some());
         Ok(Self {
-            validator: schema.map(validator).transpose()?,
+            check: schema.map_or(Ok(Check::Nothing), Check::against)?,
             record: schema::input(action),
             declared: schema::declared_parameters(action).into_iter().collect(),
             targets: TARGETS.into_iter().filter(declares).collect(),
@@ -62,13 +75,15 @@ impl Rules {
     /// The parameters in this text, if they are valid.
     pub(crate) fn read(&self, text: &str) -> Result<Parameters<'_>, Unanswerable> {
         let value = json(text)?;
-        let error = self
-            .validator
-            .as_ref()
-            .and_then(|validator| validator.validate(&value).err());
-        match error {
-            Some(error) => Err(invalid(error.instance_path().as_str(), said(&error))),
-            None => self.typed(value),
+        self.check.admit(&value)?;
+        self.typed(value)
+    }
+
+    /// Why no parameters can be checked against the schema, if that is so.
+    pub(crate) const fn fault(&self) -> Option<&Diagnostic> {
+        match &self.check {
+            Check::Unbounded(fault) => Some(fault),
+            Check::Nothing | Check::Schema { .. } => None,
         }
     }
 
@@ -99,6 +114,43 @@ impl Rules {
             input: ast::Value::empty_record(None),
             are_known: false,
         }
+    }
+}
+
+impl Check {
+    fn against(schema: &Value) -> Result<Self, Diagnostic> {
+        let validator = validator(schema)?;
+        Ok(match Extent::of(schema) {
+            Ok(extent) => Self::Schema { validator, extent },
+            Err(fault) => Self::Unbounded(fault),
+        })
+    }
+
+    fn admit(&self, value: &Value) -> Result<(), Unanswerable> {
+        match self {
+            Self::Nothing => Ok(()),
+            // INVARIANT: only this remembers what it found, so it is what decides; errors are collected afterwards.
+            Self::Schema { validator, extent } => {
+                if validator.is_valid(value) {
+                    Ok(())
+                } else {
+                    Err(wrong(validator, extent, value))
+                }
+            }
+            Self::Unbounded(_) => {
+                let detail = "cannot be checked: the action's schema is not one that the gateway accepts";
+                Err(invalid("", detail.into()))
+            }
+        }
+    }
+}
+
+/// What is wrong with this value. Where many errors would have to be collected, that it is wrong is all that is said.
+fn wrong(validator: &Validator, extent: &Extent, value: &Value) -> Unanswerable {
+    let told = extent.can_tell(value).then(|| validator.validate(value).err());
+    match told.flatten() {
+        Some(error) => invalid(error.instance_path().as_str(), said(&error)),
+        None => invalid("", "does not satisfy the action's schema".into()),
     }
 }
 

@@ -151,10 +151,7 @@ fn actions(
                     actions.insert(action.name.clone(), prepared);
                     number += 1;
                 }
-                Err(fault) => {
-                    let message = format!("the input schema of `{name}/{}` {}", action.name, fault.message);
-                    faults.push(Diagnostic { message, ..fault });
-                }
+                Err(fault) => faults.push(of_schema(name, &action.name, fault)),
             }
         }
         ready.insert(name.clone(), actions);
@@ -164,6 +161,12 @@ fn actions(
     } else {
         Err(Diagnostics(faults))
     }
+}
+
+/// A fault of the schema of this action, as one that names it.
+pub(crate) fn of_schema(tool: &SlashFreeName, action: &Name, fault: Diagnostic) -> Diagnostic {
+    let message = format!("the input schema of `{tool}/{action}` {}", fault.message);
+    Diagnostic { message, ..fault }
 }
 
 /// The base policies fit every registry, also one without the actions that they are about: what never matches is odd only.

@@ -467,6 +467,59 @@ fn invalid_parameters_are_pointed_at_and_not_repeated() {
     }
 }
 
+/// Parameters `root` of this depth: blocks inside blocks, and this one innermost.
+fn nested(depth: usize, innermost: Value) -> Value {
+    let around = |inner: Value, _| json!({"type": "quote", "children": [inner]});
+    json!({"root": (0..depth).fold(innermost, around)})
+}
+
+#[test]
+fn alternatives_that_lead_back_are_gone_through_once() {
+    let block = |kind: &str| {
+        let children = json!({"type": "array", "items": {"$ref": "#/$defs/block"}});
+        json!({"type": "object", "properties": {"children": children, "type": {"const": kind}}, "required": ["type"]})
+    };
+    let kinds = ["paragraph", "list", "quote"].map(block);
+    for word in ["anyOf", "oneOf"] {
+        let world = |innermost: &str| World {
+            schema: Some(
+                json!({"properties": {"root": {"$ref": "#/$defs/block"}}, "$defs": {"block": {word: kinds}}}),
+            ),
+            parameters: nested(60, json!({"type": innermost})),
+            ..World::default()
+        };
+        let set = world("list").compile(&BasePolicies::shipped(), &[]).unwrap();
+        assert!(world("list").ask(&set).is_ok(), "{word}");
+        let Err(Unanswerable::InvalidParameters { pointer, detail }) = world("x").ask(&set) else {
+            panic!("an unknown kind of block was valid")
+        };
+        assert_eq!(
+            (&*pointer, &*detail),
+            ("", "does not satisfy the action's schema")
+        );
+    }
+}
+
+#[test]
+fn what_is_just_not_too_deep_is_checked_without_a_crash() {
+    // A reference and what it leads to are two layers, and what the last one leads to is the next level.
+    let layer = |number: usize| json!({"allOf": [{"$ref": format!("#/$defs/a{}", number + 1)}]});
+    let mut definitions: serde_json::Map<_, _> = (0..15)
+        .map(|number| (format!("a{number}"), layer(number)))
+        .collect();
+    let deepest =
+        json!({"properties": {"children": {"items": {"$ref": "#/$defs/a0"}}, "type": {"type": "string"}}});
+    definitions.insert("a15".to_owned(), deepest);
+    let world = |innermost: Value| World {
+        schema: Some(json!({"properties": {"root": {"$ref": "#/$defs/a0"}}, "$defs": definitions})),
+        parameters: nested(60, innermost),
+        ..World::default()
+    };
+    let set = world(json!({})).compile(&BasePolicies::shipped(), &[]).unwrap();
+    assert!(world(json!({"type": "x"})).ask(&set).is_ok());
+    assert!(world(json!({"type": 1})).ask(&set).is_err());
+}
+
 #[test]
 fn a_mistyped_attribute_is_refused_also_when_no_policy_looks_at_it() {
     let world = |value: Value| World {

@@ -95,7 +95,13 @@ pub(super) async fn fit(
     let mut idle: BTreeMap<SlashFreeName, Arc<Policy>> = BTreeMap::new();
     loop {
         match compile(compiler, after.clone()).await? {
-            Ok(policies) => return Ok(fitting(policies, before, idle)),
+            Ok(policies) => {
+                let unbounded = unbounded(compiler, before, writes);
+                if !unbounded.0.is_empty() {
+                    return Err(invalid_policies(&unbounded));
+                }
+                return Ok(fitting(policies, before, idle));
+            }
             Err(diagnostics) => {
                 let less = less(&after, &diagnostics, force);
                 // Every round takes something out of use, so there is a last one.
@@ -109,6 +115,25 @@ pub(super) async fn fit(
             }
         }
     }
+}
+
+/// The schemas that these writes bring in and that no parameters can be checked against.
+fn unbounded(compiler: &Compiler, before: &Directory, writes: &[Write]) -> Diagnostics {
+    let tools = writes.iter().filter_map(|write| match write {
+        Write::Put(Noun::Tool(tool)) => Some(tool),
+        _ => None,
+    });
+    let actions = tools.flat_map(|tool| tool.actions.values().map(move |action| (tool, action)));
+    let new = actions.filter(|(tool, action)| {
+        let known = before.tools.get(&tool.name);
+        let known = known.and_then(|known| known.actions.get(&action.name));
+        known.is_none_or(|known| known.input_schema != action.input_schema)
+    });
+    // They are on the shelf since the policies were compiled, so this looks them up.
+    Diagnostics(
+        new.filter_map(|(tool, action)| compiler.unbounded(&tool.name, action))
+            .collect(),
+    )
 }
 
 fn fitting(

@@ -193,3 +193,29 @@ async fn a_schema_that_does_not_compile_is_refused_with_diagnostics_and_changes_
         .problem(404, "not_found");
     acme.assert_silent().await;
 }
+
+#[tokio::test]
+async fn a_schema_whose_references_multiply_is_refused() {
+    let acme = Acme::open().await;
+    let twice = |number: usize| {
+        let next = json!({"$ref": format!("#/$defs/a{}", number + 1)});
+        (format!("a{number}"), json!({"allOf": [next, next]}))
+    };
+    let mut definitions: serde_json::Map<_, _> = (0..14).map(twice).collect();
+    definitions.insert("a14".to_owned(), json!({"type": "string"}));
+    let schema = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/a0"}}, "$defs": definitions});
+    let action = json!({"name": "send", "mutates_state": true, "risk": "high", "input_schema": schema});
+    let listed = json!({"tools": [{"name": "send", "inputSchema": schema}]});
+    for (method, path, body) in [
+        ("PUT", "/v1/tools/mail", json!({"actions": [action]})),
+        ("POST", "/v1/tools/mail/import", listed),
+    ] {
+        let refused = acme.admin(method, path, body).await;
+        refused.problem(422, "policy_invalid");
+        assert_eq!(
+            refused.json()["diagnostics"][0]["message"],
+            "the input schema of `mail/send` comes to more than 10000 subschemas with its references followed"
+        );
+    }
+    acme.assert_silent().await;
+}
