@@ -11,12 +11,17 @@ use crate::question::Unanswerable;
 use crate::schema;
 use canon::Digest;
 use cedar_policy_core::ast::{self, Literal};
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::error::ValidationErrorKind as Kind;
+use jsonschema::{PatternOptions, ValidationError, Validator};
 use model::ToolAction;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
-/// The largest program that one pattern of a schema may become, in bytes: schemas come from tool servers, too.
+/// The largest program that one pattern of a schema may become, in bytes, and what all of them share in equal parts: schemas
+/// come from tool servers, too. Alone, what says how long a text may be fits; where there are a hundred patterns, those of
+/// mail addresses, dates and identifiers do.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
+const PATTERNS_BYTES_MAX: usize = 2 << 20;
 
 /// The names of parameters that say into what a merge goes.
 pub(crate) const TARGETS: [&str; 8] = [
@@ -74,7 +79,7 @@ impl Rules {
 
     /// The parameters in this text, if they are valid.
     pub(crate) fn read(&self, text: &str) -> Result<Parameters<'_>, Unanswerable> {
-        let value = json(text)?;
+        let value = parsed(text)?;
         self.check.admit(&value)?;
         self.typed(value)
     }
@@ -89,7 +94,7 @@ impl Rules {
 
     /// The parameters in this text, if they have the types that policies rely on, whatever else the schema asks for.
     pub(crate) fn read_types(&self, text: &str) -> Result<Parameters<'_>, Unanswerable> {
-        self.typed(json(text)?)
+        self.typed(parsed(text)?)
     }
 
     fn typed(&self, value: Value) -> Result<Parameters<'_>, Unanswerable> {
@@ -119,7 +124,16 @@ impl Rules {
 
 impl Check {
     fn against(schema: &Value) -> Result<Self, Diagnostic> {
-        let validator = validator(schema)?;
+        let mut patterns = BTreeSet::new();
+        collect_patterns(schema, &mut patterns);
+        let share = PATTERNS_BYTES_MAX / patterns.len().max(1);
+        let validator = match validator(schema, share.min(PATTERN_BYTES_MAX)) {
+            Ok(validator) => validator,
+            Err(error) if is_too_long(&error) => {
+                return Ok(Self::Unbounded(too_long(&error, patterns.len())));
+            }
+            Err(error) => return Err(Diagnostic::error(format!("is no JSON Schema: {error}"))),
+        };
         Ok(match Extent::of(schema) {
             Ok(extent) => Self::Schema { validator, extent },
             Err(fault) => Self::Unbounded(fault),
@@ -154,7 +168,7 @@ fn wrong(validator: &Validator, extent: &Extent, value: &Value) -> Unanswerable 
     }
 }
 
-fn json(text: &str) -> Result<Value, Unanswerable> {
+fn parsed(text: &str) -> Result<Value, Unanswerable> {
     serde_json::from_str(text).map_err(|_| invalid("", "is not JSON".into()))
 }
 
@@ -165,22 +179,49 @@ fn invalid(pointer: &str, detail: String) -> Unanswerable {
     }
 }
 
-fn validator(schema: &Value) -> Result<Validator, Diagnostic> {
+fn validator(schema: &Value, pattern_bytes_max: usize) -> Result<Validator, ValidationError<'static>> {
     // Only the engine with linear time: a pattern is the tool server's, the text it meets is the agent's.
     let patterns = PatternOptions::regex()
-        .size_limit(PATTERN_BYTES_MAX)
-        .dfa_size_limit(PATTERN_BYTES_MAX);
-    let built = jsonschema::options()
+        .size_limit(pattern_bytes_max)
+        .dfa_size_limit(pattern_bytes_max);
+    jsonschema::options()
         .offline()
         .should_validate_formats(false)
         .with_pattern_options(patterns)
-        .build(schema);
-    built.map_err(|error| Diagnostic::error(format!("is no JSON Schema: {error}")))
+        .build(schema)
+}
+
+/// The patterns in a schema, each once, as they are compiled. What only looks like one is counted as well.
+fn collect_patterns<'s>(schema: &'s Value, patterns: &mut BTreeSet<&'s str>) {
+    match schema {
+        Value::Object(members) => {
+            patterns.extend(members.get("pattern").and_then(Value::as_str));
+            let named = members.get("patternProperties").and_then(Value::as_object);
+            patterns.extend(named.into_iter().flat_map(Map::keys).map(String::as_str));
+            members
+                .values()
+                .for_each(|value| collect_patterns(value, patterns));
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect_patterns(value, patterns)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Whether this is about a pattern that is too long for its part, and would do alone.
+fn is_too_long(error: &ValidationError<'_>) -> bool {
+    let alone = json!({"pattern": error.instance()});
+    matches!(error.kind(), Kind::Format { .. }) && validator(&alone, PATTERN_BYTES_MAX).is_ok()
+}
+
+fn too_long(error: &ValidationError<'_>, count: usize) -> Diagnostic {
+    Diagnostic::error(format!(
+        "has {count} patterns, and {} is too long for one of so many: together they have {PATTERNS_BYTES_MAX} bytes when compiled",
+        error.instance()
+    ))
 }
 
 /// What a validation error says, without the value that it is about.
-fn said(error: &jsonschema::ValidationError<'_>) -> String {
-    use jsonschema::error::ValidationErrorKind as Kind;
+fn said(error: &ValidationError<'_>) -> String {
     let path = error.schema_path().as_str();
     match error.kind() {
         Kind::Required { property } => format!("lacks `{}`", property.as_str().unwrap_or_default()),

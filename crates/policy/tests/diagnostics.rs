@@ -310,6 +310,40 @@ fn a_schema_that_is_none_names_its_action() {
 }
 
 #[test]
+fn patterns_share_the_room_that_a_schema_has_for_them() {
+    let asked = |count: usize, pattern: &str| {
+        let property = |number: usize| {
+            let pattern = format!("{pattern}|{number}");
+            (
+                format!("p{number}"),
+                json!({"type": "string", "pattern": pattern}),
+            )
+        };
+        let world = World {
+            schema: Some(json!({"properties": (0..count).map(property).collect::<serde_json::Map<_, _>>()})),
+            parameters: json!({"p0": "0"}),
+            ..World::default()
+        };
+        world.ask(&world.compile(&BasePolicies::shipped(), &[]).unwrap())
+    };
+    for ordinary in [
+        r"^[\w.+-]+@[\w-]+(\.[\w-]+)+$",
+        "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
+        r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$",
+    ] {
+        assert!(asked(100, ordinary).is_ok(), "{ordinary}");
+    }
+    for long in ["^.{1,500}$", r"(\w\W){250}"] {
+        assert!(asked(2, long).is_ok(), "{long}");
+        // Such a schema may be registered already: it keeps nothing from starting, and nothing satisfies it.
+        let Err(Unanswerable::InvalidParameters { detail, .. }) = asked(100, long) else {
+            panic!("100 of {long} were compiled")
+        };
+        assert!(detail.starts_with("cannot be checked: "), "{detail}");
+    }
+}
+
+#[test]
 fn a_schema_that_refers_to_itself_is_no_trap() {
     let asked = |schema: &Value| {
         let world = World {
