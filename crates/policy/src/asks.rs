@@ -7,10 +7,11 @@
 use crate::facts::TYPES;
 use crate::json_schema::Shape;
 use crate::looks::{Looks, Member};
-use crate::parameters::TARGETS;
+use crate::parameters::{self, TARGETS};
 use crate::schema;
 use crate::slice::{Ground, Part, Principals};
 use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal, Name, Var};
+use jsonschema::Draft;
 use model::amount::AMOUNT_MAX;
 use model::{AgentId, RiskTier, Trust, Window};
 use serde_json::Value;
@@ -262,9 +263,9 @@ fn now() -> [Expr; 2] {
 /// What has a type has a name, and texts under the names of targets are targets.
 fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
     let schema = ground.action.input_schema.as_deref();
-    let of_schema = |name: &str| schema.and_then(|schema| schema["properties"].get(name));
+    let of_schema = |name: &str| schema.filter(|schema| says_what(schema))?["properties"].get(name);
     let input = member(Member::Input);
-    let mut known = targets(|name| schema.is_none() || of_schema(name).is_some());
+    let mut known = targets(&parameters::declared_targets(ground.action));
     for (name, typed) in schema::input(ground.action) {
         let value = of(&input, &name);
         let mut told = vec![Expr::contains(
@@ -286,30 +287,35 @@ fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
 }
 
 /// A target is a text under one of a few names, and it is stated if the action declares the name.
-fn targets(is_declared: impl Fn(&str) -> bool) -> Vec<Expr> {
+fn targets(declared: &[&str]) -> Vec<Expr> {
     let (targets, stated) = (member(Member::Targets), member(Member::TargetStated));
     let names_one = |of: &[&str]| {
         let of = texts(of.iter().copied());
         Expr::contains_any(member(Member::Parameters), of)
     };
-    let declared: Vec<_> = TARGETS.into_iter().filter(|name| is_declared(name)).collect();
     let none = Expr::is_empty(targets);
     vec![
         if declared.is_empty() {
             Expr::not(stated.clone())
         } else {
-            implies(stated.clone(), names_one(&declared))
+            implies(stated.clone(), names_one(declared))
         },
         Expr::or(none.clone(), names_one(&TARGETS)),
         implies(stated, Expr::not(none)),
     ]
 }
 
+/// Whether the words under the `properties` of this schema say what they seem to. In older drafts some are no keywords, and
+/// none counts beside a reference.
+fn says_what(schema: &Value) -> bool {
+    let draft = Draft::default().detect(schema);
+    matches!(draft, Draft::Draft201909 | Draft::Draft202012) && schema.get("$ref").is_none()
+}
+
 /// What `enum`, `const`, `minLength`, `minimum` and `maximum` say of a value of this shape.
 fn values(schema: &Value, shape: &Shape, value: &Expr) -> Vec<Expr> {
     let mut known = Vec::new();
-    if schema.get("$ref").is_some() {
-        // In older drafts what stands beside a reference says nothing.
+    if !says_what(schema) {
         return known;
     }
     let whole = |word: &str| schema.get(word).and_then(Value::as_i64);

@@ -35,6 +35,13 @@ pub(crate) const TARGETS: [&str; 8] = [
     "into",
 ];
 
+/// The members of `TARGETS` that this action declares: all of them where it has no schema.
+pub(crate) fn declared_targets(action: &ToolAction) -> Vec<&'static str> {
+    let declared = schema::declared_parameters(action);
+    let is_declared = |name: &&str| action.input_schema.is_none() || declared.contains(*name);
+    TARGETS.into_iter().filter(is_declared).collect()
+}
+
 /// What is known about the parameters of one action.
 #[derive(Debug)]
 pub(crate) struct Rules {
@@ -42,7 +49,7 @@ pub(crate) struct Rules {
     record: Record,
     /// The names of the parameters that the schema declares.
     declared: Vec<String>,
-    /// The members of `TARGETS` that the schema declares: all of them where there is no schema.
+    /// The members of `TARGETS` that the action declares.
     targets: Vec<&'static str>,
 }
 
@@ -68,12 +75,11 @@ impl Rules {
     /// The rules of this action.
     pub(crate) fn of(action: &ToolAction) -> Result<Self, Diagnostic> {
         let schema = action.input_schema.as_deref();
-        let declares = |name: &&str| schema.is_none_or(|schema| schema["properties"].get(name).is_some());
         Ok(Self {
             check: schema.map_or(Ok(Check::Nothing), Check::against)?,
             record: schema::input(action),
             declared: schema::declared_parameters(action).into_iter().collect(),
-            targets: TARGETS.into_iter().filter(declares).collect(),
+            targets: declared_targets(action),
         })
     }
 

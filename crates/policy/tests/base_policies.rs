@@ -221,6 +221,10 @@ fn merges_without_target() -> Vec<Case> {
         )),
         near(to_target(json!({"base": "dev"}))),
         near(with_schema(to_target(json!({"base": "dev"})), declares_base())),
+        near(with_schema(
+            to_target(json!({"base": "dev"})),
+            json!({"$ref": "#/$defs/a", "$defs": {"a": declares_base()}}),
+        )),
         near(merge("merge_contacts", json!({}))),
     ]
 }

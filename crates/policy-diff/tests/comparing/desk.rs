@@ -42,28 +42,36 @@ pub(crate) fn tool(name: &str, actions: impl IntoIterator<Item = ToolAction>) ->
     }
 }
 
+fn refund() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "amount": {"type": "integer", "minimum": 1, "maximum": 100_000},
+            "price": {"type": "number"},
+            "currency": {"type": "string", "enum": ["EUR", "USD"]},
+            "labels": {"type": "array", "items": {"type": "string"}},
+            "note": {"type": "string"},
+        },
+        "required": ["amount", "currency"],
+    })
+}
+
 impl Desk {
     pub(crate) fn new() -> Self {
-        Self::with(BasePolicies::shipped())
+        Self::with(BasePolicies::shipped(), refund())
     }
 
     /// Without base policies: nothing is permitted but what a test permits.
     pub(crate) fn bare() -> Self {
-        Self::with(BasePolicies::parse("").unwrap())
+        Self::bare_with(refund())
     }
 
-    fn with(base: BasePolicies) -> Self {
-        let refund = json!({
-            "type": "object",
-            "properties": {
-                "amount": {"type": "integer", "minimum": 1, "maximum": 100_000},
-                "price": {"type": "number"},
-                "currency": {"type": "string", "enum": ["EUR", "USD"]},
-                "labels": {"type": "array", "items": {"type": "string"}},
-                "note": {"type": "string"},
-            },
-            "required": ["amount", "currency"],
-        });
+    /// The same, where refunds have this schema.
+    pub(crate) fn bare_with(refund: Value) -> Self {
+        Self::with(BasePolicies::parse("").unwrap(), refund)
+    }
+
+    fn with(base: BasePolicies, refund: Value) -> Self {
         let tools = [
             tool(
                 "github",

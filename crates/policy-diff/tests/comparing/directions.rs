@@ -154,6 +154,43 @@ async fn what_no_ask_can_be_is_no_difference() {
     }
 }
 
+/// A schema says what it says in its own draft, and a name is declared also behind a reference.
+#[tokio::test]
+async fn what_a_schema_only_seems_to_say_is_not_known() {
+    let one = json!({"currency": {"type": "string", "const": "EUR"}});
+    let old = |draft: &str| format!("http://json-schema.org/{draft}/schema#");
+    let [of_currency, of_base] = ["currency == \"USD\"", "base == \"main\""].map(|test| {
+        let (name, _) = test.split_once(' ').unwrap();
+        format!("context.input has {name} && context.input.{test}")
+    });
+    for (schema, condition, answer) in [
+        (json!({"properties": one}), &of_currency, Answer::No),
+        (
+            json!({"$schema": old("draft-04"), "properties": one}),
+            &of_currency,
+            Answer::Yes,
+        ),
+        (
+            json!({"$schema": old("draft-07"), "$ref": "#/definitions/a", "definitions": {"a": {"type": "object"}}, "properties": one}),
+            &of_currency,
+            Answer::Yes,
+        ),
+        (
+            json!({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object", "properties": {"base": {"type": "string"}}}}}),
+            &of_base,
+            Answer::Yes,
+        ),
+    ] {
+        let desk = Desk::bare_with(schema.clone());
+        let permit = format!("@id(\"a\") {REFUND};");
+        let forbid = format!(
+            "{permit} @id(\"f\") forbid (principal, action == Action::\"payments/refund\", resource) when {{ {condition} }};"
+        );
+        let report = desk.compare(&forbid, &permit).await;
+        assert_eq!(report.allows_more.answer, answer, "{schema}");
+    }
+}
+
 #[tokio::test]
 async fn examples_hold_whatever_policies_look_at() {
     let desk = Desk::bare();
