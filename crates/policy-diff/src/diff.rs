@@ -1,7 +1,7 @@
 //! Everything together: two sets and a solver, or none, make a report.
 
 use crate::directions::{Prepared, Search, Way, of_users};
-use crate::findings;
+use crate::findings::{self, Crowd};
 use crate::prover::{Open, Turn};
 use crate::question::{Kinds, Pair};
 use crate::report::{Proof, Report};
@@ -106,16 +106,19 @@ async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
     let solver = turn.version().await;
     let mut more = Search::new(Way::More);
     let mut less = Search::new(Way::Less);
-    let mut prepared = Vec::new();
     let mut asked: BTreeSet<ActionSide> = BTreeSet::new();
-    let mut is_whole = true;
     let kinds = pairs.each_ref().map(|(_, pair)| {
         if pair.is_equal() {
             return Kinds::default();
         }
         pair.kinds(sets.registry, turn.bounds().kinds_max, || session.check().is_ok())
     });
-    for ((who, pair), Kinds { kinds, left }) in pairs.iter().zip(&kinds) {
+    let mut crowds = pairs.each_ref().map(|(_, pair)| Crowd {
+        pair,
+        kinds: Vec::new(),
+        is_whole: true,
+    });
+    for (((who, pair), crowd), Kinds { kinds, left }) in pairs.iter().zip(&mut crowds).zip(&kinds) {
         for kind in kinds {
             asked.extend(kind.sides.iter().cloned());
             let ready = match &solver {
@@ -129,14 +132,15 @@ async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
                 (Ok(ready), Principals::Agents) => {
                     more.look(&sets, &mut session, kind, &ready).await;
                     less.look(&sets, &mut session, kind, &ready).await;
-                    prepared.push((kind, ready));
+                    crowd.kinds.push((kind, ready));
                 }
                 (Ok(ready), Principals::Users) => {
                     more.look_at_users(&mut session, kind, &ready).await;
                     less.look_at_users(&mut session, kind, &ready).await;
+                    crowd.kinds.push((kind, ready));
                 }
                 (Err(why), _) => {
-                    is_whole &= *who == Principals::Users;
+                    crowd.is_whole = false;
                     more.leave_open(&kind.sides, &why);
                     less.leave_open(&kind.sides, &why);
                 }
@@ -144,13 +148,13 @@ async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
         }
         if !left.is_empty() {
             asked.extend(left.iter().cloned());
-            is_whole = false;
+            crowd.is_whole = false;
             more.leave_open(left, &Open::NoTimeLeft);
             less.leave_open(left, &Open::NoTimeLeft);
         }
     }
-    let [(_, of_agents), _] = &pairs;
-    let found = findings::find(&sets, of_agents, &mut session, &prepared, is_whole).await;
+    let [agents, users] = &crowds;
+    let found = findings::find(&sets, agents, users, &mut session).await;
     session.end().await;
     Report {
         in_force_digest: sets.before.digest(),

@@ -28,15 +28,26 @@ pub(crate) struct Findings {
 /// The kinds that are known well enough to ask about.
 type Kinds<'k, 's> = [(&'k Kind<'k>, Prepared<'s>)];
 
-/// Looks for everything that can be odd. `is_whole` says whether these are all kinds: otherwise nothing can be said of all
-/// asks that a policy is about.
+/// What was prepared to be asked in the name of agents, or of users.
+pub(crate) struct Crowd<'c, 's> {
+    pub(crate) pair: &'c Pair<'s>,
+    pub(crate) kinds: Vec<(&'c Kind<'c>, Prepared<'s>)>,
+    /// Whether these are all kinds: otherwise nothing can be said of all asks that a policy is about.
+    pub(crate) is_whole: bool,
+}
+
+/// Looks for everything that can be odd: for agents, and where something is said of all asks, for users as well.
 pub(crate) async fn find(
     sets: &Sets<'_>,
-    pair: &Pair<'_>,
+    agents: &Crowd<'_, '_>,
+    users: &Crowd<'_, '_>,
     session: &mut Session<'_>,
-    kinds: &Kinds<'_, '_>,
-    is_whole: bool,
 ) -> Findings {
+    let Crowd {
+        pair,
+        ref kinds,
+        is_whole,
+    } = *agents;
     let mut hunt = Hunt {
         sets,
         pair,
@@ -56,7 +67,7 @@ pub(crate) async fn find(
         let error = hunt.error(number).await;
         hunt.note(error);
         if is_whole {
-            let never = hunt.never_matches(number).await;
+            let never = hunt.never_matches(number, users).await;
             hunt.note(never.map(|never| {
                 never.then(|| Finding::NeverMatches {
                     policy: id.to_string(),
@@ -123,11 +134,7 @@ impl<'s> Hunt<'_, '_, 's> {
 
     /// The kinds that this policy of the candidate is about, and what it is there.
     fn about(&self, number: usize) -> impl Iterator<Item = (&Kind<'_>, &Prepared<'s>, Part<'s>)> {
-        let kinds = self.kinds.iter();
-        kinds.filter_map(move |(kind, prepared)| {
-            let part = self.pair.after.part(&kind.after, number)?;
-            Some((*kind, prepared, part))
-        })
+        about(self.pair, self.kinds, number)
     }
 
     /// An ask that this policy fails for.
@@ -158,17 +165,30 @@ impl<'s> Hunt<'_, '_, 's> {
     }
 
     /// Whether no ask satisfies this policy, although there are actions that it is about.
-    async fn never_matches(&mut self, number: usize) -> Result<bool, Open> {
-        let queries = self
-            .about(number)
-            .map(|(_, prepared, part)| prepared.satisfying(&part));
-        let queries = queries.collect::<Result<Vec<_>, Open>>()?;
-        for query in &queries {
+    async fn never_matches(&mut self, number: usize, users: &Crowd<'_, '_>) -> Result<bool, Open> {
+        let queries = satisfying(self.about(number))?;
+        if queries.is_empty() || self.any_satisfies(&queries).await? {
+            return Ok(false);
+        }
+        let id = self.pair.after.id(number);
+        let come = &users.pair.come;
+        let Some(number) = come.iter().find(|number| users.pair.after.id(**number) == id) else {
+            return Ok(true);
+        };
+        if !users.is_whole {
+            return Err(Open::NoTimeLeft);
+        }
+        let queries = satisfying(about(users.pair, &users.kinds, *number))?;
+        Ok(!self.any_satisfies(&queries).await?)
+    }
+
+    async fn any_satisfies(&mut self, queries: &[CompiledPolicySet]) -> Result<bool, Open> {
+        for query in queries {
             if self.session.find(&always_denies_asserts(query)).await?.is_some() {
-                return Ok(false);
+                return Ok(true);
             }
         }
-        Ok(!queries.is_empty())
+        Ok(false)
     }
 
     /// The permits that the candidate could have put into the shadow: those that it adds, and if it adds a forbid, those
@@ -280,6 +300,27 @@ impl<'s> Hunt<'_, '_, 's> {
         }
         Ok(forbids)
     }
+}
+
+/// The kinds that this policy of the candidate is about, and what it is there.
+fn about<'k, 's>(
+    pair: &'k Pair<'s>,
+    kinds: &'k Kinds<'_, 's>,
+    number: usize,
+) -> impl Iterator<Item = (&'k Kind<'k>, &'k Prepared<'s>, Part<'s>)> {
+    kinds.iter().filter_map(move |(kind, prepared)| {
+        let part = pair.after.part(&kind.after, number)?;
+        Some((*kind, prepared, part))
+    })
+}
+
+/// The asks that satisfy a policy, for each of these kinds.
+fn satisfying<'k, 's: 'k>(
+    about: impl Iterator<Item = (&'k Kind<'k>, &'k Prepared<'s>, Part<'s>)>,
+) -> Result<Vec<CompiledPolicySet>, Open> {
+    about
+        .map(|(_, prepared, part)| prepared.satisfying(&part))
+        .collect()
 }
 
 impl Prepared<'_> {

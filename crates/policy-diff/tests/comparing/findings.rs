@@ -25,6 +25,18 @@ async fn a_condition_that_no_ask_satisfies_is_found() {
     );
 }
 
+/// An ask in the name of a user is put to the policies for that user, too.
+#[tokio::test]
+async fn a_condition_that_only_users_satisfy_is_not_found() {
+    let desk = Desk::bare();
+    let text = "@id(\"u\") forbid (principal, action, resource) when { principal is User && context.trust.rank == 3 };\
+                @id(\"n\") forbid (principal, action, resource) when { principal is User && context.trust.rank > 5 };";
+    assert_eq!(
+        found(&desk, "", text).await,
+        [json!({"kind": "never_matches", "policy": "mine/n"})]
+    );
+}
+
 #[tokio::test]
 async fn a_permit_that_forbids_deny_together_is_found_with_those_that_it_takes() {
     let desk = Desk::bare();
