@@ -12,6 +12,7 @@ use crate::http::{Code, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::policies::drafts::Drafts;
 use crate::records::erase::retention::Retention;
 use crate::replays::Replays;
 use crate::search::job::Indexing;
@@ -125,6 +126,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// Held while the directory is changed, so that two changes do not make each other start again.
     pub changing: tokio::sync::Mutex<()>,
+    /// The place for drafts of policies.
+    pub drafts: Drafts,
     /// The places for those who judge recorded decisions again.
     pub replaying: Arc<tokio::sync::Semaphore>,
     /// What compares sets of policies, and how many of them at once.

@@ -4,7 +4,9 @@
 
 pub mod checks;
 pub mod diff;
+pub mod drafts;
 pub mod explain;
+pub mod format;
 pub mod reload;
 pub mod replace;
 pub mod replay;

@@ -171,7 +171,7 @@ pub fn routes() -> Vec<Route> {
         route("PUT", "/v1/policies", POLICIES, policies::replace::replace),
         route("GET", "/v1/policies/schema", DIRECTORY, policies::checks::schema),
         route("POST", "/v1/policies/validate", POLICIES, policies::checks::validate),
-        route("POST", "/v1/policies/format", POLICIES, policies::checks::format),
+        route("POST", "/v1/policies/format", POLICIES, policies::format::format),
         route("POST", "/v1/policies/try", POLICIES, policies::explain::try_asks),
         route("POST", "/v1/policies/diff", POLICIES, policies::diff::compare),
         route("POST", "/v1/policies/replay", POLICIES, policies::replay::replay),

@@ -17,6 +17,7 @@ use crate::limits::Limits;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
+use crate::policies::drafts::Drafts;
 use crate::records::erase::retention::{self, Retention};
 use crate::replays::Replays;
 use crate::search::job::{self, Indexing};
@@ -164,6 +165,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         watch: Watch::default(),
         metrics,
         changing: tokio::sync::Mutex::new(()),
+        drafts: Drafts::default(),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
     };
     let gateway = Arc::new(gateway);

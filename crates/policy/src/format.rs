@@ -8,8 +8,17 @@ use cedar_policy_formatter::{Config, policies_str_to_pretty};
 const LINE_WIDTH: usize = 80;
 const INDENT_WIDTH: isize = 2;
 
-/// This text of the policy with this name, laid out; or why it cannot be read. Annotations are not looked at.
+/// The longest text that is laid out, in bytes. Cedar's formatter takes time with the square of the length of a set.
+pub const FORMAT_BYTES_MAX: usize = 64 << 10;
+/// The stack that laying out takes at most, in bytes. Cedar's formatter recurses over the length of sets, records and
+/// comments, which `text` does not bound. The longest text of nothing but comments takes a quarter of this without
+/// optimisation. It is address space, and becomes memory where it is used.
+pub const FORMAT_STACK_BYTES: usize = 256 << 20;
+
+/// This text of the policy with this name, laid out; or why it cannot be read. Annotations are not looked at. It takes a
+/// thread with a stack of [`FORMAT_STACK_BYTES`].
 pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
+    check_length(text).map_err(|fault| fault.about(name))?;
     parse::read(name, text)?;
     let config = Config {
         line_width: LINE_WIDTH,
@@ -20,6 +29,17 @@ pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
             .about(name)
             .into()
     })
+}
+
+fn check_length(text: &str) -> Result<(), Diagnostic> {
+    if text.len() <= FORMAT_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "the text has {} bytes, and one that is laid out at most {FORMAT_BYTES_MAX}",
+        text.len()
+    );
+    Err(Diagnostic::error(message).with_help("lay it out in parts, some policies at a time"))
 }
 
 #[cfg(test)]
@@ -56,6 +76,27 @@ mod tests {
         let text = "@id(\"a\") permit (principal == ?principal, action, resource);";
         let laid_out = "@id(\"a\")\npermit (\n  principal == ?principal,\n  action,\n  resource\n);\n";
         assert_eq!(format("mine", text).unwrap(), laid_out);
+    }
+
+    #[test]
+    fn the_longest_comments_fit_onto_the_stack() {
+        let policy = "permit (principal, action, resource);";
+        let count = (FORMAT_BYTES_MAX - policy.len()) / 3;
+        let text = format!("{}{policy}", "//\n".repeat(count));
+        let thread = std::thread::Builder::new().stack_size(FORMAT_STACK_BYTES);
+        let thread =
+            thread.spawn(move || format("long", &text).map(|laid_out| laid_out.matches("//").count()));
+        assert_eq!(thread.unwrap().join().unwrap().unwrap(), count);
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_not_laid_out() {
+        let Diagnostics(found) = format("mine", &" ".repeat(FORMAT_BYTES_MAX + 1)).unwrap_err();
+        assert_eq!(
+            found[0].message,
+            "the text has 65537 bytes, and one that is laid out at most 65536"
+        );
+        assert_eq!(found[0].policy.as_deref(), Some("mine"));
     }
 
     #[test]

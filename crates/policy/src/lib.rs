@@ -63,7 +63,7 @@ pub use base::BasePolicies;
 pub use compile::{Candidate, Compiler, Registry, TenantPermits};
 pub use diagnostics::{Diagnostic, Diagnostics, Place, Severity};
 pub use explain::{Explanation, Outcome, PolicyOutcome, Request};
-pub use format::format;
+pub use format::{FORMAT_BYTES_MAX, FORMAT_STACK_BYTES, format};
 pub use listing::{Listed, Listing};
 pub use probe::{ProbeFailure, probe};
 pub use question::{Question, RunFacts, Unanswerable, UserFacts};

@@ -3,7 +3,8 @@
 //! Cedar's parser and its evaluator recurse into expressions, and an expression that is deep enough overflows the stack
 //! of the thread: the process is gone. Its validator notices, but passes what it did not get to the end of. So the depth is
 //! bounded here, on the text. The bounds leave a stack of 2 MiB half empty without optimisation; a text far within them
-//! is larger than anything that a person would want to read.
+//! is larger than anything that a person would want to read. Cedar's formatter also recurses over the length of a text:
+//! it has bounds and a stack of its own, in `format`.
 
 use crate::diagnostics::{Diagnostic, Place};
 

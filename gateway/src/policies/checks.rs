@@ -1,5 +1,4 @@
-//! What an editor asks while somebody writes: is it valid, how is it laid out, what can it speak of. Nothing is changed and
-//! nothing is recorded.
+//! What an editor asks while somebody writes: is it valid, what can it speak of. Nothing is changed and nothing is recorded.
 
 use super::replace::SetBody;
 use crate::directory::read;
@@ -10,7 +9,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use policy::SchemaTexts;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -19,19 +18,6 @@ use std::sync::Arc;
 pub struct Validation {
     valid: bool,
     diagnostics: Value,
-}
-
-/// A text to lay out.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Text {
-    cedar: String,
-}
-
-/// A text laid out.
-#[derive(Debug, Serialize)]
-pub struct Formatted {
-    cedar: String,
 }
 
 /// `POST /v1/policies/validate`: what a PUT of this set would say.
@@ -47,19 +33,6 @@ pub async fn validate(
         Err(diagnostics) => (false, json!(diagnostics)),
     };
     Ok(Json(Validation { valid, diagnostics }))
-}
-
-/// `POST /v1/policies/format`
-pub async fn format(SetJson(text): SetJson<Text>) -> Result<Json<Formatted>, Refusal> {
-    policy::format("policy", &text.cedar)
-        .map(|cedar| Json(Formatted { cedar }))
-        .map_err(|diagnostics| {
-            Refusal::new(
-                Code::PolicyInvalid,
-                "the text is not Cedar, so it cannot be laid out",
-            )
-            .with_diagnostics(json!(diagnostics))
-        })
 }
 
 /// `GET /v1/policies/schema`: what policies of this tenant can speak of, in both of Cedar's forms.

@@ -44,6 +44,21 @@ async fn a_text_is_laid_out() {
 }
 
 #[tokio::test]
+async fn a_long_set_is_laid_out_and_a_text_that_is_too_long_is_refused() {
+    let desk = Desk::open().await;
+    let with_set = |length: usize| {
+        let items = "1, ".repeat(length);
+        json!({"cedar": format!("permit (principal, action, resource) when {{ [{items}1].contains(1) }};")})
+    };
+    let laid_out = desk.edit("POST", "/format", &with_set(12_000)).await.expect(200);
+    assert_eq!(text(&laid_out["cedar"]).matches('1').count(), 12_002);
+
+    let reply = desk.edit("POST", "/format", &with_set(30_000)).await;
+    let found = &diagnostics(&reply)[0];
+    assert!(text(&found["message"]).contains("at most 65536"), "{found}");
+}
+
+#[tokio::test]
 async fn the_schema_speaks_of_the_tools() {
     let desk = Desk::open().await;
     let schema = desk.edit("GET", "/schema", &Value::Null).await.expect(200);
