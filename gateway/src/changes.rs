@@ -220,7 +220,7 @@ async fn compile(
 ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
     let compiler = Arc::clone(compiler);
     let work =
-        tokio::task::spawn_blocking(move || crate::start::compile(&compiler, &directory).map(Arc::new));
+        tokio::task::spawn_blocking(move || crate::start::compile_new(&compiler, &directory).map(Arc::new));
     work.await.map_err(|error| broken_off(&error))
 }
 

@@ -238,12 +238,18 @@ fn with_system_tenant(mut stored: StoredTenant) -> StoredTenant {
 
 /// The policies of a directory.
 pub fn compile(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, Diagnostics> {
-    let policies: Vec<_> = directory
-        .policies
-        .values()
-        .flat_map(|policy| in_use(policy))
-        .collect();
-    compiler.compile(candidate(directory, &policies))
+    compiler.compile(candidate(directory, &policies(directory)))
+}
+
+/// The same for a directory as somebody wants to make it.
+pub fn compile_new(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, Diagnostics> {
+    compiler.compile_new(candidate(directory, &policies(directory)))
+}
+
+/// All policies of a directory that count for anybody, or are tried out.
+fn policies(directory: &Directory) -> Vec<TenantPolicy> {
+    let policies = directory.policies.values();
+    policies.flat_map(|policy| in_use(policy)).collect()
 }
 
 /// What these policies would be in place of a directory's own.

@@ -10,7 +10,7 @@ use crate::ruling::PolicyId;
 use crate::schema;
 use crate::set::PolicySet;
 use crate::statement::Statement;
-use crate::tenant::{LINKS_MAX, TenantPolicy};
+use crate::tenant::{LINKED_BYTES_MAX, LINKS_MAX, TenantPolicy};
 use crate::validate::{Validator, Verdict};
 use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
@@ -138,6 +138,13 @@ impl Compiler {
         Some(vocabulary::of_schema(tool, &action.name, fault))
     }
 
+    /// The same for policies that nobody has in force yet, which are refused if their links make too much of them. What is in
+    /// force is compiled without that bound, so that nobody's policies are lost.
+    pub fn compile_new(&self, candidate: Candidate<'_>) -> Result<PolicySet, Diagnostics> {
+        check_links(candidate.policies)?;
+        self.compile(candidate)
+    }
+
     fn vocabulary(&self, digest: Digest, registry: Registry<'_>) -> Result<Arc<Vocabulary>, Diagnostics> {
         self.vocabularies.get(digest, || {
             let schema = self.schema(digest, registry)?;
@@ -200,6 +207,28 @@ fn parsed(policy: &TenantPolicy) -> Result<Vec<Parsed>, Diagnostics> {
         return Err(Diagnostic::error(message).about(&policy.name).into());
     }
     parse::parse(policy.name.as_str(), &policy.cedar, &policy.links)
+}
+
+fn check_links(policies: &[TenantPolicy]) -> Result<(), Diagnostics> {
+    // No template is longer than the text that it is in, so most sets need not be read for this.
+    let at_most = |policy: &TenantPolicy| policy.links.len().saturating_mul(policy.cedar.len());
+    if policies.iter().map(at_most).sum::<usize>() <= LINKED_BYTES_MAX {
+        return Ok(());
+    }
+    let linked = policies.iter().filter(|policy| !policy.links.is_empty());
+    let linked = linked.map(|policy| (parse::linked_bytes(&policy.cedar, &policy.links), &policy.name));
+    let linked: Vec<_> = linked.collect();
+    let bytes: usize = linked.iter().map(|(bytes, _)| bytes).sum();
+    match linked.iter().max() {
+        Some((_, largest)) if bytes > LINKED_BYTES_MAX => {
+            let message = format!(
+                "the policies of all links have {bytes} bytes with the texts of their templates, and may have {LINKED_BYTES_MAX}"
+            );
+            let help = "shorten the templates, or write what is for many as one policy about a team";
+            Err(Diagnostic::error(message).with_help(help).about(largest).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is the same for equal policies, whatever their modes.

@@ -72,7 +72,7 @@ pub use schema::SchemaTexts;
 pub use set::PolicySet;
 pub use slice::{ActionSide, Effect, Ground, Part, Principals, Slice, Slicer};
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};
-pub use tenant::{LINKS_MAX, Link, Mode, SlotValues, TenantPolicy};
+pub use tenant::{LINKED_BYTES_MAX, LINKS_MAX, Link, Mode, SlotValues, TenantPolicy};
 pub use text::{DEPTH_MAX, NESTING_MAX, POLICY_BYTES_MAX};
 
 // Unit tests share a fixture with the tests outside, which call the crate by its name.

@@ -4,7 +4,7 @@
 use crate::diagnostics::Diagnostic;
 use crate::parse::{Parsed, Unlinked};
 use crate::ruling::PolicyId;
-use crate::statement::Statement;
+use crate::statement::Scope;
 use crate::tenant::Link;
 use crate::text;
 use cedar_policy_core::ast::{EntityUID, PolicyID, SlotId, Template};
@@ -42,10 +42,9 @@ pub(crate) fn link(
     let values = values
         .into_iter()
         .filter_map(|(slot, value)| Some((slot.to_owned(), value.clone()?)));
-    let statement = Statement {
-        values: values.collect(),
-        ..Statement::new(id.clone(), found.notes.clone(), &template)
-    };
+    let statement = found
+        .statement
+        .linked(id.clone(), Scope::of(&template), values.collect());
     Ok(Parsed {
         statement: Arc::new(statement),
         template,

@@ -1,7 +1,7 @@
 //! From a text to single policies: each with its own id, the notes from its annotations, and its place in the text.
 //! Templates become policies by being linked. Whether anything fits a schema is not decided here.
 
-use crate::annotations::{self, Notes};
+use crate::annotations;
 use crate::diagnostics::{Diagnostic, Diagnostics, Place, Severity};
 use crate::link;
 use crate::ruling::PolicyId;
@@ -23,7 +23,7 @@ pub(crate) struct Parsed {
 
 /// A template under its id, and how often it is linked.
 pub(crate) struct Unlinked {
-    pub(crate) notes: Notes,
+    pub(crate) statement: Statement,
     pub(crate) template: Template,
     pub(crate) links: usize,
 }
@@ -53,6 +53,23 @@ pub(crate) fn parse(name: &str, text: &str, links: &[Link]) -> Result<Vec<Parsed
         .faults
         .sort_by_key(|fault| fault.place.map(|place| place.offset));
     Err(Diagnostics(found.faults))
+}
+
+/// How long the policies of these links are, each written out with the text of its template. What is wrong with a text or a
+/// link is told by [`parse`], and counts for nothing here.
+pub(crate) fn linked_bytes(text: &str, links: &[Link]) -> usize {
+    let Ok(set) = read("", text) else { return 0 };
+    let lengths: BTreeMap<_, _> = set
+        .templates()
+        .filter_map(|template| {
+            let id = template.annotation(&"id".parse().ok()?)?;
+            Some((id.as_ref(), template.loc()?.snippet()?.len()))
+        })
+        .collect();
+    let lengths = links
+        .iter()
+        .filter_map(|link| lengths.get(link.template.as_str()));
+    lengths.sum()
 }
 
 /// The text of the policy with this name as Cedar reads it.
@@ -92,12 +109,12 @@ impl Found {
             let statement = Arc::new(Statement::new(id.clone(), notes, &template));
             self.policies.insert(id, Parsed { statement, template });
         } else {
-            let (links, entry) = (0, self.templates.entry(id));
-            entry.or_insert(Unlinked {
-                notes,
+            let unlinked = Unlinked {
+                statement: Statement::new(id.clone(), notes, &template),
                 template,
-                links,
-            });
+                links: 0,
+            };
+            self.templates.insert(id, unlinked);
         }
     }
 

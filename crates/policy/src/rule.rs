@@ -156,7 +156,7 @@ impl Case<'_> {
             outcome,
         } in evaluated
         {
-            let satisfied = (&statement.id, &statement.notes);
+            let satisfied = (&statement.id, &*statement.notes);
             match (outcome, &statement.notes.role) {
                 _ if !self.contents.counts(*presence, world) => {}
                 (Ok(false), _) => {}

@@ -11,12 +11,13 @@ use crate::ruling::PolicyId;
 use cedar_policy_core::ast::{ActionConstraint, EntityType, PrincipalOrResourceConstraint, Template};
 use cedar_policy_core::parser::Loc;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One policy. Templates are not policies; their links are.
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub(crate) id: PolicyId,
-    pub(crate) notes: Notes,
+    pub(crate) notes: Arc<Notes>,
     pub(crate) scope: Scope,
     /// What must hold besides the scope, if anything.
     pub(crate) condition: Option<Condition>,
@@ -35,15 +36,27 @@ pub(crate) struct Scope {
 }
 
 impl Statement {
-    /// The policy in this template without slots.
+    /// The policy in this template, which means nothing until it is linked if it has slots.
     pub(crate) fn new(id: PolicyId, notes: Notes, template: &Template) -> Self {
         Self {
             id,
-            notes,
+            notes: Arc::new(notes),
             scope: Scope::of(template),
             condition: template.non_scope_constraints().map(Condition::of),
             values: BTreeMap::new(),
             loc: template.loc().cloned(),
+        }
+    }
+
+    /// The policy that a link makes of this one, which is a template. Slots are in scopes only, so all links share the rest.
+    pub(crate) fn linked(&self, id: PolicyId, scope: Scope, values: BTreeMap<String, String>) -> Self {
+        Self {
+            id,
+            notes: Arc::clone(&self.notes),
+            scope,
+            condition: self.condition.clone(),
+            values,
+            loc: self.loc.clone(),
         }
     }
 

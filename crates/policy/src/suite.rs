@@ -91,7 +91,7 @@ impl Suite {
     pub fn new(compiler: &Compiler, sources: SuiteTexts<'_>) -> Result<Self, SuiteError> {
         let tools = Tools::read(sources.tools).map_err(SuiteError::Tools)?;
         let cases = Cases::read(sources.tests).map_err(SuiteError::Tests)?;
-        let set = compiler.compile(Candidate {
+        let set = compiler.compile_new(Candidate {
             policies: sources.policies,
             registry: Registry {
                 tools: &tools.registered,

@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 /// How many links one named policy may have.
 pub const LINKS_MAX: usize = 10_000;
+/// How long the policies of one tenant's links may be together, in bytes, if each is written out with the text of its
+/// template. A link is short and costs what its template costs.
+pub const LINKED_BYTES_MAX: usize = 8 << 20;
 
 /// A version of a policy of a tenant's: a name, and a text with any number of Cedar policies.
 ///

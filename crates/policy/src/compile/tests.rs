@@ -17,18 +17,42 @@ fn policies(count: usize) -> Vec<TenantPolicy> {
 }
 
 fn compiled(compiler: &Compiler, policies: &[TenantPolicy], tools: &[&str]) -> PolicySet {
+    with_candidate(policies, tools, |candidate| compiler.compile(candidate)).unwrap()
+}
+
+fn with_candidate<R>(
+    policies: &[TenantPolicy],
+    tools: &[&str],
+    function: impl FnOnce(Candidate<'_>) -> R,
+) -> R {
     let tools = tools
         .iter()
         .map(|name| Arc::new(tool(name, [action("x", true, None)])));
-    let candidate = Candidate {
+    function(Candidate {
         policies,
         registry: Registry {
             tools: &tools.map(|tool| (tool.name.clone(), tool)).collect(),
             attributes: &BTreeMap::new(),
         },
         permits: TenantPermits::Allowed,
+    })
+}
+
+/// A policy with a template of some more bytes than these, linked so often.
+fn linked(name: &str, bytes: usize, links: usize) -> TenantPolicy {
+    let cedar = format!(
+        "@id(\"t\") forbid (principal == ?principal, action, resource) when {{ \"{}\" == \"\" || context.sensitive }};",
+        "x".repeat(bytes)
+    );
+    let link = |number: usize| {
+        let values = json!({"?principal": format!("Agent::\"{number}\"")});
+        json!({"template": "t", "id": number.to_string(), "values": values})
     };
-    compiler.compile(candidate).unwrap()
+    let links: Vec<_> = (0..links).map(link).collect();
+    TenantPolicy {
+        links: serde_json::from_value(json!(links)).unwrap(),
+        ..TenantPolicy::new(SlashFreeName::new(name).unwrap(), cedar)
+    }
 }
 
 /// How many named policies of two sets are the same in memory.
@@ -118,4 +142,42 @@ fn ten_thousand_policies_about_others_are_not_looked_at() {
         case.unwrap().width()
     });
     assert_eq!(width, 1);
+}
+
+#[test]
+fn links_share_what_their_template_says() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let set = compiled(&compiler, &[linked("p", 10, 2)], &["a"]);
+    let [one, other] = &set.contents.policies[0].statements[..] else {
+        panic!("two links are two policies");
+    };
+    assert!(Arc::ptr_eq(&one.notes, &other.notes));
+    let expression = |statement: &Statement| Arc::clone(&statement.condition.as_ref().unwrap().expression);
+    assert!(Arc::ptr_eq(&expression(one), &expression(other)));
+}
+
+#[test]
+fn what_links_make_of_templates_has_a_bound_and_what_is_in_force_has_none() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let new = |policies: &[TenantPolicy]| {
+        with_candidate(policies, &["a"], |candidate| compiler.compile_new(candidate))
+    };
+    let half = LINKED_BYTES_MAX / 2 / 100;
+    // A long policy that nothing links does not count.
+    let plain = format!(
+        "@id(\"plain\") forbid (principal, action, resource) when {{ \"{}\" == \"\" || context.sensitive }};",
+        "x".repeat(half)
+    );
+    let mut small = linked("small", half - 200, 100);
+    small.cedar = format!("{}{plain}", small.cedar).into();
+    assert!(new(&[small.clone(), linked("other", half - 200, 100)]).is_ok());
+
+    let large = [small, linked("large", half + 200, 100)];
+    let Diagnostics(found) = new(&large).unwrap_err();
+    let [fault] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(fault.policy.as_deref(), Some("large"));
+    assert!(fault.message.contains("may have 8388608"), "{fault}");
+    assert_eq!(compiled(&compiler, &large, &["a"]).policy_ids().len(), 201);
 }
