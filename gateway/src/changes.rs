@@ -11,6 +11,7 @@ pub use force::{Force, ForceQuery};
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
 use crate::sequencer::Recorded;
+use crate::start;
 use engine::proposal::{Change, Happening};
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, Snapshot, TenantSnapshot};
 use model::{ApiKey, Directory, Name, Noun, TenantId, Timestamp, Write};
@@ -203,13 +204,19 @@ impl Gateway {
         Ok((change, answer))
     }
 
-    /// The policies of a directory, compiled where nobody waits for a decision.
-    pub(crate) async fn compile(
+    /// The policies of a directory that nobody wants to have in force yet, compiled when it is its turn.
+    pub(crate) async fn compile_draft(
         &self,
         directory: Directory,
     ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
+        let place = self.drafts.place().await?;
         let compiler = Arc::clone(self.snapshot.load().compiler());
-        compile(&compiler, directory).await
+        off_the_workers(move || {
+            let policies = start::compile_new(&compiler, &directory).map(Arc::new);
+            drop(place);
+            policies
+        })
+        .await
     }
 }
 
@@ -219,8 +226,11 @@ async fn compile(
     directory: Directory,
 ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
     let compiler = Arc::clone(compiler);
-    let work =
-        tokio::task::spawn_blocking(move || crate::start::compile_new(&compiler, &directory).map(Arc::new));
+    off_the_workers(move || start::compile_new(&compiler, &directory).map(Arc::new)).await
+}
+
+async fn off_the_workers<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+    let work = tokio::task::spawn_blocking(work);
     work.await.map_err(|error| broken_off(&error))
 }
 

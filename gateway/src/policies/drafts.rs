@@ -1,4 +1,4 @@
-//! The place for drafts of policies: what is laid out before it is anybody's policy. One is worked on at a time, because a
+//! The place for drafts of policies: what is laid out, validated or compiled as a candidate before it is anybody's policy. One is worked on at a time, because a
 //! draft can take a core for seconds, and the others are for those who ask.
 
 use crate::http::{Code, Refusal};

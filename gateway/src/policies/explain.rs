@@ -9,7 +9,7 @@ use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
 use engine::{Ask, Evidence, TenantSnapshot, judge};
-use model::{ReasonCode, Verdict};
+use model::{Agent, ReasonCode, Timestamp, Usage, Verdict};
 use policy::Explanation;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -29,18 +29,13 @@ pub struct Trial {
     asks: Vec<Box<RawValue>>,
 }
 
-/// What came of all asks, in order.
+/// The longest answer to more than one ask, in bytes. What is told of an ask grows with the policies that are about it.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// What came of all asks, in order: an answer or a problem each.
 #[derive(Debug, Serialize)]
 pub struct Tried {
-    results: Vec<Item>,
-}
-
-/// What came of one.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum Item {
-    Answer(Box<Answer>),
-    Problem(Box<RawValue>),
+    results: Vec<Box<RawValue>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,12 +68,15 @@ pub async fn try_asks(
         Some(set) => Arc::new(gateway.candidate(&tenant, &set).await?),
     };
     let mut results = Vec::with_capacity(trial.asks.len());
+    let mut bytes = 0;
     for ask in &trial.asks {
         let answer = gateway.try_one(&tenant, ask).await;
-        results.push(answer.map_or_else(
-            |refusal| Item::Problem(problem(&refusal, request_id.as_str())),
-            |answer| Item::Answer(Box::new(answer)),
-        ));
+        let result = answer.unwrap_or_else(|refusal| problem(&refusal, request_id.as_str()));
+        bytes += result.get().len();
+        if bytes > ANSWER_BYTES_MAX && !results.is_empty() {
+            return Err(too_long(results.len()));
+        }
+        results.push(result);
     }
     Ok(Json(Tried { results }))
 }
@@ -87,8 +85,16 @@ fn problem(refusal: &Refusal, request_id: &str) -> Box<RawValue> {
     RawValue::from_string(refusal.to_problem(request_id)).expect("a problem is written as JSON")
 }
 
+fn too_long(fit: usize) -> Refusal {
+    let detail = format!(
+        "`asks`: the answer would have more than {ANSWER_BYTES_MAX} bytes, because many policies are about them; put {fit} at once"
+    );
+    Refusal::new(Code::InvalidField, detail)
+}
+
 impl Gateway {
-    async fn try_one(&self, tenant: &TenantSnapshot, ask: &RawValue) -> Result<Answer, Refusal> {
+    /// The answer to one ask, written as JSON. Policies are asked, and told of, where nobody waits for a decision.
+    async fn try_one(&self, tenant: &Arc<TenantSnapshot>, ask: &RawValue) -> Result<Box<RawValue>, Refusal> {
         let limits = canon::Limits {
             bytes_max: self.options.body_bytes_max,
             depth_max: DEPTH_MAX,
@@ -102,18 +108,38 @@ impl Gateway {
         let now = self.clock.now();
         let counted = self.counted(tenant, agent, &ask).await?;
         let usage = Arc::new(counted.usage(tenant, agent, &ask, now));
+        let (tenant, agent) = (Arc::clone(tenant), Arc::clone(agent));
+        let work = tokio::task::spawn_blocking(move || {
+            let answer = Answer::of(&tenant, &agent, &ask, &usage, now)?;
+            Ok(serde_json::value::to_raw_value(&answer).expect("an answer is written as JSON"))
+        });
+        work.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "trying policies broke off");
+            Err(Refusal::new(Code::Internal, "the policies could not be tried"))
+        })
+    }
+}
+
+impl Answer {
+    fn of(
+        tenant: &TenantSnapshot,
+        agent: &Agent,
+        ask: &Ask,
+        usage: &Arc<Usage>,
+        now: Timestamp,
+    ) -> Result<Self, Refusal> {
         let evidence = Evidence {
-            usage: Some(&usage),
+            usage: Some(usage),
             ..Evidence::default()
         };
-        let judgement = judge::judge(tenant, agent, &ask, &evidence, now)?;
-        Ok(Answer {
+        let judgement = judge::judge(tenant, agent, ask, &evidence, now)?;
+        Ok(Self {
             decision: judgement.verdict(),
             reason_code: judgement.reason,
             reason: judgement.explanation,
             matched_policies: judgement.matched,
             obligations: judgement.obligations,
-            policies: judge::explain(tenant, agent, &ask, &usage, now).and_then(Result::ok),
+            policies: judge::explain(tenant, agent, ask, usage, now).and_then(Result::ok),
         })
     }
 }

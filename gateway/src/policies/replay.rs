@@ -160,10 +160,13 @@ impl Gateway {
         set: &SetBody,
     ) -> Result<TenantSnapshot, Refusal> {
         let directory = set.applied_to(&tenant.directory, self.clock.now())?;
-        let policies = self.compile(directory.clone()).await?.map_err(|diagnostics| {
-            Refusal::new(Code::PolicyInvalid, "the candidate is not valid")
-                .with_diagnostics(json!(diagnostics))
-        })?;
+        let policies = self
+            .compile_draft(directory.clone())
+            .await?
+            .map_err(|diagnostics| {
+                Refusal::new(Code::PolicyInvalid, "the candidate is not valid")
+                    .with_diagnostics(json!(diagnostics))
+            })?;
         Ok(TenantSnapshot {
             directory,
             policies,

@@ -136,3 +136,22 @@ async fn a_shadow_is_told_of_when_it_is_tried() {
         (&json!("shadow"), &json!(false))
     );
 }
+
+#[tokio::test]
+async fn an_answer_has_a_bound_and_one_ask_is_answered_in_any_case() {
+    let desk = Desk::open().await;
+    let reason = "x".repeat(200_000);
+    let cedar = format!("@id(\"a\") @reason(\"{reason}\") forbid (principal, action, resource);");
+    let policies: Vec<_> = (0..12)
+        .map(|number| json!({"name": format!("p{number}"), "cedar": cedar}))
+        .collect();
+    let candidate = json!({ "policies": policies });
+    let ask = desk.of_agent(changing());
+    let results = desk.try_out(&candidate, std::slice::from_ref(&ask)).await;
+    assert_eq!(results[0]["decision"], "deny");
+
+    let body = json!({"candidate": candidate, "asks": [ask, ask]});
+    let reply = desk.edit("POST", "/try", &body).await;
+    let detail = reply.problem(400, "invalid_field");
+    assert!(detail.ends_with("put 1 at once"), "{detail}");
+}
