@@ -8,6 +8,7 @@ mod support;
 
 use futures_util::future::join_all;
 use gateway::app::App;
+use gateway::cli::operator_key;
 use gateway::gateway::Options;
 use gateway::start::{self, Ingredients};
 use model::time::ManualClock;
@@ -89,6 +90,24 @@ async fn eventually<F: Future<Output = bool>>(so: impl Fn() -> F) {
         assert!(Instant::now() < deadline, "not within {IN_FORCE_WITHIN:?}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gateways_that_bring_along_one_operator_key_record_it_once() {
+    let cluster = Cluster::new().await;
+    let brought = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+    let installing = cluster
+        .worlds
+        .iter()
+        .map(|world| operator_key::install(&world.gateway, brought.digest(), "brought"));
+    for installed in join_all(installing).await {
+        installed.unwrap();
+    }
+    let keys = cluster.worlds[0].get("/v1/keys", cluster.operator.reveal()).await;
+    let keys = keys.expect(200);
+    let items = keys["items"].as_array().unwrap();
+    let brought: Vec<_> = items.iter().filter(|key| key["name"] == "brought").collect();
+    assert_eq!(brought.len(), 1, "{keys}");
 }
 
 fn named(mut ask: Value, request_id: &str) -> Value {

@@ -3,7 +3,7 @@
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use canon::Digest;
-use model::{ApiKey, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Write};
+use model::{ApiKey, Directory, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Write};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ pub async fn ensure(gateway: &Gateway, given: Option<&str>) -> Result<Option<Sec
     Ok(Some(secret))
 }
 
-/// Records an operator key with this digest, unless there is one.
+/// Records an operator key with this digest, unless there is one. Gateways that are started together with one key record
+/// it once: whether it is there is asked again of the directory that the change is made to.
 pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<(), OperatorKeyError> {
     if gateway.snapshot.load().credential(&digest).is_some() {
         return Ok(());
@@ -62,7 +63,10 @@ pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<()
         created_at: now,
         expires_at: None,
     });
-    let plan = |_: &_, _| {
+    let plan = |directory: &Directory, _| {
+        if directory.keys.values().any(|key| key.digest == digest) {
+            return Ok(Plan::nothing(()));
+        }
         Ok(Plan {
             kind: EntryKind::KeyCreated,
             facts: json!({"id": key.id, "name": key.name, "role": key.role}),

@@ -14,6 +14,7 @@ use axum::http::StatusCode;
 use engine::EntryKind;
 use model::{ApiKey, Directory, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Timestamp, Write};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::sync::Arc;
 
 /// What a POST says.
@@ -117,16 +118,33 @@ pub async fn delete(
         let key = id.parse::<KeyId>().ok().and_then(|id| directory.keys.get(&id));
         let key = key.ok_or_else(|| Refusal::not_found("key", &id))?;
         check_not_last(directory, key, now)?;
-        Ok(Plan {
-            kind: EntryKind::KeyDeleted,
-            facts: facts(&KeyView::from(&**key)),
-            writes: vec![Write::Delete(Noun::Key(Arc::clone(key)))],
-            answer: StatusCode::NO_CONTENT,
-        })
+        Ok(deletion(directory, key))
     };
     gateway
         .change_by(caller.holder.by(), Force::No, caller.tenant, plan)
         .await
+}
+
+/// Deletes a key together with all others of its secret, which would leave the secret working. Gateways that were started
+/// together have recorded the operator key that they brought along once each.
+fn deletion(directory: &Directory, key: &Arc<ApiKey>) -> Plan<StatusCode> {
+    let twins = || {
+        let others = directory.keys.values();
+        others.filter(|other| other.digest == key.digest && other.id != key.id)
+    };
+    let mut facts = facts(&KeyView::from(&**key));
+    if twins().next().is_some() {
+        facts["twins"] = twins().map(|twin| json!(twin.id)).collect();
+    }
+    let deleted = std::iter::once(key).chain(twins());
+    Plan {
+        kind: EntryKind::KeyDeleted,
+        facts,
+        writes: deleted
+            .map(|key| Write::Delete(Noun::Key(Arc::clone(key))))
+            .collect(),
+        answer: StatusCode::NO_CONTENT,
+    }
 }
 
 /// Keys are the one thing that the system tenant has for those who can reach it.
@@ -180,8 +198,9 @@ fn tenant_of(gateway: &Gateway, caller: &TenantCaller, body: &NewKey) -> Result<
 
 /// Without an operator's key that works, nobody could ever make one again.
 fn check_not_last(directory: &Directory, key: &ApiKey, now: Timestamp) -> Result<(), Refusal> {
-    let works =
-        |other: &ApiKey| other.id != key.id && other.role == Role::Operator && !other.has_expired(now);
+    let works = |other: &ApiKey| {
+        other.digest != key.digest && other.role == Role::Operator && !other.has_expired(now)
+    };
     if key.role != Role::Operator || directory.keys.values().any(|other| works(other)) {
         return Ok(());
     }
@@ -204,7 +223,7 @@ mod tests {
             name: Name::new("first").unwrap(),
             role: Role::Operator,
             user: None,
-            digest: Digest::of(b"secret"),
+            digest: Digest::of(&[id]),
             created_at: Timestamp::from_millis(0),
             expires_at,
         }
@@ -218,19 +237,46 @@ mod tests {
         assert!(!view.to_string().contains("sha256"));
     }
 
-    #[test]
-    fn an_expired_key_does_not_make_another_one_dispensable() {
-        let tenant = serde_json::json!({"id": TenantId::SYSTEM, "name": "system", "settings": {}, "bucket": null,
+    fn system(keys: &[ApiKey]) -> Directory {
+        let tenant = json!({"id": TenantId::SYSTEM, "name": "system", "settings": {}, "bucket": null,
             "status": "active", "created_at": "1970-01-01T00:00:00.000Z"});
         let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
+        for key in keys {
+            directory.apply(&Write::Put(Noun::Key(Arc::new(key.clone()))));
+        }
+        directory
+    }
+
+    #[test]
+    fn an_expired_key_does_not_make_another_one_dispensable() {
         let now = Timestamp::from_millis(10);
-        directory.apply(&Write::Put(Noun::Key(Arc::new(key(1, None)))));
-        directory.apply(&Write::Put(Noun::Key(Arc::new(key(2, Some(now))))));
+        let mut directory = system(&[key(1, None), key(2, Some(now))]);
         assert_eq!(
             check_not_last(&directory, &key(1, None), now).unwrap_err().code(),
             Code::Conflict
         );
         directory.apply(&Write::Put(Noun::Key(Arc::new(key(3, None)))));
         assert!(check_not_last(&directory, &key(1, None), now).is_ok());
+    }
+
+    #[test]
+    fn a_key_goes_with_all_others_of_its_secret() {
+        let (first, mut twin, other) = (key(1, None), key(2, None), key(3, None));
+        twin.digest = first.digest;
+        let mut directory = system(&[first.clone(), twin.clone()]);
+        let now = Timestamp::from_millis(0);
+        assert!(
+            check_not_last(&directory, &first, now).is_err(),
+            "one secret is left"
+        );
+
+        directory.apply(&Write::Put(Noun::Key(Arc::new(other.clone()))));
+        assert!(check_not_last(&directory, &first, now).is_ok());
+        let plan = deletion(&directory, &Arc::new(first));
+        assert_eq!(plan.facts["twins"], json!([twin.id]));
+        for write in &plan.writes {
+            directory.apply(write);
+        }
+        assert_eq!(directory.keys.keys().collect::<Vec<_>>(), [&other.id]);
     }
 }
