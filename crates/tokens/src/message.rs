@@ -1,7 +1,7 @@
 //! Requests that their sender has signed (HTTP Message Signatures, RFC 9421), by Ed25519.
 //!
-//! A signature covers what its sender names, so it is worth what it covers: method, target, body and credential, at a time, once.
-//! One that leaves any of it out is refused. Whether a nonce was seen before is for the caller to remember, until
+//! A signature covers what its sender names, so it is worth what it covers: method, target, body and credential, and the headers that
+//! decide what is done, at a time, once. One that leaves any of it out is refused. Whether a nonce was seen before is for the caller to remember, until
 //! [`SignedRequest::forgotten_at`].
 
 mod base;
@@ -20,6 +20,9 @@ use base::Component;
 pub const SIGNATURE_AGE_SECONDS_MAX: i64 = 300;
 /// How far the clocks of sender and receiver may differ, in seconds.
 pub const SIGNATURE_LEEWAY_SECONDS: i64 = crate::token::LEEWAY_SECONDS;
+/// Headers that decide what is done, or how often: a signature covers each of them that the request has. Whoever adds one to a request
+/// that was signed without it adds what is not covered, and whoever takes one away takes what is.
+const DECIDING_HEADERS: [&str; 2] = ["countersign-tenant", "idempotency-key"];
 
 /// A request as its receiver got it.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +41,14 @@ pub struct Request<'r> {
     pub fields: &'r [(&'r str, &'r str)],
     /// The body.
     pub body: &'r [u8],
+}
+
+impl Request<'_> {
+    fn has_field(&self, name: &str) -> bool {
+        self.fields
+            .iter()
+            .any(|(known, _)| known.eq_ignore_ascii_case(name))
+    }
 }
 
 /// A request that was signed: only a verified signature makes one.
@@ -140,7 +151,7 @@ impl RequestSignature {
         key: &PublicKey,
         now: Timestamp,
     ) -> Result<SignedRequest, MessageError> {
-        self.check_coverage()?;
+        self.check_coverage(request)?;
         let nonce = self.nonce.clone().ok_or_else(|| missing("nonce"))?;
         let created = self.created.ok_or_else(|| missing("created"))?;
         let forgotten_at = self.check_time(created, now)?;
@@ -169,7 +180,7 @@ impl RequestSignature {
     }
 
     /// Whether it covers what the gateway acts upon.
-    fn check_coverage(&self) -> Result<(), MessageError> {
+    fn check_coverage(&self, request: &Request<'_>) -> Result<(), MessageError> {
         let covers = |component| self.components.contains(&component);
         let field = |name: &str| Component::Field(name.to_owned());
         let path_and_query = covers(Component::Path) && covers(Component::Query);
@@ -183,7 +194,10 @@ impl RequestSignature {
                 return Err(MessageError::Uncovered(name));
             }
         }
-        Ok(())
+        let uncovered = DECIDING_HEADERS
+            .into_iter()
+            .find(|name| request.has_field(name) && !covers(field(name)));
+        uncovered.map_or(Ok(()), |name| Err(MessageError::Uncovered(name)))
     }
 
     /// When this signature stops being accepted, if it is now.

@@ -22,6 +22,7 @@ struct Letter {
     created: i64,
     nonce: String,
     key: &'static str,
+    idempotency_key: Option<&'static str>,
 }
 
 /// A request with its signature.
@@ -45,6 +46,7 @@ impl Letter {
             created: NOW,
             nonce: nonce.to_owned(),
             key: "a",
+            idempotency_key: None,
         }
     }
 
@@ -63,6 +65,7 @@ impl Letter {
                 "\"@query\"" => format!("?{query}"),
                 "\"content-digest\"" => digest.clone(),
                 "\"authorization\"" => format!("Bearer {}", self.token),
+                "\"idempotency-key\"" => self.idempotency_key.unwrap().to_owned(),
                 _ => panic!("{name}"),
             };
             format!("{name}: {value}\n")
@@ -80,11 +83,14 @@ impl Letter {
 impl Signed {
     async fn send(&self, stage: &Stage) -> Reply {
         let letter = &self.letter;
-        let call = stage
+        let mut call = stage
             .call(letter.method, &letter.path, &letter.token)
             .header("content-digest", &*self.digest)
             .header("signature-input", &*self.input)
             .header("signature", &*self.signature);
+        if let Some(key) = letter.idempotency_key {
+            call = call.header("idempotency-key", key);
+        }
         if letter.body.is_empty() {
             call.send().await
         } else {
@@ -235,6 +241,30 @@ async fn a_signature_is_of_one_request_and_nothing_else() {
         .problem(401, "signature_invalid");
     assert_eq!(stage.decisions().await.len(), 0);
     good.send(&stage).await.expect(200);
+}
+
+#[tokio::test]
+async fn an_idempotency_key_is_signed_with_its_request() {
+    let signer = Signer::ed25519(1);
+    let (stage, agent) = stage(&signer).await;
+    let bare = Letter::ask(&agent.token, &changing(), "n-1");
+    let keyed = Letter {
+        covered: format!("{COVERED} \"idempotency-key\""),
+        idempotency_key: Some("one"),
+        ..bare.clone()
+    };
+    for (what, signed, key) in [
+        ("added", &bare, Some("one")),
+        ("changed", &keyed, Some("two")),
+        ("taken away", &keyed, None),
+    ] {
+        let mut sent = signed.sign(&signer);
+        sent.letter.idempotency_key = key;
+        let reply = sent.send(&stage).await;
+        assert_eq!(reply.json()["code"], "signature_invalid", "{what}");
+    }
+    assert_eq!(stage.decisions().await.len(), 0);
+    keyed.sign(&signer).send(&stage).await.expect(200);
 }
 
 #[tokio::test]

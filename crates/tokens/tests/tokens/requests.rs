@@ -18,6 +18,8 @@ pub(crate) struct Sent {
     pub(crate) query: String,
     pub(crate) authorization: String,
     pub(crate) content_digest: String,
+    /// Headers that a request may have.
+    pub(crate) others: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
     pub(crate) input: String,
     pub(crate) signature: String,
@@ -26,12 +28,18 @@ pub(crate) struct Sent {
 impl Sent {
     /// A good one, that covers this and is made like this.
     pub(crate) fn signed(covered: &str, parameters: &str) -> Self {
+        Self::signed_with(Vec::new(), covered, parameters)
+    }
+
+    /// The same, with more headers.
+    fn signed_with(others: Vec<(&'static str, String)>, covered: &str, parameters: &str) -> Self {
         let mut sent = Self {
             method: "POST".to_owned(),
             path: "/v1/authorize".to_owned(),
             query: "a=1".to_owned(),
             authorization: "Bearer csa_secret".to_owned(),
             content_digest: format!("sha-256=:{}:", STANDARD.encode(Digest::of(BODY).as_bytes())),
+            others,
             body: BODY.to_vec(),
             input: format!("sig=({covered}){parameters}"),
             signature: String::new(),
@@ -44,7 +52,11 @@ impl Sent {
                 "\"@query\"" => format!("?{}", sent.query),
                 "\"content-digest\"" => sent.content_digest.clone(),
                 "\"authorization\"" => sent.authorization.clone(),
-                _ => panic!("{name}"),
+                other => {
+                    let mut others = sent.others.iter();
+                    let (_, value) = others.find(|(name, _)| other == format!("\"{name}\"")).unwrap();
+                    value.clone()
+                }
             };
             format!("{name}: {value}\n")
         });
@@ -60,10 +72,11 @@ impl Sent {
     }
 
     pub(crate) fn verify_at(&self, now: Timestamp) -> Result<SignedRequest, MessageError> {
-        let fields = [
+        let mut fields = vec![
             ("Authorization", self.authorization.as_str()),
             ("Content-Digest", self.content_digest.as_str()),
         ];
+        fields.extend(self.others.iter().map(|(name, value)| (*name, value.as_str())));
         let request = Request {
             method: &self.method,
             scheme: "https",
@@ -131,6 +144,37 @@ fn a_signature_that_leaves_something_out_is_refused() {
         let refused = Sent::signed(COVERED, &parameters).verify();
         let fault = "is missing";
         assert_eq!(refused, Err(MessageError::Parameter { name, fault }));
+    }
+}
+
+#[test]
+fn a_header_that_decides_what_is_done_is_covered_or_not_there() {
+    for name in ["idempotency-key", "countersign-tenant"] {
+        let header = |value: &str| vec![(name, value.to_owned())];
+        let covered = format!("{COVERED} \"{name}\"");
+        let good = || Sent::signed_with(header("one"), &covered, &parameters(NOW));
+        assert!(good().verify().is_ok());
+
+        let changed = Sent {
+            others: header("two"),
+            ..good()
+        };
+        assert_eq!(changed.verify(), Err(MessageError::Signature));
+        let doubled = Sent {
+            others: [header("one"), header("two")].concat(),
+            ..good()
+        };
+        assert_eq!(doubled.verify(), Err(MessageError::Signature));
+        let taken_away = Sent {
+            others: Vec::new(),
+            ..good()
+        };
+        assert_eq!(taken_away.verify(), Err(MessageError::Absent(name.to_owned())));
+        let added = Sent {
+            others: header("one"),
+            ..Sent::signed(COVERED, &parameters(NOW))
+        };
+        assert_eq!(added.verify(), Err(MessageError::Uncovered(name)));
     }
 }
 

@@ -21,7 +21,7 @@ use tokens::{RequestSignature, SignedRequest};
 const SIGNATURE_INPUT: HeaderName = HeaderName::from_static("signature-input");
 const SIGNATURE: HeaderName = HeaderName::from_static("signature");
 const ACCEPT_SIGNATURE: HeaderName = HeaderName::from_static("accept-signature");
-/// What a signature has to cover (RFC 9421, section 5.1).
+/// What a signature has to cover (RFC 9421, section 5.1), whatever the request; the crate `tokens` knows which headers besides.
 const ACCEPTED: HeaderValue = HeaderValue::from_static(
     r#"sig=("@method" "@path" "@query" "content-digest" "authorization");created;alg="ed25519""#,
 );
