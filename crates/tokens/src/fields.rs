@@ -6,11 +6,14 @@
 mod read;
 mod write;
 
-pub use read::{dictionary, item, list};
+pub use read::{dictionary, dictionary_up_to, item, list};
 pub use write::{write_dictionary, write_inner_list, write_item, write_list};
 
 /// The longest field that is read, in bytes: servers allow about as much for all headers together.
 pub const FIELD_BYTES_MAX: usize = 16 << 10;
+/// The most names of members and parameters that a field has altogether: as many as every implementation has to read of one
+/// kind. Each name is looked for among those before it.
+pub const NAMES_MAX: usize = 1_024;
 /// Integers have at most 15 digits, so that every implementation can hold them.
 pub const INTEGER_MAX: i64 = 999_999_999_999_999;
 
@@ -81,6 +84,9 @@ pub enum FieldError {
     /// It has too many bytes.
     #[error("a field has at most {FIELD_BYTES_MAX} bytes")]
     TooLong,
+    /// It has too many names of members and parameters.
+    #[error("there are more names of members and parameters than are read")]
+    TooManyNames,
     /// Something else should stand here.
     #[error("{expected} is expected at byte {at}")]
     Expected {

@@ -1,8 +1,8 @@
 //! From the text of a field to its value (RFC 9651, section 4.2).
 
 use super::{
-    BareItem, Decimal, Dictionary, FIELD_BYTES_MAX, FieldError, InnerList, Item, Member, Parameters,
-    begins_key, begins_token, is_in_key, is_in_token,
+    BareItem, Decimal, Dictionary, FIELD_BYTES_MAX, FieldError, InnerList, Item, Member, NAMES_MAX,
+    Parameters, begins_key, begins_token, is_in_key, is_in_token,
 };
 use crate::encoding;
 
@@ -12,12 +12,12 @@ const WHOLE_DIGITS_MAX: usize = 12;
 
 /// The item that a field is.
 pub fn item(text: &str) -> Result<Item, FieldError> {
-    whole(text, Reader::item)
+    whole(text, NAMES_MAX, Reader::item)
 }
 
 /// The list that a field is.
 pub fn list(text: &str) -> Result<Vec<Member>, FieldError> {
-    whole(text, |reader| {
+    whole(text, NAMES_MAX, |reader| {
         let mut members = Vec::new();
         reader.each_member(|reader| {
             members.push(reader.member()?);
@@ -29,7 +29,12 @@ pub fn list(text: &str) -> Result<Vec<Member>, FieldError> {
 
 /// The dictionary that a field is. Of members with one name the last counts, in the place of the first.
 pub fn dictionary(text: &str) -> Result<Dictionary, FieldError> {
-    whole(text, |reader| {
+    dictionary_up_to(NAMES_MAX, text)
+}
+
+/// The same, with at most so many names of members and parameters.
+pub fn dictionary_up_to(names_max: usize, text: &str) -> Result<Dictionary, FieldError> {
+    whole(text, names_max, |reader| {
         let mut members = Dictionary::new();
         reader.each_member(|reader| {
             let key = reader.key()?;
@@ -51,12 +56,17 @@ pub fn dictionary(text: &str) -> Result<Dictionary, FieldError> {
 /// Reads all of a text, which may have spaces around it.
 fn whole<'t, T>(
     text: &'t str,
+    names_max: usize,
     read: impl FnOnce(&mut Reader<'t>) -> Result<T, FieldError>,
 ) -> Result<T, FieldError> {
     if text.len() > FIELD_BYTES_MAX {
         return Err(FieldError::TooLong);
     }
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = Reader {
+        text,
+        at: 0,
+        names_left: names_max,
+    };
     reader.skip_spaces();
     let value = read(&mut reader)?;
     reader.skip_spaces();
@@ -76,6 +86,8 @@ fn put<T>(members: &mut Vec<(String, T)>, key: String, value: T) {
 struct Reader<'t> {
     text: &'t str,
     at: usize,
+    /// How many names there may still be.
+    names_left: usize,
 }
 
 impl<'t> Reader<'t> {
@@ -189,6 +201,7 @@ impl<'t> Reader<'t> {
         if !self.peek().is_some_and(begins_key) {
             return Err(self.expected("a name in lower case"));
         }
+        self.names_left = self.names_left.checked_sub(1).ok_or(FieldError::TooManyNames)?;
         Ok(self.span(is_in_key).to_owned())
     }
 

@@ -10,6 +10,9 @@ use crate::fields::{self, BareItem, Item, Member, Parameters};
 const WORD_BYTES_MAX: usize = 256;
 /// The most components that a signature covers.
 const COMPONENTS_MAX: usize = 32;
+/// The most names of members and parameters in each header of one signature, which has one label and six parameters: whoever has
+/// a token has them read without a key.
+const NAMES_MAX: usize = 64;
 
 /// A signature of a request as its sender sent it. It proves nothing before it is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +73,7 @@ impl RequestSignature {
 }
 
 fn dictionary(field: &'static str, text: &str) -> Result<fields::Dictionary, MessageError> {
-    fields::dictionary(text).map_err(|source| MessageError::Field { field, source })
+    fields::dictionary_up_to(NAMES_MAX, text).map_err(|source| MessageError::Field { field, source })
 }
 
 fn components(items: &[Item]) -> Result<Vec<Component>, MessageError> {

@@ -197,6 +197,29 @@ fn one_signature_under_one_label_is_read_and_nothing_else() {
 }
 
 #[test]
+fn headers_with_more_names_than_a_signature_has_are_not_read_to_their_end() {
+    let read = |input: &str, signature: &str| RequestSignature::parse(input, signature).map(|_| ());
+    let too_many = |field| {
+        Err(MessageError::Field {
+            field,
+            source: FieldError::TooManyNames,
+        })
+    };
+    let names = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();
+    let (input, signature) = (r#"a=();keyid="k""#, "a=:aQ==:");
+    assert_eq!(
+        read(&format!("{input};{}", names(62).join(";")), signature),
+        Ok(())
+    );
+    assert_eq!(
+        read(&format!("{input};{}", names(63).join(";")), signature),
+        too_many("Signature-Input")
+    );
+    assert_eq!(read(&names(65).join(","), signature), too_many("Signature-Input"));
+    assert_eq!(read(input, &names(65).join(",")), too_many("Signature"));
+}
+
+#[test]
 fn components_are_what_their_names_say() {
     for name in [
         "@method",
