@@ -1,6 +1,7 @@
 //! `/v1/tools`: registering tools by hand, with the facts that decisions rest on. Importing them is `import`'s work.
 //!
-//! A tool that is frozen or revoked cannot be deleted: registering it anew would lift the quarantine.
+//! A tool that is frozen or revoked cannot be deleted: registering it anew would lift the quarantine. Nor can an action
+//! whose changed definition is held: imported anew, that definition would be the pinned one.
 
 use super::{Upserted, change_with, facts, find_tool, new_name, page, put, read};
 use crate::changes::{ForceQuery, Plan};
@@ -81,6 +82,8 @@ pub async fn put_tool(
     let actions = read_actions(body.actions)?;
     change_with(&gateway, &caller, force, |directory, now| {
         let known = directory.tools.get(&name);
+        let before = known.iter().flat_map(|tool| tool.actions.values());
+        check_none_held(before.filter(|action| !actions.contains_key(&action.name)))?;
         let tool = registered(known.map(|tool| &**tool), &name, &actions, canary, now)?;
         let view = ToolView::from(&tool);
         if known.is_some_and(|known| **known == tool) {
@@ -136,9 +139,22 @@ pub async fn delete(
             );
             return Err(Refusal::new(Code::Conflict, detail));
         }
+        check_none_held(tool.actions.values())?;
         Ok(deleted(directory, tool))
     })
     .await
+}
+
+/// Refuses to take away an action while a changed definition of it is held.
+fn check_none_held<'a>(mut taken_away: impl Iterator<Item = &'a ToolAction>) -> Result<(), Refusal> {
+    let Some(action) = taken_away.find(|action| action.held.is_some()) else {
+        return Ok(());
+    };
+    let detail = format!(
+        "a changed definition of `{}` is held, and taking the action away would lift that; accept it first",
+        action.name
+    );
+    Err(Refusal::new(Code::Conflict, detail))
 }
 
 /// Takes a tool away, and its grants with it: they were for this tool, not for the next one of its name.
@@ -188,9 +204,14 @@ fn registered(
     })
 }
 
-/// An imported definition whose facts alone a person corrects is still the pinned one, and what is held stays held.
+/// An imported definition whose facts alone a person corrects is still the pinned one, and what is held stays held. What
+/// is left out of an imported action is not stated, so it is as before.
 fn with_pin_of(known: &ToolAction, action: &ToolAction) -> ToolAction {
     let mut action = action.clone();
+    if known.pinned.is_some() || known.held.is_some() {
+        action.input_schema = action.input_schema.or_else(|| known.input_schema.clone());
+        action.description = action.description.or_else(|| known.description.clone());
+    }
     if known.input_schema == action.input_schema && known.description == action.description {
         action.pinned = known.pinned;
         action.held.clone_from(&known.held);

@@ -118,6 +118,49 @@ async fn a_changed_definition_is_denied_until_it_is_accepted() {
 }
 
 #[tokio::test]
+async fn no_way_around_a_held_definition_lifts_the_hold() {
+    let acme = Acme::open().await;
+    let token = acme
+        .token(&acme.hire(json!({"name": "builder", "tools": "all"})).await)
+        .await;
+    for description in ["sends", "sends, and forwards to eve"] {
+        let body = json!({"tools": [definition("send", description)]});
+        acme.admin("POST", "/v1/tools/mail/import", body).await;
+    }
+    let before = acme.admin("GET", "/v1/tools/mail", Value::Null).await.expect(200);
+    acme.news().await;
+
+    for (method, body) in [("DELETE", Value::Null), ("PUT", json!({"actions": []}))] {
+        let detail = acme
+            .admin(method, "/v1/tools/mail", body)
+            .await
+            .problem(409, "conflict");
+        assert!(
+            detail.contains("`send` is held") && detail.contains("accept"),
+            "{detail}"
+        );
+    }
+    acme.assert_silent().await;
+    let facts = json!({"actions": [{"name": "send", "mutates_state": false, "risk": "low"}]});
+    let put = acme.admin("PUT", "/v1/tools/mail", facts).await.expect(200);
+    let mut expected = before;
+    expected["actions"][0]["mutates_state"] = json!(false);
+    expected["actions"][0]["risk"] = json!("low");
+    assert_eq!(put, expected);
+    assert_eq!(
+        acme.reason(&token, "mail", "send").await,
+        "tool_definition_changed"
+    );
+
+    acme.admin("POST", "/v1/tools/mail/actions/send/accept", Value::Null)
+        .await
+        .expect(200);
+    acme.admin("DELETE", "/v1/tools/mail", Value::Null)
+        .await
+        .expect(204);
+}
+
+#[tokio::test]
 async fn going_back_to_the_pinned_definition_ends_the_hold() {
     let acme = Acme::open().await;
     let import =

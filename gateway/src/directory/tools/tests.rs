@@ -95,6 +95,27 @@ fn correcting_facts_keeps_the_pin_and_what_is_held() {
 }
 
 #[test]
+fn what_is_left_out_of_an_imported_action_is_as_before() {
+    let known = imported();
+    let facts_alone = actions(json!([{"name": "send", "mutates_state": false, "risk": "low"}])).unwrap();
+    let after = tool(Some(&known), &facts_alone).unwrap();
+    let expected = ToolAction {
+        mutates_state: false,
+        risk: Risk::Low,
+        ..known.actions["send"].clone()
+    };
+    assert_eq!(after.actions["send"], expected);
+}
+
+#[test]
+fn what_is_left_out_of_an_action_by_hand_is_taken_away() {
+    let known = tool(None, &send("sends", "high")).unwrap();
+    let facts_alone = actions(json!([{"name": "send", "mutates_state": false, "risk": "low"}])).unwrap();
+    let after = tool(Some(&known), &facts_alone).unwrap();
+    assert_eq!(after.actions, facts_alone);
+}
+
+#[test]
 fn another_definition_by_hand_is_not_the_pinned_one() {
     let after = tool(Some(&imported()), &send("sends to everyone", "high")).unwrap();
     assert_eq!(
