@@ -2,7 +2,8 @@
 //!
 //! Every gateway reads; a rule that fires remembers what it counted in the same commit, so it fires once, whoever comes first.
 //! What was read is kept in memory and read again after a restart, up to `BACKWARDS_MAX` entries. It happens beside the
-//! path of decisions, moments later, and a tenant without rules is not looked at.
+//! path of decisions, moments later, and a tenant without rules is not looked at. Where the ledger of one cannot be read, the
+//! rules of all others hold.
 
 use crate::changes::{By, Force, Plan};
 use crate::gateway::Gateway;
@@ -16,6 +17,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use store::StoreError;
 
 /// How long a gateway waits between two looks.
 const ROUND: Duration = Duration::from_millis(250);
@@ -35,6 +37,8 @@ struct Progress {
     watch: Watch,
     /// The next entry to read; 0 if nothing was read yet.
     next: u64,
+    /// Why the last look broke off, if it did.
+    broken_off: Option<String>,
 }
 
 /// Looks every now and then, as long as the gateway is there.
@@ -46,19 +50,30 @@ async fn run(gateway: Weak<Gateway>) {
     loop {
         tokio::time::sleep(ROUND).await;
         let Some(gateway) = gateway.upgrade() else { return };
-        if let Err(refusal) = gateway.contain().await {
-            let code = refusal.code().as_str();
-            tracing::warn!(
-                code,
-                "containment rules could not be looked at, and are again soon: {code}"
-            );
+        gateway.contain().await;
+    }
+}
+
+impl Progress {
+    /// Takes note of why a look has broken off, if it has. Returns whether that is news.
+    fn note(&mut self, broken_off: Option<String>) -> bool {
+        let is_news = self.broken_off != broken_off;
+        self.broken_off = broken_off;
+        is_news
+    }
+
+    fn log(&self, tenant: TenantId) {
+        if let Some(error) = &self.broken_off {
+            tracing::error!(%tenant, error, "the containment rules of {tenant} do not hold for now: {error}");
+        } else {
+            tracing::warn!(%tenant, "the containment rules of {tenant} hold again");
         }
     }
 }
 
 impl Gateway {
     /// Looks once at all tenants that have rules, and does what is due.
-    pub async fn contain(&self) -> Result<(), Refusal> {
+    pub async fn contain(&self) {
         let mut known = self.containment.0.lock().await;
         let snapshot = self.snapshot.load_full();
         let has_rules = |directory: &Directory| directory.rules.values().any(|rule| rule.enabled);
@@ -69,11 +84,26 @@ impl Gateway {
         known.retain(|id, _| tenants.iter().any(|(tenant, _)| tenant == id));
         for (id, tenant) in tenants {
             let progress = known.entry(id).or_default();
-            self.read_on(id, &tenant, progress).await?;
-            for rule in tenant.directory.rules.values() {
-                for due in progress.watch.due(rule) {
-                    self.fire(id, &due).await?;
-                }
+            let look = self.contain_tenant(id, &tenant, progress).await;
+            if progress.note(look.err()) {
+                progress.log(id);
+            }
+        }
+    }
+
+    /// The same for one tenant. An error says in words what has gone wrong.
+    async fn contain_tenant(
+        &self,
+        id: TenantId,
+        tenant: &TenantSnapshot,
+        progress: &mut Progress,
+    ) -> Result<(), String> {
+        let read = self.read_on(id, tenant, progress).await;
+        read.map_err(|error| error.to_string())?;
+        for rule in tenant.directory.rules.values() {
+            for due in progress.watch.due(rule) {
+                let fired = self.fire(id, &due).await;
+                fired.map_err(|refusal| refusal.detail().to_owned())?;
             }
         }
         Ok(())
@@ -84,7 +114,7 @@ impl Gateway {
         tenant: TenantId,
         known: &TenantSnapshot,
         progress: &mut Progress,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StoreError> {
         let head = self.store.head(tenant).await?.seq;
         if progress.next == 0 {
             progress.next = head.saturating_sub(BACKWARDS_MAX) + 1;
@@ -228,4 +258,17 @@ fn told(rule: &Rule, due: &Due) -> String {
         first.copied().unwrap_or_default(),
         last.copied().unwrap_or_default()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_looks_break_off_is_news_until_it_changes() {
+        let mut progress = Progress::default();
+        let news = [None, Some("gone"), Some("gone"), Some("unreadable"), None, None]
+            .map(|error| progress.note(error.map(str::to_owned)));
+        assert_eq!(news, [false, true, false, true, true, false]);
+    }
 }

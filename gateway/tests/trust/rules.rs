@@ -1,6 +1,9 @@
 //! `/v1/rules`: what is done about an agent when the ledger shows too much of something.
 
 use crate::stage::{Stage, changing, injected, reading};
+use crate::support::World;
+use crate::support::hand::Hand;
+use model::Role;
 use serde_json::{Value, json};
 
 fn rule(trigger: &str, effect: &str, count: u32) -> Value {
@@ -14,7 +17,7 @@ impl Stage {
 
     /// Lets the gateway look, and returns the entries that a rule has made, with their kinds.
     async fn contained(&self) -> Vec<(String, Value)> {
-        self.gateway.contain().await.unwrap();
+        self.gateway.contain().await;
         let entries = self.entries().await.into_iter();
         let read = |entry: store::StoredEntry| {
             let body: Value = serde_json::from_str(&entry.body).unwrap();
@@ -147,7 +150,7 @@ async fn many_changes_raise_the_risk_tier_and_only_a_person_takes_it_down() {
         "the base policies ask people about it now"
     );
     stage.clock.advance_millis(86_400_000);
-    stage.gateway.contain().await.unwrap();
+    stage.gateway.contain().await;
     let path = format!("/v1/agents/{}", stage.agent.id);
     assert_eq!(
         stage.admin("GET", &path, &json!({})).await.expect(200)["risk_tier"],
@@ -292,4 +295,29 @@ async fn a_rule_is_put_read_turned_off_and_deleted() {
     ] {
         stage.admin("PUT", path, &body).await.problem(400, code);
     }
+}
+
+#[tokio::test]
+async fn a_ledger_that_cannot_be_read_leaves_the_rules_of_others_in_force() {
+    let world = World::start().await;
+    let broken = world.tenancy("broken").await;
+    // Tenants are looked at by their age.
+    world.clock.advance_millis(1);
+    let other = world.tenancy("other").await;
+    let mut hand = Hand::on(&world.home, broken.id).await;
+    hand.disarm().await;
+    hand.run("UPDATE audit_events SET hash = <<'short'>> WHERE entry = #3 AND ITS")
+        .await;
+    for tenancy in [&broken, &other] {
+        let admin = world.add_key(tenancy.id, Role::Admin).await;
+        let put = world
+            .call("PUT", "/v1/rules/one", &admin)
+            .json(&rule("denials", "freeze", 1));
+        put.send().await.expect(201);
+    }
+    let answer = world.authorize(&other.token, &injected()).await.json();
+    assert_eq!(answer["reason_code"], "policy_forbids", "{answer}");
+    world.gateway.contain().await;
+    let answer = world.authorize(&other.token, &injected()).await.json();
+    assert_eq!(answer["reason_code"], "agent_frozen", "{answer}");
 }
