@@ -186,14 +186,14 @@ async fn what_a_tenant_does_not_want_to_keep_is_erased_by_itself_and_only_its_ow
     let gateway = &scene.world.gateway;
     scene.world.clock.advance_millis(2 * DAY_MS);
     let new = scene.decide("jane", "call-2").await;
-    assert_eq!(gateway.erase_old().await, 0, "nobody has asked for it");
+    assert_eq!(gateway.erase_old().await.erased, 0, "nobody has asked for it");
     set(json!({"erase_after_days": 0}))
         .await
         .problem(400, "invalid_field");
     let shown = set(json!({"erase_after_days": 1})).await.expect(200);
     assert_eq!(shown["settings"]["erase_after_days"], 1);
-    assert_eq!(gateway.erase_old().await, 1);
-    assert_eq!(gateway.erase_old().await, 0);
+    assert_eq!(gateway.erase_old().await.erased, 1);
+    assert_eq!(gateway.erase_old().await.erased, 0);
     scene
         .get(&format!("/v1/decisions/{}", id(&old)))
         .await
@@ -212,7 +212,7 @@ async fn what_a_tenant_does_not_want_to_keep_is_erased_by_itself_and_only_its_ow
     // What people were asked goes when they are asked no more, and the rest when its time has come.
     scene.world.clock.advance_millis(8 * DAY_MS);
     gateway.expire_approvals().await.unwrap();
-    assert_eq!(gateway.erase_old().await, 2);
+    assert_eq!(gateway.erase_old().await.erased, 2);
     scene
         .get(&format!("/v1/decisions/{}", id(&new)))
         .await
@@ -220,6 +220,56 @@ async fn what_a_tenant_does_not_want_to_keep_is_erased_by_itself_and_only_its_ow
     assert_eq!(scene.verify().await["verified"], true);
     let theirs = scene.world.get("/v1/decisions", &other.auditor).await.expect(200);
     assert_eq!(theirs["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_setting_that_is_taken_back_keeps_the_rest_and_nobody_waits_for_a_long_ledger() {
+    let scene = Scene::new().await;
+    // Ledgers are worked on by the age of their tenants.
+    scene.world.clock.advance_millis(1);
+    let other = scene.world.tenancy("other").await;
+    let asks = json!({"asks": vec![reading(); 100]});
+    for _ in 0..6 {
+        scene
+            .world
+            .post("/v1/authorize/batch", &scene.tenancy.token, &asks)
+            .await
+            .expect(200);
+    }
+    scene.world.authorize(&other.token, &reading()).await;
+    scene.world.clock.advance_millis(2 * 24 * 60 * 60 * 1_000);
+    let set = async |tenant, days: u32| {
+        let path = format!("/v1/tenants/{tenant}");
+        let settings = json!({"settings": {"erase_after_days": days}});
+        let change = scene.world.call("PATCH", &path, &scene.world.operator);
+        change.json(&settings).send().await.expect(200);
+    };
+    for tenant in [scene.tenancy.id, other.id] {
+        set(tenant, 1).await;
+    }
+    let gateway = &scene.world.gateway;
+    let first = gateway.erase_old().await;
+    assert!(
+        !first.is_all && (2..600).contains(&first.erased),
+        "{}",
+        first.erased
+    );
+    let theirs = scene.world.get("/v1/decisions", &other.auditor).await.expect(200);
+    assert_eq!(theirs["items"], json!([]));
+
+    set(scene.tenancy.id, 365).await;
+    let second = gateway.erase_old().await;
+    assert_eq!((second.erased, second.is_all), (0, true));
+    set(scene.tenancy.id, 1).await;
+    let mut erased = first.erased;
+    loop {
+        let round = gateway.erase_old().await;
+        erased += round.erased;
+        if round.is_all {
+            break;
+        }
+    }
+    assert_eq!(erased, 601);
 }
 
 #[tokio::test]

@@ -86,7 +86,9 @@ pub async fn erase(
 async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<Progress, Refusal> {
     let (choice, seqs) = wanted.resolve(gateway, caller).await?;
     let mut taking = Taking::new(gateway, caller.tenant, caller.holder.by(), &choice);
-    let next = take(gateway, &mut taking, &choice, seqs.clone(), TIME_MAX).await?;
+    let began = Instant::now();
+    let is_enough = |_: &Taking<'_>| began.elapsed() >= TIME_MAX;
+    let next = take(gateway, &mut taking, &choice, seqs.clone(), is_enough).await?;
     let done = next > *seqs.end();
     Ok(Progress {
         erased: taking.erased,
@@ -96,18 +98,17 @@ async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<
     })
 }
 
-/// Erases what is chosen among these entries, until there are no more or the time is over. Returns the entry to go on with.
+/// Erases what is chosen among these entries, until there are no more or it is enough. Returns the entry to go on with.
 async fn take(
     gateway: &Gateway,
     taking: &mut Taking<'_>,
     choice: &Choice,
     seqs: RangeInclusive<u64>,
-    time_max: Duration,
+    is_enough: impl Fn(&Taking<'_>) -> bool,
 ) -> Result<u64, Refusal> {
     let tenant = taking.tenant;
-    let began = Instant::now();
     let mut next = *seqs.start();
-    while next <= *seqs.end() && began.elapsed() < time_max {
+    while next <= *seqs.end() && !is_enough(taking) {
         let page = gateway.store.entries(tenant, next, PAGE).await?;
         let Some(last) = page.last() else { break };
         next = last.seq + 1;

@@ -1,7 +1,8 @@
 //! Erases by itself what tenants do not want to keep: what agents did before so many days (`settings.erase_after_days`).
 //!
-//! It goes on where it stopped, a fraction of a second at a time, and rests longer than it works. What people are still asked about is looked
-//! at again. Where it stopped is kept in memory: after a restart it reads the old entries once more, and erases none of them twice.
+//! It goes on where it stopped, a fraction of a second and at most one commit at a time, a ledger after the other, and rests longer than it
+//! works. The setting is read anew before each of these slices: whoever takes a mistake back keeps the rest. What people are still asked
+//! about is looked at again. Where it stopped is kept in memory: after a restart it reads the old entries once more, and erases none of them twice.
 
 use super::choose::Choice;
 use super::taking::Taking;
@@ -11,7 +12,7 @@ use crate::gateway::Gateway;
 use crate::http::Refusal;
 use model::TenantId;
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
@@ -25,11 +26,31 @@ const RESTS_LONGER: u32 = 3;
 /// The setting, as the ledger names it.
 const SETTING: &str = "erase_after_days";
 
-/// Where the job has come to.
+/// Where the job has come to. Held for a whole round: there is one at a time.
 #[derive(Default)]
-pub struct Retention {
-    /// The first entry of each ledger that has not been looked at. Held for a whole round: there is one at a time.
-    places: Mutex<BTreeMap<TenantId, u64>>,
+pub struct Retention(Mutex<Progress>);
+
+#[derive(Default)]
+struct Progress {
+    places: BTreeMap<TenantId, Place>,
+    /// Whose ledgers have more that is old than the last round came to.
+    unfinished: Vec<TenantId>,
+}
+
+/// Where it has come to in one ledger.
+struct Place {
+    /// The first entry that has not been looked at.
+    next: u64,
+    /// The first entry that was left, since it began, because people are still asked about it.
+    first_waiting: Option<u64>,
+}
+
+/// What a round, or a slice of it, has come to.
+pub struct Done {
+    /// How many bodies it has erased.
+    pub erased: u64,
+    /// Whether it has looked at everything that is old.
+    pub is_all: bool,
 }
 
 /// Starts the job of a gateway. It ends with it.
@@ -38,26 +59,40 @@ pub fn start(gateway: &Arc<Gateway>) {
 }
 
 async fn run(gateway: Weak<Gateway>) {
+    let mut is_all = true;
     loop {
-        tokio::time::sleep(ROUND).await;
+        if is_all {
+            tokio::time::sleep(ROUND).await;
+        }
         let Some(gateway) = gateway.upgrade() else { return };
-        gateway.erase_old().await;
+        is_all = gateway.erase_old().await.is_all;
     }
 }
 
 impl Gateway {
-    /// Erases in all ledgers what their tenants do not want to keep any longer. Returns how many bodies it has erased.
-    pub async fn erase_old(&self) -> u64 {
-        let mut places = self.retention.places.lock().await;
-        let snapshot = self.snapshot.load();
+    /// Erases a slice of what their tenants do not want to keep any longer in each ledger, or in each of those in which the
+    /// round before has left something.
+    pub async fn erase_old(&self) -> Done {
+        let mut progress = self.retention.0.lock().await;
+        let Progress { places, unfinished } = &mut *progress;
+        if unfinished.is_empty() {
+            *unfinished = self.forgetful();
+        }
         let mut erased = 0;
-        for (tenant, found) in snapshot.tenants() {
-            let Some(days) = found.directory.tenant.settings.erase_after_days else {
-                continue;
-            };
-            let place = places.entry(*tenant).or_insert(1);
-            match self.erase_older(*tenant, days, place).await {
-                Ok(count) => erased += count,
+        for tenant in mem::take(unfinished) {
+            let began = Instant::now();
+            let place = places.entry(tenant).or_insert(Place {
+                next: 1,
+                first_waiting: None,
+            });
+            match self.erase_slice(tenant, place).await {
+                Ok(slice) => {
+                    erased += slice.erased;
+                    if !slice.is_all {
+                        unfinished.push(tenant);
+                        tokio::time::sleep(began.elapsed() * RESTS_LONGER).await;
+                    }
+                }
                 Err(refusal) => tracing::warn!(
                     %tenant,
                     code = refusal.code().as_str(),
@@ -65,31 +100,43 @@ impl Gateway {
                 ),
             }
         }
-        erased
+        let is_all = unfinished.is_empty();
+        Done { erased, is_all }
     }
 
-    async fn erase_older(&self, tenant: TenantId, days: NonZeroU32, place: &mut u64) -> Result<u64, Refusal> {
+    /// The tenants that do not want to keep everything.
+    fn forgetful(&self) -> Vec<TenantId> {
+        let snapshot = self.snapshot.load();
+        let forgetful = snapshot
+            .tenants()
+            .filter(|(_, found)| found.directory.tenant.settings.erase_after_days.is_some());
+        forgetful.map(|(tenant, _)| *tenant).collect()
+    }
+
+    async fn erase_slice(&self, tenant: TenantId, place: &mut Place) -> Result<Done, Refusal> {
+        let days = self.tenant(tenant)?.directory.tenant.settings.erase_after_days;
+        let Some(days) = days else {
+            return Ok(Done {
+                erased: 0,
+                is_all: true,
+            });
+        };
         let head = self.store.head(tenant).await?.seq;
         let end = end_of_old(self, tenant, head, days).await?;
         let choice = Choice::OlderThan(days.get());
-        let mut erased = 0;
-        let mut first_waiting = None;
-        while *place < end {
-            let began = Instant::now();
-            let mut taking = Taking::new(self, tenant, By::Setting(SETTING), &choice);
-            let next = take(self, &mut taking, &choice, *place..=end - 1, WORK).await;
-            erased += taking.erased;
-            first_waiting = first_waiting.or(taking.first_waiting);
-            let next = next?;
-            if next <= *place {
-                break;
-            }
-            *place = next;
-            if next < end {
-                tokio::time::sleep(began.elapsed() * RESTS_LONGER).await;
-            }
+        let mut taking = Taking::new(self, tenant, By::Setting(SETTING), &choice);
+        let began = Instant::now();
+        let is_enough = |taking: &Taking<'_>| taking.erased > 0 || began.elapsed() >= WORK;
+        let next = take(self, &mut taking, &choice, place.next..=end - 1, is_enough).await?;
+        place.first_waiting = place.first_waiting.or(taking.first_waiting);
+        let is_all = next >= end || next == place.next;
+        place.next = next;
+        if is_all && let Some(waiting) = place.first_waiting.take() {
+            place.next = waiting;
         }
-        *place = first_waiting.map_or(*place, |waiting| waiting.min(*place));
-        Ok(erased)
+        Ok(Done {
+            erased: taking.erased,
+            is_all,
+        })
     }
 }
