@@ -293,13 +293,36 @@ async fn what_people_are_asked_about_waits_until_they_have_answered() {
 }
 
 #[tokio::test]
-async fn only_what_agents_did_is_erased_and_only_by_admins() {
+async fn what_agents_did_with_budgets_by_themselves_stays() {
+    let scene = Scene::new().await;
+    let budget = json!({"scope": {}, "unit": "CREDITS", "allocated": 10});
+    let made = scene.world.post("/v1/budgets", &scene.admin, &budget).await;
+    made.expect(201);
+    let usage = json!({"unit": "CREDITS", "amount": 1});
+    let used = scene.world.post("/v1/usage", &scene.tenancy.token, &usage).await;
+    used.expect(201);
+    assert_eq!(
+        scene.erase(&json!({"agent": scene.tenancy.agent})).await["erased"],
+        0
+    );
+    let what = json!({"seq": scene.head().await});
+    let refused = scene.world.post("/v1/ledger/erase", &scene.admin, &what).await;
+    let detail = refused.problem(409, "conflict");
+    assert!(detail.contains("`usage_recorded` is not erased"), "{detail}");
+}
+
+#[tokio::test]
+async fn only_what_agents_asked_is_erased_and_only_by_admins() {
     let scene = Scene::new().await;
     let refused = scene
         .world
         .post("/v1/ledger/erase", &scene.admin, &json!({"seq": 1}))
         .await;
-    assert!(refused.problem(409, "conflict").contains("tenant_created"));
+    assert_eq!(
+        refused.problem(409, "conflict"),
+        "an entry of the kind `tenant_created` is not erased; those of these kinds are: `decision`, \
+         `outcome_reported`, `run_observed`, `approval_refused`"
+    );
     for wrong in [json!({}), json!({"seq": 1, "user": "jane"})] {
         let refused = scene.world.post("/v1/ledger/erase", &scene.admin, &wrong).await;
         refused.problem(400, "invalid_field");

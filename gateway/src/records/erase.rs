@@ -6,7 +6,8 @@
 //!
 //! A tenant may have it done by itself, after so many days: [`retention`].
 //!
-//! What agents did can be erased. What changed the directory cannot: that is who could do what, by names that the tenant has given.
+//! What agents asked can be erased, and what came of it. What changed the directory cannot: that is who could do what, by names that the
+//! tenant has given. Nor can what agents did with budgets by themselves.
 
 mod choose;
 pub mod retention;

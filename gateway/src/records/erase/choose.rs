@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use store::{Store, StoreError, StoredEntry};
 
-/// What agents did. Each of these bodies has a salt, so that what it told cannot be guessed from its digest.
+/// What agents asked, and what came of it. Each of these bodies has a salt, so that what it told cannot be guessed from its digest.
 const KINDS: [EntryKind; 4] = [
     EntryKind::Decision,
     EntryKind::OutcomeReported,
@@ -53,9 +53,10 @@ pub(super) fn check_kind(kind: &str) -> Result<(), Refusal> {
     if is_erasable(kind) {
         return Ok(());
     }
+    let kinds = KINDS.map(|kind| format!("`{}`", kind.as_str())).join(", ");
     Err(Refusal::new(
         Code::Conflict,
-        format!("an entry of the kind `{kind}` is not erased: only what agents did is"),
+        format!("an entry of the kind `{kind}` is not erased; those of these kinds are: {kinds}"),
     ))
 }
 
