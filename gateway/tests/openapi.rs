@@ -103,7 +103,7 @@ fn every_component_is_used() {
 }
 
 #[test]
-fn every_operation_has_a_name_a_summary_a_success_and_a_401() {
+fn every_operation_has_a_name_a_summary_a_success_a_401_and_a_503() {
     let contract = contract();
     let mut names = BTreeSet::new();
     for (method, path, operation) in operations(&contract) {
@@ -124,6 +124,8 @@ fn every_operation_has_a_name_a_summary_a_success_and_a_401() {
         );
         let is_public = operation["security"] == json!([]);
         assert_eq!(responses.contains_key("401"), !is_public, "{route}: 401");
+        // Whoever shows a credential can be told that nobody knows what it is worth now.
+        assert!(responses.contains_key("503") || is_public, "{route}: 503");
     }
 }
 
