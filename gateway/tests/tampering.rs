@@ -378,6 +378,25 @@ async fn a_ledger_that_does_not_continue_a_checkpoint_kept_elsewhere_is_found_ou
 }
 
 #[tokio::test]
+async fn a_checkpoint_that_ends_before_the_range_is_refused_and_is_no_fault() {
+    let scene = Scene::new().await;
+    let checkpoint = scene
+        .world
+        .get("/v1/ledger/checkpoint", &scene.tenancy.auditor)
+        .await
+        .text();
+    scene.world.authorize(&scene.tenancy.token, &reading()).await;
+    scene.world.authorize(&scene.tenancy.token, &reading()).await;
+    let behind = json!({"held": checkpoint, "from_seq": 13});
+    assert_eq!(scene.verify(behind).await["verified"], true);
+    let further = json!({"held": checkpoint, "from_seq": 14});
+    let auditor = &scene.tenancy.auditor;
+    let refused = scene.world.post("/v1/ledger/verify", auditor, &further).await;
+    let detail = refused.problem(400, "invalid_field");
+    assert!(detail.contains("leave `from_seq` out"), "{detail}");
+}
+
+#[tokio::test]
 async fn an_entry_behind_the_head_is_named() {
     let mut scene = Scene::new().await;
     let smuggled = "INSERT INTO audit_events (PLACE, kind, at, prev, hash, body, nodes) SELECT ENTRY #13, kind, at, prev, hash, body, nodes FROM saved_audit_events WHERE entry = #12";

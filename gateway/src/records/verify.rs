@@ -113,6 +113,12 @@ impl Asked {
         if held.tenant() != tenant.to_string() {
             return Err(invalid(format!("it is a checkpoint of `{}`", held.tenant())));
         }
+        let size = held.checkpoint().size;
+        if let Some(from) = self.from_seq.filter(|from| from.get() - 1 > size) {
+            return Err(invalid(format!(
+                "a checkpoint of {size} entries cannot be compared with entries from {from} on: leave `from_seq` out, or begin at the entry behind the checkpoint or before it"
+            )));
+        }
         Ok(Some(held))
     }
 }
