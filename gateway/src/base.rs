@@ -98,12 +98,9 @@ impl Gateway {
         let _one_at_a_time = self.changing.lock().await;
         for _ in 0..ATTEMPTS_MAX {
             recompiled = self.recompile_missing(recompiled).await?;
-            let proposal = propose(
-                &self.snapshot.load_full(),
-                recompiled.clone(),
-                by,
-                self.clock.now(),
-            )?;
+            let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());
+            by.check(&snapshot, now)?;
+            let proposal = propose(&snapshot, recompiled.clone(), by, now)?;
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => {
                     self.metrics.set_base_differs(false);

@@ -26,10 +26,12 @@ pub(crate) const ATTEMPTS_MAX: usize = 64;
 /// In whose name something changes.
 #[derive(Debug, Clone, Copy)]
 pub enum By<'a> {
-    /// The holder of a key.
+    /// The holder of a key, as long as the key works.
     Key(&'a ApiKey),
-    /// A person whom a registered issuer has signed in.
+    /// A person whom a registered issuer has signed in, as long as the person may do the same.
     Person(&'a Person),
+    /// The program itself, under a key that is not stored, or not yet.
+    Unstored(&'a ApiKey),
     /// A containment rule.
     Rule(&'a Name),
     /// A setting of the tenant.
@@ -71,7 +73,7 @@ impl By<'_> {
     /// What the ledger says.
     pub(crate) fn told(self) -> Value {
         match self {
-            Self::Key(key) => {
+            Self::Key(key) | Self::Unstored(key) => {
                 let mut told = json!({"key": key.id, "role": key.role});
                 if let Some(user) = &key.user {
                     told["user"] = json!(user);
@@ -91,18 +93,19 @@ impl By<'_> {
 }
 
 impl Gateway {
-    /// Makes a change in a tenant, in the name of the holder of `key`. `plan` may be called more than once, each time with
-    /// the directory as it is.
+    /// Makes a change in a tenant, for the program itself under this key. `plan` may be called more than once, each time with the
+    /// directory as it is.
     pub async fn change_tenant<T>(
         &self,
         tenant: TenantId,
         key: &ApiKey,
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
-        self.change_by(By::Key(key), Force::No, tenant, plan).await
+        self.change_by(By::Unstored(key), Force::No, tenant, plan).await
     }
 
-    /// The same, in anybody's name, and perhaps with force.
+    /// The same, in anybody's name, and perhaps with force. Whoever may not change anything any more is refused by the directory that
+    /// the change is made from.
     pub async fn change_by<T>(
         &self,
         by: By<'_>,
@@ -113,8 +116,10 @@ impl Gateway {
         let _one_at_a_time = self.changing.lock().await;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
+            let now = self.clock.now();
+            by.check(&snapshot, now)?;
             let before = crate::gateway::tenant(&snapshot, tenant)?;
-            let plan = plan(&before.directory, self.clock.now())?;
+            let plan = plan(&before.directory, now)?;
             if plan.writes.is_empty() {
                 return Ok(plan.answer);
             }
@@ -134,18 +139,24 @@ impl Gateway {
         Err(Refusal::overloaded())
     }
 
-    /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
+    /// Makes a new tenant, for the program itself under this key.
     pub async fn create_tenant(&self, key: &ApiKey, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
+        self.create_tenant_by(By::Unstored(key), tenant).await
+    }
+
+    /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
+    pub async fn create_tenant_by(&self, by: By<'_>, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
         let _one_at_a_time = self.changing.lock().await;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
+            by.check(&snapshot, self.clock.now())?;
             let compiling = compile(snapshot.compiler(), Directory::new(Arc::clone(tenant)));
             let policies = compiling
                 .await?
                 .map_err(|diagnostics| invalid_policies(&diagnostics))?;
             let facts = json!({"id": tenant.id, "name": tenant.name, "settings": tenant.settings});
             let change = Change {
-                entry: entry(EntryKind::TenantCreated, By::Key(key), facts.clone())?,
+                entry: entry(EntryKind::TenantCreated, by, facts.clone())?,
                 writes: vec![Write::Put(Noun::Tenant(Arc::clone(tenant)))],
                 policies: Some(policies),
             };
@@ -155,7 +166,7 @@ impl Gateway {
                 base: snapshot.base_digest(),
                 what: Happening::NewTenant {
                     tenant: tenant.id,
-                    announcement: entry(EntryKind::TenantCreated, By::Key(key), facts)?,
+                    announcement: entry(EntryKind::TenantCreated, by, facts)?,
                     change,
                 },
             };

@@ -89,6 +89,7 @@ impl Gateway {
         let parent = observation.parent_run_id.as_ref();
         for _ in 0..ATTEMPTS_MAX {
             let tenant = self.tenant(caller.tenant)?;
+            caller.refresh(&tenant, self.clock.now())?;
             let before = self.family(caller.tenant, &run_id, parent).await?;
             let before = before.map(|run| run.worst);
             let seen = observation.source_trust.worse_of(Trust::TrustedInternalUnsigned);

@@ -189,6 +189,7 @@ impl Gateway {
         let id = report.decision_id;
         for _ in 0..ATTEMPTS_MAX {
             let tenant = self.tenant(caller.tenant)?;
+            caller.refresh(&tenant, self.clock.now())?;
             let proposal = Proposal {
                 tenant: caller.tenant,
                 revision: tenant.revision,

@@ -438,6 +438,23 @@ async fn an_export_that_cannot_be_read_on_breaks_off() {
     assert!(chunks.next().await.unwrap().is_err());
 }
 
+#[tokio::test]
+async fn what_is_read_in_chunks_breaks_off_when_its_key_is_deleted() {
+    let (world, tenancy, _) = world().await;
+    decide_many(&world, &tenancy, 600).await;
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    for path in ["/v1/ledger/export", "/v1/ledger/evidence"] {
+        let auditor = world.add_key(tenancy.id, Role::Auditor).await;
+        let id = world.get("/v1/whoami", &auditor).await.expect(200)["key"].clone();
+        let response = world.call("GET", path, &auditor).respond().await;
+        let mut chunks = response.into_body().into_data_stream();
+        assert!(chunks.next().await.unwrap().is_ok());
+        let id = format!("/v1/keys/{}", id.as_str().unwrap());
+        world.call("DELETE", &id, &admin).send().await.expect(204);
+        assert!(chunks.next().await.unwrap().is_err(), "{path}");
+    }
+}
+
 /// The largest whole number that I-JSON carries.
 const SEQ_MAX: u64 = (1 << 53) - 1;
 

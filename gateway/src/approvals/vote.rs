@@ -48,9 +48,11 @@ impl Gateway {
         let reason = body.into_reason();
         let id: ApprovalId = text.parse().map_err(|_| Refusal::not_found("approval", text))?;
         for _ in 0..ATTEMPTS_MAX {
-            let tenant = self.tenant(caller.tenant)?;
+            let snapshot = self.snapshot.load_full();
+            caller.holder.by().check(&snapshot, self.clock.now())?;
+            let tenant = crate::gateway::tenant(&snapshot, caller.tenant)?;
             let ballot = Ballot {
-                voter: voter(caller, &tenant)?,
+                voter: voter(caller, tenant)?,
                 reason: reason.clone(),
                 with: voted_with(&caller.holder),
             };
@@ -60,7 +62,7 @@ impl Gateway {
             };
             let recorded = self
                 .sequencer
-                .record(proposal(caller.tenant, &tenant, change))
+                .record(proposal(caller.tenant, tenant, change))
                 .await?;
             self.approvals.ring();
             match recorded {

@@ -79,7 +79,8 @@ async fn change<T>(
 ) -> Result<Answer, Refusal> {
     let id: BudgetId = id.parse().map_err(|_| Refusal::not_found("budget", &id))?;
     let repeat = asked.repeat(caller.tenant, holder_bytes(&caller.holder));
-    let changed = gateway.move_budgets(caller.tenant, repeat, |_| {
+    let changed = gateway.move_budgets(caller.tenant, repeat, |snapshot, _| {
+        caller.holder.by().check(snapshot, gateway.clock.now())?;
         Ok(Move::Change {
             id,
             change,

@@ -35,13 +35,14 @@ pub async fn create(
     let budgets_max = gateway.options.budgets_max;
     let is_full = gateway.store.count_budgets(caller.tenant).await? >= budgets_max;
     let repeat = request.repeat(caller.tenant, holder_bytes(&caller.holder));
-    let made = gateway.move_budgets(caller.tenant, repeat.clone(), |tenant| {
+    let made = gateway.move_budgets(caller.tenant, repeat.clone(), |snapshot, tenant| {
+        let now = gateway.clock.now();
+        caller.holder.by().check(snapshot, now)?;
         if is_full {
             let detail = format!("there are {budgets_max} budgets that are not closed; close some first");
             return Err(Refusal::new(Code::Conflict, detail));
         }
         check_scope(&tenant.directory, &terms.scope)?;
-        let now = gateway.clock.now();
         let id = BudgetId::new(now, &*gateway.entropy);
         Ok(Move::Create {
             budget: Box::new(Budget::new(id, terms.clone(), now)),

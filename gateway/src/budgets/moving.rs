@@ -9,7 +9,7 @@ use bytes::Bytes;
 use engine::budgets::cost::{Lacking, Where};
 use engine::budgets::moves::{BudgetConflict, BudgetMove, Move, Repeat};
 use engine::proposal::Happening;
-use engine::{Conflict, Proposal, TenantSnapshot};
+use engine::{Conflict, Proposal, Snapshot, TenantSnapshot};
 use model::TenantId;
 use model::budget::BudgetError;
 use serde_json::json;
@@ -44,16 +44,17 @@ pub(super) fn proposal(
 
 impl Gateway {
     /// Makes a move and returns the answer to whoever asked for it. `make` may be called more than once, each time with the
-    /// directory as it is.
+    /// directories as they are, and looks whether the caller may still do it.
     pub(crate) async fn move_budgets(
         &self,
         tenant: TenantId,
         repeat: Option<Repeat>,
-        make: impl Fn(&TenantSnapshot) -> Result<Move, Refusal>,
+        make: impl Fn(&Snapshot, &TenantSnapshot) -> Result<Move, Refusal>,
     ) -> Result<Bytes, Refusal> {
         for _ in 0..ATTEMPTS_MAX {
-            let snapshot = self.tenant(tenant)?;
-            let proposal = proposal(tenant, &snapshot, make(&snapshot)?, repeat.clone());
+            let snapshot = self.snapshot.load_full();
+            let known = crate::gateway::tenant(&snapshot, tenant)?;
+            let proposal = proposal(tenant, known, make(&snapshot, known)?, repeat.clone());
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(receipt) => return Ok(receipt.into_answer()),
                 Recorded::Before(answer) => return Ok(answer),

@@ -73,7 +73,7 @@ pub async fn create(
         created_at: now,
         deleted_at: None,
     });
-    gateway.create_tenant(&caller.key, &tenant).await?;
+    gateway.create_tenant_by(By::Key(&caller.key), &tenant).await?;
     Ok(Created(TenantView::from(&*tenant)))
 }
 

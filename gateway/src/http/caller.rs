@@ -18,7 +18,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use canon::Digest;
 use engine::{Credential, Delegation, SigningKeys, Snapshot, TenantSnapshot};
-use model::{Agent, ApiKey, Directory, Name, Role, Secret, TenantId, Timestamp, TokenId, User};
+use model::{Agent, ApiKey, Name, Role, Secret, TenantId, Timestamp, TokenId, User};
 use std::sync::Arc;
 
 /// By which an operator says which tenant is meant.
@@ -141,20 +141,30 @@ impl Holder {
             Self::Person(person) => person.tenant(),
         }
     }
+}
 
-    /// Whether the credential still works, and still opens the same doors.
-    fn is_good(&self, directory: &Directory, now: Timestamp) -> bool {
-        match self {
-            Self::Key(key) => directory
-                .keys
-                .get(&key.id)
-                .is_some_and(|key| !key.has_expired(now)),
-            Self::Person(person) => {
-                let user = directory.users.get(&person.user.name);
+impl By<'_> {
+    /// Refuses whoever's credential does not work any more, or does not open the same doors. Between its request and what comes of it
+    /// there is the time that its body takes.
+    pub fn check(self, snapshot: &Snapshot, now: Timestamp) -> Result<(), Refusal> {
+        let works = match self {
+            Self::Key(key) => in_use(snapshot, key.tenant).is_some_and(|tenant| {
+                let key = tenant.directory.keys.get(&key.id);
+                key.is_some_and(|key| !key.has_expired(now))
+            }),
+            Self::Person(person) => in_use(snapshot, person.tenant()).is_some_and(|tenant| {
+                let user = tenant.directory.users.get(&person.user.name);
                 let is_same = user.is_some_and(|user| user.roles == person.user.roles);
-                is_same && person.signed_in.is_good(directory, now)
-            }
-        }
+                is_same && person.signed_in.is_good(&tenant.directory, now)
+            }),
+            Self::Unstored(_)
+            | Self::Rule(_)
+            | Self::Setting(_)
+            | Self::File(_)
+            | Self::Signal(_)
+            | Self::Start => true,
+        };
+        if works { Ok(()) } else { Err(unknown_credential()) }
     }
 }
 
@@ -188,13 +198,7 @@ impl TenantCaller {
         can_tell(gateway)?;
         can_tell_of(gateway, self.holder.tenant())?;
         let snapshot = gateway.snapshot.load();
-        let tenant = snapshot.tenant(self.holder.tenant());
-        let now = gateway.clock.now();
-        let works = tenant.is_some_and(|tenant| {
-            let directory = &tenant.directory;
-            directory.tenant.deleted_at.is_none() && self.holder.is_good(directory, now)
-        });
-        if works { Ok(()) } else { Err(unknown_credential()) }
+        self.holder.by().check(&snapshot, gateway.clock.now())
     }
 }
 
@@ -342,15 +346,18 @@ fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Resu
     }
 }
 
+/// A tenant that is not deleted.
+fn in_use(snapshot: &Snapshot, tenant: TenantId) -> Option<&Arc<TenantSnapshot>> {
+    let tenant = snapshot.tenant(tenant);
+    tenant.filter(|tenant| tenant.directory.tenant.deleted_at.is_none())
+}
+
 /// Who has this credential, if it works.
 fn holder_of(gateway: &Gateway, snapshot: &Snapshot, credential: Credential) -> Result<Caller, Refusal> {
     let now = gateway.clock.now();
     let (Credential::Agent { tenant, .. } | Credential::Key { tenant, .. }) = credential;
     can_tell_of(gateway, tenant)?;
-    let directory = snapshot.tenant(tenant).map(|tenant| &tenant.directory);
-    let directory = directory
-        .filter(|directory| directory.tenant.deleted_at.is_none())
-        .ok_or_else(unknown_credential)?;
+    let directory = &in_use(snapshot, tenant).ok_or_else(unknown_credential)?.directory;
     match credential {
         Credential::Agent { agent, token, .. } => {
             directory

@@ -48,7 +48,7 @@ pub async fn evidence(
     let keys = gateway.log_keys()?;
     let manifest = manifest(&gateway, &caller, &seqs, run.as_ref());
     let pack = Pack {
-        stretch: Stretch::new(gateway, caller.tenant, &seqs),
+        stretch: Stretch::new(gateway, caller, &seqs),
         run,
         parts: 0,
         named: HashSet::new(),

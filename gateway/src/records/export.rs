@@ -29,7 +29,7 @@ pub async fn export(
 ) -> Result<Response, Refusal> {
     let head = gateway.store.head(caller.tenant).await?;
     let range = range.within(head.seq)?;
-    let stretch = Stretch::new(gateway, caller.tenant, &range);
+    let stretch = Stretch::new(gateway, caller, &range);
     let body = Body::from_stream(stream::try_unfold(Some(Rest::Start(stretch)), Rest::next));
     Ok(([(header::CONTENT_TYPE, NDJSON)], body).into_response())
 }

@@ -8,7 +8,7 @@ use super::line::Readable;
 use super::told::is_decision;
 use super::tree::{self, Signed};
 use crate::gateway::Gateway;
-use crate::http::Refusal;
+use crate::http::{Refusal, TenantCaller};
 use ledger::Tip;
 use ledger::export::{write_answer_line, write_end_line, write_start_line};
 use model::TenantId;
@@ -28,6 +28,9 @@ pub(super) enum BrokenOff {
     /// The chain ends before the head that it had when the file was begun.
     #[error("entry {0} is missing, and there is none after it")]
     EndsEarly(u64),
+    /// The credential does not work any more, or this gateway cannot tell.
+    #[error("its caller may not read it any more")]
+    NotAllowed,
     /// Nothing is signed of a ledger that has a fault.
     #[error("there is no checkpoint for its end")]
     NoCheckpoint,
@@ -44,6 +47,7 @@ impl BrokenOff {
 pub(super) struct Stretch {
     pub(super) gateway: Arc<Gateway>,
     pub(super) tenant: TenantId,
+    caller: TenantCaller,
     tenant_text: String,
     first: u64,
     next: u64,
@@ -51,12 +55,13 @@ pub(super) struct Stretch {
 }
 
 impl Stretch {
-    /// These entries, of which there is at least one.
-    pub(super) fn new(gateway: Arc<Gateway>, tenant: TenantId, seqs: &RangeInclusive<u64>) -> Self {
+    /// These entries of the caller's tenant, of which there is at least one.
+    pub(super) fn new(gateway: Arc<Gateway>, caller: TenantCaller, seqs: &RangeInclusive<u64>) -> Self {
         Self {
             gateway,
-            tenant,
-            tenant_text: tenant.to_string(),
+            tenant: caller.tenant,
+            tenant_text: caller.tenant.to_string(),
+            caller,
             first: *seqs.start(),
             next: *seqs.start(),
             last: *seqs.end(),
@@ -81,6 +86,7 @@ impl Stretch {
 
     /// The next entries with what stands at their places.
     pub(super) async fn chunk(&mut self) -> Result<Vec<Recorded>, BrokenOff> {
+        self.check()?;
         let left = u32::try_from(self.last - self.next + 1).unwrap_or(CHUNK);
         let store = &*self.gateway.store;
         let mut chunk = store.recorded(self.tenant, self.next, left.min(CHUNK)).await?;
@@ -108,8 +114,15 @@ impl Stretch {
             .write_line_without_body(out);
     }
 
+    /// Whoever takes a file slowly has what was sent while the credential worked.
+    fn check(&self) -> Result<(), BrokenOff> {
+        let checked = self.caller.check(&self.gateway);
+        checked.map_err(|_| BrokenOff::NotAllowed)
+    }
+
     /// The line that the file ends with.
     pub(super) async fn end(&self) -> Result<String, BrokenOff> {
+        self.check()?;
         let signed = self.checkpoint().await.map_err(|_| BrokenOff::NoCheckpoint)?;
         let store = &*self.gateway.store;
         let proof = tree::consistency(store, self.tenant, self.last, signed.size).await;

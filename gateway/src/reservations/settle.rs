@@ -76,13 +76,14 @@ impl Gateway {
     ) -> Result<Answer, Refusal> {
         let id: ReservationId = id.parse().map_err(|_| Refusal::not_found("reservation", id))?;
         let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
-        let settled = self.move_budgets(caller.tenant, repeat, |tenant| {
+        let settled = self.move_budgets(caller.tenant, repeat, |_, tenant| {
+            let agent = caller.refresh(tenant, self.clock.now())?;
             if matches!(step, SettleStep::Extend(_)) {
                 check_standing(tenant, caller)?;
             }
             Ok(Move::Settle {
                 id,
-                agent: caller.agent.id,
+                agent: agent.id,
                 step: step.clone(),
             })
         });

@@ -34,7 +34,7 @@ pub async fn record(
 ) -> Result<Answer, Refusal> {
     let body = &request.body;
     let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
-    let used = gateway.move_budgets(caller.tenant, repeat, |tenant| {
+    let used = gateway.move_budgets(caller.tenant, repeat, |_, tenant| {
         let agent = caller.refresh(tenant, gateway.clock.now())?;
         Ok(Move::Use(Cost {
             subject: Subject {

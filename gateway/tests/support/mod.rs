@@ -21,6 +21,8 @@ use policy::BasePolicies;
 use serde_json::Value;
 use std::sync::Arc;
 use store::Store;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
 /// The key that answers are signed with.
@@ -187,28 +189,64 @@ impl Call<'_> {
             };
             return door::over_socket(world.app.clone(), sent).await;
         }
-        let (parts, body) = self.respond().await.into_parts();
-        Reply {
+        Reply::of(self.respond().await).await
+    }
+
+    /// Sends its head by the router, whatever the door, and returns when the gateway waits for its body.
+    pub(crate) async fn hold(mut self) -> Held {
+        let (waits, waiting) = oneshot::channel();
+        let (go, told) = oneshot::channel();
+        let bytes = self.body.take().unwrap();
+        let body = Body::from_stream(futures_util::stream::once(async move {
+            waits.send(()).unwrap();
+            told.await.map(|()| bytes)
+        }));
+        let (app, request) = (self.world.app.clone(), self.request(body));
+        let reply = tokio::spawn(async move { Reply::of(app.oneshot(request).await.unwrap()).await });
+        waiting.await.unwrap();
+        Held { go, reply }
+    }
+
+    /// Sends it and leaves the body to be read.
+    pub(crate) async fn respond(mut self) -> Response {
+        let body = self.body.take().map_or_else(Body::empty, Body::from);
+        let app = self.world.app.clone();
+        app.oneshot(self.request(body)).await.unwrap()
+    }
+
+    fn request(self, body: Body) -> Request<Body> {
+        let mut request = Request::builder().method(self.method).uri(&self.path);
+        for (name, value) in self.headers {
+            request = request.header(name, value);
+        }
+        request.body(body).unwrap()
+    }
+}
+
+/// A request whose caller was let in, and whose body has not come.
+pub(crate) struct Held {
+    go: oneshot::Sender<()>,
+    reply: JoinHandle<Reply>,
+}
+
+impl Held {
+    /// Sends the body.
+    pub(crate) async fn finish(self) -> Reply {
+        self.go.send(()).unwrap();
+        self.reply.await.unwrap()
+    }
+}
+
+impl Reply {
+    async fn of(response: Response) -> Self {
+        let (parts, body) = response.into_parts();
+        Self {
             status: parts.status,
             headers: parts.headers,
             bytes: axum::body::to_bytes(body, usize::MAX).await.unwrap().to_vec(),
         }
     }
 
-    /// Sends it and leaves the body to be read.
-    pub(crate) async fn respond(self) -> Response {
-        let mut request = Request::builder().method(self.method).uri(&self.path);
-        for (name, value) in self.headers {
-            request = request.header(name, value);
-        }
-        let request = request
-            .body(self.body.map_or_else(Body::empty, Body::from))
-            .unwrap();
-        self.world.app.clone().oneshot(request).await.unwrap()
-    }
-}
-
-impl Reply {
     /// The body as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("not JSON: {}", self.text()))

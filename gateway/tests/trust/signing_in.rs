@@ -229,10 +229,13 @@ async fn a_person_may_do_what_the_registered_roles_say_now() {
         .await
         .problem(401, "invalid_token");
 
+    let waiting = stage.call("PUT", "/v1/teams/late", &ada).json(&json!({}));
+    let waiting = waiting.hold().await;
     stage
         .admin("PUT", "/v1/users/ada", &json!({"roles": ["auditor"]}))
         .await
         .expect(200);
+    assert_eq!(waiting.finish().await.expect(401)["code"], "invalid_token");
     stage.get("/v1/ledger/head", &ada).await.expect(200);
     stage
         .call("PUT", "/v1/teams/more", &ada)

@@ -4,7 +4,7 @@
 //! directory every time: an issuer whose keys were replaced, or who was deleted, has signed nothing. No network is used.
 
 use super::{
-    AgentCaller, AgentCredential, COUNTERSIGN_TENANT, Caller, Person, can_tell_of, unknown_credential,
+    AgentCaller, AgentCredential, COUNTERSIGN_TENANT, Caller, Person, can_tell_of, in_use, unknown_credential,
 };
 use crate::gateway::Gateway;
 use crate::http::refusal::{Code, Refusal};
@@ -105,11 +105,6 @@ pub(super) fn sign_in(
     can_tell_of(gateway, signed_in.tenant)?;
     let tenant = in_use(snapshot, signed_in.tenant).ok_or_else(unknown_credential)?;
     caller(&tenant.directory, signed_in)
-}
-
-fn in_use(snapshot: &Snapshot, tenant: TenantId) -> Option<&Arc<TenantSnapshot>> {
-    let tenant = snapshot.tenant(tenant);
-    tenant.filter(|tenant| tenant.directory.tenant.deleted_at.is_none())
 }
 
 /// The token, verified by the one issuer that it can be from.

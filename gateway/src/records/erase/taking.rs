@@ -2,7 +2,7 @@
 
 use super::choose::Choice;
 use crate::changes::{self, By};
-use crate::gateway::Gateway;
+use crate::gateway::{self, Gateway};
 use crate::http::Refusal;
 use crate::search::job::{after, token};
 use crate::sequencer::Recorded;
@@ -174,7 +174,9 @@ impl<'g> Taking<'g> {
 
     async fn record(&self) -> Result<(), Refusal> {
         for _ in 0..ATTEMPTS_MAX {
-            let tenant = self.gateway.tenant(self.tenant)?;
+            let snapshot = self.gateway.snapshot.load_full();
+            self.by.check(&snapshot, self.gateway.clock.now())?;
+            let tenant = gateway::tenant(&snapshot, self.tenant)?;
             let facts = json!({"chosen_by": self.choice.told(), "seqs": self.ranges()});
             let proposal = Proposal {
                 tenant: self.tenant,
