@@ -175,3 +175,13 @@ async fn an_agent_whose_token_was_deleted_has_nothing_recorded() {
     stage.admin("DELETE", &path, &json!({})).await.expect(204);
     assert_refused(&stage, waiting).await;
 }
+
+#[tokio::test]
+async fn an_agent_of_a_deleted_tenant_has_nothing_recorded() {
+    let stage = Stage::set().await;
+    let waiting = of_agent(&stage).await;
+    let path = format!("/v1/tenants/{}", stage.tenant);
+    let deleted = stage.call("DELETE", &path, &stage.operator).send().await;
+    deleted.expect(204);
+    assert_refused(&stage, waiting).await;
+}

@@ -169,7 +169,7 @@ impl By<'_> {
 }
 
 impl AgentCaller {
-    /// The agent as it is now, if its token still works.
+    /// The agent as it is now, if its token still works and its tenant was not deleted.
     pub fn refresh(&self, tenant: &TenantSnapshot, now: Timestamp) -> Result<Arc<Agent>, Refusal> {
         let directory = &tenant.directory;
         let works = match &self.credential {
@@ -179,6 +179,7 @@ impl AgentCaller {
             }
             AgentCredential::Signed(signed_in) => signed_in.is_good(directory, now),
         };
+        let works = works && directory.tenant.deleted_at.is_none();
         let agent = directory.agents.get(&self.agent.id).filter(|_| works);
         agent.cloned().ok_or_else(unknown_credential)
     }
