@@ -1,5 +1,5 @@
-//! How many asks are in the gateway at once: an ask takes a place before anybody looks at its body, as soon as its caller is known, and has it until it
-//! is answered. Whoever finds none is refused.
+//! How many asks are in the gateway at once: an ask takes a place before anybody looks at its body, as soon as that has come and its caller is known,
+//! and has it until it is answered. Whoever finds none is refused.
 
 mod room;
 
@@ -51,7 +51,12 @@ impl Admission {
         })
     }
 
-    /// The same for an ask of which nobody knows yet whose it is. It costs next to nothing while there are many places.
+    /// Whether there is a place for this tenant now. It takes none.
+    pub fn has_place(&self, tenant: TenantId) -> bool {
+        lock(&self.room).look(tenant)
+    }
+
+    /// A place for an ask of which nobody knows yet whose it is, if there is one. It costs next to nothing while there are many places.
     pub fn enter_under_pressure(&self, tenant: impl FnOnce() -> Option<TenantId>, commit: Duration) -> Entry {
         // Not held while somebody finds out who asks.
         let is_under_pressure = lock(&self.room).is_under_pressure();

@@ -11,12 +11,12 @@ mod looked_up;
 pub(crate) mod usage;
 
 use admitted::Admitted;
-pub(crate) use admitted::X_REQUEST_TIMEOUT_MS;
+pub(crate) use admitted::{Come, X_REQUEST_TIMEOUT_MS};
 use approval::NotUsable;
 use looked_up::LookedUp;
 
-use crate::admission::Place;
 use crate::gateway::Gateway;
+use crate::http::json::Bounds;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency};
 use crate::limits::{Admission, Asking, Short, quota};
 use crate::replays::Given;
@@ -63,24 +63,25 @@ pub async fn authorize(
     Extension(caller): Extension<AgentCaller>,
     request: Request,
 ) -> Result<Answer, Refusal> {
-    answer(&gateway, caller, request, None).await
+    answer(&gateway, caller, request, Come::Head).await
 }
 
-/// The answer to the ask that an agent has sent, and that may have its place already.
+/// The answer to the ask of an agent.
 pub(crate) async fn answer(
     gateway: &Gateway,
     caller: AgentCaller,
     request: Request,
-    place: Option<Place>,
+    come: Come,
 ) -> Result<Answer, Refusal> {
+    let (admitted, request) = Admitted::new(gateway, caller, request, come).await?;
     let Admitted {
         caller,
         deadline,
         place: _place,
-    } = Admitted::new(gateway, caller, request.headers(), place)?;
+    } = admitted;
     let (parts, body) = request.into_parts();
     let headers = &parts.headers;
-    let CanonicalBody(text) = CanonicalBody::read(headers, body, gateway.options.body_bytes_max).await?;
+    let CanonicalBody(text) = CanonicalBody::read(headers, body, Bounds::of(&gateway.options)).await?;
     let mut ask = Ask::parse(&text)?.delegated(&caller.delegation)?;
     take_idempotency_key(&mut ask, headers)?;
     ask.trace_id = ask.trace_id.or_else(|| trace_id(headers));

@@ -23,6 +23,7 @@ mod wording;
 
 use crate::admission::{Entry, Place};
 use crate::app::{self, App};
+use crate::authorize::Come;
 use crate::http::Code;
 use crate::http::caller;
 use axum::extract::Request;
@@ -179,7 +180,7 @@ where
         } = asked;
         self.refused = 0;
         // In a box, so that a connection that says nothing is small.
-        let response = Box::pin(app::ask(self.app.gateway(), *request, place)).await;
+        let response = Box::pin(app::ask(self.app.gateway(), *request, Come::Whole(place))).await;
         let is_last = is_last || *told.borrow();
         let sent = self.send(response, is_last).await;
         sent.is_ok() && !is_last

@@ -34,6 +34,8 @@ use store::Store;
 pub struct Options {
     /// The largest body of a request, in bytes.
     pub body_bytes_max: usize,
+    /// How long a body may be on its way.
+    pub body_time_max: Duration,
     /// How many asks may be in the gateway, and how many may wait to be recorded. One tenant alone gets half of that.
     pub queue_max: usize,
     /// How many asks are recorded in one commit.
@@ -56,6 +58,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             body_bytes_max: 256 * 1024,
+            // The largest one comes in this time over a slow line, and nobody keeps a connection for longer by sending a byte now and then.
+            body_time_max: Duration::from_secs(10),
             // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places, and finds nobody else waiting.
             queue_max: 2_048,
             batch_max: 512,

@@ -213,6 +213,35 @@ async fn a_body_in_chunks_and_a_long_one_are_read_like_any_other() {
     assert_eq!(first["decision_id"], second["decision_id"]);
 }
 
+/// The head of a request whose body comes in chunks, or never.
+fn begun(request: &str, credential: &str) -> String {
+    format!(
+        "{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {credential}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let options = Options {
+        body_time_max: Duration::from_millis(100),
+        ..Options::default()
+    };
+    let stage = Stage::set_with(options).await;
+    let server = Server::of(&stage).await;
+    for (request, credential) in [
+        ("POST /v1/authorize", &stage.agent.token),
+        ("POST /v1/authorize/batch", &stage.agent.token),
+        ("POST /v1/tenants", &stage.operator),
+    ] {
+        let mut connection = server.connect().await;
+        connection.send(&begun(request, credential)).await;
+        let late = connection.receive().await.unwrap();
+        late.problem(408, "request_timeout");
+        assert_eq!(late.headers["connection"], "close", "{request}");
+        assert!(connection.receive().await.is_none(), "{request}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_http_is_told_so() {
     let stage = Stage::set().await;

@@ -113,6 +113,29 @@ async fn a_deadline_that_is_none_is_refused() {
 }
 
 #[tokio::test]
+async fn whoever_sends_slowly_has_no_place_and_takes_none_away() {
+    let stage = Stage::set_with(few()).await;
+    let mut waiting = Vec::new();
+    for number in 0..40 {
+        let (path, body) = if number % 2 == 0 {
+            ("/v1/authorize", named(changing(), &format!("slow-{number}")))
+        } else {
+            ("/v1/authorize/batch", json!({"asks": [changing()]}))
+        };
+        let call = stage.call("POST", path, &stage.agent.token).json(&body);
+        waiting.push(call.hold().await);
+    }
+    assert_eq!(stage.gateway.admission.places(), (0, 16));
+    stage.ask(&changing()).await.expect(200);
+    // So long an ask would be a sign of too many places.
+    tokio::time::sleep(SETTLED).await;
+    for held in waiting {
+        held.finish().await.expect(200);
+    }
+    assert_eq!(stage.gateway.admission.places(), (0, 16));
+}
+
+#[tokio::test]
 async fn a_tenant_that_floods_leaves_room_for_the_others() {
     let (stage, first) = busy(few()).await;
     let other = stage.tenancy("quiet").await;

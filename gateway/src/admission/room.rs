@@ -158,7 +158,7 @@ impl Room {
     /// Takes a place, if there is one for this tenant, while commits take so long.
     pub(super) fn enter(&mut self, tenant: TenantId, commit: Duration) -> bool {
         self.window.commit = Some(self.window.commit.map_or(commit, |least| least.min(commit)));
-        let has_place = self.has_place(tenant);
+        let has_place = self.look(tenant);
         if has_place {
             let of_tenant = self.tenants.entry(tenant).or_default();
             *of_tenant += 1;
@@ -170,7 +170,14 @@ impl Room {
             if let Some(asks) = self.window.asks.get_mut(&tenant) {
                 asks.let_in += 1;
             }
-        } else {
+        }
+        has_place
+    }
+
+    /// Whether there is a place for this tenant. Who finds none is refused, and counted.
+    pub(super) fn look(&mut self, tenant: TenantId) -> bool {
+        let has_place = self.has_place(tenant);
+        if !has_place {
             self.window.asks.entry(tenant).or_default().refused += 1;
         }
         has_place

@@ -5,11 +5,11 @@
 
 use crate::admission::Place;
 use crate::gateway::Gateway;
+use crate::http::json::{self, Bounds};
 use crate::http::{AgentCaller, Code, Refusal};
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName};
-use std::sync::Arc;
+use model::TenantId;
 use std::time::{Duration, Instant};
 
 /// By which a caller says how long it waits for the answer.
@@ -18,7 +18,7 @@ pub(crate) const X_REQUEST_TIMEOUT_MS: HeaderName = HeaderName::from_static("x-r
 const TIMEOUT_MS_MAX: u64 = 600_000;
 
 /// An agent whose ask there is room for.
-pub struct Admitted {
+pub(super) struct Admitted {
     /// Who asks.
     pub caller: AgentCaller,
     /// When an answer is of no use to it any more.
@@ -27,31 +27,44 @@ pub struct Admitted {
     pub place: Place,
 }
 
-impl FromRequestParts<Arc<Gateway>> for Admitted {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
-        let caller = parts.extensions.get::<AgentCaller>().cloned();
-        let caller = caller.expect("the route lets in agents only");
-        Self::new(gateway, caller, &parts.headers, None)
-    }
+/// How much of an ask has come.
+pub(crate) enum Come {
+    /// All of it. It may have its place already.
+    Whole(Option<Place>),
+    /// Its head. Whether it is worth reading on is looked at before its body is read, and it takes its place when that is there: whoever
+    /// sends slowly has none, and does not count as an ask that takes long.
+    Head,
 }
 
 impl Admitted {
-    /// The ask of this agent that comes with these headers, if there is room for it. It may have its place already.
-    pub fn new(
+    /// The ask of this agent, whole, if there is room for it.
+    pub(super) async fn new(
         gateway: &Gateway,
         caller: AgentCaller,
-        headers: &HeaderMap,
+        request: Request,
+        come: Come,
+    ) -> Result<(Self, Request), Refusal> {
+        let deadline = deadline(request.headers())?;
+        let (request, place) = match come {
+            Come::Whole(place) => (request, place),
+            Come::Head => {
+                check(gateway, caller.tenant, deadline)?;
+                if !gateway.admission.has_place(caller.tenant) {
+                    return Err(Refusal::overloaded());
+                }
+                (json::whole(request, Bounds::of(&gateway.options)).await?, None)
+            }
+        };
+        Self::enter(gateway, caller, deadline, place).map(|admitted| (admitted, request))
+    }
+
+    fn enter(
+        gateway: &Gateway,
+        caller: AgentCaller,
+        deadline: Option<Instant>,
         place: Option<Place>,
     ) -> Result<Self, Refusal> {
-        let deadline = deadline(headers)?;
-        if !gateway.sequencer.has_room(caller.tenant) {
-            return Err(Refusal::overloaded());
-        }
-        if is_late(deadline, gateway.admission.usual()) {
-            return Err(Refusal::deadline_exceeded());
-        }
+        check(gateway, caller.tenant, deadline)?;
         let commit = gateway.sequencer.usual_commit();
         let place = place.or_else(|| gateway.admission.enter(caller.tenant, commit));
         Ok(Self {
@@ -60,6 +73,17 @@ impl Admitted {
             deadline,
         })
     }
+}
+
+/// Refuses what would wait in vain.
+fn check(gateway: &Gateway, tenant: TenantId, deadline: Option<Instant>) -> Result<(), Refusal> {
+    if !gateway.sequencer.has_room(tenant) {
+        return Err(Refusal::overloaded());
+    }
+    if is_late(deadline, gateway.admission.usual()) {
+        return Err(Refusal::deadline_exceeded());
+    }
+    Ok(())
 }
 
 /// Whether an answer would come too late, as long as asks usually take now. The sequencer looks again.

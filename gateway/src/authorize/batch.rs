@@ -1,13 +1,13 @@
 //! `POST /v1/authorize/batch`: several asks, one commit. Each has its own answer or its own problem.
 
-use super::{Admitted, Answer, Ready, Step, reused};
+use super::{Admitted, Answer, Come, Ready, Step, reused};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
 use crate::limits::quota;
 use crate::sequencer::Recorded;
 use axum::Extension;
-use axum::extract::State;
+use axum::extract::{FromRequest, Request, State};
 use bytes::Bytes;
 use canon::Canonical;
 use engine::{Ask, Conflict, Delegation, Replay};
@@ -29,14 +29,17 @@ struct Body<'a> {
 /// Answers several asks.
 pub async fn authorize_batch(
     State(gateway): State<Arc<Gateway>>,
-    Admitted {
+    Extension(caller): Extension<AgentCaller>,
+    Extension(request_id): Extension<RequestId>,
+    request: Request,
+) -> Result<Answer, Refusal> {
+    let (admitted, request) = Admitted::new(&gateway, caller, request, Come::Head).await?;
+    let Admitted {
         caller,
         deadline,
         place: _place,
-    }: Admitted,
-    Extension(request_id): Extension<RequestId>,
-    CanonicalBody(text): CanonicalBody,
-) -> Result<Answer, Refusal> {
+    } = admitted;
+    let CanonicalBody(text) = CanonicalBody::from_request(request, &gateway).await?;
     let asks = read(&text, &caller.delegation)?;
     let mut items: Vec<Item> = asks.into_iter().map(Item::new).collect();
     for _ in 0..super::ATTEMPTS_MAX {

@@ -2,15 +2,18 @@
 
 use super::messagepack;
 use super::refusal::{Code, Refusal};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Options};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use canon::Canonical;
+use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The deepest nesting of a body.
 pub const DEPTH_MAX: usize = 64;
@@ -18,6 +21,25 @@ pub const DEPTH_MAX: usize = 64;
 /// The largest body with a set of policies, in bytes. A set of thousands fits, and one that is too long is read far enough to
 /// say which policy is.
 pub const SET_BYTES_MAX: usize = 4 << 20;
+
+/// What bodies may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// How many bytes they may have.
+    pub bytes_max: usize,
+    /// How long they may be on their way.
+    pub time_max: Duration,
+}
+
+impl Bounds {
+    /// Those of nearly all bodies.
+    pub const fn of(options: &Options) -> Self {
+        Self {
+            bytes_max: options.body_bytes_max,
+            time_max: options.body_time_max,
+        }
+    }
+}
 
 /// The canonical text of a JSON body.
 pub struct CanonicalBody(pub Canonical);
@@ -27,17 +49,17 @@ impl FromRequest<Arc<Gateway>> for CanonicalBody {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
-        Self::read(&parts.headers, body, gateway.options.body_bytes_max).await
+        Self::read(&parts.headers, body, Bounds::of(&gateway.options)).await
     }
 }
 
 impl CanonicalBody {
-    /// The text of a body of at most so many bytes, which comes with these headers.
-    pub async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Self, Refusal> {
+    /// The text of a body within these bounds, which comes with these headers.
+    pub async fn read(headers: &HeaderMap, body: Body, bounds: Bounds) -> Result<Self, Refusal> {
         let format = Format::of(headers)?;
-        let bytes = bytes(body, headers, bytes_max).await?;
+        let bytes = bytes(body, headers, bounds).await?;
         let limits = canon::Limits {
-            bytes_max,
+            bytes_max: bounds.bytes_max,
             depth_max: DEPTH_MAX,
         };
         let text = match format {
@@ -67,9 +89,10 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for SetJson<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
-        let bytes_max = gateway.options.body_bytes_max.max(SET_BYTES_MAX);
+        let mut bounds = Bounds::of(&gateway.options);
+        bounds.bytes_max = bounds.bytes_max.max(SET_BYTES_MAX);
         let (parts, body) = request.into_parts();
-        let CanonicalBody(text) = CanonicalBody::read(&parts.headers, body, bytes_max).await?;
+        let CanonicalBody(text) = CanonicalBody::read(&parts.headers, body, bounds).await?;
         Ok(Self(canon::read(text.as_str())?))
     }
 }
@@ -133,8 +156,9 @@ impl Format {
     }
 }
 
-/// The bytes of a body, if they are no more than these.
-pub(super) async fn bytes(body: Body, headers: &HeaderMap, bytes_max: usize) -> Result<Bytes, Refusal> {
+/// The bytes of a body, if it keeps to these bounds.
+pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds) -> Result<Bytes, Refusal> {
+    let Bounds { bytes_max, time_max } = bounds;
     let too_large = || {
         Refusal::new(
             Code::BodyTooLarge,
@@ -150,7 +174,15 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bytes_max: usize) -> 
     {
         return Err(too_large());
     }
-    axum::body::to_bytes(body, bytes_max).await.map_err(|error| {
+    let mut read = pin!(axum::body::to_bytes(body, bytes_max));
+    // Nearly every body is there already, and takes no timer.
+    let read = match read.as_mut().now_or_never() {
+        Some(read) => read,
+        None => tokio::time::timeout(time_max, read)
+            .await
+            .map_err(|_| late(time_max))?,
+    };
+    read.map_err(|error| {
         use std::error::Error as _;
         // The limit is the source of the error; anything else is a connection that broke off.
         match error.source() {
@@ -158,6 +190,20 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bytes_max: usize) -> 
             _ => Refusal::new(Code::MalformedJson, "the body broke off before its end"),
         }
     })
+}
+
+/// A request whose body has come whole.
+pub async fn whole(request: Request, bounds: Bounds) -> Result<Request, Refusal> {
+    let (parts, body) = request.into_parts();
+    let body = bytes(body, &parts.headers, bounds).await?;
+    Ok(Request::from_parts(parts, Body::from(body)))
+}
+
+fn late(time_max: Duration) -> Refusal {
+    let detail = format!("a body comes within {} seconds", time_max.as_secs());
+    // Whatever comes after all would be taken for the next request.
+    Refusal::new(Code::RequestTimeout, detail)
+        .with_header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
 /// The longest text of a rejection that is passed on, in bytes.

@@ -102,6 +102,8 @@ codes! {
     ApprovalNotUsable = "approval_not_usable", CONFLICT, "The approval cannot be used";
     /// The reservation was not settled in time.
     ReservationExpired = "reservation_expired", GONE, "The reservation has expired";
+    /// The body did not come in time.
+    RequestTimeout = "request_timeout", REQUEST_TIMEOUT, "The body did not come in time";
     /// The body is too large.
     BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE, "The body is too large";
     /// The body is not JSON by its content type.

@@ -5,7 +5,7 @@
 
 use super::AgentCaller;
 use crate::gateway::Gateway;
-use crate::http::json;
+use crate::http::json::{self, Bounds};
 use crate::http::refusal::{Code, Refusal};
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -137,7 +137,7 @@ pub(super) async fn check(
 ) -> Result<Request, Refusal> {
     let signature = signature(request.headers())?;
     let (parts, body) = request.into_parts();
-    let body = json::bytes(body, &parts.headers, gateway.options.body_bytes_max).await?;
+    let body = json::bytes(body, &parts.headers, Bounds::of(&gateway.options)).await?;
     let signed = verify(gateway, keys, signature, (&parts, &body))?;
     let now = gateway.clock.now();
     match gateway.nonces.take(caller.agent.id, &signed, now) {
