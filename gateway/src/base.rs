@@ -95,7 +95,7 @@ impl Gateway {
         let compiler = Arc::new(Compiler::new(base));
         // The long part first, while others may change their directories.
         let mut recompiled = self.recompile_missing(Recompiled::new(compiler)).await?;
-        let _one_at_a_time = self.changing.lock().await;
+        let _turn = self.changing.of_all().await;
         for _ in 0..ATTEMPTS_MAX {
             recompiled = self.recompile_missing(recompiled).await?;
             let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());

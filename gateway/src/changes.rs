@@ -5,8 +5,10 @@
 //! call returns, the change is in force on this gateway.
 
 mod force;
+mod turns;
 
 pub use force::{Force, ForceQuery};
+pub use turns::Turns;
 
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
@@ -19,7 +21,7 @@ use policy::{Compiler, Diagnostics, PolicySet};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How often a change is worked out again before it gives up. Those of one gateway wait for each other; quarantines and other
+/// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway; quarantines and other
 /// gateways move the directory in between, and of several that change the same tenant each time one gets through.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
 
@@ -113,7 +115,7 @@ impl Gateway {
         tenant: TenantId,
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
-        let _one_at_a_time = self.changing.lock().await;
+        let _turn = self.changing.of(tenant).await;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             let now = self.clock.now();
@@ -146,7 +148,7 @@ impl Gateway {
 
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
     pub async fn create_tenant_by(&self, by: By<'_>, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
-        let _one_at_a_time = self.changing.lock().await;
+        let _turn = self.changing.of(TenantId::SYSTEM).await;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;

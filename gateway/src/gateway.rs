@@ -4,6 +4,7 @@ use crate::admission::Admission;
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::behind::Behind;
+use crate::changes::Turns;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::directory::issuers::Complaints;
@@ -128,8 +129,8 @@ pub struct Gateway {
     pub watch: Watch,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// Held while the directory is changed, so that two changes do not make each other start again.
-    pub changing: tokio::sync::Mutex<()>,
+    /// Who changes directories now.
+    pub changing: Turns,
     /// The place for drafts of policies.
     pub drafts: Drafts,
     /// The places for those who judge recorded decisions again.

@@ -6,6 +6,7 @@ use crate::admission::Admission;
 use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::behind::Behind;
+use crate::changes::Turns;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
 use crate::directory::issuers::Complaints;
@@ -164,7 +165,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         retention: Retention::default(),
         watch: Watch::default(),
         metrics,
-        changing: tokio::sync::Mutex::new(()),
+        changing: Turns::default(),
         drafts: Drafts::default(),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
     };

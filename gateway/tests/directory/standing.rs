@@ -2,6 +2,7 @@
 
 use crate::support::Reply;
 use crate::{Acme, NOW};
+use futures_util::future::Either;
 use serde_json::{Value, json};
 
 /// Something with a standing, and who changes it.
@@ -217,4 +218,59 @@ async fn what_is_not_there_has_no_standing() {
             .problem(404, "not_found");
     }
     acme.assert_silent().await;
+}
+
+#[tokio::test]
+async fn a_long_change_in_another_tenant_keeps_nobody_from_freezing() {
+    let acme = Acme::open().await;
+    let agent = acme.hire(json!({"name": "builder"})).await;
+    let other = acme.found("globex").await;
+    let path = format!("/v1/agents/{agent}/freeze");
+    let reason = json!({"reason": "a test"});
+    let turn = acme.gateway.changing.of(other.id.parse().unwrap()).await;
+    acme.post(&path, &acme.tenant.admin, &reason).await.expect(200);
+    // What is changed in that tenant waits for the long one.
+    let body = json!({"name": "reviewer"});
+    let waits = acme.post("/v1/agents", &other.admin, &body);
+    let meanwhile = acme.post("/v1/agents", &acme.tenant.admin, &body);
+    let waits = match futures_util::future::select(Box::pin(waits), Box::pin(meanwhile)).await {
+        Either::Left(_) => panic!("two changes in one tenant at once"),
+        Either::Right((made, waits)) => {
+            made.expect(201);
+            waits
+        }
+    };
+    drop(turn);
+    waits.await.expect(201);
+}
+
+#[tokio::test]
+async fn several_tenants_change_at_once_and_none_while_everybodys_policies_do() {
+    let acme = Acme::open().await;
+    let mut tenants = Vec::new();
+    for name in ["globex", "initech", "umbrella"] {
+        tenants.push(acme.found(name).await);
+    }
+    let hire = |admin: &str, name: usize| {
+        let (acme, admin) = (&acme, admin.to_owned());
+        async move {
+            acme.post("/v1/agents", &admin, &json!({"name": format!("agent-{name}")}))
+                .await
+        }
+    };
+    let changes = tenants
+        .iter()
+        .flat_map(|tenant| (0..4).map(|name| hire(&tenant.admin, name)));
+    for reply in futures_util::future::join_all(changes).await {
+        reply.expect(201);
+    }
+    let turn = acme.gateway.changing.of_all().await;
+    let waits = hire(&acme.tenant.admin, 0);
+    let reads = acme.get("/v1/agents", &acme.tenant.admin);
+    let waits = match futures_util::future::select(Box::pin(waits), Box::pin(reads)).await {
+        Either::Left(_) => panic!("a change while the base policies change"),
+        Either::Right((_, waits)) => waits,
+    };
+    drop(turn);
+    waits.await.expect(201);
 }
