@@ -97,7 +97,7 @@ fn is_in_use(tenant: &Tenant) -> bool {
     tenant.id != TenantId::SYSTEM && tenant.deleted_at.is_none()
 }
 
-fn check_in_use(tenant: &Tenant) -> Result<(), Refusal> {
+pub(crate) fn check_in_use(tenant: &Tenant) -> Result<(), Refusal> {
     if is_in_use(tenant) {
         Ok(())
     } else {

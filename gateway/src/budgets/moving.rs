@@ -1,5 +1,6 @@
 //! How anything that moves budgets is recorded, and what a caller is told who may not move them.
 
+use crate::directory::check_in_use;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use crate::sequencer::Recorded;
@@ -44,7 +45,7 @@ pub(super) fn proposal(
 
 impl Gateway {
     /// Makes a move and returns the answer to whoever asked for it. `make` may be called more than once, each time with the
-    /// directories as they are, and looks whether the caller may still do it.
+    /// directories as they are, and looks whether the caller may still do it. A tenant that is gone has no budgets.
     pub(crate) async fn move_budgets(
         &self,
         tenant: TenantId,
@@ -54,7 +55,9 @@ impl Gateway {
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             let known = crate::gateway::tenant(&snapshot, tenant)?;
-            let proposal = proposal(tenant, known, make(&snapshot, known)?, repeat.clone());
+            let what = make(&snapshot, known)?;
+            check_in_use(&known.directory.tenant)?;
+            let proposal = proposal(tenant, known, what, repeat.clone());
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(receipt) => return Ok(receipt.into_answer()),
                 Recorded::Before(answer) => return Ok(answer),

@@ -85,6 +85,10 @@ pub async fn erase(
 }
 
 async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<Progress, Refusal> {
+    // No agent has ever done anything in it. A tenant that was deleted has a ledger all the same, which may have to be erased.
+    if caller.tenant == TenantId::SYSTEM {
+        return Err(Refusal::not_found("tenant", &caller.tenant.to_string()));
+    }
     let (choice, seqs) = wanted.resolve(gateway, caller).await?;
     let mut taking = Taking::new(gateway, caller.tenant, caller.holder.by(), &choice);
     let began = Instant::now();

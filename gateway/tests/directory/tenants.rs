@@ -218,3 +218,38 @@ async fn a_bad_tenant_is_refused_with_the_field_that_is_wrong() {
         .problem(404, "not_found");
     acme.assert_silent().await;
 }
+
+#[tokio::test]
+async fn an_operator_moves_no_budgets_of_a_tenant_that_is_gone_or_nobodys() {
+    let acme = Acme::open().await;
+    let body = json!({"scope": {}, "unit": "TOKENS", "allocated": 5});
+    let made = acme.admin("POST", "/v1/budgets", body.clone()).await.expect(201);
+    let fund = format!("/v1/budgets/{}/fund", text(&made["id"]));
+    let path = format!("/v1/tenants/{}", acme.tenant.id);
+    acme.call("DELETE", &path, &acme.operator)
+        .send()
+        .await
+        .expect(204);
+    let seen = acme.news().await.len();
+    assert!(seen > 0);
+    let operate = |path: &str, tenant: &str, body: &Value| {
+        let call = acme.call("POST", path, &acme.operator).tenant(tenant);
+        call.json(body).send()
+    };
+    let more = json!({"scope": {}, "unit": "CREDITS", "allocated": 5});
+    for tenant in [&*acme.tenant.id, "tnt_00000000000000000000000000"] {
+        operate("/v1/budgets", tenant, &more)
+            .await
+            .problem(404, "not_found");
+    }
+    let funded = operate(&fund, &acme.tenant.id, &json!({"amount": 5})).await;
+    funded.problem(404, "not_found");
+    // What agents did in a deleted tenant can be erased, and in the system tenant there is nothing that could be.
+    let old = json!({"older_than_days": 1});
+    operate("/v1/ledger/erase", &acme.tenant.id, &old)
+        .await
+        .expect(200);
+    let system = operate("/v1/ledger/erase", "tnt_00000000000000000000000000", &old).await;
+    system.problem(404, "not_found");
+    acme.assert_silent().await;
+}
