@@ -84,3 +84,43 @@ async fn balances_are_what_the_ledger_comes_to_and_one_that_is_not_is_named() {
         "{mismatch}"
     );
 }
+
+#[tokio::test]
+async fn erased_decisions_and_outcomes_hide_nothing_but_themselves() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let answer = scene.stage.ask(&costing(10)).await.expect(200);
+    scene.stage.ask(&costing(10)).await.expect(200);
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    let outcome = json!({"status": "succeeded", "executed_hash": answer["action_hash"], "actual": tokens(7)});
+    scene.post(&path, &outcome).await.expect(201);
+    scene.post("/v1/usage", &tokens(3)).await.expect(201);
+    let all = json!({"agent": scene.stage.agent.id});
+    scene
+        .stage
+        .admin("POST", "/v1/ledger/erase", &all)
+        .await
+        .expect(200);
+
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(found.mismatches, Vec::<String>::new());
+    let [uncounted] = &found.uncounted[..] else {
+        panic!("{:?}", found.uncounted);
+    };
+    assert!(uncounted.contains("is counted from entry"), "{uncounted}");
+
+    let mut hand = crate::support::hand::Hand::on(&scene.stage.home, scene.stage.tenant).await;
+    hand.run(r#"UPDATE budgets SET value = replace(value, '"used":10', '"used":9') WHERE MINE"#)
+        .await;
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    let [mismatch] = &found.mismatches[..] else {
+        panic!("{:?}", found.mismatches);
+    };
+    assert!(
+        mismatch.contains("allocated 100, reserved 10, used 10, uncovered 0"),
+        "{mismatch}"
+    );
+}

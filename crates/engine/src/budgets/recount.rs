@@ -2,6 +2,9 @@
 //!
 //! Counting follows what happened (this much was put in, held, charged) and not what entries say that it led to; that is
 //! compared with at every step. So an entry whose balances do not follow from those before it is found, too.
+//!
+//! What an erased body held or charged is gone with it. Every balance goes on from what the next entry tells of it, and is said
+//! not to be counted up to there.
 
 use crate::entry_kind::EntryKind;
 use model::{Amount, Budget, BudgetId};
@@ -11,7 +14,21 @@ use std::collections::BTreeMap;
 /// Balances as far as they were counted.
 #[derive(Debug, Default)]
 pub struct Recount {
-    counted: BTreeMap<BudgetId, Counted>,
+    accounts: BTreeMap<BudgetId, Account>,
+    /// The first entry that cannot be read.
+    unreadable: Option<u64>,
+}
+
+/// What is known of one budget.
+#[derive(Debug, Default)]
+struct Account {
+    counted: Counted,
+    /// Whether entries were passed that cannot be read any more and may have moved it.
+    is_open: bool,
+    /// The entry whose balance was last taken as it is told, because of such entries before it.
+    taken_from: Option<u64>,
+    /// The first entry that tells another balance. What comes after it says nothing more.
+    odd: Option<u64>,
 }
 
 /// One balance. Wider than amounts, so that nonsense in a ledger is found and does not overflow.
@@ -27,7 +44,7 @@ struct Counted {
 /// What does not add up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// The body of an entry about budgets is not there any more, or cannot be read.
+    /// The body of an entry about budgets cannot be read, and was not erased.
     #[error("entry {0} is about budgets and cannot be read, so balances cannot be counted")]
     Unreadable(u64),
     /// An entry tells another balance than those before it come to.
@@ -52,6 +69,15 @@ pub enum Mismatch {
     /// A budget is stored that no entry tells of.
     #[error("{0} is in the store and not in the ledger")]
     NotRecorded(BudgetId),
+}
+
+/// A budget that could not be counted all the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uncounted {
+    /// Which.
+    pub budget: BudgetId,
+    /// The entry from which on it is counted; none if nothing tells of it after what was erased.
+    pub from: Option<u64>,
 }
 
 /// The members of bodies that are about budgets.
@@ -107,37 +133,50 @@ struct Step {
 }
 
 impl Recount {
-    /// Counts one entry. Those of a tenant come in order.
-    pub fn entry(&mut self, seq: u64, kind: &str, body: &str) -> Result<(), Mismatch> {
+    /// Counts one entry; its body is none if it was erased. Those of a tenant come in order.
+    pub fn entry(&mut self, seq: u64, kind: &str, body: Option<&str>) {
         let Some(kind) = EntryKind::ALL.iter().find(|known| known.as_str() == kind) else {
-            return Ok(());
+            return;
         };
-        if !is_about_budgets(*kind, body) {
-            return Ok(());
+        if !may_be_about_budgets(*kind, body) {
+            return;
         }
-        let body: Body = serde_json::from_str(body).map_err(|_| Mismatch::Unreadable(seq))?;
-        match (kind, &body.budget) {
-            (_, Some(budget)) => self.change(seq, *kind, &body, budget),
-            (EntryKind::BudgetRolledOver, None) => {
-                for told in &body.balances {
-                    self.counted.entry(told.budget).or_default().roll_over();
-                }
-                self.compare_told(seq, &body.balances)
-            }
-            (kind, None) => {
-                let step = step(*kind, &body).ok_or(Mismatch::Unreadable(seq))?;
-                for told in &body.balances {
-                    self.counted.entry(told.budget).or_default().take(&step);
-                }
-                self.compare_told(seq, &body.balances)
-            }
+        let Some(body) = body else {
+            self.lose_count();
+            return;
+        };
+        let body = serde_json::from_str::<Body>(body).ok();
+        if body.and_then(|body| self.count(seq, *kind, &body)).is_none() {
+            self.unreadable.get_or_insert(seq);
+            self.lose_count();
         }
     }
 
+    /// Something has happened, and nobody knows to which budgets.
+    fn lose_count(&mut self) {
+        for account in self.accounts.values_mut() {
+            account.is_open = true;
+        }
+    }
+
+    /// Counts what a body says; none if it lacks a member.
+    fn count(&mut self, seq: u64, kind: EntryKind, body: &Body) -> Option<()> {
+        match (kind, &body.budget) {
+            (_, Some(budget)) => self.change(seq, kind, body, budget),
+            (EntryKind::BudgetRolledOver, None) => self.take(seq, &body.balances, Counted::roll_over),
+            (kind, None) => {
+                let step = step(kind, body)?;
+                self.take(seq, &body.balances, |counted| counted.take(&step));
+            }
+        }
+        Some(())
+    }
+
     /// What people did to a budget.
-    fn change(&mut self, seq: u64, kind: EntryKind, body: &Body, after: &Budget) -> Result<(), Mismatch> {
+    fn change(&mut self, seq: u64, kind: EntryKind, body: &Body, after: &Budget) {
         let amount = body.amount.map(|amount| i128::from(amount.get()));
-        let counted = self.counted.entry(after.id).or_default();
+        let account = self.accounts.entry(after.id).or_default();
+        let counted = &mut account.counted;
         match (kind, amount) {
             (EntryKind::BudgetCreated, _) => {
                 let allocated = i128::from(after.allotment.get());
@@ -156,66 +195,111 @@ impl Recount {
             }
             _ => {}
         }
-        if *counted == Counted::of(after) {
-            Ok(())
-        } else {
-            Err(Mismatch::Entry {
-                seq,
-                budget: after.id,
-            })
-        }
+        account.compare_told(seq, Counted::of(after));
     }
 
-    fn compare_told(&self, seq: u64, balances: &[Told]) -> Result<(), Mismatch> {
-        let odd = balances.iter().find(|told| {
-            self.counted
-                .get(&told.budget)
-                .is_none_or(|counted| !counted.is(told))
-        });
-        odd.map_or(Ok(()), |told| {
-            Err(Mismatch::Entry {
-                seq,
-                budget: told.budget,
-            })
-        })
+    /// The same step in each of these budgets.
+    fn take(&mut self, seq: u64, balances: &[Told], step: impl Fn(&mut Counted)) {
+        for told in balances {
+            let account = self.accounts.entry(told.budget).or_default();
+            step(&mut account.counted);
+            account.compare_told(seq, told.balance(account.counted.allotment));
+        }
     }
 
     /// How many budgets there are.
     pub fn len(&self) -> usize {
-        self.counted.len()
+        self.accounts.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.counted.is_empty()
+        self.accounts.is_empty()
     }
 
-    /// Everything in which what is stored differs from what the entries come to.
+    /// Everything that does not add up, of each budget the first: in the entries, and between them and what is stored.
     pub fn compare(&self, stored: &[Budget]) -> Vec<Mismatch> {
-        let mut mismatches = Vec::new();
+        let mut mismatches: Vec<_> = self.unreadable.map(Mismatch::Unreadable).into_iter().collect();
+        let odd = self.accounts.iter().filter_map(|(budget, account)| {
+            let (seq, budget) = (account.odd?, *budget);
+            Some(Mismatch::Entry { seq, budget })
+        });
+        mismatches.extend(odd);
         for budget in stored {
-            match self.counted.get(&budget.id) {
+            match self.accounts.get(&budget.id) {
                 None => mismatches.push(Mismatch::NotRecorded(budget.id)),
-                Some(counted) if *counted != Counted::of(budget) => mismatches.push(Mismatch::Stored {
-                    budget: budget.id,
-                    counted: counted.to_string(),
-                }),
+                Some(account) if account.odd.is_none() && !account.comes_to(Counted::of(budget)) => {
+                    mismatches.push(Mismatch::Stored {
+                        budget: budget.id,
+                        counted: account.counted.to_string(),
+                    });
+                }
                 Some(_) => {}
             }
         }
         let is_stored = |id: &BudgetId| stored.iter().any(|budget| budget.id == *id);
-        let missing = self.counted.keys().filter(|id| !is_stored(id));
+        let missing = self.accounts.keys().filter(|id| !is_stored(id));
         mismatches.extend(missing.map(|id| Mismatch::NotStored(*id)));
         mismatches
     }
+
+    /// The budgets that could not be counted all the way, because bodies were erased.
+    pub fn uncounted(&self) -> impl Iterator<Item = Uncounted> {
+        self.accounts.iter().filter_map(|(budget, account)| {
+            let from = account.taken_from.filter(|_| !account.is_open);
+            (account.is_open || from.is_some()).then_some(Uncounted {
+                budget: *budget,
+                from,
+            })
+        })
+    }
 }
 
-/// Whether an entry of this kind has to do with balances. Of decisions and outcomes only those that say so; their bodies may have
-/// been erased, and then a reservation that was held by them is missed later.
-fn is_about_budgets(kind: EntryKind, body: &str) -> bool {
+impl Account {
+    /// Whether this is what the entries come to, as far as they can be read.
+    fn comes_to(&self, balance: Counted) -> bool {
+        let counted = if self.is_open {
+            self.counted.moved_like(&balance)
+        } else {
+            self.counted
+        };
+        counted == balance
+    }
+
+    /// Compares with what an entry tells. Where the count was lost, it goes on from that.
+    fn compare_told(&mut self, seq: u64, told: Counted) {
+        if !self.comes_to(told) {
+            self.odd.get_or_insert(seq);
+        }
+        if self.is_open {
+            self.counted = self.counted.moved_like(&told);
+            self.taken_from = Some(seq);
+            self.is_open = false;
+        }
+    }
+}
+
+impl Told {
+    /// The balance, with an allotment, which entries about moves do not tell.
+    fn balance(&self, allotment: i128) -> Counted {
+        let wide = |amount: Amount| i128::from(amount.get());
+        Counted {
+            allotment,
+            allocated: wide(self.allocated),
+            reserved: wide(self.reserved),
+            used: wide(self.spent) + wide(self.debt),
+            uncovered: wide(self.uncovered),
+        }
+    }
+}
+
+/// Whether an entry of this kind may have to do with balances. Of decisions and outcomes most have not, and those whose bodies
+/// were erased may.
+fn may_be_about_budgets(kind: EntryKind, body: Option<&str>) -> bool {
+    let has = |member: &str| body.is_none_or(|body| body.contains(member));
     match kind {
-        EntryKind::Decision => body.contains("\"reservation\":{"),
-        EntryKind::OutcomeReported => body.contains("\"settled\":{"),
+        EntryKind::Decision => has("\"reservation\":{"),
+        EntryKind::OutcomeReported => has("\"settled\":{"),
         kind => {
             let word = kind.as_str();
             ["budget_", "reservation_", "usage_"]
@@ -300,12 +384,31 @@ impl Counted {
         self.allocated = self.allotment;
     }
 
-    fn is(&self, told: &Told) -> bool {
-        let wide = |amount: Amount| i128::from(amount.get());
-        self.allocated == wide(told.allocated)
-            && self.reserved == wide(told.reserved)
-            && self.used == wide(told.spent) + wide(told.debt)
-            && self.uncovered == wide(told.uncovered)
+    /// This, with what agents have moved as in another balance. What people have put in is told by entries that are never erased.
+    const fn moved_like(&self, other: &Self) -> Self {
+        Self {
+            allotment: self.allotment,
+            allocated: self.allocated,
+            reserved: other.reserved,
+            used: other.used,
+            uncovered: other.uncovered,
+        }
+    }
+}
+
+impl std::fmt::Display for Uncounted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { budget, from } = self;
+        match from {
+            Some(seq) => write!(
+                f,
+                "{budget} is counted from entry {seq} on: bodies before it were erased"
+            ),
+            None => write!(
+                f,
+                "{budget} is not counted to the end: bodies after the last entry that tells of it were erased"
+            ),
+        }
     }
 }
 

@@ -9,4 +9,5 @@ mod apply;
 mod ask;
 mod budgets;
 mod judge;
+mod recount;
 mod support;
