@@ -124,3 +124,14 @@ async fn erased_decisions_and_outcomes_hide_nothing_but_themselves() {
         "{mismatch}"
     );
 }
+
+#[tokio::test]
+async fn what_an_agent_says_of_itself_is_no_reservation() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let mut ask = crate::stage::changing();
+    ask["context"]["attributes"] = json!({"reservation": {}, "settled": {}});
+    assert_eq!(scene.stage.ask(&ask).await.expect(200)["decision"], "allow");
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!((found.mismatches, found.uncounted), (vec![], vec![]));
+}

@@ -163,6 +163,9 @@ impl Recount {
     fn count(&mut self, seq: u64, kind: EntryKind, body: &Body) -> Option<()> {
         match (kind, &body.budget) {
             (_, Some(budget)) => self.change(seq, kind, body, budget),
+            // What an agent wrote may look like a member of the body from afar.
+            (EntryKind::Decision, None) if body.reservation.is_none() => {}
+            (EntryKind::OutcomeReported, None) if body.settled.is_none() => {}
             (EntryKind::BudgetRolledOver, None) => self.take(seq, &body.balances, Counted::roll_over),
             (kind, None) => {
                 let step = step(kind, body)?;
