@@ -259,13 +259,17 @@ async fn what_was_changed_cut_off_or_left_out_does_not_verify() {
     ] {
         assert!(scene.check(&archive[..length]).is_err(), "{length}");
     }
-    let without = |part: &str| {
+    let without_but_with = |part: &str, options: &[&str]| {
         let (start, files) = (find(&archive, part), files(&archive));
         let mut less = archive.clone();
         less.drain(start..start + 512 + files[part].len().next_multiple_of(512));
-        scene.check(&less).unwrap_err()
+        scene.check_with(&less, options).unwrap_err()
     };
+    let without = |part: &str| without_but_with(part, &["--keys", "keys.json"]);
     assert!(without("ledger/00000002.ndjson").contains("there is no checkpoint"));
+    scene.write("held.txt", &scene.read("/v1/ledger/checkpoint").await);
+    let held = ["--keys", "keys.json", "--held", "held.txt"];
+    assert!(without_but_with("ledger/00000002.ndjson", &held).contains("have no end"));
     without("ledger/00000001.ndjson");
     without("manifest.json");
     let answers = String::from_utf8(archive)
@@ -377,6 +381,13 @@ async fn a_checkpoint_kept_elsewhere_and_the_keys_decide() {
     }
     let told = scene.check_with(export.as_bytes(), &[]).unwrap();
     assert!(told.contains("NOT compared with any key"), "{told}");
+
+    // Without its end, a file is signed as far as a checkpoint goes that is kept, and anybody could have written what comes then.
+    let (entries, _) = export.split_once("{\"end\":").unwrap();
+    let told = scene.check_with(entries.as_bytes(), &["--keys", "keys.json", "--held", "late.txt"]);
+    assert!(told.unwrap().contains("signed by the log"));
+    let more = scene.check_with(entries.as_bytes(), &["--keys", "keys.json", "--held", "held.txt"]);
+    assert!(more.unwrap_err().contains("they are not signed"));
 
     let earlier = scene.export("?to_seq=12").await;
     let cut = scene.check_with(earlier.as_bytes(), &["--keys", "keys.json", "--held", "late.txt"]);

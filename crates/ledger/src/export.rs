@@ -88,7 +88,6 @@ pub struct ExportVerifier<'t> {
     verifier: Verifier,
     trust: Option<&'t Trust>,
     receipts: Option<ReceiptVerifier<'t>>,
-    is_held: bool,
     has_lines: bool,
     /// Whether the last line was a start. Two of them say nothing together that one would not say.
     is_started: bool,
@@ -126,7 +125,6 @@ impl<'t> ExportVerifier<'t> {
             verifier: Verifier::from_first_entry(),
             trust: None,
             receipts: None,
-            is_held: false,
             has_lines: false,
             is_started: false,
             answers: 0,
@@ -153,11 +151,11 @@ impl<'t> ExportVerifier<'t> {
         self
     }
 
-    /// The entries must agree with a checkpoint that was held elsewhere, and reach as far.
+    /// The entries must agree with a checkpoint that was held elsewhere, and reach as far. Without an end they must not reach further
+    /// than one that is held.
     #[must_use]
     pub fn against(mut self, checkpoint: TrustedCheckpoint) -> Self {
         self.verifier = self.verifier.against(checkpoint);
-        self.is_held = true;
         self
     }
 
@@ -284,22 +282,8 @@ impl<'t> ExportVerifier<'t> {
     /// # Errors
     /// The first fault; or what is wrong with the whole.
     pub fn finish(mut self) -> Result<ExportReport, Unverified> {
-        let end = self.end.take();
-        if end.is_none() && self.trust.is_some() && !self.is_held {
-            // A fault, or that there is nothing, is worth more than that it is not signed.
-            self.verifier.finish()?;
-            return Err(Unverified::Unsigned);
-        }
-        let Some(end) = end else {
-            return Ok(ExportReport {
-                left_out: self.left_out,
-                untold: self.untold.count(),
-                answers: self.answers,
-                unanswered: self.unanswered,
-                has_end: false,
-                checkpoint: None,
-                entries: self.verifier.finish()?.without(self.left_out),
-            });
+        let Some(end) = self.end.take() else {
+            return self.finish_without_end();
         };
         let mut verifier = self.verifier;
         let (entries, size, checkpoint) = match end.open(self.trust) {
@@ -316,12 +300,8 @@ impl<'t> ExportVerifier<'t> {
                 return Err(verifier.finish().err().unwrap_or(Unverified::Empty));
             }
         };
-        // Whoever tells of an erasure stands behind it: here nothing stands behind the entries.
-        if size == entries.head.seq
-            && let Some(seq) = self.untold.first()
-        {
-            let count = self.untold.count();
-            return Err(Unverified::Untold { seq, count });
+        if size == entries.head.seq {
+            self.untold.check()?;
         }
         Ok(ExportReport {
             left_out: self.left_out,
@@ -330,6 +310,28 @@ impl<'t> ExportVerifier<'t> {
             unanswered: self.unanswered,
             has_end: true,
             checkpoint,
+            entries: entries.without(self.left_out),
+        })
+    }
+
+    /// The report of a file that has no end. What nobody has signed anybody can compute, also behind a checkpoint that is held: only
+    /// one of exactly these entries stands for the end.
+    fn finish_without_end(self) -> Result<ExportReport, Unverified> {
+        let agreed = self.verifier.agreed();
+        // A fault, or that there is nothing, is worth more than that it is not signed.
+        let entries = self.verifier.finish()?;
+        if agreed == Some(entries.head.seq) {
+            self.untold.check()?;
+        } else if self.trust.is_some() {
+            return Err(Unverified::Unsigned);
+        }
+        Ok(ExportReport {
+            left_out: self.left_out,
+            untold: self.untold.count(),
+            answers: self.answers,
+            unanswered: self.unanswered,
+            has_end: false,
+            checkpoint: None,
             entries: entries.without(self.left_out),
         })
     }

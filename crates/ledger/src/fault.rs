@@ -184,8 +184,8 @@ pub enum Unverified {
     /// The checkpoint at the end does not continue the entries.
     #[error("the checkpoint at the end does not continue the entries: {0}")]
     End(#[from] ProofFault),
-    /// Keys were given, and there is nothing that they could have signed.
-    #[error("there is no checkpoint, so nothing is signed")]
+    /// Keys were given, and there is nothing that they could have signed, or nothing that reaches to the last entry.
+    #[error("there is no checkpoint of all these entries, so they are not signed")]
     Unsigned,
     /// A body is gone, and no entry says who took it out.
     #[error("entry {seq}: the body is gone, and no entry tells of its erasure ({count} such entries)")]

@@ -190,6 +190,11 @@ impl Verifier {
         Tip::new(self.head, self.tree.clone()?)
     }
 
+    /// The size of the last checkpoint that was held and agrees.
+    pub(crate) const fn agreed(&self) -> Option<u64> {
+        self.held.agreed()
+    }
+
     /// Where the chain ends so far, the fault aside.
     pub fn head(&self) -> Head {
         self.head

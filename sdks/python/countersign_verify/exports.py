@@ -89,7 +89,8 @@ class ExportVerifier:
         self._trust = trust
         self._receipts = ReceiptVerifier(trust.keys) if trust else None
         self._held = sorted(held, key=lambda trusted: trusted.checkpoint.size)
-        self._is_held = bool(held)
+        # How many entries the last of them had that was met.
+        self._agreed = None
         self._tenant = tenant
         self._range = entries
         self._lines = 0
@@ -143,10 +144,12 @@ class ExportVerifier:
             raise Finding(code, f"a checkpoint has {size} entries")
         if self._range is not None and tuple(self._range) != (self._first, self._seq):
             raise Finding("wrong_range", f"the entries are {self._first} to {self._seq}")
-        if self._trust and not self._end and not self._is_held:
-            raise Finding("unsigned", "there is no checkpoint")
+        # What stands behind a checkpoint nobody has signed: only one of exactly these entries stands for the end.
+        if self._trust and not self._end and self._agreed != self._seq:
+            raise Finding("unsigned", "there is no checkpoint of these entries")
         # Whoever tells of an erasure stands behind it: there nothing stands behind the entries.
-        if self._end_size == self._seq and self._untold.count:
+        size = self._end_size if self._end else self._agreed
+        if size == self._seq and self._untold.count:
             raise Finding("untold", "the body is gone, and no entry tells of its erasure", self._untold.first())
         return ExportReport(
             tenant=self._tenant,
@@ -250,6 +253,7 @@ class ExportVerifier:
                 self._refuse("wrong_root", f"a checkpoint of {self._tree.size} entries has another root", seq)
             if at is not None:
                 self._at_last(trusted.check_covers, at, seq=seq)
+            self._agreed = self._tree.size
             self._held.pop(0)
 
     def _at_last(self, check, *arguments, seq=None):

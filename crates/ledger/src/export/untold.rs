@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 
+use crate::Unverified;
+
 /// The kind of the entries that tell of erasures.
 pub(super) const ERASURE_KIND: &str = "bodies_erased";
 /// Entries in a block: a bit each.
@@ -75,13 +77,20 @@ impl Untold {
         }
     }
 
+    /// Whether there is none. Whoever tells of an erasure stands behind it, so this is asked where nothing stands behind the entries.
+    pub(super) fn check(&self) -> Result<(), Unverified> {
+        let count = self.count;
+        self.first()
+            .map_or(Ok(()), |seq| Err(Unverified::Untold { seq, count }))
+    }
+
     /// How many there are.
     pub(super) const fn count(&self) -> u64 {
         self.count
     }
 
     /// The first of them.
-    pub(super) fn first(&self) -> Option<u64> {
+    fn first(&self) -> Option<u64> {
         let kept = self.blocks.iter().next().and_then(|(number, block)| {
             let word = block.iter().position(|word| *word != 0)?;
             Some(number * BLOCK + word as u64 * 64 + u64::from(block[word].trailing_zeros()))

@@ -44,6 +44,11 @@ impl Held {
         Ok(())
     }
 
+    /// The size of the last that agrees.
+    pub(super) const fn agreed(&self) -> Option<u64> {
+        self.agreed
+    }
+
     /// Whether all have been met by the entries from `first` on, whose tree is this.
     pub(super) fn finish(&self, first: u64, tree: Option<&Frontier>) -> Result<(), Unverified> {
         let Some(left) = self.checkpoints.get(self.met) else {

@@ -244,10 +244,11 @@ fn right(log: &Log) -> Vec<Case> {
             .against(log.note(3, &old_key()))
             .against(log.note(13, &new_key())),
         Case::whole(
-            "a held checkpoint of the start",
+            "held checkpoints of the start and of the last entry",
             &[vec![log.start(5)], log.lines(6, 9)].concat(),
         )
-        .against(log.note(5, &old_key())),
+        .against(log.note(5, &old_key()))
+        .against(log.note(9, &old_key())),
         Case::whole("with a witness", &witnessed).trusting(TrustCase::witnessed(1)),
         Case::whole(
             "without a newline at the end",
@@ -425,6 +426,13 @@ fn rewritten(log: &Log) -> Vec<Case> {
         .against(at(3))
         .against(at(8)),
         Case::broken(
+            "rewritten behind a checkpoint held elsewhere",
+            "unsigned",
+            None,
+            &entries,
+        )
+        .against(at(3)),
+        Case::broken(
             "rewritten, beside the checkpoint that was signed",
             "wrong_root",
             None,
@@ -513,6 +521,20 @@ fn cut(log: &Log) -> Vec<Case> {
             &log.lines(1, 13),
         )
         .signed(),
+        Case::broken(
+            "a held checkpoint of the start",
+            "unsigned",
+            None,
+            &[vec![log.start(5)], log.lines(6, 9)].concat(),
+        )
+        .against(log.note(5, &old_key())),
+        Case::broken(
+            "entries behind the last checkpoint that is held",
+            "unsigned",
+            None,
+            &first_eight,
+        )
+        .against(log.note(3, &old_key())),
     ]
 }
 
@@ -757,6 +779,13 @@ fn untold(log: &Log) -> Vec<Case> {
     let told = |body: &str| log.erasing(8, body);
     vec![
         Case::broken("a body that was taken away", "untold", 4, &erased(log, 4)).signed(),
+        Case::broken(
+            "a body that was taken away, against a checkpoint held elsewhere",
+            "untold",
+            4,
+            &erased(log, 4)[..13],
+        )
+        .against(log.note(13, &new_key())),
         Case::broken(
             "an erasure that tells of other entries",
             "untold",

@@ -26,6 +26,9 @@ pub enum BadPack {
     /// An answer is not there.
     #[error("the answers to {0} decisions are missing")]
     Unanswered(u64),
+    /// The last line of its entries is not there.
+    #[error("the entries in the archive have no end: they were cut off, or made by hand")]
+    NoEnd,
 }
 
 /// What an archive says of itself.
@@ -144,6 +147,9 @@ impl Contents {
         }
         if report.unanswered > 0 {
             return Err(BadPack::Unanswered(report.unanswered));
+        }
+        if !report.has_end {
+            return Err(BadPack::NoEnd);
         }
         Ok(())
     }
