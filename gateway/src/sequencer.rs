@@ -431,15 +431,17 @@ impl Task {
             None => self.take_turn(tenants, proposals, &wanted).await?,
         };
         let before = self.parts.snapshot.load_full();
-        let books = Books::new(Snapshot::clone(&before), places);
         let key = &self.parts.signing_key;
-        let Some(now) = signs_at(key, &before, self.parts.clock.now()) else {
+        let now = self.parts.clock.now();
+        let latest = places.values().map(|place| place.at).fold(now, Timestamp::max);
+        let Some(now) = signs_at(key, &before, now, latest) else {
             tracing::error!(
                 key = key.verifier().label(),
                 "the signing key has been replaced: restart with the one that replaced it"
             );
             return Err(Failure::Fault);
         };
+        let books = Books::new(Snapshot::clone(&before), places);
         let applied = apply(&books, found, proposals, now, key);
         if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and

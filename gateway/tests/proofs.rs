@@ -264,6 +264,24 @@ async fn a_key_that_was_replaced_is_published_with_its_end_and_what_it_signed_st
     assert!(refusal.to_problem("start").contains("has been replaced"));
 }
 
+#[tokio::test]
+async fn a_key_ends_after_what_it_signed_while_a_clock_was_ahead() {
+    let scene = Scene::new().await;
+    let gateway = &scene.world.gateway;
+    gateway.publish_keys(&Keyring::of(key(1))).await.unwrap();
+    scene.world.clock.advance_millis(600_000);
+    let ahead = scene.decide(1).await;
+    scene.world.clock.advance_millis(-600_000);
+    let mut rotated = Keyring::of(key(2));
+    rotated.replaced.push(key(1));
+    gateway.publish_keys(&rotated).await.unwrap();
+    let behind = scene.decide(2).await;
+    let keys = scene.keys().await;
+    for answer in [ahead, behind] {
+        SignedAnswer::read(&answer).unwrap().verify(&keys).unwrap();
+    }
+}
+
 fn key(seed: u8) -> SigningKey {
     SigningKey::from_seed(signing_key().verifier().name(), SignatureKind::Note, &[seed; 32]).unwrap()
 }

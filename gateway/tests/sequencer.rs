@@ -10,7 +10,8 @@ mod support;
 
 use futures_util::future::join_all;
 use gateway::gateway::Options;
-use ledger::{Head, NewEntry};
+use gateway::signing::Keyring;
+use ledger::{Head, NewEntry, SignatureKind, SigningKey};
 use model::{TenantId, Timestamp};
 use serde_json::{Value, json};
 use stage::{Stage, changing, injected, named, reading, trapped};
@@ -184,7 +185,7 @@ async fn another_writers_entry_is_kept_and_the_next_one_follows_it() {
         for _ in 0..asks {
             stage.ask(&reading()).await.expect(200);
         }
-        let foreign = write_behind_the_back(&stage).await;
+        let foreign = write_behind_the_back(&stage, support::BEGINNING).await;
         let answer = stage
             .ask(&named(reading(), &format!("after {asks}")))
             .await
@@ -194,11 +195,27 @@ async fn another_writers_entry_is_kept_and_the_next_one_follows_it() {
     stage.assert_sound().await;
 }
 
+#[tokio::test]
+async fn nothing_follows_an_entry_from_after_the_end_of_the_signing_key() {
+    let stage = Stage::set().await;
+    let key = |seed| {
+        let name = support::signing_key().verifier().name().to_owned();
+        SigningKey::from_seed(&name, SignatureKind::Note, &[seed; 32]).unwrap()
+    };
+    stage.gateway.publish_keys(&Keyring::of(key(1))).await.unwrap();
+    let mut rotated = Keyring::of(key(2));
+    rotated.replaced.push(key(1));
+    stage.gateway.publish_keys(&rotated).await.unwrap();
+    stage.ask(&reading()).await.expect(200);
+    // Another gateway has the new key, and a clock that is ahead of the one here.
+    write_behind_the_back(&stage, support::BEGINNING.plus_millis(120_000)).await;
+    assert_unavailable(&stage.ask(&reading()).await);
+}
+
 /// Commits an entry of the tenant's without the gateway.
-async fn write_behind_the_back(stage: &Stage) -> Head {
+async fn write_behind_the_back(stage: &Stage, at: Timestamp) -> Head {
     let mut tip = stage.store.tip(stage.tenant).await.unwrap();
     let from = tip.head();
-    let at: Timestamp = support::BEGINNING;
     let body = canon::of(&json!({"who": "somebody else"})).unwrap();
     let tenant = stage.tenant;
     let new = NewEntry {

@@ -10,7 +10,7 @@ use ledger::{KeySet, Moment, PublishedKey, SigningKey, VerifierKey};
 use model::{Directory, LogKey, Noun, TenantId, Timestamp, Write};
 use serde_json::json;
 use std::sync::Arc;
-use store::{Store, StoreError};
+use store::{Place, Store, StoreError};
 
 /// How long a key that was replaced may still sign, in milliseconds: gateways that share it hear of it within seconds, or answer
 /// nobody.
@@ -32,12 +32,21 @@ pub async fn known_name(store: &dyn Store) -> Result<Option<String>, StoreError>
     Ok(names.next())
 }
 
-/// When this key signs what happens now; `None` if its time is over. One that is not published has no time: nobody can take
-/// what it signs for anything.
-pub fn signs_at(key: &SigningKey, snapshot: &Snapshot, now: Timestamp) -> Option<Timestamp> {
+/// When this key signs what happens now; `None` if its time is over, or if that is so at `latest`, the time that an entry has which comes
+/// behind one of a clock that is ahead. One that is not published has no time: nobody can take what it signs for anything.
+pub fn signs_at(
+    key: &SigningKey,
+    snapshot: &Snapshot,
+    now: Timestamp,
+    latest: Timestamp,
+) -> Option<Timestamp> {
     let system = snapshot.tenant(TenantId::SYSTEM);
     let published = system.and_then(|system| system.directory.log_keys.get(&key.verifier().label()));
-    published.map_or(Some(now), |published| published.signs_at(now))
+    let Some(published) = published else {
+        return Some(now);
+    };
+    published.signs_at(latest)?;
+    published.signs_at(now)
 }
 
 impl Gateway {
@@ -70,11 +79,30 @@ impl Gateway {
             .await?;
         for replaced in &keys.replaced {
             let ended = replaced.verifier().label();
-            let end = |directory: &Directory, now| Ok(end(directory, &ended, &label, now));
+            if unended(&self.tenant(TenantId::SYSTEM)?.directory, &ended).is_none() {
+                continue;
+            }
+            // INVARIANT: a key ends after everything that it has signed, also where the clock of a gateway was ahead of this one.
+            let newest = self.newest_entry().await?;
+            let end =
+                |directory: &Directory, now: Timestamp| Ok(end(directory, &ended, &label, now.max(newest)));
             self.change_by(By::Start, Force::No, TenantId::SYSTEM, end)
                 .await?;
         }
         Ok(())
+    }
+
+    /// When the newest entry of any ledger was recorded.
+    async fn newest_entry(&self) -> Result<Timestamp, Refusal> {
+        let tenants: Vec<_> = self
+            .snapshot
+            .load()
+            .tenants()
+            .map(|(tenant, _)| *tenant)
+            .collect();
+        let turn = self.store.begin(&tenants).await?;
+        let newest = turn.places().values().map(|place| place.at).max();
+        Ok(newest.unwrap_or(Place::GENESIS.at))
     }
 }
 
@@ -125,13 +153,18 @@ fn announce(directory: &Directory, key: &VerifierKey, now: Timestamp) -> Result<
     })
 }
 
-/// Ends a key, unless it was never published or has ended.
-fn end(directory: &Directory, label: &str, replaced_by: &str, now: Timestamp) -> Plan<()> {
-    let known = directory.log_keys.get(label);
-    let Some(key) = known.filter(|key| key.not_after.is_none()) else {
+/// The key of this label, unless it was never published or has ended.
+fn unended<'d>(directory: &'d Directory, label: &str) -> Option<&'d LogKey> {
+    let known = directory.log_keys.get(label)?;
+    known.not_after.is_none().then_some(known)
+}
+
+/// Ends a key. `newest` is now, or when the newest entry was recorded, if that is later.
+fn end(directory: &Directory, label: &str, replaced_by: &str, newest: Timestamp) -> Plan<()> {
+    let Some(key) = unended(directory, label) else {
         return Plan::nothing(());
     };
-    let ended = key.end(now.plus_millis(GRACE_MS));
+    let ended = key.end(newest.plus_millis(GRACE_MS));
     Plan {
         kind: EntryKind::LogKeyEnded,
         facts: json!({"vkey": ended.vkey, "not_after": ended.not_after, "replaced_by": replaced_by}),
