@@ -14,7 +14,7 @@ use crate::snapshot::SnapshotCell;
 use asking::Line;
 use kept::Kept;
 use ledger::{Checkpoint, MalformedKey, NoteSignature, SignatureKind, SigningKey, VerifierKey};
-use model::TenantId;
+use model::{Clock, TenantId};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -152,6 +152,8 @@ pub struct Parts {
     pub store: Arc<dyn Store>,
     /// Which tenants there are.
     pub snapshot: Arc<SnapshotCell>,
+    /// What tells whether the time of the key is over.
+    pub clock: Arc<dyn Clock>,
     /// What checkpoints are signed with.
     pub signing_key: Arc<SigningKey>,
     /// What is counted.
@@ -164,6 +166,7 @@ pub struct Cosigning {
     quorum: usize,
     store: Arc<dyn Store>,
     snapshot: Arc<SnapshotCell>,
+    clock: Arc<dyn Clock>,
     signing_key: Arc<SigningKey>,
     metrics: Arc<Metrics>,
     /// Never held across an `await`.
@@ -181,6 +184,7 @@ impl Cosigning {
             options,
             store,
             snapshot,
+            clock,
             signing_key,
             metrics,
         } = parts;
@@ -194,6 +198,7 @@ impl Cosigning {
             quorum: options.quorum,
             store,
             snapshot,
+            clock,
             signing_key,
             metrics,
             kept: Mutex::default(),

@@ -17,13 +17,14 @@ pub async fn healthz() -> &'static str {
 }
 
 /// `GET /readyz`: the ledger can be written, as far as the last attempt showed, and read, which is
-/// tried now; it is what was recorded, as far as it has been verified, and no witness has seen another; and what others have
-/// changed is known.
+/// tried now; it is what was recorded, as far as it has been verified, and no witness has seen another; the time of the signing
+/// key is not over; and what others have changed is known.
 pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
     if gateway.snapshot.age() > gateway.options.snapshot_age_max {
         return Err(Refusal::snapshot_stale());
     }
     gateway.cosigning.check()?;
+    gateway.check_key()?;
     gateway.store.entries(TenantId::SYSTEM, 1, 1).await?;
     gateway.watch.check_all()?;
     if gateway.sequencer.is_healthy() {

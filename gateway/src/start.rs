@@ -134,6 +134,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         options: options.witnesses.clone(),
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
+        clock: Arc::clone(&clock),
         signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
     }));

@@ -260,6 +260,11 @@ async fn a_key_that_was_replaced_is_published_with_its_end_and_what_it_signed_st
         .post("/v1/authorize", &scene.tenancy.token, &refused)
         .await;
     reply.problem(503, "ledger_unavailable");
+    for path in ["/v1/ledger/checkpoint", "/readyz"] {
+        let reply = scene.world.get(path, &scene.tenancy.auditor).await;
+        let why = reply.problem(503, "ledger_unavailable");
+        assert!(why.contains("has been replaced"), "{why}");
+    }
     let refusal = gateway.publish_keys(&Keyring::of(key(1))).await.unwrap_err();
     assert!(refusal.to_problem("start").contains("has been replaced"));
 }

@@ -386,6 +386,24 @@ async fn a_ledger_that_cannot_prove_what_a_witness_has_seen_stops_the_gateway() 
 }
 
 #[tokio::test]
+async fn a_key_whose_time_is_over_shows_witnesses_nothing() {
+    let witness = Standing::new(30).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    let key = |seed| {
+        let name = signing_key().verifier().name().to_owned();
+        SigningKey::from_seed(&name, SignatureKind::Note, &[seed; 32]).unwrap()
+    };
+    let gateway = &scene.world.gateway;
+    gateway.publish_keys(&Keyring::of(key(1))).await.unwrap();
+    let mut rotated = Keyring::of(key(2));
+    rotated.replaced.push(key(1));
+    gateway.publish_keys(&rotated).await.unwrap();
+    scene.world.clock.advance_millis(60_001);
+    scene.ask_witnesses().await;
+    assert!(gateway.cosigning.witnessed(scene.tenancy.id).is_err());
+}
+
+#[tokio::test]
 async fn whoever_answers_in_the_place_of_a_witness_is_not_believed() {
     // The same address, another key.
     let witness = Standing::new(22).await;

@@ -1,11 +1,13 @@
 //! A round: every ledger that has moved is shown to every witness, a ledger at a time, and to all witnesses at once.
 //!
 //! What the database says is compared with what a witness has cosigned, whether it says so now or is remembered to have said
-//! it. A witness that does not answer is left out for the rest of the round.
+//! it. A witness that does not answer is left out for the rest of the round. Where nothing may be signed, nothing is shown, and only
+//! what is remembered is compared.
 
 use super::asking::{Answer, AskError, Line};
 use super::{Cosigning, Difference, Fork};
 use crate::records::tree::{self, TreeError};
+use crate::signing::signs_at;
 use futures_util::future::join_all;
 use ledger::merkle::verify_consistency;
 use ledger::witness::{AddCheckpoint, Cosigned};
@@ -37,6 +39,8 @@ enum Outcome {
     Same,
     /// It has cosigned.
     Cosigned,
+    /// It was not asked, because nothing is signed for this ledger now.
+    Unasked,
     /// It cannot be asked now.
     Failed(AskError),
     /// It has seen something else.
@@ -101,7 +105,7 @@ impl Cosigning {
         for (place, outcome) in asked.into_iter().zip(outcomes) {
             let line = &self.lines[place];
             match outcome? {
-                Outcome::Same => {}
+                Outcome::Same | Outcome::Unasked => {}
                 Outcome::Cosigned => self.metrics.count_witness(line.name(), "cosigned"),
                 Outcome::Failed(error) => {
                     self.metrics.count_witness(line.name(), "failed");
@@ -156,6 +160,9 @@ impl Cosigning {
         for _ in 0..ATTEMPTS_MAX {
             // The root is known of what this process has shown itself, and only that is compared here.
             let known = seen.filter(|seen| seen.size == old);
+            if !self.may_sign() {
+                return Ok(Outcome::Unasked);
+            }
             let request = match self.request(tenant, old, known, &checkpoint).await? {
                 Ok(request) => request,
                 Err(difference) => return Ok(Outcome::Forked(difference)),
@@ -187,6 +194,12 @@ impl Cosigning {
         }
         // Others were faster each time, and so the witness has seen what they have shown.
         Ok(Outcome::Failed(AskError::Contradiction))
+    }
+
+    /// Whether the time of the signing key is not over.
+    fn may_sign(&self) -> bool {
+        let now = self.clock.now();
+        signs_at(&self.signing_key, &self.snapshot.load(), now, now).is_some()
     }
 
     /// The request, with a proof that the database continues its own ledger of the size `old`, and what is `known` of it.

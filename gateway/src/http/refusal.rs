@@ -203,6 +203,15 @@ impl Refusal {
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
+    /// The signing key has been replaced, and its time is over.
+    pub fn key_ended() -> Self {
+        Self::new(
+            Code::LedgerUnavailable,
+            "the signing key of this gateway has been replaced, so nothing is signed; start it with the one that replaced it",
+        )
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
     /// What other gateways have changed is not known, so nobody can be trusted with what they had before.
     pub fn snapshot_stale() -> Self {
         Self::new(

@@ -68,8 +68,9 @@ impl Signed {
         Self::of(gateway, tenant, &cosigned)
     }
 
-    /// Signs, unless the ledger is known not to be what was recorded.
+    /// Signs, unless the time of the key is over or the ledger is known not to be what was recorded.
     fn of(gateway: &Gateway, tenant: TenantId, checkpoint: &Checkpoint) -> Result<Self, Refusal> {
+        gateway.check_key()?;
         gateway.watch.check(tenant)?;
         let unsigned = |error: NoteFault| unprovable(tenant, &error.to_string());
         let mut note = checkpoint.sign(&[&gateway.signing_key]).map_err(unsigned)?;

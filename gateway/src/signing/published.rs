@@ -68,6 +68,15 @@ impl Gateway {
         KeySet::new(keys).map_err(|error| unusable(error.to_string()))
     }
 
+    /// Refuses to sign, if the time of the key is over.
+    pub fn check_key(&self) -> Result<(), Refusal> {
+        let now = self.clock.now();
+        match signs_at(&self.signing_key, &self.snapshot.load(), now, now) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::key_ended()),
+        }
+    }
+
     /// Publishes the key that signs from now on, and ends those that it has replaced.
     ///
     /// # Errors
