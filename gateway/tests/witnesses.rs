@@ -19,7 +19,7 @@ use ledger::{
     Checkpoint, KeySet, SignatureKind, SigningKey, Trust, TrustedCheckpoint, Untrusted, VerifierKey,
 };
 use model::time::ManualClock;
-use model::{Secret, SecretKind, SystemEntropy};
+use model::{Secret, SecretKind, SystemEntropy, TenantId};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -381,6 +381,32 @@ async fn a_ledger_that_cannot_prove_what_a_witness_has_seen_stops_the_gateway() 
     hand.run("UPDATE audit_events SET nodes = zeroblob(128) WHERE entry = #8")
         .await;
     scene.decide(1).await;
+    scene.ask_witnesses().await;
+    scene.expect_stopped().await;
+}
+
+#[tokio::test]
+async fn a_ledger_that_cannot_be_read_keeps_no_other_from_its_witnesses() {
+    let witness = Standing::new(31).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    let mut hand = Hand::on(&scene.world.home, TenantId::SYSTEM).await;
+    hand.disarm().await;
+    hand.run("UPDATE tenants SET edge = zeroblob(1) WHERE MINE").await;
+    scene.ask_witnesses().await;
+    let cosigning = &scene.world.gateway.cosigning;
+    assert!(cosigning.witnessed(TenantId::SYSTEM).is_err());
+    assert!(cosigning.witnessed(scene.tenancy.id).is_ok());
+    assert_eq!(cosigning.fork(), None);
+}
+
+#[tokio::test]
+async fn a_ledger_whose_end_cannot_be_read_any_more_stops_the_gateway() {
+    let witness = Standing::new(32).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    scene.ask_witnesses().await;
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    hand.run("UPDATE tenants SET edge = zeroblob(1) WHERE MINE").await;
     scene.ask_witnesses().await;
     scene.expect_stopped().await;
 }

@@ -56,6 +56,13 @@ enum Unshown {
     Note(#[from] NoteFault),
 }
 
+impl Unshown {
+    /// Whether it would be the same for any other ledger.
+    const fn is_of_all(&self) -> bool {
+        matches!(self, Self::Store(StoreError::Unavailable(_)))
+    }
+}
+
 impl Cosigning {
     /// Starts the job, which ends with this. Without witnesses there is none.
     pub fn start(self: &Arc<Self>, every: Duration) {
@@ -79,7 +86,9 @@ impl Cosigning {
         for tenant in tenants {
             if let Err(error) = self.show(tenant, all, &mut round).await {
                 tracing::warn!(%tenant, %error, "the ledger of {tenant} could not be shown to witnesses: {error}");
-                return;
+                if error.is_of_all() {
+                    break;
+                }
             }
             if self.fork().is_some() || round.silent.len() == self.lines.len() {
                 break;
@@ -92,7 +101,13 @@ impl Cosigning {
 
     /// Shows one ledger to all witnesses but those that are silent.
     async fn show(&self, tenant: TenantId, all: bool, round: &mut Round) -> Result<(), Unshown> {
-        let newest = self.newest(tenant).await?;
+        let newest = match self.newest(tenant).await {
+            Err(StoreError::Corrupt { what }) => {
+                self.stop_if_seen(tenant, &what);
+                return Err(StoreError::Corrupt { what }.into());
+            }
+            newest => newest?,
+        };
         let asked: Vec<_> = (0..self.lines.len())
             .filter(|place| !round.silent.contains(place))
             .collect();
@@ -102,9 +117,18 @@ impl Cosigning {
                 .map(|place| self.compare(tenant, *place, newest.clone(), all)),
         )
         .await;
+        // What one witness says counts, whatever went wrong before another could be asked.
+        let mut unshown = Ok(());
         for (place, outcome) in asked.into_iter().zip(outcomes) {
             let line = &self.lines[place];
-            match outcome? {
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    unshown = Err(error);
+                    continue;
+                }
+            };
+            match outcome {
                 Outcome::Same | Outcome::Unasked => {}
                 Outcome::Cosigned => self.metrics.count_witness(line.name(), "cosigned"),
                 Outcome::Failed(error) => {
@@ -127,7 +151,19 @@ impl Cosigning {
                 }
             }
         }
-        Ok(())
+        unshown
+    }
+
+    /// A ledger whose end cannot be read is not known to be the one that a witness is remembered to have cosigned.
+    fn stop_if_seen(&self, tenant: TenantId, what: &str) {
+        let seen = |place: &usize| self.kept().seen(tenant, *place).is_some();
+        if let Some(place) = (0..self.lines.len()).find(seen) {
+            self.stop(Fork {
+                tenant,
+                witness: self.lines[place].name().to_owned(),
+                what: Difference::Unprovable(what.to_owned()),
+            });
+        }
     }
 
     /// What the database says of a ledger now.
@@ -221,8 +257,10 @@ impl Cosigning {
         }
         match tree::consistency(&*self.store, tenant, old, checkpoint.size).await {
             Ok(proof) => request.proof = proof,
+            Err(TreeError::Store(StoreError::Corrupt { what }) | TreeError::Unprovable(what)) => {
+                return Ok(Err(Difference::Unprovable(what)));
+            }
             Err(TreeError::Store(error)) => return Err(error.into()),
-            Err(TreeError::Unprovable(what)) => return Ok(Err(Difference::Unprovable(what))),
         }
         let continues = known.is_none_or(|known| {
             let (from, to) = ((old, &known.root), (checkpoint.size, &checkpoint.root));
