@@ -11,6 +11,7 @@ mod round;
 use crate::http::{Code, Refusal};
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
+use crate::watch::Watch;
 use asking::Line;
 use kept::Kept;
 use ledger::{Checkpoint, MalformedKey, NoteSignature, SignatureKind, SigningKey, VerifierKey};
@@ -154,6 +155,8 @@ pub struct Parts {
     pub snapshot: Arc<SnapshotCell>,
     /// What tells whether the time of the key is over.
     pub clock: Arc<dyn Clock>,
+    /// Which ledgers are known not to be what was recorded.
+    pub watch: Arc<Watch>,
     /// What checkpoints are signed with.
     pub signing_key: Arc<SigningKey>,
     /// What is counted.
@@ -167,6 +170,7 @@ pub struct Cosigning {
     store: Arc<dyn Store>,
     snapshot: Arc<SnapshotCell>,
     clock: Arc<dyn Clock>,
+    watch: Arc<Watch>,
     signing_key: Arc<SigningKey>,
     metrics: Arc<Metrics>,
     /// Never held across an `await`.
@@ -185,6 +189,7 @@ impl Cosigning {
             store,
             snapshot,
             clock,
+            watch,
             signing_key,
             metrics,
         } = parts;
@@ -199,6 +204,7 @@ impl Cosigning {
             store,
             snapshot,
             clock,
+            watch,
             signing_key,
             metrics,
             kept: Mutex::default(),

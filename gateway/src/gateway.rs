@@ -126,7 +126,7 @@ pub struct Gateway {
     /// Where the job has come to that erases what is old.
     pub retention: Retention,
     /// What was found of ledgers that were verified without being asked.
-    pub watch: Watch,
+    pub watch: Arc<Watch>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Who changes directories now.

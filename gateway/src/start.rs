@@ -130,11 +130,13 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         in_hand: Mutex::default(),
         failing: Mutex::default(),
     });
+    let watch = Arc::new(Watch::default());
     let cosigning = Arc::new(Cosigning::new(cosigning::Parts {
         options: options.witnesses.clone(),
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
         clock: Arc::clone(&clock),
+        watch: Arc::clone(&watch),
         signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
     }));
@@ -164,7 +166,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         live,
         indexing,
         retention: Retention::default(),
-        watch: Watch::default(),
+        watch,
         metrics,
         changing: Turns::default(),
         drafts: Drafts::default(),

@@ -6,11 +6,20 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use gateway::cosigning::{self, WitnessOptions};
+use gateway::gateway::Options;
+use gateway::signing::Keyring;
+use gateway::witness::{Folder, Witness};
+use ledger::{SignatureKind, SigningKey};
+use model::time::ManualClock;
 use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::World;
 use support::hand::Hand;
 use support::tenancy::{ENTRIES, Tenancy, reading};
+use tokio::net::TcpListener;
 
 /// What was read takes a tick, some looks and a rest to be read again; this is longer than any of that.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -24,7 +33,15 @@ struct Scene {
 impl Scene {
     /// A ledger of some decisions that the gateway has verified, and a hand on its database.
     async fn new() -> Self {
-        let world = World::start().await;
+        Self::with(WitnessOptions::default()).await
+    }
+
+    async fn with(witnesses: WitnessOptions) -> Self {
+        let options = Options {
+            witnesses,
+            ..Options::default()
+        };
+        let world = World::start_with(options).await;
         let tenancy = world.tenancy("acme").await;
         for _ in 0..4 {
             world.authorize(&tenancy.token, &reading()).await;
@@ -146,6 +163,52 @@ async fn a_tail_that_is_cut_together_with_the_head_is_found_by_whoever_has_seen_
         why.contains("entry 9: the entry is missing: the ledger ended at seq 11"),
         "{why}"
     );
+}
+
+#[tokio::test]
+async fn witnesses_are_not_shown_a_ledger_with_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let witness = witness(folder.path()).await;
+    let mut scene = Scene::with(WitnessOptions {
+        witnesses: vec![witness],
+        quorum: 1,
+        every: Duration::from_hours(24),
+    })
+    .await;
+    let gateway = Arc::clone(&scene.world.gateway);
+    gateway.cosigning.ask_all().await;
+    let before = gateway.cosigning.witnessed(scene.tenancy.id).unwrap();
+    scene.world.authorize(&scene.tenancy.token, &reading()).await;
+    scene
+        .hand
+        .run("UPDATE audit_events SET body = replace(body, 'allow', 'denyy') WHERE entry = #9")
+        .await;
+    scene.refusal().await;
+    gateway.cosigning.ask_all().await;
+    let after = gateway.cosigning.witnessed(scene.tenancy.id).unwrap();
+    assert_eq!(after, before);
+    assert_eq!(gateway.cosigning.fork(), None);
+    scene
+        .hand
+        .run("UPDATE audit_events SET body = replace(body, 'denyy', 'allow') WHERE entry = #9")
+        .await;
+    scene.until("countersign_ledger_faults 0").await;
+    gateway.cosigning.ask_all().await;
+    let healed = gateway.cosigning.witnessed(scene.tenancy.id).unwrap();
+    assert_eq!(healed.size, before.size + 1);
+}
+
+/// A witness that can be asked over a socket.
+async fn witness(folder: &Path) -> cosigning::Witness {
+    let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[40; 32]).unwrap();
+    let vkey = key.verifier().clone();
+    let logs = vec![support::signing_key().verifier().clone()];
+    let clock = Arc::new(ManualClock::at(support::BEGINNING));
+    let witness = Witness::new(Keyring::of(key), logs, clock, Folder::open(folder).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, Arc::new(witness).router()).await.unwrap() });
+    format!("http://{address}#{vkey}").parse().unwrap()
 }
 
 #[tokio::test]

@@ -196,7 +196,7 @@ impl Cosigning {
         for _ in 0..ATTEMPTS_MAX {
             // The root is known of what this process has shown itself, and only that is compared here.
             let known = seen.filter(|seen| seen.size == old);
-            if !self.may_sign() {
+            if !self.may_sign(tenant) {
                 return Ok(Outcome::Unasked);
             }
             let request = match self.request(tenant, old, known, &checkpoint).await? {
@@ -232,10 +232,12 @@ impl Cosigning {
         Ok(Outcome::Failed(AskError::Contradiction))
     }
 
-    /// Whether the time of the signing key is not over.
-    fn may_sign(&self) -> bool {
+    /// Whether this ledger may be what was recorded, and the time of the signing key is not over. A witness that has cosigned what is not
+    /// would refuse the ledger that is.
+    fn may_sign(&self, tenant: TenantId) -> bool {
         let now = self.clock.now();
-        signs_at(&self.signing_key, &self.snapshot.load(), now, now).is_some()
+        self.watch.check(tenant).is_ok()
+            && signs_at(&self.signing_key, &self.snapshot.load(), now, now).is_some()
     }
 
     /// The request, with a proof that the database continues its own ledger of the size `old`, and what is `known` of it.
