@@ -1,6 +1,7 @@
 //! A file of signing keys: a key a line, nobody's but its owner's, made whole or not at all.
 
 use super::Keyring;
+use canon::Digest;
 use ledger::{MalformedKey, SigningKey};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -67,17 +68,12 @@ pub enum KeyFileError {
 /// # Errors
 /// It cannot be read or made, or holds something else.
 pub(super) fn read_or_make(path: &Path, new: &str) -> Result<Keyring, KeyFileError> {
-    match make(path, &format!("{new}\n")) {
-        Ok(()) => {
-            tracing::info!(file = %path.display(), "made a signing key in `{}`: keep a copy of it", path.display());
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(source) => {
-            return Err(KeyFileError::Unwritable {
-                file: path.to_owned(),
-                source,
-            });
-        }
+    let made = make(path, &format!("{new}\n")).map_err(|source| KeyFileError::Unwritable {
+        file: path.to_owned(),
+        source,
+    })?;
+    if made {
+        tracing::info!(file = %path.display(), "made a signing key in `{}`: keep a copy of it", path.display());
     }
     read(path)
 }
@@ -94,7 +90,8 @@ pub(super) fn append(path: &Path, new: &str) -> Result<(), KeyFileError> {
         source,
     };
     let beside = written_beside(path, &format!("{}\n{new}\n", before.trim_end())).map_err(unwritable)?;
-    fs::rename(&beside, path).map_err(unwritable)
+    fs::rename(&beside, path).map_err(unwritable)?;
+    sync_folder(path).map_err(unwritable)
 }
 
 /// The keys in a file.
@@ -141,27 +138,45 @@ fn read_text(path: &Path, text: &str) -> Result<Keyring, KeyFileError> {
     })
 }
 
-/// Makes a file that is not there, whole: of two who do it at once, one does.
-fn make(path: &Path, text: &str) -> io::Result<()> {
+/// Makes a file, whole, and says whether it did: it may be there already, and of two who do it at once, one does.
+fn make(path: &Path, text: &str) -> io::Result<bool> {
     if path.exists() {
-        return Err(io::ErrorKind::AlreadyExists.into());
+        return Ok(false);
     }
     let beside = written_beside(path, text)?;
-    let made = fs::hard_link(&beside, path);
+    let linked = fs::hard_link(&beside, path);
     fs::remove_file(&beside)?;
-    made
+    match linked {
+        Ok(()) => sync_folder(path).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
-/// A file beside it with this text, on disk.
+/// A file beside it with this text, on disk. Nobody else's has its name: in the text is a new key.
 fn written_beside(path: &Path, text: &str) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
+    let digest = Digest::of(text.as_bytes());
+    name.push(".");
+    for byte in &digest.as_bytes()[..8] {
+        name.push(format!("{byte:02x}"));
+    }
     let beside = path.with_file_name(name);
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(MODE).open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    if let Err(error) = written {
+        // The disk may be full: the secret is of no use there, and in the way of whoever tidies up.
+        let _ = fs::remove_file(&beside);
+        return Err(error);
+    }
     Ok(beside)
+}
+
+/// The name is not on disk before its folder is.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]
@@ -188,6 +203,29 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, MODE);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_process_left_that_died_is_in_nobodys_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("countersign.db.key");
+        // In a container every process has the same number.
+        let left = folder
+            .path()
+            .join(format!("countersign.db.key.{}", std::process::id()));
+        fs::write(&left, "").unwrap();
+        read_or_make(&path, &key(1)).unwrap();
+        append(&path, &key(2)).unwrap();
+        assert_eq!(read(&path).unwrap().signing.verifier().label(), label(2));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_not_said_to_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("missing").join("keys");
+        let refusal = read_or_make(&path, &key(1)).unwrap_err();
+        assert!(matches!(refusal, KeyFileError::Unwritable { .. }), "{refusal}");
     }
 
     #[test]
