@@ -9,6 +9,7 @@ mod turns;
 
 pub use force::{Force, ForceQuery};
 pub use turns::Turns;
+use turns::{Kept, Turn};
 
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
@@ -115,7 +116,7 @@ impl Gateway {
         tenant: TenantId,
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
-        let _turn = self.changing.of(tenant).await;
+        let turn = self.changing.of(tenant).await;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             let now = self.clock.now();
@@ -125,7 +126,7 @@ impl Gateway {
             if plan.writes.is_empty() {
                 return Ok(plan.answer);
             }
-            let (change, answer) = self.fit(&snapshot, before, by, force, plan).await?;
+            let (change, answer) = self.fit(&snapshot, before, &turn, by, force, plan).await?;
             let proposal = Proposal {
                 tenant,
                 revision: before.revision,
@@ -148,11 +149,15 @@ impl Gateway {
 
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
     pub async fn create_tenant_by(&self, by: By<'_>, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
-        let _turn = self.changing.of(TenantId::SYSTEM).await;
+        let turn = self.changing.of(TenantId::SYSTEM).await;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;
-            let compiling = compile(snapshot.compiler(), Directory::new(Arc::clone(tenant)));
+            let compiling = compile(
+                snapshot.compiler(),
+                Directory::new(Arc::clone(tenant)),
+                turn.kept(),
+            );
             let policies = compiling
                 .await?
                 .map_err(|diagnostics| invalid_policies(&diagnostics))?;
@@ -186,6 +191,7 @@ impl Gateway {
         &self,
         snapshot: &Snapshot,
         before: &TenantSnapshot,
+        turn: &Turn<'_>,
         by: By<'_>,
         force: Force,
         plan: Plan<T>,
@@ -196,7 +202,7 @@ impl Gateway {
             mut writes,
             answer,
         } = plan;
-        let fitting = force::fit(snapshot.compiler(), &before.directory, &writes, force).await?;
+        let fitting = force::fit(snapshot.compiler(), &before.directory, turn, &writes, force).await?;
         if !fitting.deactivated.is_empty() {
             facts["deactivated_policies"] = json!(fitting.deactivated);
             writes.extend(fitting.writes);
@@ -233,13 +239,19 @@ impl Gateway {
     }
 }
 
-/// The policies of a directory, compiled where nobody waits for a decision.
+/// The policies of a directory, compiled where nobody waits for a decision. The turn ends no sooner, whoever hangs up.
 async fn compile(
     compiler: &Arc<Compiler>,
     directory: Directory,
+    turn: Kept,
 ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
     let compiler = Arc::clone(compiler);
-    off_the_workers(move || start::compile_new(&compiler, &directory).map(Arc::new)).await
+    off_the_workers(move || {
+        let policies = start::compile_new(&compiler, &directory).map(Arc::new);
+        drop(turn);
+        policies
+    })
+    .await
 }
 
 async fn off_the_workers<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {

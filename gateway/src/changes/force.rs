@@ -1,7 +1,7 @@
 //! A change that policies in force do not fit: refused with what is wrong, or, with force, made together with taking those
 //! policies out of use. Force is for operators: what an admin registers does not switch off what a policy editor wrote.
 
-use super::{compile, invalid_policies};
+use super::{Turn, compile, invalid_policies};
 use crate::http::{Code, Holder, Refusal};
 use model::{Directory, Noun, Policy, Role, SlashFreeName, Write};
 use policy::{Compiler, Diagnostics, PolicySet};
@@ -79,6 +79,7 @@ impl Deactivated {
 pub(super) async fn fit(
     compiler: &Arc<Compiler>,
     before: &Directory,
+    turn: &Turn<'_>,
     writes: &[Write],
     force: Force,
 ) -> Result<Fitting, Refusal> {
@@ -94,7 +95,7 @@ pub(super) async fn fit(
     }
     let mut idle: BTreeMap<SlashFreeName, Arc<Policy>> = BTreeMap::new();
     loop {
-        match compile(compiler, after.clone()).await? {
+        match compile(compiler, after.clone(), turn.kept()).await? {
             Ok(policies) => {
                 let unbounded = unbounded(compiler, before, writes);
                 if !unbounded.0.is_empty() {

@@ -2,7 +2,8 @@
 //!
 //! It is no more than that. What keeps a change from being made to another directory than it was worked out on is its revision. A
 //! tenant's turn is long where its policies are compiled, so nobody in another tenant waits for it; only while the base policies are
-//! replaced, which are everybody's, nothing else changes.
+//! replaced, which are everybody's, nothing else changes. Compiling goes on when its caller hangs up, so it keeps the turn ([`Turn::kept`]):
+//! nobody has more than one core at work, however often they ask.
 
 use model::TenantId;
 use std::collections::HashMap;
@@ -21,14 +22,24 @@ pub struct Turns {
 /// A turn to change a tenant, until it is dropped.
 #[must_use = "a turn is had as long as it is held"]
 pub struct Turn<'a> {
-    _tenant: OwnedMutexGuard<()>,
+    tenant: Arc<OwnedMutexGuard<()>>,
     _all: RwLockReadGuard<'a, ()>,
+}
+
+/// What keeps others in the same tenant waiting, also when the turn was given up.
+pub struct Kept(#[expect(dead_code, reason = "it is there to be dropped")] Arc<OwnedMutexGuard<()>>);
+
+impl Turn<'_> {
+    /// Something to be dropped by whatever goes on without its caller.
+    pub fn kept(&self) -> Kept {
+        Kept(Arc::clone(&self.tenant))
+    }
 }
 
 impl Turns {
     /// Waits for the turn of a tenant.
     pub async fn of(&self, tenant: TenantId) -> Turn<'_> {
-        let turn = Arc::clone(
+        let tenant = Arc::clone(
             self.tenants
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -36,7 +47,7 @@ impl Turns {
                 .or_default(),
         );
         Turn {
-            _tenant: turn.lock_owned().await,
+            tenant: Arc::new(tenant.lock_owned().await),
             _all: self.all.read().await,
         }
     }
@@ -44,5 +55,25 @@ impl Turns {
     /// Waits until nobody changes anything.
     pub async fn of_all(&self) -> RwLockWriteGuard<'_, ()> {
         self.all.write().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_turn_is_kept_by_what_goes_on_without_its_caller_and_nobody_elses_is() {
+        let [one, other] = [1, 2].map(|id| TenantId::from_bytes([id; 16]));
+        let turns = Turns::default();
+        let turn = turns.of(one).await;
+        let kept = turn.kept();
+        drop(turn);
+        let next = tokio::time::timeout(Duration::from_millis(50), turns.of(one));
+        assert!(next.await.is_err());
+        drop(turns.of(other).await);
+        drop(kept);
+        drop(turns.of(one).await);
     }
 }
