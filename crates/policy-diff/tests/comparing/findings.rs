@@ -29,10 +29,11 @@ async fn a_condition_that_no_ask_satisfies_is_found() {
 #[tokio::test]
 async fn a_condition_that_only_users_satisfy_is_not_found() {
     let desk = Desk::bare();
-    let text = "@id(\"u\") forbid (principal, action, resource) when { principal is User && context.trust.rank == 3 };\
-                @id(\"n\") forbid (principal, action, resource) when { principal is User && context.trust.rank > 5 };";
+    let before = "@id(\"p\") permit (principal, action, resource);";
+    let forbids = "@id(\"u\") forbid (principal, action, resource) when { principal is User && context.trust.rank == 3 };\
+                   @id(\"n\") forbid (principal, action, resource) when { principal is User && context.trust.rank > 5 };";
     assert_eq!(
-        found(&desk, "", text).await,
+        found(&desk, before, &format!("{before}{forbids}")).await,
         [json!({"kind": "never_matches", "policy": "mine/n"})]
     );
 }
