@@ -10,7 +10,7 @@ use crate::looks::{Looks, Member};
 use crate::parameters::{self, TARGETS};
 use crate::schema;
 use crate::slice::{Ground, Part, Principals};
-use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal, Name, Var};
+use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal, Name, PatternElem, Var};
 use jsonschema::Draft;
 use model::amount::AMOUNT_MAX;
 use model::{AgentId, RiskTier, Trust, Window};
@@ -274,7 +274,7 @@ fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
         )];
         if typed.shape == Shape::String && TARGETS.contains(&name.as_str()) {
             told.push(Expr::contains(member(Member::Targets), value.clone()));
-            told.push(member(Member::TargetStated));
+            told.push(Expr::or(may_be_blank(&value), member(Member::TargetStated)));
         }
         told.extend(of_schema(&name).map(|schema| all(values(schema, &typed.shape, &value))));
         known.push(if typed.required {
@@ -286,7 +286,19 @@ fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
     known
 }
 
-/// A target is a text under one of a few names, and it is stated if the action declares the name.
+/// Whether this text is empty or begins with a space: all that can be said of those in which there is nothing else.
+fn may_be_blank(text: &Expr) -> Expr {
+    let spaces = ('\0'..='\u{3000}').filter(|character| character.is_whitespace());
+    let begins_with = |space| {
+        let pattern = vec![PatternElem::Char(space), PatternElem::Wildcard];
+        Expr::like(text.clone(), pattern.into())
+    };
+    let is_empty = Expr::is_eq(text.clone(), Expr::val(""));
+    any(std::iter::once(is_empty).chain(spaces.map(begins_with)))
+}
+
+/// A target is a text under one of a few names, and it is stated if the action declares the name and there is more in it
+/// than spaces.
 fn targets(declared: &[&str]) -> Vec<Expr> {
     let (targets, stated) = (member(Member::Targets), member(Member::TargetStated));
     let names_one = |of: &[&str]| {

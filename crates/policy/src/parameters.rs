@@ -267,7 +267,8 @@ impl Parameters<'_> {
         ast::Value::set_of_lits(self.object.keys().map(|name| name.as_str().into()), None)
     }
 
-    /// `context.targets`: every text under a name that says into what a merge goes, declared or not.
+    /// `context.targets`: every text under a name that says into what a merge goes, declared or not, and the same without the
+    /// spaces around it, because some servers take them off.
     pub(crate) fn targets(&self) -> ast::Value {
         let mut texts = Vec::new();
         for value in TARGETS.iter().filter_map(|name| self.object.get(*name)) {
@@ -277,12 +278,13 @@ impl Parameters<'_> {
     }
 
     /// `context.target_stated`: whether the target is a text under a name that the action itself declares. A name that it
-    /// does not declare, it may ignore.
+    /// does not declare, it may ignore, and an empty text or spaces may be as good as none.
     pub(crate) fn target_stated(&self) -> bool {
         self.rules
             .targets
             .iter()
-            .any(|name| self.object.get(*name).is_some_and(Value::is_string))
+            .filter_map(|name| self.object.get(*name)?.as_str())
+            .any(|text| !text.trim().is_empty())
     }
 
     /// Whether one of these obligations can have anything to do.
@@ -317,7 +319,13 @@ fn has(object: &Map<String, Value>, path: &str) -> bool {
 /// The depth is bounded by that of the request's body.
 fn collect_texts(value: &Value, texts: &mut Vec<Literal>) {
     match value {
-        Value::String(text) => texts.push(text.as_str().into()),
+        Value::String(text) => {
+            texts.push(text.as_str().into());
+            let trimmed = text.trim();
+            if trimmed.len() < text.len() {
+                texts.push(trimmed.into());
+            }
+        }
         Value::Array(values) => values.iter().for_each(|value| collect_texts(value, texts)),
         Value::Object(members) => members.values().for_each(|value| collect_texts(value, texts)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}

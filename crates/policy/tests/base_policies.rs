@@ -193,6 +193,8 @@ fn merges_to_main() -> Vec<Case> {
         decides(to_target(json!({"base_branch": "main"}))),
         decides(to_target(json!({"base": "refs/heads/main"}))),
         decides(to_target(json!({"target_branch": "main"}))),
+        decides(to_target(json!({"base": "refs/heads/main "}))),
+        decides(to_target(json!({"base": [" main\u{a0}"]}))),
         decides(to_target(json!({"base": {"ref": "main"}}))),
         decides(merge("autoMergeLater", json!({"base": ["main"]}))),
         decides(with_schema(to_main(), declares_base())),
@@ -214,6 +216,9 @@ fn merges_without_target() -> Vec<Case> {
         decides(merge("accept_merge_request", json!({}))),
         decides(to_target(json!({"number": 42}))),
         decides(to_target(json!({"base": 5}))),
+        decides(to_target(json!({"base": ""}))),
+        decides(to_target(json!({"base": " \u{3000}\n"}))),
+        decides(with_schema(to_target(json!({"base": " "})), declares_base())),
         // The action does not declare `base`: it may ignore it, and merge into main.
         decides(with_schema(
             to_target(json!({"number": 42, "base": "dev"})),

@@ -191,6 +191,20 @@ async fn what_a_schema_only_seems_to_say_is_not_known() {
     }
 }
 
+/// An empty text and spaces are given and state nothing; whatever else is given states a target.
+#[tokio::test]
+async fn a_target_is_stated_by_more_than_spaces() {
+    let base = json!({"properties": {"base": {"type": "string"}}, "required": ["base"]});
+    let desk = Desk::bare_with(base);
+    for (base, answer) in [("", Answer::Yes), (" ", Answer::Yes), ("main", Answer::No)] {
+        let unstated = refund(&format!(
+            "context.input.base == \"{base}\" && !context.target_stated"
+        ));
+        let report = desk.compare("", &unstated).await;
+        assert_eq!(answers(&report), [answer, Answer::No], "{base}");
+    }
+}
+
 #[tokio::test]
 async fn examples_hold_whatever_policies_look_at() {
     let desk = Desk::bare();
