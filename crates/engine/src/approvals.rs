@@ -159,7 +159,7 @@ pub(crate) fn with_approval(
 
 /// What was found before people were listened to, if it was not that policies have them asked: the reason would not tell.
 fn other_ruling(judgement: &Judgement) -> Option<Box<(ReasonCode, Vec<String>)>> {
-    (judgement.reason != ReasonCode::PolicyRequiresApproval).then(|| judgement.found_first())
+    (judgement.reason != ReasonCode::PolicyRequiresApproval).then(|| Box::new(judgement.found_first()))
 }
 
 fn granted(approval: &Approval) -> String {

@@ -105,9 +105,9 @@ impl Judgement {
     }
 
     /// What was found at first, to be kept where something else becomes of it.
-    pub(crate) fn found_first(&self) -> Box<(ReasonCode, Vec<String>)> {
-        let found = || Box::new((self.reason, self.matched.clone()));
-        self.ruling.clone().unwrap_or_else(found)
+    pub(crate) fn found_first(&self) -> (ReasonCode, Vec<String>) {
+        let found = || (self.reason, self.matched.clone());
+        self.ruling.as_deref().cloned().unwrap_or_else(found)
     }
 
     fn without_quarantine(mut self) -> Self {

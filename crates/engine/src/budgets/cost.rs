@@ -285,7 +285,7 @@ impl Judgement {
             agent_message: Some(lacking.advice()),
             matched: Vec::new(),
             obligations: Vec::new(),
-            ruling: Some(self.found_first()),
+            ruling: Some(Box::new(self.found_first())),
             spends: None,
             ..self.clone()
         }
