@@ -373,6 +373,9 @@ impl Decided<'_> {
         });
         write_usage(&mut body, judgement.usage.as_deref());
         name(&mut body, "user", ask.user.as_ref());
+        if let Some(facts) = &facts {
+            facts.write_user_teams(&mut body);
+        }
         would_have(&mut body, judgement);
         body.finish()
     }

@@ -9,7 +9,7 @@ use crate::judge::Refusal;
 use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
 use model::{Agent, Name, ReasonCode, Standing, Team, Tool, Verdict};
-use policy::{PolicySet, Question, Ruling, Rulings, Unanswerable};
+use policy::{Fact, PolicySet, Question, Ruling, Rulings, Unanswerable};
 
 /// How many agents there may be in whose name another one asks. Each costs as much as an ask, and longer chains are loops.
 pub const DEPTH_MAX: usize = 8;
@@ -167,15 +167,16 @@ pub(crate) fn rule_without_parameters(
     Ok(Some(all))
 }
 
-/// Whether the answer could depend on how much is used.
-pub(crate) fn depends_on_usage(
+/// Whether the answer could depend on this.
+pub(crate) fn depends_on(
+    fact: Fact,
     policies: &PolicySet,
     question: &Question<'_>,
     delegators: &[Delegator<'_>],
 ) -> Result<bool, Unanswerable> {
-    let mut depends = policies.depends_on_usage(question)?;
+    let mut depends = policies.depends_on(fact, question)?;
     for delegator in delegators {
-        depends |= policies.depends_on_usage(&delegator.asking(question))?;
+        depends |= policies.depends_on(fact, &delegator.asking(question))?;
     }
     Ok(depends)
 }

@@ -103,6 +103,8 @@ pub fn named(body: &str) -> Vec<Digest> {
         facts: BTreeMap<String, Digest>,
         #[serde(default)]
         delegators: Vec<NamedDelegator>,
+        #[serde(default)]
+        user_teams: Vec<Digest>,
     }
     #[derive(Deserialize)]
     struct NamedDelegator {
@@ -116,7 +118,8 @@ pub fn named(body: &str) -> Vec<Digest> {
             .flat_map(|named| [Some(named.agent), named.team])
             .flatten();
         let facts = named.facts.into_values().chain(delegators);
-        facts.chain([named.policy_digest]).collect()
+        let user_teams = named.user_teams.into_iter();
+        facts.chain(user_teams).chain([named.policy_digest]).collect()
     })
 }
 
@@ -125,6 +128,8 @@ pub struct Facts<'a> {
     agent: (&'a Agent, Digest),
     team: Option<(&'a Team, Digest)>,
     user: Option<(&'a User, Digest)>,
+    /// Those of the user's teams that are registered.
+    user_teams: Vec<(&'a Team, Digest)>,
     action: (&'a Tool, &'a ToolAction, Digest),
     delegators: Vec<DelegatorFacts<'a>>,
 }
@@ -153,10 +158,13 @@ impl<'a> Facts<'a> {
             })
         });
         let user = ask.user.as_ref().and_then(|name| directory.users.get(name));
+        let user_teams = user.into_iter().flat_map(|user| &user.teams);
+        let user_teams = user_teams.filter_map(|name| directory.teams.get(name));
         Some(Self {
             agent: (agent, *facts.agents.get(&agent.id)?),
             team: team.and_then(|team| of_team(team)),
             user: user.and_then(|user| Some((&**user, *facts.users.get(&user.name)?))),
+            user_teams: user_teams.filter_map(|team| of_team(team)).collect(),
             action: (
                 tool,
                 action,
@@ -197,6 +205,15 @@ impl<'a> Facts<'a> {
         });
     }
 
+    /// The member of an entry that names the records of the user's teams. A user without teams has no such member, and one
+    /// whose teams are not registered an empty one: earlier versions wrote none.
+    pub(crate) fn write_user_teams(&self, object: &mut ObjectWriter) {
+        if self.user.is_some_and(|(user, _)| !user.teams.is_empty()) {
+            let digests = self.user_teams.iter().map(|(_, digest)| digest.to_string());
+            object.strings("user_teams", digests);
+        }
+    }
+
     /// The records that are not known to be stored.
     pub fn records(&self, is_stored: impl Fn(&Digest) -> bool) -> Vec<ContentRow> {
         let tenant = self.agent.0.tenant;
@@ -219,6 +236,9 @@ impl<'a> Facts<'a> {
         }
         if let Some((user, digest)) = &self.user {
             add(digest, &|| record::of_user(user));
+        }
+        for (team, digest) in &self.user_teams {
+            add(digest, &|| record::of_team(team));
         }
         for delegator in &self.delegators {
             let (agent, digest) = &delegator.agent;

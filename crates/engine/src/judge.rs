@@ -561,6 +561,7 @@ fn question<'a>(
         user: ask.user.as_ref().map(|name| UserFacts {
             id: name.as_str(),
             registered: directory.users.get(name).map(|user| &**user),
+            teams: Some(&directory.teams),
         }),
         tool,
         action,

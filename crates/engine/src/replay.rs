@@ -10,11 +10,12 @@ pub use tally::{Change, Example, Group, Tally};
 use crate::delegation::{self, Delegator};
 use crate::facts::Record;
 use canon::Digest;
+use imbl::OrdMap;
 use model::{
-    Agent, AgentId, DecisionId, Directory, EffectiveTrust, Noun, ReasonCode, Sources, Team, Timestamp, Tool,
-    Trust, Usage, User, Vouched, Write,
+    Agent, AgentId, DecisionId, Directory, EffectiveTrust, Name, Noun, ReasonCode, Sources, Team, Timestamp,
+    Tool, Trust, Usage, User, Vouched, Write,
 };
-use policy::{PolicySet, Question, RunFacts, Unanswerable, UserFacts};
+use policy::{Fact, PolicySet, Question, RunFacts, Unanswerable, UserFacts};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -89,6 +90,9 @@ pub struct Recorded<'a> {
     facts: Option<FactsSaid>,
     #[serde(default)]
     delegators: Vec<DelegatorSaid>,
+    /// The registered teams of the user. Earlier versions did not look at them.
+    #[serde(default)]
+    user_teams: Option<Vec<Digest>>,
     #[serde(borrow, default)]
     parameters: Option<&'a RawValue>,
     #[serde(default)]
@@ -170,6 +174,8 @@ pub struct Nouns<'r> {
     agent: &'r Agent,
     team: Option<&'r Team>,
     user: Option<&'r User>,
+    /// `None` if nobody knows them.
+    user_teams: Option<OrdMap<Name, Arc<Team>>>,
     tool: &'r Tool,
     delegators: Vec<Delegator<'r>>,
 }
@@ -226,7 +232,8 @@ impl<'a> Recorded<'a> {
             .delegators
             .iter()
             .flat_map(|said| [Some(said.agent), said.team]);
-        facts.chain(delegators).flatten()
+        let user_teams = self.user_teams.iter().flatten().copied();
+        facts.chain(delegators).flatten().chain(user_teams)
     }
 
     /// Its nouns, from the records that are found under its digests.
@@ -242,6 +249,10 @@ impl<'a> Recorded<'a> {
             Some(Some(Record::Team(team))) => Ok(Some(team)),
             Some(_) => Err(missing),
         };
+        let user_team = |digest: &Digest| {
+            let team = team(Some(*digest))?.ok_or(missing)?;
+            Ok((team.name.clone(), Arc::new(team.clone())))
+        };
         let Some(Record::Action(tool)) = find(&facts.action) else {
             return Err(missing);
         };
@@ -249,6 +260,11 @@ impl<'a> Recorded<'a> {
             None => None,
             Some(Some(Record::User(user))) => Some(user),
             Some(_) => return Err(missing),
+        };
+        let user_teams = match &self.user_teams {
+            Some(digests) => Some(digests.iter().map(user_team).collect::<Result<_, _>>()?),
+            None if user.is_some_and(|user| !user.teams.is_empty()) => None,
+            None => Some(OrdMap::new()),
         };
         let delegators = self.delegators.iter().map(|said| {
             Ok(Delegator {
@@ -261,6 +277,7 @@ impl<'a> Recorded<'a> {
             agent: agent(facts.agent)?,
             team: team(facts.team)?,
             user,
+            user_teams,
             tool,
             delegators: delegators.collect::<Result<_, _>>()?,
         })
@@ -275,6 +292,7 @@ impl<'a> Recorded<'a> {
             user: self.user.as_deref().map(|id| UserFacts {
                 id,
                 registered: nouns.user,
+                teams: nouns.user_teams.as_ref(),
             }),
             tool: nouns.tool,
             action,
@@ -297,11 +315,15 @@ impl<'a> Recorded<'a> {
             vouched: self.trust.vouched(),
             now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
         };
-        if self.usage.is_none() {
-            let depends = delegation::depends_on_usage(policies, &question, &nouns.delegators);
-            if depends.map_err(|error| why_not(&error))? {
-                return Err(WhyNot::UsageNotKept);
-            }
+        let depends = |on: Fact| {
+            let depends = delegation::depends_on(on, policies, &question, &nouns.delegators);
+            depends.map_err(|error| why_not(&error))
+        };
+        if self.usage.is_none() && depends(Fact::Usage)? {
+            return Err(WhyNot::UsageNotKept);
+        }
+        if nouns.user_teams.is_none() && depends(Fact::TeamTags)? {
+            return Err(WhyNot::FactsMissing);
         }
         let ruling = match self.parameters {
             Some(_) if self.redacted.is_empty() => {

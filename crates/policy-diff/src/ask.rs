@@ -77,6 +77,7 @@ impl Ask {
         let user = self.user.as_ref().map(|user| UserFacts {
             id: user.name.as_str(),
             registered: Some(user),
+            teams: None,
         });
         let parameters = json!(self.parameters).to_string();
         let attributes = json!(self.attributes).to_string();

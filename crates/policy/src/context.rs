@@ -15,7 +15,7 @@ use cedar_policy_core::ast::{
 };
 use cedar_policy_core::entities::{Entities, NoEntitiesSchema, TCComputation};
 use cedar_policy_core::extensions::Extensions;
-use model::{Agent, Attributes, EffectiveTrust, Name, Tool, ToolAction, Trust, Usage};
+use model::{Agent, Attributes, EffectiveTrust, Name, Team, Tool, ToolAction, Trust, Usage};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -213,14 +213,16 @@ impl<'q> Facts<'q> {
             looks.at(Looks::TEAM).then(|| self.team()).flatten(),
             looks.at(seen_user).then(|| self.user()).flatten(),
         ];
+        let teams = looks.at(Looks::TEAM).then(|| self.user_teams());
+        let teams = teams.into_iter().flatten();
         let added = Entities::new().add_entities(
-            entities.into_iter().flatten(),
+            entities.into_iter().flatten().chain(teams),
             None::<&NoEntitiesSchema>,
             // Teams are in nothing, so parents are all the ancestors that there are.
             TCComputation::AssumeAlreadyComputed,
             Extensions::all_available(),
         );
-        added.expect("the entities are of four types, so they differ")
+        added.expect("the entities are of four types, and no team is among them twice")
     }
 
     fn agent(&self) -> Entity {
@@ -234,9 +236,18 @@ impl<'q> Facts<'q> {
     }
 
     fn team(&self) -> Option<Arc<Entity>> {
-        let team = self.question.team?;
-        let uid = facts::team(team.name.as_str());
-        Some(Arc::new(entity(uid, [], HashSet::new(), &team.attributes)))
+        self.question.team.map(team)
+    }
+
+    /// The registered teams of the user, but for the one that is the agent's.
+    fn user_teams(&self) -> impl Iterator<Item = Arc<Entity>> {
+        let own = self.question.team.map(|team| &team.name);
+        let user = self.question.user;
+        let known = user.and_then(|user| user.registered.zip(user.teams)).into_iter();
+        let teams = known.flat_map(|(user, teams)| user.teams.iter().filter_map(|name| teams.get(name)));
+        teams
+            .filter(move |team| Some(&team.name) != own)
+            .map(|user_team| team(user_team))
     }
 
     /// A user whom nobody registered is no entity: it is in no team and has no tags.
@@ -298,6 +309,11 @@ impl<'q> Facts<'q> {
             }
         })
     }
+}
+
+fn team(team: &Team) -> Arc<Entity> {
+    let uid = facts::team(team.name.as_str());
+    Arc::new(entity(uid, [], HashSet::new(), &team.attributes))
 }
 
 fn entity(

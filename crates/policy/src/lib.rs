@@ -66,7 +66,7 @@ pub use explain::{Explanation, Outcome, PolicyOutcome, Request};
 pub use format::{FORMAT_BYTES_MAX, FORMAT_STACK_BYTES, format};
 pub use listing::{Listed, Listing};
 pub use probe::{ProbeFailure, probe};
-pub use question::{Question, RunFacts, Unanswerable, UserFacts};
+pub use question::{Fact, Question, RunFacts, Unanswerable, UserFacts};
 pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;

@@ -1,6 +1,10 @@
 //! What policies are asked: one ask, with every fact that a policy may look at. Nothing is looked up later.
 
-use model::{Agent, EffectiveTrust, Sources, Team, Timestamp, Tool, ToolAction, Trust, Usage, User, Vouched};
+use imbl::OrdMap;
+use model::{
+    Agent, EffectiveTrust, Name, Sources, Team, Timestamp, Tool, ToolAction, Trust, Usage, User, Vouched,
+};
+use std::sync::Arc;
 
 /// The person on whose behalf the agent acts.
 #[derive(Debug, Clone, Copy)]
@@ -9,6 +13,9 @@ pub struct UserFacts<'a> {
     pub id: &'a str,
     /// What is registered under it. A user whom nobody registered is in no team and has no attributes.
     pub registered: Option<&'a User>,
+    /// The teams that are registered, among them those of the user: in the others nothing is looked up. None is the same as
+    /// no team.
+    pub teams: Option<&'a OrdMap<Name, Arc<Team>>>,
 }
 
 /// The run that an ask belongs to.
@@ -55,6 +62,15 @@ pub struct Question<'a> {
     pub vouched: Option<Vouched<'a>>,
     /// When it is asked.
     pub now: Timestamp,
+}
+
+/// What somebody may not know of a question, so that it matters whether policies look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fact {
+    /// How much is used.
+    Usage,
+    /// The tags of teams.
+    TeamTags,
 }
 
 /// Why no policy can be asked.

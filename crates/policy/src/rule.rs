@@ -5,7 +5,7 @@ use crate::annotations::{Notes, Role};
 use crate::case::{Case, Evaluated};
 use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
-use crate::question::{Question, Unanswerable};
+use crate::question::{Fact, Question, Unanswerable};
 use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings, strictest};
 use crate::set::{PolicySet, World};
 use cedar_policy_core::evaluator::EvaluationError;
@@ -60,9 +60,13 @@ impl PolicySet {
         Ok(blind(&user).map(|other| ruling.and(other, &whose)))
     }
 
-    /// Whether the answer to this question could depend on how much is used.
-    pub fn depends_on_usage(&self, question: &Question<'_>) -> Result<bool, Unanswerable> {
-        if !self.looks_at_usage() {
+    /// Whether the answer to this question could depend on this.
+    pub fn depends_on(&self, fact: Fact, question: &Question<'_>) -> Result<bool, Unanswerable> {
+        let wanted = match fact {
+            Fact::Usage => Looks::member(Member::Usage),
+            Fact::TeamTags => Looks::TEAM,
+        };
+        if !self.contents.looks.at(wanted) {
             return Ok(false);
         }
         let world = World::InForce(&question.agent.id);
@@ -72,7 +76,7 @@ impl PolicySet {
         let user = case.of_user(question, Looks::default())?;
         Ok([Some(case), user].into_iter().flatten().any(|case| {
             let looks = case.looks(|presence| self.contents.counts(presence, world));
-            looks.at(Looks::member(Member::Usage))
+            looks.at(wanted)
         }))
     }
 

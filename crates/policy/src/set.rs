@@ -33,8 +33,8 @@ pub(crate) struct Contents {
     pub(crate) trials: Vec<Trial>,
     digest: Digest,
     text: Arc<str>,
-    looks_at_runs: bool,
-    looks_at_usage: bool,
+    /// What any of the conditions looks at.
+    pub(crate) looks: Looks,
     warnings: Vec<Diagnostic>,
     /// Kept as long as this set is, so that the compiler still knows them when one of them changes.
     pub(crate) policies: Vec<Arc<CompiledPolicy>>,
@@ -116,8 +116,7 @@ impl PolicySet {
             digest: Digest::of(text.as_bytes()),
             text: text.into(),
             numbers: numbers(&vocabulary, &index),
-            looks_at_runs: any_looks_at(Member::Run, &vocabulary, &rules),
-            looks_at_usage: any_looks_at(Member::Usage, &vocabulary, &rules),
+            looks: looks(&vocabulary, &rules),
             warnings: vocabulary.warnings.iter().chain(warnings).cloned().collect(),
             vocabulary,
             rules,
@@ -149,12 +148,12 @@ impl PolicySet {
 
     /// Whether any of the policies looks at the run of an ask: then somebody has to keep what runs have seen.
     pub fn looks_at_runs(&self) -> bool {
-        self.contents.looks_at_runs
+        self.contents.looks.at(Looks::member(Member::Run))
     }
 
     /// Whether any of the policies looks at how much is used: then somebody has to look that up for every ask.
     pub fn looks_at_usage(&self) -> bool {
-        self.contents.looks_at_usage
+        self.contents.looks.at(Looks::member(Member::Usage))
     }
 
     /// What is not wrong with the policies but odd, such as one that has nothing to do yet.
@@ -297,10 +296,10 @@ fn entry(statement: &Statement, canary: Option<&BTreeSet<AgentId>>) -> Value {
     }
 }
 
-fn any_looks_at(member: Member, vocabulary: &Vocabulary, rules: &[TenantRule]) -> bool {
+fn looks(vocabulary: &Vocabulary, rules: &[TenantRule]) -> Looks {
     let own = rules.iter().map(|rule| &rule.rule);
-    let mut conditions = own
+    let conditions = own
         .chain(&vocabulary.base_rules)
         .filter_map(|rule| rule.condition.as_ref());
-    conditions.any(|condition| condition.looks.at(Looks::member(member)))
+    conditions.fold(Looks::default(), |looks, condition| looks.and(condition.looks))
 }

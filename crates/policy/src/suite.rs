@@ -149,6 +149,7 @@ impl Suite {
         };
         let agent = &self.cases.agents[&test.agent];
         let team = agent.team.as_ref().and_then(|team| self.cases.teams.get(team));
+        let team = team.map(|team| &**team);
         let attributes = context.attributes.as_ref();
         let attributes = attributes.map(|attributes| Value::Object(attributes.clone()).to_string());
         let trust = test.trust(self.tools.sources);
@@ -158,6 +159,7 @@ impl Suite {
             user: test.user.as_ref().map(|user| UserFacts {
                 id: user.as_str(),
                 registered: self.cases.users.get(user),
+                teams: Some(&self.cases.teams),
             }),
             tool,
             action,

@@ -5,7 +5,7 @@
 mod world;
 
 use model::{ApprovalTerms, AttributeType, ReasonCode, RiskTier, Sources, Team, Tool, Trust, User, Verdict};
-use policy::{BasePolicies, PolicySet, Question, Unanswerable};
+use policy::{BasePolicies, Fact, PolicySet, Question, Unanswerable};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use world::{World, action, attributes, compile, matched, name, obligations, tenant, tool};
@@ -318,7 +318,7 @@ fn an_answer_depends_on_usage_only_where_a_policy_about_the_ask_looks_at_it() {
             .compile(&BasePolicies::shipped(), &[tenant("own", &cedar(scope))])
             .unwrap();
         assert_eq!(set.looks_at_usage(), looks, "{scope}");
-        let found = world.with_question(|question| set.depends_on_usage(question));
+        let found = world.with_question(|question| set.depends_on(Fact::Usage, question));
         assert_eq!(found, Ok(depends), "{scope}");
     }
     let shipped = world.compile(&BasePolicies::shipped(), &[]).unwrap();

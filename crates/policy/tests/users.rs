@@ -4,10 +4,11 @@
 #[path = "world/world.rs"]
 mod world;
 
-use model::{ReasonCode, User, Verdict};
+use model::{ReasonCode, Team, User, Verdict};
 use policy::{BasePolicies, Mode, Ruling, TenantPolicy};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use world::{World, attributes, matched, name, obligations, tenant};
 
 /// An ask for a user in the team `staff`.
@@ -143,4 +144,42 @@ fn what_is_on_trial_is_tried_for_both() {
     assert_eq!(user.request.principal, "User::\"ada\"");
     let ids: Vec<_> = user.policies.iter().map(|policy| policy.id.as_str()).collect();
     assert_eq!(ids, ["mine/all", "trial/no"]);
+}
+
+fn team(of: &str, tags: serde_json::Value) -> Team {
+    Team {
+        name: name(of),
+        attributes: attributes(tags),
+        quotas: Vec::new(),
+    }
+}
+
+#[test]
+fn the_teams_of_the_user_have_their_tags_whoever_is_asked_about() {
+    let locked = Arc::new(team("staff", json!({"locked": "yes"})));
+    let others = Arc::new(team("guests", json!({"locked": "yes"})));
+    let registered = World {
+        teams: [locked, others]
+            .into_iter()
+            .map(|team| (team.name.clone(), team))
+            .collect(),
+        ..for_ada()
+    };
+    let in_the_same = World {
+        team: Some(team("staff", json!({"locked": "yes"}))),
+        ..registered.clone()
+    };
+    let permit = "permit (principal, action, resource);";
+    for (forbid, world, expected) in [
+        ("principal in Team::\"staff\"", &registered, Verdict::Deny),
+        ("principal in Team::\"staff\"", &in_the_same, Verdict::Deny),
+        ("principal in Team::\"staff\"", &for_ada(), Verdict::Allow),
+        ("principal is Agent", &registered, Verdict::Deny),
+    ] {
+        let forbid =
+            format!("forbid ({forbid}, action, resource) when {{ Team::\"staff\".hasTag(\"locked\") }};");
+        assert_eq!(ruled(world, &[permit, &forbid]).verdict(), expected, "{forbid}");
+    }
+    let of_others = "forbid (principal, action, resource) when { Team::\"guests\".hasTag(\"locked\") };";
+    assert_eq!(ruled(&registered, &[permit, of_others]).verdict(), Verdict::Allow);
 }

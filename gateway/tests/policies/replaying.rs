@@ -385,10 +385,17 @@ async fn the_nouns_are_what_they_were() {
     desk.admin("PUT", "/v1/teams/interns", &json!({"attributes": {"floor": 1}}))
         .await
         .expect(200);
+    desk.admin(
+        "PUT",
+        "/v1/teams/clients",
+        &json!({"attributes": {"locked": "no"}}),
+    )
+    .await
+    .expect(201);
     let agent = desk
         .hire(json!({"name": "temp", "tools": "all", "team": "interns", "attributes": {"region": "eu"}}))
         .await;
-    desk.admin("PUT", "/v1/users/ann", &json!({"teams": ["interns"]}))
+    desk.admin("PUT", "/v1/users/ann", &json!({"teams": ["clients", "interns"]}))
         .await
         .expect(200);
     let mut ask = asking("bank", "balance", "trusted_internal_unsigned");
@@ -402,9 +409,11 @@ async fn the_nouns_are_what_they_were() {
     desk.admin("DELETE", "/v1/users/ann", &Value::Null)
         .await
         .expect(204);
-    desk.admin("DELETE", "/v1/teams/interns", &Value::Null)
-        .await
-        .expect(204);
+    for team in ["interns", "clients"] {
+        desk.admin("DELETE", &format!("/v1/teams/{team}"), &Value::Null)
+            .await
+            .expect(204);
+    }
     for (who, condition) in [
         (
             "Agent",
@@ -419,6 +428,10 @@ async fn the_nouns_are_what_they_were() {
             r#"principal.name == "temp" && principal.risk_tier == "low" && context.agent has team"#,
         ),
         ("Agent", r#"context has user && context.user in Team::"interns""#),
+        (
+            "User",
+            r#"principal in Team::"clients" && Team::"clients".hasTag("locked") && Team::"clients".getTag("locked") == "no""#,
+        ),
         (
             "User",
             r#"principal in Team::"interns" && context has user && context.user == principal && context.agent.name == "temp""#,

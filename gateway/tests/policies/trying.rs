@@ -155,3 +155,31 @@ async fn an_answer_has_a_bound_and_one_ask_is_answered_in_any_case() {
     let detail = reply.problem(400, "invalid_field");
     assert!(detail.ends_with("put 1 at once"), "{detail}");
 }
+
+#[tokio::test]
+async fn the_tags_of_the_users_teams_are_seen_as_those_of_the_agents_are() {
+    let desk = Desk::open().await;
+    desk.admin(
+        "PUT",
+        "/v1/teams/guests",
+        &json!({"attributes": {"locked": "yes"}}),
+    )
+    .await
+    .expect(201);
+    desk.admin("PUT", "/v1/users/zoe", &json!({"teams": ["guests"]}))
+        .await
+        .expect(201);
+    let locked = r#"@id("locked") forbid (principal in Team::"guests", action, resource)
+        when { Team::"guests".hasTag("locked") };"#;
+    desk.put("guests", locked).await.expect(201);
+    let mut ask = reading();
+    assert_eq!(desk.ask(&ask).await.expect(200)["decision"], "allow");
+    ask["user"] = json!({"id": "zoe"});
+    let answer = desk.ask(&ask).await.expect(200);
+    assert_eq!(answer["matched_policies"], json!(["guests/locked"]));
+
+    let results = desk.try_out(&Value::Null, &[desk.of_agent(ask)]).await;
+    let entities = &results[0]["policies"]["for_user"]["request"]["entities"];
+    let guests = json!({"uid": {"type": "Team", "id": "guests"}, "attrs": {}, "parents": [], "tags": {"locked": "yes"}});
+    assert!(entities.as_array().unwrap().contains(&guests), "{entities}");
+}

@@ -35,7 +35,7 @@ pub(super) struct Tools {
 #[derive(Debug)]
 pub(super) struct Cases {
     pub(super) agents: BTreeMap<Name, Agent>,
-    pub(super) teams: BTreeMap<Name, Team>,
+    pub(super) teams: OrdMap<Name, Arc<Team>>,
     pub(super) users: BTreeMap<Name, User>,
     pub(super) tests: Vec<Test>,
 }
@@ -304,7 +304,7 @@ impl Cases {
                 attributes,
                 quotas: Vec::new(),
             };
-            (name, team)
+            (name, Arc::new(team))
         });
         let users = file.users.into_iter().map(|(name, entry)| {
             let UserEntry { teams, attributes } = entry;

@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) sensitive: bool,
     pub(crate) team: Option<Team>,
     pub(crate) user: Option<(String, Option<User>)>,
+    /// The registered teams, as far as they are not the agent's.
+    pub(crate) teams: imbl::OrdMap<Name, Arc<Team>>,
     pub(crate) agent_attributes: Attributes,
     pub(crate) declared: BTreeMap<Name, AttributeType>,
     pub(crate) attributes: Option<Value>,
@@ -60,6 +62,7 @@ impl Default for World {
             sensitive: false,
             team: None,
             user: None,
+            teams: imbl::OrdMap::new(),
             agent_attributes: Attributes::default(),
             declared: BTreeMap::new(),
             attributes: None,
@@ -191,6 +194,7 @@ impl World {
             user: self.user.as_ref().map(|(id, user)| UserFacts {
                 id,
                 registered: user.as_ref(),
+                teams: Some(&self.teams),
             }),
             tool: &tool,
             action: &tool.actions[self.action.as_str()],
