@@ -19,8 +19,13 @@ use std::collections::{BTreeSet, HashMap};
 
 const MODE: ValidationMode = ValidationMode::Strict;
 
+/// The members of the context that have a type of their own for each action, which is made of its parameters.
+const OF_THE_PARAMETERS: [Member; 2] = [Member::Input, Member::Sources];
+
 /// What differs between actions: what they are, and their parameters.
-const OF_THE_ACTION: Looks = Looks::ACTION.and(Looks::member(Member::Input));
+const OF_THE_ACTION: Looks = Looks::ACTION
+    .and(Looks::member(OF_THE_PARAMETERS[0]))
+    .and(Looks::member(OF_THE_PARAMETERS[1]));
 
 const IMPOSSIBLE: &str = "the policy can never match: no ask satisfies its scope and its conditions together";
 
@@ -238,10 +243,10 @@ fn alike(one: &RequestEnv<'_>, other: &RequestEnv<'_>) -> bool {
     else {
         return false;
     };
-    let input = Member::Input.as_str();
-    let members = attrs.iter().filter(|(name, _)| *name != input);
+    let is_common = |name: &str| OF_THE_PARAMETERS.iter().all(|member| member.as_str() != name);
+    let members = attrs.iter().filter(|(name, _)| is_common(name));
     one.resource_type() == other.resource_type()
-        && members.eq(others.iter().filter(|(name, _)| *name != input))
+        && members.eq(others.iter().filter(|(name, _)| is_common(name)))
 }
 
 fn too_deep(parsed: &Parsed) -> Diagnostic {

@@ -62,7 +62,7 @@ const ACTIONS: [&str; 10] = [
     "action == Action::\"read\"",
     "action == Action::\"mail/sned\"",
 ];
-const CONDITIONS: [&str; 17] = [
+const CONDITIONS: [&str; 20] = [
     "true",
     "false",
     "context.trust.rank > 3",
@@ -71,6 +71,9 @@ const CONDITIONS: [&str; 17] = [
     "context.input.number > 5",
     "context.input has number && context.input.number == \"5\"",
     "context.input.to like \"*@example.com\"",
+    "context.sources.number.rank > 3",
+    "context.sources has to && context.sources.to.rank > 3",
+    "context.sources.to.level > 3",
     "context has user && context.user in Team::\"t\"",
     "context.user in Team::\"t\"",
     "action in Action::\"mutate\"",
@@ -149,6 +152,28 @@ proptest! {
     }
 }
 
+/// The schema has actions with parameters of their own, as every registry that is in use.
+#[test]
+fn a_policy_meets_every_action_only_where_it_looks_at_what_differs() {
+    let validator = Validator::new(&SCHEMA);
+    assert!(validator.alike);
+    let met = |condition: &str| {
+        let text =
+            format!("@id(\"a\") permit (principal is Agent, action, resource) when {{ {condition} }};");
+        let parsed = parse::parse("p", &text, &[]).unwrap();
+        let admitted = validator.admitted(&parsed[0].statement.scope.action);
+        validator.asks_for(&parsed[0], &admitted).len()
+    };
+    assert_eq!(met("context.sensitive && context.trust.rank > 3"), 1);
+    for of_the_action in [
+        "context.input has to",
+        "context.sources has to",
+        "action in Action::\"read\"",
+    ] {
+        assert_eq!(met(of_the_action), 4, "{of_the_action}");
+    }
+}
+
 #[test]
 fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
     let told = |scope: &str, condition: &str| {
@@ -161,6 +186,11 @@ fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
         ("action", "context.sensitive", fine),
         ("action", "context.sensitive && !context.sensitive", fine),
         ("action", "context.sensitive && false", wrong),
+        (
+            "action in Action::\"mutate\"",
+            "context.sensitive && false",
+            wrong,
+        ),
         ("action == Action::\"read\"", "true", wrong),
         ("action in Action::\"risk:critical\"", "true", odd),
         ("action in Action::\"tool:idle\"", "true", odd),
