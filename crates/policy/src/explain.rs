@@ -85,8 +85,10 @@ pub struct Request {
     pub action: String,
     /// The resource.
     pub resource: String,
-    /// The context in Cedar's JSON form.
-    pub context: Value,
+    /// The context in Cedar's JSON form; absent if it has none, because a parameter or an attribute has a name that this form
+    /// keeps for itself, such as `__entity`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<Value>,
     /// The entities in Cedar's JSON form.
     pub entities: Value,
 }
@@ -198,7 +200,7 @@ impl Request {
             principal,
             action,
             resource,
-            context: context.expect("values that were made from JSON have a JSON form"),
+            context,
             entities: entities(asked),
         }
     }

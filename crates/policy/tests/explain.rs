@@ -130,7 +130,7 @@ fn the_question_is_shown_as_cedar_saw_it() {
     let as_the_call = json!({"level": "trusted_internal_unsigned", "rank": 4});
     let decimal = |text: &str| json!({"__extn": {"fn": "decimal", "arg": text}});
     assert_eq!(
-        request.context,
+        request.context.unwrap(),
         json!({
             "input": {"amount": decimal("98.7"), "to": ["a@b"]},
             "parameters": ["amount", "any", "base", "to"],
@@ -182,7 +182,7 @@ fn what_cedar_saw_fits_the_schema_that_policies_are_validated_against() {
         let request = explained(&world, &[]).request.unwrap();
         let uid = |text: &str| text.parse::<EntityUid>().unwrap();
         let action = uid(&request.action);
-        let context = Context::from_json_value(request.context, Some((&schema, &action))).unwrap();
+        let context = Context::from_json_value(request.context.unwrap(), Some((&schema, &action))).unwrap();
         let asked = (uid(&request.principal), action, uid(&request.resource));
         Request::new(asked.0, asked.1, asked.2, context, Some(&schema)).unwrap();
         let mut entities = request.entities.as_array().unwrap().clone();
@@ -201,4 +201,32 @@ fn an_action_that_nothing_knows_has_no_request() {
         (explanation.ruling.reason, explanation.request),
         (ReasonCode::UnknownTool, None)
     );
+}
+
+#[test]
+fn names_that_cedars_json_form_keeps_for_itself_leave_the_context_out() {
+    for reserved in ["__entity", "__extn", "__expr"] {
+        let of_a_parameter = World {
+            schema: Some(json!({"properties": {reserved: {"type": "string"}}})),
+            parameters: json!({reserved: "x"}),
+            ..World::default()
+        };
+        let of_an_attribute = World {
+            declared: BTreeMap::from([(name(reserved), AttributeType::String)]),
+            attributes: Some(json!({reserved: "x"})),
+            ..World::default()
+        };
+        for world in [of_a_parameter, of_an_attribute] {
+            let tagged = World {
+                agent_attributes: attributes(json!({reserved: "x"})),
+                ..world
+            };
+            let permit = tenant("mine", "@id(\"a\") permit (principal, action, resource);");
+            let explanation = explained(&tagged, &[permit]);
+            assert_eq!(explanation.ruling.reason, ReasonCode::PolicyPermits);
+            let request = explanation.request.unwrap();
+            assert_eq!(request.action, "Action::\"github/create_issue\"");
+            assert_eq!(request.context, None);
+        }
+    }
 }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 fn by_cedar(set: &PolicySet, question: &Question<'_>, plain: &cedar_policy::PolicySet) -> Decision {
     let asked = set.explain(question).unwrap().request.unwrap();
     let uid = |text: &str| text.parse().unwrap();
-    let context = Context::from_json_value(asked.context, None).unwrap();
+    let context = Context::from_json_value(asked.context.unwrap(), None).unwrap();
     let request = Request::new(
         uid(&asked.principal),
         uid(&asked.action),
