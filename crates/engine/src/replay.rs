@@ -40,6 +40,8 @@ pub enum WhyNot {
     AttributesMistyped,
     /// A policy looks at how much is used, which was not looked at then.
     UsageNotKept,
+    /// A policy looks at what the run has seen, which nobody kept then.
+    RunNotKept,
     /// The body of the entry was erased.
     Erased,
     /// The entry is not one that this version can read.
@@ -308,6 +310,7 @@ impl<'a> Recorded<'a> {
             attributes: self.attributes.map(RawValue::get),
             run: self.run_id.as_deref().map(|id| RunFacts {
                 id,
+                // Where nobody kept it, no policy is asked that looks at it.
                 worst: self.run_worst.unwrap_or(self.trust.effective),
             }),
             usage: self.usage.as_ref(),
@@ -321,6 +324,9 @@ impl<'a> Recorded<'a> {
         };
         if self.usage.is_none() && depends(Fact::Usage)? {
             return Err(WhyNot::UsageNotKept);
+        }
+        if self.run_id.is_some() && self.run_worst.is_none() && depends(Fact::Run)? {
+            return Err(WhyNot::RunNotKept);
         }
         if nouns.user_teams.is_none() && depends(Fact::TeamTags)? {
             return Err(WhyNot::FactsMissing);

@@ -67,6 +67,8 @@ pub struct Question<'a> {
 /// What somebody may not know of a question, so that it matters whether policies look at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fact {
+    /// The run and what it has seen.
+    Run,
     /// How much is used.
     Usage,
     /// The tags of teams.

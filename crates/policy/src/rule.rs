@@ -63,6 +63,7 @@ impl PolicySet {
     /// Whether the answer to this question could depend on this.
     pub fn depends_on(&self, fact: Fact, question: &Question<'_>) -> Result<bool, Unanswerable> {
         let wanted = match fact {
+            Fact::Run => Looks::member(Member::Run),
             Fact::Usage => Looks::member(Member::Usage),
             Fact::TeamTags => Looks::TEAM,
         };
