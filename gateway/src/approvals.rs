@@ -151,12 +151,12 @@ pub async fn list(
 ) -> Result<Json<Page<Shown>>, Refusal> {
     let limit = query.page.limit()?;
     let before = query.page.after()?;
-    let now = gateway.clock.now();
-    let shown = |approval| Shown::of(approval, now);
-    let key = |approval: &Approval| approval.id.to_string();
     let Filter { status, agent, .. } = query.filter;
     if agent.is_some_and(|agent| !reader.may_read(agent)) {
-        return Ok(Json(Page::of([].into_iter(), limit, key, shown)));
+        return Ok(Json(Page {
+            items: Vec::new(),
+            next_cursor: None,
+        }));
     }
     let filter = ApprovalFilter {
         status,
@@ -168,7 +168,10 @@ pub async fn list(
         .store
         .approvals(reader.tenant, &filter, before, wanted)
         .await?;
-    Ok(Json(Page::of(found.into_iter(), limit, key, shown)))
+    let now = gateway.clock.now();
+    let key = |approval: &Approval| approval.id;
+    let shown = |approval| Shown::of(approval, now);
+    Ok(Json(Page::of_part(found, limit, key, shown)))
 }
 
 /// Shows one approval; with `?wait=30s` when it is no longer pending, or after that time.

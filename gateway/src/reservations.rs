@@ -46,22 +46,24 @@ pub async fn list(
     let limit = query.page.limit()?;
     let before = query.page.after()?;
     let Filter { status, agent, .. } = query.filter;
-    let key = |reservation: &Reservation| reservation.id.to_string();
-    let found = if agent.is_some_and(|agent| !reader.may_read(agent)) {
-        Vec::new()
-    } else {
-        let filter = ReservationFilter {
-            status,
-            agent: reader.agent.or(agent),
-        };
-        // One more than the page holds tells whether there is a next one.
-        let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
-        let store = &gateway.store;
-        store
-            .list_reservations(reader.tenant, &filter, before, wanted)
-            .await?
+    if agent.is_some_and(|agent| !reader.may_read(agent)) {
+        return Ok(Written::of(&Page::<ReservationShown<'_>> {
+            items: Vec::new(),
+            next_cursor: None,
+        }));
+    }
+    let filter = ReservationFilter {
+        status,
+        agent: reader.agent.or(agent),
     };
-    let page = Page::of(found.into_iter(), limit, key, |reservation| reservation);
+    // One more than the page holds tells whether there is a next one.
+    let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
+    let found = gateway
+        .store
+        .list_reservations(reader.tenant, &filter, before, wanted)
+        .await?;
+    let key = |reservation: &Reservation| reservation.id;
+    let page = Page::of_part(found, limit, key, |reservation| reservation);
     let now = gateway.clock.now();
     Ok(Written::of(&Page {
         items: page

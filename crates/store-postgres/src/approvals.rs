@@ -1,12 +1,13 @@
 //! Approvals: written in the commit of their entry, read by id, by status and by what is overdue.
 
-use crate::connections::{Lent, in_time};
-use crate::decode::{Row, uuid};
+use crate::connections::{Connections, Lent, in_time};
+use crate::decode::{BEYOND_IDS, Row, uuid};
 use crate::{PostgresStore, bounded, unavailable};
 use async_trait::async_trait;
-use model::{Approval, ApprovalId, TenantId, Timestamp};
+use model::{Approval, ApprovalId, ApprovalStatus, TenantId, Timestamp};
 use sqlx::types::Uuid;
-use store::{ApprovalFilter, Approvals, Batch, StoreError};
+use std::sync::Arc;
+use store::{ApprovalFilter, Approvals, Batch, LOOKED_AT_MAX, Part, StoreError};
 
 /// Approvals as they are from now on, a vector a column.
 #[derive(Default)]
@@ -83,6 +84,110 @@ pub(crate) async fn find(
     found.collect()
 }
 
+/// A page of them, newest first.
+async fn list(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    filter: &ApprovalFilter,
+    before: Option<ApprovalId>,
+    limit: u32,
+) -> Result<Part<Approval, ApprovalId>, StoreError> {
+    let before = before.map_or(BEYOND_IDS, |id| Uuid::from_bytes(*id.as_bytes()));
+    let mut end = None;
+    let found = match (filter.agent, filter.status) {
+        (None, Some(status)) => with_status(readers, tenant, status, before, limit).await?,
+        (None, None) => stretch(readers, tenant, filter, (Uuid::nil(), before), limit).await?,
+        (Some(_), _) => {
+            end = end_of_stretch(readers, tenant, before).await?;
+            let first = end.unwrap_or(Uuid::nil());
+            stretch(readers, tenant, filter, (first, before), limit).await?
+        }
+    };
+    let end = end.map(|id| ApprovalId::from_bytes(id.into_bytes()));
+    Ok(Part::new(found, limit, |approval| approval.id, end))
+}
+
+/// The last of those that a page looks at; none if there are not so many.
+async fn end_of_stretch(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    before: Uuid,
+) -> Result<Option<Uuid>, StoreError> {
+    let query = || {
+        sqlx::query!(
+            "SELECT id
+             FROM approvals
+             WHERE tenant_id = $1
+               AND id < $2
+             ORDER BY id DESC
+             LIMIT 1 OFFSET $3",
+            uuid(tenant),
+            before,
+            i64::from(LOOKED_AT_MAX - 1),
+        )
+    };
+    let rows = readers.read(query).await?;
+    Ok(rows.first().map(|row| row.id))
+}
+
+/// Those that match among the approvals from one id on and before another.
+async fn stretch(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    filter: &ApprovalFilter,
+    (first, before): (Uuid, Uuid),
+    limit: u32,
+) -> Result<Vec<Approval>, StoreError> {
+    let query = || {
+        sqlx::query!(
+            "SELECT value
+             FROM approvals
+             WHERE tenant_id = $1
+               AND id >= $2
+               AND id < $3
+               AND ($4::text IS NULL OR status = $4)
+               AND ($5::uuid IS NULL OR agent = $5)
+             ORDER BY id DESC
+             LIMIT $6",
+            uuid(tenant),
+            first,
+            before,
+            filter.status.map(ApprovalStatus::as_str),
+            filter.agent.map(|agent| Uuid::from_bytes(*agent.as_bytes())),
+            i64::from(limit),
+        )
+    };
+    let rows = readers.read(query).await?;
+    rows.iter().map(|row| decode(tenant, &row.value)).collect()
+}
+
+/// Those with a status, before an id.
+async fn with_status(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    status: ApprovalStatus,
+    before: Uuid,
+    limit: u32,
+) -> Result<Vec<Approval>, StoreError> {
+    let query = || {
+        sqlx::query!(
+            "SELECT value
+             FROM approvals
+             WHERE tenant_id = $1
+               AND status = $2
+               AND id < $3
+             ORDER BY id DESC
+             LIMIT $4",
+            uuid(tenant),
+            status.as_str(),
+            before,
+            i64::from(limit),
+        )
+    };
+    let rows = readers.read(query).await?;
+    rows.iter().map(|row| decode(tenant, &row.value)).collect()
+}
+
 #[async_trait]
 impl Approvals for PostgresStore {
     async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
@@ -106,26 +211,8 @@ impl Approvals for PostgresStore {
         filter: &ApprovalFilter,
         before: Option<ApprovalId>,
         limit: u32,
-    ) -> Result<Vec<Approval>, StoreError> {
-        let read = self.readers.read(|| {
-            sqlx::query!(
-                "SELECT value
-                 FROM approvals
-                 WHERE tenant_id = $1
-                   AND ($2::text IS NULL OR status = $2)
-                   AND ($3::uuid IS NULL OR agent = $3)
-                   AND ($4::uuid IS NULL OR id < $4)
-                 ORDER BY id DESC
-                 LIMIT $5",
-                uuid(tenant),
-                filter.status.map(model::ApprovalStatus::as_str),
-                filter.agent.map(|agent| Uuid::from_bytes(*agent.as_bytes())),
-                before.map(|id| Uuid::from_bytes(*id.as_bytes())),
-                i64::from(limit),
-            )
-        });
-        let rows = bounded(read).await?;
-        rows.iter().map(|row| decode(tenant, &row.value)).collect()
+    ) -> Result<Part<Approval, ApprovalId>, StoreError> {
+        bounded(list(&self.readers, tenant, filter, before, limit)).await
     }
 
     async fn overdue_approvals(

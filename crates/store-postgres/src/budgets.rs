@@ -9,7 +9,7 @@ use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use store::{
-    Batch, BudgetFilter, Budgets, FoundBalances, ReplyKey, ReplyRow, ReservationFilter, StoreError,
+    Batch, BudgetFilter, Budgets, FoundBalances, Part, ReplyKey, ReplyRow, ReservationFilter, StoreError,
     WantedBalances, WantedBudgets,
 };
 
@@ -226,8 +226,8 @@ impl Budgets for PostgresStore {
         filter: &ReservationFilter,
         before: Option<ReservationId>,
         limit: u32,
-    ) -> Result<Vec<Reservation>, StoreError> {
-        reservations::list(self, tenant, filter, before, limit).await
+    ) -> Result<Part<Reservation, ReservationId>, StoreError> {
+        bounded(reservations::list(&self.readers, tenant, filter, before, limit)).await
     }
 
     async fn overdue_reservations(

@@ -8,6 +8,9 @@ use model::{Name, ReasonCode, TenantId};
 use sqlx::types::Uuid;
 use store::StoreError;
 
+/// Comes behind every id: none of them is all ones.
+pub(crate) const BEYOND_IDS: Uuid = Uuid::max();
+
 /// Which row a value stands in: for the error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {

@@ -1,12 +1,14 @@
 //! Reservations: written in the commit of the entry that moves them, read by id, in lists, and by what should have ended.
 
-use crate::decode::{Row, uuid};
+use crate::connections::Connections;
+use crate::decode::{BEYOND_IDS, Row, uuid};
 use crate::{PostgresStore, bounded};
-use model::{Reservation, ReservationId, TenantId, Timestamp};
+use model::{AgentId, Reservation, ReservationId, ReservationStatus, TenantId, Timestamp};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
-use store::{Batch, ReservationFilter, StoreError, WantedReservations};
+use std::sync::Arc;
+use store::{Batch, LOOKED_AT_MAX, Part, ReservationFilter, StoreError, WantedReservations};
 
 /// Reservations as they are from now on, a vector a column.
 #[derive(Default)]
@@ -158,30 +160,133 @@ pub(crate) async fn one(
 
 /// A page of them, newest first.
 pub(crate) async fn list(
-    store: &PostgresStore,
+    readers: &Arc<Connections>,
     tenant: TenantId,
     filter: &ReservationFilter,
     before: Option<ReservationId>,
     limit: u32,
+) -> Result<Part<Reservation, ReservationId>, StoreError> {
+    let before = before.map_or(BEYOND_IDS, |id| Uuid::from_bytes(*id.as_bytes()));
+    let mut end = None;
+    let found = match (filter.status, filter.agent) {
+        (None, None) => stretch(readers, tenant, filter, (Uuid::nil(), before), limit).await?,
+        (Some(ReservationStatus::Active), agent) if are_few_held(readers, tenant).await? => {
+            held(readers, tenant, agent, before, limit).await?
+        }
+        _ => {
+            end = end_of_stretch(readers, tenant, before).await?;
+            let first = end.unwrap_or(Uuid::nil());
+            stretch(readers, tenant, filter, (first, before), limit).await?
+        }
+    };
+    let end = end.map(|id| ReservationId::from_bytes(id.into_bytes()));
+    Ok(Part::new(found, limit, |reservation| reservation.id, end))
+}
+
+/// The last of those that a page looks at; none if there are not so many.
+async fn end_of_stretch(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    before: Uuid,
+) -> Result<Option<Uuid>, StoreError> {
+    let query = || {
+        sqlx::query!(
+            "SELECT id
+             FROM reservations
+             WHERE tenant_id = $1
+               AND id < $2
+             ORDER BY id DESC
+             LIMIT 1 OFFSET $3",
+            uuid(tenant),
+            before,
+            i64::from(LOOKED_AT_MAX - 1),
+        )
+    };
+    let rows = readers.read(query).await?;
+    Ok(rows.first().map(|row| row.id))
+}
+
+/// Those that match among the reservations from one id on and before another.
+async fn stretch(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    filter: &ReservationFilter,
+    (first, before): (Uuid, Uuid),
+    limit: u32,
 ) -> Result<Vec<Reservation>, StoreError> {
-    let read = store.readers.read(|| {
+    let query = || {
         sqlx::query!(
             "SELECT value
              FROM reservations
              WHERE tenant_id = $1
-               AND ($2::text IS NULL OR status = $2)
-               AND ($3::uuid IS NULL OR agent = $3)
-               AND ($4::uuid IS NULL OR id < $4)
+               AND id >= $2
+               AND id < $3
+               AND ($4::text IS NULL OR status = $4)
+               AND ($5::uuid IS NULL OR agent = $5)
              ORDER BY id DESC
-             LIMIT $5",
+             LIMIT $6",
             uuid(tenant),
-            filter.status.map(model::ReservationStatus::as_str),
+            first,
+            before,
+            filter.status.map(ReservationStatus::as_str),
             filter.agent.map(|agent| Uuid::from_bytes(*agent.as_bytes())),
-            before.map(|id| Uuid::from_bytes(*id.as_bytes())),
             i64::from(limit),
         )
-    });
-    let rows = bounded(read).await?;
+    };
+    let rows = readers.read(query).await?;
+    rows.iter().map(|row| reservation(tenant, &row.value)).collect()
+}
+
+/// Whether so few are held that a page may look at all of them: their index has them in another order.
+async fn are_few_held(readers: &Arc<Connections>, tenant: TenantId) -> Result<bool, StoreError> {
+    let query = || {
+        sqlx::query!(
+            r#"SELECT count(*) AS "held!"
+               FROM (
+                   SELECT
+                   FROM reservations
+                   WHERE tenant_id = $1
+                     AND status = 'active'
+                   LIMIT $2
+               ) AS held"#,
+            uuid(tenant),
+            i64::from(LOOKED_AT_MAX) + 1,
+        )
+    };
+    let rows = readers.read(query).await?;
+    Ok(rows.iter().all(|row| row.held <= i64::from(LOOKED_AT_MAX)))
+}
+
+/// Those that are held, before an id.
+async fn held(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    agent: Option<AgentId>,
+    before: Uuid,
+    limit: u32,
+) -> Result<Vec<Reservation>, StoreError> {
+    // Taken together before they are put in order: in the order of ids the planner would walk through all that ever were.
+    let query = || {
+        sqlx::query!(
+            r#"WITH held AS MATERIALIZED (
+                   SELECT id, agent, value
+                   FROM reservations
+                   WHERE tenant_id = $1
+                     AND status = 'active'
+               )
+               SELECT value AS "value!"
+               FROM held
+               WHERE id < $2
+                 AND ($3::uuid IS NULL OR agent = $3)
+               ORDER BY id DESC
+               LIMIT $4"#,
+            uuid(tenant),
+            before,
+            agent.map(|agent| Uuid::from_bytes(*agent.as_bytes())),
+            i64::from(limit),
+        )
+    };
+    let rows = readers.read(query).await?;
     rows.iter().map(|row| reservation(tenant, &row.value)).collect()
 }
 

@@ -1,14 +1,14 @@
 //! Approvals: written in the commit of their entry, read by id, by status and by what is overdue.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::Place;
+use crate::decode::{BEYOND_IDS, Place};
 use crate::journal::ids_json;
 use crate::{SqliteStore, bounded, unavailable};
 use async_trait::async_trait;
-use model::{Approval, ApprovalId, TenantId, Timestamp};
+use model::{Approval, ApprovalId, ApprovalStatus, TenantId, Timestamp};
 use rusqlite::params;
-use sqlx::SqliteConnection;
-use store::{ApprovalFilter, Approvals, StoreError};
+use sqlx::{SqliteConnection, SqlitePool};
+use store::{ApprovalFilter, Approvals, LOOKED_AT_MAX, Part, StoreError};
 
 const PUT: &str = "INSERT INTO approvals (tenant_no, id, agent, status, expires_at, value) \
     VALUES (?, ?, ?, ?, ?, ?) \
@@ -81,6 +81,134 @@ pub(crate) async fn find(
     found.collect()
 }
 
+/// A page of them, newest first.
+async fn list(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    filter: &ApprovalFilter,
+    before: Option<ApprovalId>,
+    limit: u32,
+) -> Result<Part<Approval, ApprovalId>, StoreError> {
+    let before = before.as_ref().map_or(&BEYOND_IDS, ApprovalId::as_bytes);
+    let mut end = None;
+    let found = match (filter.agent, filter.status) {
+        (None, Some(status)) => with_status(readers, tenant, status, before, limit).await?,
+        (None, None) => stretch(readers, tenant, filter, (&[], before), limit).await?,
+        (Some(_), _) => {
+            end = end_of_stretch(readers, tenant, before).await?;
+            let first = end.as_ref().map_or(&[][..], |id| id.as_bytes());
+            stretch(readers, tenant, filter, (first, before), limit).await?
+        }
+    };
+    Ok(Part::new(found, limit, |approval| approval.id, end))
+}
+
+/// The last of those that a page looks at; none if there are not so many.
+async fn end_of_stretch(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    before: &[u8; 16],
+) -> Result<Option<ApprovalId>, StoreError> {
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let row = sqlx::query!(
+        r#"SELECT
+               approvals.tenant_no AS "tenant_no!",
+               approvals.id
+           FROM tenants
+           CROSS JOIN approvals
+               ON approvals.tenant_no = tenants.tenant_no
+              AND approvals.id < ?2
+           WHERE tenants.tenant_id = ?1
+           ORDER BY approvals.id DESC
+           LIMIT 1 OFFSET ?3 - 1"#,
+        tenant_id,
+        before,
+        LOOKED_AT_MAX,
+    )
+    .fetch_optional(readers)
+    .await
+    .map_err(unavailable)?;
+    let id = row.map(|row| {
+        let place = Place {
+            table: "approvals",
+            row: row.tenant_no,
+        };
+        place.id("id", row.id).map(ApprovalId::from_bytes)
+    });
+    id.transpose()
+}
+
+/// Those that match among the approvals from one id on and before another.
+async fn stretch(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    filter: &ApprovalFilter,
+    (first, before): (&[u8], &[u8; 16]),
+    limit: u32,
+) -> Result<Vec<Approval>, StoreError> {
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let status = filter.status.map(ApprovalStatus::as_str);
+    let agent = filter.agent.as_ref().map(|agent| &agent.as_bytes()[..]);
+    let rows = sqlx::query!(
+        r#"SELECT
+               approvals.tenant_no AS "tenant_no!",
+               approvals.value
+           FROM tenants
+           CROSS JOIN approvals
+               ON approvals.tenant_no = tenants.tenant_no
+              AND approvals.id >= ?2
+              AND approvals.id < ?3
+           WHERE tenants.tenant_id = ?1
+             AND (?4 IS NULL OR approvals.status = ?4)
+             AND (?5 IS NULL OR approvals.agent = ?5)
+           ORDER BY approvals.id DESC
+           LIMIT ?6"#,
+        tenant_id,
+        first,
+        before,
+        status,
+        agent,
+        limit,
+    )
+    .fetch_all(readers)
+    .await
+    .map_err(unavailable)?;
+    rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
+}
+
+/// Those with a status, before an id.
+async fn with_status(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    status: ApprovalStatus,
+    before: &[u8; 16],
+    limit: u32,
+) -> Result<Vec<Approval>, StoreError> {
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let status = status.as_str();
+    let rows = sqlx::query!(
+        r#"SELECT
+               approvals.tenant_no AS "tenant_no!",
+               approvals.value
+           FROM tenants
+           CROSS JOIN approvals INDEXED BY approvals_status
+               ON approvals.tenant_no = tenants.tenant_no
+              AND approvals.status = ?2
+              AND approvals.id < ?3
+           WHERE tenants.tenant_id = ?1
+           ORDER BY approvals.id DESC
+           LIMIT ?4"#,
+        tenant_id,
+        status,
+        before,
+        limit,
+    )
+    .fetch_all(readers)
+    .await
+    .map_err(unavailable)?;
+    rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
+}
+
 #[async_trait]
 impl Approvals for SqliteStore {
     async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
@@ -112,38 +240,8 @@ impl Approvals for SqliteStore {
         filter: &ApprovalFilter,
         before: Option<ApprovalId>,
         limit: u32,
-    ) -> Result<Vec<Approval>, StoreError> {
-        let tenant_id = &tenant.as_bytes()[..];
-        let status = filter.status.map(model::ApprovalStatus::as_str);
-        let agent = filter.agent.as_ref().map(|agent| &agent.as_bytes()[..]);
-        let before = before.as_ref().map(|id| &id.as_bytes()[..]);
-        let read = async {
-            let rows = sqlx::query!(
-                r#"SELECT
-                     approvals.tenant_no AS "tenant_no!",
-                     approvals.value
-                 FROM tenants
-                 JOIN approvals
-                     ON approvals.tenant_no = tenants.tenant_no
-                 WHERE tenants.tenant_id = ?1
-                   AND (?2 IS NULL OR approvals.status = ?2)
-                   AND (?3 IS NULL OR approvals.agent = ?3)
-                   AND (?4 IS NULL OR approvals.id < ?4)
-                 ORDER BY approvals.id DESC
-                 LIMIT ?5"#,
-                tenant_id,
-                status,
-                agent,
-                before,
-                limit,
-            )
-            .fetch_all(&self.readers)
-            .await
-            .map_err(unavailable)?;
-            let approvals = rows.iter().map(|row| decode(row.tenant_no, &row.value));
-            approvals.collect()
-        };
-        bounded(read).await
+    ) -> Result<Part<Approval, ApprovalId>, StoreError> {
+        bounded(list(&self.readers, tenant, filter, before, limit)).await
     }
 
     async fn overdue_approvals(

@@ -13,8 +13,8 @@ use serde_json::json;
 use sqlx::SqliteExecutor;
 use std::sync::Arc;
 use store::{
-    BudgetFilter, Budgets, FoundBalances, ReplyKey, ReplyRow, ReservationFilter, StoreError, WantedBalances,
-    WantedBudgets,
+    BudgetFilter, Budgets, FoundBalances, Part, ReplyKey, ReplyRow, ReservationFilter, StoreError,
+    WantedBalances, WantedBudgets,
 };
 
 const CLOSE: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
@@ -269,7 +269,7 @@ impl Budgets for SqliteStore {
         filter: &ReservationFilter,
         before: Option<ReservationId>,
         limit: u32,
-    ) -> Result<Vec<Reservation>, StoreError> {
+    ) -> Result<Part<Reservation, ReservationId>, StoreError> {
         bounded(reservations::list(&self.readers, tenant, filter, before, limit)).await
     }
 

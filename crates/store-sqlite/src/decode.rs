@@ -7,6 +7,9 @@ use ledger::{Head, Tip};
 use model::{Name, ReasonCode};
 use store::StoreError;
 
+/// Comes behind every id: none of them is all ones.
+pub(crate) const BEYOND_IDS: [u8; 16] = [0xff; 16];
+
 /// Which row a value stands in: for the error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {

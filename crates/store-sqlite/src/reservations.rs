@@ -4,7 +4,7 @@
 //! only, and `value` is the [`Rest`] without names.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::Place;
+use crate::decode::{BEYOND_IDS, Place};
 use crate::journal::{ids_json, tenants_json};
 use crate::unavailable;
 use model::{
@@ -12,9 +12,9 @@ use model::{
     SlashFreeName, TenantId, Timestamp, Unit,
 };
 use rusqlite::params;
-use sqlx::SqliteExecutor;
+use sqlx::{SqliteExecutor, SqlitePool};
 use std::borrow::Cow;
-use store::{ReservationFilter, StoreError, WantedReservations};
+use store::{LOOKED_AT_MAX, Part, ReservationFilter, StoreError, WantedReservations};
 
 const PUT: &str = "INSERT INTO reservations (tenant_no, id, agent, status, expires_at, value) \
     VALUES (?, ?, ?, ?, ?, ?) \
@@ -258,16 +258,74 @@ pub(crate) async fn one(
 
 /// A page of them, newest first.
 pub(crate) async fn list(
-    executor: impl SqliteExecutor<'_>,
+    readers: &SqlitePool,
     tenant: TenantId,
     filter: &ReservationFilter,
     before: Option<ReservationId>,
     limit: u32,
+) -> Result<Part<Reservation, ReservationId>, StoreError> {
+    let before = before.as_ref().map_or(&BEYOND_IDS, ReservationId::as_bytes);
+    let mut end = None;
+    let found = match (filter.status, filter.agent) {
+        (None, None) => stretch(readers, tenant, filter, (&[], before), limit).await?,
+        (Some(ReservationStatus::Active), agent) if are_few_held(readers, tenant).await? => {
+            held(readers, tenant, agent, before, limit).await?
+        }
+        _ => {
+            end = end_of_stretch(readers, tenant, before).await?;
+            let first = end.as_ref().map_or(&[][..], |id| id.as_bytes());
+            stretch(readers, tenant, filter, (first, before), limit).await?
+        }
+    };
+    Ok(Part::new(found, limit, |reservation| reservation.id, end))
+}
+
+/// The last of those that a page looks at; none if there are not so many.
+async fn end_of_stretch(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    before: &[u8; 16],
+) -> Result<Option<ReservationId>, StoreError> {
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let row = sqlx::query!(
+        r#"SELECT
+               reservations.tenant_no AS "tenant_no!",
+               reservations.id
+           FROM tenants
+           CROSS JOIN reservations
+               ON reservations.tenant_no = tenants.tenant_no
+              AND reservations.id < ?2
+           WHERE tenants.tenant_id = ?1
+           ORDER BY reservations.id DESC
+           LIMIT 1 OFFSET ?3 - 1"#,
+        tenant_id,
+        before,
+        LOOKED_AT_MAX,
+    )
+    .fetch_optional(readers)
+    .await
+    .map_err(unavailable)?;
+    let id = row.map(|row| {
+        let place = Place {
+            table: "reservations",
+            row: row.tenant_no,
+        };
+        place.id("id", row.id).map(ReservationId::from_bytes)
+    });
+    id.transpose()
+}
+
+/// Those that match among the reservations from one id on and before another.
+async fn stretch(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    filter: &ReservationFilter,
+    (first, before): (&[u8], &[u8; 16]),
+    limit: u32,
 ) -> Result<Vec<Reservation>, StoreError> {
-    let tenant_id = &tenant.as_bytes()[..];
-    let status = filter.status.map(model::ReservationStatus::as_str);
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let status = filter.status.map(ReservationStatus::as_str);
     let agent = filter.agent.as_ref().map(|agent| &agent.as_bytes()[..]);
-    let before = before.as_ref().map(|id| &id.as_bytes()[..]);
     let rows = sqlx::query_as!(
         ReservationColumns,
         r#"SELECT
@@ -278,21 +336,85 @@ pub(crate) async fn list(
                reservations.expires_at,
                reservations.value
            FROM tenants
-           JOIN reservations
+           CROSS JOIN reservations
                ON reservations.tenant_no = tenants.tenant_no
+              AND reservations.id >= ?2
+              AND reservations.id < ?3
            WHERE tenants.tenant_id = ?1
-             AND (?2 IS NULL OR reservations.status = ?2)
-             AND (?3 IS NULL OR reservations.agent = ?3)
-             AND (?4 IS NULL OR reservations.id < ?4)
+             AND (?4 IS NULL OR reservations.status = ?4)
+             AND (?5 IS NULL OR reservations.agent = ?5)
            ORDER BY reservations.id DESC
-           LIMIT ?5"#,
+           LIMIT ?6"#,
         tenant_id,
+        first,
+        before,
         status,
         agent,
-        before,
         limit,
     )
-    .fetch_all(executor)
+    .fetch_all(readers)
+    .await
+    .map_err(unavailable)?;
+    rows.into_iter().map(ReservationColumns::decode).collect()
+}
+
+/// Whether so few are held that a page may look at all of them: their index has them in another order.
+async fn are_few_held(readers: &SqlitePool, tenant: TenantId) -> Result<bool, StoreError> {
+    let tenant_id = &tenant.as_bytes()[..];
+    let held = sqlx::query_scalar!(
+        r#"SELECT count(*) AS "held!: u32"
+           FROM (
+               SELECT 1
+               FROM tenants
+               CROSS JOIN reservations INDEXED BY reservations_held
+                   ON reservations.tenant_no = tenants.tenant_no
+               WHERE tenants.tenant_id = ?1
+                 AND reservations.status = 'active'
+               LIMIT ?2 + 1
+           )"#,
+        tenant_id,
+        LOOKED_AT_MAX,
+    )
+    .fetch_one(readers)
+    .await
+    .map_err(unavailable)?;
+    Ok(held <= LOOKED_AT_MAX)
+}
+
+/// Those that are held, before an id.
+async fn held(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    agent: Option<AgentId>,
+    before: &[u8; 16],
+    limit: u32,
+) -> Result<Vec<Reservation>, StoreError> {
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let agent = agent.as_ref().map(|agent| &agent.as_bytes()[..]);
+    let rows = sqlx::query_as!(
+        ReservationColumns,
+        r#"SELECT
+               reservations.tenant_no AS "tenant_no!",
+               reservations.id,
+               reservations.agent,
+               reservations.status,
+               reservations.expires_at,
+               reservations.value
+           FROM tenants
+           CROSS JOIN reservations INDEXED BY reservations_held
+               ON reservations.tenant_no = tenants.tenant_no
+              AND reservations.id < ?2
+           WHERE tenants.tenant_id = ?1
+             AND reservations.status = 'active'
+             AND (?3 IS NULL OR reservations.agent = ?3)
+           ORDER BY reservations.id DESC
+           LIMIT ?4"#,
+        tenant_id,
+        before,
+        agent,
+        limit,
+    )
+    .fetch_all(readers)
     .await
     .map_err(unavailable)?;
     rows.into_iter().map(ReservationColumns::decode).collect()

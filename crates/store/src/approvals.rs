@@ -1,6 +1,6 @@
 //! What is asked of stored approvals.
 
-use crate::StoreError;
+use crate::{Part, StoreError};
 use async_trait::async_trait;
 use model::{AgentId, Approval, ApprovalId, ApprovalStatus, TenantId, Timestamp};
 
@@ -23,14 +23,15 @@ pub trait Approvals: Send + Sync {
     /// One approval.
     async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError>;
 
-    /// Approvals that match a filter, newest first, with an id below `before` where given, at most `limit`.
+    /// Approvals that match a filter, newest first, with an id below `before` where given, at most `limit`. Where those for one agent
+    /// are looked for, they are looked for among the next [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX).
     async fn approvals(
         &self,
         tenant: TenantId,
         filter: &ApprovalFilter,
         before: Option<ApprovalId>,
         limit: u32,
-    ) -> Result<Vec<Approval>, StoreError>;
+    ) -> Result<Part<Approval, ApprovalId>, StoreError>;
 
     /// Approvals of all tenants that were still open at `now` and should not be, at most `limit`.
     async fn overdue_approvals(

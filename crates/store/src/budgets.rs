@@ -1,6 +1,6 @@
 //! What is written and asked of budgets, reservations, and the answers that are given again.
 
-use crate::StoreError;
+use crate::{Part, StoreError};
 use async_trait::async_trait;
 use canon::Digest;
 use model::{
@@ -186,14 +186,16 @@ pub trait Budgets: Send + Sync {
         id: ReservationId,
     ) -> Result<Option<Reservation>, StoreError>;
 
-    /// Reservations that match a filter, newest first, with an id below `before` where given, at most `limit`.
+    /// Reservations that match a filter, newest first, with an id below `before` where given, at most `limit`. Where those of an agent
+    /// or with a status are looked for, they are looked for among the next [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX). If no more than
+    /// so many are active, the active ones are found wherever they are.
     async fn list_reservations(
         &self,
         tenant: TenantId,
         filter: &ReservationFilter,
         before: Option<ReservationId>,
         limit: u32,
-    ) -> Result<Vec<Reservation>, StoreError>;
+    ) -> Result<Part<Reservation, ReservationId>, StoreError>;
 
     /// Reservations of all tenants that are active and whose time was over by `ended_by`, at most `limit`.
     async fn overdue_reservations(

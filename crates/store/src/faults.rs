@@ -5,8 +5,8 @@
 
 use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, Budgets, CommitError,
-    Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal, Lease, Place,
-    Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store,
+    Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal, Lease, Part,
+    Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store,
     StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBalances, WantedBudgets,
     WantedReservations,
 };
@@ -406,7 +406,7 @@ impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
         filter: &ApprovalFilter,
         before: Option<ApprovalId>,
         limit: u32,
-    ) -> Result<Vec<Approval>, StoreError> {
+    ) -> Result<Part<Approval, ApprovalId>, StoreError> {
         self.read()?.approvals(tenant, filter, before, limit).await
     }
 
@@ -514,7 +514,7 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         filter: &ReservationFilter,
         before: Option<ReservationId>,
         limit: u32,
-    ) -> Result<Vec<Reservation>, StoreError> {
+    ) -> Result<Part<Reservation, ReservationId>, StoreError> {
         self.read()?
             .list_reservations(tenant, filter, before, limit)
             .await

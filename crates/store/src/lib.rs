@@ -19,6 +19,7 @@ pub mod conformance;
 mod counters;
 mod error;
 pub mod faults;
+mod lists;
 mod records;
 mod search;
 
@@ -34,6 +35,7 @@ pub use budgets::{
 };
 pub use counters::Counters;
 pub use error::{CommitError, StoreError};
+pub use lists::{LOOKED_AT_MAX, Part};
 pub use records::{DecisionFilter, Erased, Recorded, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 

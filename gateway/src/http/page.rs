@@ -5,6 +5,7 @@
 use super::refusal::{Code, Refusal};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU16;
+use store::Part;
 
 /// Items on a page when the caller does not say.
 const LIMIT_DEFAULT: u16 = 50;
@@ -71,6 +72,21 @@ impl<T> Page<T> {
             next_cursor,
         }
     }
+
+    /// The page that a part of a list begins. One that is not full can go on all the same.
+    pub fn of_part<S, Id: ToString>(
+        part: Part<S, Id>,
+        limit: usize,
+        key: impl Fn(&S) -> Id,
+        view: impl Fn(S) -> T,
+    ) -> Self {
+        let key = |source: &S| key(source).to_string();
+        let page = Self::of(part.found.into_iter(), limit, key, view);
+        Self {
+            next_cursor: page.next_cursor.or(part.next.map(|id| id.to_string())),
+            ..page
+        }
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +104,24 @@ mod tests {
         assert_eq!(page(3, 3).items, [4, 5]);
         assert_eq!(page(3, 3).next_cursor, None);
         assert_eq!(page(0, 5).next_cursor, None);
+    }
+
+    #[test]
+    fn a_page_that_is_not_full_goes_on_where_its_part_says() {
+        let page = |found: &[u32], next| {
+            let part = Part {
+                found: found.to_vec(),
+                next,
+            };
+            Page::of_part(part, 2, |item| *item, |item| item)
+        };
+        let shown = |page: Page<u32>| (page.items, page.next_cursor);
+        assert_eq!(shown(page(&[9], Some(3))), (vec![9], Some("3".to_owned())));
+        assert_eq!(shown(page(&[], Some(3))), (vec![], Some("3".to_owned())));
+        assert_eq!(shown(page(&[9, 8], None)), (vec![9, 8], None));
+        // One more was looked for than is shown.
+        let more = page(&[9, 8, 7], Some(7));
+        assert_eq!(shown(more), (vec![9, 8], Some("8".to_owned())));
     }
 
     #[test]

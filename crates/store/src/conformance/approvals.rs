@@ -2,8 +2,8 @@
 
 use super::sample::{Chain, approval, approved, decision_id};
 use super::{Fixture, commit, refused};
-use crate::{ApprovalFilter, Batch, Store};
-use model::{Approval, ApprovalStatus, Timestamp};
+use crate::{ApprovalFilter, Batch, LOOKED_AT_MAX, Store};
+use model::{Approval, ApprovalId, ApprovalStatus, Timestamp};
 
 /// Commits how approvals are from now on.
 async fn write(store: &dyn Store, chain: &mut Chain, approvals: &[&Approval]) {
@@ -89,6 +89,7 @@ pub async fn approvals_are_listed_newest_first_by_what_is_asked_for(fixture: &dy
             .await
             .unwrap();
         found
+            .found
             .iter()
             .map(|approval| approval.id.as_bytes()[0])
             .collect::<Vec<_>>()
@@ -104,6 +105,56 @@ pub async fn approvals_are_listed_newest_first_by_what_is_asked_for(fixture: &dy
         list(Some(ApprovalStatus::Pending), Some(2), None, 10).await,
         [0; 0]
     );
+}
+
+/// Also behind all that others were asked about; and by status alone on one page, wherever they are.
+pub async fn approvals_are_looked_for_among_so_many_at_a_time(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let numbered = |number: u32| {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        ApprovalId::from_bytes(id)
+    };
+    let mut wanted = approved(&approval(1, 1_000));
+    wanted.id = numbered(0);
+    write(&*store, &mut chain, &[&wanted]).await;
+    let others: Vec<_> = (1..=LOOKED_AT_MAX + 1)
+        .map(|number| Approval {
+            id: numbered(number),
+            ..approval(2, 1_000)
+        })
+        .collect();
+    for some in others.chunks(500) {
+        let mut batch = chain.decisions(1);
+        let rows = some.iter().map(|approval| (chain.tenant, approval.clone()));
+        batch.approvals.extend(rows);
+        commit(&*store, &batch).await;
+    }
+    let list = async |filter: &ApprovalFilter, before| {
+        let part = store.approvals(chain.tenant, filter, before, 10).await.unwrap();
+        let ids: Vec<_> = part.found.iter().map(|approval| approval.id).collect();
+        (ids, part.next)
+    };
+    let mut filter = ApprovalFilter {
+        agent: Some(wanted.request.agent),
+        status: None,
+    };
+    for status in [None, Some(ApprovalStatus::Approved)] {
+        filter.status = status;
+        let (found, next) = list(&filter, None).await;
+        assert_eq!((found, next), (vec![], Some(numbered(2))));
+        assert_eq!(list(&filter, next).await, (vec![wanted.id], None));
+    }
+    filter.agent = None;
+    assert_eq!(list(&filter, None).await, (vec![wanted.id], None));
+    let pending = ApprovalFilter {
+        agent: None,
+        status: Some(ApprovalStatus::Pending),
+    };
+    let (found, next) = list(&pending, Some(numbered(12))).await;
+    assert_eq!((found.len(), next), (10, Some(numbered(2))));
+    assert_eq!(list(&pending, next).await, (vec![numbered(1)], None));
 }
 
 /// Of all tenants, but not those that are over already.

@@ -4,8 +4,8 @@
 use super::sample::{Ask, Chain, agent_id, name};
 use super::{Fixture, commit, refused};
 use crate::{
-    Batch, BudgetFilter, CommitError, ReplyKey, ReplyRow, ReservationFilter, Store, WantedBalances,
-    WantedBudgets, WantedReservations,
+    Batch, BudgetFilter, CommitError, LOOKED_AT_MAX, ReplyKey, ReplyRow, ReservationFilter, Store,
+    WantedBalances, WantedBudgets, WantedReservations,
 };
 use canon::Digest;
 use model::budget::Terms;
@@ -332,6 +332,7 @@ pub async fn reservations_are_as_they_were_written_last(fixture: &dyn Fixture) {
             .await
             .unwrap();
         found
+            .found
             .iter()
             .map(|reservation| reservation.id.as_bytes()[0])
             .collect::<Vec<_>>()
@@ -341,6 +342,59 @@ pub async fn reservations_are_as_they_were_written_last(fixture: &dyn Fixture) {
     assert_eq!(
         list(Some(ReservationStatus::Active), Some(agent_id(0)), None, 10).await,
         [4]
+    );
+}
+
+/// Also behind all that others have held; and what is held on one page, wherever it is, unless it is as much itself.
+pub async fn reservations_are_looked_for_among_so_many_at_a_time(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let numbered = |number: u32| {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        ReservationId::from_bytes(id)
+    };
+    let many = |held: &Reservation| {
+        let rows = (1..=LOOKED_AT_MAX + 1).map(|number| Reservation {
+            id: numbered(number),
+            ..held.clone()
+        });
+        rows.collect::<Vec<_>>()
+    };
+    let mut wanted = reservation(1, 1_000);
+    wanted.id = numbered(0);
+    put_reservations(&*store, &mut chain, &[wanted.clone()]).await;
+    put_reservations(&*store, &mut chain, &many(&reservation(2, 2_000).release())).await;
+    let tenant = chain.tenant;
+    let list = async |status, agent, before| {
+        let filter = ReservationFilter { status, agent };
+        let part = store
+            .list_reservations(tenant, &filter, before, 10)
+            .await
+            .unwrap();
+        let ids: Vec<_> = part.found.iter().map(|held| held.id).collect();
+        (ids, part.next)
+    };
+    let active = Some(ReservationStatus::Active);
+    for agent in [None, Some(wanted.agent)] {
+        assert_eq!(list(active, agent, None).await, (vec![wanted.id], None));
+    }
+    let (found, next) = list(None, Some(wanted.agent), None).await;
+    assert_eq!((found, next), (vec![], Some(numbered(2))));
+    assert_eq!(
+        list(None, Some(wanted.agent), next).await,
+        (vec![wanted.id], None)
+    );
+    let expired = Some(ReservationStatus::Expired);
+    let (found, next) = list(expired, None, None).await;
+    assert_eq!((found, next), (vec![], Some(numbered(2))));
+    assert_eq!(list(expired, None, next).await, (vec![], None));
+    put_reservations(&*store, &mut chain, &many(&reservation(2, 2_000))).await;
+    let (found, next) = list(active, Some(wanted.agent), None).await;
+    assert_eq!((found, next), (vec![], Some(numbered(2))));
+    assert_eq!(
+        list(active, Some(wanted.agent), next).await,
+        (vec![wanted.id], None)
     );
 }
 

@@ -30,6 +30,11 @@ impl<K> Default for Cursor<K> {
 }
 
 impl<K> Cursor<K> {
+    /// Goes on behind this row, if there is one to go on behind.
+    fn of(next: Option<K>) -> Self {
+        next.map_or(Self::Done, |last| Self::After(Some(last)))
+    }
+
     /// Goes on behind the last row of a page; a page that is not full was the last one.
     fn advance(&mut self, rows: usize, limit: u32, last: Option<K>) {
         *self = match last {
@@ -62,11 +67,9 @@ impl Beside {
         if let Cursor::After(last) = &self.approvals {
             let filter = ApprovalFilter::default();
             let page = from.approvals(tenant, &filter, *last, limit).await?;
-            let last = page.last().map(|approval| approval.id);
-            self.approvals.advance(page.len(), limit, last);
-            batch
-                .approvals
-                .extend(page.into_iter().map(|approval| (tenant, approval)));
+            self.approvals = Cursor::of(page.next);
+            let rows = page.found.into_iter().map(|approval| (tenant, approval));
+            batch.approvals.extend(rows);
         }
         if let Cursor::After(last) = &self.runs {
             let page = from.runs_after(tenant, last.as_ref(), limit).await?;
@@ -104,10 +107,9 @@ impl Beside {
         if let Cursor::After(last) = &self.reservations {
             let filter = ReservationFilter::default();
             let page = from.list_reservations(tenant, &filter, *last, limit).await?;
-            let last = page.last().map(|held| held.id);
-            self.reservations.advance(page.len(), limit, last);
+            self.reservations = Cursor::of(page.next);
             rows.reservations
-                .extend(page.into_iter().map(|held| (tenant, held)));
+                .extend(page.found.into_iter().map(|held| (tenant, held)));
         }
         if let Cursor::After(last) = &self.links {
             let page = from.run_links_after(tenant, last.as_ref(), limit).await?;
