@@ -2,19 +2,22 @@
 
 use crate::commit::{NotWritten, Transaction};
 use crate::decode::Place;
+use crate::journal::hex;
 use crate::writer::Writer;
 use crate::{SqliteStore, bounded, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
 use model::{Counter, TenantId, Timestamp};
 use rusqlite::params;
+use serde_json::{Value, json};
+use sqlx::SqlitePool;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Counters, StoreError};
+use store::{Counters, LOOKED_AT_MAX, StoreError};
 use tokio::sync::OwnedMutexGuard;
 
-/// How many counters are forgotten at once: few enough that nobody notices.
-const FORGOTTEN_MAX: i64 = 1_000;
+/// How many counters are forgotten at once: each of them stands in a page of its own, and commits wait for so many.
+const FORGOTTEN_MAX: usize = 256;
 
 const PUT: &str = "INSERT INTO quota_counters (tenant_no, key, start, count, at) \
     VALUES (?, ?, ?, ?, ?) \
@@ -109,8 +112,20 @@ impl Counters for SqliteStore {
     }
 
     async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError> {
-        let writer = Arc::clone(&self.writer).lock_owned().await;
-        self.written(forget(writer, before)).await
+        let (mut old, mut forgotten) = (Vec::new(), 0);
+        let mut next = Some((i64::MIN, Vec::new()));
+        while let Some(after) = next {
+            let found = bounded(find_old(&self.readers, after, before)).await?;
+            next = found.end;
+            old.extend(found.keys);
+            // Those that are left have a turn together with the next ones, so that few old ones among many take few turns.
+            while old.len() >= FORGOTTEN_MAX || (next.is_none() && !old.is_empty()) {
+                let some = keys_json(&old.split_off(old.len().saturating_sub(FORGOTTEN_MAX)));
+                let writer = Arc::clone(&self.writer).lock_owned().await;
+                forgotten += self.written(forget(writer, some, before)).await?;
+            }
+        }
+        Ok(forgotten)
     }
 }
 
@@ -151,20 +166,85 @@ impl SqliteStore {
     }
 }
 
-async fn forget(mut writer: OwnedMutexGuard<Writer>, before: Timestamp) -> Result<u64, StoreError> {
+/// What a counter is found by, as it stands in its row.
+type Key = (i64, Vec<u8>);
+
+/// What one look for old counters has found.
+struct Old {
+    keys: Vec<Key>,
+    /// The last counter that was looked at; none if that was the last there is.
+    end: Option<Key>,
+}
+
+/// The next of all counters, those that nothing was counted in since `before`. They are looked for in the order of their keys and by a
+/// reader: no index has their times, because a commit would write to it for each call that is counted.
+async fn find_old(readers: &SqlitePool, after: Key, before: Timestamp) -> Result<Old, StoreError> {
+    let (tenant_no, key) = after;
+    let end = sqlx::query!(
+        r#"SELECT
+               tenant_no AS "tenant_no!",
+               key
+           FROM quota_counters
+           WHERE (tenant_no, key) > (?1, ?2)
+           ORDER BY tenant_no, key
+           LIMIT 1 OFFSET ?3 - 1"#,
+        tenant_no,
+        key,
+        LOOKED_AT_MAX,
+    )
+    .fetch_optional(readers)
+    .await
+    .map_err(unavailable)?;
+    let end = end.map(|row| (row.tenant_no, row.key));
+    let (last_tenant_no, last_key) = end.clone().unwrap_or((i64::MAX, Vec::new()));
+    let before = before.millis();
+    let rows = sqlx::query!(
+        r#"SELECT
+               tenant_no AS "tenant_no!",
+               key
+           FROM quota_counters
+           WHERE (tenant_no, key) > (?1, ?2)
+             AND (tenant_no, key) <= (?3, ?4)
+             AND at < ?5"#,
+        tenant_no,
+        key,
+        last_tenant_no,
+        last_key,
+        before,
+    )
+    .fetch_all(readers)
+    .await
+    .map_err(unavailable)?;
+    let keys = rows.into_iter().map(|row| (row.tenant_no, row.key)).collect();
+    Ok(Old { keys, end })
+}
+
+/// `[[<number of the tenant>,"<key>"],…]`, keys as hexadecimal digits.
+fn keys_json(keys: &[Key]) -> String {
+    let keys = keys.iter().map(|(tenant_no, key)| json!([tenant_no, hex(key)]));
+    keys.collect::<Value>().to_string()
+}
+
+/// Forgets those of these counters that nothing was counted in meanwhile.
+async fn forget(
+    mut writer: OwnedMutexGuard<Writer>,
+    asked: String,
+    before: Timestamp,
+) -> Result<u64, StoreError> {
     let before = before.millis();
     let ready = writer.ready().await;
     let connection = ready.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
     let done = sqlx::query!(
         "DELETE FROM quota_counters
          WHERE (tenant_no, key) IN (
-             SELECT tenant_no, key
-             FROM quota_counters
-             WHERE at < ?1
-             LIMIT ?2
-         )",
+             SELECT
+                 asked.value ->> 0,
+                 unhex(asked.value ->> 1)
+             FROM json_each(?1) AS asked
+         )
+           AND at < ?2",
+        asked,
         before,
-        FORGOTTEN_MAX,
     )
     .execute(connection)
     .await

@@ -143,6 +143,8 @@ macro_rules! conformance_tests {
             counters::a_counter_is_its_tenants_alone,
             counters::counters_are_listed_in_the_order_of_their_keys,
             counters::counters_that_nothing_was_counted_in_for_long_are_forgotten,
+            counters::old_counters_are_forgotten_wherever_they_are,
+            counters::nobody_has_to_give_up_a_turn_where_no_counter_is_old,
             budgets::a_budget_is_as_it_was_written_last,
             budgets::a_budget_is_found_by_exactly_what_it_is_for,
             budgets::of_one_scope_and_unit_one_budget_is_open,

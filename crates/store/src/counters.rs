@@ -23,7 +23,8 @@ pub trait Counters: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Counter>, StoreError>;
 
-    /// Forgets counters that nothing was counted in since `before`, some at a time; how many it were. A window of the calendar that
-    /// ended before that counts from nothing anyway, and a run that was quiet for so long begins anew.
+    /// Forgets counters that nothing was counted in since `before`, some of them or all; how many it were, none if there are none left.
+    /// Commits wait for what is deleted, and not for what is looked at. A window of the calendar that ended before that counts
+    /// from nothing anyway, and a run that was quiet for so long begins anew.
     async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError>;
 }

@@ -2,9 +2,10 @@
 
 use super::sample::{Chain, name};
 use super::{Fixture, commit, refused};
-use crate::{Batch, Store};
+use crate::{Batch, LOOKED_AT_MAX, Store};
 use canon::Digest;
 use model::{Counter, Timestamp};
+use std::time::Duration;
 
 fn counter(key: &str, count: u64) -> Counter {
     Counter {
@@ -115,4 +116,50 @@ pub async fn counters_that_nothing_was_counted_in_for_long_are_forgotten(fixture
     assert_eq!(store.forget_counters(before).await.unwrap(), 1);
     assert_eq!(store.forget_counters(before).await.unwrap(), 0);
     assert_eq!(find(&*store, &chain, &["old", "new"]).await, [at("new", 2_000)]);
+}
+
+/// However many there are between them that stay, and of which tenant they are.
+pub async fn old_counters_are_forgotten_wherever_they_are(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let mut batch = two.decisions(1);
+    put(&mut one, &mut batch, counter("first", 1));
+    let every = |number: u32| Counter {
+        at: Timestamp::from_millis(if number.is_multiple_of(3) { 1_000 } else { 2_000 }),
+        ..counter(&number.to_string(), 1)
+    };
+    let numbers = 0..LOOKED_AT_MAX + 900;
+    for chain in [&one, &two] {
+        let rows = numbers.clone().map(|number| (chain.tenant, every(number)));
+        batch.counters.extend(rows);
+    }
+    commit(&*store, &batch).await;
+    let (before, mut forgotten) = (Timestamp::from_millis(2_000), 0);
+    loop {
+        match store.forget_counters(before).await.unwrap() {
+            0 => break,
+            some => forgotten += some,
+        }
+    }
+    let of_one = numbers.clone().filter(|number| number.is_multiple_of(3)).count();
+    assert_eq!(forgotten, 2 * of_one as u64);
+    for (chain, more) in [(&one, 1), (&two, 0)] {
+        let left = store.counters_after(chain.tenant, None, u32::MAX).await.unwrap();
+        assert!(left.iter().all(|counter| counter.at >= before));
+        assert_eq!(left.len(), numbers.len() - of_one + more);
+    }
+}
+
+/// Who has the turn may have it for as long as it likes.
+pub async fn nobody_has_to_give_up_a_turn_where_no_counter_is_old(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    put(&mut chain, &mut batch, counter("a", 1));
+    commit(&*store, &batch).await;
+    let turn = store.begin(&[chain.tenant]).await.unwrap();
+    let looked = store.forget_counters(counter("a", 1).at);
+    let looked = tokio::time::timeout(Duration::from_secs(10), looked).await;
+    assert_eq!(looked.expect("it waits for a turn").unwrap(), 0);
+    drop(turn);
 }
