@@ -28,7 +28,8 @@ pub struct CommandLine {
 pub enum Command {
     /// Serve the API.
     Serve(Serve),
-    /// Say whether `serve` would start with the same options, without serving.
+    /// Say whether `serve` would start with the same options, without serving. It does not try to listen, and makes no
+    /// signing key.
     CheckConfig(Serve),
     /// Bring the schema of a database up to date; `serve` does it too, where its role may.
     Migrate(Database),

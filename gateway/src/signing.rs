@@ -80,21 +80,53 @@ impl Keyring {
         known_name: Option<String>,
         entropy: &dyn Entropy,
     ) -> Result<Self, SigningError> {
+        if let Some(keys) = Self::find(options, database_url)? {
+            return Ok(keys);
+        }
+        let (new, _) = new_key_of_log(options, known_name, entropy)?;
+        file::read_or_make(&file_of(options, database_url), &new)?.of_log()
+    }
+
+    /// Whether [`Self::load`] would load keys that can be used, or make one. Nothing is made.
+    ///
+    /// # Errors
+    /// The keys cannot be used, or none can be made under the name.
+    pub fn check(
+        options: &Signing,
+        database_url: &str,
+        known_name: Option<String>,
+        entropy: &dyn Entropy,
+    ) -> Result<(), SigningError> {
+        if Self::find(options, database_url)?.is_none() {
+            new_key_of_log(options, known_name, entropy)?;
+        }
+        Ok(())
+    }
+
+    /// The keys that the options name, if they are there already.
+    fn find(options: &Signing, database_url: &str) -> Result<Option<Self>, SigningError> {
         let keys = if let Some(text) = &options.key {
             let key = text.reveal().trim().parse();
             Self::of(key.map_err(SigningError::Environment)?)
         } else {
             let path = file_of(options, database_url);
-            let name = known_name.or_else(|| options.log_name.clone());
-            file::read_or_make(&path, &new_key(name, SignatureKind::Note, entropy)?.0)?
+            if !path.exists() {
+                return Ok(None);
+            }
+            file::read(&path)?
         };
-        let witness = keys
+        keys.of_log().map(Some)
+    }
+
+    /// These, if none of them is a witness's.
+    fn of_log(self) -> Result<Self, SigningError> {
+        let witness = self
             .all()
             .find(|key| key.verifier().kind() != SignatureKind::Note);
-        if let Some(witness) = witness {
-            return Err(SigningError::Witness(witness.verifier().label()));
+        match witness {
+            Some(witness) => Err(SigningError::Witness(witness.verifier().label())),
+            None => Ok(self),
         }
-        Ok(keys)
     }
 
     /// All of them.
@@ -144,6 +176,16 @@ pub fn witness_keys(
 fn file_of(options: &Signing, database_url: &str) -> PathBuf {
     let beside = || stores::file_beside(database_url, "key");
     options.key_file.clone().unwrap_or_else(beside)
+}
+
+/// A new key under the name that the log has already, or under the one of the options.
+fn new_key_of_log(
+    options: &Signing,
+    known_name: Option<String>,
+    entropy: &dyn Entropy,
+) -> Result<(String, VerifierKey), SigningError> {
+    let name = known_name.or_else(|| options.log_name.clone());
+    new_key(name, SignatureKind::Note, entropy)
 }
 
 /// The text of a new key, and its public half. Without a name it has one that no other log has: witnesses tell logs apart by

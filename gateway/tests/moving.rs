@@ -198,6 +198,28 @@ fn a_schema_is_made_without_serving_and_a_good_configuration_is_said_to_be_good(
 }
 
 #[test]
+fn a_configuration_is_checked_as_serving_takes_it_and_makes_no_key() {
+    let place = Place::on_file();
+    let key = place.path().join("signing.key");
+    let (url, key_file) = (file_of(&place), key.to_str().unwrap());
+    let check = [
+        "check-config",
+        "--database-url",
+        &url,
+        "--signing-key-file",
+        key_file,
+    ];
+    let told = succeeds(&[&check[..], &["--operator-key", "csk_0123456789abcdef"]].concat());
+    assert!(told.contains("the configuration is good"), "{told}");
+    assert!(!key.exists());
+
+    std::fs::write(&key, "no key\n").unwrap();
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let message = fails(&check);
+    assert!(message.contains("is not a signing key"), "{message}");
+}
+
+#[test]
 fn a_bad_configuration_is_named() {
     let place = Place::on_file();
     let policies = place.path().join("base.cedar");
@@ -207,6 +229,9 @@ fn a_bad_configuration_is_named() {
     for (args, words) in [
         (&["--policies", file][..], "@id"),
         (&["--operator-key", "hunter2"], "csk_"),
+        (&["--operator-key", "csk_hunter2"], "csk_"),
+        (&["--log", "a=b=c"], "a=b=c"),
+        (&["--log-name", "two words"], "two words"),
         (&["--policies", "/no/such/file"], "/no/such/file"),
     ] {
         let mut all = vec!["check-config", "--database-url", &url];

@@ -1,27 +1,31 @@
 //! `countersign check-config`: whether `serve` would start with these settings, without serving.
 //!
-//! It opens the database as `serve` does, which brings its schema up to date, and compiles every tenant's policies.
+//! It opens the database as `serve` does, which brings its schema up to date, and compiles every tenant's policies. It does not
+//! listen, because a gateway may be serving at the same place meanwhile, and makes no signing key.
 
+use super::operator_key;
 use crate::config::Serve;
 use crate::signing::{self, Keyring};
 use crate::start;
 use crate::stores;
-use model::{Secret, SystemEntropy};
+use model::SystemEntropy;
 use policy::Compiler;
 use std::io::Write;
 use std::sync::Arc;
+use tracing_subscriber::EnvFilter;
 
 /// Checks, and says what was found.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
+    EnvFilter::try_new(&options.logging.filter)?;
     let base = super::serve::base_policies(options.policies.as_deref())?;
     policy::probe(&base)?;
     if let Some(key) = &options.operator_key {
-        Secret::parse(key)?;
+        operator_key::check(key)?;
     }
     super::serve::witnesses(&options)?;
     let store = stores::open(&options.database.url).await?;
     let known_name = signing::known_name(&*store).await?;
-    Keyring::load(
+    Keyring::check(
         &options.signing,
         &options.database.url,
         known_name,

@@ -29,9 +29,7 @@ pub enum OperatorKeyError {
 /// Makes sure that there is an operator key. Returns the one to print, if a new one was made up.
 pub async fn ensure(gateway: &Gateway, given: Option<&str>) -> Result<Option<Secret>, OperatorKeyError> {
     if let Some(text) = given {
-        if !text.starts_with("csk_") || text.len() < OPERATOR_KEY_BYTES_MIN {
-            return Err(OperatorKeyError::TooWeak);
-        }
+        check(text)?;
         install(gateway, Digest::of(text.as_bytes()), "from the environment").await?;
         return Ok(None);
     }
@@ -44,6 +42,15 @@ pub async fn ensure(gateway: &Gateway, given: Option<&str>) -> Result<Option<Sec
     let secret = Secret::mint(SecretKind::ApiKey, &*gateway.entropy);
     install(gateway, secret.digest(), "first").await?;
     Ok(Some(secret))
+}
+
+/// Whether a key that was brought along is one.
+pub fn check(given: &str) -> Result<(), OperatorKeyError> {
+    if given.starts_with("csk_") && given.len() >= OPERATOR_KEY_BYTES_MIN {
+        Ok(())
+    } else {
+        Err(OperatorKeyError::TooWeak)
+    }
 }
 
 /// Records an operator key with this digest, unless there is one. Gateways that are started together with one key record
