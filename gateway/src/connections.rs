@@ -7,7 +7,8 @@
 //! - `plain`: which requests are plainly asks;
 //! - `turns`: in which order connections are read that are refused again and again;
 //! - `wording`: how a response is written, and the one that says that the gateway is full;
-//! - `handed_on`: everything else.
+//! - `handed_on`: everything else;
+//! - `places`: how many connections there may be.
 //!
 //! Asks of a tenant that floods the gateway are answered in the lane for those ([`SlowLane`](crate::slow_lane::SlowLane)), and its connections are read here again
 //! when they are: whoever is refused, and whoever else asks, waits for none of that.
@@ -17,6 +18,7 @@
 //! memory that is in no cache; and a refusal costs little more than that.
 
 mod handed_on;
+mod places;
 mod plain;
 mod turns;
 mod wording;
@@ -29,6 +31,7 @@ use crate::http::caller;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::serve::Listener;
+pub use places::places_max;
 use plain::{Headers, Plain, Seen};
 use std::cell::RefCell;
 use std::io;
@@ -37,8 +40,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
+use tokio::time::Sleep;
 use turns::Turns;
 use wording::{Desk, Words};
 
@@ -62,9 +66,14 @@ pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Out
         async move { turns.give().await }
     });
     loop {
+        let accepted = async {
+            // Whoever connects while there is none waits in the system's own queue.
+            let place = places::take(app.gateway()).await;
+            (listener.accept().await.0, place)
+        };
         tokio::select! {
-            (stream, _) = listener.accept() => {
-                let connection = Connection::new(stream, app.clone(), Arc::clone(&turns));
+            (stream, place) = accepted => {
+                let connection = Connection::new(stream, place, app.clone(), Arc::clone(&turns));
                 tokio::spawn(connection.run(told.clone()));
             }
             () = &mut stop => break,
@@ -89,6 +98,9 @@ struct Connection<S> {
     /// How many asks were refused at once since one was not.
     refused: u32,
     turns: Arc<Turns>,
+    /// Until when the rest is waited for of a request that has begun; none where nothing is missing.
+    late: Option<Pin<Box<Sleep>>>,
+    place: OwnedSemaphorePermit,
 }
 
 /// What comes next on a connection.
@@ -118,7 +130,7 @@ impl<S> Connection<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    const fn new(stream: S, app: App, turns: Arc<Turns>) -> Self {
+    const fn new(stream: S, place: OwnedSemaphorePermit, app: App, turns: Arc<Turns>) -> Self {
         Self {
             stream,
             app,
@@ -127,6 +139,8 @@ where
             unsent: Vec::new(),
             refused: 0,
             turns,
+            late: None,
+            place,
         }
     }
 
@@ -149,8 +163,12 @@ where
                     true
                 }
                 Next::Other(before) => {
-                    let Self { stream, app, .. } = self;
-                    return Box::pin(handed_on::serve(before, stream, app, stopped)).await;
+                    let Self {
+                        stream, app, place, ..
+                    } = self;
+                    Box::pin(handed_on::serve(before, stream, app, stopped)).await;
+                    drop(place);
+                    return;
                 }
                 Next::End => return,
             };
@@ -195,11 +213,11 @@ where
         DESK.with_borrow_mut(|desk| {
             loop {
                 let Poll::Ready(read) = self.poll_read(context, desk) else {
-                    let is_over = self.left.is_empty() && stopped.as_mut().poll(context).is_ready();
-                    return if is_over {
-                        Poll::Ready(Next::End)
+                    return if self.left.is_empty() {
+                        stopped.as_mut().poll(context).map(|()| Next::End)
                     } else {
-                        Poll::Pending
+                        self.poll_late(context)
+                            .map(|()| Next::Other(std::mem::take(&mut self.left)))
                     };
                 };
                 let Ok(length @ 1..) = read else {
@@ -210,6 +228,16 @@ where
                 }
             }
         })
+    }
+
+    /// Ready when the rest of a request that has begun has not come in time, so that it is hyper's, which has bounds for each part of one. Only what
+    /// comes in pieces takes a timer.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let time_max = self.app.gateway().options.ask_time_max;
+        let late = self
+            .late
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(time_max)));
+        late.as_mut().poll(context)
     }
 
     /// Has what has come at the beginning of the desk, and says how much that is. 0 is the end.
@@ -245,6 +273,9 @@ where
         self.left.clear();
         self.left.extend_from_slice(&desk.input[used..length]);
         self.is_untried = used > 0 && used < length;
+        if used > 0 {
+            self.late = None;
+        }
         next
     }
 

@@ -5,6 +5,7 @@ use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::behind::Behind;
 use crate::changes::Turns;
+use crate::connections;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::directory::issuers::Complaints;
@@ -35,8 +36,14 @@ use store::Store;
 pub struct Options {
     /// The largest body of a request, in bytes.
     pub body_bytes_max: usize,
+    /// How long the rest of a plain ask is waited for, before it is read like any other request.
+    pub ask_time_max: Duration,
+    /// How long a head may take that is read like that, from the end of the request before: so long a caller may say nothing, too.
+    pub head_time_max: Duration,
     /// How long a body may be on its way.
     pub body_time_max: Duration,
+    /// How many connections may be open at all doors.
+    pub connections_max: usize,
     /// How many asks may be in the gateway, and how many may wait to be recorded. One tenant alone gets half of that.
     pub queue_max: usize,
     /// How many asks are recorded in one commit.
@@ -59,6 +66,10 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             body_bytes_max: 256 * 1024,
+            ask_time_max: Duration::from_secs(10),
+            // As long as proxies keep connections that nothing is asked on.
+            head_time_max: Duration::from_mins(1),
+            connections_max: connections::places_max(),
             // The largest one comes in this time over a slow line, and nobody keeps a connection for longer by sending a byte now and then.
             body_time_max: Duration::from_secs(10),
             // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places, and finds nobody else waiting.
@@ -127,6 +138,8 @@ pub struct Gateway {
     pub retention: Retention,
     /// What was found of ledgers that were verified without being asked.
     pub watch: Arc<Watch>,
+    /// The places for connections.
+    pub connections: Arc<tokio::sync::Semaphore>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
     /// Who changes directories now.

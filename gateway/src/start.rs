@@ -149,6 +149,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         entropy,
         signing_key,
         prover: Prover::new(options.cvc5.clone(), AT_ONCE_MAX, Bounds::default()),
+        connections: Arc::new(Semaphore::new(options.connections_max)),
         options,
         base: BaseSource::new(base_file),
         snapshot,

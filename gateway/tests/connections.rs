@@ -243,6 +243,58 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn a_request_that_does_not_go_on_is_not_waited_for() {
+    let options = Options {
+        ask_time_max: Duration::from_millis(50),
+        head_time_max: Duration::from_millis(50),
+        body_time_max: Duration::from_millis(50),
+        ..Options::default()
+    };
+    let stage = Stage::set_with(options).await;
+    let server = Server::of(&stage).await;
+    let whole = written(&stage, &ask(0), "");
+    let head_end = whole.find("\r\n\r\n").unwrap() + 4;
+    for begun in [
+        "POST /v1/autho",
+        "GET /healthz HTTP/1.1\r\nHo",
+        &whole[..head_end - 2],
+    ] {
+        let mut connection = server.connect().await;
+        connection.send(begun).await;
+        assert!(connection.receive().await.is_none(), "{begun}");
+    }
+    let mut connection = server.connect().await;
+    connection.send(&whole[..=head_end]).await;
+    let late = connection.receive().await.unwrap();
+    late.problem(408, "request_timeout");
+    assert!(connection.receive().await.is_none());
+    assert_eq!(stage.count("decision").await, 0);
+}
+
+#[tokio::test]
+async fn there_are_no_more_connections_than_places_and_whoever_comes_waits_for_one() {
+    let options = Options {
+        connections_max: 2,
+        ..Options::default()
+    };
+    let stage = Stage::set_with(options).await;
+    let server = Server::of(&stage).await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    for connection in [&mut first, &mut second] {
+        connection
+            .exchange(&written(&stage, &ask(0), ""))
+            .await
+            .expect(200);
+    }
+    let mut third = server.connect().await;
+    third.send(&written(&stage, &ask(1), "")).await;
+    let early = tokio::time::timeout(Duration::from_millis(100), third.receive());
+    assert!(early.await.is_err());
+    drop(first);
+    third.receive().await.unwrap().expect(200);
+}
+
+#[tokio::test]
 async fn what_is_no_http_is_told_so() {
     let stage = Stage::set().await;
     let server = Server::of(&stage).await;

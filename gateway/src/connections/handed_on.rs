@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -27,11 +27,14 @@ pub(super) async fn serve<S>(
         read: 0,
         stream,
     };
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(app.gateway().options.head_time_max);
     let answer = service_fn(move |request: Request<Incoming>| {
         let mut app = app.clone();
         async move { app.call(request.map(Body::new)).await as Result<Response<Body>, _> }
     });
-    let mut connection = pin!(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), answer));
     let served = tokio::select! {
         served = connection.as_mut() => served,
         () = stopped => {
