@@ -469,6 +469,7 @@ impl Task {
             outcome.map_err(|error| self.failed(&error, &applied.batch, was_appended))?;
             let place = |tenant| applied.books.place(tenant).clone();
             self.left.note(tenants, place, &applied.batch.budgets);
+            self.left.forget_erased(&applied.batch.erasures);
             self.contents.note(&applied.batch.contents);
         }
         Ok(self.publish(&before, applied))

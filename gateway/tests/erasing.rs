@@ -312,6 +312,51 @@ async fn what_agents_did_with_budgets_by_themselves_stays() {
 }
 
 #[tokio::test]
+async fn what_was_held_for_a_user_waits_until_it_is_settled_and_is_gone_with_the_rest() {
+    let scene = Scene::new().await;
+    let (world, token) = (&scene.world, &scene.tenancy.token);
+    let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 100});
+    world.post("/v1/budgets", &scene.admin, &budget).await.expect(201);
+    let mut ask = reading();
+    ask["user"] = json!({"id": "jane"});
+    ask["trace"] = json!({"run_id": "case-of-jane"});
+    ask["estimate"] = json!({"unit": "TOKENS", "amount": 10});
+    let answer = world.authorize(token, &ask).await.json();
+    let path = format!(
+        "/v1/reservations/{}",
+        answer["reservation"]["id"].as_str().unwrap()
+    );
+    let what = json!({"user": "jane"});
+    assert_eq!(
+        scene.erase(&what).await,
+        json!({"erased": 0, "waiting": 1, "done": true})
+    );
+    assert_eq!(scene.get(&path).await.expect(200)["status"], "active");
+
+    let actual = json!({"unit": "TOKENS", "amount": 7});
+    let outcome = json!({"status": "succeeded", "executed_hash": answer["action_hash"], "actual": actual});
+    let outcomes = format!("/v1/decisions/{}/outcome", id(&answer));
+    world.post(&outcomes, token, &outcome).await.expect(201);
+    // The gateway has read it, and remembers what has become of it.
+    let commit = (format!("{path}/commit"), json!({"actual": actual}));
+    world.post(&commit.0, token, &commit.1).await.expect(200);
+    assert_eq!(
+        scene.erase(&what).await,
+        json!({"erased": 2, "waiting": 0, "done": true})
+    );
+    scene.get(&path).await.problem(404, "not_found");
+    world
+        .post(&commit.0, token, &commit.1)
+        .await
+        .problem(404, "not_found");
+    let listed = scene.get("/v1/reservations").await.expect(200);
+    assert_eq!(listed["items"], json!([]));
+    let balances = scene.get("/v1/balances").await.expect(200);
+    assert_eq!(balances["items"][0]["spent"], 7);
+    assert_eq!(scene.verify().await["verified"], true);
+}
+
+#[tokio::test]
 async fn only_what_agents_asked_is_erased_and_only_by_admins() {
     let scene = Scene::new().await;
     let refused = scene

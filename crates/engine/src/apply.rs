@@ -543,6 +543,7 @@ impl<'p> Pass<'p> {
             request: body.request.clone(),
             outcome: body.outcome,
             approval: body.approval,
+            reservation: body.reservation,
         }));
         linked.recorded()
     }

@@ -1,7 +1,7 @@
 //! What somebody wants recorded: entries of one tenant's chain, what they change, and what must hold for them.
 
 use canon::{Canonical, Digest};
-use model::{AgentId, Approval, ApprovalId, DecisionId, Name, ReasonCode, TenantId, Write};
+use model::{AgentId, Approval, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Write};
 use policy::PolicySet;
 use std::sync::Arc;
 use store::{ContentRow, RequestKey};
@@ -134,6 +134,8 @@ pub struct ErasedBody {
     pub outcome: Option<DecisionId>,
     /// What people were asked.
     pub approval: Option<ApprovalId>,
+    /// What was held for it, and is not any more.
+    pub reservation: Option<ReservationId>,
 }
 
 /// A change of the directory.

@@ -16,6 +16,7 @@ pub(crate) struct Erasures {
     request_ids: Vec<Option<String>>,
     outcomes: Vec<Option<Uuid>>,
     approvals: Vec<Option<Uuid>>,
+    reservations: Vec<Option<Uuid>>,
 }
 
 impl Erasures {
@@ -46,6 +47,8 @@ impl Erasures {
             row.approval
                 .map(|approval| Uuid::from_bytes(*approval.as_bytes())),
         );
+        self.reservations
+            .push(row.reservation.map(|held| Uuid::from_bytes(*held.as_bytes())));
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
@@ -127,6 +130,18 @@ impl Erasures {
                AND approvals.id = erased.id",
             &self.tenants,
             &self.approvals as &[Option<Uuid>],
+        )
+        .execute(&mut *connection)
+        .await?;
+        // What is held is held in budgets, and is settled or ends by its row.
+        sqlx::query!(
+            "DELETE FROM reservations
+             USING unnest($1::uuid[], $2::uuid[]) AS erased (tenant_id, id)
+             WHERE reservations.tenant_id = erased.tenant_id
+               AND reservations.id = erased.id
+               AND reservations.status <> 'active'",
+            &self.tenants,
+            &self.reservations as &[Option<Uuid>],
         )
         .execute(connection)
         .await

@@ -13,10 +13,12 @@ const BODY: &str = "UPDATE audit_events \
 const RECEIPT: &str = "DELETE FROM receipts WHERE entry = ?";
 const DECISION: &str = "DELETE FROM decisions WHERE entry = ?";
 const OUTCOME: &str = "DELETE FROM outcomes WHERE tenant_no = ? AND decision = ?";
+/// What is held is held in budgets, and is settled or ends by its row.
+const RESERVATION: &str = "DELETE FROM reservations WHERE tenant_no = ? AND id = ? AND status <> 'active'";
 const APPROVAL: &str = "DELETE FROM approvals WHERE tenant_no = ? AND id = ?";
 
 /// What commits do here.
-pub(crate) const STATEMENTS: [&str; 5] = [BODY, RECEIPT, DECISION, OUTCOME, APPROVAL];
+pub(crate) const STATEMENTS: [&str; 6] = [BODY, RECEIPT, DECISION, OUTCOME, APPROVAL, RESERVATION];
 
 /// Erases bodies. It comes after the rows of the batch, because the entry that tells of it has to be there.
 pub(crate) fn write(
@@ -39,6 +41,10 @@ pub(crate) fn write(
         if let Some(approval) = &row.approval {
             let key = params![tenant_no, approval.as_bytes()];
             transaction.statement(APPROVAL)?.execute(key)?;
+        }
+        if let Some(reservation) = &row.reservation {
+            let key = params![tenant_no, reservation.as_bytes()];
+            transaction.statement(RESERVATION)?.execute(key)?;
         }
         if let Some(slot) = slot(row, entry) {
             requests.forget_in_runs(transaction, slot)?;

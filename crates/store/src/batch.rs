@@ -5,8 +5,8 @@ use canon::{Canonical, Digest};
 use ledger::merkle::Completed;
 use ledger::{Head, Tip};
 use model::{
-    AgentId, Approval, ApprovalId, Counter, DecisionId, Name, ReasonCode, RunTaint, TenantId, Timestamp,
-    Write,
+    AgentId, Approval, ApprovalId, Counter, DecisionId, Name, ReasonCode, ReservationId, RunTaint, TenantId,
+    Timestamp, Write,
 };
 
 /// Everything that one commit writes, all or none.
@@ -136,6 +136,8 @@ pub struct ErasureRow {
     pub outcome: Option<DecisionId>,
     /// What people were asked.
     pub approval: Option<ApprovalId>,
+    /// What was held for it. While it is held it is left as it is, because a budget holds it.
+    pub reservation: Option<ReservationId>,
 }
 
 /// What one agent calls one of its asks.

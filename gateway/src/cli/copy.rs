@@ -195,6 +195,7 @@ async fn erasures(
                 request: None,
                 outcome: None,
                 approval: None,
+                reservation: None,
             }));
             next = end + 1;
         }

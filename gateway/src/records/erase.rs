@@ -1,7 +1,7 @@
 //! `POST /v1/ledger/erase`: takes what entries tell out of the ledger, and leaves that they were there.
 //!
 //! The header of an erased entry stays, with the digest of its body, so the chain and every proof still verify. The body goes, and in
-//! the same commit the rows of the decision, its receipt, its request id and what people were asked; before it, what the search
+//! the same commit the rows of the decision, its receipt, its request id, what was held and what people were asked; before it, what the search
 //! index knows. The commit adds an entry that tells which bodies are gone, by whom and by what they were chosen.
 //!
 //! A tenant may have it done by itself, after so many days: [`retention`].
@@ -56,7 +56,7 @@ pub struct Erase {
 pub struct Progress {
     /// How many bodies this call has erased.
     erased: u64,
-    /// How many it has left because people are still asked about them.
+    /// How many it has left because people are still asked about them or something is held for them.
     waiting: u64,
     /// Whether everything was looked at.
     done: bool,

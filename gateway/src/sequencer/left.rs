@@ -7,7 +7,7 @@
 use super::remembered::{Remembered, Unknown};
 use model::TenantId;
 use std::collections::HashMap;
-use store::{BudgetRows, Place};
+use store::{BudgetRows, ErasureRow, Place};
 
 /// How many tenants are remembered. With more than these at once every batch has many of them and needs a turn anyway.
 const TENANTS_MAX: usize = 1_024;
@@ -92,6 +92,15 @@ impl Left {
         }
         for (tenant, link) in &written.links {
             self.learn(*tenant, |remembered| remembered.put_link(link));
+        }
+    }
+
+    /// Forgets what was erased.
+    pub(super) fn forget_erased(&mut self, erasures: &[ErasureRow]) {
+        for row in erasures {
+            if let Some(id) = row.reservation {
+                self.learn(row.tenant, |remembered| remembered.forget_reservation(id));
+            }
         }
     }
 

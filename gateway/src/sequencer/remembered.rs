@@ -118,6 +118,11 @@ impl Remembered {
         self.reservations.entry(id).or_default();
     }
 
+    /// Forgets a reservation.
+    pub(super) fn forget_reservation(&mut self, id: ReservationId) {
+        self.reservations.remove(&id);
+    }
+
     /// Notes when the first of all reservations ends that are held.
     pub(super) const fn learn_first_end(&mut self, first: Timestamp) {
         self.first_end = Some(first);

@@ -120,6 +120,7 @@ impl Small {
             request: Some((agent_id(1), name(&id(request)))),
             outcome: None,
             approval: None,
+            reservation: None,
         });
         commit(&self.store, &batch).await;
     }

@@ -38,7 +38,7 @@ fn budget(number: u8, of: &str, in_unit: &str) -> Budget {
     )
 }
 
-fn reservation(number: u8, expires_at: i64) -> Reservation {
+pub(super) fn reservation(number: u8, expires_at: i64) -> Reservation {
     Reservation {
         id: ReservationId::from_bytes([number; 16]),
         agent: agent_id(number % 2),
@@ -72,7 +72,7 @@ async fn put_budgets(store: &dyn Store, chain: &mut Chain, budgets: &[&Budget]) 
     commit(store, &batch).await;
 }
 
-async fn put_reservations(store: &dyn Store, chain: &mut Chain, reservations: &[Reservation]) {
+pub(super) async fn put_reservations(store: &dyn Store, chain: &mut Chain, reservations: &[Reservation]) {
     let mut batch = batch(chain);
     batch.budgets.reservations = reservations
         .iter()

@@ -1,6 +1,7 @@
 //! What erasing promises: the body goes with everything that tells what it told, in the commit that tells of it, and nothing
 //! else.
 
+use super::budgets::{put_reservations, reservation};
 use super::sample::{Ask, Chain, agent_id, name};
 use super::{Fixture, commit, find_outcomes, find_requests, refused};
 use crate::{
@@ -23,6 +24,7 @@ async fn erasure(store: &dyn Store, chain: &Chain, seq: u64, by: u64) -> Erasure
         request: None,
         outcome: None,
         approval: None,
+        reservation: None,
     }
 }
 
@@ -97,6 +99,36 @@ pub async fn an_erased_body_is_gone_with_all_that_tells_of_it(fixture: &dyn Fixt
     let mut batch = Batch::default();
     chain.decision(&mut batch, &Ask::named("call-1"));
     commit(&*store, &batch).await;
+}
+
+/// And what is still held stays until it is settled.
+pub async fn what_was_held_is_gone_with_the_body_that_told_of_it(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut chain, mut other) = (Chain::new(1), Chain::new(2));
+    commit(&*store, &chain.decisions(3)).await;
+    let (one, two, three) = (
+        reservation(1, 1_000),
+        reservation(2, 1_000),
+        reservation(3, 1_000),
+    );
+    let rows = [one.release(), two.clone(), three.release()];
+    put_reservations(&*store, &mut chain, &rows).await;
+    put_reservations(&*store, &mut other, &[one.release()]).await;
+    let mut batch = Batch::default();
+    let by = tell(&mut chain, &mut batch);
+    for (seq, held) in [(1, &one), (2, &two)] {
+        batch.erasures.push(ErasureRow {
+            reservation: Some(held.id),
+            ..erasure(&*store, &chain, seq, by).await
+        });
+    }
+    batch.erasures.push(erasure(&*store, &chain, 3, by).await);
+    commit(&*store, &batch).await;
+    let find = async |chain: &Chain, id| store.reservation(chain.tenant, id).await.unwrap();
+    assert_eq!(find(&chain, one.id).await, None);
+    assert_eq!(find(&chain, two.id).await, Some(two));
+    assert_eq!(find(&chain, three.id).await, Some(three.release()));
+    assert_eq!(find(&other, one.id).await, Some(one.release()));
 }
 
 /// Twice is once, and the first entry that told of it stays the one.

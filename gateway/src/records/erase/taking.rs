@@ -10,7 +10,7 @@ use canon::Digest;
 use engine::proposal::{ErasedBody, Happening};
 use engine::search::block_of;
 use engine::{Conflict, EntryKind, Proposal};
-use model::{AgentId, ApprovalId, DecisionId, Name, TenantId};
+use model::{AgentId, Approval, ApprovalId, DecisionId, Name, ReservationId, ReservationStatus, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ const ATTEMPTS_MAX: usize = 8;
 /// like this.
 const HOLD: Duration = Duration::from_mins(2);
 
-/// The members of a decision's body by which the rest of it is found.
+/// The members of a body by which the rest of what it tells is found.
 #[derive(Default, Deserialize)]
 struct Told {
     agent: Option<AgentId>,
@@ -31,11 +31,26 @@ struct Told {
     decision_id: Option<DecisionId>,
     #[serde(default)]
     approval: Asked,
+    #[serde(default)]
+    reservation: Held,
+    #[serde(default)]
+    settled: Settled,
 }
 
 #[derive(Default, Deserialize)]
 struct Asked {
     id: Option<ApprovalId>,
+}
+
+#[derive(Default, Deserialize)]
+struct Held {
+    id: Option<ReservationId>,
+}
+
+/// What an outcome has settled.
+#[derive(Default, Deserialize)]
+struct Settled {
+    reservation: Option<ReservationId>,
 }
 
 /// Bodies on their way out.
@@ -50,7 +65,7 @@ pub(super) struct Taking<'g> {
     decisions: Vec<DecisionId>,
     /// How many were erased.
     pub(super) erased: u64,
-    /// How many were left, because people are still asked about them.
+    /// How many were left, because people are still asked about them or something is held for them.
     pub(super) waiting: u64,
     /// The first of those.
     pub(super) first_waiting: Option<u64>,
@@ -75,23 +90,16 @@ impl<'g> Taking<'g> {
         self.bodies.len()
     }
 
-    /// Adds an entry, unless people are still asked about it: what they approve has to be in the ledger.
+    /// Adds an entry, unless people are still asked about it: what they approve has to be in the ledger. Or something is still held for
+    /// it, which is settled by its decision.
     pub(super) async fn add(&mut self, entry: StoredEntry) -> Result<(), Refusal> {
         let is_decision = entry.kind == EntryKind::Decision.as_str();
         let told: Told = serde_json::from_str(&entry.body).unwrap_or_default();
         let decision = told.decision_id.filter(|_| is_decision);
-        let approval = match (told.approval.id.filter(|_| is_decision), decision) {
-            (Some(approval), Some(decision)) => {
-                let asked = self.gateway.store.approval(self.tenant, approval).await?;
-                // A decision that has used an approval names it too.
-                asked.filter(|asked| asked.request.decision_id == decision)
-            }
-            _ => None,
-        };
-        if approval
-            .as_ref()
-            .is_some_and(|approval| approval.status.is_open())
-        {
+        let approval = self.asked(told.approval.id, decision).await?;
+        let is_open = approval.as_ref().is_some_and(|asked| asked.status.is_open());
+        let reservation = told.reservation.id.or(told.settled.reservation);
+        if is_open || self.is_held(reservation).await? {
             self.waiting += 1;
             self.first_waiting.get_or_insert(entry.seq);
             return Ok(());
@@ -104,9 +112,32 @@ impl<'g> Taking<'g> {
             request: told.agent.filter(|_| is_decision).zip(told.request_id),
             outcome: told.decision_id.filter(|_| is_outcome),
             approval: approval.map(|approval| approval.id),
+            reservation,
         };
         self.bodies.insert(entry.seq, body);
         Ok(())
+    }
+
+    /// What people were asked by this decision. One that has used an approval names it too.
+    async fn asked(
+        &self,
+        approval: Option<ApprovalId>,
+        decision: Option<DecisionId>,
+    ) -> Result<Option<Approval>, Refusal> {
+        let (Some(approval), Some(decision)) = (approval, decision) else {
+            return Ok(None);
+        };
+        let asked = self.gateway.store.approval(self.tenant, approval).await?;
+        Ok(asked.filter(|asked| asked.request.decision_id == decision))
+    }
+
+    /// Whether it is still held, as far as that was written down.
+    async fn is_held(&self, reservation: Option<ReservationId>) -> Result<bool, Refusal> {
+        let Some(id) = reservation else {
+            return Ok(false);
+        };
+        let held = self.gateway.store.reservation(self.tenant, id).await?;
+        Ok(held.is_some_and(|held| held.status == ReservationStatus::Active))
     }
 
     /// Erases what was collected, and what agents said became of it.
