@@ -30,6 +30,13 @@ pub struct Witness {
     key: VerifierKey,
 }
 
+impl Witness {
+    /// What it is called in its key.
+    pub fn name(&self) -> &str {
+        self.key.name()
+    }
+}
+
 /// A text that names no witness.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedWitness {

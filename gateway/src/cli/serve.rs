@@ -5,7 +5,7 @@ use crate::base::{self, BaseFileError, Reloaded};
 use crate::changes::By;
 use crate::cli::{demo, operator_key};
 use crate::config::Serve;
-use crate::cosigning::WitnessOptions;
+use crate::cosigning::{Witness, WitnessOptions};
 use crate::doors::Door;
 use crate::gateway::{Gateway, Options};
 use crate::sequencer::Ended;
@@ -16,6 +16,7 @@ use anyhow::{Context, anyhow, ensure};
 use futures_util::future::join_all;
 use model::{SystemClock, SystemEntropy};
 use policy::BasePolicies;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -99,7 +100,9 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
 
 /// Whom the options name as witnesses.
 pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
-    let (named, quorum) = (options.witnesses.len(), options.witness_quorum.get());
+    // One with two keys, while it replaces one by the other, is one.
+    let names: BTreeSet<&str> = options.witnesses.iter().map(Witness::name).collect();
+    let (named, quorum) = (names.len(), options.witness_quorum.get());
     ensure!(
         named == 0 || quorum <= named,
         "the quorum of witnesses is {quorum}, but {named} are named"

@@ -6,7 +6,7 @@ use canon::Digest;
 use ledger::witness::Cosigned;
 use ledger::{Checkpoint, NoteSignature};
 use model::TenantId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Of all tenants.
 #[derive(Debug, Default)]
@@ -35,7 +35,8 @@ impl Kept {
         self.tenants.get(&tenant)?.seen.get(&witness).copied()
     }
 
-    /// Keeps a cosignature. `quorum` of one checkpoint make it a witnessed one.
+    /// Keeps a cosignature. `quorum` names under one checkpoint make it a witnessed one, however many keys a witness has: so whoever verifies
+    /// it counts. One that comes late, for a checkpoint that is not the newest any more, only says what its witness has seen.
     pub(super) fn keep(
         &mut self,
         tenant: TenantId,
@@ -47,6 +48,13 @@ impl Kept {
         let kept = self.tenants.entry(tenant).or_default();
         let (size, root): (u64, Digest) = (checkpoint.size, checkpoint.root);
         kept.seen.insert(witness, Cosigned { size, root });
+        if kept
+            .newest
+            .as_ref()
+            .is_some_and(|newest| newest.checkpoint.size > size)
+        {
+            return;
+        }
         let newest = kept
             .newest
             .take()
@@ -56,7 +64,8 @@ impl Kept {
             by: BTreeMap::new(),
         });
         newest.by.insert(witness, signature);
-        if newest.by.len() >= quorum {
+        let names: BTreeSet<&str> = newest.by.values().map(|by| by.name.as_str()).collect();
+        if names.len() >= quorum {
             kept.witnessed = Some(newest.clone());
         }
         kept.newest = Some(newest);
@@ -86,8 +95,10 @@ mod tests {
     use super::*;
     use ledger::{SignatureKind, SigningKey};
 
+    /// The witnesses 3 and 4 are one with two keys.
     fn cosigned(witness: u8, size: u64) -> (Checkpoint, NoteSignature) {
-        let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[witness; 32]).unwrap();
+        let name = format!("w.example/{}", witness.min(3));
+        let key = SigningKey::from_seed(&name, SignatureKind::Cosignature, &[witness; 32]).unwrap();
         let checkpoint = Checkpoint::new("log.example", "tnt_1", size, Digest::of(&size.to_be_bytes()));
         let signature = checkpoint.cosign(&key, 1);
         (checkpoint, signature)
@@ -130,5 +141,25 @@ mod tests {
         keep(&mut kept, 1, 10, 2);
         assert_eq!(kept.witnessed(TenantId::SYSTEM), None);
         assert_eq!(kept.cosignatures(TenantId::SYSTEM, &cosigned(1, 10).0).len(), 1);
+    }
+
+    #[test]
+    fn a_witness_with_two_keys_counts_once() {
+        let mut kept = Kept::default();
+        keep(&mut kept, 3, 10, 2);
+        keep(&mut kept, 4, 10, 2);
+        assert_eq!(kept.witnessed(TenantId::SYSTEM), None);
+        keep(&mut kept, 1, 10, 2);
+        assert_eq!(kept.witnessed(TenantId::SYSTEM).unwrap().size, 10);
+    }
+
+    #[test]
+    fn what_comes_late_takes_no_newer_checkpoint_away() {
+        let mut kept = Kept::default();
+        keep(&mut kept, 1, 12, 1);
+        keep(&mut kept, 2, 11, 1);
+        assert_eq!(kept.witnessed(TenantId::SYSTEM).unwrap().size, 12);
+        assert_eq!(kept.cosignatures(TenantId::SYSTEM, &cosigned(1, 12).0).len(), 1);
+        assert_eq!(kept.seen(TenantId::SYSTEM, 2).unwrap().size, 11);
     }
 }
