@@ -8,6 +8,7 @@ use crate::config::Serve;
 use crate::signing::{self, Keyring};
 use crate::start;
 use crate::stores;
+use anyhow::Context;
 use model::SystemEntropy;
 use policy::Compiler;
 use std::io::Write;
@@ -16,7 +17,8 @@ use tracing_subscriber::EnvFilter;
 
 /// Checks, and says what was found.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
-    EnvFilter::try_new(&options.logging.filter)?;
+    let filter = &options.logging.filter;
+    EnvFilter::try_new(filter).with_context(|| format!("`--log` cannot be `{filter}`"))?;
     let base = super::serve::base_policies(options.policies.as_deref())?;
     policy::probe(&base)?;
     if let Some(key) = &options.operator_key {

@@ -101,8 +101,8 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
 /// Whom the options name as witnesses.
 pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
     // One with two keys, while it replaces one by the other, is one.
-    let names: BTreeSet<&str> = options.witnesses.iter().map(Witness::name).collect();
-    let (named, quorum) = (names.len(), options.witness_quorum.get());
+    let distinct: BTreeSet<&str> = options.witnesses.iter().map(Witness::name).collect();
+    let (named, quorum) = (distinct.len(), options.witness_quorum.get());
     ensure!(
         named == 0 || quorum <= named,
         "the quorum of witnesses is {quorum}, but {named} are named"

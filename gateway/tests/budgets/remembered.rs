@@ -327,19 +327,18 @@ async fn a_remembered_reservation_ends_in_time() {
 #[tokio::test]
 async fn bodies_are_erased_and_budgets_stay_what_they_are() {
     let scene = used_to(100).await;
-    scene.stage.ask(&costing(10)).await.expect(200);
-    let seq = scene.stage.head().await.seq;
-    scene.stage.clock.advance_millis(1);
-    let erased = scene
-        .stage
-        .admin("POST", "/v1/ledger/erase", &json!({"seq": seq}))
-        .await;
+    let answer = scene.stage.ask(&costing(10)).await.expect(200);
+    let what = json!({"seq": scene.stage.head().await.seq});
+    let held = answer["reservation"]["id"].as_str().unwrap();
+    let spent = json!({"actual": tokens(10)});
+    scene.settle(held, "commit", &spent).await.expect(200);
+    let erased = scene.stage.admin("POST", "/v1/ledger/erase", &what).await;
     assert_eq!(erased.expect(200)["erased"], 1);
-    assert_eq!(scene.standing().await, [90, 10, 0, 0, 0]);
+    assert_eq!(scene.standing().await, [90, 0, 10, 0, 0]);
     let more = scene.post("/v1/reservations", &tokens(91)).await;
     more.problem(409, "budget_exceeded");
     scene.reserve(90).await;
-    assert_eq!(scene.standing().await, [0, 100, 0, 0, 0]);
+    assert_eq!(scene.standing().await, [0, 90, 10, 0, 0]);
 }
 
 #[tokio::test]
