@@ -76,6 +76,24 @@ async fn a_deleted_key_changes_nothing_and_makes_no_other_one() {
 }
 
 #[tokio::test]
+async fn a_deleted_key_does_not_get_its_earlier_answer() {
+    let stage = Stage::set().await;
+    let (id, admin) = key(&stage, &json!({"name": "stolen", "role": "admin"})).await;
+    let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 5});
+    let again = || {
+        let call = stage.call("POST", "/v1/budgets", &admin);
+        call.header("idempotency-key", "once").json(&budget)
+    };
+    let first = again().send().await;
+    first.expect(201);
+    assert_eq!(again().send().await.bytes, first.bytes);
+    let waiting = vec![again().hold().await];
+    let path = format!("/v1/keys/{id}");
+    stage.admin("DELETE", &path, &json!({})).await.expect(204);
+    assert_refused(&stage, waiting).await;
+}
+
+#[tokio::test]
 async fn a_deleted_key_of_an_operator_changes_no_tenant() {
     let stage = Stage::set().await;
     let (id, operator) = key(&stage, &json!({"name": "stolen", "role": "operator"})).await;

@@ -250,3 +250,20 @@ impl<'a> Facts<'a> {
         rows
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_names_everything_that_was_looked_at() {
+        let digests =
+            ["agent", "team", "delegator", "clients", "policies"].map(|of| Digest::of(of.as_bytes()));
+        let [agent, team, delegator, clients, policies] = &digests;
+        let body = format!(
+            r#"{{"delegators":[{{"agent":"{delegator}","id":"x"}}],"facts":{{"agent":"{agent}","team":"{team}"}},"policy_digest":"{policies}","user_teams":["{clients}"]}}"#
+        );
+        assert_eq!(named(&body), digests);
+        assert!(named("{}").is_empty());
+    }
+}

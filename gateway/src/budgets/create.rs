@@ -52,7 +52,10 @@ pub async fn create(
     let answer = match made.await {
         Ok(answer) => answer,
         // The same request may have made one when there was room for it, and a team that is not there any more.
-        Err(refusal) => gateway.answered_before(repeat.as_ref()).await?.ok_or(refusal)?,
+        Err(refusal) => {
+            caller.check(&gateway)?;
+            gateway.answered_before(repeat.as_ref()).await?.ok_or(refusal)?
+        }
     };
     Ok(Answer(StatusCode::CREATED, answer))
 }
