@@ -15,6 +15,10 @@ const DEPTH_MAX: usize = 256;
 const LAYERS_MAX: usize = 32;
 /// The most errors that may be collected to say what is wrong.
 const ERRORS_MAX: usize = 1 << 15;
+/// The most steps that the check of one ask's parameters may take: some tens of milliseconds.
+const STEPS_MAX: usize = 1 << 22;
+/// What it takes to find a text or a whole number among many that are all of that kind.
+const LOOK_UP: usize = 8;
 /// How often validation checks what stands beside `unevaluatedProperties` or `unevaluatedItems`.
 const UNEVALUATED: usize = 3;
 /// What a schema is known as that gives itself no name.
@@ -28,6 +32,34 @@ pub(crate) struct Extent {
     alternatives: usize,
     /// Whether it refers to itself, so that the parameters decide how often it is gone through.
     is_recursive: bool,
+    /// What it takes to check one value at each depth of the parameters.
+    steps: Steps,
+    /// The same for all depths together.
+    steps_in_all: usize,
+}
+
+/// What it takes at most to check one value, for each depth below the one where it begins: at 0 the value itself, at 1 a value in it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Steps(Vec<usize>);
+
+impl Steps {
+    /// What is checked besides, so many levels below.
+    fn add(&mut self, below: usize, other: &Self) {
+        self.merge(below, other, usize::saturating_add);
+    }
+
+    /// What is checked instead: a value has one name only.
+    fn or(&mut self, below: usize, other: &Self) {
+        self.merge(below, other, usize::max);
+    }
+
+    fn merge(&mut self, below: usize, other: &Self, merge: impl Fn(usize, usize) -> usize) {
+        let length = self.0.len().max(other.0.len() + below);
+        self.0.resize(length, 0);
+        for (mine, others) in self.0[below..].iter_mut().zip(&other.0) {
+            *mine = merge(*mine, *others);
+        }
+    }
 }
 
 impl Extent {
@@ -47,8 +79,25 @@ impl Extent {
             weight: 1,
             ..Stand::default()
         };
-        walk.visit(root.contents(), &base, draft, start)?;
-        Ok(walk.extent)
+        let steps = walk.visit(root.contents(), &base, draft, start)?;
+        Ok(Self { steps, ..walk.extent })
+    }
+
+    /// Whether this value can be checked in time: those at each depth against what is for that depth, or where the schema refers to itself,
+    /// against all there is, because validation comes to each once.
+    pub(crate) fn can_check(&self, value: &Value) -> bool {
+        let mut counts = Vec::new();
+        count_levels(value, 0, &mut counts);
+        let steps = if self.is_recursive {
+            let values: usize = counts.iter().sum();
+            self.steps_in_all.saturating_mul(values)
+        } else {
+            let pairs = self.steps.0.iter().zip(&counts);
+            pairs.fold(0, |sum: usize, (steps, values)| {
+                sum.saturating_add(steps.saturating_mul(*values))
+            })
+        };
+        steps <= STEPS_MAX
     }
 
     /// Whether it takes little to say what is wrong with this value.
@@ -65,6 +114,40 @@ fn count(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     };
     1 + inner
+}
+
+/// How many values there are at each depth of a value.
+fn count_levels(value: &Value, depth: usize, counts: &mut Vec<usize>) {
+    if counts.len() <= depth {
+        counts.push(0);
+    }
+    counts[depth] += 1;
+    match value {
+        Value::Array(values) => values
+            .iter()
+            .for_each(|value| count_levels(value, depth + 1, counts)),
+        Value::Object(members) => members
+            .values()
+            .for_each(|value| count_levels(value, depth + 1, counts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What a schema takes for the value that it is about, without its subschemas.
+fn own_steps(schema: &Value) -> usize {
+    let of_word = |word: &str, value: &Value| match (word, value) {
+        ("enum", Value::Array(values)) if are_looked_up(values) => LOOK_UP,
+        ("enum" | "const", value) => count(value),
+        ("required", Value::Array(names)) => names.len(),
+        _ => 1,
+    };
+    let members = schema.as_object().into_iter().flatten();
+    members.map(|(word, value)| of_word(word, value)).sum::<usize>() + 1
+}
+
+/// Whether a validator looks a value up among these, and does not compare it with one after the other.
+fn are_looked_up(values: &[Value]) -> bool {
+    values.iter().all(|value| value.is_string() || value.is_null()) || values.iter().all(Value::is_i64)
 }
 
 /// Where the walk stands.
@@ -105,37 +188,61 @@ impl<'s> Walk<'s> {
         base: &Uri<String>,
         draft: Draft,
         mut stand: Stand,
-    ) -> Result<(), Diagnostic> {
+    ) -> Result<Steps, Diagnostic> {
         self.count(stand)?;
+        let own = own_steps(schema);
+        let mut steps = Steps(vec![own]);
         let Some(members) = schema.as_object() else {
-            return Ok(());
+            self.count_steps(own, stand);
+            return Ok(steps);
         };
         let draft = draft.detect(schema);
         let resolver = self.registry.resolver(base.clone());
         let resource = resolver.in_subresource(draft.create_resource_ref(schema));
         let base = resource?.base_uri();
-        if members.contains_key("unevaluatedProperties") || members.contains_key("unevaluatedItems") {
-            stand.weight = stand.weight.saturating_mul(UNEVALUATED);
-        }
+        let times =
+            if members.contains_key("unevaluatedProperties") || members.contains_key("unevaluatedItems") {
+                UNEVALUATED
+            } else {
+                1
+            };
+        stand.weight = stand.weight.saturating_mul(times);
+        self.count_steps(own, stand);
         self.open.push((schema, stand.level));
         for (word, value) in members {
             let (is_same_value, subschemas) = subschemas(word, value);
             let mut inside = stand.into_subschema(is_same_value);
             inside.is_alternative |= word == "anyOf" || word == "oneOf";
+            let below = usize::from(!is_same_value);
+            let mut of_word = Steps::default();
             for subschema in subschemas {
-                self.visit(subschema, &base, draft, inside)?;
+                let of_subschema = self.visit(subschema, &base, draft, inside)?;
+                if is_one_of(word, value) {
+                    of_word.or(below, &of_subschema);
+                } else {
+                    of_word.add(below, &of_subschema);
+                }
             }
+            steps.add(0, &of_word);
         }
         if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
-            self.follow(reference, &base, stand)?;
+            steps.add(0, &self.follow(reference, &base, stand)?);
         }
         self.open.pop();
+        for steps in &mut steps.0 {
+            *steps = steps.saturating_mul(times);
+        }
         if members.contains_key("$dynamicRef") || members.contains_key("$recursiveRef") {
             let message =
                 "has a reference whose target depends on the way to it, and only `$ref` is followed";
             return Err(Diagnostic::error(message));
         }
-        Ok(())
+        Ok(steps)
+    }
+
+    fn count_steps(&mut self, own: usize, stand: Stand) {
+        let steps = own.saturating_mul(stand.weight);
+        self.extent.steps_in_all = self.extent.steps_in_all.saturating_add(steps);
     }
 
     fn count(&mut self, stand: Stand) -> Result<(), Diagnostic> {
@@ -162,7 +269,7 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    fn follow(&mut self, reference: &str, base: &Uri<String>, stand: Stand) -> Result<(), Diagnostic> {
+    fn follow(&mut self, reference: &str, base: &Uri<String>, stand: Stand) -> Result<Steps, Diagnostic> {
         let resolver = self.registry.resolver(base.clone());
         let (target, resolver, draft) = resolver.lookup(reference)?.into_inner();
         let open = self.open.iter().find(|(open, _)| std::ptr::eq(*open, target));
@@ -170,7 +277,7 @@ impl<'s> Walk<'s> {
             None => self.visit(target, &resolver.base_uri(), draft, stand.into_subschema(true)),
             Some((_, level)) if *level < stand.level => {
                 self.extent.is_recursive = true;
-                Ok(())
+                Ok(Steps::default())
             }
             Some(_) => {
                 let message = format!("refers to itself by `{reference}` without going into a value");
@@ -178,6 +285,11 @@ impl<'s> Walk<'s> {
             }
         }
     }
+}
+
+/// Whether a value in the one that is checked meets only one of the subschemas under this keyword.
+fn is_one_of(word: &str, value: &Value) -> bool {
+    matches!(word, "properties" | "prefixItems") || word == "items" && value.is_array()
 }
 
 /// The subschemas under this keyword, and whether they are about the same value.

@@ -112,3 +112,64 @@ fn errors_are_told_where_few_can_be_collected() {
     let plain = Extent::of(&json!({"properties": {"x": {"type": "string"}}})).unwrap();
     assert!(plain.can_tell(&many));
 }
+
+#[test]
+fn a_value_is_checked_where_that_takes_few_steps() {
+    // Rows of a table: each cell meets what is said of its own column.
+    let column = |number: usize| {
+        (
+            format!("column_{number}"),
+            json!({"type": "string", "maxLength": 100}),
+        )
+    };
+    let columns: Map<String, Value> = (0..200).map(column).collect();
+    let table = json!({"properties": {"rows": {"items": {"type": "object", "properties": columns}}}});
+    let row: Map<String, Value> = (0..20)
+        .map(|number| (format!("column_{number}"), json!("x")))
+        .collect();
+    let rows = json!({"rows": vec![row; 800]});
+    assert!(Extent::of(&table).unwrap().can_check(&rows));
+
+    // Few values, each compared with many others many times.
+    let either = |word: &str| json!({"allOf": vec![json!({"$ref": word}); 70]});
+    let values: Vec<Value> = (10_000..19_000)
+        .map(|value| json!(value))
+        .chain([json!("")])
+        .collect();
+    let comparing = json!({
+        "properties": {"x": {"items": {"$ref": "#/$defs/a"}}},
+        "$defs": {"a": either("#/$defs/b"), "b": either("#/$defs/e"), "e": {"enum": values}},
+    });
+    let extent = Extent::of(&comparing).unwrap();
+    assert!(!extent.can_check(&json!({"x": [18_999]})));
+    assert!(extent.can_check(&json!({"x": []})));
+
+    // Many values, each gone through by many subschemas, and the same where it refers to itself.
+    let items = json!({"allOf": vec![json!({"allOf": vec![json!(true); 90]}); 90]});
+    let wide = json!({"properties": {"x": {"items": items}}});
+    let recursive = json!({"properties": {"x": {"items": items}, "y": {"$ref": "#"}}});
+    for schema in [wide, recursive] {
+        let extent = Extent::of(&schema).unwrap();
+        assert!(!extent.can_check(&json!({"x": vec![0; 10_000]})), "{schema}");
+        assert!(extent.can_check(&json!({"x": [0, 1, 2]})), "{schema}");
+    }
+}
+
+#[test]
+fn texts_and_numbers_are_looked_up_and_mixed_values_compared() {
+    let texts: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
+    let of = |values: Value| Extent::of(&json!({"enum": values})).unwrap().steps_in_all;
+    assert!(of(json!(texts)) < 20);
+    assert!(of(json!((0..2_000).collect::<Vec<_>>())) < 20);
+    let mixed: Vec<Value> = texts.into_iter().map(Value::from).chain([json!(1)]).collect();
+    assert!(of(json!(mixed)) > 2_000);
+}
+
+#[test]
+fn what_is_checked_again_takes_as_many_steps_again() {
+    let of = |schema: Value| Extent::of(&schema).unwrap().steps;
+    let plain = of(json!({"properties": {"x": {"type": "string"}}, "additionalProperties": false}));
+    let again = of(json!({"properties": {"x": {"type": "string"}}, "unevaluatedProperties": false}));
+    let times = plain.0.iter().map(|steps| steps * 3).collect::<Vec<_>>();
+    assert_eq!(again.0, times);
+}
