@@ -7,7 +7,7 @@
 use crate::facts::TYPES;
 use crate::json_schema::Shape;
 use crate::looks::{Looks, Member};
-use crate::parameters::{self, TARGETS};
+use crate::parameters::{self, TARGETS, is_blank};
 use crate::schema;
 use crate::slice::{Ground, Part, Principals};
 use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal, Name, PatternElem, Var};
@@ -286,9 +286,9 @@ fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
     known
 }
 
-/// Whether this text is empty or begins with a space: all that can be said of those in which there is nothing else.
+/// Whether this text is empty or begins with a space or a control: all that can be said of those in which there is nothing else.
 fn may_be_blank(text: &Expr) -> Expr {
-    let spaces = ('\0'..='\u{3000}').filter(|character| character.is_whitespace());
+    let spaces = ('\0'..=char::MAX).filter(|character| is_blank(*character));
     let begins_with = |space| {
         let pattern = vec![PatternElem::Char(space), PatternElem::Wildcard];
         Expr::like(text.clone(), pattern.into())

@@ -149,6 +149,10 @@ impl Check {
     fn admit(&self, value: &Value) -> Result<(), Unanswerable> {
         match self {
             Self::Nothing => Ok(()),
+            Self::Schema { extent, .. } if !extent.can_check(value) => {
+                let detail = "has more values than can be checked in time against all that the action's schema says of them";
+                Err(invalid("", detail.into()))
+            }
             // INVARIANT: only this remembers what it found, so it is what decides; errors are collected afterwards.
             Self::Schema { validator, extent } => {
                 if validator.is_valid(value) {
@@ -268,7 +272,7 @@ impl Parameters<'_> {
     }
 
     /// `context.targets`: every text under a name that says into what a merge goes, declared or not, and the same without the
-    /// spaces around it, because some servers take them off.
+    /// spaces and controls around it, because some servers take them off.
     pub(crate) fn targets(&self) -> ast::Value {
         let mut texts = Vec::new();
         for value in TARGETS.iter().filter_map(|name| self.object.get(*name)) {
@@ -278,13 +282,13 @@ impl Parameters<'_> {
     }
 
     /// `context.target_stated`: whether the target is a text under a name that the action itself declares. A name that it
-    /// does not declare, it may ignore, and an empty text or spaces may be as good as none.
+    /// does not declare, it may ignore, and an empty text, spaces or controls may be as good as none.
     pub(crate) fn target_stated(&self) -> bool {
         self.rules
             .targets
             .iter()
             .filter_map(|name| self.object.get(*name)?.as_str())
-            .any(|text| !text.trim().is_empty())
+            .any(|text| !trimmed(text).is_empty())
     }
 
     /// Whether one of these obligations can have anything to do.
@@ -308,6 +312,18 @@ impl Parameters<'_> {
     }
 }
 
+/// A text without what servers may take off around it.
+fn trimmed(text: &str) -> &str {
+    text.trim_matches(is_blank)
+}
+
+/// Whether some language's `trim` takes this off: Rust's and Go's white space (Unicode's White_Space), all controls (Java's `trim`, Python's
+/// `strip`), and what JavaScript's and older .NET's take for spaces beside.
+pub(crate) fn is_blank(character: char) -> bool {
+    let is_taken_for_one = matches!(character, '\u{180e}' | '\u{200b}' | '\u{feff}');
+    character.is_whitespace() || character.is_control() || is_taken_for_one
+}
+
 fn has(object: &Map<String, Value>, path: &str) -> bool {
     object.contains_key(path)
         || path.match_indices('.').any(|(dot, _)| {
@@ -321,7 +337,7 @@ fn collect_texts(value: &Value, texts: &mut Vec<Literal>) {
     match value {
         Value::String(text) => {
             texts.push(text.as_str().into());
-            let trimmed = text.trim();
+            let trimmed = trimmed(text);
             if trimmed.len() < text.len() {
                 texts.push(trimmed.into());
             }

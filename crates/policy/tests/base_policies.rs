@@ -194,6 +194,7 @@ fn merges_to_main() -> Vec<Case> {
         decides(to_target(json!({"base": "refs/heads/main"}))),
         decides(to_target(json!({"target_branch": "main"}))),
         decides(to_target(json!({"base": "refs/heads/main "}))),
+        decides(to_target(json!({"base": "main\u{feff}"}))),
         decides(to_target(json!({"base": [" main\u{a0}"]}))),
         decides(to_target(json!({"base": {"ref": "main"}}))),
         decides(merge("autoMergeLater", json!({"base": ["main"]}))),
@@ -218,6 +219,10 @@ fn merges_without_target() -> Vec<Case> {
         decides(to_target(json!({"base": 5}))),
         decides(to_target(json!({"base": ""}))),
         decides(to_target(json!({"base": " \u{3000}\n"}))),
+        // Taken off by JavaScript's `trim`, by Python's `strip` and by Java's `trim`.
+        decides(to_target(json!({"base": "\u{feff}"}))),
+        decides(to_target(json!({"base": "\u{1c} "}))),
+        decides(to_target(json!({"base": "\u{0}"}))),
         decides(with_schema(to_target(json!({"base": " "})), declares_base())),
         // The action does not declare `base`: it may ignore it, and merge into main.
         decides(with_schema(
