@@ -69,11 +69,20 @@ pub struct Compiler {
     policies: Shelf<[Digest; 2], CompiledPolicy>,
 }
 
+/// Whether policies are in force already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    InForce,
+    New,
+}
+
 /// A named policy that was validated.
 #[derive(Debug)]
 pub(crate) struct CompiledPolicy {
     pub(crate) statements: Vec<Arc<Statement>>,
     pub(crate) warnings: Vec<Diagnostic>,
+    /// Why parts of it can never match: nobody puts such a policy in force, but one that is keeps nothing from starting.
+    pub(crate) idle: Vec<Diagnostic>,
 }
 
 impl Compiler {
@@ -93,8 +102,20 @@ impl Compiler {
         &self.base
     }
 
-    /// These policies, or everything that is wrong with them.
+    /// These policies, which are in force, or everything that is wrong with them. Whatever is only asked of new ones is not asked of them,
+    /// so that nobody's policies are lost, nor is the start of a gateway.
     pub fn compile(&self, candidate: Candidate<'_>) -> Result<PolicySet, Diagnostics> {
+        self.compile_for(candidate, Standing::InForce)
+    }
+
+    /// The same for policies that somebody wants to put in force: their links may not make too much of them, and none may be there that can
+    /// never match.
+    pub fn compile_new(&self, candidate: Candidate<'_>) -> Result<PolicySet, Diagnostics> {
+        check_links(candidate.policies)?;
+        self.compile_for(candidate, Standing::New)
+    }
+
+    fn compile_for(&self, candidate: Candidate<'_>, standing: Standing) -> Result<PolicySet, Diagnostics> {
         let registry = vocabulary::digest(candidate.registry);
         let vocabulary = self.vocabulary(registry, candidate.registry).map_err(|wrong| {
             // What can be told without a vocabulary is told as well.
@@ -117,6 +138,9 @@ impl Compiler {
             let statements = policies.iter().flat_map(|policy| &policy.statements);
             faults.extend(statements.filter_map(|statement| permit_fault(statement)));
         }
+        if standing == Standing::New {
+            faults.extend(policies.iter().flat_map(|policy| &policy.idle).cloned());
+        }
         if !faults.is_empty() {
             return Err(Diagnostics(faults));
         }
@@ -136,13 +160,6 @@ impl Compiler {
             .ok()?;
         let fault = rules.fault()?.clone();
         Some(vocabulary::of_schema(tool, &action.name, fault))
-    }
-
-    /// The same for policies that nobody has in force yet, which are refused if their links make too much of them. What is in
-    /// force is compiled without that bound, so that nobody's policies are lost.
-    pub fn compile_new(&self, candidate: Candidate<'_>) -> Result<PolicySet, Diagnostics> {
-        check_links(candidate.policies)?;
-        self.compile(candidate)
     }
 
     fn vocabulary(&self, digest: Digest, registry: Registry<'_>) -> Result<Arc<Vocabulary>, Diagnostics> {
@@ -188,13 +205,21 @@ impl CompiledPolicy {
             all.errors.extend(verdict.errors);
             all.warnings.extend(verdict.warnings);
         }
-        if !all.errors.is_empty() {
-            return Err(Diagnostics(all.errors));
+        let (idle, errors): (Vec<_>, Vec<_>) = all.errors.into_iter().partition(Validator::is_idle);
+        if !errors.is_empty() {
+            return Err(Diagnostics([errors, idle].concat()));
         }
         Ok(Self {
             statements: parsed.into_iter().map(|parsed| parsed.statement).collect(),
             warnings: all.warnings,
+            idle,
         })
+    }
+
+    /// What whoever has it in force should know.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = Diagnostic> {
+        let idle = self.idle.iter().cloned().map(Diagnostic::into_warning);
+        self.warnings.iter().cloned().chain(idle)
     }
 }
 

@@ -75,13 +75,13 @@ pub(crate) enum World<'a> {
 }
 
 impl PolicySet {
-    /// These policies for this registry, or everything that is wrong with them. [`Compiler`] does the same for many sets.
+    /// These policies for this registry, as new ones, or everything that is wrong with them. [`Compiler`] does the same for many sets.
     pub fn compile(
         base: &BasePolicies,
         tenant: &[TenantPolicy],
         registry: Registry<'_>,
     ) -> Result<Self, Diagnostics> {
-        Compiler::new(base.clone()).compile(Candidate {
+        Compiler::new(base.clone()).compile_new(Candidate {
             policies: tenant,
             registry,
             permits: TenantPermits::Allowed,
@@ -110,14 +110,14 @@ impl PolicySet {
                 rules.push(TenantRule { rule, presence });
             }
         }
-        let warnings = policies.iter().flat_map(|policy| &policy.warnings);
+        let warnings = policies.iter().flat_map(|policy| policy.warnings());
         let text = text(&vocabulary, &rules, &trials);
         let contents = Contents {
             digest: Digest::of(text.as_bytes()),
             text: text.into(),
             numbers: numbers(&vocabulary, &index),
             looks: looks(&vocabulary, &rules),
-            warnings: vocabulary.warnings.iter().chain(warnings).cloned().collect(),
+            warnings: vocabulary.warnings.iter().cloned().chain(warnings).collect(),
             vocabulary,
             rules,
             index,

@@ -1,6 +1,7 @@
 //! What is compiled again when something changes, and what is shared.
 
 use super::*;
+use crate::Severity;
 use crate::case::Case;
 use crate::looks::Looks;
 use crate::world::{action, tool};
@@ -154,6 +155,26 @@ fn links_share_what_their_template_says() {
     assert!(Arc::ptr_eq(&one.notes, &other.notes));
     let expression = |statement: &Statement| Arc::clone(&statement.condition.as_ref().unwrap().expression);
     assert!(Arc::ptr_eq(&expression(one), &expression(other)));
+}
+
+#[test]
+fn a_policy_in_force_that_can_never_match_is_a_warning() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let never = "@id(\"a\") forbid (principal, action in Action::\"mutate\", resource) when { false };";
+    let never = [TenantPolicy::new(SlashFreeName::new("never").unwrap(), never)];
+    let with = |compile: &dyn Fn(Candidate<'_>) -> Result<PolicySet, Diagnostics>| {
+        with_candidate(&never, &["a"], compile)
+    };
+    let set = with(&|candidate| compiler.compile(candidate)).unwrap();
+    let Diagnostics(found) = with(&|candidate| compiler.compile_new(candidate)).unwrap_err();
+    let ([warning], [fault]) = (set.warnings(), &found[..]) else {
+        panic!("{:?}, {found:?}", set.warnings());
+    };
+    assert_eq!(warning.message, fault.message);
+    assert_eq!(
+        (warning.severity, fault.severity),
+        (Severity::Warning, Severity::Error)
+    );
 }
 
 #[test]

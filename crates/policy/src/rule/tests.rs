@@ -193,6 +193,7 @@ pub(crate) fn set(world: &World, base: &str, texts: &[(&str, &str, Mode)]) -> Po
             let compiled = CompiledPolicy {
                 statements,
                 warnings: Vec::new(),
+                idle: Vec::new(),
             };
             (
                 (SlashFreeName::new(name).unwrap(), mode.clone()),

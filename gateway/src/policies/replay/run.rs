@@ -214,7 +214,7 @@ impl Shared {
         };
         let compile = || {
             let directory = with_action_as_it_was(&self.candidate.directory, was);
-            crate::start::compile(&self.compiler, &directory)
+            crate::start::compile_new(&self.compiler, &directory)
                 .ok()
                 .map(Arc::new)
         };
