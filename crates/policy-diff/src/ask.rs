@@ -1,12 +1,15 @@
 //! An ask in full: everything that policies can see of it, in the words of people. It is what a counterexample is shown as,
 //! and what is put to both sets before it is shown.
 
+use imbl::OrdMap;
 use model::{
     Agent, AgentId, Attributes, EffectiveTrust, Name, RiskTier, Sources, Standing, Team, TenantId, Timestamp,
     ToolAccess, Trust, Usage, User,
 };
 use policy::{ActionSide, Part, PolicySet, Question, Registry, Ruling, RunFacts, UserFacts};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// An ask.
 #[derive(Debug, Clone)]
@@ -15,6 +18,8 @@ pub(crate) struct Ask {
     pub(crate) agent: Agent,
     pub(crate) team_attributes: Attributes,
     pub(crate) user: Option<User>,
+    /// The teams of the user.
+    pub(crate) user_teams: OrdMap<Name, Arc<Team>>,
     pub(crate) resource: String,
     pub(crate) parameters: Map<String, Value>,
     pub(crate) trust: EffectiveTrust,
@@ -77,7 +82,7 @@ impl Ask {
         let user = self.user.as_ref().map(|user| UserFacts {
             id: user.name.as_str(),
             registered: Some(user),
-            teams: None,
+            teams: Some(&self.user_teams),
         });
         let parameters = json!(self.parameters).to_string();
         let attributes = json!(self.attributes).to_string();
@@ -114,7 +119,12 @@ impl Ask {
             },
             "team": {"attributes": self.team_attributes},
             "user": self.user.as_ref().map(|user| {
-                json!({"id": user.name, "teams": user.teams, "attributes": user.attributes})
+                let teams = self.user_teams.values();
+                let tags = teams.filter(|team| team.attributes != Attributes::default());
+                let tags: BTreeMap<_, _> = tags.map(|team| (&team.name, &team.attributes)).collect();
+                json!({
+                    "id": user.name, "teams": user.teams, "team_attributes": tags, "attributes": user.attributes,
+                })
             }),
             "tool_call": {
                 "tool": self.side.tool, "action": self.side.action, "mutates_state": self.side.mutates,

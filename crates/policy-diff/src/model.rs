@@ -12,12 +12,13 @@ use cedar_policy_core::entities::{Dereference, Entities};
 use cedar_policy_core::evaluator::Evaluator;
 use cedar_policy_core::extensions::Extensions;
 use cedar_policy_symcc::Env;
-use model::{Agent, Attributes, EffectiveTrust, Name, Sources, Timestamp, Trust, Usage, User};
+use model::{Agent, Attributes, EffectiveTrust, Name, Sources, Team, Timestamp, Trust, Usage, User};
 use policy::ActionSide;
 use policy::asks::TARGET_NAMES;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 /// The ask that this model is; `None` if no ask can be like it.
 pub(crate) fn ask(model: &Env, side: &ActionSide, now: Timestamp) -> Option<Ask> {
@@ -32,9 +33,19 @@ pub(crate) fn ask(model: &Env, side: &ActionSide, now: Timestamp) -> Option<Ask>
         .map(|team| Facts::named(entities, "Team", team.as_str()));
     let user = context["user"]["id"].as_str();
     let user = user.map(|user| Facts::named(entities, "User", user).user());
+    let known = |name: &Name| {
+        let attributes = Facts::named(entities, "Team", name.as_str()).attributes();
+        let team = Team {
+            name: name.clone(),
+            attributes,
+            quotas: Vec::new(),
+        };
+        (name.clone(), Arc::new(team))
+    };
     Some(Ask {
         side: side.clone(),
         team_attributes: team.map(|team| team.attributes()).unwrap_or_default(),
+        user_teams: user.iter().flat_map(|user| &user.teams).map(known).collect(),
         user,
         agent,
         resource: id(uid(request.resource())?).to_owned(),

@@ -40,8 +40,9 @@ const ORDINARY: [Trust; 3] = [
 ];
 
 /// What is tried, each by itself.
-const EDITS: [fn(&mut Ask); 15] = [
+const EDITS: [fn(&mut Ask); 16] = [
     |ask| ask.user = None,
+    |ask| ask.user_teams = imbl::OrdMap::new(),
     |ask| ask.run = None,
     |ask| ask.usage = model::Usage::default(),
     |ask| ask.agent.environment = None,

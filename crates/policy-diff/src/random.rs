@@ -201,6 +201,7 @@ pub(crate) fn ask() -> impl Strategy<Value = Ask> {
                 attributes: model::Attributes::default(),
                 roles: std::collections::BTreeSet::new(),
             }),
+            user_teams: imbl::OrdMap::new(),
             resource: if vault { "vault".into() } else { String::new() },
             parameters,
             trust,

@@ -68,6 +68,20 @@ async fn a_wider_limit_allows_more_and_the_ask_that_shows_it_is_between_both() {
     assert_eq!(verdicts(&back.allows_less), [["allow", "deny"]]);
 }
 
+/// They are seen of a team that only the user is in.
+#[tokio::test]
+async fn an_ask_is_shown_for_the_tags_of_the_users_teams() {
+    let desk = Desk::bare();
+    let locked = r#"context has user && context.user in Team::"c" && Team::"c".hasTag("locked") && !(principal in Team::"c")"#;
+    let permit = refund("true");
+    let before = format!("{permit} @id(\"b\") forbid (principal, action, resource) when {{ {locked} }};");
+    let report = desk.compare(&before, &permit).await;
+    assert_eq!(answers(&report), [Answer::Yes, Answer::No]);
+    let ask = &report.allows_more.examples[0].ask;
+    assert_eq!(ask["user"]["teams"], json!(["c"]));
+    assert!(ask["user"]["team_attributes"]["c"]["locked"].is_string(), "{ask}");
+}
+
 #[tokio::test]
 async fn two_texts_that_mean_the_same_are_proven_to_be_no_different() {
     let desk = Desk::bare();
