@@ -47,7 +47,7 @@ pub struct Found {
     pub budgets: usize,
     /// What does not add up, with the tenant.
     pub mismatches: Vec<String>,
-    /// What cannot be counted all the way because bodies were erased, with the tenant.
+    /// What cannot be counted all the way because bodies were erased or cannot be read, with the tenant.
     pub uncounted: Vec<String>,
 }
 

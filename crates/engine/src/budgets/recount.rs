@@ -246,7 +246,7 @@ impl Recount {
         mismatches
     }
 
-    /// The budgets that could not be counted all the way, because bodies were erased.
+    /// The budgets that could not be counted all the way, because bodies were erased or cannot be read.
     pub fn uncounted(&self) -> impl Iterator<Item = Uncounted> {
         self.accounts.iter().filter_map(|(budget, account)| {
             let from = account.taken_from.filter(|_| !account.is_open);
@@ -405,11 +405,11 @@ impl std::fmt::Display for Uncounted {
         match from {
             Some(seq) => write!(
                 f,
-                "{budget} is counted from entry {seq} on: bodies before it were erased"
+                "{budget} is counted from entry {seq} on: bodies before it were erased or cannot be read"
             ),
             None => write!(
                 f,
-                "{budget} is not counted to the end: bodies after the last entry that tells of it were erased"
+                "{budget} is not counted to the end: bodies after the last entry that tells of it were erased or cannot be read"
             ),
         }
     }
