@@ -8,8 +8,8 @@ mod force;
 mod turns;
 
 pub use force::{Force, ForceQuery};
-pub use turns::Turns;
 use turns::{Kept, Turn};
+pub use turns::{Order, Turns};
 
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
@@ -22,8 +22,8 @@ use policy::{Compiler, Diagnostics, PolicySet};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway; quarantines and other
-/// gateways move the directory in between, and of several that change the same tenant each time one gets through.
+/// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway; quarantines, freezes and
+/// other gateways move the directory in between, and of several that change the same tenant each time one gets through.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
 
 /// In whose name something changes.
@@ -116,7 +116,19 @@ impl Gateway {
         tenant: TenantId,
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
-        let turn = self.changing.of(tenant).await;
+        self.change_in(Order::InTurn, by, force, tenant, plan).await
+    }
+
+    /// The same, when it is its turn in this order.
+    pub async fn change_in<T>(
+        &self,
+        order: Order,
+        by: By<'_>,
+        force: Force,
+        tenant: TenantId,
+        plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+    ) -> Result<T, Refusal> {
+        let turn = self.changing.of(tenant, order).await;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             let now = self.clock.now();
@@ -127,6 +139,8 @@ impl Gateway {
                 return Ok(plan.answer);
             }
             let (change, answer) = self.fit(&snapshot, before, &turn, by, force, plan).await?;
+            // Compiling may have taken long, and an operator's key is in another tenant than the one whose revision is compared.
+            by.check(&self.snapshot.load_full(), self.clock.now())?;
             let proposal = Proposal {
                 tenant,
                 revision: before.revision,
@@ -149,7 +163,7 @@ impl Gateway {
 
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
     pub async fn create_tenant_by(&self, by: By<'_>, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
-        let turn = self.changing.of(TenantId::SYSTEM).await;
+        let turn = self.changing.of(TenantId::SYSTEM, Order::InTurn).await;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;
@@ -161,6 +175,7 @@ impl Gateway {
             let policies = compiling
                 .await?
                 .map_err(|diagnostics| invalid_policies(&diagnostics))?;
+            by.check(&self.snapshot.load_full(), self.clock.now())?;
             let facts = json!({"id": tenant.id, "name": tenant.name, "settings": tenant.settings});
             let change = Change {
                 entry: entry(EntryKind::TenantCreated, by, facts.clone())?,
@@ -228,7 +243,7 @@ impl Gateway {
         &self,
         directory: Directory,
     ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
-        let place = self.drafts.place().await?;
+        let place = self.drafts.place(directory.tenant.id).await?;
         let compiler = Arc::clone(self.snapshot.load().compiler());
         off_the_workers(move || {
             let policies = start::compile_new(&compiler, &directory).map(Arc::new);

@@ -5,7 +5,7 @@
 //! path of decisions, moments later, and a tenant without rules is not looked at. Where the ledger of one cannot be read, the
 //! rules of all others hold.
 
-use crate::changes::{By, Force, Plan};
+use crate::changes::{By, Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::EntryKind;
@@ -142,10 +142,11 @@ impl Gateway {
         Ok(())
     }
 
-    /// Does what a rule says, if nobody has done it yet.
+    /// Does what a rule says, if nobody has done it yet. It waits for no policies of the tenant to be compiled, because the rules of all
+    /// others would wait with it.
     async fn fire(&self, tenant: TenantId, due: &Due) -> Result<(), Refusal> {
         let by = By::Rule(&due.rule);
-        self.change_by(by, Force::No, tenant, |directory, now| {
+        self.change_in(Order::AtOnce, by, Force::No, tenant, |directory, now| {
             Ok(fired(directory, due, now))
         })
         .await

@@ -18,7 +18,7 @@ pub mod tokens;
 pub mod tools;
 pub mod users;
 
-use crate::changes::{Force, Plan};
+use crate::changes::{Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
 use axum::http::StatusCode;
@@ -128,13 +128,31 @@ async fn change_with<T>(
     force: Force,
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
-    let checked = |directory: &Directory, now| {
+    gateway
+        .change_by(caller.holder.by(), force, caller.tenant, in_use(plan))
+        .await
+}
+
+/// The same, for what takes something away before it does harm.
+async fn change_at_once<T>(
+    gateway: &Gateway,
+    caller: &TenantCaller,
+    plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+) -> Result<T, Refusal> {
+    let by = caller.holder.by();
+    gateway
+        .change_in(Order::AtOnce, by, Force::No, caller.tenant, in_use(plan))
+        .await
+}
+
+/// A plan for a tenant that is in use.
+fn in_use<T>(
+    plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+) -> impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal> {
+    move |directory, now| {
         check_in_use(&directory.tenant)?;
         plan(directory, now)
-    };
-    gateway
-        .change_by(caller.holder.by(), force, caller.tenant, checked)
-        .await
+    }
 }
 
 /// A plan that puts one noun and tells of it by its view.

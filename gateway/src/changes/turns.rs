@@ -4,6 +4,9 @@
 //! tenant's turn is long where its policies are compiled, so nobody in another tenant waits for it; only while the base policies are
 //! replaced, which are everybody's, nothing else changes. Compiling goes on when its caller hangs up, so it keeps the turn ([`Turn::kept`]):
 //! nobody has more than one core at work, however often they ask.
+//!
+//! What has to hold at once, a freeze for instance, has a turn of its own in each tenant, so that it does not wait until policies are
+//! compiled. Whatever is worked out meanwhile starts again.
 
 use model::TenantId;
 use std::collections::HashMap;
@@ -13,10 +16,19 @@ use tokio::sync::{OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// The turns of tenants, and the one of everybody.
 #[derive(Default)]
 pub struct Turns {
-    /// Held by whoever changes a tenant during its turn. A tenant is here from its first change on.
-    tenants: Mutex<HashMap<TenantId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Held by whoever changes a tenant during such a turn. A tenant is here from its first change on.
+    tenants: Mutex<HashMap<(TenantId, Order), Arc<tokio::sync::Mutex<()>>>>,
     /// Held by those who change tenants, together, and alone by whoever replaces the base policies. Comes after the turn of a tenant.
     all: RwLock<()>,
+}
+
+/// Whom a change waits for, of those in the same tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// For those that came before it.
+    InTurn,
+    /// For those only that have to hold at once, too. No such change has anything compiled.
+    AtOnce,
 }
 
 /// A turn to change a tenant, until it is dropped.
@@ -37,13 +49,13 @@ impl Turn<'_> {
 }
 
 impl Turns {
-    /// Waits for the turn of a tenant.
-    pub async fn of(&self, tenant: TenantId) -> Turn<'_> {
+    /// Waits for a turn in a tenant.
+    pub async fn of(&self, tenant: TenantId, order: Order) -> Turn<'_> {
         let tenant = Arc::clone(
             self.tenants
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .entry(tenant)
+                .entry((tenant, order))
                 .or_default(),
         );
         Turn {
@@ -67,13 +79,25 @@ mod tests {
     async fn a_turn_is_kept_by_what_goes_on_without_its_caller_and_nobody_elses_is() {
         let [one, other] = [1, 2].map(|id| TenantId::from_bytes([id; 16]));
         let turns = Turns::default();
-        let turn = turns.of(one).await;
+        let turn = turns.of(one, Order::InTurn).await;
         let kept = turn.kept();
         drop(turn);
-        let next = tokio::time::timeout(Duration::from_millis(50), turns.of(one));
+        let next = tokio::time::timeout(Duration::from_millis(50), turns.of(one, Order::InTurn));
         assert!(next.await.is_err());
-        drop(turns.of(other).await);
+        drop(turns.of(other, Order::InTurn).await);
         drop(kept);
-        drop(turns.of(one).await);
+        drop(turns.of(one, Order::InTurn).await);
+    }
+
+    #[tokio::test]
+    async fn what_has_to_hold_at_once_waits_only_for_its_like() {
+        let one = TenantId::from_bytes([1; 16]);
+        let turns = Turns::default();
+        let _compiling = turns.of(one, Order::InTurn).await;
+        let freeze = turns.of(one, Order::AtOnce).await;
+        let next = tokio::time::timeout(Duration::from_millis(50), turns.of(one, Order::AtOnce));
+        assert!(next.await.is_err());
+        drop(freeze);
+        drop(turns.of(one, Order::AtOnce).await);
     }
 }

@@ -5,7 +5,7 @@
 //! registered as a user: who may sign in and on whose behalf agents act are two lists.
 
 use super::{check_future, check_in_use, facts, page, put};
-use crate::changes::{Force, Plan};
+use crate::changes::{Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
@@ -121,7 +121,7 @@ pub async fn delete(
         Ok(deletion(directory, key))
     };
     gateway
-        .change_by(caller.holder.by(), Force::No, caller.tenant, plan)
+        .change_in(Order::AtOnce, caller.holder.by(), Force::No, caller.tenant, plan)
         .await
 }
 

@@ -1,11 +1,12 @@
 //! `…/freeze`, `…/unfreeze` and `…/revoke` of agents, tools and tenants. A revocation is for good.
 //!
-//! What is so already stays as it is: the call answers 200 with the object and nothing is recorded.
+//! What is so already stays as it is: the call answers 200 with the object and nothing is recorded. Policies are not compiled for it, so it
+//! waits for none that are.
 
 use super::agents::AgentView;
 use super::tenants::{self, TenantView};
 use super::tools::ToolView;
-use super::{change, facts, find_agent, find_tool};
+use super::{change_at_once, facts, find_agent, find_tool};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Json, KeyCaller, Refusal, TenantCaller};
@@ -104,7 +105,7 @@ async fn change_agent(
         reason: Reason(reason),
     }): Json<ReasonBody>,
 ) -> Result<Json<AgentView>, Refusal> {
-    let changed = change(&gateway, &caller, |directory, now| {
+    let changed = change_at_once(&gateway, &caller, |directory, now| {
         let before = find_agent(directory, &id)?;
         let standing = before.standing.after(how, &reason, now)?;
         if standing == before.standing {
@@ -133,7 +134,7 @@ async fn change_tool(
         reason: Reason(reason),
     }): Json<ReasonBody>,
 ) -> Result<Json<ToolView>, Refusal> {
-    let changed = change(&gateway, &caller, |directory, now| {
+    let changed = change_at_once(&gateway, &caller, |directory, now| {
         let before = find_tool(directory, &name)?;
         let standing = before.standing.after(how, &reason, now)?;
         if standing == before.standing {
@@ -158,7 +159,7 @@ async fn change_tenant(
         reason: Reason(reason),
     }): Json<ReasonBody>,
 ) -> Result<Json<TenantView>, Refusal> {
-    let changed = tenants::change_one(&gateway, &caller, &id, |directory, now| {
+    let changed = tenants::change_one_at_once(&gateway, &caller, &id, |directory, now| {
         let before = &directory.tenant;
         let standing = before.standing.after(how, &reason, now)?;
         if standing == before.standing {

@@ -2,8 +2,8 @@
 //!
 //! A deleted tenant's credentials stop working and its ledger stays; for this API it is gone.
 
-use super::{check_in_use, facts, is_in_use, put};
-use crate::changes::{By, Force, ForceQuery, Plan};
+use super::{facts, in_use, is_in_use, put};
+use crate::changes::{By, Force, ForceQuery, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Holder, Json, KeyCaller, Page, PageQuery, Query, Refusal};
 use axum::Extension;
@@ -170,7 +170,20 @@ pub(super) async fn change_one<T>(
     change_one_with(gateway, caller, id, Force::No, plan).await
 }
 
-/// The same, perhaps with force.
+/// The same, for what takes something away before it does harm.
+pub(super) async fn change_one_at_once<T>(
+    gateway: &Gateway,
+    caller: &KeyCaller,
+    id: &str,
+    plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
+) -> Result<T, Refusal> {
+    let (by, id) = (By::Key(&caller.key), find(gateway, id)?.id);
+    gateway
+        .change_in(Order::AtOnce, by, Force::No, id, in_use(plan))
+        .await
+}
+
+/// The same in turn, perhaps with force.
 async fn change_one_with<T>(
     gateway: &Gateway,
     caller: &KeyCaller,
@@ -178,12 +191,8 @@ async fn change_one_with<T>(
     force: Force,
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
-    let id = find(gateway, id)?.id;
-    let checked = |directory: &Directory, now| {
-        check_in_use(&directory.tenant)?;
-        plan(directory, now)
-    };
-    gateway.change_by(By::Key(&caller.key), force, id, checked).await
+    let (by, id) = (By::Key(&caller.key), find(gateway, id)?.id);
+    gateway.change_by(by, force, id, in_use(plan)).await
 }
 
 /// The settings with these members in place of their own.

@@ -1,6 +1,6 @@
 //! `/v1/agents/{id}/tokens`: what agents sign in with. Several may work at once, so that they can be rotated without a gap.
 
-use super::{change, check_future, facts, find_agent, read};
+use super::{change, change_at_once, check_future, facts, find_agent, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, OptionalJson, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -107,7 +107,7 @@ pub async fn delete(
     Extension(caller): Extension<TenantCaller>,
     Path((agent, token)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    change(&gateway, &caller, |directory, _| {
+    change_at_once(&gateway, &caller, |directory, _| {
         let agent = find_agent(directory, &agent)?.id;
         let found = token
             .parse::<TokenId>()

@@ -3,13 +3,15 @@
 //! It is done on a thread of its own, because it takes more stack than the threads have that answer requests.
 
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Refusal, SetJson};
+use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
+use crate::policies::drafts::Place;
+use axum::Extension;
 use axum::extract::State;
 use policy::{Diagnostics, FORMAT_STACK_BYTES};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 /// A text to lay out.
 #[derive(Debug, Deserialize)]
@@ -27,9 +29,10 @@ pub struct Formatted {
 /// Lays out.
 pub async fn format(
     State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<TenantCaller>,
     SetJson(text): SetJson<Text>,
 ) -> Result<Json<Formatted>, Refusal> {
-    let place = gateway.drafts.place().await?;
+    let place = gateway.drafts.place(caller.tenant).await?;
     match laid_out(text, place).await? {
         Ok(cedar) => Ok(Json(Formatted { cedar })),
         Err(diagnostics) => Err(Refusal::new(Code::PolicyInvalid, "the text cannot be laid out")
@@ -37,7 +40,7 @@ pub async fn format(
     }
 }
 
-async fn laid_out(text: Text, place: OwnedSemaphorePermit) -> Result<Result<String, Diagnostics>, Refusal> {
+async fn laid_out(text: Text, place: Place) -> Result<Result<String, Diagnostics>, Refusal> {
     let (answer, answered) = oneshot::channel();
     let work = move || {
         let laid_out = policy::format("policy", &text.cedar);

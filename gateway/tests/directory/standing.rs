@@ -3,6 +3,7 @@
 use crate::support::Reply;
 use crate::{Acme, NOW};
 use futures_util::future::Either;
+use gateway::changes::Order;
 use serde_json::{Value, json};
 
 /// Something with a standing, and who changes it.
@@ -227,7 +228,8 @@ async fn a_long_change_in_another_tenant_keeps_nobody_from_freezing() {
     let other = acme.found("globex").await;
     let path = format!("/v1/agents/{agent}/freeze");
     let reason = json!({"reason": "a test"});
-    let turn = acme.gateway.changing.of(other.id.parse().unwrap()).await;
+    let tenant = other.id.parse().unwrap();
+    let turn = acme.gateway.changing.of(tenant, Order::InTurn).await;
     acme.post(&path, &acme.tenant.admin, &reason).await.expect(200);
     // What is changed in that tenant waits for the long one.
     let body = json!({"name": "reviewer"});
@@ -242,6 +244,35 @@ async fn a_long_change_in_another_tenant_keeps_nobody_from_freezing() {
     };
     drop(turn);
     waits.await.expect(201);
+}
+
+/// As long as somebody's policies are being compiled, say.
+#[tokio::test]
+async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_away() {
+    let acme = Acme::open().await;
+    let agent = acme.hire(json!({"name": "builder"})).await;
+    let agent = format!("/v1/agents/{agent}");
+    let tokens = format!("{agent}/tokens");
+    let token = acme.admin("POST", &tokens, Value::Null).await.expect(201);
+    let key = acme.admin("POST", "/v1/keys", json!({"role": "auditor", "name": "spare"}));
+    let key = key.await.expect(201);
+    let tool = json!({"actions": [{"name": "read", "mutates_state": false, "risk": "low"}]});
+    acme.admin("PUT", "/v1/tools/files", tool).await.expect(201);
+    let tenant = acme.tenant.id.parse().unwrap();
+    let turn = acme.gateway.changing.of(tenant, Order::InTurn).await;
+    let reason = json!({"reason": "a test"});
+    for path in [format!("{agent}/freeze"), "/v1/tools/files/freeze".to_owned()] {
+        acme.admin("POST", &path, reason.clone()).await.expect(200);
+    }
+    for path in [
+        format!("{tokens}/{}", token["id"].as_str().unwrap()),
+        format!("/v1/keys/{}", key["id"].as_str().unwrap()),
+    ] {
+        acme.admin("DELETE", &path, Value::Null).await.expect(204);
+    }
+    let path = format!("/v1/tenants/{}/freeze", acme.tenant.id);
+    acme.post(&path, &acme.operator, &reason).await.expect(200);
+    drop(turn);
 }
 
 #[tokio::test]
