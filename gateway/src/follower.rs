@@ -5,13 +5,14 @@
 //! answered without a commit, and who is let in.
 //!
 //! What cannot be loaded, or takes long, is one tenant's matter: others are compared meanwhile, and only those whose changes have been missing for
-//! too long are refused ([`SnapshotCell::age_of`]).
+//! too long are refused ([`SnapshotCell::age_of`]). Where several that were read together could not be, each is read by itself from then on,
+//! behind all others, because one of them may be the reason.
 
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
 use model::TenantId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 /// How often revisions are compared where other programs write to the store, besides whenever they announce a change.
 const PERIOD: Duration = Duration::from_millis(500);
-/// How long it waits before it asks a store again that did not answer.
+/// How long it waits before it asks a store again that did not answer, or for a tenant again that could not be loaded.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How many tenants are loaded at once.
 const LOAD_MAX: usize = 64;
@@ -54,7 +55,9 @@ pub struct Following {
     pub wake: Arc<Notify>,
     /// The tenants that are being loaded.
     pub in_hand: Mutex<BTreeSet<TenantId>>,
-    /// Those that could not be, the last time.
+    /// Those that could not be, the last time, and from when on each is tried again, by itself.
+    pub failed: Mutex<BTreeMap<TenantId, Instant>>,
+    /// Those of which the log says that they cannot be followed.
     pub failing: Mutex<BTreeSet<TenantId>>,
 }
 
@@ -105,6 +108,7 @@ impl Following {
                 () = &mut announced => announced.set(this.announced()),
                 () = this.period() => {}
                 () = this.wake.notified() => {}
+                () = this.pause() => {}
                 Some(_) = loading.join_next() => {}
             }
         }
@@ -128,8 +132,17 @@ impl Following {
         }
     }
 
-    /// Compares revisions, and has tenants loaded that have moved. One that takes long, or cannot be read, holds up nobody but those who are
-    /// loaded with it.
+    /// Waits until it is time to try one again that could not be loaded, if there is any.
+    async fn pause(&self) {
+        let next = self.failed().values().min().copied();
+        match next {
+            // One may be due for which there was no loader.
+            Some(next) => tokio::time::sleep_until((Instant::now() + PAUSE).max(next).into()).await,
+            None => std::future::pending::<()>().await,
+        }
+    }
+
+    /// Compares revisions, and has tenants loaded that have moved. One that takes long holds up nobody but those who are loaded with it.
     async fn look(self: &Arc<Self>, loading: &mut JoinSet<()>) -> Result<(), StoreError> {
         let known = self.snapshot.load_full();
         let began = Instant::now();
@@ -144,44 +157,59 @@ impl Following {
         };
         self.snapshot
             .confirm(began, &[gone_back, waiting.clone()].concat());
+        let failed = {
+            let mut failed = self.failed();
+            failed.retain(|tenant, _| waiting.contains(tenant));
+            failed.clone()
+        };
         let in_hand = self.in_hand().clone();
         waiting.retain(|tenant| !in_hand.contains(tenant));
-        for some in waiting.chunks(LOAD_MAX) {
+        let (alone, together): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .partition(|tenant| failed.contains_key(tenant));
+        for some in together.chunks(LOAD_MAX) {
             if loading.len() == LOADERS_MAX {
+                return Ok(());
+            }
+            self.spawn_load(some.to_vec(), loading);
+        }
+        let now = Instant::now();
+        for tenant in alone.into_iter().filter(|tenant| failed[tenant] <= now) {
+            // One loader is left for whoever moves next.
+            if loading.len() + 1 >= LOADERS_MAX {
                 break;
             }
-            self.in_hand().extend(some);
-            loading.spawn(Arc::clone(self).load(some.to_vec()));
+            self.spawn_load(vec![tenant], loading);
         }
         Ok(())
     }
 
-    /// Loads some tenants and puts each in force. What fails is tried again in the next round.
+    fn spawn_load(self: &Arc<Self>, some: Vec<TenantId>, loading: &mut JoinSet<()>) {
+        self.in_hand().extend(&some);
+        loading.spawn(Arc::clone(self).load(some));
+    }
+
+    /// Loads some tenants and puts each in force. What fails is tried again later, by itself.
     async fn load(self: Arc<Self>, some: Vec<TenantId>) {
         let began = Instant::now();
-        let mut is_done = true;
-        match self.store.load(Some(&some)).await {
-            Ok(stored) => {
+        match (self.store.load(Some(&some)).await, &some[..]) {
+            (Ok(stored), _) => {
                 for tenant in stored {
-                    is_done &= self.restore(tenant, began).await;
+                    self.restore(tenant, began).await;
                 }
             }
-            Err(error) => {
-                self.complain(&some, &error);
-                is_done = false;
-            }
+            (Err(error), [_]) => self.fail(&some, &error),
+            // Whose matter it is shows when each is read by itself.
+            (Err(_), _) => self.try_again(&some, Instant::now()),
         }
         if some.contains(&TenantId::SYSTEM) {
             self.compare_base();
         }
-        if !is_done {
-            tokio::time::sleep(PAUSE).await;
-        }
         self.in_hand().retain(|tenant| !some.contains(tenant));
     }
 
-    /// Puts a tenant in force as it was read. False if it cannot be understood.
-    async fn restore(&self, stored: StoredTenant, read_at: Instant) -> bool {
+    /// Puts a tenant in force as it was read from the store.
+    async fn restore(&self, stored: StoredTenant, read_at: Instant) {
         let tenant = stored.tenant;
         let compiler = Arc::clone(self.snapshot.load().compiler());
         // Compiling takes long with many policies or tools, and nobody here waits for a decision.
@@ -191,13 +219,20 @@ impl Following {
                 // Where other base policies were put in force meanwhile nothing is, and the next round finds it behind.
                 self.snapshot.adopt(restored, read_at).await;
                 self.failing().remove(&tenant);
-                true
+                self.failed().remove(&tenant);
             }
-            Err(error) => {
-                self.complain(&[tenant], &error);
-                false
-            }
+            Err(error) => self.fail(&[tenant], &error),
         }
+    }
+
+    /// Notes that tenants cannot be loaded, and why.
+    fn fail(&self, tenants: &[TenantId], error: &(dyn Error + 'static)) {
+        self.complain(tenants, error);
+        self.try_again(tenants, Instant::now() + PAUSE);
+    }
+
+    fn try_again(&self, tenants: &[TenantId], at: Instant) {
+        self.failed().extend(tenants.iter().map(|tenant| (*tenant, at)));
     }
 
     /// Says once what is wrong with tenants that cannot be loaded.
@@ -211,6 +246,10 @@ impl Following {
 
     fn in_hand(&self) -> MutexGuard<'_, BTreeSet<TenantId>> {
         self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self) -> MutexGuard<'_, BTreeMap<TenantId, Instant>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failing(&self) -> MutexGuard<'_, BTreeSet<TenantId>> {

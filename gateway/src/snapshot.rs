@@ -145,10 +145,10 @@ impl SnapshotCell {
         confirmed.after.store(after, Ordering::Relaxed);
     }
 
-    /// How long ago it was last known to be the state of the store, but for tenants that are behind.
+    /// How long ago what everybody depends on was last known to be the state of the store: which tenants are behind, and the system tenant,
+    /// which has the operators and the keys that sign.
     pub fn age(&self) -> Duration {
-        let confirmed = self.confirmed.as_ref();
-        confirmed.map_or(Duration::ZERO, |confirmed| confirmed.at().elapsed())
+        self.age_of(TenantId::SYSTEM)
     }
 
     /// How long ago what is known of a tenant was last known to be the state of the store.
@@ -159,7 +159,10 @@ impl SnapshotCell {
                 .then(|| confirmed.behind().get(&tenant).copied())
                 .flatten()
         });
-        until.map_or_else(|| self.age(), |until| until.elapsed())
+        let confirmed = || self.confirmed.as_ref().map(Confirmed::at);
+        until
+            .or_else(confirmed)
+            .map_or(Duration::ZERO, |until| until.elapsed())
     }
 
     fn replace(&self, tenants: impl IntoIterator<Item = TenantSnapshot>) {

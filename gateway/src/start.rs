@@ -128,6 +128,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         metrics: Arc::clone(&metrics),
         wake: follow,
         in_hand: Mutex::default(),
+        failed: Mutex::default(),
         failing: Mutex::default(),
     });
     let watch = Arc::new(Watch::default());

@@ -12,7 +12,7 @@ use gateway::cli::operator_key;
 use gateway::gateway::Options;
 use gateway::start::{self, Ingredients};
 use model::time::ManualClock;
-use model::{Role, Secret, SecretKind, SystemEntropy};
+use model::{Role, Secret, SecretKind, SystemEntropy, TenantId};
 use policy::BasePolicies;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
@@ -595,31 +595,47 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
         .expect(200);
 }
 
-/// A directory with something in it that this version cannot read, as a newer one may write it during an upgrade.
+/// Puts something into a directory that this version cannot read, as a newer one may write it during an upgrade.
+async fn spoil(stranger: &mut sqlx::PgConnection, tenant: TenantId) {
+    let id = format!("{:032x}", u128::from_be_bytes(*tenant.as_bytes()));
+    let unreadable = format!("INSERT INTO directory VALUES ('{id}', 'agent', 'agt_later', NULL, '{{}}')");
+    sqlx::raw_sql(AssertSqlSafe(unreadable))
+        .execute(stranger)
+        .await
+        .unwrap();
+}
+
+/// Takes it out again.
+async fn mend(stranger: &mut sqlx::PgConnection) {
+    sqlx::raw_sql("DELETE FROM directory WHERE id = 'agt_later'")
+        .execute(stranger)
+        .await
+        .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tenant_whose_changes_cannot_be_read_is_refused_and_no_other() {
+async fn tenants_whose_changes_cannot_be_read_are_refused_and_no_others() {
     let cluster = Cluster::new().await;
     let [first, second, _] = &cluster.worlds[..] else {
         panic!("there are three");
     };
-    let other = first.tenancy("globex").await;
-    cluster.until_all_know(&other.other_token).await;
     let Home::Database(database) = &*first.home else {
         panic!("they share a database");
     };
     let mut stranger = database.stranger().await;
-    let id = format!("{:032x}", u128::from_be_bytes(*other.id.as_bytes()));
-    let unreadable = format!("INSERT INTO directory VALUES ('{id}', 'agent', 'agt_later', NULL, '{{}}')");
-    sqlx::raw_sql(AssertSqlSafe(unreadable))
-        .execute(&mut stranger)
-        .await
-        .unwrap();
-    let path = format!("/v1/agents/{}/freeze", other.other_agent);
-    let freeze = first.call("POST", &path, cluster.operator.reveal());
-    let freeze = freeze.tenant(other.id).json(&json!({"reason": "odd"}));
-    freeze.send().await.expect(200);
-    let is_refused = || async { second.get("/v1/whoami", &other.token).await.status == 503 };
-    eventually(is_refused).await;
+    let mut unreadable = Vec::new();
+    // More than there are loaders.
+    for name in ["globex", "initech", "umbrella"] {
+        let other = first.tenancy(name).await;
+        cluster.until_all_know(&other.other_token).await;
+        spoil(&mut stranger, other.id).await;
+        let path = format!("/v1/agents/{}/freeze", other.other_agent);
+        let freeze = first.call("POST", &path, cluster.operator.reveal());
+        let freeze = freeze.tenant(other.id).json(&json!({"reason": "odd"}));
+        freeze.send().await.expect(200);
+        eventually(|| async { second.get("/v1/whoami", &other.token).await.status == 503 }).await;
+        unreadable.push(other);
+    }
 
     // Others are known as well as before, and what is changed of them is in force.
     assert_eq!(second.get("/readyz", "").await.status, 200);
@@ -632,12 +648,35 @@ async fn a_tenant_whose_changes_cannot_be_read_is_refused_and_no_other() {
     };
     eventually(is_denied).await;
 
-    let readable = format!("DELETE FROM directory WHERE tenant_id = '{id}' AND id = 'agt_later'");
-    sqlx::raw_sql(AssertSqlSafe(readable))
+    mend(&mut stranger).await;
+    for other in unreadable {
+        eventually(|| async { second.get("/v1/whoami", &other.token).await.status == 200 }).await;
+    }
+}
+
+/// It says who operates the gateways and which keys sign.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_cannot_read_what_is_everybodys_answers_nobody() {
+    let cluster = Cluster::new().await;
+    let world = &cluster.worlds[1];
+    let Home::Database(database) = &*world.home else {
+        panic!("they share a database");
+    };
+    let mut stranger = database.stranger().await;
+    spoil(&mut stranger, TenantId::SYSTEM).await;
+    let more = format!(
+        "UPDATE tenants SET revision = revision + 1 WHERE tenant_id = '{:032x}'",
+        0
+    );
+    sqlx::raw_sql(AssertSqlSafe(more))
         .execute(&mut stranger)
         .await
         .unwrap();
-    eventually(|| async { second.get("/v1/whoami", &other.token).await.status == 200 }).await;
+    let token = &cluster.tenancy.token;
+    eventually(|| async { world.get("/v1/whoami", token).await.status == 503 }).await;
+    assert_eq!(world.get("/readyz", "").await.status, 503);
+    mend(&mut stranger).await;
+    eventually(|| async { world.get("/v1/whoami", token).await.status == 200 }).await;
 }
 
 /// A database that took over without the last commit: what it says of a tenant later may be another change with the same number.
