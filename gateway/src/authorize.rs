@@ -114,7 +114,7 @@ impl Gateway {
     ) -> Result<Answer, Refusal> {
         let mut admitted = false;
         for _ in 0..ATTEMPTS_MAX {
-            let looked_up = self.look_up(caller, ask).await?;
+            let looked_up = self.look_up(caller, ask, admitted).await?;
             let proposal = match self.decide(caller, ask, &looked_up, &mut admitted)? {
                 Step::Answer(answer) => return Ok(answer),
                 Step::NotUsable(why) => return self.without_approval(caller, ask, why).await,
@@ -173,11 +173,7 @@ impl Gateway {
         if tenant.policies.looks_at_usage() && evidence.usage.is_none() {
             return Ok(Step::LookAgain);
         }
-        let asking = Asking {
-            tenant: &tenant.directory.tenant,
-            agent: &agent,
-            tool: ask.action.tool.as_str(),
-        };
+        let asking = asking(tenant, &agent, ask);
         // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing.
         if ask.mode == Mode::DryRun {
             let admission = self.limits.probe(&asking, now)?;
@@ -294,6 +290,15 @@ impl Gateway {
             salt: Salt::from_bytes([0; 12]),
         };
         Ok(Answer(decided.dry_run_answer().into()))
+    }
+}
+
+/// Whose buckets an ask takes from.
+fn asking<'a>(tenant: &'a TenantSnapshot, agent: &'a Agent, ask: &'a Ask) -> Asking<'a> {
+    Asking {
+        tenant: &tenant.directory.tenant,
+        agent,
+        tool: ask.action.tool.as_str(),
     }
 }
 

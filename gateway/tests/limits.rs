@@ -370,6 +370,24 @@ async fn where_one_bucket_cannot_be_given_back_the_others_are_not_lost() {
 }
 
 #[tokio::test]
+async fn whom_a_bucket_refuses_costs_the_store_nothing() {
+    let stage = Stage::set().await;
+    let quota = format!("/v1/agents/{}/quota", stage.agent.id);
+    let bucket = json!({"bucket": {"capacity": 1, "refill_per_second": 0.001}});
+    stage.admin("PUT", &quota, &bucket).await.expect(200);
+    stage.ask(&reading()).await.expect(200);
+    stage.faults.fail_reads(true);
+    let mut approved = reading();
+    approved["approval_id"] = json!("apr_00000000000000000000000001");
+    let mut dry = reading();
+    dry["mode"] = json!("dry_run");
+    for ask in [approved, dry] {
+        stage.ask(&ask).await.problem(429, "rate_limited");
+    }
+    stage.faults.fail_reads(false);
+}
+
+#[tokio::test]
 async fn each_ask_of_a_batch_takes_its_token() {
     let stage = Stage::set().await;
     let quota = format!("/v1/agents/{}/quota", stage.agent.id);

@@ -1,7 +1,9 @@
-//! `POST /v1/authorize/batch`: several asks, one commit. Each has its own answer or its own problem.
+//! `POST /v1/authorize/batch`: several asks, one commit. Each has its own answer or its own problem, and all are of the trace that the
+//! request names, unless they name another.
 
-use super::{Admitted, Answer, Come, Ready, Step, reused};
+use super::{Admitted, Answer, Come, Ready, Step, reused, trace_id};
 use crate::gateway::Gateway;
+use crate::http::idempotency;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
 use crate::limits::quota;
@@ -39,9 +41,18 @@ pub async fn authorize_batch(
         deadline,
         place: _place,
     } = admitted;
+    let trace_id = trace_id(request.headers());
+    if idempotency::key(request.headers())?.is_some() {
+        let detail = "stands for one request; name `request_id` in each ask of a batch";
+        return Err(idempotency::invalid(detail));
+    }
     let CanonicalBody(text) = CanonicalBody::from_request(request, &gateway).await?;
-    let asks = read(&text, &caller.delegation)?;
-    let mut items: Vec<Item> = asks.into_iter().map(Item::new).collect();
+    let asks = read(&text, &caller.delegation)?.into_iter().map(|ask| {
+        let mut ask = ask?;
+        ask.trace_id = ask.trace_id.or_else(|| trace_id.clone());
+        Ok(ask)
+    });
+    let mut items: Vec<Item> = asks.map(Item::new).collect();
     for _ in 0..super::ATTEMPTS_MAX {
         let waiting = gateway.decide_each(&caller, &mut items).await;
         if !waiting.is_empty() {
@@ -104,7 +115,7 @@ impl Gateway {
             .filter(|(_, item)| item.answer.is_none())
         {
             let step = match &item.ask {
-                Ok(ask) => match self.look_up(caller, ask).await {
+                Ok(ask) => match self.look_up(caller, ask, item.admitted).await {
                     Ok(looked_up) => self.decide(caller, ask, &looked_up, &mut item.admitted),
                     Err(refusal) => Err(refusal),
                 },

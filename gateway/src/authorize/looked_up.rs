@@ -3,8 +3,10 @@
 //! nothing is read.
 
 use super::usage::Counted;
+use super::{asking, request_key};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
+use engine::TenantSnapshot;
 use engine::judge::{Evidence, keeps_runs};
 use engine::{Ask, Mode, runs};
 use model::{Approval, Name, RunTaint, TenantId, Usage};
@@ -34,14 +36,29 @@ impl LookedUp {
 
 impl Gateway {
     /// Looks up what has to be known. It may be stale by the time the ask is recorded: then that is turned back, or, of what it
-    /// counts against, counted exactly.
-    pub(super) async fn look_up(&self, caller: &AgentCaller, ask: &Ask) -> Result<LookedUp, Refusal> {
-        let approval = match ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok()) {
+    /// counts against, counted exactly. `admitted` says whether the buckets were taken from already: whom they refuse is not worth a read.
+    pub(super) async fn look_up(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+        admitted: bool,
+    ) -> Result<LookedUp, Refusal> {
+        let tenant = self.tenant(caller.tenant)?;
+        let approval = ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok());
+        let run = ask.run_id.as_ref().filter(|_| keeps_runs(&tenant));
+        let looks_at_usage = tenant.policies.looks_at_usage();
+        let counts = looks_at_usage || ask.mode == Mode::DryRun;
+        if approval.is_none() && run.is_none() && !counts {
+            return Ok(LookedUp::default());
+        }
+        if !admitted {
+            self.check_buckets(caller, ask, &tenant)?;
+        }
+        let approval = match approval {
             Some(id) => self.store.approval(caller.tenant, id).await?,
             None => None,
         };
-        let tenant = self.tenant(caller.tenant)?;
-        let run = match ask.run_id.as_ref().filter(|_| keeps_runs(&tenant)) {
+        let run = match run {
             Some(run) => {
                 self.family(caller.tenant, run, ask.parent_run_id.as_ref())
                     .await?
@@ -53,8 +70,7 @@ impl Gateway {
             run,
             ..LookedUp::default()
         };
-        let looks_at_usage = tenant.policies.looks_at_usage();
-        if looks_at_usage || ask.mode == Mode::DryRun {
+        if counts {
             let agent = tenant.directory.agents.get(&caller.agent.id);
             let agent = agent.unwrap_or(&caller.agent);
             looked_up.counted = self.counted(&tenant, agent, ask).await?;
@@ -62,6 +78,21 @@ impl Gateway {
             looked_up.usage = looks_at_usage.then(|| Arc::new(usage()));
         }
         Ok(looked_up)
+    }
+
+    /// Refuses an ask that the buckets refuse, unless it was answered before.
+    fn check_buckets(&self, caller: &AgentCaller, ask: &Ask, tenant: &TenantSnapshot) -> Result<(), Refusal> {
+        let was_answered = || {
+            let key = request_key(caller, ask);
+            key.is_some_and(|key| self.replays.find(&key).is_some())
+        };
+        if ask.mode != Mode::DryRun && was_answered() {
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let agent = caller.refresh(tenant, now)?;
+        // That tokens have to be lent first is seen again when they are taken.
+        self.limits.probe(&asking(tenant, &agent, ask), now).map(drop)
     }
 
     /// What the family of a run has seen.

@@ -1,6 +1,6 @@
 //! Several asks in one call: one commit, and an answer or a problem for each.
 
-use crate::stage::{Stage, changing, injected, named, reading, trapped};
+use crate::stage::{Stage, asking, changing, injected, named, reading, trapped};
 use serde_json::json;
 
 #[tokio::test]
@@ -54,6 +54,55 @@ async fn a_batch_is_one_commit_and_each_item_has_its_own_answer() {
     assert_eq!(stage.head().await.seq, head.seq + 3);
     assert_eq!(self::commits(&stage).await, commits + 1);
     stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn asks_that_differ_in_one_parameter_are_two() {
+    let stage = Stage::set().await;
+    let merge = |base: &str| {
+        let mut ask = asking("github", "merge_pull_request", "trusted_internal_unsigned");
+        ask["tool_call"]["parameters"] = json!({"base_branch": base, "number": 42});
+        ask
+    };
+    let asks = json!({"asks": [merge("main"), merge("topic"), merge("main")]});
+    let answers = stage
+        .post("/v1/authorize/batch", &stage.agent.token, &asks)
+        .await
+        .expect(200);
+    let of = |member: &str| {
+        let answers = answers["answers"].as_array().unwrap();
+        answers
+            .iter()
+            .map(|answer| answer[member].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("decision"), ["require_approval", "allow", "require_approval"]);
+    let hashes = of("action_hash");
+    assert_ne!(hashes[0], hashes[1]);
+    assert_eq!(hashes[0], hashes[2]);
+}
+
+#[tokio::test]
+async fn a_batch_is_of_its_requests_trace_and_takes_no_idempotency_key() {
+    let stage = Stage::set().await;
+    let mut own = reading();
+    own["trace"] = json!({"trace_id": "mine"});
+    let asks = json!({"asks": [reading(), own]});
+    let call = || stage.call("POST", "/v1/authorize/batch", &stage.agent.token);
+    let id = "0af7651916cd43dd8448eb211c80319c";
+    let traced = call().header("traceparent", format!("00-{id}-b7ad6b7169203331-01"));
+    traced.json(&asks).send().await.expect(200);
+    let traces: Vec<_> = stage
+        .decisions()
+        .await
+        .iter()
+        .map(|body| body["trace_id"].clone())
+        .collect();
+    assert_eq!(traces, [id, "mine"]);
+    let keyed = call().header("idempotency-key", "\"call-1\"");
+    let detail = keyed.json(&asks).send().await.problem(400, "invalid_parameter");
+    assert!(detail.contains("`request_id` in each ask"), "{detail}");
+    assert_eq!(stage.decisions().await.len(), 2);
 }
 
 /// How many commits there have been.
