@@ -7,6 +7,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use canon::Digest;
 use engine::budgets::cost::Cost;
+use engine::budgets::moves::BudgetConflict;
 use engine::budgets::report::{self, Settling};
 use engine::proposal::Happening;
 use engine::{Conflict, Proposal, Salt};
@@ -203,7 +204,13 @@ impl Gateway {
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(receipt) => return Reported::of(report, receipt),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
-                Recorded::Not(Conflict::Budget(conflict)) => return Err(Refusal::from(*conflict)),
+                Recorded::Not(Conflict::Budget(conflict)) => {
+                    return Err(match *conflict {
+                        // It has gone with its decision, which was erased a moment ago.
+                        BudgetConflict::NoReservation => Refusal::not_found("decision", &id.to_string()),
+                        conflict => Refusal::from(conflict),
+                    });
+                }
                 Recorded::Before(_) | Recorded::Not(_) => {
                     let detail = format!("an outcome of `{id}` was reported before, and there is only one");
                     return Err(Refusal::new(Code::OutcomeReported, detail));

@@ -138,6 +138,25 @@ async fn erasing_again_erases_nothing_and_a_repeated_ask_is_a_new_one() {
     assert_eq!(scene.verify().await["verified"], true);
 }
 
+/// Otherwise what was spent could be reported again.
+#[tokio::test]
+async fn an_outcome_that_was_erased_alone_is_not_reported_again() {
+    let scene = Scene::new().await;
+    let hers = scene.decide("jane", "call-1").await;
+    let outcome = json!({"status": "succeeded", "executed_hash": hers["action_hash"]});
+    let path = format!("/v1/decisions/{}/outcome", id(&hers));
+    let report = || scene.world.post(&path, &scene.tenancy.token, &outcome);
+    let seq = report().await.expect(201)["seq"].clone();
+    let erased = scene.erase(&json!({"seq": seq})).await;
+    assert_eq!(erased, json!({"erased": 1, "waiting": 0, "done": true}));
+    report().await.problem(409, "outcome_reported");
+
+    // With its decision, it is forgotten that there was one.
+    assert_eq!(scene.erase(&json!({"user": "jane"})).await["erased"], 1);
+    report().await.problem(404, "not_found");
+    assert_eq!(scene.verify().await["verified"], true);
+}
+
 #[tokio::test]
 async fn what_is_old_is_erased_and_what_is_not_stays() {
     let scene = Scene::new().await;

@@ -130,7 +130,7 @@ pub struct ErasedBody {
     pub body: Digest,
     /// What the agent called the ask.
     pub request: Option<(AgentId, Name)>,
-    /// The decision whose outcome it told.
+    /// The decision that it told, whose outcome is not remembered any more.
     pub outcome: Option<DecisionId>,
     /// What people were asked.
     pub approval: Option<ApprovalId>,

@@ -132,7 +132,7 @@ pub struct ErasureRow {
     pub by: u64,
     /// What the agent called the ask. The id can be used again.
     pub request: Option<(AgentId, Name)>,
-    /// The decision whose outcome the entry told.
+    /// The decision that the entry told, whose outcome is not remembered any more.
     pub outcome: Option<DecisionId>,
     /// What people were asked.
     pub approval: Option<ApprovalId>,

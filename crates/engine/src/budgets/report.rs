@@ -157,12 +157,13 @@ impl KnownBudgets {
     /// What has to be charged, or given back.
     fn due(&self, tenant: TenantId, settling: &Settling) -> Result<Option<Due>, BudgetConflict> {
         let actual = settling.outcome.actual.as_ref();
-        let reservation = settling.reservation;
-        let reservation = reservation.and_then(|id| self.reservations.get(&(tenant, id)));
-        let Some(reservation) = reservation else {
+        let Some(id) = settling.reservation else {
             let cost = settling.cost.as_ref();
             return Ok(cost.and_then(|cost| self.due_unreserved(tenant, cost)));
         };
+        // It goes with its decision when that is erased, which may have happened since the decision was read.
+        let reservation = self.reservations.get(&(tenant, id));
+        let reservation = reservation.ok_or(BudgetConflict::NoReservation)?;
         if let Some((unit, _)) = actual
             && *unit != reservation.unit
         {

@@ -105,14 +105,14 @@ impl<'g> Taking<'g> {
             return Ok(());
         }
         self.decisions.extend(decision);
-        let is_outcome = entry.kind == EntryKind::OutcomeReported.as_str();
         let body = ErasedBody {
             seq: entry.seq,
             body: Digest::of(entry.body.as_bytes()),
             request: told.agent.filter(|_| is_decision).zip(told.request_id),
-            outcome: told.decision_id.filter(|_| is_outcome),
+            // As long as its decision is there, that an outcome was reported is not forgotten, nor what was held: there is one for each.
+            outcome: decision,
             approval: approval.map(|approval| approval.id),
-            reservation,
+            reservation: told.reservation.id.filter(|_| is_decision),
         };
         self.bodies.insert(entry.seq, body);
         Ok(())
