@@ -2,7 +2,7 @@
 //!
 //! It goes on where it stopped, a fraction of a second and at most one commit at a time, a ledger after the other, and rests longer than it
 //! works. The setting is read anew before each of these slices: whoever takes a mistake back keeps the rest. What people are still asked
-//! about is looked at again. Where it stopped is kept in memory: after a restart it reads the old entries once more, and erases none of them twice.
+//! about is looked at again, once an hour, because everything behind it is read with it. Where it stopped is kept in memory: after a restart it reads the old entries once more, and erases none of them twice.
 
 use super::choose::Choice;
 use super::taking::Taking;
@@ -10,7 +10,7 @@ use super::{end_of_old, take};
 use crate::changes::By;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use model::TenantId;
+use model::{TenantId, Timestamp};
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -23,6 +23,8 @@ const ROUND: Duration = Duration::from_mins(1);
 const WORK: Duration = Duration::from_millis(200);
 /// How much longer it rests than it has worked.
 const RESTS_LONGER: u32 = 3;
+/// How often it goes back to what was left because people were still asked about it, in milliseconds.
+const BACK_EVERY_MS: i64 = 60 * 60 * 1_000;
 /// The setting, as the ledger names it.
 const SETTING: &str = "erase_after_days";
 
@@ -41,8 +43,32 @@ struct Progress {
 struct Place {
     /// The first entry that has not been looked at.
     next: u64,
-    /// The first entry that was left, since it began, because people are still asked about it.
+    /// The first entry that was left, since it last went back, because people are still asked about it or something is held for it.
     first_waiting: Option<u64>,
+    /// When it goes back to that one.
+    back_at: Timestamp,
+    /// Whether there is more that is old than it has looked at.
+    is_underway: bool,
+}
+
+impl Place {
+    const START: Self = Self {
+        next: 1,
+        first_waiting: None,
+        back_at: Timestamp::from_millis(0),
+        is_underway: false,
+    };
+
+    /// Goes back to what was left, if it is time and everything else was looked at.
+    fn go_back(&mut self, now: Timestamp) {
+        if self.is_underway || now < self.back_at {
+            return;
+        }
+        if let Some(waiting) = self.first_waiting.take() {
+            self.next = waiting;
+            self.back_at = Timestamp::from_millis(now.millis() + BACK_EVERY_MS);
+        }
+    }
 }
 
 /// What a round, or a slice of it, has come to.
@@ -81,10 +107,7 @@ impl Gateway {
         let mut erased = 0;
         for tenant in mem::take(unfinished) {
             let began = Instant::now();
-            let place = places.entry(tenant).or_insert(Place {
-                next: 1,
-                first_waiting: None,
-            });
+            let place = places.entry(tenant).or_insert(Place::START);
             match self.erase_slice(tenant, place).await {
                 Ok(slice) => {
                     erased += slice.erased;
@@ -125,15 +148,13 @@ impl Gateway {
         let end = end_of_old(self, tenant, head, days).await?;
         let choice = Choice::OlderThan(days.get());
         let mut taking = Taking::new(self, tenant, By::Setting(SETTING), &choice);
+        place.go_back(self.clock.now());
         let began = Instant::now();
         let is_enough = |taking: &Taking<'_>| taking.erased > 0 || began.elapsed() >= WORK;
         let next = take(self, &mut taking, &choice, place.next..=end - 1, is_enough).await?;
         place.first_waiting = place.first_waiting.or(taking.first_waiting);
         let is_all = next >= end || next == place.next;
-        place.next = next;
-        if is_all && let Some(waiting) = place.first_waiting.take() {
-            place.next = waiting;
-        }
+        (place.next, place.is_underway) = (next, !is_all);
         Ok(Done {
             erased: taking.erased,
             is_all,
