@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// The most teams of a user. Each decision that is made for one names them all, for good.
+const TEAMS_MAX: usize = 256;
+
 /// What a PUT says.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,6 +129,11 @@ fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<User>, Refus
 }
 
 fn check_teams(directory: &Directory, user: &User) -> Result<(), Refusal> {
+    let count = user.teams.len();
+    if count > TEAMS_MAX {
+        let detail = format!("`teams`: a user is in {TEAMS_MAX} teams at most, this one is in {count}");
+        return Err(Refusal::new(Code::InvalidField, detail));
+    }
     match user
         .teams
         .iter()

@@ -65,6 +65,25 @@ async fn a_team_that_somebody_is_in_stays() {
     assert_eq!(acme.kinds().await, ["user_put", "agent_updated", "team_deleted"]);
 }
 
+/// Each decision for a user names all teams of that user.
+#[tokio::test]
+async fn a_user_is_in_so_many_teams_and_no_more() {
+    let acme = Acme::open().await;
+    let teams: Vec<String> = (0..257).map(|number| format!("team-{number}")).collect();
+    for team in &teams {
+        acme.admin("PUT", &format!("/v1/teams/{team}"), json!({}))
+            .await
+            .expect(201);
+    }
+    let put = |teams: &[String]| acme.admin("PUT", "/v1/users/ada", json!({"teams": teams}));
+    put(&teams[..256]).await.expect(201);
+    let detail = put(&teams).await.problem(400, "invalid_field");
+    assert!(
+        detail.contains("256 teams at most, this one is in 257"),
+        "{detail}"
+    );
+}
+
 #[tokio::test]
 async fn a_user_is_put_read_listed_and_deleted() {
     let acme = Acme::open().await;
