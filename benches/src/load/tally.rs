@@ -88,16 +88,18 @@ impl Tally {
         }
     }
 
-    /// Ends a stretch of the run, after which the gateway has so much memory.
-    pub(super) fn end_stretch(&mut self, gateway_mib: Option<f64>) {
-        self.stretches.push(Stretch {
+    /// Ends a stretch of the run, after which the gateway has so much memory. Returns how many there are now, and this one.
+    pub(super) fn end_stretch(&mut self, gateway_mib: Option<f64>) -> (usize, Stretch) {
+        let stretch = Stretch {
             answers: self.stretch_us.len(),
             refusals: std::mem::take(&mut self.stretch_refusals),
             latency_ms: latency(&self.stretch_us),
             gateway_mib,
             wal_mib_max: self.stretch_wal_mib.take(),
-        });
+        };
         self.stretch_us.reset();
+        self.stretches.push(stretch);
+        (self.stretches.len(), stretch)
     }
 
     /// Counts a decision.

@@ -12,7 +12,8 @@ use crate::process::GatewayProcess;
 /// How often the length of the log is looked at. It grows and is written back within seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Looks for ever. Stretches are whole: what is left at the end is none.
+/// Looks for ever. Stretches are whole: what is left at the end is none. Each is told when it ends, because the ledger of a long run is
+/// verified for minutes before there is a report.
 pub(super) async fn watch(
     course: &Course,
     gateway: Option<&GatewayProcess>,
@@ -24,7 +25,8 @@ pub(super) async fn watch(
         let mut tally = course.tally.borrow_mut();
         tally.note_wal(gateway.and_then(GatewayProcess::wal_mib));
         if Instant::now() >= stretch_end {
-            tally.end_stretch(gateway.and_then(GatewayProcess::resident_mib));
+            let (number, ended) = tally.end_stretch(gateway.and_then(GatewayProcess::resident_mib));
+            eprintln!("stretch {number:<3} {ended}");
             stretch_end += stretch;
         }
     }
