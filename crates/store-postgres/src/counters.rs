@@ -10,10 +10,10 @@ use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use std::collections::HashMap;
-use store::{Batch, Counters, StoreError};
+use store::{Batch, Counters, LOOKED_AT_MAX, StoreError};
 
 /// How many counters are forgotten at once: few enough that nobody notices.
-const FORGOTTEN_MAX: i64 = 1_000;
+const FORGOTTEN_MAX: usize = 1_000;
 
 /// Counters as they are from now on, a vector a column.
 #[derive(Default)]
@@ -129,21 +129,87 @@ impl Counters for PostgresStore {
     }
 
     async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let (mut old, mut forgotten) = (Vec::new(), 0);
+        let mut next = Some((Uuid::nil(), Vec::new()));
+        while let Some(after) = next {
+            let found = bounded(self.readers.read(|| following(&after, before))).await?;
+            let is_end = found.len() < LOOKED_AT_MAX as usize;
+            next = found.last().filter(|_| !is_end).map(LookedAt::key);
+            old.extend(found.iter().filter(|counter| counter.is_old).map(LookedAt::key));
+            // Those that are left are deleted together with the next ones, so that few old ones among many take few statements.
+            while old.len() >= FORGOTTEN_MAX || (next.is_none() && !old.is_empty()) {
+                let some = old.split_off(old.len().saturating_sub(FORGOTTEN_MAX));
+                forgotten += self.forget(some, before).await?;
+            }
+        }
+        Ok(forgotten)
+    }
+}
+
+/// What a counter is found by, as it stands in its row.
+type Key = (Uuid, Vec<u8>);
+
+/// A counter that was looked at.
+struct LookedAt {
+    tenant_id: Uuid,
+    key: Vec<u8>,
+    is_old: bool,
+}
+
+impl LookedAt {
+    fn key(&self) -> Key {
+        (self.tenant_id, self.key.clone())
+    }
+}
+
+/// The next of all counters, and in which of them nothing was counted since `before`. They are looked at in the order of their keys, so
+/// many at a time: no index has their times, because a commit would write to it for each call that is counted, and a statement that
+/// looked at all of them would not end in time where there are many.
+fn following(
+    after: &Key,
+    before: Timestamp,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<LookedAt, sqlx::Error> + Send, PgArguments> {
+    sqlx::query_as!(
+        LookedAt,
+        r#"SELECT
+               tenant_id,
+               key,
+               at < $3 AS "is_old!"
+           FROM quota_counters
+           WHERE (tenant_id, key) > ($1, $2)
+           ORDER BY tenant_id, key
+           LIMIT $4"#,
+        after.0,
+        &after.1,
+        before.millis(),
+        i64::from(LOOKED_AT_MAX),
+    )
+}
+
+impl PostgresStore {
+    /// Forgets those of these counters that nothing was counted in meanwhile.
+    async fn forget(&self, counters: Vec<Key>, before: Timestamp) -> Result<u64, StoreError> {
+        let (tenants, keys): (Vec<_>, Vec<_>) = counters.into_iter().unzip();
         let mut lent = self.leases.lend().await.map_err(unavailable)?;
         // Rows that somebody is counting in are passed over. The others are locked first, and looked at again then.
         let delete = sqlx::query!(
             "DELETE FROM quota_counters
              USING (
-                 SELECT tenant_id, key
-                 FROM quota_counters
-                 WHERE at < $1
-                 LIMIT $2
-                 FOR UPDATE SKIP LOCKED
+                 SELECT
+                     quota_counters.tenant_id,
+                     quota_counters.key
+                 FROM unnest($1::uuid[], $2::bytea[]) AS asked (tenant_id, key)
+                 JOIN quota_counters
+                     ON quota_counters.tenant_id = asked.tenant_id
+                    AND quota_counters.key = asked.key
+                 WHERE quota_counters.at < $3
+                 FOR UPDATE OF quota_counters SKIP LOCKED
              ) AS old
              WHERE quota_counters.tenant_id = old.tenant_id
                AND quota_counters.key = old.key",
+            &tenants,
+            &keys,
             before.millis(),
-            FORGOTTEN_MAX,
         );
         let done = in_time(
             lent.time_max(),

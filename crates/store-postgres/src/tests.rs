@@ -6,6 +6,7 @@
 mod addresses;
 mod appends;
 mod conformance;
+mod counters;
 mod faults;
 mod gateways;
 mod restarts;

@@ -1,0 +1,47 @@
+//! Old counters of quotas: whoever looks for them holds up nobody, however many there are.
+
+use super::{database, open, write_three};
+use model::Timestamp;
+use std::time::Duration;
+use store::Counters as _;
+use store::conformance::sample::Chain;
+use tokio::time::timeout;
+
+/// So many counters of one tenant, of which every thousandth is old.
+const FILL: &str = "INSERT INTO quota_counters (tenant_id, key, start, count, at)
+    SELECT tenant_id, sha256(number::text::bytea), 0, 1, CASE WHEN number % 1000 = 0 THEN 1000 ELSE 2000 END
+    FROM tenants, generate_series(1, 20000) AS number";
+
+#[tokio::test]
+async fn counters_are_looked_at_on_connections_that_read() {
+    let database = database().await;
+    let store = open(&database).await;
+    write_three(&store, &mut Chain::new(1)).await;
+    let mut stranger = database.stranger().await;
+    sqlx::query(FILL).execute(&mut stranger).await.unwrap();
+    let mut lent = Vec::new();
+    while let Ok(Ok(another)) = timeout(Duration::from_secs(1), store.leases.lend()).await {
+        lent.push(another);
+    }
+    let before = Timestamp::from_millis(1_000);
+    let looked = timeout(Duration::from_secs(3), store.forget_counters(before)).await;
+    assert_eq!(looked.expect("it waits for a connection").unwrap(), 0);
+    drop(lent);
+    let before = Timestamp::from_millis(2_000);
+    assert_eq!(store.forget_counters(before).await.unwrap(), 20);
+}
+
+#[tokio::test]
+async fn an_old_counter_that_somebody_counts_in_is_passed_over() {
+    let database = database().await;
+    let store = open(&database).await;
+    write_three(&store, &mut Chain::new(1)).await;
+    let mut stranger = database.stranger().await;
+    sqlx::query(FILL).execute(&mut stranger).await.unwrap();
+    let count = "BEGIN; SELECT FROM quota_counters WHERE key = sha256('1000') FOR UPDATE";
+    sqlx::raw_sql(count).execute(&mut stranger).await.unwrap();
+    let before = Timestamp::from_millis(2_000);
+    assert_eq!(store.forget_counters(before).await.unwrap(), 19);
+    sqlx::raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
+    assert_eq!(store.forget_counters(before).await.unwrap(), 1);
+}
