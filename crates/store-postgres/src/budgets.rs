@@ -1,6 +1,6 @@
 //! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
 
-use crate::decode::{Row, uuid};
+use crate::decode::{BEYOND_IDS, Row, uuid};
 use crate::{PostgresStore, balances, bounded, links, reservations};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
@@ -150,20 +150,21 @@ impl Budgets for PostgresStore {
         before: Option<BudgetId>,
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError> {
+        let before = before.map_or(BEYOND_IDS, |id| Uuid::from_bytes(*id.as_bytes()));
         let read = self.readers.read(|| {
             sqlx::query!(
                 "SELECT value
                  FROM budgets
                  WHERE tenant_id = $1
+                   AND id < $4
                    AND ($2::text IS NULL OR unit = $2)
                    AND ($3::boolean IS NULL OR is_open = $3)
-                   AND ($4::uuid IS NULL OR id < $4)
                  ORDER BY id DESC
                  LIMIT $5",
                 uuid(tenant),
                 filter.unit.as_ref().map(model::Unit::as_str),
                 filter.is_open,
-                before.map(|id| Uuid::from_bytes(*id.as_bytes())),
+                before,
                 i64::from(limit),
             )
         });

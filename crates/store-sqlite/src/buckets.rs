@@ -1,16 +1,22 @@
 //! Token buckets, for the one process that there is: one statement a lease, on SQLite's clock.
 
+use crate::decode::BEYOND_IDS;
+use crate::journal::hex;
 use crate::writer::Writer;
-use crate::{SqliteStore, unavailable};
+use crate::{SqliteStore, bounded, unavailable};
 use async_trait::async_trait;
 use model::Bucket;
+use serde_json::{Value, json};
+use sqlx::SqlitePool;
 use std::future::Future;
 use std::sync::Arc;
-use store::{BucketKey, Buckets, Lease, StoreError, Wanted};
+use store::{BucketKey, Buckets, LOOKED_AT_MAX, Lease, StoreError, Wanted};
 use tokio::sync::OwnedMutexGuard;
 
-/// How many buckets are forgotten in one go, with commits waiting behind it.
-const FORGOTTEN_MAX: i64 = 10_000;
+/// How many buckets are forgotten in one go, or a few more: other jobs wait for it.
+const FORGOTTEN_MAX: u64 = 10_000;
+/// How many of them are forgotten in one turn: each of them stands in a page of its own, and commits wait for so many.
+const FORGOTTEN_IN_A_TURN_MAX: usize = 256;
 
 #[async_trait]
 impl Buckets for SqliteStore {
@@ -25,8 +31,22 @@ impl Buckets for SqliteStore {
     }
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
-        let writer = Arc::clone(&self.writer).lock_owned().await;
-        self.written(forget_full(writer)).await
+        let (mut full, mut forgotten) = (Vec::new(), 0);
+        let mut next = Some((Vec::new(), String::new()));
+        while forgotten < FORGOTTEN_MAX
+            && let Some(after) = next
+        {
+            let found = bounded(find_full(&self.readers, after)).await?;
+            next = found.end;
+            full.extend(found.keys);
+            // Those that are left have a turn together with the next ones, so that few full ones among many take few turns.
+            while full.len() >= FORGOTTEN_IN_A_TURN_MAX || (next.is_none() && !full.is_empty()) {
+                let some = full.split_off(full.len().saturating_sub(FORGOTTEN_IN_A_TURN_MAX));
+                let writer = Arc::clone(&self.writer).lock_owned().await;
+                forgotten += self.written(forget(writer, keys_json(&some))).await?;
+            }
+        }
+        Ok(forgotten)
     }
 }
 
@@ -111,16 +131,73 @@ async fn give_back(
     .map_err(unavailable)
 }
 
-async fn forget_full(mut writer: OwnedMutexGuard<Writer>) -> Result<u64, StoreError> {
+/// What a bucket is found by, as it stands in its row.
+type Key = (Vec<u8>, String);
+
+/// What one look for full buckets has found.
+struct Full {
+    keys: Vec<Key>,
+    /// The last bucket that was looked at; none if that was the last there is.
+    end: Option<Key>,
+}
+
+/// The next of all buckets, those that are full. They are looked for in the order of their keys and by a reader: no index can tell,
+/// because they fill while nobody writes.
+async fn find_full(readers: &SqlitePool, after: Key) -> Result<Full, StoreError> {
+    let (tenant_id, owner) = after;
+    let end = sqlx::query!(
+        "SELECT tenant_id, owner
+         FROM buckets
+         WHERE (tenant_id, owner) > (?1, ?2)
+         ORDER BY tenant_id, owner
+         LIMIT 1 OFFSET ?3 - 1",
+        tenant_id,
+        owner,
+        LOOKED_AT_MAX,
+    )
+    .fetch_optional(readers)
+    .await
+    .map_err(unavailable)?;
+    let end = end.map(|row| (row.tenant_id, row.owner));
+    let (last_tenant_id, last_owner) = end.clone().unwrap_or((BEYOND_IDS.to_vec(), String::new()));
+    let rows = sqlx::query!(
+        "SELECT tenant_id, owner
+         FROM buckets
+         WHERE (tenant_id, owner) > (?1, ?2)
+           AND (tenant_id, owner) <= (?3, ?4)
+           AND level + max(0, 1000 * unixepoch('subsec') - at) / 1000.0 * refill_per_second >= capacity",
+        tenant_id,
+        owner,
+        last_tenant_id,
+        last_owner,
+    )
+    .fetch_all(readers)
+    .await
+    .map_err(unavailable)?;
+    let keys = rows.into_iter().map(|row| (row.tenant_id, row.owner)).collect();
+    Ok(Full { keys, end })
+}
+
+/// `[["<tenant>","<owner>"],…]`, both as hexadecimal digits, because an owner may be any text.
+fn keys_json(keys: &[Key]) -> String {
+    let keys = keys
+        .iter()
+        .map(|(tenant_id, owner)| json!([hex(tenant_id), hex(owner.as_bytes())]));
+    keys.collect::<Value>().to_string()
+}
+
+/// Forgets those of these buckets that nothing was lent of meanwhile.
+async fn forget(mut writer: OwnedMutexGuard<Writer>, asked: String) -> Result<u64, StoreError> {
     let done = sqlx::query!(
         "DELETE FROM buckets
          WHERE (tenant_id, owner) IN (
-             SELECT tenant_id, owner
-             FROM buckets
-             WHERE level + max(0, 1000 * unixepoch('subsec') - at) / 1000.0 * refill_per_second >= capacity
-             LIMIT ?1
-         )",
-        FORGOTTEN_MAX,
+             SELECT
+                 unhex(asked.value ->> 0),
+                 CAST(unhex(asked.value ->> 1) AS TEXT)
+             FROM json_each(?1) AS asked
+         )
+           AND level + max(0, 1000 * unixepoch('subsec') - at) / 1000.0 * refill_per_second >= capacity",
+        asked,
     )
     .execute(ready(&mut writer).await?)
     .await

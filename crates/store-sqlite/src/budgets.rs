@@ -1,7 +1,7 @@
 //! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::Place;
+use crate::decode::{BEYOND_IDS, Place};
 use crate::journal::{hex, runs_json, tenants_json};
 use crate::reservations;
 use crate::{SqliteStore, balances, bounded, links, unavailable};
@@ -11,6 +11,8 @@ use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantI
 use rusqlite::params;
 use serde_json::json;
 use sqlx::SqliteExecutor;
+use sqlx::query::Map;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteRow};
 use std::sync::Arc;
 use store::{
     BudgetFilter, Budgets, FoundBalances, Part, ReplyKey, ReplyRow, ReservationFilter, StoreError,
@@ -175,6 +177,45 @@ async fn count(executor: impl SqliteExecutor<'_>, tenant: TenantId) -> Result<u6
     Ok(row.count.unsigned_abs())
 }
 
+/// What is read of a budget.
+pub(crate) struct BudgetColumns {
+    tenant_no: i64,
+    value: String,
+}
+
+/// A page of a tenant's, newest first. It reads none of those that come before it: where the page begins is a bound in the key.
+pub(crate) fn page(
+    tenant: TenantId,
+    filter: &BudgetFilter,
+    before: &[u8; 16],
+    limit: u32,
+) -> Map<'static, Sqlite, impl FnMut(SqliteRow) -> Result<BudgetColumns, sqlx::Error> + Send, SqliteArguments>
+{
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let unit = filter.unit.as_ref().map(model::Unit::as_str);
+    let is_open = filter.is_open.map(i64::from);
+    sqlx::query_as!(
+        BudgetColumns,
+        r#"SELECT
+               budgets.tenant_no AS "tenant_no!",
+               budgets.value
+           FROM tenants
+           CROSS JOIN budgets
+               ON budgets.tenant_no = tenants.tenant_no
+              AND budgets.id < ?4
+           WHERE tenants.tenant_id = ?1
+             AND (?2 IS NULL OR budgets.unit = ?2)
+             AND (?3 IS NULL OR budgets.is_open = ?3)
+           ORDER BY budgets.id DESC
+           LIMIT ?5"#,
+        tenant_id,
+        unit,
+        is_open,
+        before,
+        limit,
+    )
+}
+
 #[async_trait]
 impl Budgets for SqliteStore {
     async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError> {
@@ -188,33 +229,10 @@ impl Budgets for SqliteStore {
         before: Option<BudgetId>,
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError> {
-        let tenant_id = &tenant.as_bytes()[..];
-        let unit = filter.unit.as_ref().map(model::Unit::as_str);
-        let is_open = filter.is_open.map(i64::from);
-        let before = before.as_ref().map(|id| &id.as_bytes()[..]);
+        let before = before.as_ref().map_or(&BEYOND_IDS, BudgetId::as_bytes);
         let read = async {
-            let rows = sqlx::query!(
-                r#"SELECT
-                     budgets.tenant_no AS "tenant_no!",
-                     budgets.value
-                 FROM tenants
-                 JOIN budgets
-                     ON budgets.tenant_no = tenants.tenant_no
-                 WHERE tenants.tenant_id = ?1
-                   AND (?2 IS NULL OR budgets.unit = ?2)
-                   AND (?3 IS NULL OR budgets.is_open = ?3)
-                   AND (?4 IS NULL OR budgets.id < ?4)
-                 ORDER BY budgets.id DESC
-                 LIMIT ?5"#,
-                tenant_id,
-                unit,
-                is_open,
-                before,
-                limit,
-            )
-            .fetch_all(&self.readers)
-            .await
-            .map_err(unavailable)?;
+            let rows = page(tenant, filter, before, limit).fetch_all(&self.readers).await;
+            let rows = rows.map_err(unavailable)?;
             rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
         };
         bounded(read).await

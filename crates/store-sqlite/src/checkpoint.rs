@@ -104,6 +104,13 @@ pub(crate) fn restart(commits: &rusqlite::Connection) -> rusqlite::Result<Progre
     progress
 }
 
+/// Moves everything and leaves an empty file, on a connection that nobody else is beside. What a start that failed for want of room has
+/// left in the log has room in the database.
+pub(crate) async fn empty(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let query = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)");
+    query.execute(connection).await.map(drop)
+}
+
 struct Work {
     database: PathBuf,
     file: Arc<DatabaseFile>,

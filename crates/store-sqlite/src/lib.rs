@@ -111,7 +111,7 @@ impl SqliteStore {
     async fn open_bounded(url: &str, bounds: Bounds) -> Result<Self, OpenError> {
         let database = open::path_of(url)?;
         let claim = Claim::take(&database)?;
-        let connection = open::migrated(&database).await?;
+        let connection = open::migrated(&database, bounds.log_frames_max).await?;
         let upkeep_due = Arc::new(Notify::new());
         let writer = Writer::new(database.clone(), connection, bounds, Arc::clone(&upkeep_due))
             .await
@@ -137,7 +137,8 @@ impl SqliteStore {
             errander.clone(),
             bounds.log_frames_max,
         );
-        let upkeep = Upkeep::start(errander, readers.clone(), upkeep_due);
+        let committed = checkpointer.committed();
+        let upkeep = Upkeep::start(errander, readers.clone(), upkeep_due, Arc::clone(&committed));
         Ok(Self {
             readers,
             readers_behind: connect::readers_behind(&database),
@@ -145,7 +146,7 @@ impl SqliteStore {
             side: Side::Front,
             database,
             writer,
-            committed: checkpointer.committed(),
+            committed,
             file,
             checkpointer: Arc::new(Mutex::new(checkpointer)),
             upkeep: Arc::new(Mutex::new(upkeep)),

@@ -176,8 +176,9 @@ fn with_one_name(database: PathBuf) -> Result<PathBuf, OpenError> {
     }
 }
 
-/// Opens the file for writing, making it if it is not there, and brings its schema up to date.
-pub(crate) async fn migrated(database: &Path) -> Result<SqliteConnection, OpenError> {
+/// Opens the file for writing, making it if it is not there, and brings its schema up to date. The write-ahead log is moved whenever it
+/// has so many frames: each row of a large database may have to be rewritten, and nobody else is there to move it yet.
+pub(crate) async fn migrated(database: &Path, log_frames_max: i64) -> Result<SqliteConnection, OpenError> {
     let failed = |source: sqlx::Error| OpenError::Database {
         database: database.to_owned(),
         source: source.into(),
@@ -194,21 +195,27 @@ pub(crate) async fn migrated(database: &Path) -> Result<SqliteConnection, OpenEr
     // Only now, because these options change the file (WAL). A pool of one and not the connection itself, because the
     // future of migrating a connection is not `Send`.
     let one = SqlitePoolOptions::new().max_connections(1);
-    let one = one.connect_with(connect::aside(database)).await.map_err(failed)?;
+    let options = connect::aside(database).pragma("wal_autocheckpoint", log_frames_max.to_string());
+    let one = one.connect_with(options).await.map_err(failed)?;
     MIGRATIONS
         .run(&one)
         .await
         .map_err(|error| explain(database, error))?;
     let mut connection = one.acquire().await.map_err(failed)?.detach();
     requests::convert(&mut connection).await.map_err(failed)?;
-    match tree::complete(&mut connection).await {
-        Ok(()) => Ok(connection),
-        Err(TreeError::Database(source)) => Err(failed(source)),
-        Err(broken @ TreeError::Broken { .. }) => Err(OpenError::Broken {
-            database: database.to_owned(),
-            broken: broken.to_string(),
-        }),
-    }
+    tree::complete(&mut connection)
+        .await
+        .map_err(|error| match error {
+            TreeError::Database(source) => failed(source),
+            broken @ TreeError::Broken { .. } => OpenError::Broken {
+                database: database.to_owned(),
+                broken: broken.to_string(),
+            },
+        })?;
+    // From now on the checkpointer moves it.
+    let alone = sqlx::query("PRAGMA wal_autocheckpoint = 0");
+    alone.execute(&mut connection).await.map_err(failed)?;
+    Ok(connection)
 }
 
 /// Whether the file is one of ours, or about to become one: empty, or left by a first start that died before the first migration, with

@@ -4,8 +4,10 @@
 //! backend makes are in [`store::conformance`].
 
 mod bounds;
+mod buckets;
 mod errands;
 mod faults;
+mod lists;
 mod opening;
 mod requests;
 mod trees;
@@ -31,6 +33,13 @@ impl Folder {
 
     fn url(&self) -> String {
         format!("sqlite:{}", self.path().display())
+    }
+
+    /// The size of the write-ahead log's file.
+    fn log_bytes(&self) -> u64 {
+        let mut path = self.path().into_os_string();
+        path.push("-wal");
+        std::fs::metadata(path).map_or(0, |file| file.len())
     }
 
     async fn open(&self) -> SqliteStore {

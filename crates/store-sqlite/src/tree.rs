@@ -1,15 +1,16 @@
 //! Completes ledgers that were written before their trees were kept: what each entry adds to the tree, and its edge.
 //!
-//! A ledger is completed in one transaction, or not at all. An entry that is not what was hashed ends it: a tree over what
-//! somebody changed would vouch for it.
+//! A ledger is completed a part at a time, because each of its rows is rewritten and the write-ahead log has to start over in between.
+//! It has no edge until its last part is written, so whatever interrupts it, the next start reads it from its beginning again, and
+//! writes what is not there yet. An entry that is not what was hashed ends it: a tree over what somebody changed would vouch for it.
 
-use crate::{entry, packed};
+use crate::{checkpoint, entry, packed};
 use ledger::{Head, NewEntry, Tip};
 use model::{TenantId, Timestamp};
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
-/// Entries that are read at once.
-const CHUNK: i64 = 1_000;
+/// Entries of a part.
+const PART: i64 = 1_000;
 
 /// Why a ledger was not completed.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +40,9 @@ pub(crate) async fn complete(connection: &mut SqliteConnection) -> Result<(), Tr
     )
     .fetch_all(&mut *connection)
     .await?;
+    if !rows.is_empty() {
+        checkpoint::empty(connection).await?;
+    }
     for row in rows {
         let (Ok(id), Ok(head_seq)) = (row.tenant_id.try_into(), row.head_seq.try_into()) else {
             continue;
@@ -48,11 +52,7 @@ pub(crate) async fn complete(connection: &mut SqliteConnection) -> Result<(), Tr
             tenant: TenantId::from_bytes(id),
             head_seq,
         };
-        sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection).await?;
-        let done = ledger.complete(connection).await;
-        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        sqlx::raw_sql(end).execute(&mut *connection).await?;
-        let seq = done?;
+        let seq = ledger.complete(connection).await?;
         tracing::info!(tenant = %ledger.tenant, entries = seq, "the tree of {} over {seq} entries was completed", ledger.tenant);
     }
     Ok(())
@@ -61,27 +61,38 @@ pub(crate) async fn complete(connection: &mut SqliteConnection) -> Result<(), Tr
 impl Incomplete {
     /// Reads the ledger once, and writes what it finds. Returns how many entries there are.
     async fn complete(&self, connection: &mut SqliteConnection) -> Result<u64, TreeError> {
-        let guard = lift_guard(connection, "audit_events_are_not_rewritten").await?;
         let mut tip = Tip::GENESIS;
         while tip.head().seq < self.head_seq {
-            self.chunk(&mut tip, connection).await?;
+            sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection).await?;
+            let done = self.part(&mut tip, connection).await;
+            let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+            sqlx::raw_sql(end).execute(&mut *connection).await?;
+            done?;
         }
-        let edge = tip.tree().to_bytes();
-        sqlx::query!(
-            "UPDATE tenants
-             SET edge = ?1
-             WHERE tenant_no = ?2",
-            edge,
-            self.tenant_no,
-        )
-        .execute(&mut *connection)
-        .await?;
-        sqlx::raw_sql(AssertSqlSafe(guard)).execute(connection).await?;
         Ok(tip.head().seq)
     }
 
-    /// The next entries.
-    async fn chunk(&self, tip: &mut Tip, connection: &mut SqliteConnection) -> Result<(), TreeError> {
+    /// The next entries and, if they are the last, the edge.
+    async fn part(&self, tip: &mut Tip, connection: &mut SqliteConnection) -> Result<(), TreeError> {
+        let guard = lift_guard(connection, "audit_events_are_not_rewritten").await?;
+        self.entries(tip, connection).await?;
+        if tip.head().seq == self.head_seq {
+            let edge = tip.tree().to_bytes();
+            sqlx::query!(
+                "UPDATE tenants
+                 SET edge = ?1
+                 WHERE tenant_no = ?2",
+                edge,
+                self.tenant_no,
+            )
+            .execute(&mut *connection)
+            .await?;
+        }
+        sqlx::raw_sql(AssertSqlSafe(guard)).execute(connection).await?;
+        Ok(())
+    }
+
+    async fn entries(&self, tip: &mut Tip, connection: &mut SqliteConnection) -> Result<(), TreeError> {
         let due = tip.head().seq + 1;
         let broken = |seq| TreeError::Broken {
             tenant: self.tenant,
@@ -90,14 +101,14 @@ impl Incomplete {
         let numbers = entry::number(self.tenant_no, due).zip(entry::number(self.tenant_no, self.head_seq));
         let (first, last) = numbers.ok_or_else(|| broken(due))?;
         let rows = sqlx::query!(
-            "SELECT entry, kind, at, hash, body, packed
+            "SELECT entry, kind, at, hash, nodes, body, packed
              FROM audit_events
              WHERE entry BETWEEN ?1 AND ?2
              ORDER BY entry
              LIMIT ?3",
             first,
             last,
-            CHUNK,
+            PART,
         )
         .fetch_all(&mut *connection)
         .await?;
@@ -120,6 +131,9 @@ impl Incomplete {
                 return Err(broken(seq));
             }
             let nodes = appended.completed.as_bytes();
+            if row.nodes == nodes {
+                continue;
+            }
             sqlx::query!(
                 "UPDATE audit_events
                  SET nodes = ?1

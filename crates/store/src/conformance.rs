@@ -171,6 +171,7 @@ macro_rules! conformance_tests {
             buckets::a_lease_is_there_after_reopening,
             buckets::all_together_never_get_more_than_there_is,
             buckets::only_full_buckets_are_forgotten,
+            buckets::nobody_has_to_give_up_a_turn_where_no_bucket_is_full,
         }
     };
     (@each $fixture:path; $($module:ident::$promise:ident,)*) => {

@@ -4,6 +4,7 @@
 
 use super::run::{self, PAGE_SLOTS};
 use super::{RECENT_MAX, RequestDigest};
+use crate::checkpoint;
 use crate::journal::push_hex;
 use crate::tree::lift_guard;
 use sqlx::{AssertSqlSafe, SqliteConnection};
@@ -39,6 +40,9 @@ pub(crate) async fn convert_in_parts(
         part.truncate(rows);
         if part.is_empty() {
             break;
+        }
+        if converted == 0 {
+            checkpoint::empty(connection).await?;
         }
         sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection).await?;
         let done = convert_part(connection, &part, is_last).await;

@@ -64,12 +64,18 @@ pub(crate) struct Upkeep {
 
 impl Upkeep {
     /// Starts the task. It begins with what the last process left half done.
-    pub(crate) fn start(errander: Errander, readers: SqlitePool, due: Arc<Notify>) -> Self {
+    pub(crate) fn start(
+        errander: Errander,
+        readers: SqlitePool,
+        due: Arc<Notify>,
+        committed: Arc<Notify>,
+    ) -> Self {
         let stopping = Arc::new(AtomicBool::new(false));
         let rounds = Rounds {
             errander,
             readers,
             stopping: Arc::clone(&stopping),
+            committed,
         };
         due.notify_one();
         let task = tokio::spawn(rounds.run(Arc::clone(&due)));
@@ -106,6 +112,8 @@ pub(crate) struct Rounds {
     pub(crate) errander: Errander,
     pub(crate) readers: SqlitePool,
     pub(crate) stopping: Arc<AtomicBool>,
+    /// Wakes the checkpointer.
+    pub(crate) committed: Arc<Notify>,
 }
 
 impl Rounds {
@@ -292,7 +300,10 @@ impl Rounds {
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T, UpkeepError> + Send + 'static,
     ) -> Result<T, UpkeepError> {
-        self.errander.in_turn(work).await?
+        let outcome = self.errander.in_turn(work).await;
+        // Here and not where errands are done: the checkpointer has some too, and would wake itself for ever.
+        self.committed.notify_one();
+        outcome?
     }
 
     fn go_on(&self) -> Result<(), UpkeepError> {

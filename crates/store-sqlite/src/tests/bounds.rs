@@ -19,12 +19,6 @@ fn bounds() -> Bounds {
     }
 }
 
-fn log_bytes(folder: &Folder) -> u64 {
-    let mut path = folder.path().into_os_string();
-    path.push("-wal");
-    std::fs::metadata(path).map_or(0, |file| file.len())
-}
-
 fn one_megabyte(chain: &mut Chain) -> Batch {
     let mut batch = Batch::default();
     for _ in 0..100 {
@@ -76,7 +70,7 @@ async fn the_log_stays_bounded_while_commits_never_pause_and_readers_read() {
     }
     let mut largest = 0;
     while !writing.is_empty() {
-        largest = largest.max(log_bytes(&folder));
+        largest = largest.max(folder.log_bytes());
         if let Ok(Some(ended)) = timeout(Duration::from_millis(10), writing.join_next()).await {
             ended.unwrap();
         }
@@ -90,7 +84,7 @@ async fn the_log_stays_bounded_while_commits_never_pause_and_readers_read() {
         "{largest} bytes of log for {written} written"
     );
     store.close().await;
-    assert_eq!(log_bytes(&folder), 0);
+    assert_eq!(folder.log_bytes(), 0);
 }
 
 #[tokio::test]
@@ -102,6 +96,34 @@ async fn what_was_committed_moves_into_the_database_soon() {
     // Only a checkpoint writes to the file of the database.
     while std::fs::metadata(folder.path()).unwrap().len() < 1_000_000 {
         assert!(begin.elapsed() < Duration::from_secs(5), "nothing was moved");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How many runs there are in the file itself, whatever stands in its log; none if it was copied while it was written to.
+async fn runs_in_the_file(folder: &Folder) -> Option<i64> {
+    let copy = Folder::new();
+    std::fs::copy(folder.path(), copy.path()).unwrap();
+    let runs = sqlx::query_scalar("SELECT count(*) FROM request_runs WHERE is_whole");
+    runs.fetch_one(&mut copy.stranger().await).await.ok()
+}
+
+#[tokio::test]
+async fn what_is_done_behind_the_last_commit_moves_into_the_database_too() {
+    let folder = Folder::new();
+    let bounds = Bounds {
+        recent_requests_max: 1,
+        ..Bounds::default()
+    };
+    let store = SqliteStore::open_bounded(&folder.url(), bounds).await.unwrap();
+    // The checkpointer is at rest, so what it moves with the commit is moved before the run is written.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut batch = Batch::default();
+    Chain::new(1).decision(&mut batch, &Ask::named("call"));
+    store::conformance::commit(&store, &batch).await;
+    let begin = Instant::now();
+    while runs_in_the_file(&folder).await != Some(1) {
+        assert!(begin.elapsed() < Duration::from_secs(5), "it was not moved");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -131,8 +153,8 @@ async fn a_reader_that_never_ends_delays_the_log_but_not_the_commits() {
     }
     // After the reader has gone the log starts over, instead of growing to the 40 MB that were written.
     assert!(
-        log_bytes(&folder) < 30_000_000,
+        folder.log_bytes() < 30_000_000,
         "{} bytes of log",
-        log_bytes(&folder)
+        folder.log_bytes()
     );
 }

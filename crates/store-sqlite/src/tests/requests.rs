@@ -59,6 +59,7 @@ impl Small {
             },
             readers: self.store.readers.clone(),
             stopping: Arc::new(AtomicBool::new(false)),
+            committed: Arc::clone(&self.store.committed),
         }
     }
 
@@ -445,6 +446,26 @@ async fn the_last_part_that_is_converted_says_that_all_is_in_runs() {
         assert_eq!(small.number("SELECT count(*) FROM requests").await, 0, "{rows}");
         assert_eq!(small.reopened().await.found(0..60).await, all(0..50), "{rows}");
     }
+}
+
+#[tokio::test]
+async fn what_a_start_left_in_the_log_is_moved_before_more_is_written() {
+    let small = of_an_earlier_version().await;
+    let mut stranger = small.folder.stranger().await;
+    for statement in [
+        "PRAGMA wal_autocheckpoint = 0",
+        "CREATE TABLE left_behind (bytes)",
+        "INSERT INTO left_behind VALUES (zeroblob(8000000))",
+    ] {
+        sqlx::query(statement).execute(&mut stranger).await.unwrap();
+    }
+    assert!(small.folder.log_bytes() > 8_000_000);
+    convert_in_parts(&mut stranger, 50).await.unwrap();
+    assert!(
+        small.folder.log_bytes() < 1_000_000,
+        "{}",
+        small.folder.log_bytes()
+    );
 }
 
 #[tokio::test]

@@ -190,3 +190,13 @@ pub async fn only_full_buckets_are_forgotten(fixture: &dyn Fixture) {
     assert_eq!(lease(&*store, "slow", slow, 1, 10).await.granted, 3);
     assert_eq!(lease(&*store, "b", fast, 1, 100).await.granted, 10);
 }
+
+/// Who has the turn may have it for as long as it likes.
+pub async fn nobody_has_to_give_up_a_turn_where_no_bucket_is_full(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    assert_eq!(lease(&*store, "a", size(10, 0.0), 1, 7).await.granted, 7);
+    let turn = store.begin(&[key("a").tenant]).await.unwrap();
+    let looked = tokio::time::timeout(Duration::from_secs(10), store.forget_full()).await;
+    assert_eq!(looked.expect("it waits for a turn").unwrap(), 0);
+    drop(turn);
+}

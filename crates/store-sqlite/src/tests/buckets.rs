@@ -1,0 +1,76 @@
+//! Buckets that are full again: looked for beside the commits, and forgotten a few at a time.
+
+use super::Folder;
+use crate::SqliteStore;
+use std::time::Duration;
+use store::Buckets as _;
+use tokio::time::sleep;
+
+/// More than are looked at in one go, and full ones for more than one turn of two tenants.
+const BUCKETS_EACH: i64 = 3_000;
+
+/// Two tenants with so many buckets each, of which every third is full.
+async fn of_many(folder: &Folder) -> SqliteStore {
+    let store = folder.open().await;
+    let fill = sqlx::query(
+        "WITH RECURSIVE numbers (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM numbers LIMIT ?1)
+         INSERT INTO buckets (tenant_id, owner, capacity, refill_per_second, level, at, lent)
+         SELECT tenant.column1, 'agent:' || number, 10, 0, iif(number % 3 = 0, 10, 9), 0, 0
+         FROM numbers, (VALUES (zeroblob(16)), (unhex(?2))) AS tenant",
+    );
+    let fill = fill.bind(BUCKETS_EACH).bind("ab".repeat(16));
+    fill.execute(&mut folder.stranger().await).await.unwrap();
+    store
+}
+
+async fn number(folder: &Folder, query: &'static str) -> i64 {
+    let number = sqlx::query_scalar(query);
+    number.fetch_one(&mut folder.stranger().await).await.unwrap()
+}
+
+#[tokio::test]
+async fn full_buckets_are_forgotten_wherever_they_are() {
+    let folder = Folder::new();
+    let store = of_many(&folder).await;
+    let full = BUCKETS_EACH / 3 * 2;
+    assert_eq!(store.forget_full().await.unwrap(), full.unsigned_abs());
+    assert_eq!(store.forget_full().await.unwrap(), 0);
+    assert_eq!(
+        number(&folder, "SELECT count(*) FROM buckets").await,
+        2 * BUCKETS_EACH - full
+    );
+    assert_eq!(
+        number(&folder, "SELECT count(*) FROM buckets WHERE level = 10").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_bucket_of_any_owner_is_forgotten() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut stranger = folder.stranger().await;
+    for owner in ["", "it's \"quoted\"", "\u{1F600}", "nothing\0behind"] {
+        let put = sqlx::query("INSERT INTO buckets VALUES (zeroblob(16), ?1, 10, 0, 10, 0, 0)");
+        put.bind(owner).execute(&mut stranger).await.unwrap();
+    }
+    assert_eq!(store.forget_full().await.unwrap(), 4);
+}
+
+#[tokio::test]
+async fn a_bucket_that_was_lent_of_meanwhile_is_not_forgotten() {
+    let folder = Folder::new();
+    let store = of_many(&folder).await;
+    let mut writer = store.writer.lock().await;
+    let lend = async {
+        // By then it has found some of those that are full, and waits for its turn.
+        sleep(Duration::from_millis(300)).await;
+        let lend = sqlx::query("UPDATE buckets SET level = 3 WHERE tenant_id = zeroblob(16)");
+        lend.execute(writer.ready().await.unwrap()).await.unwrap();
+        drop(writer);
+    };
+    let (forgotten, ()) = tokio::join!(store.forget_full(), lend);
+    assert_eq!(forgotten.unwrap(), (BUCKETS_EACH / 3).unsigned_abs());
+    let left = number(&folder, "SELECT count(*) FROM buckets WHERE level = 3").await;
+    assert_eq!(left, BUCKETS_EACH);
+}
