@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use canon::Digest;
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::encoding;

@@ -1,6 +1,6 @@
 //! Public keys. A key knows the one algorithm that it is for; what a token says about algorithms chooses nothing.
 
-use ring::signature::{
+use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
 };
 use std::fmt;

@@ -5,8 +5,11 @@
 use super::Witness;
 use ledger::witness::{AddCheckpoint, add_cosignatures};
 use ledger::{Note, NoteFault, NoteSignature, VerifierKey};
+use rustls::crypto::aws_lc_rs;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use ureq::tls::TlsConfig;
 
 /// A witness that takes longer is asked again in the next round.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,7 +71,10 @@ impl AskError {
 
 impl Line {
     pub(super) fn new(witness: Witness) -> Self {
+        let tls =
+            TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()));
         let config = ureq::Agent::config_builder()
+            .tls_config(tls.build())
             .http_status_as_error(false)
             .timeout_global(Some(PATIENCE))
             .max_redirects(0)

@@ -1,13 +1,13 @@
 //! An issuer: keys that sign, and tokens signed with them.
 
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use model::Timestamp;
-use ring::rand::SystemRandom;
-use ring::rsa;
-use ring::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256,
-};
 use serde_json::{Value, json};
 use tokens::{Claims, Expected, KeySet, Purpose, TokenError, UnverifiedToken};
 
@@ -31,10 +31,10 @@ impl Signer {
     pub(crate) fn p256() -> Self {
         let (algorithm, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
         let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
-        Self::P256(EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap())
+        Self::P256(EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref()).unwrap())
     }
 
-    /// The key of RFC 7515, appendix A.2: ring makes no RSA keys.
+    /// The key of RFC 7515, appendix A.2: it takes long to make one.
     pub(crate) fn rsa() -> Self {
         let [n, d, p, q, dp, dq, qi] = PUBLISHED_RSA_KEY.map(decode);
         let components = rsa::KeyPairComponents {
@@ -67,7 +67,7 @@ impl Signer {
             Self::Ed25519(key) => key.sign(message).as_ref().to_vec(),
             Self::P256(key) => key.sign(&random, message).unwrap().as_ref().to_vec(),
             Self::Rsa(key) => {
-                let mut signature = vec![0; key.public().modulus_len()];
+                let mut signature = vec![0; key.public_modulus_len()];
                 key.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature)
                     .unwrap();
                 signature
