@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use axum::serve::ListenerExt;
 use futures_util::future::BoxFuture;
 use local::LocalListener;
+use socket2::{SockRef, TcpKeepalive};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -18,7 +19,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use tokio::net::{TcpListener, UnixListener};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 /// What stands before the path of a socket.
 const UNIX: &str = "unix:";
@@ -26,6 +28,12 @@ const UNIX: &str = "unix:";
 const PRIVATE: u32 = 0o700;
 /// Of the file that is locked.
 const LOCK_MODE: u32 = 0o600;
+
+/// How long a connection over TCP is silent before the system asks whether the other end is there, how often it does, and after how many
+/// probes without an answer nobody is (RFC 9293 section 3.8.4).
+const KEPT_SILENT: Duration = Duration::from_mins(1);
+const PROBE_EVERY: Duration = Duration::from_secs(15);
+const PROBES: u32 = 4;
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,10 +106,9 @@ impl Door {
     pub fn serve(self, app: App, stop: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()> {
         match self {
             Self::Tcp(listener) => {
-                // An answer is one small write; waiting to fill a packet would only delay it.
                 let listener = listener.tap_io(|stream| {
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "TCP_NODELAY could not be set");
+                    if let Err(error) = set_options(stream) {
+                        tracing::debug!(%error, "the options of a connection could not be set");
                     }
                 });
                 Box::pin(connections::serve(listener, app, stop))
@@ -112,6 +119,18 @@ impl Door {
             }),
         }
     }
+}
+
+/// What is asked of each connection over TCP.
+fn set_options(stream: &TcpStream) -> io::Result<()> {
+    // An answer is one small write; waiting to fill a packet would only delay it.
+    stream.set_nodelay(true)?;
+    // A caller whose machine is gone, or that a router has forgotten, would have its place for good.
+    let probes = TcpKeepalive::new()
+        .with_time(KEPT_SILENT)
+        .with_interval(PROBE_EVERY)
+        .with_retries(PROBES);
+    SockRef::from(stream).set_tcp_keepalive(&probes)
 }
 
 /// The file of a socket, gone when this is dropped.

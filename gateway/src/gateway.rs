@@ -67,10 +67,11 @@ impl Default for Options {
         Self {
             body_bytes_max: 256 * 1024,
             ask_time_max: Duration::from_secs(10),
-            // As long as proxies keep connections that nothing is asked on.
-            head_time_max: Duration::from_mins(1),
+            // Longer than proxies and clients keep connections that nothing is asked on (ten minutes, of those that are known), so that
+            // it is they who close them. If both do, an ask is lost that was on its way.
+            head_time_max: Duration::from_mins(11),
             connections_max: connections::places_max(),
-            // The largest one comes in this time over a slow line, and nobody keeps a connection for longer by sending a byte now and then.
+            // A body of `body_bytes_max` comes in this time over a slow line, and nobody keeps a connection for longer by sending a byte now and then.
             body_time_max: Duration::from_secs(10),
             // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places, and finds nobody else waiting.
             queue_max: 2_048,

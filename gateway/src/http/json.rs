@@ -90,7 +90,10 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for SetJson<T> {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let mut bounds = Bounds::of(&gateway.options);
+        let times = SET_BYTES_MAX.div_ceil(bounds.bytes_max.max(1)).max(1);
         bounds.bytes_max = bounds.bytes_max.max(SET_BYTES_MAX);
+        // So many times as long, or they could not be sent over a slow line that others can be sent over.
+        bounds.time_max *= u32::try_from(times).unwrap_or(u32::MAX);
         let (parts, body) = request.into_parts();
         let CanonicalBody(text) = CanonicalBody::read(&parts.headers, body, bounds).await?;
         Ok(Self(canon::read(text.as_str())?))
