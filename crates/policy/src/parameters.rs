@@ -317,7 +317,7 @@ fn trimmed(text: &str) -> &str {
     text.trim_matches(is_blank)
 }
 
-/// Whether some language's `trim` takes this off: Rust's and Go's white space (Unicode's White_Space), all controls (Java's `trim`, Python's
+/// Whether some language's `trim` takes this off: Rust's and Go's white space (Unicode's `White_Space`), all controls (Java's `trim`, Python's
 /// `strip`), and what JavaScript's and older .NET's take for spaces beside.
 pub(crate) fn is_blank(character: char) -> bool {
     let is_taken_for_one = matches!(character, '\u{180e}' | '\u{200b}' | '\u{feff}');

@@ -13,11 +13,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+/// Held by whoever has the turn.
+type Line = Arc<tokio::sync::Mutex<()>>;
+
 /// The turns of tenants, and the one of everybody.
 #[derive(Default)]
 pub struct Turns {
     /// Held by whoever changes a tenant during such a turn. A tenant is here from its first change on.
-    tenants: Mutex<HashMap<(TenantId, Order), Arc<tokio::sync::Mutex<()>>>>,
+    tenants: Mutex<HashMap<(TenantId, Order), Line>>,
     /// Held by those who change tenants, together, and alone by whoever replaces the base policies. Comes after the turn of a tenant.
     all: RwLock<()>,
 }

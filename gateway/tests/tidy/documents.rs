@@ -8,6 +8,8 @@ use std::fs;
 const METRICS: &str = "gateway/src/metrics.rs";
 /// What operators read.
 const OPERATIONS: &str = "docs/operations.md";
+/// What callers read about refusals.
+const ERRORS: &str = "docs/errors.md";
 /// The contract.
 const CONTRACT: &str = "docs/openapi.json";
 /// A word with so many underscores is the name of a test.
@@ -45,6 +47,59 @@ fn every_setting_is_explained() {
         .into_iter()
         .filter(|name| !guide.contains(&format!("`{name}`")));
     none(silent.map(|name| format!("{OPERATIONS}: explain `{name}`")));
+}
+
+/// And no page explains what there is not.
+#[test]
+fn every_code_is_explained_and_no_other() {
+    let guide = text(ERRORS);
+    let rows: Vec<&str> = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .map(|(code, _)| code)
+        .collect();
+    let refusals = text("gateway/src/http/refusal.rs");
+    let codes: Vec<&str> = refusals
+        .lines()
+        .filter_map(|line| line.trim().split_once(" = \"")?.1.split_once("\", "))
+        .map(|(code, _)| code)
+        .collect();
+    assert!(!codes.is_empty(), "no codes were found");
+    let silent = codes.iter().filter(|code| !rows.contains(code));
+    none(silent.map(|code| format!("{ERRORS}: explain `{code}`")));
+    let invented = rows.iter().filter(|row| !codes.contains(row));
+    none(invented.map(|row| format!("{ERRORS}: there is no code `{row}`")));
+}
+
+#[test]
+fn the_guide_names_no_metric_or_setting_that_is_not_there() {
+    let (home, config) = (text(METRICS), text("gateway/src/config.rs"));
+    let guide = text(OPERATIONS);
+    let named = guide.split('`').skip(1).step_by(2);
+    let metrics = named.clone().filter_map(|word| {
+        let name = word.strip_prefix("countersign_")?;
+        let end = name.find(|character: char| !character.is_ascii_lowercase() && character != '_');
+        Some(&name[..end.unwrap_or(name.len())])
+    });
+    // What ends in `_total` is registered without, and `_count` and `_sum` are a histogram's.
+    let is_registered = |name: &str| {
+        let ends = ["_total", "_count", "_sum", "_bucket"];
+        let stem = ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        home.contains(&format!("\"{stem}\"")) || home.contains(&format!("\"{name}\""))
+    };
+    none(
+        metrics
+            .filter(|name| !is_registered(name))
+            .map(|name| format!("{OPERATIONS}: there is no metric `countersign_{name}`")),
+    );
+    let settings = named.filter(|word| {
+        word.starts_with("COUNTERSIGN_") && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+    });
+    none(
+        settings
+            .filter(|name| !config.contains(&format!("env = \"{name}\"")))
+            .map(|name| format!("{OPERATIONS}: there is no setting `{name}`")),
+    );
 }
 
 #[test]

@@ -45,6 +45,23 @@ fn check_numbers(folder: &str, separator: &str, ending: &str) {
 }
 
 #[test]
+fn decisions_are_listed_by_number() {
+    let index = text("docs/decisions.md");
+    let rows = files("docs/decisions").into_iter().map(|path| {
+        let title = text(&path);
+        let title = title.lines().next().unwrap_or_default();
+        let numbered = title.strip_prefix("# ").and_then(|title| title.split_once(". "));
+        let (number, title) = numbered.unwrap_or_else(|| panic!("{path}: begin with `# <number>. <title>`"));
+        let path = path.trim_start_matches("docs/");
+        format!("| {number} | [{title}]({path}) |")
+    });
+    none(
+        rows.filter(|row| !index.contains(row))
+            .map(|row| format!("docs/decisions.md: add `{row}`")),
+    );
+}
+
+#[test]
 fn a_decision_fits_a_page() {
     let long = files("docs/decisions")
         .into_iter()
