@@ -90,8 +90,8 @@ async fn a_batch_is_of_its_requests_trace_and_takes_no_idempotency_key() {
     let asks = json!({"asks": [reading(), own]});
     let call = || stage.call("POST", "/v1/authorize/batch", &stage.agent.token);
     let id = "0af7651916cd43dd8448eb211c80319c";
-    let traced = call().header("traceparent", format!("00-{id}-b7ad6b7169203331-01"));
-    traced.json(&asks).send().await.expect(200);
+    let with_parent = call().header("traceparent", format!("00-{id}-b7ad6b7169203331-01"));
+    with_parent.json(&asks).send().await.expect(200);
     let traces: Vec<_> = stage
         .decisions()
         .await
