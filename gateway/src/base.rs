@@ -1,9 +1,10 @@
 //! The base policies: where they come from, and how they are put in force, at the start and again later.
 //!
 //! They hold for every tenant, so a reload compiles every tenant's policies under the new ones, where nobody waits for a
-//! decision, and swaps all at once or nothing. The file is each gateway's own: a reload here changes nothing elsewhere.
+//! decision, and swaps all at once or nothing. Other gateways over the same database take over what was reloaded here: [`follow`].
 
 mod file;
+pub mod follow;
 
 pub use file::{BaseFileError, read};
 
@@ -70,7 +71,7 @@ impl Gateway {
             Ok(Plan {
                 kind: EntryKind::BasePoliciesPut,
                 facts: facts(&base, last),
-                writes: in_force(&base, now),
+                writes: in_force(&base, now, None),
                 answer: (),
             })
         };
@@ -91,7 +92,9 @@ impl Gateway {
         Ok(Reloaded { before, after })
     }
 
+    /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last.
     async fn replace_base(&self, base: BasePolicies, by: By<'_>) -> Result<(), Refusal> {
+        let digest = base.digest();
         let compiler = Arc::new(Compiler::new(base));
         // The long part first, while others may change their directories.
         let mut recompiled = self.recompile_missing(Recompiled::new(compiler)).await?;
@@ -100,6 +103,9 @@ impl Gateway {
             recompiled = self.recompile_missing(recompiled).await?;
             let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());
             by.check(&snapshot, now)?;
+            if matches!(by, By::Gateway) && last(&snapshot).is_none_or(|last| last.digest != digest) {
+                return Ok(());
+            }
             let proposal = propose(&snapshot, recompiled.clone(), by, now)?;
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => {
@@ -155,7 +161,7 @@ fn propose(
             by,
             facts(base, Some(snapshot.base_digest())),
         )?,
-        writes: in_force(base, now),
+        writes: in_force(base, now, Some(Arc::clone(base.text()))),
         policies: None,
     };
     Ok(Proposal {
@@ -177,9 +183,18 @@ fn facts(base: &BasePolicies, before: Option<Digest>) -> Value {
     })
 }
 
-fn in_force(base: &BasePolicies, since: Timestamp) -> Vec<Write> {
-    let digest = base.digest();
-    vec![Write::Put(Noun::Base(Arc::new(BaseInForce { digest, since })))]
+fn in_force(base: &BasePolicies, since: Timestamp, cedar: Option<Arc<str>>) -> Vec<Write> {
+    let base = BaseInForce {
+        digest: base.digest(),
+        since,
+        cedar,
+    };
+    vec![Write::Put(Noun::Base(Arc::new(base)))]
+}
+
+/// The base policies that were put in force last, on whatever gateway.
+fn last(snapshot: &Snapshot) -> Option<&Arc<BaseInForce>> {
+    snapshot.tenant(TenantId::SYSTEM)?.directory.base.as_ref()
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {

@@ -43,6 +43,8 @@ pub enum By<'a> {
     File(&'a Name),
     /// Whoever may send signals to the process.
     Signal(&'static str),
+    /// Another gateway over the same database.
+    Gateway,
     /// Whoever started the process.
     Start,
 }
@@ -90,6 +92,7 @@ impl By<'_> {
             Self::Setting(setting) => json!({"setting": setting}),
             Self::File(issuer) => json!({"file": format!("{issuer}.json")}),
             Self::Signal(signal) => json!({"signal": signal}),
+            Self::Gateway => json!({"gateway": "another"}),
             Self::Start => json!({"start": true}),
         }
     }

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How many tenants are loaded at once.
 const LOAD_MAX: usize = 64;
 /// How many times that at the same time: while one waits for the policies of a large tenant, others go on.
-const LOADERS_MAX: usize = 2;
+const LOADERS_MAX: usize = 3;
 
 /// What was put in force here is not in the store any more.
 #[derive(Debug, thiserror::Error)]
@@ -261,12 +261,13 @@ impl Following {
         let snapshot = self.snapshot.load();
         let system = snapshot.tenant(TenantId::SYSTEM);
         let last = system.and_then(|system| system.directory.base.as_ref());
-        let differs = last.is_some_and(|last| last.digest != snapshot.base_digest());
-        self.metrics.set_base_differs(differs);
-        if differs {
+        let differs = last.filter(|last| last.digest != snapshot.base_digest());
+        self.metrics.set_base_differs(differs.is_some());
+        // What was reloaded is taken over here, too.
+        if differs.is_some_and(|last| last.cedar.is_none()) {
             tracing::warn!(
                 here = %snapshot.base_digest(),
-                "another gateway has put other base policies in force; reload the file here too"
+                "another gateway was started with other base policies; reload one of them for all, or start it with those of the others"
             );
         }
     }

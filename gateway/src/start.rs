@@ -4,7 +4,7 @@
 
 use crate::admission::Admission;
 use crate::approvals::bell::Bell;
-use crate::base::BaseSource;
+use crate::base::{self, BaseSource};
 use crate::behind::Behind;
 use crate::changes::Turns;
 use crate::containment::{self, Containment};
@@ -176,6 +176,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     };
     let gateway = Arc::new(gateway);
     jobs::start(&gateway);
+    base::follow::start(&gateway);
     containment::start(&gateway);
     job::start(&gateway);
     watch::start(&gateway);

@@ -22,6 +22,20 @@ const READ: &str = r#"@id("read") permit (principal, action in Action::"read", r
 /// What a signal leads to is there soon; a machine that does much else may take longer.
 const SOON: Duration = Duration::from_secs(10);
 
+/// The answer of a gateway to a read.
+fn asked(client: &Client, token: &str, request_id: Option<&str>) -> Answer {
+    let mut ask = json!({
+        "tool_call": {"tool": "github", "action": "get_file", "parameters": {"path": "README"}},
+        "context": {"source_trust": "untrusted_external"},
+    });
+    if let Some(request_id) = request_id {
+        ask["request_id"] = json!(request_id);
+    }
+    let answer = client.post("/v1/authorize", token, &ask).unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer
+}
+
 /// A server with a file of base policies, and the demo on it.
 struct Desk {
     server: Server,
@@ -69,14 +83,7 @@ impl Desk {
 
     /// The answer to a read, under a request id.
     fn ask(&self, request_id: &str) -> Answer {
-        let ask = json!({
-            "request_id": request_id,
-            "tool_call": {"tool": "github", "action": "get_file", "parameters": {"path": "README"}},
-            "context": {"source_trust": "untrusted_external"},
-        });
-        let answer = self.client.post("/v1/authorize", &self.token, &ask).unwrap();
-        assert_eq!(answer.status, 200, "{answer:?}");
-        answer
+        asked(&self.client, &self.token, Some(request_id))
     }
 
     /// The decision on a new ask, and the digest of the policies it was made by.
@@ -373,33 +380,55 @@ fn reloads_beside_changes_and_asks_lose_nothing_and_mix_nothing() {
 }
 
 #[test]
-fn a_reload_is_each_gateways_own_and_the_others_say_that_they_differ() {
+fn a_reload_is_in_force_on_the_other_gateways_soon() {
     let desk = Desk::at(Place::on_postgres(), READ);
     let beside = desk.place.beside();
     std::fs::write(beside.path().join("base.cedar"), READ).unwrap();
     let second = beside.serve(&["--policies", "base.cedar"]);
-    let (client, deadline) = (second.client(), Instant::now() + SOON);
-    let differs = || {
-        let metrics = String::from_utf8(client.get("/metrics", OPERATOR).bytes).unwrap();
-        metrics.contains("\ncountersign_base_policies_differ 1\n")
+    let client = second.client();
+    let until_denied = |client: &Client, stderr: &dyn Fn() -> String| {
+        let deadline = Instant::now() + SOON;
+        while asked(client, &desk.token, None).json()["decision"] != "deny" {
+            assert!(Instant::now() < deadline, "{}", stderr());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     };
-    assert!(!differs());
+    assert_eq!(asked(&client, &desk.token, None).json()["decision"], "allow");
     desk.write(DENY);
     let reloaded = desk.reload();
     assert_eq!(reloaded.status, 200, "{reloaded:?} {}", desk.place.stderr());
-    while !differs() {
-        assert!(Instant::now() < deadline, "{}", beside.stderr());
+    until_denied(&client, &|| beside.stderr());
+    assert!(!differs(&client) && !differs(&desk.client));
+    let told: Vec<_> = desk.told().into_iter().map(|body| body["by"].clone()).collect();
+    assert_eq!(told[2], json!({"gateway": "another"}), "{told:?}");
+    assert_eq!(told.len(), 3, "{told:?}");
+    desk.verify();
+}
+
+#[test]
+fn what_a_gateway_starts_with_is_its_own_and_the_others_say_that_they_differ() {
+    let desk = Desk::at(Place::on_postgres(), READ);
+    let beside = desk.place.beside();
+    std::fs::write(beside.path().join("base.cedar"), DENY).unwrap();
+    let second = beside.serve(&["--policies", "base.cedar"]);
+    let deadline = Instant::now() + SOON;
+    while !differs(&desk.client) {
+        assert!(Instant::now() < deadline, "{}", desk.place.stderr());
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(
-        beside
+        desk.place
             .stderr()
-            .contains("another gateway has put other base policies in force")
+            .contains("another gateway was started with other base policies")
     );
-    std::fs::write(beside.path().join("base.cedar"), DENY).unwrap();
-    let reloaded = client.post("/v1/policies/reload", OPERATOR, &json!({})).unwrap();
-    assert_eq!(reloaded.json()["changed"], true, "{reloaded:?}");
-    assert!(!differs());
-    assert_eq!(desk.told().len(), 3, "each gateway tells of its own");
-    desk.verify();
+    assert!(!differs(&second.client()));
+    assert_eq!(desk.decision("1").0, "allow");
+    let theirs = asked(&second.client(), &desk.token, None).json();
+    assert_eq!(theirs["decision"], "deny");
+}
+
+/// Whether the gateway says that it serves with other base policies than were put in force last.
+fn differs(client: &Client) -> bool {
+    let metrics = String::from_utf8(client.get("/metrics", OPERATOR).bytes).unwrap();
+    metrics.contains("\ncountersign_base_policies_differ 1\n")
 }

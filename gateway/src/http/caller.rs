@@ -162,6 +162,7 @@ impl By<'_> {
             | Self::Setting(_)
             | Self::File(_)
             | Self::Signal(_)
+            | Self::Gateway
             | Self::Start => true,
         };
         if works { Ok(()) } else { Err(unknown_credential()) }
