@@ -13,7 +13,8 @@ use gateway::gateway::Options;
 use serde_json::Value;
 use stage::{Stage, changing, named, reading};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use store::faults::Fault;
 use support::Reply;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -366,11 +367,13 @@ async fn narrow() -> Arc<Stage> {
     Arc::new(Stage::set_with(options).await)
 }
 
-/// More asks than there are places, while a commit takes this long.
+/// More asks than there are places, while a commit takes this long. None was asked before: what was answered waits for no commit.
 async fn flood(stage: &Arc<Stage>, commit: Duration) -> Vec<JoinHandle<Reply>> {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
     stage.faults.plan([Fault::Delay(commit)]);
     let asks = (0..64)
-        .map(|number| {
+        .map(|_| {
+            let number = ASKED.fetch_add(1, Ordering::Relaxed);
             let stage = Arc::clone(stage);
             tokio::spawn(async move { stage.ask(&named(changing(), &format!("flood-{number}"))).await })
         })
@@ -442,7 +445,9 @@ async fn what_is_answered_aside_when_the_gateway_stops_is_answered() {
     let stage = narrow().await;
     let server = Server::of(&stage).await;
     let mut connection = of_flood(&stage, &server).await;
+    let deadline = Instant::now() + Duration::from_mins(1);
     loop {
+        assert!(Instant::now() < deadline, "nobody is answered aside");
         for ask in flood(&stage, Duration::from_millis(200)).await {
             ask.await.unwrap();
         }
