@@ -86,10 +86,17 @@ impl Gateway {
         let base = blocking(move || read(&file)).await??;
         let before = self.snapshot.load().base_digest();
         let after = base.digest();
-        if after != before {
+        if after != before || !self.is_everybodys(after) {
             self.replace_base(base, by).await?;
         }
         Ok(Reloaded { before, after })
+    }
+
+    /// Whether the other gateways have these in force, or will soon: they are the last, and were not only started with.
+    fn is_everybodys(&self, base: Digest) -> bool {
+        let snapshot = self.snapshot.load();
+        let last = last(&snapshot).filter(|last| last.digest == base);
+        !self.store.is_shared() || last.is_some_and(|last| last.cedar.is_some())
     }
 
     /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last.

@@ -423,8 +423,22 @@ fn what_a_gateway_starts_with_is_its_own_and_the_others_say_that_they_differ() {
     );
     assert!(!differs(&second.client()));
     assert_eq!(desk.decision("1").0, "allow");
-    let theirs = asked(&second.client(), &desk.token, None).json();
-    assert_eq!(theirs["decision"], "deny");
+    let theirs = || asked(&second.client(), &desk.token, None).json();
+    assert_eq!(theirs()["decision"], "deny");
+
+    // A reload makes them the same again, though the file says what is in force where it is read.
+    let reloaded = desk.reload();
+    assert_eq!(
+        (reloaded.status, &reloaded.json()["changed"]),
+        (200, &json!(false))
+    );
+    while theirs()["decision"] != "allow" {
+        assert!(Instant::now() < deadline, "{}", beside.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let told = desk.told().len();
+    desk.reload();
+    assert_eq!(desk.told().len(), told, "it is everybody's already");
 }
 
 /// Whether the gateway says that it serves with other base policies than were put in force last.
