@@ -88,7 +88,7 @@ pub(super) async fn fit(
         after.apply(write);
     }
     let same = after.tenant.settings == before.tenant.settings
-        && have_same_actions(&after, before)
+        && differ_in_standing_only(&after, before)
         && after.policies == before.policies;
     if same {
         return Ok(Fitting::default());
@@ -118,12 +118,13 @@ pub(super) async fn fit(
     }
 }
 
-/// Whether tools differ in nothing that policies are compiled against: a freeze, for instance, has none of that to wait for.
-fn have_same_actions(after: &Directory, before: &Directory) -> bool {
+/// Whether tools differ in their standing at most, which no policy is compiled against: a freeze has none of that to wait for. It says what
+/// may differ, and not what may not, so that whatever a tool gets later is compiled.
+fn differ_in_standing_only(after: &Directory, before: &Directory) -> bool {
     let mut pairs = after.tools.values().zip(before.tools.values());
     after.tools.len() == before.tools.len()
         && pairs.all(|(after, before)| {
-            Arc::ptr_eq(after, before) || (&after.name, &after.actions) == (&before.name, &before.actions)
+            Arc::ptr_eq(after, before) || after.with_standing(before.standing.clone()) == **before
         })
 }
 

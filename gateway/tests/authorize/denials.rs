@@ -175,6 +175,29 @@ async fn a_canary_quarantines_its_caller_in_the_same_commit() {
 }
 
 #[tokio::test]
+async fn a_tool_that_becomes_a_canary_is_one_at_once_even_if_it_was_frozen() {
+    let stage = Stage::set().await;
+    let action = json!({"name": "peek", "mutates_state": false, "risk": "low"});
+    let put = async |canary: bool, status: u16| {
+        let tool = json!({"actions": [action], "canary": canary});
+        let reply = stage.admin("PUT", "/v1/tools/attic", &tool).await;
+        reply.expect(status);
+    };
+    put(false, 201).await;
+    stage
+        .admin("POST", "/v1/tools/attic/freeze", &json!({"reason": "odd"}))
+        .await
+        .expect(200);
+    put(true, 200).await;
+    let ask = asking("attic", "peek", "trusted_internal_unsigned");
+    assert_eq!(reason(&stage, &ask).await, "policy_forbids");
+    assert_eq!(reason(&stage, &reading()).await, "agent_frozen");
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    put(false, 200).await;
+    assert_eq!(reason(&stage, &ask).await, "tool_quarantined");
+}
+
+#[tokio::test]
 async fn credentials_among_the_parameters_are_to_be_redacted_and_are_not_stored() {
     let stage = Stage::set().await;
     let mut ask = named(asking("vault", "store", "trusted_internal_unsigned"), "call-1");
