@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 /// The most findings that a refused reload names. A file that does not fit one tenant may not fit thousands.
 const DIAGNOSTICS_MAX: usize = 100;
+/// How often base policies are compiled for everybody while others may change their directories.
+const ATTEMPTS_BESIDE_OTHERS: usize = 4;
 
 /// Where the base policies come from.
 pub struct BaseSource {
@@ -102,11 +104,14 @@ impl Gateway {
     /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last.
     async fn replace_base(&self, base: BasePolicies, by: By<'_>) -> Result<(), Refusal> {
         let digest = base.digest();
-        let compiler = Arc::new(Compiler::new(base));
-        // The long part first, while others may change their directories.
-        let mut recompiled = self.recompile_missing(Recompiled::new(compiler)).await?;
-        let _turn = self.changing.of_all().await;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut recompiled = Recompiled::new(Arc::new(Compiler::new(base)));
+        for attempt in 0..ATTEMPTS_MAX {
+            // Others may change their directories meanwhile, and what they have changed is compiled again; but not for ever.
+            let _turn = if attempt < ATTEMPTS_BESIDE_OTHERS {
+                None
+            } else {
+                Some(self.changing.of_all().await)
+            };
             recompiled = self.recompile_missing(recompiled).await?;
             let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());
             by.check(&snapshot, now)?;

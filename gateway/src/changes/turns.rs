@@ -2,11 +2,11 @@
 //!
 //! It is no more than that. What keeps a change from being made to another directory than it was worked out on is its revision. A
 //! tenant's turn is long where its policies are compiled, so nobody in another tenant waits for it; only while the base policies are
-//! replaced, which are everybody's, nothing else changes. Compiling goes on when its caller hangs up, so it keeps the turn ([`Turn::kept`]):
+//! replaced, which are everybody's, and others have come in between again and again, nothing else is compiled. Compiling goes on when its caller hangs up, so it keeps the turn ([`Turn::kept`]):
 //! nobody has more than one core at work, however often they ask.
 //!
-//! What has to hold at once, a freeze for instance, has a turn of its own in each tenant, so that it does not wait until policies are
-//! compiled. Whatever is worked out meanwhile starts again.
+//! What has to hold at once, a freeze for instance, has a turn of its own in each tenant, so that it waits for nothing that is compiled,
+//! whoever's it is. Whatever is worked out meanwhile starts again.
 
 use model::TenantId;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ type Line = Arc<tokio::sync::Mutex<()>>;
 pub struct Turns {
     /// Held by whoever changes a tenant during such a turn. A tenant is here from its first change on.
     tenants: Mutex<HashMap<(TenantId, Order), Line>>,
-    /// Held by those who change tenants, together, and alone by whoever replaces the base policies. Comes after the turn of a tenant.
+    /// Held by those who change tenants in turn, together, and alone by whoever replaces the base policies. Comes after the turn of a tenant.
     all: RwLock<()>,
 }
 
@@ -38,7 +38,8 @@ pub enum Order {
 #[must_use = "a turn is had as long as it is held"]
 pub struct Turn<'a> {
     tenant: Arc<OwnedMutexGuard<()>>,
-    _all: RwLockReadGuard<'a, ()>,
+    /// Not held by what has to hold at once: this waits behind whoever waits for all the others.
+    _all: Option<RwLockReadGuard<'a, ()>>,
 }
 
 /// What keeps others in the same tenant waiting, also when the turn was given up.
@@ -61,13 +62,15 @@ impl Turns {
                 .entry((tenant, order))
                 .or_default(),
         );
-        Turn {
-            tenant: Arc::new(tenant.lock_owned().await),
-            _all: self.all.read().await,
-        }
+        let tenant = Arc::new(tenant.lock_owned().await);
+        let all = match order {
+            Order::InTurn => Some(self.all.read().await),
+            Order::AtOnce => None,
+        };
+        Turn { tenant, _all: all }
     }
 
-    /// Waits until nobody changes anything.
+    /// Waits until nobody changes anything in turn.
     pub async fn of_all(&self) -> RwLockWriteGuard<'_, ()> {
         self.all.write().await
     }
@@ -76,6 +79,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::pin::pin;
     use std::time::Duration;
 
     #[tokio::test]
@@ -102,5 +106,21 @@ mod tests {
         assert!(next.await.is_err());
         drop(freeze);
         drop(turns.of(one, Order::AtOnce).await);
+    }
+
+    #[tokio::test]
+    async fn what_has_to_hold_at_once_waits_for_nobody_who_waits_for_all() {
+        let [one, other] = [1, 2].map(|id| TenantId::from_bytes([id; 16]));
+        let turns = Turns::default();
+        let compiling = turns.of(one, Order::InTurn).await;
+        let mut reload = pin!(turns.of_all());
+        let waits = tokio::time::timeout(Duration::from_millis(50), &mut reload);
+        assert!(waits.await.is_err());
+        let next = tokio::time::timeout(Duration::from_millis(50), turns.of(other, Order::InTurn));
+        assert!(next.await.is_err());
+        drop(turns.of(one, Order::AtOnce).await);
+        drop(compiling);
+        let _reload = reload.await;
+        drop(turns.of(other, Order::AtOnce).await);
     }
 }

@@ -3,7 +3,7 @@
 mod signing_keys_field;
 mod tools_field;
 
-use super::{Clearable, change, check_registered, facts, find_agent, page, put, read, sent};
+use super::{Clearable, change, change_at_once, check_registered, facts, find_agent, page, put, read, sent};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, ListQuery, Page, Refusal, TenantCaller};
@@ -208,7 +208,7 @@ pub async fn patch(
     Path(id): Path<String>,
     Json(body): Json<AgentPatch>,
 ) -> Result<Json<AgentView>, Refusal> {
-    let changed = change(&gateway, &caller, |directory, _| {
+    let changed = change_at_once(&gateway, &caller, |directory, _| {
         let before = find_agent(directory, &id)?;
         let after = body.apply(before);
         if after == **before {

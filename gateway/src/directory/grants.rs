@@ -1,6 +1,6 @@
 //! `/v1/agents/{id}/tools/{tool}`: granting one tool and taking it away. Taking the last one away leaves none.
 
-use super::{change, find_agent, find_tool};
+use super::{change, change_at_once, find_agent, find_tool};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal, TenantCaller};
@@ -36,7 +36,7 @@ pub async fn withdraw(
     Extension(caller): Extension<TenantCaller>,
     Path((id, tool)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    change(&gateway, &caller, |directory, _| {
+    change_at_once(&gateway, &caller, |directory, _| {
         let before = find_agent(directory, &id)?;
         let after = before.withdraw(&tool).ok_or_else(|| {
             let detail = "this agent has all tools; PATCH it with the list of `tools` it is to keep";

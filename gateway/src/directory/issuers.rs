@@ -7,7 +7,7 @@ mod files;
 
 pub use files::Complaints;
 
-use super::{change, deleted, facts, page, put, read};
+use super::{change, change_at_once, deleted, facts, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -117,7 +117,7 @@ pub async fn patch(
 ) -> Result<Json<IssuerView>, Refusal> {
     check_keys(&body.jwks)?;
     let jwks = Arc::new(body.jwks);
-    change(&gateway, &caller, |directory, _| {
+    change_at_once(&gateway, &caller, |directory, _| {
         let known = find(directory, &name)?;
         let issuer = known.with_keys(Arc::clone(&jwks));
         let view = IssuerView::from(&issuer);
@@ -137,7 +137,7 @@ pub async fn delete(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    change(&gateway, &caller, |directory, _| {
+    change_at_once(&gateway, &caller, |directory, _| {
         let issuer = find(directory, &name)?;
         let noun = Noun::Issuer(Arc::clone(issuer));
         Ok(deleted(

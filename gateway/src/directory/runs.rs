@@ -2,7 +2,7 @@
 //! stopped are not listed.
 
 use super::standing::{ReasonBody, told};
-use super::{change, new_name, page, read};
+use super::{change_at_once, new_name, page, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -67,7 +67,7 @@ async fn change_run(
 ) -> Result<Json<RunView>, Refusal> {
     let run_id = new_name(&run_id)?;
     let reason = body.into_reason();
-    let changed = change(&gateway, &caller, |directory, now| {
+    let changed = change_at_once(&gateway, &caller, |directory, now| {
         plan(directory, (&run_id, &reason), how, kind, now)
     });
     changed.await.map(Json)

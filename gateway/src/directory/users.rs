@@ -1,7 +1,7 @@
 //! `/v1/users`: the people on whose behalf agents act, or who answer for them, and what those may do here whom a registered
 //! issuer signs in.
 
-use super::{Upserted, change, deleted, facts, new_name, page, put, read};
+use super::{Upserted, change_at_once, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -67,7 +67,7 @@ pub async fn put_user(
         attributes: body.attributes,
         roles: body.roles,
     });
-    change(&gateway, &caller, |directory, _| {
+    change_at_once(&gateway, &caller, |directory, _| {
         check_teams(directory, &user)?;
         let known = directory.users.get(&user.name);
         let view = UserView::from(&*user);
@@ -113,7 +113,7 @@ pub async fn delete(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    change(&gateway, &caller, |directory, _| {
+    change_at_once(&gateway, &caller, |directory, _| {
         let user = find(directory, &name)?;
         let noun = Noun::User(Arc::clone(user));
         Ok(deleted(EntryKind::UserDeleted, noun, &UserView::from(&**user)))

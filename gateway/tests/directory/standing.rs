@@ -258,20 +258,43 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
     let key = key.await.expect(201);
     let tool = json!({"actions": [{"name": "read", "mutates_state": false, "risk": "low"}]});
     acme.admin("PUT", "/v1/tools/files", tool).await.expect(201);
+    let ann = json!({"roles": ["approver"]});
+    acme.admin("PUT", "/v1/users/ann", ann).await.expect(201);
+    let only = json!({"tools": ["files"]});
+    acme.admin("PATCH", &agent, only.clone()).await.expect(200);
     let tenant = acme.tenant.id.parse().unwrap();
     let turn = acme.gateway.changing.of(tenant, Order::InTurn).await;
     let reason = json!({"reason": "a test"});
-    for path in [format!("{agent}/freeze"), "/v1/tools/files/freeze".to_owned()] {
-        acme.admin("POST", &path, reason.clone()).await.expect(200);
+    for path in [
+        "/v1/tools/files/freeze",
+        "/v1/runs/r-1/freeze",
+        &format!("{agent}/freeze"),
+    ] {
+        acme.admin("POST", path, reason.clone()).await.expect(200);
     }
+    let none = json!({"roles": []});
+    acme.admin("PUT", "/v1/users/ann", none).await.expect(200);
     for path in [
         format!("{tokens}/{}", token["id"].as_str().unwrap()),
         format!("/v1/keys/{}", key["id"].as_str().unwrap()),
+        format!("{agent}/tools/files"),
+        "/v1/users/ann".to_owned(),
     ] {
         acme.admin("DELETE", &path, Value::Null).await.expect(204);
     }
     let path = format!("/v1/tenants/{}/freeze", acme.tenant.id);
     acme.post(&path, &acme.operator, &reason).await.expect(200);
+    drop(turn);
+}
+
+/// While somebody reloads them, say, and waits until another tenant's policies are compiled.
+#[tokio::test]
+async fn everybodys_policies_keep_nobody_from_taking_something_away() {
+    let acme = Acme::open().await;
+    let turn = acme.gateway.changing.of_all().await;
+    let reason = json!({"reason": "a test"});
+    let frozen = acme.admin("POST", "/v1/runs/r-1/freeze", reason);
+    frozen.await.expect(200);
     drop(turn);
 }
 

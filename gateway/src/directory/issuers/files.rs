@@ -5,7 +5,7 @@
 //! is not there or not good leaves the keys as they are. Tenants name no files, and a name that is no plain file name has none.
 
 use super::{IssuerView, check_keys, find};
-use crate::changes::{By, Force, Plan};
+use crate::changes::{By, Force, Order, Plan};
 use crate::directory::{facts, put};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
@@ -79,7 +79,9 @@ impl Gateway {
     }
 
     async fn give_keys(&self, tenant: TenantId, name: &Name, jwks: &Arc<Value>) -> Result<(), Refusal> {
-        self.change_by(By::File(name), Force::No, tenant, |directory, _| {
+        // A key that is not in its file any more may have been stolen.
+        let (order, by) = (Order::AtOnce, By::File(name));
+        self.change_in(order, by, Force::No, tenant, |directory, _| {
             let Ok(known) = find(directory, name.as_str()) else {
                 return Ok(Plan::nothing(()));
             };
