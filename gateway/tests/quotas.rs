@@ -125,10 +125,10 @@ async fn a_dry_run_and_a_probe_say_the_same_and_count_nothing() {
         stage.admin("GET", &as_admin, &Value::Null).await.expect(200),
         told
     );
-    // A claim to change something makes it another group, and a tool that nobody knows cannot be asked about.
+    // A claim to change something gets nobody out of it, and a tool that nobody knows cannot be asked about.
     let changing = format!("/v1/{path}&mutates_state=true");
     let probe = stage.get(&changing, &stage.agent.token).await.expect(200);
-    assert_eq!(probe["passes"], true);
+    assert_eq!(probe["passes"], false);
     let unknown = "/v1/quota/probe?tool=nobody&action=knows";
     stage
         .get(unknown, &stage.agent.token)
@@ -148,6 +148,10 @@ async fn filters_count_what_the_registry_says() {
     // Saying that it changes nothing does not help.
     let mut claim = changing();
     claim["tool_call"]["mutates_state"] = json!(false);
+    stage.ask(&claim).await.problem(429, "quota_exceeded");
+    // And a read that is said to change something counts as what it is said to be, too.
+    let mut claim = reading();
+    claim["tool_call"]["mutates_state"] = json!(true);
     stage.ask(&claim).await.problem(429, "quota_exceeded");
     stage.ask(&reading()).await.expect(200);
     stage.ask(&reading()).await.expect(200);

@@ -141,13 +141,18 @@ pub fn uses(tenant: &TenantSnapshot, agent: &Agent, asked: &Asked<'_>) -> Vec<Qu
     let Some(action) = tool.and_then(|tool| tool.actions.get(asked.action)) else {
         return Vec::new();
     };
-    let call = Call {
+    let registered = Call {
         tool: asked.tool,
-        group: ActionGroup::of(action.mutates_state || asked.claims_mutation),
+        group: ActionGroup::of(action.mutates_state),
         risk: action.risk,
     };
+    // A read that is said to change something counts as both: what is claimed gets nobody out of a quota.
+    let claimed = Call {
+        group: ActionGroup::of(action.mutates_state || asked.claims_mutation),
+        ..registered
+    };
     let mut uses = Vec::new();
-    for (holder, quota) in quotas.filter(|(_, quota)| quota.covers(&call)) {
+    for (holder, quota) in quotas.filter(|(_, quota)| quota.covers(&registered) || quota.covers(&claimed)) {
         let run = asked.run_id.filter(|_| quota.window == Window::Run);
         uses.push(quota_use(&holder, quota, run));
         // What a run does, the one that started it is responsible for.

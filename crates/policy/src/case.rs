@@ -71,6 +71,12 @@ impl<'s> Case<'s> {
         Self::with(contents, (question, Principal::Agent), known, looks).map(Some)
     }
 
+    /// The case of the same agent where the same is asked in another way.
+    pub(crate) fn again(&self, question: &Question<'_>, looks: Looks) -> Result<Self, Unanswerable> {
+        let known = (self.action, Rc::clone(&self.parameters));
+        Self::with(self.contents, (question, Principal::Agent), known, looks)
+    }
+
     /// The case of the user for whom the same is asked; `None` if it is asked for nobody.
     pub(crate) fn of_user(
         &self,

@@ -7,7 +7,7 @@ use crate::diagnostics::Place;
 use crate::evaluate::Asked;
 use crate::looks::Looks;
 use crate::question::{Question, Unanswerable};
-use crate::rule::{said, unknown_action, whose};
+use crate::rule::{AS_REGISTERED, said, unknown_action, whose};
 use crate::ruling::{PolicyId, Ruling};
 use crate::set::{PolicySet, World};
 use serde::Serialize;
@@ -28,6 +28,21 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
     /// What came of it for the user for whom the agent acts, who has to be allowed it, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub for_user: Option<ForUser>,
+    /// What came of it as the action is registered, if the caller claims that a read changes something: it has to be allowed, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_registered: Option<AsRegistered>,
+}
+
+/// The same question as the action is registered.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AsRegistered {
+    /// The policies whose scope is about the ask as a read, sorted by id.
+    pub policies: Vec<PolicyOutcome>,
+    /// The question as Cedar saw it.
+    pub request: Request,
+    /// What came of it for the user for whom the agent acts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_user: Option<ForUser>,
 }
@@ -110,6 +125,28 @@ impl<'s> Seen<'s> {
     }
 }
 
+/// What came of the policies for the agent, and for the user for whom it acts.
+struct Together<'s> {
+    agent: Seen<'s>,
+    user: Option<Seen<'s>>,
+}
+
+impl<'s> Together<'s> {
+    fn of(case: Case<'s>, question: &Question<'_>) -> Result<Self, Unanswerable> {
+        let user = case.of_user(question, Looks::ALL)?.map(Seen::of);
+        let agent = Seen::of(case);
+        Ok(Self { agent, user })
+    }
+
+    fn ruling(&self, question: &Question<'_>, world: World<'_>) -> Ruling {
+        let agent = self.agent.ruling(world);
+        match &self.user {
+            None => agent,
+            Some(user) => agent.and(user.ruling(world), &whose(question)),
+        }
+    }
+}
+
 impl PolicySet {
     /// The answer to this question, and everything that led to it.
     pub fn explain(&self, question: &Question<'_>) -> Result<Explanation, Unanswerable> {
@@ -120,25 +157,38 @@ impl PolicySet {
                 policies: Vec::new(),
                 request: None,
                 for_user: None,
+                as_registered: None,
             });
         };
-        let user = case.of_user(question, Looks::ALL)?.map(Seen::of);
-        let agent = Seen::of(case);
-        let together = |world| match &user {
-            None => agent.ruling(world),
-            Some(user) => agent.ruling(world).and(user.ruling(world), &whose(question)),
+        let registered = question.as_registered();
+        let registered = registered
+            .map(|registered| Together::of(case.again(&registered, Looks::ALL)?, &registered))
+            .transpose()?;
+        let asked = Together::of(case, question)?;
+        let both = |world| {
+            let asked = asked.ruling(question, world);
+            match &registered {
+                None => asked,
+                Some(registered) => asked.and(registered.ruling(question, world), AS_REGISTERED),
+            }
         };
         let world = World::InForce(&question.agent.id);
-        let ruling = together(world);
+        let ruling = both(world);
         let for_user = |user: &Seen<'_>| ForUser {
             policies: self.outcomes(user, world, &ruling),
             request: Request::of(&user.case.asked),
         };
+        let as_registered = |registered: &Together<'_>| AsRegistered {
+            policies: self.outcomes(&registered.agent, world, &ruling),
+            request: Request::of(&registered.agent.case.asked),
+            for_user: registered.user.as_ref().map(for_user),
+        };
         Ok(Explanation {
-            policies: self.outcomes(&agent, world, &ruling),
-            request: Some(Request::of(&agent.case.asked)),
-            for_user: user.as_ref().map(for_user),
-            shadow: self.has_trials().then(|| together(World::Promoted)),
+            policies: self.outcomes(&asked.agent, world, &ruling),
+            request: Some(Request::of(&asked.agent.case.asked)),
+            for_user: asked.user.as_ref().map(for_user),
+            as_registered: registered.as_ref().map(as_registered),
+            shadow: self.has_trials().then(|| both(World::Promoted)),
             ruling,
         })
     }

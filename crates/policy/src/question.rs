@@ -64,6 +64,21 @@ pub struct Question<'a> {
     pub now: Timestamp,
 }
 
+impl Question<'_> {
+    /// The question as the action is registered, if its caller claims that a read changes something. What a caller claims only takes away, and
+    /// a policy may be about reads alone: so this has to be allowed, too.
+    pub(crate) const fn as_registered(&self) -> Option<Self> {
+        if self.mutates && !self.action.mutates_state {
+            Some(Self {
+                mutates: false,
+                ..*self
+            })
+        } else {
+            None
+        }
+    }
+}
+
 /// What somebody may not know of a question, so that it matters whether policies look at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fact {

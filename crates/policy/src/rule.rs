@@ -11,6 +11,9 @@ use crate::set::{PolicySet, World};
 use cedar_policy_core::evaluator::EvaluationError;
 use model::{ApprovalTerms, ReasonCode, Verdict};
 
+/// What is said of what comes of a question as its action is registered.
+pub(crate) const AS_REGISTERED: &str = "as a read, which it is registered as";
+
 /// A satisfied policy.
 type Satisfied<'s> = (&'s PolicyId, &'s Notes);
 
@@ -30,7 +33,7 @@ impl PolicySet {
     /// The answer of the policies to this question: what they say to the agent, and to the user for whom it acts.
     pub fn rule(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
         let case = Case::open(&self.contents, question, Looks::default())?;
-        self.rule_case(case, question)
+        self.rule_case(case, question, question.as_registered().as_ref())
     }
 
     /// The answer of the policies where nobody knows the parameters, only that they fit the action's schema; `None` if it
@@ -51,13 +54,16 @@ impl PolicySet {
                 |one: &Evaluated<'_>| one.statement.notes.role == Role::Advice && one.outcome.is_err();
             (!evaluated.iter().any(may_deny)).then(|| case.ruling(&evaluated, world))
         };
-        let Some(ruling) = blind(&case) else {
+        let Some(mut ruling) = blind(&case) else {
             return Ok(None);
         };
-        let Some((user, whose)) = other_case(&case, question, &ruling)? else {
-            return Ok(Some(ruling));
-        };
-        Ok(blind(&user).map(|other| ruling.and(other, &whose)))
+        for (other, whose) in other_cases(&case, question, question.as_registered().as_ref(), &ruling)? {
+            let Some(other) = blind(&other) else {
+                return Ok(None);
+            };
+            ruling = ruling.and(other, &whose);
+        }
+        Ok(Some(ruling))
     }
 
     /// Whether the answer to this question could depend on this.
@@ -74,18 +80,19 @@ impl PolicySet {
         let Some(case) = Case::open_blind(&self.contents, question)? else {
             return Ok(false);
         };
-        let user = case.of_user(question, Looks::default())?;
-        Ok([Some(case), user].into_iter().flatten().any(|case| {
+        let depends = |case: &Case<'_>| {
             let looks = case.looks(|presence| self.contents.counts(presence, world));
             looks.at(wanted)
-        }))
+        };
+        let others = all_other_cases(&case, question, question.as_registered().as_ref())?;
+        Ok(depends(&case) || others.iter().any(|(other, _)| depends(other)))
     }
 
-    /// The answer of the policies alone: whether the parameters are valid is not asked, only whether they have the types
-    /// that policies rely on.
+    /// The answer of the policies alone, to this side of the action alone: whether the parameters are valid is not asked, only whether they
+    /// have the types that policies rely on; and of a read that is said to change something, not whether it may be read.
     pub fn rule_by_types(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
         let case = Case::open_by_types(&self.contents, question)?;
-        self.rule_case(case, question)
+        self.rule_case(case, question, None)
     }
 
     /// The answer of the policies, and beside it that of the policies on trial. Where nothing is on trial it costs what
@@ -102,19 +109,22 @@ impl PolicySet {
             let evaluated = case.evaluate(|_| true);
             [World::InForce(&question.agent.id), World::Promoted].map(|world| case.ruling(&evaluated, world))
         };
-        let [ruling, shadow] = both(&case);
-        let [ruling, shadow] = match case.of_user(question, Looks::default())? {
-            None => [ruling, shadow],
-            Some(user) => {
-                let ([own, own_shadow], whose) = (both(&user), whose(question));
-                [ruling.and(own, &whose), shadow.and(own_shadow, &whose)]
-            }
-        };
+        let [mut ruling, mut shadow] = both(&case);
+        for (other, whose) in all_other_cases(&case, question, question.as_registered().as_ref())? {
+            let [others, others_shadow] = both(&other);
+            ruling = ruling.and(others, &whose);
+            shadow = shadow.and(others_shadow, &whose);
+        }
         let shadow = Some(shadow);
         Ok(Rulings { ruling, shadow })
     }
 
-    fn rule_case(&self, case: Option<Case<'_>>, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
+    fn rule_case(
+        &self,
+        case: Option<Case<'_>>,
+        question: &Question<'_>,
+        registered: Option<&Question<'_>>,
+    ) -> Result<Ruling, Unanswerable> {
         let Some(case) = case else {
             return Ok(unknown_action());
         };
@@ -123,26 +133,47 @@ impl PolicySet {
             let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
             case.ruling(&evaluated, world)
         };
-        let ruling = rule(&case);
-        Ok(match other_case(&case, question, &ruling)? {
-            None => ruling,
-            Some((user, whose)) => ruling.and(rule(&user), &whose),
-        })
+        let mut ruling = rule(&case);
+        for (other, whose) in other_cases(&case, question, registered, &ruling)? {
+            ruling = ruling.and(rule(&other), &whose);
+        }
+        Ok(ruling)
     }
 }
 
-/// The case of the user for whom the agent acts, and whose it is; `None` if there is none, or if nothing could come of it: what
-/// the agent may not do, it may do for nobody.
-fn other_case<'s>(
+/// The cases beside that of the agent; none if nothing could come of them: what the agent may not do, it may do for nobody.
+fn other_cases<'s>(
     case: &Case<'s>,
     question: &Question<'_>,
+    registered: Option<&Question<'_>>,
     ruling: &Ruling,
-) -> Result<Option<(Case<'s>, String)>, Unanswerable> {
+) -> Result<Vec<(Case<'s>, String)>, Unanswerable> {
     if ruling.verdict() == Verdict::Deny {
-        return Ok(None);
+        Ok(Vec::new())
+    } else {
+        all_other_cases(case, question, registered)
     }
-    let user = case.of_user(question, Looks::default())?;
-    Ok(user.map(|user| (user, whose(question))))
+}
+
+/// The cases beside that of the agent, in which it has to be allowed, too, and what each is in words: that of the user for whom it acts,
+/// and both again as the action is registered. Most questions have none.
+fn all_other_cases<'s>(
+    case: &Case<'s>,
+    question: &Question<'_>,
+    registered: Option<&Question<'_>>,
+) -> Result<Vec<(Case<'s>, String)>, Unanswerable> {
+    let looks = Looks::default();
+    let mut others = Vec::new();
+    if let Some(user) = case.of_user(question, looks)? {
+        others.push((user, whose(question)));
+    }
+    if let Some(registered) = registered {
+        others.push((case.again(registered, looks)?, AS_REGISTERED.to_owned()));
+        if let Some(user) = case.of_user(registered, looks)? {
+            others.push((user, format!("{AS_REGISTERED}, {}", whose(question))));
+        }
+    }
+    Ok(others)
 }
 
 /// In whose name it is asked, in words.

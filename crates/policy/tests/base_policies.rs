@@ -83,7 +83,9 @@ fn mutations() -> Vec<Case> {
             PolicyPermits,
         ),
         case("read", true, by_tier(RiskTier::High, read()), PolicyPermits),
-        case("read", false, claimed.clone(), PolicyPermits),
+        // It is a read all the same, and has to be allowed as one.
+        case("read", true, claimed.clone(), PolicyPermits),
+        case("read", false, World::default(), PolicyPermits),
         case("mutation-from-trusted", true, claimed, PolicyPermits),
         case(
             "mutation-from-trusted",

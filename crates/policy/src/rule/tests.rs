@@ -6,6 +6,7 @@ use crate::base::BasePolicies;
 use crate::compile::CompiledPolicy;
 use crate::context::{Facts, Principal};
 use crate::evaluate::Asked;
+use crate::explain::PolicyOutcome;
 use crate::memory::Shelf;
 use crate::parse;
 use crate::set::Presence;
@@ -306,6 +307,56 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_claim_to_mutate_never_loosens_whatever_the_policies_are_about(
+        mine in prop::collection::vec(policies(), 0..6),
+        trial in prop::collection::vec(policies(), 0..3),
+        world in worlds(),
+    ) {
+        let (mine, trial) = (numbered(&mine), numbered(&trial));
+        let set = set(&world, "", &[("mine", &mine, Mode::Enforced), ("trial", &trial, Mode::Shadow)]);
+        let [registered, claimed] = [false, true].map(|claimed_as_mutating| {
+            let world = World { claimed_as_mutating, ..world.clone() };
+            world.with_question(|question| (set.rule_beside(question).unwrap(), set.explain(question).unwrap()))
+        });
+        let strictness = |ruling: &Ruling| ruling.verdict().strictness();
+        let shadow = |rulings: &Rulings| strictness(rulings.shadow.as_ref().unwrap());
+        prop_assert!(strictness(&claimed.0.ruling) >= strictness(&registered.0.ruling), "{}", mine);
+        prop_assert!(shadow(&claimed.0) >= shadow(&registered.0), "{} {}", mine, trial);
+        prop_assert_eq!(claimed.0.ruling, claimed.1.ruling);
+        prop_assert_eq!(claimed.0.shadow, claimed.1.shadow);
+    }
+}
+
+#[test]
+fn a_read_that_is_said_to_change_something_has_to_be_allowed_as_a_read_too() {
+    let claimed = World {
+        registered_as_mutating: false,
+        claimed_as_mutating: true,
+        ..World::default()
+    };
+    let text = "@id(\"all\") permit (principal, action, resource);\n\
+        @id(\"vault\") @reason(\"Nobody reads here\") forbid (principal, action in Action::\"read\", resource);";
+    let set = set(&claimed, "", &[("mine", text, Mode::Enforced)]);
+    let explanation = claimed.with_question(|question| set.explain(question)).unwrap();
+    assert_eq!(explanation.ruling.reason, ReasonCode::PolicyForbids);
+    assert_eq!(
+        explanation.ruling.explanation,
+        "as a read, which it is registered as: Nobody reads here"
+    );
+    let ids = |policies: &[PolicyOutcome]| -> Vec<_> {
+        policies.iter().map(|policy| policy.id.to_string()).collect()
+    };
+    assert_eq!(ids(&explanation.policies), ["mine/all"]);
+    let as_registered = explanation.as_registered.unwrap();
+    assert_eq!(ids(&as_registered.policies), ["mine/all", "mine/vault"]);
+    let blind = claimed.with_question(|question| set.rule_without_parameters(question));
+    assert_eq!(blind.unwrap().unwrap(), explanation.ruling);
 }
 
 proptest! {
