@@ -65,28 +65,30 @@ fn with_schema(world: World, schema: Value) -> World {
     }
 }
 
-fn mutations() -> Vec<Case> {
-    use ReasonCode::{PolicyForbids, PolicyPermits, PolicyRequiresApproval};
+fn reads() -> Vec<Case> {
+    use ReasonCode::PolicyPermits;
     let claimed = World {
         claimed_as_mutating: true,
         ..read()
     };
-    let mut cases = vec![
+    let suspected = World {
+        trust: Trust::MaliciousSuspected,
+        ..read()
+    };
+    vec![
         case("read", true, read(), PolicyPermits),
-        case(
-            "read",
-            true,
-            World {
-                trust: Trust::MaliciousSuspected,
-                ..read()
-            },
-            PolicyPermits,
-        ),
+        case("read", true, suspected, PolicyPermits),
         case("read", true, by_tier(RiskTier::High, read()), PolicyPermits),
         // It is a read all the same, and has to be allowed as one.
         case("read", true, claimed.clone(), PolicyPermits),
         case("read", false, World::default(), PolicyPermits),
         case("mutation-from-trusted", true, claimed, PolicyPermits),
+    ]
+}
+
+fn mutations() -> Vec<Case> {
+    use ReasonCode::{PolicyForbids, PolicyPermits, PolicyRequiresApproval};
+    let mut cases = vec![
         case(
             "mutation-from-trusted",
             true,
@@ -301,6 +303,7 @@ fn canaries_and_credentials() -> Vec<Case> {
 
 fn table() -> Vec<Case> {
     [
+        reads(),
         mutations(),
         merges_to_main(),
         merges_without_target(),
