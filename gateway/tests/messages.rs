@@ -101,6 +101,11 @@ async fn a_message_is_refused_for_what_json_is_refused_for_and_nothing_is_record
             "malformed_json",
         ),
         (with(&[key, &b"\xc4\x01a"[..]].concat()), 400, "malformed_json"),
+        (
+            with(&[key, &b"\xcf\x00\x20\x00\x00\x00\x00\x00\x01"[..]].concat()),
+            400,
+            "malformed_json",
+        ),
         (with(&[key, &[0x91; 100][..]].concat()), 400, "malformed_json"),
         ([good.clone(), vec![0xc0]].concat(), 400, "malformed_json"),
         (good[..good.len() - 1].to_vec(), 400, "malformed_json"),

@@ -5,9 +5,9 @@
 //! that are not finite, binary and extension types, bytes behind the value. The format is that of
 //! <https://github.com/msgpack/msgpack/blob/master/spec.md>.
 
-use crate::scan::DEPTH_CEILING;
+use crate::scan::{DEPTH_CEILING, Integers, canonicalize_with};
 use crate::text::write_string;
-use crate::{Canonical, Error, ErrorKind, Limits, canonicalize, number};
+use crate::{Canonical, Error, ErrorKind, Limits, number};
 
 /// Longest text of an integer of 64 bits.
 const INTEGER_LEN_MAX: usize = 20;
@@ -18,6 +18,18 @@ const INTEGER_LEN_MAX: usize = 20;
 /// It is not MessagePack, JSON has no word for something in it, its text would be refused, or it exceeds a limit. The limit of
 /// bytes is that of the message and of its text. A fault of the text has its offset in the text.
 pub fn canonicalize_messagepack(message: &[u8], limits: Limits) -> Result<Canonical, Error> {
+    canonicalize_message(message, limits, Integers::Rounded)
+}
+
+/// The same where messages with different integers must not have the same form, as in [`canonicalize_exact`](crate::canonicalize_exact).
+///
+/// # Errors
+/// Those of [`canonicalize_messagepack`]; and an integer would be written as another one.
+pub fn canonicalize_messagepack_exact(message: &[u8], limits: Limits) -> Result<Canonical, Error> {
+    canonicalize_message(message, limits, Integers::Exact)
+}
+
+fn canonicalize_message(message: &[u8], limits: Limits, integers: Integers) -> Result<Canonical, Error> {
     let bytes_max = limits.bytes_max;
     if message.len() > bytes_max {
         return Err(error(ErrorKind::TooLarge { bytes_max }, bytes_max));
@@ -32,7 +44,7 @@ pub fn canonicalize_messagepack(message: &[u8], limits: Limits) -> Result<Canoni
     if reader.at < message.len() {
         return Err(reader.error(ErrorKind::TrailingCharacters));
     }
-    canonicalize(reader.json.as_bytes(), limits)
+    canonicalize_with(reader.json.as_bytes(), limits, integers)
 }
 
 const fn error(kind: ErrorKind, offset: usize) -> Error {

@@ -16,13 +16,24 @@ const SAME_LAYOUT: Range<f64> = 1e-4..1e15;
 /// Longest text the library prints for a double; it says 24 itself.
 const TEXT_LEN_MAX: usize = 32;
 
-/// Appends a number given as JSON wrote it. `token` follows the grammar of RFC 8259. `false`: no double holds it.
+/// What became of a number.
 #[must_use]
-pub(crate) fn write_token(out: &mut Vec<u8>, token: &str) -> bool {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is what the nearest double is written as; a fraction may have been rounded.
+    AsItIs,
+    /// It is an integer, and written as another one.
+    AsAnotherInteger,
+    /// No double holds it.
+    Not,
+}
+
+/// Appends a number given as JSON wrote it. `token` follows the grammar of RFC 8259.
+pub(crate) fn write_token(out: &mut Vec<u8>, token: &str) -> Written {
     let (sign, digits) = token.split_at(usize::from(token.starts_with('-')));
     if digits == "0" {
         out.push(b'0'); // minus zero too
-        return true;
+        return Written::AsItIs;
     }
     if let Some((whole, fraction)) = copied(digits) {
         out.extend_from_slice(sign.as_bytes());
@@ -31,15 +42,22 @@ pub(crate) fn write_token(out: &mut Vec<u8>, token: &str) -> bool {
             out.push(b'.');
             out.extend_from_slice(fraction.as_bytes());
         }
-        return true;
+        return Written::AsItIs;
     }
     let value: f64 = token
         .parse()
         .expect("the grammar of JSON numbers is within that of Rust floats");
-    if value.is_finite() {
-        write_double(out, value);
+    if !value.is_finite() {
+        return Written::Not;
     }
-    value.is_finite()
+    let start = out.len();
+    write_double(out, value);
+    let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
+    if is_integer && out[start..] != *token.as_bytes() {
+        Written::AsAnotherInteger
+    } else {
+        Written::AsItIs
+    }
 }
 
 /// Both sides of the point of a decimal that prints as itself, but for the zeros it may end with.
@@ -158,7 +176,7 @@ fn scientific(out: &mut Vec<u8>, digits: &[u8], exponent: i32) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Shortest, layout, write_double, write_token};
+    use super::{Shortest, Written, layout, write_double, write_token};
 
     fn double(value: f64) -> String {
         let mut out = Vec::new();
@@ -168,7 +186,8 @@ mod tests {
 
     fn token(text: &str) -> Option<String> {
         let mut out = Vec::new();
-        write_token(&mut out, text).then(|| String::from_utf8(out).unwrap())
+        let written = write_token(&mut out, text);
+        (written != Written::Not).then(|| String::from_utf8(out).unwrap())
     }
 
     /// RFC 8785, appendix B.
@@ -233,12 +252,45 @@ mod tests {
         assert_eq!(token("-1e309"), None);
     }
 
+    #[test]
+    fn an_integer_that_becomes_another_one_is_told_from_those_that_do_not() {
+        for (text, expected) in [
+            ("9007199254740991", Written::AsItIs),
+            ("9007199254740992", Written::AsItIs),
+            ("9007199254740993", Written::AsAnotherInteger),
+            ("-9007199254740993", Written::AsAnotherInteger),
+            ("9223372036854775807", Written::AsAnotherInteger),
+            // A double holds it, but canonical text says another integer than this.
+            ("9223372036854775808", Written::AsAnotherInteger),
+            ("9223372036854776000", Written::AsItIs),
+            ("1000000000000000000000", Written::AsAnotherInteger),
+            ("1e21", Written::AsItIs),
+            ("9007199254740993.0", Written::AsItIs),
+            ("9007199254740993e0", Written::AsItIs),
+            ("-0", Written::AsItIs),
+        ] {
+            assert_eq!(write_token(&mut Vec::new(), text), expected, "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_double_is_read_back_bit_for_bit(bits: u64) {
             let value = f64::from_bits(bits);
             prop_assume!(value.is_finite() && value != 0.0);
             prop_assert_eq!(double(value).parse::<f64>().unwrap().to_bits(), bits);
+        }
+
+        #[test]
+        fn integers_that_are_written_as_they_are_stay_apart(one: i64, beside in 1..2_000_i64) {
+            let write = |integer: i64| {
+                let mut out = Vec::new();
+                (write_token(&mut out, &integer.to_string()) == Written::AsItIs).then_some(out)
+            };
+            let other = one.wrapping_add(beside);
+            if let (Some(one), Some(other)) = (write(one), write(other)) {
+                prop_assert_ne!(one, other);
+            }
         }
 
         #[test]

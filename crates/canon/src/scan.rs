@@ -2,8 +2,9 @@
 //! members arrive out of order is touched again, when it closes. There is no tree.
 
 use crate::error::Fault;
+use crate::number::{self, Written};
 use crate::text::{Escape, plain_run};
-use crate::{Canonical, Error, ErrorKind, number};
+use crate::{Canonical, Error, ErrorKind};
 
 mod object;
 
@@ -21,12 +22,34 @@ pub struct Limits {
     pub depth_max: usize,
 }
 
+/// What becomes of an integer that canonical text would write as another one, such as 9007199254740993.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Integers {
+    /// It is written as the other one, as RFC 8785 has it.
+    Rounded,
+    /// It is refused.
+    Exact,
+}
+
 /// The canonical form of a JSON text.
 ///
 /// # Errors
 /// The text is not JSON (RFC 8259), not I-JSON (RFC 7493: duplicate key, lone surrogate, number beyond a double), or
 /// exceeds a limit. Noncharacters such as U+FFFE are accepted: they have one meaning.
 pub fn canonicalize(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
+    canonicalize_with(json, limits, Integers::Rounded)
+}
+
+/// The same where texts with different integers must not have the same form: I-JSON makes no promise of an integer beyond 2^53 (RFC 7493
+/// section 2.2), and whoever else reads the text may tell apart what a double does not.
+///
+/// # Errors
+/// Those of [`canonicalize`]; and an integer without a fraction and an exponent would be written as another one.
+pub fn canonicalize_exact(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
+    canonicalize_with(json, limits, Integers::Exact)
+}
+
+pub(crate) fn canonicalize_with(json: &[u8], limits: Limits, integers: Integers) -> Result<Canonical, Error> {
     if json.len() > limits.bytes_max {
         let kind = ErrorKind::TooLarge {
             bytes_max: limits.bytes_max,
@@ -35,18 +58,18 @@ pub fn canonicalize(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
     }
     let text = match std::str::from_utf8(json) {
         Ok(text) => text,
-        Err(error) => return Err(invalid_utf8(json, error.valid_up_to(), limits)),
+        Err(error) => return Err(invalid_utf8(json, error.valid_up_to(), limits, integers)),
     };
-    let mut scanner = Scanner::new(text, limits);
+    let mut scanner = Scanner::new(text, limits, integers);
     scanner.document()?;
     let canonical = String::from_utf8(scanner.out).expect("runs of UTF-8, cut at ASCII, are UTF-8");
     Ok(Canonical::new(canonical))
 }
 
 /// Reads up to the bad byte to find where it stands; an error before it is reported instead.
-fn invalid_utf8(json: &[u8], valid: usize, limits: Limits) -> Error {
+fn invalid_utf8(json: &[u8], valid: usize, limits: Limits, integers: Integers) -> Error {
     let text = std::str::from_utf8(&json[..valid]).expect("valid up to here");
-    match Scanner::new(text, limits).document() {
+    match Scanner::new(text, limits, integers).document() {
         Ok(()) => Fault::new(ErrorKind::InvalidUtf8, valid).into(),
         Err(fault) => {
             let mut error = Error::from(fault);
@@ -70,6 +93,7 @@ struct Scanner<'j> {
     at: usize,
     depth_left: usize,
     depth_max: usize,
+    integers: Integers,
     out: Vec<u8>,
     /// Members of the objects that are open, outermost first.
     members: Vec<Member>,
@@ -78,7 +102,7 @@ struct Scanner<'j> {
 }
 
 impl<'j> Scanner<'j> {
-    fn new(text: &'j str, limits: Limits) -> Self {
+    fn new(text: &'j str, limits: Limits, integers: Integers) -> Self {
         let depth_max = limits.depth_max.min(DEPTH_CEILING);
         Self {
             text,
@@ -86,6 +110,7 @@ impl<'j> Scanner<'j> {
             at: 0,
             depth_left: depth_max,
             depth_max,
+            integers,
             out: Vec::with_capacity(text.len()),
             members: Vec::with_capacity(16),
             spare: Vec::new(),
@@ -194,10 +219,12 @@ impl<'j> Scanner<'j> {
         if self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             return Err(Fault::new(ErrorKind::InvalidNumber, start)); // a leading zero
         }
-        if !number::write_token(&mut self.out, &self.text[start..self.at]) {
-            return Err(Fault::new(ErrorKind::NumberOutOfRange, start));
-        }
-        Ok(())
+        let kind = match number::write_token(&mut self.out, &self.text[start..self.at]) {
+            Written::AsAnotherInteger if self.integers == Integers::Exact => ErrorKind::InexactInteger,
+            Written::AsItIs | Written::AsAnotherInteger => return Ok(()),
+            Written::Not => ErrorKind::NumberOutOfRange,
+        };
+        Err(Fault::new(kind, start))
     }
 
     /// One digit or more, of the number that began at `start`.

@@ -11,7 +11,7 @@ use super::tools::check_count;
 use super::{Upserted, change_with, facts, find_tool, new_name};
 use crate::changes::{ForceQuery, Plan};
 use crate::gateway::Gateway;
-use crate::http::{CanonicalBody, Code, Json, OptionalJson, Query, Refusal, TenantCaller};
+use crate::http::{Code, Json, OptionalJson, Query, Refusal, SchemaBody, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use canon::Digest;
@@ -60,7 +60,7 @@ pub async fn import(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
     Query(query): Query<ForceQuery>,
-    CanonicalBody(body): CanonicalBody,
+    SchemaBody(body): SchemaBody,
 ) -> Result<Upserted<ImportView>, Refusal> {
     let force = query.by(&caller.holder)?;
     let name: SlashFreeName = new_name(&name)?;

@@ -6,7 +6,7 @@
 use super::{Upserted, change_with, facts, find_tool, new_name, page, put, read};
 use crate::changes::{ForceQuery, Plan};
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, SchemaBody, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -74,8 +74,9 @@ pub async fn put_tool(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
     Query(query): Query<ForceQuery>,
-    Json(body): Json<ToolBody>,
+    SchemaBody(body): SchemaBody,
 ) -> Result<Upserted<ToolView>, Refusal> {
+    let body: ToolBody = canon::read(body.as_str())?;
     let force = query.by(&caller.holder)?;
     let name: SlashFreeName = new_name(&name)?;
     let canary = body.canary;

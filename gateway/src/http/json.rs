@@ -39,9 +39,17 @@ impl Bounds {
             time_max: options.body_time_max,
         }
     }
+
+    const fn limits(self) -> canon::Limits {
+        canon::Limits {
+            bytes_max: self.bytes_max,
+            depth_max: DEPTH_MAX,
+        }
+    }
 }
 
-/// The canonical text of a JSON body.
+/// The canonical text of a JSON body. An integer that it would write as another one is refused: what was approved for one account would be
+/// approved for its neighbours.
 pub struct CanonicalBody(pub Canonical);
 
 impl FromRequest<Arc<Gateway>> for CanonicalBody {
@@ -58,13 +66,28 @@ impl CanonicalBody {
     pub async fn read(headers: &HeaderMap, body: Body, bounds: Bounds) -> Result<Self, Refusal> {
         let format = Format::of(headers)?;
         let bytes = bytes(body, headers, bounds).await?;
-        let limits = canon::Limits {
-            bytes_max: bounds.bytes_max,
-            depth_max: DEPTH_MAX,
-        };
         let text = match format {
-            Format::Json => canon::canonicalize(&bytes, limits),
-            Format::MessagePack => canon::canonicalize_messagepack(&bytes, limits),
+            Format::Json => canon::canonicalize_exact(&bytes, bounds.limits()),
+            Format::MessagePack => canon::canonicalize_messagepack_exact(&bytes, bounds.limits()),
+        };
+        Ok(Self(text?))
+    }
+}
+
+/// The canonical text of a JSON body with JSON Schemas. Their bounds are often those of integers of 64 bits, and are rounded.
+pub struct SchemaBody(pub Canonical);
+
+impl FromRequest<Arc<Gateway>> for SchemaBody {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
+        let (parts, body) = request.into_parts();
+        let bounds = Bounds::of(&gateway.options);
+        let format = Format::of(&parts.headers)?;
+        let bytes = bytes(body, &parts.headers, bounds).await?;
+        let text = match format {
+            Format::Json => canon::canonicalize(&bytes, bounds.limits()),
+            Format::MessagePack => canon::canonicalize_messagepack(&bytes, bounds.limits()),
         };
         Ok(Self(text?))
     }

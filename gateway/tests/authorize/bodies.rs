@@ -39,6 +39,8 @@ async fn a_body_that_is_not_json_is_refused_and_not_recorded() {
         (with("\"a\":1", "\"a\":01"), ""),
         (with("\"a\":1", "\"a\":1e999"), ""),
         (with("\"a\":1", "'a':1"), ""),
+        (with("\"a\":1", "\"a\":9007199254740993"), "text"),
+        (with("\"a\":1", "\"a\":[-1234567890123456789]"), "/a/0"),
         (with("\"a\":1", "\"a\":\"\\ud800\""), "surrogate"),
         (with("\"a\":1", "\"\\udfff\":1"), "surrogate"),
         (with("\"a\":1", "\"a\":1,\"a\":2"), "`a`"),

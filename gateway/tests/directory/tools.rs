@@ -7,6 +7,16 @@ fn schema() -> Value {
     json!({"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]})
 }
 
+/// With the bounds that generators write.
+#[tokio::test]
+async fn a_schema_may_have_bounds_of_64_bits() {
+    let acme = Acme::open().await;
+    let body = r#"{"actions":[{"name":"pay","mutates_state":true,"risk":"low","input_schema":
+        {"properties":{"cents":{"type":"integer","maximum":9223372036854775807}}}}]}"#;
+    let put = acme.call("PUT", "/v1/tools/bank", &acme.tenant.admin);
+    put.body(body).send().await.expect(201);
+}
+
 fn actions() -> Value {
     json!([
         {"name": "read", "mutates_state": false, "risk": "low"},
