@@ -9,7 +9,9 @@ use process::{Answer, Client, OPERATOR, PROGRAM, Place, Server};
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Connection, SqliteConnection};
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -132,6 +134,23 @@ fn an_operator_key_is_printed_once_and_works() {
 
     let server = place.start(&mut place.command(&[]));
     assert_eq!(place.stdout(), "");
+    assert_eq!(server.client().get("/v1/whoami", &key).status, 200);
+}
+
+/// Because somebody else listens there, or nobody reads what is shown.
+#[test]
+fn a_first_start_that_fails_keeps_no_key_that_nobody_knows() {
+    let place = Place::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let message = place.fails(&mut place.command(&["--listen", &address]));
+    assert!(message.contains("cannot listen"), "{message}");
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let message = place.fails(place.command(&[]).stdout(full));
+    assert!(message.contains("could not be shown"), "{message}");
+
+    let server = place.start(&mut place.command(&[]));
+    let key = place.printed("operator key (shown once, keep it safe): ");
     assert_eq!(server.client().get("/v1/whoami", &key).status, 200);
 }
 

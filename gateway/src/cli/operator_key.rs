@@ -5,6 +5,7 @@ use crate::http::Refusal;
 use canon::Digest;
 use model::{ApiKey, Directory, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Write};
 use serde_json::json;
+use std::io;
 use std::sync::Arc;
 
 use crate::changes::Plan;
@@ -21,27 +22,36 @@ pub enum OperatorKeyError {
         "COUNTERSIGN_OPERATOR_KEY should begin with `csk_` and have at least {OPERATOR_KEY_BYTES_MIN} bytes"
     )]
     TooWeak,
+    /// Nobody could have seen it.
+    #[error(
+        "the operator key could not be shown, so none was made; start with a standard output that is open, or bring one along in COUNTERSIGN_OPERATOR_KEY"
+    )]
+    NotShown(#[source] std::io::Error),
     /// It could not be recorded.
     #[error("the operator key could not be recorded: {0}")]
     NotRecorded(String),
 }
 
-/// Makes sure that there is an operator key. Returns the one to print, if a new one was made up.
-pub async fn ensure(gateway: &Gateway, given: Option<&str>) -> Result<Option<Secret>, OperatorKeyError> {
+/// Makes sure that there is an operator key. One that is made up is shown before it is recorded: one that nobody has seen would keep the next
+/// start from making another, and one that does not work does no harm.
+pub async fn ensure(
+    gateway: &Gateway,
+    given: Option<&str>,
+    show: impl FnOnce(&str) -> io::Result<()>,
+) -> Result<(), OperatorKeyError> {
     if let Some(text) = given {
         check(text)?;
-        install(gateway, Digest::of(text.as_bytes()), "from the environment").await?;
-        return Ok(None);
+        return install(gateway, Digest::of(text.as_bytes()), "from the environment").await;
     }
     let exists = gateway
         .tenant(TenantId::SYSTEM)
         .is_ok_and(|system| !system.directory.keys.is_empty());
     if exists {
-        return Ok(None);
+        return Ok(());
     }
     let secret = Secret::mint(SecretKind::ApiKey, &*gateway.entropy);
-    install(gateway, secret.digest(), "first").await?;
-    Ok(Some(secret))
+    show(secret.reveal()).map_err(OperatorKeyError::NotShown)?;
+    install(gateway, secret.digest(), "first").await
 }
 
 /// Whether a key that was brought along is one.

@@ -78,17 +78,17 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         tracing::warn!("witnesses have not seen all ledgers within {WITNESSES_WITHIN:?}; they are asked on");
     }
     tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));
-    let printed_key = operator_key::ensure(&gateway, options.operator_key.as_deref()).await?;
+    // Before there is an operator key, which is shown only once.
     let mut doors = Vec::with_capacity(options.listen.len());
     for address in &options.listen {
         doors.push(Door::open(address, options.socket_mode).await?);
     }
     let addresses = doors.iter().map(Door::address).collect::<Result<Vec<_>, _>>()?;
-    let demo = match addresses.first() {
-        Some(address) if options.demo => Some(demo::set_up(&gateway, address).await?),
-        _ => None,
-    };
-    greet(printed_key.as_ref().map(model::Secret::reveal), demo.as_deref())?;
+    let show_key = |key: &str| show(&format!("operator key (shown once, keep it safe): {key}"));
+    operator_key::ensure(&gateway, options.operator_key.as_deref(), show_key).await?;
+    if let Some(address) = addresses.first().filter(|_| options.demo) {
+        show(&demo::set_up(&gateway, address).await?)?;
+    }
     for address in addresses {
         tracing::info!(%address, "listening on {address}");
     }
@@ -177,15 +177,10 @@ async fn reload_at(mut hangups: Signal, gateway: Weak<Gateway>) {
     }
 }
 
-/// What a person at the terminal needs to know once.
-fn greet(operator_key: Option<&str>, demo: Option<&str>) -> std::io::Result<()> {
+/// Tells the person at the terminal what is told only once.
+fn show(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    if let Some(key) = operator_key {
-        writeln!(out, "operator key (shown once, keep it safe): {key}")?;
-    }
-    if let Some(demo) = demo {
-        writeln!(out, "{demo}")?;
-    }
+    writeln!(out, "{text}")?;
     out.flush()
 }
 
