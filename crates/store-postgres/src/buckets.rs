@@ -2,13 +2,18 @@
 
 use crate::connections::{Lent, in_time};
 use crate::decode::uuid;
-use crate::{PostgresStore, unavailable};
+use crate::{PostgresStore, bounded, unavailable};
 use async_trait::async_trait;
 use model::Bucket;
-use store::{BucketKey, Buckets, Lease, StoreError, Wanted};
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Map;
+use sqlx::types::Uuid;
+use store::{BucketKey, Buckets, LOOKED_AT_MAX, Lease, StoreError, Wanted};
 
-/// How many buckets are forgotten in one go.
-const FORGOTTEN_MAX: i64 = 10_000;
+/// How many buckets are forgotten in one go, or a few more: other jobs wait for it.
+const FORGOTTEN_MAX: u64 = 10_000;
+/// How many of them are forgotten in one statement: few enough that nobody notices.
+const FORGOTTEN_AT_ONCE_MAX: usize = 1_000;
 
 /// What a lease wrote down.
 struct Written {
@@ -53,22 +58,89 @@ impl Buckets for PostgresStore {
     }
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
-        let mut lent = self.leases.lend().await.map_err(unavailable)?;
+        let (mut full, mut forgotten) = (Vec::new(), 0);
+        let mut next = Some((Uuid::nil(), String::new()));
+        while forgotten < FORGOTTEN_MAX
+            && let Some(after) = next
+        {
+            let found = bounded(self.sweeps.read(|| following(&after))).await?;
+            let is_end = found.len() < LOOKED_AT_MAX as usize;
+            next = found.last().filter(|_| !is_end).map(LookedAt::key);
+            full.extend(found.iter().filter(|bucket| bucket.is_full).map(LookedAt::key));
+            // Those that are left are deleted together with the next ones, so that few full ones among many take few statements.
+            while full.len() >= FORGOTTEN_AT_ONCE_MAX || (next.is_none() && !full.is_empty()) {
+                let some = full.split_off(full.len().saturating_sub(FORGOTTEN_AT_ONCE_MAX));
+                forgotten += self.forget_buckets(some).await?;
+            }
+        }
+        Ok(forgotten)
+    }
+}
+
+/// What a bucket is found by, as it stands in its row.
+type Key = (Uuid, String);
+
+/// A bucket that was looked at.
+struct LookedAt {
+    tenant_id: Uuid,
+    owner: String,
+    is_full: bool,
+}
+
+impl LookedAt {
+    fn key(&self) -> Key {
+        (self.tenant_id, self.owner.clone())
+    }
+}
+
+/// The next of all buckets, and which of them are full. They are looked at in the order of their keys, so many at a time: no index can
+/// tell, because they fill while nobody writes, and a statement that looked at all of them would not end in time where there are many.
+fn following(
+    after: &Key,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<LookedAt, sqlx::Error> + Send, PgArguments> {
+    sqlx::query_as!(
+        LookedAt,
+        r#"SELECT
+               tenant_id,
+               owner,
+               level + refill_per_second
+                   * greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - at) / 1000
+                   >= capacity AS "is_full!"
+           FROM buckets
+           WHERE (tenant_id, owner) > ($1, $2)
+           ORDER BY tenant_id, owner
+           LIMIT $3"#,
+        after.0,
+        after.1,
+        i64::from(LOOKED_AT_MAX),
+    )
+}
+
+impl PostgresStore {
+    /// Forgets those of these buckets that nothing was lent of meanwhile.
+    async fn forget_buckets(&self, buckets: Vec<Key>) -> Result<u64, StoreError> {
+        let (tenants, owners): (Vec<_>, Vec<_>) = buckets.into_iter().unzip();
+        let mut lent = self.sweeps.lend().await.map_err(unavailable)?;
         // Rows that somebody is leasing from are passed over. The others are locked first, and looked at again then.
         let delete = sqlx::query!(
             "DELETE FROM buckets
              USING (
-                 SELECT tenant_id, owner
-                 FROM buckets
-                 WHERE level + refill_per_second
-                     * greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - at) / 1000
-                     >= capacity
-                 LIMIT $1
-                 FOR UPDATE SKIP LOCKED
+                 SELECT
+                     buckets.tenant_id,
+                     buckets.owner
+                 FROM unnest($1::uuid[], $2::text[]) AS asked (tenant_id, owner)
+                 JOIN buckets
+                     ON buckets.tenant_id = asked.tenant_id
+                    AND buckets.owner = asked.owner
+                 WHERE buckets.level + buckets.refill_per_second
+                     * greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - buckets.at) / 1000
+                     >= buckets.capacity
+                 FOR UPDATE OF buckets SKIP LOCKED
              ) AS filled
              WHERE buckets.tenant_id = filled.tenant_id
                AND buckets.owner = filled.owner",
-            FORGOTTEN_MAX,
+            &tenants,
+            &owners,
         );
         let done = in_time(
             lent.time_max(),

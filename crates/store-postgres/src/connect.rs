@@ -19,8 +19,11 @@ const TURNS_MAX: usize = 8;
 const LEASES_MAX: usize = 4;
 /// Readers at once. They share the server with the commits of all gateways.
 const READERS_MAX: usize = 6;
-/// Loads at once: who starts or catches up, and who looks whether it has to.
-const LOADS_MAX: usize = 2;
+/// Loads at once: a gateway catches up with a few at a time, with what is everybody's beside them, and who looks whether it has to waits
+/// for none of these.
+const LOADS_MAX: usize = 5;
+/// Sweeps at once: the jobs of a gateway take turns.
+const SWEEPS_MAX: usize = 1;
 /// Connections of each kind for what nobody waits for: that is done on one thread.
 const BEHIND_MAX: usize = 1;
 /// How long whoever wants a connection waits for one.
@@ -97,6 +100,13 @@ pub(crate) fn leases_behind(base: &PgConnectOptions) -> Arc<Connections> {
 /// The connections that directories are loaded on.
 pub(crate) fn loads(base: &PgConnectOptions) -> Arc<Connections> {
     Connections::new(reader(base, LOAD_TIME_MAX), LOADS_MAX, LOAD_WAIT_MAX)
+}
+
+/// The connection on which is forgotten what nobody asks for again. It is planned anew each time: how many rows are looked at is known
+/// only then, and a plan for any number would read far more of a large table.
+pub(crate) fn sweeps(base: &PgConnectOptions) -> Arc<Connections> {
+    let options = writer(base).options([("plan_cache_mode", "force_custom_plan")]);
+    Connections::new(options, SWEEPS_MAX, WRITE_WAIT_MAX)
 }
 
 fn writer(base: &PgConnectOptions) -> PgConnectOptions {

@@ -132,7 +132,7 @@ impl Counters for PostgresStore {
         let (mut old, mut forgotten) = (Vec::new(), 0);
         let mut next = Some((Uuid::nil(), Vec::new()));
         while let Some(after) = next {
-            let found = bounded(self.readers.read(|| following(&after, before))).await?;
+            let found = bounded(self.sweeps.read(|| following(&after, before))).await?;
             let is_end = found.len() < LOOKED_AT_MAX as usize;
             next = found.last().filter(|_| !is_end).map(LookedAt::key);
             old.extend(found.iter().filter(|counter| counter.is_old).map(LookedAt::key));
@@ -190,7 +190,7 @@ impl PostgresStore {
     /// Forgets those of these counters that nothing was counted in meanwhile.
     async fn forget(&self, counters: Vec<Key>, before: Timestamp) -> Result<u64, StoreError> {
         let (tenants, keys): (Vec<_>, Vec<_>) = counters.into_iter().unzip();
-        let mut lent = self.leases.lend().await.map_err(unavailable)?;
+        let mut lent = self.sweeps.lend().await.map_err(unavailable)?;
         // Rows that somebody is counting in are passed over. The others are locked first, and looked at again then.
         let delete = sqlx::query!(
             "DELETE FROM quota_counters

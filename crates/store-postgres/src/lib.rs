@@ -66,7 +66,8 @@ pub struct PostgresStore {
     leases: Arc<Connections>,
     readers: Arc<Connections>,
     loads: Arc<Connections>,
-    /// What the handle for work that nobody waits for has in place of `leases` and `readers`.
+    sweeps: Arc<Connections>,
+    /// What the handle for work that nobody waits for has in place of `leases`, `sweeps` and `readers`.
     leases_behind: Arc<Connections>,
     readers_behind: Arc<Connections>,
     listener: Arc<Listener>,
@@ -92,6 +93,7 @@ impl PostgresStore {
             leases: connect::leases(options),
             readers: connect::readers(options),
             loads: connect::loads(options),
+            sweeps: connect::sweeps(options),
             leases_behind: connect::leases_behind(options),
             readers_behind: connect::readers_behind(options),
             listener: Arc::new(Listener::new(connect::listener(options), id)),
@@ -117,6 +119,7 @@ impl Store for PostgresStore {
             leases: Arc::clone(&self.leases_behind),
             readers: Arc::clone(&self.readers_behind),
             loads: Arc::clone(&self.loads),
+            sweeps: Arc::clone(&self.leases_behind),
             leases_behind: Arc::clone(&self.leases_behind),
             readers_behind: Arc::clone(&self.readers_behind),
             listener: Arc::clone(&self.listener),
@@ -129,6 +132,7 @@ impl Store for PostgresStore {
         self.leases.close().await;
         self.readers.close().await;
         self.loads.close().await;
+        self.sweeps.close().await;
         self.leases_behind.close().await;
         self.readers_behind.close().await;
     }

@@ -234,7 +234,7 @@ pub(crate) fn decode_replies(rows: Vec<ReplyFound>) -> Result<Vec<ReplyRow>, Sto
 
 /// Forgets answers that were given before this.
 pub(crate) async fn forget_replies(store: &PostgresStore, before: Timestamp) -> Result<u64, StoreError> {
-    let mut lent = store.leases.lend().await.map_err(unavailable)?;
+    let mut lent = store.sweeps.lend().await.map_err(unavailable)?;
     // What another gateway forgets at the same time is passed over.
     let delete = sqlx::query!(
         "DELETE FROM replies

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod appends;
+mod buckets;
 mod conformance;
 mod counters;
 mod faults;
@@ -15,11 +16,14 @@ mod settings;
 mod trees;
 
 use crate::PostgresStore;
+use crate::connections::Lent;
 use crate::testing::{Database, SERVER_VARIABLE};
 use ledger::Head;
 use std::error::Error;
+use std::time::Duration;
 use store::Records;
 use store::conformance::sample::Chain;
+use tokio::time::timeout;
 
 /// A database of a test's own.
 async fn database() -> Database {
@@ -43,6 +47,17 @@ async fn head(store: &PostgresStore, chain: &Chain) -> Head {
 /// One commit with three decisions.
 async fn write_three(store: &PostgresStore, chain: &mut Chain) {
     store::conformance::commit(store, &chain.decisions(3)).await;
+}
+
+/// All connections that asks wait for.
+async fn lend_all(store: &PostgresStore) -> Vec<Lent> {
+    let mut all = Vec::new();
+    for connections in [&store.turns, &store.leases, &store.readers] {
+        while let Ok(Ok(another)) = timeout(Duration::from_secs(1), connections.lend()).await {
+            all.push(another);
+        }
+    }
+    all
 }
 
 /// An error with all that caused it.

@@ -1,6 +1,6 @@
 //! Old counters of quotas: whoever looks for them holds up nobody, however many there are.
 
-use super::{database, open, write_three};
+use super::{database, lend_all, open, write_three};
 use model::Timestamp;
 use std::time::Duration;
 use store::Counters as _;
@@ -13,22 +13,17 @@ const FILL: &str = "INSERT INTO quota_counters (tenant_id, key, start, count, at
     FROM tenants, generate_series(1, 20000) AS number";
 
 #[tokio::test]
-async fn counters_are_looked_at_on_connections_that_read() {
+async fn whoever_forgets_counters_takes_no_connection_that_others_wait_for() {
     let database = database().await;
     let store = open(&database).await;
     write_three(&store, &mut Chain::new(1)).await;
     let mut stranger = database.stranger().await;
     sqlx::query(FILL).execute(&mut stranger).await.unwrap();
-    let mut lent = Vec::new();
-    while let Ok(Ok(another)) = timeout(Duration::from_secs(1), store.leases.lend()).await {
-        lent.push(another);
-    }
-    let before = Timestamp::from_millis(1_000);
-    let looked = timeout(Duration::from_secs(3), store.forget_counters(before)).await;
-    assert_eq!(looked.expect("it waits for a connection").unwrap(), 0);
-    drop(lent);
+    let lent = lend_all(&store).await;
     let before = Timestamp::from_millis(2_000);
-    assert_eq!(store.forget_counters(before).await.unwrap(), 20);
+    let forgotten = timeout(Duration::from_secs(3), store.forget_counters(before)).await;
+    assert_eq!(forgotten.expect("it waits for a connection").unwrap(), 20);
+    drop(lent);
 }
 
 #[tokio::test]

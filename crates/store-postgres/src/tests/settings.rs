@@ -36,7 +36,11 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
         .unwrap();
     let url = format!("{}&options=-c%20synchronous_commit%3Doff", database.url());
     let store = PostgresStore::open(&url).await.unwrap();
-    for connections in [&store.turns, &store.leases] {
+    for (connections, plans) in [
+        (&store.turns, "force_generic_plan"),
+        (&store.leases, "force_generic_plan"),
+        (&store.sweeps, "force_custom_plan"),
+    ] {
         let mut lent = connections.lend().await.unwrap();
         for (name, value) in [
             ("synchronous_commit", "on"),
@@ -44,7 +48,7 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
             ("lock_timeout", "3s"),
             ("idle_in_transaction_session_timeout", "2s"),
             ("tcp_keepalives_idle", "5"),
-            ("plan_cache_mode", "force_generic_plan"),
+            ("plan_cache_mode", plans),
             ("application_name", "countersign"),
         ] {
             assert_eq!(setting(&mut lent, name).await, value, "{name}");
