@@ -6,11 +6,15 @@
 //!
 //! What cannot be loaded, or takes long, is one tenant's matter: others are compared meanwhile, and only those whose changes have been missing for
 //! too long are refused ([`SnapshotCell::age_of`]). Where several that were read together could not be, each is read by itself from then on,
-//! behind all others, because one of them may be the reason.
+//! because one of them may be the reason; and so is one whose policies took long to compile. The system tenant, without which nobody is let
+//! in, is read beside all others.
+
+mod loaders;
 
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
+use loaders::Waiting;
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -25,10 +29,8 @@ use tokio::task::{JoinHandle, JoinSet};
 const PERIOD: Duration = Duration::from_millis(500);
 /// How long it waits before it asks a store again that did not answer, or for a tenant again that could not be loaded.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How many tenants are loaded at once.
-const LOAD_MAX: usize = 64;
-/// How many times that at the same time: while one waits for the policies of a large tenant, others go on.
-const LOADERS_MAX: usize = 3;
+/// How long the policies of a tenant may take to compile that is loaded together with others, which wait for it.
+const COMPILE_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// What was put in force here is not in the store any more.
 #[derive(Debug, thiserror::Error)]
@@ -53,12 +55,21 @@ pub struct Following {
     pub metrics: Arc<Metrics>,
     /// What wakes it before its time.
     pub wake: Arc<Notify>,
-    /// The tenants that are being loaded.
-    pub in_hand: Mutex<BTreeSet<TenantId>>,
+    /// The tenants that are being loaded, and those that are better loaded by themselves.
+    pub in_hand: Mutex<InHand>,
     /// Those that could not be, the last time, and from when on each is tried again, by itself.
     pub failed: Mutex<BTreeMap<TenantId, Instant>>,
     /// Those of which the log says that they cannot be followed.
     pub failing: Mutex<BTreeSet<TenantId>>,
+}
+
+/// What loaders have, and what they have found.
+#[derive(Default)]
+pub struct InHand {
+    /// The tenants that are being loaded.
+    tenants: BTreeSet<TenantId>,
+    /// Those whose policies took long to compile, the last time.
+    slow: BTreeSet<TenantId>,
 }
 
 impl Follower {
@@ -149,43 +160,47 @@ impl Following {
         let revisions = self.store.revisions().await?;
         let gone_back = tenants(&revisions, |tenant, revision| known.revision(tenant) > revision);
         self.complain(&gone_back, &WentBack);
-        let mut waiting = {
+        let behind = {
             let known = self.snapshot.load();
             tenants(&revisions, |tenant, revision| {
                 known.tenant(tenant).is_none_or(|known| known.revision < revision)
             })
         };
         self.snapshot
-            .confirm(began, &[gone_back, waiting.clone()].concat());
-        let failed = {
-            let mut failed = self.failed();
-            failed.retain(|tenant, _| waiting.contains(tenant));
-            failed.clone()
-        };
-        let in_hand = self.in_hand().clone();
-        waiting.retain(|tenant| !in_hand.contains(tenant));
-        let (alone, together): (Vec<_>, Vec<_>) = waiting
-            .into_iter()
-            .partition(|tenant| failed.contains_key(tenant));
-        for some in together.chunks(LOAD_MAX) {
-            if loading.len() == LOADERS_MAX {
-                return Ok(());
-            }
-            self.spawn_load(some.to_vec(), loading);
-        }
-        let now = Instant::now();
-        for tenant in alone.into_iter().filter(|tenant| failed[tenant] <= now) {
-            // One loader is left for whoever moves next.
-            if loading.len() + 1 >= LOADERS_MAX {
-                break;
-            }
-            self.spawn_load(vec![tenant], loading);
+            .confirm(began, &[gone_back, behind.clone()].concat());
+        self.failed().retain(|tenant, _| behind.contains(tenant));
+        let busy = self.busy(loading);
+        for some in loaders::next(self.waiting(&behind), busy) {
+            self.spawn_load(some, loading);
         }
         Ok(())
     }
 
+    /// How many loaders have something to do, besides that of the system tenant.
+    fn busy(&self, loading: &JoinSet<()>) -> usize {
+        let has_system = self.in_hand().tenants.contains(&TenantId::SYSTEM);
+        loading.len().saturating_sub(usize::from(has_system))
+    }
+
+    /// Those of these tenants that no loader has and whose turn it is.
+    fn waiting(&self, behind: &[TenantId]) -> Vec<Waiting> {
+        let (in_hand, failed) = (self.in_hand(), self.failed());
+        let now = Instant::now();
+        let free = behind.iter().filter(|tenant| !in_hand.tenants.contains(tenant));
+        let waiting = free.map(|tenant| {
+            let again = failed.get(tenant).copied();
+            let known_until = || now.checked_sub(self.snapshot.age_of(*tenant)).unwrap_or(now);
+            Waiting {
+                tenant: *tenant,
+                since: again.unwrap_or_else(known_until),
+                is_apart: again.is_some() || in_hand.slow.contains(tenant),
+            }
+        });
+        waiting.filter(|waiting| waiting.since <= now).collect()
+    }
+
     fn spawn_load(self: &Arc<Self>, some: Vec<TenantId>, loading: &mut JoinSet<()>) {
-        self.in_hand().extend(&some);
+        self.in_hand().tenants.extend(&some);
         loading.spawn(Arc::clone(self).load(some));
     }
 
@@ -205,7 +220,7 @@ impl Following {
         if some.contains(&TenantId::SYSTEM) {
             self.compare_base();
         }
-        self.in_hand().retain(|tenant| !some.contains(tenant));
+        self.in_hand().tenants.retain(|tenant| !some.contains(tenant));
     }
 
     /// Puts a tenant in force as it was read from the store.
@@ -213,8 +228,11 @@ impl Following {
         let tenant = stored.tenant;
         let compiler = Arc::clone(self.snapshot.load().compiler());
         // Compiling takes long with many policies or tools, and nobody here waits for a decision.
+        let began = Instant::now();
         let restoring = tokio::task::spawn_blocking(move || start::restore(&compiler, stored));
-        match restoring.await.map_err(|_| StartError::Panicked).flatten() {
+        let restored = restoring.await.map_err(|_| StartError::Panicked).flatten();
+        self.note_time(tenant, began.elapsed());
+        match restored {
             Ok(restored) => {
                 // Where other base policies were put in force meanwhile nothing is, and the next round finds it behind.
                 self.snapshot.adopt(restored, read_at).await;
@@ -222,6 +240,16 @@ impl Following {
                 self.failed().remove(&tenant);
             }
             Err(error) => self.fail(&[tenant], &error),
+        }
+    }
+
+    /// Notes whether a tenant's policies took so long to compile that it is better loaded by itself.
+    fn note_time(&self, tenant: TenantId, compiling: Duration) {
+        let slow = &mut self.in_hand().slow;
+        if compiling > COMPILE_TIME_MAX {
+            slow.insert(tenant);
+        } else {
+            slow.remove(&tenant);
         }
     }
 
@@ -244,7 +272,7 @@ impl Following {
         failing.extend(tenants);
     }
 
-    fn in_hand(&self) -> MutexGuard<'_, BTreeSet<TenantId>> {
+    fn in_hand(&self) -> MutexGuard<'_, InHand> {
         self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
