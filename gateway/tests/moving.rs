@@ -6,9 +6,12 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod process;
 
-use process::{OPERATOR, PROGRAM, Place, Server};
+use process::{Answer, Client, OPERATOR, PROGRAM, Place, Server};
 use serde_json::{Value, json};
 use std::process::{Command, Output};
+
+/// What was decided and is known to have been done, and whether the entry that tells it is erased.
+const REPORTED: [(&str, bool); 3] = [("done-1", true), ("done-2", false), ("done-3", true)];
 
 fn run(args: &[&str]) -> Output {
     Command::new(PROGRAM)
@@ -67,8 +70,27 @@ fn holding(server: &Server, token: &str) -> Vec<u8> {
     held.body_mut().read_to_vec().unwrap()
 }
 
+/// Says what became of what was decided for this request.
+fn reporting(client: &Client, token: &str, request_id: &str) -> Answer {
+    let decided = client.post("/v1/authorize", token, &asking(request_id)).unwrap();
+    let decided = decided.json();
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        decided["decision_id"].as_str().unwrap()
+    );
+    let outcome = json!({"status": "succeeded", "executed_hash": decided["action_hash"]});
+    client.post(&path, token, &outcome).unwrap()
+}
+
+/// Erases one entry.
+fn erase(client: &Client, tenant: &str, seq: &Value) {
+    let done = client.operate(tenant, "/v1/ledger/erase", &json!({"seq": seq}));
+    let done = done.json();
+    assert_eq!(done["erased"], 1, "{done}");
+}
+
 /// A SQLite file with a demo in it that has decided something, has asked people, has counted, has held something in a budget, and has
-/// had one decision erased; the demo's token, what was answered to asks, and what to the request that holds something.
+/// had a decision and two outcomes erased; the demo's token, what was answered to asks, and what to the request that holds something.
 fn lived_in() -> (Place, String, Vec<Vec<u8>>, Vec<u8>) {
     let place = Place::on_file();
     let server = place.serve(&["--demo"]);
@@ -78,11 +100,15 @@ fn lived_in() -> (Place, String, Vec<Vec<u8>>, Vec<u8>) {
         .post("/v1/authorize", &token, &asking("call-erased"))
         .unwrap()
         .json();
-    let what = json!({"seq": erased["receipt"]["seq"]});
-    let done = client
-        .operate(&place.printed("demo tenant: "), "/v1/ledger/erase", &what)
-        .json();
-    assert_eq!(done["erased"], 1, "{done}");
+    let demo = place.printed("demo tenant: ");
+    erase(&client, &demo, &erased["receipt"]["seq"]);
+    for (request_id, is_erased) in REPORTED {
+        let reported = reporting(&client, &token, request_id);
+        assert_eq!(reported.status, 201, "{reported:?}");
+        if is_erased {
+            erase(&client, &demo, &reported.json()["seq"]);
+        }
+    }
     let tenant = client.get("/v1/tenants", OPERATOR).json()["items"][0]["id"].clone();
     let quota = format!("/v1/tenants/{}/quota", tenant.as_str().unwrap());
     let quotas = json!({"quotas": [{"window": "run", "limit": 100}]});
@@ -133,13 +159,21 @@ fn a_ledger_goes_to_postgres_and_back_and_everything_goes_on_working() {
         // What the entries name by its digest has come along.
         let candidate = json!({"candidate": {"policies": []}});
         let replayed = client.operate(tenant, "/v1/policies/replay", &candidate).json();
-        assert_eq!(replayed["unchanged"], 20, "{replayed}");
+        assert_eq!(replayed["unchanged"], 23, "{replayed}");
         let last: Value = serde_json::from_slice(&answers[19]).unwrap();
         let next = client
             .post("/v1/authorize", &token, &asking("another"))
             .unwrap()
             .json();
         assert_eq!(next["receipt"]["prev_hash"], last["receipt"]["hash"]);
+        // What was done is not done again, although what tells of it is erased.
+        for (request_id, _) in REPORTED {
+            let again = reporting(&client, &token, request_id);
+            assert_eq!(
+                (again.status, &again.json()["code"]),
+                (409, &json!("outcome_reported"))
+            );
+        }
         // The same key has the same bytes, and a child spends from its parent's budget also where it does not name it again.
         assert_eq!(holding(&server, &token), held);
         let escaping = json!({"unit": "TOKENS", "amount": 8, "run_id": "child"});
@@ -149,6 +183,33 @@ fn a_ledger_goes_to_postgres_and_back_and_everything_goes_on_working() {
             (&json!("budget_exceeded"), &json!(7))
         );
     }
+}
+
+#[test]
+fn an_outcome_that_was_told_long_after_its_decision_and_erased_is_not_reported_again() {
+    let place = Place::on_file();
+    let server = place.serve(&["--demo"]);
+    let token = place.printed("demo agent token (shown once): ");
+    let client = server.client();
+    client.post("/v1/authorize", &token, &asking("done")).unwrap();
+    // More than is copied in one commit.
+    for round in 0..11 {
+        let asks = (0..100).map(|number| asking(&format!("call-{round}-{number}")));
+        let asks = json!({"asks": asks.collect::<Vec<_>>()});
+        let answers = client.post("/v1/authorize/batch", &token, &asks).unwrap();
+        assert_eq!(answers.status, 200, "{answers:?}");
+    }
+    let reported = reporting(&client, &token, "done");
+    erase(&client, &place.printed("demo tenant: "), &reported.json()["seq"]);
+    server.kill();
+
+    let target = Place::on_file();
+    succeeds(&["copy", "--from", &file_of(&place), "--to", &file_of(&target)]);
+    let again = reporting(&target.serve(&[]).client(), &token, "done");
+    assert_eq!(
+        (again.status, &again.json()["code"]),
+        (409, &json!("outcome_reported"))
+    );
 }
 
 #[test]

@@ -5,8 +5,10 @@
 //! not what is there now, and the command says so and fails.
 
 mod beside;
+mod outcomes;
 
 use beside::Beside;
+use outcomes::Outcomes;
 
 use crate::behind::Breaks;
 use crate::config::Copy;
@@ -16,13 +18,13 @@ use anyhow::{Context, bail, ensure};
 use canon::{Digest, Limits};
 use engine::EntryKind;
 use ledger::{Head, NewEntry, Tip};
-use model::{DecisionId, Name, TenantId, Write};
+use model::{Name, TenantId, Write};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use store::{
-    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, OutcomeRow, Recorded, Store,
-    StoredDecision, StoredEntry, StoredTenant,
+    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, Recorded, Store, StoredDecision,
+    StoredEntry, StoredTenant,
 };
 
 /// Entries in one commit: the hop and the sync are spread over many, and memory stays flat.
@@ -78,9 +80,9 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
         .context("the source does not verify, so nothing of it was copied")?;
     let revision = tenant.place.revision;
     let mut at = Tip::GENESIS;
-    let mut beside = Beside::default();
+    let (mut beside, mut outcomes) = (Beside::default(), Outcomes::default());
     while at.head().seq < head.seq {
-        let mut batch = read(from, id, &at, head.seq).await?;
+        let mut batch = read(from, id, &at, head.seq, &mut outcomes).await?;
         let reached = batch.advances[0].to.clone();
         beside.add_page(from, id, CHUNK, &mut batch).await?;
         if reached.head().seq == head.seq {
@@ -131,10 +133,17 @@ async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Resu
 }
 
 /// The next entries behind a head, with everything that belongs to them, as a batch.
-async fn read(from: &dyn Store, tenant: TenantId, at: &Tip, last: u64) -> anyhow::Result<Batch> {
+async fn read(
+    from: &dyn Store,
+    tenant: TenantId,
+    at: &Tip,
+    last: u64,
+    outcomes: &mut Outcomes,
+) -> anyhow::Result<Batch> {
     let Head { seq, .. } = at.head();
     let limit = u32::try_from(last - seq).unwrap_or(CHUNK).min(CHUNK);
     let chunk = from.recorded(tenant, seq + 1, limit).await?;
+    outcomes.find(from, tenant, &chunk).await?;
     let mut batch = Batch {
         contents: contents(from, tenant, chunk.iter().map(|recorded| &recorded.entry)).await?,
         ..Batch::default()
@@ -149,9 +158,7 @@ async fn read(from: &dyn Store, tenant: TenantId, at: &Tip, last: u64) -> anyhow
         if entry.kind == EntryKind::BodiesErased.as_str() {
             batch.erasures.extend(erasures(from, tenant, &entry).await?);
         }
-        if entry.kind == EntryKind::OutcomeReported.as_str() && entry.erased.is_none() {
-            batch.outcomes.push(outcome_row(tenant, &entry)?);
-        }
+        batch.outcomes.extend(outcomes.row(tenant, &entry)?);
         if let (Some(decision), Some(receipt)) = (decision, receipt) {
             batch.decisions.push(decision_row(tenant, decision, receipt)?);
         }
@@ -297,18 +304,5 @@ fn decision_row(tenant: TenantId, decision: StoredDecision, receipt: Vec<u8>) ->
         // Where an id keeps standing for an earlier decision, this one has no digest.
         request: asked.request_id.zip(decision.ask),
         receipt: receipt.into(),
-    })
-}
-
-fn outcome_row(tenant: TenantId, entry: &StoredEntry) -> anyhow::Result<OutcomeRow> {
-    #[derive(Deserialize)]
-    struct Reported {
-        decision_id: DecisionId,
-    }
-    let reported: Reported = serde_json::from_str(&entry.body)?;
-    Ok(OutcomeRow {
-        tenant,
-        decision: reported.decision_id,
-        seq: entry.seq,
     })
 }
