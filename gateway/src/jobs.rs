@@ -10,9 +10,6 @@ const ROUND: Duration = Duration::from_secs(1);
 /// How many rounds there are between two looks at the buckets in the store.
 const FORGET_EVERY: u32 = 60;
 
-/// How many rounds there are between two looks for approvals that have expired.
-const EXPIRE_EVERY: u32 = 10;
-
 /// How many rounds there are between two looks at the files with keys of issuers.
 const READ_ISSUERS_EVERY: u32 = 5;
 
@@ -63,9 +60,7 @@ async fn run(gateway: Weak<Gateway>) {
             );
         }
         // Whoever uses one looks at its time, so a round that fails makes nothing worse.
-        if round % EXPIRE_EVERY == 0
-            && let Err(refusal) = gateway.expire_approvals().await
-        {
+        if let Err(refusal) = gateway.expire_approvals().await {
             tracing::warn!(
                 code = refusal.code().as_str(),
                 "expired approvals could not be written down"

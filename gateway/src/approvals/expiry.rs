@@ -5,14 +5,29 @@ use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::approvals::{ApprovalChange, Step};
 
-/// How many are written down in one round.
+/// How many are written down in one commit.
 const ROUND_MAX: u32 = 200;
+/// How many such commits follow each other while as many have expired: where few wait for decisions, and where many do.
+const ROUNDS_MAX: usize = 50;
+const ROUNDS_MAX_PRESSED: usize = 10;
 
 impl Gateway {
-    /// Writes an entry for each approval whose time is over. Several gateways may try; one entry comes of it. What does not
-    /// work now is tried again in the next round.
+    /// Writes an entry for each approval whose time is over, which takes the parameters off it that people were shown. Several gateways may
+    /// try; one entry comes of it. What does not work now is tried again later.
     pub async fn expire_approvals(&self) -> Result<(), Refusal> {
+        for round in 1..=ROUNDS_MAX {
+            let is_last = round >= ROUNDS_MAX_PRESSED && self.sequencer.is_pressed();
+            if self.expire_some().await? < ROUND_MAX as usize || is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One round. Returns how many had expired.
+    async fn expire_some(&self) -> Result<usize, Refusal> {
         let overdue = self.store.overdue_approvals(self.clock.now(), ROUND_MAX).await?;
+        let found = overdue.len();
         let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
             let snapshot = self.tenant(tenant).ok()?;
             let change = ApprovalChange {
@@ -26,6 +41,6 @@ impl Gateway {
             self.sequencer.record_all(None, proposals).await?;
             self.approvals.ring();
         }
-        Ok(())
+        Ok(found)
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::stage::named;
 use crate::{Scene, ask_as, merging, with};
+use futures_util::future::join_all;
 use model::Timestamp;
 use serde_json::json;
 
@@ -159,6 +160,18 @@ async fn an_approval_that_came_too_late_is_denied_and_recorded() {
     scene.stage.gateway.expire_approvals().await.unwrap();
     assert_eq!(scene.entries("approval_expired").await.len(), 1);
     assert_eq!(scene.status(&id).await, "expired");
+    scene.stage.assert_sound().await;
+}
+
+/// More than are written down at once.
+#[tokio::test]
+async fn approvals_expire_however_many_there_are() {
+    let scene = Scene::set().await;
+    let asks: Vec<_> = (0..450).map(|_| scene.asked()).collect();
+    join_all(asks).await;
+    scene.stage.clock.advance_millis(3_600_000);
+    scene.stage.gateway.expire_approvals().await.unwrap();
+    assert_eq!(scene.entries("approval_expired").await.len(), 450);
     scene.stage.assert_sound().await;
 }
 
