@@ -185,12 +185,16 @@ impl Gateway {
         &self,
         caller: &AgentCaller,
         report: &report::Outcome,
-        settling: Option<Settling>,
+        mut settling: Option<Settling>,
     ) -> Result<Reported, Refusal> {
         let id = report.decision_id;
         for _ in 0..ATTEMPTS_MAX {
             let tenant = self.tenant(caller.tenant)?;
-            caller.refresh(&tenant, self.clock.now())?;
+            let agent = caller.refresh(&tenant, self.clock.now())?;
+            // The team that the agent is in now: its budgets are those of this revision.
+            if let Some(cost) = settling.as_mut().and_then(|settling| settling.cost.as_mut()) {
+                cost.subject.team.clone_from(&agent.team);
+            }
             let proposal = Proposal {
                 tenant: caller.tenant,
                 revision: tenant.revision,

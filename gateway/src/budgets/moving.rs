@@ -99,7 +99,7 @@ impl From<BudgetConflict> for Refusal {
             BudgetConflict::Expired(at) => Self::new(
                 Code::ReservationExpired,
                 format!(
-                    "the reservation ended at {at}, and what it held was given back; report what was spent with `POST /v1/usage`"
+                    "the reservation ended at {at}, and what it held was given back; report what was spent as `actual` with the outcome of its decision, or if it has none with `POST /v1/usage`"
                 ),
             ),
             BudgetConflict::Settled(status) => Self::new(

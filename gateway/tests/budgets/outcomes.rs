@@ -104,6 +104,35 @@ async fn what_is_reported_is_charged_however_much_is_uncovered_already() {
 }
 
 #[tokio::test]
+async fn what_was_done_is_charged_even_if_its_hold_was_released() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let answer = scene.stage.ask(&costing(60)).await.expect(200);
+    let hold = answer["reservation"]["id"].as_str().unwrap().to_owned();
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    scene.settle(&hold, "release", &json!({})).await.expect(200);
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+    report(&scene, &(path, answer["action_hash"].clone()), None).await;
+    assert_eq!(scene.standing().await, [40, 0, 60, 0, 0]);
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+
+    let answer = scene.stage.ask(&costing(40)).await.expect(200);
+    let hold = answer["reservation"]["id"].as_str().unwrap().to_owned();
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    scene.settle(&hold, "release", &json!({})).await.expect(200);
+    let not_done = json!({"status": "not_executed"});
+    scene.post(&path, &not_done).await.expect(201);
+    assert_eq!(scene.standing().await, [40, 0, 60, 0, 0]);
+}
+
+#[tokio::test]
 async fn an_outcome_that_comes_late_counts_all_the_same() {
     let scene = Scene::set().await;
     scene.budgets(&[(json!({}), 100)]).await;

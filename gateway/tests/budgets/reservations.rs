@@ -79,9 +79,10 @@ async fn a_reservation_ends_after_its_grace_and_can_be_held_longer() {
     scene.stage.clock.advance_millis(1);
     assert_eq!(show().await["status"], "expired");
     let late = scene.settle(id, "commit", &json!({"actual": tokens(1)})).await;
+    let advice = late.problem(410, "reservation_expired");
     assert!(
-        late.problem(410, "reservation_expired")
-            .contains("POST /v1/usage")
+        advice.contains("with the outcome of its decision") && advice.contains("POST /v1/usage"),
+        "{advice}"
     );
     scene
         .settle(id, "extend", &json!({"ttl_ms": 2_000}))

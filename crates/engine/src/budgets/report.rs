@@ -184,7 +184,8 @@ impl KnownBudgets {
                     _ => Ok(None),
                 };
             }
-            (ReservationStatus::Released, None) => return Ok(None),
+            // It was given back, and nothing was done with it.
+            (ReservationStatus::Released, None) if !settling.executed => return Ok(None),
             (ReservationStatus::Released | ReservationStatus::Expired, _) => Amount::ZERO,
         };
         let ids = reservation.budgets.clone();
