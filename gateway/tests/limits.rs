@@ -372,6 +372,8 @@ async fn where_one_bucket_cannot_be_given_back_the_others_are_not_lost() {
 #[tokio::test]
 async fn whom_a_bucket_refuses_costs_the_store_nothing() {
     let stage = Stage::set().await;
+    let settings = json!({"settings": {"limits": {"shared": true}}});
+    let path = format!("/v1/tenants/{}", stage.tenant);
     let quota = format!("/v1/agents/{}/quota", stage.agent.id);
     let bucket = json!({"bucket": {"capacity": 1, "refill_per_second": 0.001}});
     stage.admin("PUT", &quota, &bucket).await.expect(200);
@@ -381,10 +383,18 @@ async fn whom_a_bucket_refuses_costs_the_store_nothing() {
     approved["approval_id"] = json!("apr_00000000000000000000000001");
     let mut dry = reading();
     dry["mode"] = json!("dry_run");
-    for ask in [approved, dry] {
-        stage.ask(&ask).await.problem(429, "rate_limited");
+    for ask in [&approved, &dry] {
+        stage.ask(ask).await.problem(429, "rate_limited");
     }
     stage.faults.fail_reads(false);
+
+    let shared = stage.call("PATCH", &path, &stage.operator).json(&settings);
+    shared.send().await.expect(200);
+    // Of a shared bucket only the store knows whether it has any to lend.
+    stage.ask(&reading()).await.expect(200);
+    for ask in [&approved, &dry] {
+        stage.ask(ask).await.problem(429, "rate_limited");
+    }
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use super::usage::Counted;
 use super::{asking, request_key};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
+use crate::limits::Admission;
 use engine::TenantSnapshot;
 use engine::judge::{Evidence, keeps_runs};
 use engine::{Ask, Mode, runs};
@@ -52,7 +53,7 @@ impl Gateway {
             return Ok(LookedUp::default());
         }
         if !admitted {
-            self.check_buckets(caller, ask, &tenant)?;
+            self.check_buckets(caller, ask, &tenant).await?;
         }
         let approval = match approval {
             Some(id) => self.store.approval(caller.tenant, id).await?,
@@ -80,8 +81,13 @@ impl Gateway {
         Ok(looked_up)
     }
 
-    /// Refuses an ask that the buckets refuse, unless it was answered before.
-    fn check_buckets(&self, caller: &AgentCaller, ask: &Ask, tenant: &TenantSnapshot) -> Result<(), Refusal> {
+    /// Refuses an ask that the buckets refuse, unless it was answered before. Of those that gateways share, tokens are lent now, if they have to be.
+    async fn check_buckets(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+        tenant: &TenantSnapshot,
+    ) -> Result<(), Refusal> {
         let was_answered = || {
             let key = request_key(caller, ask);
             key.is_some_and(|key| self.replays.find(&key).is_some())
@@ -91,8 +97,11 @@ impl Gateway {
         }
         let now = self.clock.now();
         let agent = caller.refresh(tenant, now)?;
-        // That tokens have to be lent first is seen again when they are taken.
-        self.limits.probe(&asking(tenant, &agent, ask), now).map(drop)
+        match self.limits.probe(&asking(tenant, &agent, ask), now)? {
+            Admission::Admitted => Ok(()),
+            // Others may take them before this ask does, and then it has some lent once more.
+            Admission::Short(short) => self.limits.fill(&short).await,
+        }
     }
 
     /// What the family of a run has seen.
