@@ -8,6 +8,7 @@ use crate::http::{AgentCaller, Code, Refusal};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
+use engine::TenantSnapshot;
 use engine::budgets::cost::{Cost, Hold};
 use engine::budgets::moves::Move;
 use model::budget::Subject;
@@ -28,6 +29,26 @@ pub struct Body {
     parent_run_id: Option<Name>,
 }
 
+impl Body {
+    /// Nothing is held for what was stopped: the run, the one that started it, or the tool.
+    fn check_standing(&self, tenant: &TenantSnapshot) -> Result<(), Refusal> {
+        let directory = &tenant.directory;
+        let runs = [&self.run_id, &self.parent_run_id].into_iter().flatten();
+        let runs = runs.filter_map(|run| Some((run.as_str(), &directory.runs.get(run)?.standing)));
+        let tool = self
+            .tool
+            .iter()
+            .filter_map(|tool| Some((tool.as_str(), &directory.tools.get(tool)?.standing)));
+        match runs.chain(tool).find(|(_, standing)| !standing.is_active()) {
+            None => Ok(()),
+            Some((name, standing)) => {
+                let detail = format!("`{name}` is {}, so nothing is held for it", standing.as_str());
+                Err(Refusal::new(Code::Forbidden, detail))
+            }
+        }
+    }
+}
+
 /// Holds it.
 pub async fn create(
     State(gateway): State<Arc<Gateway>>,
@@ -39,6 +60,7 @@ pub async fn create(
     let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
     let held = gateway.move_budgets(caller.tenant, repeat, |_, tenant| {
         check_standing(tenant, &caller)?;
+        body.check_standing(tenant)?;
         let agent = caller.refresh(tenant, gateway.clock.now())?;
         Ok(Move::Reserve(Hold {
             id: ReservationId::new(gateway.clock.now(), &*gateway.entropy),

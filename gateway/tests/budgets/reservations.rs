@@ -308,6 +308,34 @@ async fn a_frozen_agent_holds_nothing_more_and_may_still_settle() {
 }
 
 #[tokio::test]
+async fn nothing_is_held_for_a_run_or_a_tool_that_was_stopped() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let reason = json!({"reason": "a test"});
+    for path in ["/v1/runs/run-1/freeze", "/v1/tools/github/freeze"] {
+        scene.stage.admin("POST", path, &reason).await.expect(200);
+    }
+    for (member, name) in [
+        ("run_id", "run-1"),
+        ("parent_run_id", "run-1"),
+        ("tool", "github"),
+    ] {
+        let mut body = tokens(1);
+        body["run_id"] = json!("run-2");
+        body[member] = json!(name);
+        let detail = scene
+            .post("/v1/reservations", &body)
+            .await
+            .problem(403, "forbidden");
+        assert!(detail.starts_with(&format!("`{name}` is frozen")), "{detail}");
+    }
+    let mut body = tokens(1);
+    body["run_id"] = json!("run-2");
+    body["tool"] = json!("nobody-knows");
+    scene.post("/v1/reservations", &body).await.expect(201);
+}
+
+#[tokio::test]
 async fn what_is_held_beyond_its_time_is_not_shown_as_held_whoever_has_written_it_down() {
     let scene = Scene::set().await;
     let id = scene
