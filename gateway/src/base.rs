@@ -101,8 +101,8 @@ impl Gateway {
         !self.store.is_shared() || last.is_some_and(|last| last.cedar.is_some())
     }
 
-    /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last.
-    async fn replace_base(&self, base: BasePolicies, by: By<'_>) -> Result<(), Refusal> {
+    /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last. Returns whether they are.
+    async fn replace_base(&self, base: BasePolicies, by: By<'_>) -> Result<bool, Refusal> {
         let digest = base.digest();
         let mut recompiled = Recompiled::new(Arc::new(Compiler::new(base)));
         for attempt in 0..ATTEMPTS_MAX {
@@ -116,13 +116,13 @@ impl Gateway {
             let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());
             by.check(&snapshot, now)?;
             if matches!(by, By::Gateway) && last(&snapshot).is_none_or(|last| last.digest != digest) {
-                return Ok(());
+                return Ok(false);
             }
             let proposal = propose(&snapshot, recompiled.clone(), by, now)?;
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => {
                     self.metrics.set_base_differs(false);
-                    return Ok(());
+                    return Ok(true);
                 }
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),

@@ -12,12 +12,36 @@ use model::BaseInForce;
 use policy::BasePolicies;
 use serde_json::json;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a gateway waits between two looks at what it knows of the others.
 const ROUND: Duration = Duration::from_millis(500);
-/// How long it waits where that could not be put in force.
-const PAUSE: Duration = Duration::from_secs(30);
+/// How long it waits before it tries again what could not be put in force: at first, as everybody may be at it, and at most, as each try
+/// compiles every tenant's policies.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_mins(10);
+
+/// What could not be put in force.
+#[derive(Clone, Copy)]
+struct Refused {
+    digest: Digest,
+    /// How long was waited since, and until when it is.
+    pause: Duration,
+    until: Instant,
+}
+
+impl Refused {
+    /// The same once more, or something else than before.
+    fn again(before: Option<Self>, digest: Digest) -> Self {
+        let before = before.filter(|before| before.digest == digest);
+        let pause = before.map_or(PAUSE_MIN, |before| (before.pause * 2).min(PAUSE_MAX));
+        Self {
+            digest,
+            pause,
+            until: Instant::now() + pause,
+        }
+    }
+}
 
 /// Follows the others, as long as the gateway is there.
 pub fn start(gateway: &Arc<Gateway>) {
@@ -31,6 +55,13 @@ async fn run(gateway: Weak<Gateway>) {
     loop {
         tokio::time::sleep(ROUND).await;
         let Some(gateway) = gateway.upgrade() else { return };
+        let waits = |refused: Refused| {
+            let next = gateway.reloaded_elsewhere();
+            next.is_some_and(|(next, _)| next.digest == refused.digest) && Instant::now() < refused.until
+        };
+        if refused.is_some_and(waits) {
+            continue;
+        }
         match gateway.follow_base().await {
             Ok(None) => {}
             Ok(Some(digest)) => {
@@ -38,7 +69,8 @@ async fn run(gateway: Weak<Gateway>) {
                 tracing::info!(%digest, "the base policies that another gateway has reloaded are in force");
             }
             Err((digest, refusal)) => {
-                if refused.replace(digest) != Some(digest) {
+                let before = refused.replace(Refused::again(refused, digest));
+                if before.is_none_or(|before| before.digest != digest) {
                     tracing::error!(
                         %digest,
                         code = refusal.code().as_str(),
@@ -46,8 +78,6 @@ async fn run(gateway: Weak<Gateway>) {
                         refusal.detail()
                     );
                 }
-                drop(gateway);
-                tokio::time::sleep(PAUSE).await;
             }
         }
     }
@@ -70,7 +100,7 @@ impl Gateway {
             self.replace_base(base, By::Gateway).await
         };
         put.await
-            .map(|()| Some(reloaded.digest))
+            .map(|is_put| is_put.then_some(reloaded.digest))
             .map_err(|refusal| (reloaded.digest, refusal))
     }
 
