@@ -34,7 +34,8 @@ impl SearchIndex for PostgresStore {
             sqlx::query!(
                 r#"SELECT
                        block,
-                       end_hash AS "end_hash!"
+                       end_hash AS "end_hash!",
+                       token
                    FROM search_blocks
                    WHERE tenant_id = $1
                      AND block BETWEEN $2 AND $3
@@ -51,6 +52,7 @@ impl SearchIndex for PostgresStore {
         let blocks = rows.into_iter().map(|row| IndexedBlock {
             block: row.block.cast_unsigned(),
             end: end(row.end_hash),
+            token: row.token,
         });
         Ok(blocks.collect())
     }

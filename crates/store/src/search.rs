@@ -22,6 +22,8 @@ pub struct IndexedBlock {
     pub block: u64,
     /// The hash of the last entry that it was made from. The chain makes it stand for all entries before, too.
     pub end: Digest,
+    /// With which claim it was put: whoever puts it again has another one.
+    pub token: i64,
 }
 
 /// The right to put a block into the index.

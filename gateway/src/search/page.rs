@@ -158,12 +158,11 @@ impl Search<'_> {
         for (block, posting) in self.store.postings(self.tenant, terms, first..=last).await? {
             postings.entry(block).or_default().push(posting);
         }
-        // A block that was taken out or put in meanwhile has no postings, or not all: it is read.
+        // A block that was taken out or put in meanwhile, or one after the other, has no postings, or not all: it is read.
         let still = self.store.indexed(self.tenant, first..=last).await?;
         let is_still = |block: &&IndexedBlock| {
-            still
-                .binary_search_by_key(&block.block, |still| still.block)
-                .is_ok()
+            let place = still.binary_search_by_key(&block.block, |still| still.block);
+            place.is_ok_and(|place| still[place] == **block)
         };
         Ok(Indexed {
             blocks: blocks.iter().filter(is_still).map(|block| block.block).collect(),

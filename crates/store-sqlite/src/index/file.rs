@@ -136,7 +136,8 @@ pub(super) async fn indexed(
     let rows = sqlx::query!(
         r#"SELECT
                search_blocks.block,
-               search_blocks.end_hash AS "end_hash!"
+               search_blocks.end_hash AS "end_hash!",
+               search_blocks.token
            FROM search_tenants
            CROSS JOIN search_blocks
                ON search_blocks.tenant = search_tenants.tenant
@@ -155,6 +156,7 @@ pub(super) async fn indexed(
     let blocks = rows.into_iter().map(|row| IndexedBlock {
         block: row.block.cast_unsigned(),
         end: block(row.end_hash),
+        token: row.token,
     });
     Ok(blocks.collect())
 }

@@ -69,7 +69,11 @@ pub async fn what_was_put_is_found_by_its_terms(fixture: &dyn Fixture) {
     put(&*store, one, 5, &postings[1..2]).await;
     put(&*store, two, 5, &postings[..1]).await;
     put(&*store, one, 6, &[]).await;
-    let block = IndexedBlock { block: 5, end: end() };
+    let block = IndexedBlock {
+        block: 5,
+        end: end(),
+        token: 1,
+    };
     assert_eq!(store.indexed(one, 1..=5).await.unwrap(), [block]);
     assert_eq!(indexed(&*store, one).await, [0, 5, 6]);
     let expected = vec![
@@ -123,6 +127,11 @@ pub async fn a_block_that_is_taken_out_by_force_is_gone(fixture: &dyn Fixture) {
     put(&*store, tenant, 0, &[posting(2, &[1, 0])]).await;
     assert!(found(&*store, tenant, &[1]).await.is_empty());
     assert_eq!(found(&*store, tenant, &[2]).await.len(), 1);
+    // Whoever has looked before can tell that it is not the same any more.
+    let before = store.indexed(tenant, 0..=0).await.unwrap();
+    assert!(store.claim_block(tenant, 0, &by_force(9)).await.unwrap());
+    assert!(store.put_block(tenant, 0, 9, &end(), &[]).await.unwrap());
+    assert_ne!(store.indexed(tenant, 0..=0).await.unwrap(), before);
 }
 
 /// Thousands of terms in one block, and an index that is emptied.
