@@ -113,8 +113,8 @@ pub struct RotateKey {
 /// What the ledger is signed with.
 #[derive(Debug, Args)]
 pub struct Signing {
-    /// A file with signing keys, a line each, of which the last one signs. It is made if it is not there. Without this option it
-    /// is the file of the database with `.key` behind its name, or `countersign.key` where the database is no file.
+    /// A file with signing keys, a line each, of which the last one signs. `serve` makes it if it is not there. Without this
+    /// option it is the file of the database with `.key` behind its name, or `countersign.key` where the database is no file.
     #[arg(
         long = "signing-key-file",
         env = "COUNTERSIGN_SIGNING_KEY_FILE",
@@ -335,4 +335,7 @@ pub struct Verify {
     /// How many of these witnesses must have cosigned each checkpoint; all of them without it.
     #[arg(long, value_name = "COUNT", requires = "witness")]
     pub quorum: Option<NonZeroUsize>,
+    /// Only whether the file agrees with itself, whoever has made it: compared with no key, it proves nothing.
+    #[arg(long, conflicts_with_all = ["key", "keys", "held", "witness"])]
+    pub unsigned: bool,
 }

@@ -40,7 +40,7 @@ fn report(outcome: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The log may not be running, so this goes to the terminal directly.
-            eprintln!("countersign: {error:#}");
+            eprintln!("countersign: {}", told(&error));
             ExitCode::FAILURE
         }
     }
@@ -60,4 +60,15 @@ fn start_logging(options: &Logging) -> anyhow::Result<()> {
         lines.init();
     }
     Ok(())
+}
+
+/// An error with its causes, each of which is told once: some tell their cause themselves.
+fn told(error: &anyhow::Error) -> String {
+    let mut told = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !told.ends_with(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
 }

@@ -1,7 +1,7 @@
 //! From a URL to a store: the one place that knows which backends there are.
 
-use anyhow::Context;
-use std::path::PathBuf;
+use anyhow::{Context, ensure};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
 use store_postgres::PostgresStore;
@@ -21,6 +21,19 @@ pub async fn open(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     })
 }
 
+/// The same where there has to be a ledger: a file that is not there is not made, so that a slip in its name is noticed.
+pub async fn open_known(url: &str) -> anyhow::Result<Arc<dyn Store>> {
+    if let Some(path) = path(url) {
+        ensure!(path.exists(), "there is no database `{}`", path.display());
+    }
+    let store = open(url).await?;
+    ensure!(
+        !store.revisions().await?.is_empty(),
+        "there is no ledger in the database: no gateway has been started on it"
+    );
+    Ok(store)
+}
+
 /// Brings the schema of the store that a URL names up to date, and closes it again.
 pub async fn migrate(url: &str) -> anyhow::Result<()> {
     match backend(url)? {
@@ -34,9 +47,17 @@ pub async fn migrate(url: &str) -> anyhow::Result<()> {
 
 /// A file that belongs to a store: beside the file of the database, or in the working folder if the database is none.
 pub fn file_beside(url: &str, extension: &str) -> PathBuf {
-    let path = url.strip_prefix("sqlite:");
-    let path = path.map(|path| path.strip_prefix("//").unwrap_or(path));
-    format!("{}.{extension}", path.unwrap_or("countersign")).into()
+    format!(
+        "{}.{extension}",
+        path(url).unwrap_or(Path::new("countersign")).display()
+    )
+    .into()
+}
+
+/// The file of the database, if it is one.
+fn path(url: &str) -> Option<&Path> {
+    let path = url.strip_prefix("sqlite:")?;
+    Some(Path::new(path.strip_prefix("//").unwrap_or(path)))
 }
 
 fn backend(url: &str) -> anyhow::Result<Backend> {

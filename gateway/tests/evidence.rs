@@ -326,7 +326,7 @@ async fn an_export_that_was_cut_anywhere_is_noticed_and_can_be_continued() {
     for count in 1..lines.len() {
         let cut = lines[..count].concat();
         assert!(scene.check(cut.as_bytes()).is_err(), "{count}");
-        let without_keys = scene.check_with(cut.as_bytes(), &[]).unwrap_err();
+        let without_keys = scene.check_with(cut.as_bytes(), &["--unsigned"]).unwrap_err();
         assert!(without_keys.contains("the file has no end"), "{without_keys}");
         // Whoever continues keeps what is before the last entry that arrived, and asks for the rest.
         let kept = lines[..count]
@@ -379,8 +379,10 @@ async fn a_checkpoint_kept_elsewhere_and_the_keys_decide() {
         let told = scene.check_with(export.as_bytes(), options).unwrap();
         assert!(told.contains("signed by the log"), "{told}");
     }
-    let told = scene.check_with(export.as_bytes(), &[]).unwrap();
+    let told = scene.check_with(export.as_bytes(), &["--unsigned"]).unwrap();
     assert!(told.contains("NOT compared with any key"), "{told}");
+    let told = scene.check_with(export.as_bytes(), &[]).unwrap_err();
+    assert!(told.contains("nothing says whose it is"), "{told}");
 
     // Without its end, a file is signed as far as a checkpoint goes that is kept, and anybody could have written what comes then.
     let (entries, _) = export.split_once("{\"end\":").unwrap();
@@ -392,12 +394,9 @@ async fn a_checkpoint_kept_elsewhere_and_the_keys_decide() {
     let earlier = scene.export("?to_seq=12").await;
     let cut = scene.check_with(earlier.as_bytes(), &["--keys", "keys.json", "--held", "late.txt"]);
     assert!(cut.unwrap_err().contains("its tail is missing"));
-    let stranger = "log.example+b3e2f2ad+AfmZYwdSWGvgEzO58dpKVdCFjmy7Jo9uCFCzBPTwTKEi";
-    let foreign = Command::new(env!("CARGO_BIN_EXE_countersign"))
-        .args(["verify", "-", "--key", stranger])
-        .output()
-        .unwrap();
-    assert_ne!(foreign.status.code(), Some(0));
+    let stranger = "log.example+19ea0c1a+AfmZYwdSWGvgEzO58dpKVdCFjmy7Jo9uCFCzBPTwTKEi";
+    let foreign = scene.check_with(export.as_bytes(), &["--key", stranger]);
+    assert!(foreign.unwrap_err().contains("NOT VERIFIED"));
     let without_keys = Command::new(env!("CARGO_BIN_EXE_countersign"))
         .current_dir(scene.folder.path())
         .args(["verify", "file", "--held", "late.txt"])
@@ -406,4 +405,41 @@ async fn a_checkpoint_kept_elsewhere_and_the_keys_decide() {
     assert_eq!(without_keys.status.code(), Some(2));
     let said = String::from_utf8(without_keys.stderr).unwrap();
     assert!(said.contains("it takes `--key` or `--keys`"), "{said}");
+    for option in ["--keys", "--held"] {
+        let missing = Command::new(env!("CARGO_BIN_EXE_countersign"))
+            .current_dir(scene.folder.path())
+            .args(["verify", "file", "--key", stranger, option, "nowhere"])
+            .output()
+            .unwrap();
+        assert_eq!(missing.status.code(), Some(2));
+        let said = String::from_utf8(missing.stderr).unwrap();
+        assert!(said.contains("`nowhere`: "), "{said}");
+    }
+}
+
+/// With the files in another order, and filled up as other programs do.
+#[tokio::test]
+async fn evidence_is_verified_that_another_program_has_packed_again() {
+    let scene = Scene::new().await;
+    let evidence = scene.evidence("").await;
+    let folder = scene.folder.path().join("unpacked");
+    std::fs::create_dir(&folder).unwrap();
+    let mut names: Vec<_> = files(&evidence).into_keys().collect();
+    for (name, bytes) in files(&evidence) {
+        let file = folder.join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, bytes).unwrap();
+    }
+    names.sort_by_key(|name| name == "README.md");
+    let packed = Command::new("tar")
+        .current_dir(&folder)
+        .args(["--format=ustar", "-cf", "-"])
+        .args(&names)
+        .output()
+        .unwrap();
+    assert!(packed.status.success(), "{packed:?}");
+    assert_eq!(packed.stdout.len() % 10_240, 0);
+    scene.check(&packed.stdout).unwrap();
+    let cut = scene.check(&packed.stdout[..packed.stdout.len() - 1]);
+    assert!(cut.unwrap_err().contains("cut off or damaged"));
 }

@@ -37,6 +37,27 @@ fn fails(args: &[&str]) -> String {
     told(&output)
 }
 
+/// A slip in a name is no empty ledger.
+#[test]
+fn what_is_not_there_is_neither_copied_nor_verified_nor_made() {
+    let place = Place::on_file();
+    let (missing, target) = (file_of(&place), format!("{}.copy", file_of(&place)));
+    for args in [
+        &["copy", "--from", &missing, "--to", &target][..],
+        &["budgets", "verify", "--database-url", &missing],
+    ] {
+        let said = fails(args);
+        assert!(said.contains("there is no database"), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    succeeds(&["migrate", "--database-url", &missing]);
+    let said = fails(&["copy", "--from", &missing, "--to", &target]);
+    assert!(said.contains("there is no ledger"), "{said}");
+
+    let said = fails(&["rotate-key", "--database-url", &missing]);
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
 fn file_of(place: &Place) -> String {
     format!("sqlite:{}", place.database().display())
 }

@@ -599,12 +599,16 @@ fn an_export_is_verified_offline_and_a_changed_one_is_not() {
     }
     let export = server.client().read(&demo.tenant, "/v1/ledger/export");
     assert_eq!(export.status, 200);
+    let keys = server.client().get("/.well-known/countersign/keys.json", "");
+    std::fs::write(place.path().join("keys.json"), keys.bytes).unwrap();
     server.kill();
     let text = String::from_utf8(export.bytes).unwrap();
     let verify = |text: &str| {
         let file = place.path().join("export.ndjson");
         std::fs::write(&file, text).unwrap();
-        Command::new(PROGRAM).arg("verify").arg(&file).output().unwrap()
+        let mut command = Command::new(PROGRAM);
+        command.current_dir(place.path()).arg("verify").arg(&file);
+        command.args(["--keys", "keys.json"]).output().unwrap()
     };
     let whole = verify(&text);
     assert_eq!(whole.status.code(), Some(0), "{whole:?}");

@@ -17,7 +17,7 @@ const ATTEMPTS_MAX: usize = 20;
 
 /// Verifies the balances of every tenant, and says what was found.
 pub async fn run(database: Database) -> anyhow::Result<()> {
-    let store = stores::open(&database.url).await?;
+    let store = stores::open_known(&database.url).await?;
     let found = verify(&*store).await;
     store.close().await;
     let Found {

@@ -42,7 +42,7 @@ pub async fn run(options: Copy) -> anyhow::Result<()> {
         options.from != options.to,
         "`--from` and `--to` name the same database"
     );
-    let from = stores::open(&options.from).await.context("the source")?;
+    let from = stores::open_known(&options.from).await.context("the source")?;
     let to = stores::open(&options.to).await.context("the target")?;
     let copied = copy(&*from, &*to).await;
     from.close().await;

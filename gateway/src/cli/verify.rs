@@ -55,6 +55,11 @@ pub enum Failure {
     /// It is no whole evidence.
     #[error(transparent)]
     Pack(#[from] BadPack),
+    /// Nobody's signature was compared, and nobody has said that none was to be.
+    #[error(
+        "nothing says whose it is: name the keys of the log with `--keys`, or ask with `--unsigned` only whether it agrees with itself"
+    )]
+    NoKeys,
     /// The ledger tells of other keys.
     #[error("the keys are not those that the ledger tells of: {0}")]
     Keys(String),
@@ -92,6 +97,9 @@ pub fn run(options: &Verify) -> ExitCode {
 /// Verifies, with the keys and checkpoints that the options name, and says what was found.
 fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
     let trust = trust(options)?;
+    if trust.is_none() && !options.unsigned && options.held.is_empty() {
+        return Err(Failure::NoKeys);
+    }
     let mut verifier = ExportVerifier::new();
     if let Some(trust) = &trust {
         verifier = verifier.trusting(trust);
@@ -101,7 +109,8 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
         let trust = trust
             .as_ref()
             .ok_or_else(|| unusable("it takes `--key` or `--keys` to trust it".to_owned()))?;
-        let held = trust.open(&std::fs::read(path)?);
+        let read = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+        let held = trust.open(&read);
         verifier = verifier.against(held.map_err(|untrusted| unusable(untrusted.to_string()))?);
     }
     let mut input = Input::new(verifier);
@@ -124,8 +133,9 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
 
 /// What a file with the log's keys has.
 fn published(path: &Path) -> Result<KeySet, Failure> {
-    let unusable = |error: MalformedKeySet| Failure::unusable(path, error.to_string());
-    KeySet::parse(&std::fs::read_to_string(path)?).map_err(unusable)
+    let unusable = |what: String| Failure::unusable(path, what);
+    let text = std::fs::read_to_string(path).map_err(|error| unusable(error.to_string()))?;
+    KeySet::parse(&text).map_err(|error: MalformedKeySet| unusable(error.to_string()))
 }
 
 /// The keys that the options name, if they name any.
@@ -319,7 +329,7 @@ impl Found {
             write!(text, ", about the run `{run}`").expect("writing to a string does not fail");
         }
         let Some(trust) = trust else {
-            text.push_str(", NOT compared with any key: name the log's with `--keys`");
+            text.push_str(", NOT compared with any key");
             return text;
         };
         text.push_str(", signed by the log");
@@ -366,9 +376,12 @@ impl Failure {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Unreadable(_) | Self::Unusable { .. } => ExitCode::from(NOT_READABLE),
-            Self::LineTooLong(_) | Self::Unverified(_) | Self::Pack(_) | Self::Keys(_) | Self::NoEnd => {
-                ExitCode::from(NOT_VERIFIED)
-            }
+            Self::LineTooLong(_)
+            | Self::Unverified(_)
+            | Self::Pack(_)
+            | Self::NoKeys
+            | Self::Keys(_)
+            | Self::NoEnd => ExitCode::from(NOT_VERIFIED),
         }
     }
 }
@@ -494,6 +507,7 @@ mod tests {
                 held: Vec::new(),
                 witness: Vec::new(),
                 quorum: None,
+                unsigned: true,
             })
         };
         assert_eq!(run(&file), ExitCode::from(NOT_READABLE));

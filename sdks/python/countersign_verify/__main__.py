@@ -17,6 +17,17 @@ from . import (
     verify_evidence,
     verify_proof,
 )
+from .keys import COSIGNATURE
+
+
+# What can be said about each of the things that are verified.
+OF_ENTRIES = {"what", "file", "keys", "witness", "quorum", "held", "tenant", "from_seq", "to_seq", "unsigned"}
+OPTIONS = {
+    "export": OF_ENTRIES,
+    "evidence": OF_ENTRIES,
+    "receipt": {"what", "file", "keys"},
+    "proof": {"what", "file", "keys", "witness", "quorum"},
+}
 
 
 def parse_arguments(arguments):
@@ -25,19 +36,53 @@ def parse_arguments(arguments):
     parser.add_argument("file", help="the file; - for standard input")
     parser.add_argument("--keys", help="the log's keys.json, from somebody you trust")
     parser.add_argument("--witness", action="append", default=[], help="the verifier key of a witness")
-    parser.add_argument("--quorum", type=int, default=0, help="how many witnesses must have seen a checkpoint")
+    parser.add_argument("--quorum", type=int, help="how many of these must have seen a checkpoint; all of them without it")
     parser.add_argument("--held", action="append", default=[], help="a checkpoint that you kept (export, evidence)")
     parser.add_argument("--tenant", help="whose ledger it must be (export, evidence)")
     parser.add_argument("--from-seq", type=int, help="the first entry that must be there (export, evidence)")
     parser.add_argument("--to-seq", type=int, help="the last entry that must be there (export, evidence)")
+    parser.add_argument(
+        "--unsigned",
+        action="store_true",
+        help="only whether the file agrees with itself, whoever has made it (export, evidence)",
+    )
     found = parser.parse_args(arguments)
-    if found.what in ("receipt", "proof") and not found.keys:
-        parser.error(f"a {found.what} proves nothing without --keys")
-    if found.held and not found.keys:
-        parser.error("--held takes --keys to see who has signed it")
+    check_options(parser, found)
+    return found
+
+
+def check_options(parser, found):
+    """Refuses options that would not do what they say."""
+    named = [name for name, value in vars(found).items() if value not in (None, [], False)]
+    useless = [f"--{name.replace('_', '-')}" for name in named if name not in OPTIONS[found.what]]
+    if useless:
+        parser.error(f"{', '.join(useless)}: not of any use for {found.what}")
+    if found.unsigned == bool(found.keys):
+        what = "proves nothing without --keys" if found.what in ("receipt", "proof") else "takes --keys, or --unsigned"
+        parser.error(f"{found.what} {what}" if not found.unsigned else "--unsigned takes no --keys")
+    if found.unsigned and (found.held or found.witness):
+        parser.error("--held and --witness take --keys to see who has signed")
     if (found.from_seq is None) != (found.to_seq is None):
         parser.error("--from-seq and --to-seq go together")
-    return found
+    if found.quorum is not None and found.quorum < 1:
+        parser.error("--quorum is 1 at least")
+
+
+def trust_in(arguments):
+    """Whom the options say is to be believed; nobody without keys."""
+    if not arguments.keys:
+        return None
+    keys = KeySet.parse(read(arguments.keys))
+    witnesses = tuple(VerifierKey.parse(text) for text in arguments.witness)
+    for witness in witnesses:
+        if witness.kind != COSIGNATURE:
+            raise Finding("malformed_key", f"{witness.label} is the key of a log, not of a witness")
+    # One with two keys, while it replaces one by the other, is one.
+    named = len({witness.name for witness in witnesses})
+    quorum = named if arguments.quorum is None else arguments.quorum
+    if quorum > named:
+        raise Finding("too_few_witnesses", f"{quorum} must have seen a checkpoint, and {named} are named")
+    return Trust(keys, witnesses, quorum)
 
 
 def read(path):
@@ -49,10 +94,7 @@ def read(path):
 
 def verify(arguments):
     """Verifies; returns a sentence."""
-    trust = None
-    if arguments.keys:
-        witnesses = tuple(VerifierKey.parse(text) for text in arguments.witness)
-        trust = Trust(KeySet.parse(read(arguments.keys)), witnesses, arguments.quorum)
+    trust = trust_in(arguments)
     if arguments.what == "receipt":
         receipt = read_receipt(read(arguments.file))
         ReceiptVerifier(trust.keys).verify(receipt)
@@ -78,7 +120,14 @@ def verify_entries(arguments, trust):
         raise Finding("unsigned", "the file has no end: it was cut off, or made by hand")
     signed = "a checkpoint that is trusted" if report.checkpoint or held else "nobody's signature"
     begins = "" if report.is_anchored else ", NOT from the beginning"
-    return f"entries {report.first} to {report.last} of {report.tenant}{begins}, {report.hash}, under {signed}"
+    counts = {
+        "erased": report.erased,
+        "of these without a word about it in this file": report.untold,
+        "whose body is left out": report.left_out,
+        "answers": report.answers,
+    }
+    told = "".join(f", {count} {what}" for what, count in counts.items() if count)
+    return f"entries {report.first} to {report.last} of {report.tenant}{begins}, {report.hash}{told}, under {signed}"
 
 
 def main():

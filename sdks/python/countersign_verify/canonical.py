@@ -11,14 +11,15 @@ class Ambiguous(ValueError):
     """Not JSON, or JSON that could be read in two ways."""
 
 
-def parse(text, depth_max=DEPTH_MAX):
-    """Reads a JSON text that has one meaning. Every number becomes a float, because that is what I-JSON can hold."""
+def parse(text, depth_max=DEPTH_MAX, parse_int=None):
+    """Reads a JSON text that has one meaning. Every number becomes a float, because that is what I-JSON can hold; integers become what
+    `parse_int` makes of them, if it is given."""
     try:
         value = json.loads(
             text,
             object_pairs_hook=_object,
             parse_float=_number,
-            parse_int=_number,
+            parse_int=parse_int or _number,
             parse_constant=_constant,
         )
     except (ValueError, RecursionError) as error:

@@ -1,14 +1,15 @@
 """Evidence: the archive that a log hands to auditors, read once from the beginning to the end."""
 
 import hashlib
-import json
 import tarfile
 from dataclasses import dataclass
 
+from . import canonical
 from .encoding import Finding
 from .exports import LINE_BYTES_MAX, ExportReport, ExportVerifier
 
 PLAIN = ("README.md", "keys.json")
+MANIFEST_DEPTH_MAX = 8
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def verify_evidence(file, verifier=None):
                     if hashlib.file_digest(content, "sha256").hexdigest() != name:
                         raise Finding("malformed_evidence", f"{member.name} does not hash to its name")
                 elif member.name == "manifest.json":
-                    manifest = json.load(content)
+                    manifest = canonical.parse(content.read().decode(), MANIFEST_DEPTH_MAX, parse_int=int)
                 elif member.name not in PLAIN:
                     raise Finding("malformed_evidence", f"{member.name} has no place here")
     except (tarfile.TarError, ValueError) as error:
@@ -55,7 +56,8 @@ def _check(report, manifest, named):
     if not isinstance(manifest, dict):
         raise Finding("malformed_evidence", "there is no manifest")
     says = [manifest.get(member) for member in ("tenant", "from_seq", "to_seq")]
-    if says != [report.tenant, report.first, report.last]:
+    # To Python, True and 1.0 are 1.
+    if says != [report.tenant, report.first, report.last] or any(type(seq) is not int for seq in says[1:]):
         raise Finding("malformed_evidence", "the manifest names other entries than there are")
     run_id = manifest.get("run_id")
     if run_id is None and report.left_out:

@@ -1,6 +1,5 @@
 """Section 4: verifier keys, and the keys of a log over time."""
 
-import json
 import re
 import unicodedata
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from . import canonical
 from .encoding import Finding, decode_base64, encode_base64, is_time, sha256
 
 NOTE = 0x01
@@ -21,7 +21,7 @@ def is_key_name(name):
     if not 1 <= len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX:
         return False
     return not any(
-        character == "+" or character.isspace() or unicodedata.category(character) == "Cc" for character in name
+        character == "+" or character.isspace() or unicodedata.category(character) in ("Cc", "Cs") for character in name
     )
 
 
@@ -105,7 +105,8 @@ class KeySet:
     def parse(cls, text):
         """Reads `keys.json`."""
         try:
-            keys = json.loads(text)["keys"]
+            text = text.decode() if isinstance(text, bytes) else text
+            keys = canonical.parse(text)["keys"]
             return cls(_published(key) for key in keys)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Finding("malformed_keys", str(error)) from None

@@ -291,6 +291,13 @@ class EvidenceTest(unittest.TestCase):
         for changes in [
             {"manifest.json": None},
             {"manifest.json": self.files["manifest.json"].replace(b"13", b"12")},
+            {"manifest.json": self.files["manifest.json"].replace(b"1,", b"true,")},
+            {"manifest.json": self.files["manifest.json"].replace(b"1,", b"1.0,")},
+            {"manifest.json": self.files["manifest.json"].replace(b'"run_id": null', b'"run_id": null, "run_id": null')},
+            {"manifest.json": self.files["manifest.json"].replace(b"null", b"NaN")},
+            {"manifest.json": b"\xef\xbb\xbf" + self.files["manifest.json"]},
+            {"manifest.json": self.files["manifest.json"].decode().encode("utf-16")},
+            {"manifest.json": b"[" * 100_000},
             {"ledger/00000001.ndjson": None},
             {"ledger/00000002.ndjson": None},
             {"ledger/00000001.ndjson": second, "ledger/00000002.ndjson": first},
@@ -308,6 +315,17 @@ class EvidenceTest(unittest.TestCase):
         for length in (0, 700, len(whole) // 4, end):
             with self.subTest(length), self.assertRaises(Finding):
                 self.verify(whole[:length])
+
+
+class KeyTest(unittest.TestCase):
+    """Keys that are none."""
+
+    def test_what_is_no_key_is_found(self):
+        for text in ["[" * 100_000, '\ufeff{"keys":[]}', '{"keys":[],"keys":[]}', b'\xff\xfe{\x00']:
+            with self.subTest(text[:20]), self.assertRaises(Finding):
+                KeySet.parse(text)
+        with self.assertRaises(Finding):
+            VerifierKey.parse("\ud800+b3e2f2ad+AfmZYwdSWGvgEzO58dpKVdCFjmy7Jo9uCFCzBPTwTKEi")
 
 
 class CanonicalTest(unittest.TestCase):
@@ -431,6 +449,40 @@ class CommandTest(unittest.TestCase):
         code, said = self.run_command("export", path, "--keys", keys, "--from-seq", "1", "--to-seq", "12")
         self.assertEqual(code, 1, said)
         self.assertIn("wrong_range", said)
+
+    def test_an_export_without_keys(self):
+        _, path, _ = self.file("exports.json", "file")
+        code, said = self.run_command("export", path)
+        self.assertEqual(code, 2, said)
+        self.assertIn("--unsigned", said)
+        code, said = self.run_command("export", path, "--unsigned")
+        self.assertEqual(code, 0, said)
+        self.assertIn("under nobody's signature", said)
+
+    def test_witnesses(self):
+        _, path, keys = self.file("exports.json", "file")
+        witness = next(case["vkey"] for case in cases("keys.json") if case.get("key", {}).get("signature_type") == 4)
+        code, said = self.run_command("export", path, "--keys", keys, "--witness", witness)
+        self.assertEqual(code, 1, said)
+        self.assertIn("too_few_witnesses", said)
+        for options in [
+            ("--witness", "garbage"),
+            ("--keys", keys, "--quorum=-1"),
+            ("--keys", keys, "--unsigned"),
+        ]:
+            with self.subTest(options):
+                self.assertEqual(self.run_command("export", path, *options)[0], 2)
+        for options in [("--witness", "garbage"), ("--quorum", "1"), ("--witness", witness, "--quorum", "2")]:
+            with self.subTest(options):
+                self.assertEqual(self.run_command("export", path, "--keys", keys, *options)[0], 1)
+
+    def test_options_that_say_nothing_are_refused(self):
+        _, path, keys = self.file("receipts.json", "answer")
+        for option in (["--tenant", "tnt_other"], ["--from-seq", "1", "--to-seq", "2"], ["--quorum", "1"]):
+            with self.subTest(option):
+                code, said = self.run_command("receipt", path, "--keys", keys, *option)
+                self.assertEqual(code, 2, said)
+                self.assertIn("not of any use", said)
 
     def test_proofs(self):
         _, path, keys = self.file("proofs.json", "proof")

@@ -51,9 +51,16 @@ pub(super) struct Contents {
     part: String,
 }
 
-/// Whether what begins like this is an archive.
+/// Where an archive says in its first block that it is one, and what it says (POSIX.1-1988, ustar).
+const MAGIC_AT: usize = 257;
+const MAGIC: &[u8] = b"ustar";
+
+/// Whether what begins like this is an archive. Other programs put other files first than the gateway does, whose archives are told by less, as not
+/// all of a block may have come.
 pub(super) fn is_pack(file: &mut impl BufRead) -> io::Result<bool> {
-    Ok(file.fill_buf()?.starts_with(b"README.md\0"))
+    let begin = file.fill_buf()?;
+    let has_magic = begin.get(MAGIC_AT..).is_some_and(|rest| rest.starts_with(MAGIC));
+    Ok(has_magic || begin.starts_with(b"README.md\0"))
 }
 
 /// Reads an archive: its lines go to the verifier of the input.
@@ -63,10 +70,9 @@ pub(super) fn read(archive: &mut impl BufRead, input: &mut Input<'_>) -> Result<
     loop {
         fill(archive, &mut header)?;
         if header == [0; tar::BLOCK] {
-            // An archive ends with two blocks of zeros.
+            // An archive ends with two blocks of zeros, and most programs fill up what is left of twenty.
             fill(archive, &mut header)?;
-            let is_end = header == [0; tar::BLOCK] && archive.fill_buf()?.is_empty();
-            return if is_end {
+            return if header == [0; tar::BLOCK] && is_filled_up(archive)? {
                 Ok(contents)
             } else {
                 Err(BadPack::Damaged.into())
@@ -85,6 +91,18 @@ pub(super) fn read(archive: &mut impl BufRead, input: &mut Input<'_>) -> Result<
             return Err(BadPack::Damaged.into());
         }
     }
+}
+
+/// Whether nothing but further blocks of zeros follows.
+fn is_filled_up(archive: &mut impl BufRead) -> Result<bool, Failure> {
+    let mut block = [0; tar::BLOCK];
+    while !archive.fill_buf()?.is_empty() {
+        fill(archive, &mut block)?;
+        if block != [0; tar::BLOCK] {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn fill(archive: &mut impl Read, bytes: &mut [u8]) -> Result<(), Failure> {
