@@ -3,7 +3,7 @@
 //! Formats are not asserted (the draft leaves that to the application), and no reference is ever fetched.
 
 use crate::diagnostics::Diagnostic;
-use crate::extent::Extent;
+use crate::extent::{Extent, Fault};
 use crate::input;
 use crate::json_schema::Record;
 use crate::obligations::Obligations;
@@ -22,6 +22,12 @@ use std::collections::BTreeSet;
 /// mail addresses, dates and identifiers do.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 const PATTERNS_BYTES_MAX: usize = 2 << 20;
+/// How long it may take to read the patterns of a schema, in steps of some nanoseconds: each class such as `\d` is written out, and the
+/// pattern is read anew after that, some hundred bytes longer.
+const READING_MAX: usize = 1 << 23;
+const CLASS_BYTES: usize = 128;
+const TOO_MANY_ESCAPES: &str =
+    "has patterns with so many classes like `\\s` that they cannot be read in time";
 
 /// The names of parameters that say into what a merge goes.
 pub(crate) const TARGETS: [&str; 8] = [
@@ -132,25 +138,28 @@ impl Check {
     fn against(schema: &Value) -> Result<Self, Diagnostic> {
         let mut patterns = BTreeSet::new();
         collect_patterns(schema, &mut patterns);
-        let share = PATTERNS_BYTES_MAX / patterns.len().max(1);
-        let validator = match validator(schema, share.min(PATTERN_BYTES_MAX)) {
-            Ok(validator) => validator,
-            Err(error) if is_too_long(&error) => {
-                return Ok(Self::Unbounded(too_long(&error, patterns.len())));
-            }
-            Err(error) => return Err(Diagnostic::error(format!("is no JSON Schema: {error}"))),
+        if patterns.iter().map(|pattern| reading(pattern)).sum::<usize>() > READING_MAX {
+            return Ok(Self::Unbounded(Diagnostic::error(TOO_MANY_ESCAPES)));
+        }
+        // INVARIANT: only what has an extent is compiled, because compiling goes the same ways as checking.
+        let extent = match Extent::of(schema) {
+            Ok(extent) => extent,
+            Err(Fault::Unbounded(fault)) => return Ok(Self::Unbounded(fault)),
+            Err(Fault::Reference(error)) => return Err(no_schema(&error)),
         };
-        Ok(match Extent::of(schema) {
-            Ok(extent) => Self::Schema { validator, extent },
-            Err(fault) => Self::Unbounded(fault),
-        })
+        let share = PATTERNS_BYTES_MAX / patterns.len().max(1);
+        match validator(schema, share.min(PATTERN_BYTES_MAX)) {
+            Ok(validator) => Ok(Self::Schema { validator, extent }),
+            Err(error) if is_too_long(&error) => Ok(Self::Unbounded(too_long(&error, patterns.len()))),
+            Err(error) => Err(no_schema(&error)),
+        }
     }
 
     fn admit(&self, value: &Value) -> Result<(), Unanswerable> {
         match self {
             Self::Nothing => Ok(()),
             Self::Schema { extent, .. } if !extent.can_check(value) => {
-                let detail = "has more values than can be checked in time against all that the action's schema says of them";
+                let detail = "has more values, or longer texts, than can be checked in time against all that the action's schema says of them";
                 Err(invalid("", detail.into()))
             }
             // INVARIANT: only this remembers what it found, so it is what decides; errors are collected afterwards.
@@ -215,6 +224,16 @@ fn collect_patterns<'s>(schema: &'s Value, patterns: &mut BTreeSet<&'s str>) {
         Value::Array(values) => values.iter().for_each(|value| collect_patterns(value, patterns)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+}
+
+/// How long it takes to read a pattern.
+fn reading(pattern: &str) -> usize {
+    let escapes = pattern.matches('\\').count();
+    escapes.saturating_mul(pattern.len() + escapes * CLASS_BYTES)
+}
+
+fn no_schema(error: &dyn std::error::Error) -> Diagnostic {
+    Diagnostic::error(format!("is no JSON Schema: {error}"))
 }
 
 /// Whether this is about a pattern that is too long for its part, and would do alone.

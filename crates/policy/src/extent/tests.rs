@@ -1,12 +1,16 @@
 //! What is counted, and what is refused.
 
-use super::Extent;
+use super::{Extent, Fault};
+use crate::parameters::Rules;
+use crate::question::Unanswerable;
+use crate::world::action;
 use serde_json::{Map, Value, json};
 
 fn refused(schema: &Value) -> String {
     match Extent::of(schema) {
         Ok(extent) => panic!("{schema} was accepted: {extent:?}"),
-        Err(fault) => fault.message,
+        Err(Fault::Unbounded(fault)) => fault.message,
+        Err(Fault::Reference(error)) => panic!("{schema}: {error}"),
     }
 }
 
@@ -154,22 +158,365 @@ fn a_value_is_checked_where_that_takes_few_steps() {
         assert!(extent.can_check(&json!({"x": [0, 1, 2]})), "{schema}");
     }
 }
+fn can_check(schema: &Value, value: &Value) -> bool {
+    Extent::of(schema).unwrap().can_check(value)
+}
+
+/// A schema that says this of `x` 1,600 times.
+fn often(schema: &Value) -> Value {
+    let forty = |name: &str| json!({"allOf": vec![json!({"$ref": name}); 40]});
+    json!({
+        "properties": {"x": forty("#/$defs/forty")},
+        "$defs": {"forty": forty("#/$defs/one"), "one": schema},
+    })
+}
+
+/// A schema that says this of everything, however deep.
+fn everywhere(schema: Value) -> Value {
+    let mut all = schema;
+    all["additionalProperties"] = json!({"$ref": "#/$defs/all"});
+    json!({"$ref": "#/$defs/all", "$defs": {"all": all}})
+}
 
 #[test]
-fn texts_and_numbers_are_looked_up_and_mixed_values_compared() {
-    let texts: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
-    let of = |values: Value| Extent::of(&json!({"enum": values})).unwrap().steps_in_all;
-    assert!(of(json!(texts)) < 20);
-    assert!(of(json!((0..2_000).collect::<Vec<_>>())) < 20);
+fn what_is_usual_is_checked() {
+    let mail = json!({"properties": {"to": {"items": {"pattern": r"^[\w.+-]+@[\w-]+\.[\w.]+$"}}}});
+    assert!(can_check(
+        &mail,
+        &json!({"to": vec!["somebody.in.an.office@example.com"; 100]})
+    ));
+    let id = json!({"pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"});
+    let ids = vec!["01234567-89ab-cdef-0123-456789abcdef"; 5_000];
+    assert!(can_check(
+        &json!({"properties": {"ids": {"items": id, "uniqueItems": true}}}),
+        &json!({"ids": ids})
+    ));
+    // What is said of one member does not count for the text of another.
+    let text = json!({"id": "", "body": "ä".repeat(100_000)});
+    let word = json!({"pattern": "[a-z]{100}.*[a-z]{100}"});
+    assert!(can_check(
+        &json!({"properties": {"id": word, "body": {"type": "string"}}}),
+        &text
+    ));
+    for schema in [
+        json!({"pattern": r"^[^\u0000]*$"}),
+        json!({"minLength": 1, "maxLength": 200_000}),
+        json!({"pattern": r"^\S*$"}),
+        json!({"enum": ["a", "b"]}),
+    ] {
+        let schema = json!({"properties": {"body": schema}});
+        assert!(can_check(&schema, &text), "{schema}");
+        assert!(can_check(&everywhere(schema.clone()), &text), "{schema}");
+    }
+    let rows: Vec<Value> = (0..1_000)
+        .map(|number| json!({"id": number, "name": "somebody", "tags": ["a", "b"]}))
+        .collect();
+    assert!(can_check(
+        &json!({"properties": {"x": {"uniqueItems": true}}}),
+        &json!({"x": rows})
+    ));
+    let prices = json!({"properties": {"x": {"items": {"multipleOf": 0.01}}}});
+    assert!(can_check(&prices, &json!({"x": vec![9.99; 10_000]})));
+}
+
+#[test]
+fn a_text_takes_steps_for_each_of_its_bytes() {
+    let draft_7 = |schema: Value| {
+        let mut schema = often(&schema);
+        schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+        schema
+    };
+    let long = "é".repeat(100_000);
+    for schema in [
+        often(&json!({"pattern": r"^[^!]*a\b[^!]*$"})),
+        often(&json!({"minLength": 10})),
+        often(&json!({"maxLength": 200_000})),
+        often(&json!({"enum": vec![json!("a"); 20]})),
+        draft_7(json!({"contentEncoding": "base64"})),
+        draft_7(json!({"contentMediaType": "application/json"})),
+    ] {
+        assert!(!can_check(&schema, &json!({"x": long})), "{schema}");
+        assert!(can_check(&schema, &json!({"x": "é"})), "{schema}");
+    }
+    // A pattern with many states once.
+    let states = json!({"properties": {"x": {"pattern": "[ab]*a[ab]{900}"}}});
+    assert!(!can_check(&states, &json!({"x": "ab".repeat(10_000)})));
+    assert!(can_check(&states, &json!({"x": "ab".repeat(1_000)})));
+}
+
+#[test]
+fn names_take_steps_like_texts() {
+    let long: Map<String, Value> = (0..20)
+        .map(|number| (format!("{number}{}", "é".repeat(5_000)), json!(1)))
+        .collect();
+    let pattern = r"^[^!]*a\b[^!]*$";
+    for schema in [
+        json!({"patternProperties": {pattern: true}}),
+        json!({"patternProperties": {pattern: true}, "additionalProperties": false}),
+        json!({"propertyNames": {"pattern": pattern}}),
+        json!({"propertyNames": {"maxLength": 20_000}}),
+        json!({"unevaluatedProperties": false, "patternProperties": {pattern: true}}),
+    ] {
+        let schema = often(&schema);
+        assert!(
+            !matches!(Extent::of(&schema), Ok(extent) if extent.can_check(&json!({"x": long}))),
+            "{schema}"
+        );
+    }
+    let few = json!({"x": {"name": 1, "other": 2}});
+    assert!(can_check(
+        &often(&json!({"patternProperties": {pattern: true}})),
+        &few
+    ));
+    assert!(can_check(
+        &often(&json!({"propertyNames": {"pattern": pattern}})),
+        &few
+    ));
+}
+
+#[test]
+fn names_that_are_listed_are_looked_up_one_by_one() {
+    let names: Vec<String> = (0..7_000).map(|number| number.to_string()).collect();
+    let object: Map<String, Value> = names.iter().map(|name| (name.clone(), json!(1))).collect();
+    let object = json!({"x": object});
+    let each: Map<String, Value> = names.iter().map(|name| (name.clone(), json!(["1"]))).collect();
+    for schema in [
+        json!({"required": names}),
+        json!({"dependentRequired": each}),
+        json!({"dependencies": each}),
+        json!({"dependentRequired": {"1": names}}),
+    ] {
+        assert!(!can_check(&often(&schema), &object), "{schema}");
+        assert!(can_check(&json!({"properties": {"x": schema}}), &object));
+        // Nothing of an object is looked up in a text.
+        assert!(can_check(&often(&schema), &json!({"x": "text"})));
+    }
+}
+
+/// Arrays of nothing but arrays, all with one hash.
+fn alike(pairs: usize) -> Vec<Value> {
+    let mut all: Vec<Vec<Value>> = vec![vec![json!([])]];
+    for size in 1..=pairs {
+        let mut next = Vec::new();
+        for first in 0..size {
+            for one in &all[first] {
+                for other in &all[size - 1 - first] {
+                    let items = other.as_array().into_iter().flatten();
+                    next.push(std::iter::once(one).chain(items).cloned().collect());
+                }
+            }
+        }
+        all.push(next);
+    }
+    all.concat()
+}
+
+#[test]
+fn items_that_may_have_one_hash_are_compared_with_each_other() {
+    let unique = json!({"properties": {"x": {"uniqueItems": true}}});
+    let of = |items: &[Value]| can_check(&unique, &json!({"x": items}));
+    let alike = alike(9);
+    assert!(alike.len() > 6_000);
+    assert!(!of(&alike));
+    assert!(of(&alike[..500]));
+    let named: Vec<Value> = alike.iter().map(|value| json!({"a": 1, "b": value})).collect();
+    assert!(!of(&named));
+    let large: Vec<Value> = (0..20_000).map(|number| json!((1_u64 << 63) + number)).collect();
+    assert!(!of(&large));
+
+    // Numbers and texts are hashed once each, in few steps, but not thousands of times.
+    let numbers: Vec<Value> = (0..37_000).map(|number| json!(number)).collect();
+    let texts: Vec<Value> = (0..8_000).map(|number| json!(number.to_string())).collect();
+    for items in [numbers, texts] {
+        assert!(of(&items));
+        let often = often(&json!({"uniqueItems": true}));
+        assert!(!can_check(&often, &json!({"x": items})));
+    }
+    // Few items are compared pair by pair, however long they are.
+    let pairs = often(&json!({"allOf": vec![json!({"uniqueItems": true}); 3]}));
+    assert!(!can_check(&pairs, &json!({"x": vec!["a".repeat(10_000); 15]})));
+    assert!(can_check(&pairs, &json!({"x": vec!["a".repeat(100); 15]})));
+}
+
+#[test]
+fn members_in_another_order_are_compared_twice_at_each_depth() {
+    let nested = |depth: usize| {
+        let inner = |value: Value, _| json!({"a": value, "b": 1, "c": 2});
+        (0..depth).fold(json!(1), inner)
+    };
+    for word in ["const", "enum"] {
+        let of = |depth: usize| {
+            let constant = if word == "enum" {
+                json!([nested(depth)])
+            } else {
+                nested(depth)
+            };
+            can_check(&json!({"properties": {"x": {word: constant}}}), &json!({"x": 1}))
+        };
+        assert!(of(4), "{word}");
+        assert!(!of(30), "{word}");
+    }
+}
+
+#[test]
+fn texts_and_whole_numbers_are_looked_up_and_others_compared() {
+    let numbers = |count: u64| json!({"items": {"enum": (0..count).collect::<Vec<_>>()}});
+    let of = |schema: Value, value: &Value| {
+        can_check(
+            &json!({"properties": {"x": schema}}),
+            &json!({"x": vec![value; 10_000]}),
+        )
+    };
+    assert!(of(numbers(5_000), &json!(4_999)));
+    assert!(!of(numbers(5_000), &json!(4_999.5)));
+    let texts: Vec<String> = (0..5_000).map(|number| number.to_string()).collect();
+    assert!(of(json!({"items": {"enum": texts}}), &json!("4999")));
     let mixed: Vec<Value> = texts.into_iter().map(Value::from).chain([json!(1)]).collect();
-    assert!(of(json!(mixed)) > 2_000);
+    assert!(!of(json!({"items": {"enum": mixed}}), &json!("4999")));
+    let divided = json!({"items": {"allOf": vec![json!({"multipleOf": 0.1}); 10]}});
+    assert!(!of(divided.clone(), &json!(1e300)));
+    assert!(of(divided, &json!("no number")));
 }
 
 #[test]
 fn what_is_checked_again_takes_as_many_steps_again() {
-    let of = |schema: Value| Extent::of(&schema).unwrap().steps;
-    let plain = of(json!({"properties": {"x": {"type": "string"}}, "additionalProperties": false}));
-    let again = of(json!({"properties": {"x": {"type": "string"}}, "unevaluatedProperties": false}));
-    let times = plain.0.iter().map(|steps| steps * 3).collect::<Vec<_>>();
-    assert_eq!(again.0, times);
+    // Each alternative is checked, and once more for each around it to know what was looked at.
+    let mut nested = json!({"properties": {"y": {"items": {"allOf": vec![json!({"minimum": 0}); 60]}}}});
+    for _ in 0..14 {
+        nested = json!({"anyOf": [nested]});
+    }
+    let plain = json!({"properties": {"x": nested}});
+    nested["unevaluatedProperties"] = json!(false);
+    let again = json!({"properties": {"x": nested}});
+    let value = json!({"x": {"y": vec![1; 15_000]}});
+    assert!(can_check(&plain, &value));
+    assert!(!can_check(&again, &value));
+    assert!(can_check(&again, &json!({"x": {"y": vec![1; 1_000]}})));
+
+    // Each alternative notes each member.
+    let noting = |count: usize| {
+        let all = vec![json!({"properties": {"a": true}}); count];
+        json!({"anyOf": all, "unevaluatedProperties": {"type": "integer"}})
+    };
+    let members: Map<String, Value> = (0..20_000).map(|number| (number.to_string(), json!(1))).collect();
+    let members = Value::Object(members);
+    assert!(can_check(&noting(3), &members));
+    assert!(!can_check(&noting(1_000), &members));
+}
+
+#[test]
+fn what_is_looked_at_again_at_each_depth_doubles_at_each() {
+    let next = |word: &str| {
+        let next = json!({"properties": {"n": {"$ref": "#/$defs/t", word: false}}});
+        json!({"$ref": "#/$defs/t", "$defs": {"t": {"anyOf": [{"anyOf": [next]}]}}})
+    };
+    let nested = |depth: usize| (0..depth).fold(json!({}), |value, _| json!({"n": value}));
+    assert!(can_check(&next("unevaluatedProperties"), &nested(5)));
+    assert!(!can_check(&next("unevaluatedProperties"), &nested(30)));
+    assert!(can_check(&next("description"), &nested(30)));
+}
+
+#[test]
+fn what_refers_to_itself_is_checked_by_size_too() {
+    let schema = everywhere(json!({"pattern": r"^[^!]*a\b[^!]*$", "uniqueItems": true}));
+    assert!(can_check(&schema, &json!({"x": "é".repeat(50_000)})));
+    let states = everywhere(json!({"pattern": "[ab]*a[ab]{900}"}));
+    assert!(!can_check(&states, &json!({"x": {"y": "ab".repeat(10_000)}})));
+
+    // Texts are not remembered, so each reference takes its steps.
+    let many = vec![json!({"$ref": "#/$defs/t"}); 400];
+    let many = json!({"$ref": "#/$defs/t", "$defs": {"t": {
+        "pattern": r"^[^!]*a\b[^!]*$", "additionalProperties": {"allOf": many}}}});
+    assert!(!can_check(&many, &json!({"x": "é".repeat(25_000)})));
+    assert!(can_check(&many, &json!({"x": "é"})));
+    let pairs = vec![json!({"$ref": "#/$defs/t"}); 2];
+    let pairs = json!({"$ref": "#/$defs/t", "$defs": {"t": {"additionalProperties": {"allOf": pairs}}}});
+    assert!(can_check(
+        &pairs,
+        &(0..40).fold(json!({}), |value, _| json!({"n": value}))
+    ));
+}
+
+/// Blocks within blocks, each of one of twenty kinds that are told apart by a word.
+fn blocks(kinds: usize) -> Value {
+    let kind = |number: usize| {
+        json!({
+            "type": "object",
+            "required": ["kind", "text"],
+            "properties": {
+                "kind": {"const": format!("kind_{number}")},
+                "id": {"type": "string", "pattern": "^[0-9a-f]{8}-[0-9a-f]{12}$"},
+                "text": {"type": "string", "maxLength": 2_000},
+                "children": {"type": "array", "items": {"$ref": "#/$defs/block"}},
+            },
+        })
+    };
+    let kinds: Vec<Value> = (0..kinds).map(kind).collect();
+    json!({
+        "properties": {"page": {"items": {"$ref": "#/$defs/block"}}},
+        "$defs": {"block": {"oneOf": kinds}},
+    })
+}
+
+#[test]
+fn blocks_within_blocks_are_checked() {
+    let block = |number: usize, children: Vec<Value>| json!({"kind": format!("kind_{number}"), "id": "01234567-89abcdef0123", "text": "Some words.", "children": children});
+    let page = |count: usize| {
+        let inner = vec![block(3, vec![block(5, Vec::new())])];
+        json!({"page": vec![block(7, inner); count]})
+    };
+    assert!(can_check(&blocks(20), &page(500)));
+
+    // Where nothing tells them apart, all are gone through, and what is in them as often as they may come to it.
+    let mut any = blocks(20);
+    for kind in any["$defs"]["block"]["oneOf"].as_array_mut().unwrap() {
+        kind["properties"]["kind"] = json!({"type": "string"});
+    }
+    assert!(can_check(&any, &page(20)));
+    assert!(!can_check(&any, &page(500)));
+}
+
+#[test]
+fn an_ask_that_would_take_long_is_refused_before_it_is_checked() {
+    let seventy = |name: &str| json!({"allOf": vec![json!({"$ref": name}); 70]});
+    let slow = json!({
+        "properties": {"x": seventy("#/$defs/seventy")},
+        "$defs": {"seventy": seventy("#/$defs/one"), "one": {"pattern": r"^[^!]*a\b[^!]*$"}},
+    });
+    let rules = Rules::of(&action("x", true, Some(slow))).unwrap();
+    assert!(rules.read(r#"{"x":"a"}"#).is_ok());
+    let long = json!({"x": "é".repeat(55_000)}).to_string();
+    let Err(Unanswerable::InvalidParameters { pointer, detail }) = rules.read(&long) else {
+        panic!("half a minute of checking was done");
+    };
+    assert_eq!(pointer, "");
+    assert!(
+        detail.starts_with("has more values, or longer texts, than can be checked in time"),
+        "{detail}"
+    );
+}
+
+#[test]
+fn what_would_take_long_to_compile_is_not_compiled() {
+    let fault = |schema: Value| {
+        let rules = Rules::of(&action("x", true, Some(schema))).unwrap();
+        rules.fault().map(|fault| fault.message.clone())
+    };
+    let mut doubling = chain(15, |next| json!({"allOf": [next.clone(), next]}));
+    doubling["properties"]["x"]["unevaluatedProperties"] = json!(false);
+    let message = fault(doubling).unwrap();
+    assert!(message.starts_with("comes to more than"), "{message}");
+    let message = fault(json!({"pattern": r"\s".repeat(20_000)})).unwrap();
+    assert!(
+        message.starts_with("has patterns with so many classes"),
+        "{message}"
+    );
+    assert_eq!(fault(json!({"pattern": r"\s".repeat(100)})), None);
+    let nowhere = action("x", true, Some(json!({"$ref": "#/$defs/none"})));
+    assert!(
+        Rules::of(&nowhere)
+            .unwrap_err()
+            .message
+            .starts_with("is no JSON Schema")
+    );
 }

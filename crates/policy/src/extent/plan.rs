@@ -1,0 +1,309 @@
+//! What a schema takes for the values at each place: all that it says of one value together, and where to go on for what is inside.
+
+use super::choice::{self, Choice};
+use super::cost::Cost;
+use super::place::{self, Place};
+use jsonschema::{ReferencingError, Registry, Uri};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// A schema with everything that applies to the same value put together.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) nodes: Vec<Node>,
+}
+
+/// What applies to one value.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) own: Cost,
+    /// What applies to the same value and is referred to from within itself.
+    pub(super) linked: Parts,
+    /// Those of them for which validation remembers what it found, where it comes back from here.
+    pub(super) remembered: BTreeSet<usize>,
+    /// What applies to the same value if a word in it says so.
+    pub(super) choices: Vec<Choice>,
+    /// What applies to the members with these names.
+    pub(super) named: HashMap<String, Parts>,
+    /// What applies to the items at these places.
+    pub(super) listed: Vec<Parts>,
+    /// What may apply to any member or item.
+    pub(super) each: Parts,
+}
+
+/// Nodes, and how often each is gone through.
+pub(super) type Parts = BTreeMap<usize, usize>;
+
+impl Node {
+    /// What is gone on to from here.
+    fn next(&self) -> impl Iterator<Item = usize> {
+        let inner = self.named.values().chain(&self.listed);
+        let parts = inner.chain([&self.each, &self.linked]).flat_map(Parts::keys);
+        let chosen = self.choices.iter().flat_map(|choice| choice.nodes.values());
+        parts.chain(chosen).copied()
+    }
+}
+
+impl Plan {
+    /// The plan of this schema, in which references lead back to these subschemas. Going through it must come to an end where no value
+    /// is gone into.
+    pub(super) fn of<'s>(
+        registry: &'s Registry<'s>,
+        root: Place<'s>,
+        loops: &HashSet<*const Value>,
+    ) -> Result<Self, ReferencingError> {
+        let mut making = Making {
+            registry,
+            loops,
+            known: HashMap::new(),
+            costs: HashMap::new(),
+            places: Vec::new(),
+            names: HashMap::new(),
+            is_marking: false,
+        };
+        let mut plan = Self::default();
+        making.node_of(root);
+        while let Some(place) = making.places.get(plan.nodes.len()).cloned() {
+            let mut node = Node::default();
+            making.check(&place, &mut node, References::Linked)?;
+            plan.nodes.push(node);
+        }
+        // What notes what was looked at remembers nothing, and what has two names is compiled under each.
+        let names = making.names.iter().filter(|_| !making.is_marking);
+        for (target, _) in names.filter(|(_, names)| names.len() == 1) {
+            plan.remember(*target);
+        }
+        Ok(plan)
+    }
+
+    /// Notes from where validation remembers what it found for this node.
+    ///
+    /// It does so where a reference leads to what was not yet compiled as a whole when the reference was. That is sure only if nothing on
+    /// the way around can be come to but through this node: then it is the first of them to be compiled, and the last to be finished.
+    fn remember(&mut self, target: usize) {
+        let inside = self.reached(target, None);
+        let outside = self.reached(0, Some(target));
+        let leads_back: Vec<usize> = inside
+            .into_iter()
+            .filter(|node| self.nodes[*node].linked.contains_key(&target))
+            .collect();
+        if leads_back.iter().any(|node| outside.contains(node)) {
+            return;
+        }
+        for node in leads_back {
+            self.nodes[node].remembered.insert(target);
+        }
+    }
+
+    /// What can be come to from here without going through that.
+    fn reached(&self, start: usize, without: Option<usize>) -> HashSet<usize> {
+        let mut reached = HashSet::new();
+        let mut pending = vec![start];
+        while let Some(node) = pending.pop() {
+            if Some(node) != without && reached.insert(node) {
+                pending.extend(self.nodes[node].next());
+            }
+        }
+        reached
+    }
+}
+
+/// How what a reference names is added to a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum References {
+    /// As a node of its own where it refers to itself.
+    Linked,
+    /// Always as if it stood here.
+    Inlined,
+}
+
+struct Making<'s> {
+    registry: &'s Registry<'s>,
+    loops: &'s HashSet<*const Value>,
+    /// The number of the node for each subschema that has one.
+    known: HashMap<*const Value, usize>,
+    costs: HashMap<*const Value, Cost>,
+    /// Where the nodes begin, in the order of their numbers.
+    places: Vec<Place<'s>>,
+    /// As what the nodes are referred to that refer to themselves.
+    names: HashMap<usize, HashSet<Name<'s>>>,
+    is_marking: bool,
+}
+
+/// A reference and what it is to be read with.
+type Name<'s> = (Arc<Uri<String>>, &'s str);
+
+impl<'s> Making<'s> {
+    fn node_of(&mut self, place: Place<'s>) -> usize {
+        let number = self.places.len();
+        let known = *self.known.entry(place.schema).or_insert(number);
+        if known == number {
+            self.places.push(place);
+        }
+        known
+    }
+
+    /// Adds what validation goes through here to see whether a value is valid.
+    fn check(
+        &mut self,
+        place: &Place<'s>,
+        node: &mut Node,
+        references: References,
+    ) -> Result<(), ReferencingError> {
+        let cost = self.costs.entry(place.schema);
+        node.own
+            .add_all(cost.or_insert_with(|| Cost::of_schema(place.schema)));
+        let Some(members) = place.schema.as_object() else {
+            return Ok(());
+        };
+        let place = place.entered(self.registry)?;
+        for (word, value) in members {
+            self.check_keyword((word.as_str(), value), &place, node, references)?;
+        }
+        if let Some((reference, target)) = self.referenced(members, &place)? {
+            if references == References::Linked && self.loops.contains(&std::ptr::from_ref(target.schema)) {
+                let number = self.node_of(target);
+                self.names
+                    .entry(number)
+                    .or_default()
+                    .insert((place.base(), reference));
+                add(&mut node.linked, number);
+            } else {
+                self.check(&target, node, references)?;
+            }
+        }
+        if place::is_marking(members) {
+            self.is_marking = true;
+            self.mark(&place, members, node, references)?;
+        }
+        Ok(())
+    }
+
+    fn check_keyword(
+        &mut self,
+        (word, value): (&str, &'s Value),
+        place: &Place<'s>,
+        node: &mut Node,
+        references: References,
+    ) -> Result<(), ReferencingError> {
+        match (word, value) {
+            ("properties", Value::Object(named)) => {
+                for (name, subschema) in named {
+                    let number = self.node_of(place.at(subschema));
+                    add(node.named.entry(name.clone()).or_default(), number);
+                }
+            }
+            ("prefixItems" | "items", Value::Array(listed)) => {
+                node.listed
+                    .resize_with(node.listed.len().max(listed.len()), Parts::new);
+                for (parts, subschema) in node.listed.iter_mut().zip(listed) {
+                    add(parts, self.node_of(place.at(subschema)));
+                }
+            }
+            ("anyOf" | "oneOf", Value::Array(alternatives)) if references == References::Linked => {
+                let Some((member, words)) = choice::deciding(alternatives, place.draft()) else {
+                    return self.check_all((word, value), place, node, references);
+                };
+                let nodes = words.into_iter().zip(alternatives);
+                let nodes =
+                    nodes.map(|(word, alternative)| (word.to_owned(), self.node_of(place.at(alternative))));
+                node.choices.push(Choice {
+                    nodes: nodes.collect(),
+                    member: member.to_owned(),
+                });
+            }
+            ("propertyNames", subschema) => {
+                let mut of_name = Node::default();
+                self.check(&place.at(subschema), &mut of_name, References::Inlined)?;
+                node.own.add_for_names(&of_name.own);
+            }
+            _ => return self.check_all((word, value), place, node, references),
+        }
+        Ok(())
+    }
+
+    fn check_all(
+        &mut self,
+        (word, value): (&str, &'s Value),
+        place: &Place<'s>,
+        node: &mut Node,
+        references: References,
+    ) -> Result<(), ReferencingError> {
+        let (is_same_value, subschemas) = place::subschemas(word, value);
+        for subschema in subschemas {
+            let inner = place.at(subschema);
+            if is_same_value {
+                self.check(&inner, node, references)?;
+            } else {
+                add(&mut node.each, self.node_of(inner));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what validation goes through here to know which members and items this schema looks at. It checks alternatives again for that,
+    /// and those in them once more.
+    fn mark(
+        &mut self,
+        place: &Place<'s>,
+        members: &'s Map<String, Value>,
+        node: &mut Node,
+        references: References,
+    ) -> Result<(), ReferencingError> {
+        node.own.add_all(&Cost::of_marking(members));
+        for (word, value) in members {
+            let (_, subschemas) = place::subschemas(word, value);
+            let checks = matches!(word.as_str(), "allOf" | "anyOf" | "oneOf" | "if");
+            let marks = checks || matches!(word.as_str(), "then" | "else" | "dependentSchemas");
+            let goes_on = matches!(
+                word.as_str(),
+                "contains" | "unevaluatedProperties" | "unevaluatedItems"
+            );
+            for subschema in subschemas {
+                let inner = place.at(subschema);
+                if checks {
+                    self.check(&inner, node, references)?;
+                }
+                if marks {
+                    self.mark_within(&inner, node, references)?;
+                }
+                if goes_on {
+                    add(&mut node.each, self.node_of(inner));
+                }
+            }
+        }
+        match self.referenced(members, place)? {
+            Some((_, target)) => self.mark_within(&target, node, references),
+            None => Ok(()),
+        }
+    }
+
+    fn mark_within(
+        &mut self,
+        place: &Place<'s>,
+        node: &mut Node,
+        references: References,
+    ) -> Result<(), ReferencingError> {
+        match place.schema.as_object() {
+            Some(members) => self.mark(&place.entered(self.registry)?, members, node, references),
+            None => Ok(()),
+        }
+    }
+
+    fn referenced(
+        &self,
+        members: &'s Map<String, Value>,
+        place: &Place<'s>,
+    ) -> Result<Option<(&'s str, Place<'s>)>, ReferencingError> {
+        let Some(reference) = members.get("$ref").and_then(Value::as_str) else {
+            return Ok(None);
+        };
+        let target = place.target(reference, self.registry)?;
+        Ok(Some((reference, target)))
+    }
+}
+
+fn add(parts: &mut Parts, node: usize) {
+    *parts.entry(node).or_default() += 1;
+}
