@@ -132,6 +132,8 @@ impl Gateway {
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
         let turn = self.changing.of(tenant, order).await;
+        // What was compiled is there as long as somebody has it. So whoever comes in between has it looked up again, and not compiled.
+        let mut compiled = Vec::new();
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             let now = self.clock.now();
@@ -142,6 +144,7 @@ impl Gateway {
                 return Ok(plan.answer);
             }
             let (change, answer) = self.fit(&snapshot, before, &turn, by, force, plan).await?;
+            compiled.extend(change.policies.clone());
             // Compiling may have taken long, and an operator's key is in another tenant than the one whose revision is compared.
             by.check(&self.snapshot.load_full(), self.clock.now())?;
             let proposal = Proposal {
@@ -173,6 +176,7 @@ impl Gateway {
             let compiling = compile(
                 snapshot.compiler(),
                 Directory::new(Arc::clone(tenant)),
+                None,
                 turn.kept(),
             );
             let policies = compiling
@@ -241,15 +245,16 @@ impl Gateway {
         Ok((change, answer))
     }
 
-    /// The policies of a directory that nobody wants to have in force yet, compiled when it is its turn.
+    /// The policies of a directory that nobody wants to have in force yet in the place of the other, compiled when it is its turn.
     pub(crate) async fn compile_draft(
         &self,
         directory: Directory,
+        before: Directory,
     ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
         let place = self.drafts.place(directory.tenant.id).await?;
         let compiler = Arc::clone(self.snapshot.load().compiler());
         off_the_workers(move || {
-            let policies = start::compile_new(&compiler, &directory).map(Arc::new);
+            let policies = start::compile_new(&compiler, &directory, Some(&before)).map(Arc::new);
             drop(place);
             policies
         })
@@ -261,11 +266,12 @@ impl Gateway {
 async fn compile(
     compiler: &Arc<Compiler>,
     directory: Directory,
+    before: Option<Directory>,
     turn: Kept,
 ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
     let compiler = Arc::clone(compiler);
     off_the_workers(move || {
-        let policies = start::compile_new(&compiler, &directory).map(Arc::new);
+        let policies = start::compile_new(&compiler, &directory, before.as_ref()).map(Arc::new);
         drop(turn);
         policies
     })

@@ -248,9 +248,17 @@ pub fn compile(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, 
     compiler.compile(candidate(directory, &policies(directory)))
 }
 
-/// The same for a directory as somebody wants to make it.
-pub fn compile_new(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, Diagnostics> {
-    compiler.compile_new(candidate(directory, &policies(directory)))
+/// The same for a directory as somebody wants to make it of the one that is in force, if there is one.
+pub fn compile_new(
+    compiler: &Compiler,
+    directory: &Directory,
+    before: Option<&Directory>,
+) -> Result<PolicySet, Diagnostics> {
+    let before = before.map(|before| (before, policies(before)));
+    let before = before
+        .as_ref()
+        .map(|(directory, policies)| candidate(directory, policies));
+    compiler.compile_new(candidate(directory, &policies(directory)), before)
 }
 
 /// All policies of a directory that count for anybody, or are tried out.

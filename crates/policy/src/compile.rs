@@ -18,7 +18,7 @@ use cedar_policy::Schema;
 use imbl::OrdMap;
 use model::{AttributeType, Name, SlashFreeName, Tool, ToolAction};
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// How many schemas a compiler keeps for the next change: of the registries whose policies are being worked on.
@@ -70,11 +70,17 @@ pub struct Compiler {
 }
 
 /// Whether policies are in force already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+#[derive(Debug, Clone, Copy)]
+enum Standing<'a> {
     InForce,
-    New,
+    /// Somebody wants to put them in force in the place of these, if there are any.
+    New {
+        before: Option<Candidate<'a>>,
+    },
 }
+
+/// A policy of which parts can never match.
+type Idle<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
 
 /// A named policy that was validated.
 #[derive(Debug)]
@@ -109,13 +115,21 @@ impl Compiler {
     }
 
     /// The same for policies that somebody wants to put in force: their links may not make too much of them, and none may be there that can
-    /// never match.
-    pub fn compile_new(&self, candidate: Candidate<'_>) -> Result<PolicySet, Diagnostics> {
-        check_links(candidate.policies)?;
-        self.compile_for(candidate, Standing::New)
+    /// never match. What was so before, with what is in force now, does not stand in the way of other changes.
+    pub fn compile_new(
+        &self,
+        candidate: Candidate<'_>,
+        before: Option<Candidate<'_>>,
+    ) -> Result<PolicySet, Diagnostics> {
+        check_links(candidate.policies, before.map_or(&[], |before| before.policies))?;
+        self.compile_for(candidate, Standing::New { before })
     }
 
-    fn compile_for(&self, candidate: Candidate<'_>, standing: Standing) -> Result<PolicySet, Diagnostics> {
+    fn compile_for(
+        &self,
+        candidate: Candidate<'_>,
+        standing: Standing<'_>,
+    ) -> Result<PolicySet, Diagnostics> {
         let registry = vocabulary::digest(candidate.registry);
         let vocabulary = self.vocabulary(registry, candidate.registry).map_err(|wrong| {
             // What can be told without a vocabulary is told as well.
@@ -128,9 +142,15 @@ impl Compiler {
         })?;
         let mut faults = name_faults(candidate.policies);
         let mut policies = Vec::with_capacity(candidate.policies.len());
-        for compiled in self.policies(registry, candidate)? {
+        let mut idle = Vec::new();
+        for (policy, compiled) in candidate.policies.iter().zip(self.policies(registry, candidate)?) {
             match compiled {
-                Ok(policy) => policies.push(policy),
+                Ok(compiled) => {
+                    if !compiled.idle.is_empty() {
+                        idle.push((policy, Arc::clone(&compiled)));
+                    }
+                    policies.push(compiled);
+                }
                 Err(found) => faults.extend(found.0),
             }
         }
@@ -138,8 +158,8 @@ impl Compiler {
             let statements = policies.iter().flat_map(|policy| &policy.statements);
             faults.extend(statements.filter_map(|statement| permit_fault(statement)));
         }
-        if standing == Standing::New {
-            faults.extend(policies.iter().flat_map(|policy| &policy.idle).cloned());
+        if let Standing::New { before } = standing {
+            faults.extend(self.newly_idle(&idle, before));
         }
         if !faults.is_empty() {
             return Err(Diagnostics(faults));
@@ -149,6 +169,52 @@ impl Compiler {
             .iter()
             .map(|policy| (&policy.name, &policy.mode));
         Ok(PolicySet::new(vocabulary, policies, modes))
+    }
+
+    /// Why parts of these policies can never match, without what was said of the same policies before, as they were in force.
+    fn newly_idle(&self, idle: &[Idle<'_>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
+        if idle.is_empty() {
+            return Vec::new();
+        }
+        let idle: Vec<_> = idle
+            .iter()
+            .map(|(policy, found)| (digest(policy), found))
+            .collect();
+        let digests = idle.iter().map(|(digest, _)| *digest).collect();
+        let known = before.map(|before| self.compiled_of(before, &digests));
+        let known = known.unwrap_or_default();
+        let mut findings = Vec::new();
+        for (digest, found) in idle {
+            let was_said = |finding: &&Diagnostic| {
+                known
+                    .get(&digest)
+                    .is_some_and(|known| known.idle.contains(finding))
+            };
+            findings.extend(found.idle.iter().filter(|finding| !was_said(finding)).cloned());
+        }
+        findings
+    }
+
+    /// Those of these policies that have these digests. What cannot be compiled was not in force.
+    fn compiled_of(
+        &self,
+        candidate: Candidate<'_>,
+        digests: &HashSet<Digest>,
+    ) -> HashMap<Digest, Arc<CompiledPolicy>> {
+        let same = candidate
+            .policies
+            .iter()
+            .filter(|policy| digests.contains(&digest(policy)));
+        let same: Vec<TenantPolicy> = same.cloned().collect();
+        let candidate = Candidate {
+            policies: &same,
+            ..candidate
+        };
+        let compiled = self.policies(vocabulary::digest(candidate.registry), candidate);
+        let compiled = same.iter().zip(compiled.into_iter().flatten());
+        compiled
+            .filter_map(|(policy, compiled)| Some((digest(policy), compiled.ok()?)))
+            .collect()
     }
 
     /// Why no parameters of this action can be checked against its schema, if that is so: its asks are denied, and a change
@@ -234,26 +300,31 @@ fn parsed(policy: &TenantPolicy) -> Result<Vec<Parsed>, Diagnostics> {
     parse::parse(policy.name.as_str(), &policy.cedar, &policy.links)
 }
 
-fn check_links(policies: &[TenantPolicy]) -> Result<(), Diagnostics> {
+/// What the links make of these policies is bounded, unless these were there before and were as much.
+fn check_links(policies: &[TenantPolicy], before: &[TenantPolicy]) -> Result<(), Diagnostics> {
     // No template is longer than the text that it is in, so most sets need not be read for this.
     let at_most = |policy: &TenantPolicy| policy.links.len().saturating_mul(policy.cedar.len());
     if policies.iter().map(at_most).sum::<usize>() <= LINKED_BYTES_MAX {
         return Ok(());
     }
-    let linked = policies.iter().filter(|policy| !policy.links.is_empty());
-    let linked = linked.map(|policy| (parse::linked_bytes(&policy.cedar, &policy.links), &policy.name));
-    let linked: Vec<_> = linked.collect();
+    let linked: Vec<_> = linked_bytes(policies).collect();
     let bytes: usize = linked.iter().map(|(bytes, _)| bytes).sum();
-    match linked.iter().max() {
-        Some((_, largest)) if bytes > LINKED_BYTES_MAX => {
-            let message = format!(
-                "the policies of all links have {bytes} bytes with the texts of their templates, and may have {LINKED_BYTES_MAX}"
-            );
-            let help = "shorten the templates, or write what is for many as one policy about a team";
-            Err(Diagnostic::error(message).with_help(help).about(largest).into())
-        }
-        _ => Ok(()),
+    let Some((_, largest)) = linked.iter().max().filter(|_| bytes > LINKED_BYTES_MAX) else {
+        return Ok(());
+    };
+    if bytes <= linked_bytes(before).map(|(bytes, _)| bytes).sum() {
+        return Ok(());
     }
+    let message = format!(
+        "the policies of all links have {bytes} bytes with the texts of their templates, and may have {LINKED_BYTES_MAX}"
+    );
+    let help = "shorten the templates, or write what is for many as one policy about a team";
+    Err(Diagnostic::error(message).with_help(help).about(largest).into())
+}
+
+fn linked_bytes(policies: &[TenantPolicy]) -> impl Iterator<Item = (usize, &SlashFreeName)> {
+    let linked = policies.iter().filter(|policy| !policy.links.is_empty());
+    linked.map(|policy| (parse::linked_bytes(&policy.cedar, &policy.links), &policy.name))
 }
 
 /// What is the same for equal policies, whatever their modes.

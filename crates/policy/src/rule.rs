@@ -170,7 +170,7 @@ fn all_other_cases<'s>(
     if let Some(registered) = registered {
         others.push((case.again(registered, looks)?, AS_REGISTERED.to_owned()));
         if let Some(user) = case.of_user(registered, looks)? {
-            others.push((user, format!("{AS_REGISTERED}, {}", whose(question))));
+            others.push((user, format!("{AS_REGISTERED}: {}", whose(question))));
         }
     }
     Ok(others)

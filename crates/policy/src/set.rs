@@ -81,11 +81,12 @@ impl PolicySet {
         tenant: &[TenantPolicy],
         registry: Registry<'_>,
     ) -> Result<Self, Diagnostics> {
-        Compiler::new(base.clone()).compile_new(Candidate {
+        let candidate = Candidate {
             policies: tenant,
             registry,
             permits: TenantPermits::Allowed,
-        })
+        };
+        Compiler::new(base.clone()).compile_new(candidate, None)
     }
 
     /// The set of these policies. Their names differ but for one on trial beside one that is enforced.

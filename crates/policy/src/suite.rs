@@ -91,14 +91,15 @@ impl Suite {
     pub fn new(compiler: &Compiler, sources: SuiteTexts<'_>) -> Result<Self, SuiteError> {
         let tools = Tools::read(sources.tools).map_err(SuiteError::Tools)?;
         let cases = Cases::read(sources.tests).map_err(SuiteError::Tests)?;
-        let set = compiler.compile_new(Candidate {
+        let candidate = Candidate {
             policies: sources.policies,
             registry: Registry {
                 tools: &tools.registered,
                 attributes: &tools.attributes,
             },
             permits: TenantPermits::Allowed,
-        })?;
+        };
+        let set = compiler.compile_new(candidate, None)?;
         let under_test = set.policy_ids().into_iter().filter(|id| !id.is_base());
         Ok(Self {
             under_test: under_test.cloned().collect(),

@@ -368,10 +368,21 @@ fn a_claim_moves_a_read_among_the_mutations_and_nothing_moves_a_mutation_out() {
         claimed_as_mutating: true,
         ..read
     };
-    assert!(sees(
-        &claimed,
-        "action in Action::\"mutate\" && !(action in Action::\"read\") && context.tool.mutates"
-    ));
+    // It is put as a change, and as the read that it is registered as, and has to be allowed as both.
+    for seen in [
+        "action in Action::\"mutate\" && !(action in Action::\"read\") && context.tool.mutates",
+        "action in Action::\"read\" && !context.tool.mutates",
+    ] {
+        assert!(!sees(&claimed, seen), "{seen}");
+        let forbid = format!(
+            "@id(\"all\") permit (principal, action, resource);\n@id(\"it\") forbid (principal, action, resource) when {{ {seen} }};"
+        );
+        assert_eq!(
+            claimed.ruled_only_with(&forbid).reason,
+            ReasonCode::PolicyForbids,
+            "{seen}"
+        );
+    }
     let (agent, tool) = (World::default().agent(), World::default().tool());
     let set = compile(std::slice::from_ref(&tool), &[]).unwrap();
     let denied = World {

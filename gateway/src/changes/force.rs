@@ -95,7 +95,7 @@ pub(super) async fn fit(
     }
     let mut idle: BTreeMap<SlashFreeName, Arc<Policy>> = BTreeMap::new();
     loop {
-        match compile(compiler, after.clone(), turn.kept()).await? {
+        match compile(compiler, after.clone(), Some(before.clone()), turn.kept()).await? {
             Ok(policies) => {
                 let unbounded = unbounded(compiler, before, writes);
                 if !unbounded.0.is_empty() {

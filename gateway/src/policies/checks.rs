@@ -28,7 +28,7 @@ pub async fn validate(
 ) -> Result<Json<Validation>, Refusal> {
     let tenant = read(&gateway, &caller)?;
     let after = set.applied_to(&tenant.directory, gateway.clock.now())?;
-    let (valid, diagnostics) = match gateway.compile_draft(after).await? {
+    let (valid, diagnostics) = match gateway.compile_draft(after, tenant.directory.clone()).await? {
         Ok(set) => (true, json!(set.warnings())),
         Err(diagnostics) => (false, json!(diagnostics)),
     };

@@ -161,7 +161,7 @@ impl Gateway {
     ) -> Result<TenantSnapshot, Refusal> {
         let directory = set.applied_to(&tenant.directory, self.clock.now())?;
         let policies = self
-            .compile_draft(directory.clone())
+            .compile_draft(directory.clone(), tenant.directory.clone())
             .await?
             .map_err(|diagnostics| {
                 Refusal::new(Code::PolicyInvalid, "the candidate is not valid")

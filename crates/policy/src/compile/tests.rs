@@ -26,13 +26,20 @@ fn with_candidate<R>(
     tools: &[&str],
     function: impl FnOnce(Candidate<'_>) -> R,
 ) -> R {
-    let tools = tools
-        .iter()
-        .map(|name| Arc::new(tool(name, [action("x", true, None)])));
+    let tools = tools.iter().map(|name| tool(name, [action("x", true, None)]));
+    with_tools(policies, tools.collect(), function)
+}
+
+fn with_tools<R>(
+    policies: &[TenantPolicy],
+    tools: Vec<Tool>,
+    function: impl FnOnce(Candidate<'_>) -> R,
+) -> R {
+    let tools = tools.into_iter().map(|tool| (tool.name.clone(), Arc::new(tool)));
     function(Candidate {
         policies,
         registry: Registry {
-            tools: &tools.map(|tool| (tool.name.clone(), tool)).collect(),
+            tools: &tools.collect(),
             attributes: &BTreeMap::new(),
         },
         permits: TenantPermits::Allowed,
@@ -166,7 +173,7 @@ fn a_policy_in_force_that_can_never_match_is_a_warning() {
         with_candidate(&never, &["a"], compile)
     };
     let set = with(&|candidate| compiler.compile(candidate)).unwrap();
-    let Diagnostics(found) = with(&|candidate| compiler.compile_new(candidate)).unwrap_err();
+    let Diagnostics(found) = with(&|candidate| compiler.compile_new(candidate, None)).unwrap_err();
     let ([warning], [fault]) = (set.warnings(), &found[..]) else {
         panic!("{:?}, {found:?}", set.warnings());
     };
@@ -181,7 +188,9 @@ fn a_policy_in_force_that_can_never_match_is_a_warning() {
 fn what_links_make_of_templates_has_a_bound_and_what_is_in_force_has_none() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let new = |policies: &[TenantPolicy]| {
-        with_candidate(policies, &["a"], |candidate| compiler.compile_new(candidate))
+        with_candidate(policies, &["a"], |candidate| {
+            compiler.compile_new(candidate, None)
+        })
     };
     let half = LINKED_BYTES_MAX / 2 / 100;
     // A long policy that nothing links does not count.
@@ -201,4 +210,118 @@ fn what_links_make_of_templates_has_a_bound_and_what_is_in_force_has_none() {
     assert_eq!(fault.policy.as_deref(), Some("large"));
     assert!(fault.message.contains("may have 8388608"), "{fault}");
     assert_eq!(compiled(&compiler, &large, &["a"]).policy_ids().len(), 201);
+}
+
+/// These policies with these tools in the place of those with those, or what is said against them.
+fn changed(
+    compiler: &Compiler,
+    (policies, tools): (&[TenantPolicy], &[&str]),
+    (before, tools_before): (&[TenantPolicy], &[&str]),
+) -> Result<PolicySet, Vec<String>> {
+    let changed = with_candidate(before, tools_before, |before| {
+        with_candidate(policies, tools, |candidate| {
+            compiler.compile_new(candidate, Some(before))
+        })
+    });
+    changed.map_err(|found| found.0.into_iter().filter_map(|finding| finding.policy).collect())
+}
+
+/// A policy that can never match where there is no tool with this name.
+fn about_tool(name: &str, tool: &str) -> TenantPolicy {
+    let cedar = format!(
+        "@id(\"a\") forbid (principal, action in Action::\"mutate\", resource) when {{ context.tool.name == \"{tool}\" && {} }};",
+        if tool == "none" {
+            "false"
+        } else {
+            "context.sensitive"
+        }
+    );
+    TenantPolicy::new(SlashFreeName::new(name).unwrap(), cedar)
+}
+
+#[test]
+fn a_policy_that_could_never_match_before_does_not_stand_in_the_way() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let old = about_tool("old", "none");
+    let new = about_tool("new", "none");
+    let fine = about_tool("fine", "a");
+    let before: (&[_], &[_]) = (std::slice::from_ref(&old), &["a"]);
+
+    // Another tool, another policy, and the same policy for others than before.
+    let set = changed(&compiler, (before.0, &["a", "b"]), before).unwrap();
+    assert_eq!(set.warnings().len(), 1);
+    assert!(changed(&compiler, (&[old.clone(), fine.clone()], before.1), before).is_ok());
+    let on_trial = TenantPolicy {
+        mode: crate::Mode::Shadow,
+        ..old.clone()
+    };
+    assert!(changed(&compiler, (&[on_trial], before.1), before).is_ok());
+
+    let refused = changed(&compiler, (&[old.clone(), new.clone()], before.1), before);
+    assert_eq!(refused.unwrap_err(), ["new/a"]);
+    // Another text with the name and the place of the old one is another policy.
+    let other = TenantPolicy::new(old.name.clone(), format!("{} // so", old.cedar));
+    let trial = TenantPolicy {
+        mode: crate::Mode::Shadow,
+        ..other.clone()
+    };
+    assert_eq!(
+        changed(&compiler, (&[other], before.1), before).unwrap_err(),
+        ["old/a"]
+    );
+    let refused = changed(&compiler, (&[old.clone(), trial], before.1), before);
+    assert_eq!(refused.unwrap_err(), ["old/a"]);
+    let nothing = changed(&compiler, before, (&[], before.1));
+    assert_eq!(nothing.unwrap_err(), ["old/a"]);
+    assert_eq!(
+        changed(&compiler, (&[new], before.1), (&[fine], before.1)).unwrap_err(),
+        ["new/a"]
+    );
+}
+
+#[test]
+fn a_change_of_tools_that_makes_a_policy_idle_is_refused() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let never = "@id(\"never\") forbid (principal, action, resource) when { false };";
+    let limit = "@id(\"limit\") forbid (principal, action == Action::\"a/x\", resource) when { context.input has n && context.input.n > 3 };";
+    let name = SlashFreeName::new("p").unwrap();
+    let policies = [TenantPolicy::new(name, format!("{never}\n{limit}"))];
+    let taking = |parameters: &[&str]| {
+        let numbers = parameters
+            .iter()
+            .map(|name| (name.to_string(), json!({"type": "integer"})));
+        let schema = json!({"properties": numbers.collect::<serde_json::Map<_, _>>()});
+        vec![tool("a", [action("x", true, Some(schema))])]
+    };
+    let change = |from: &[&str], to: &[&str]| {
+        let changed = with_tools(&policies, taking(from), |before| {
+            with_tools(&policies, taking(to), |candidate| {
+                compiler.compile_new(candidate, Some(before))
+            })
+        });
+        changed.map_err(|found| found.0[0].policy.clone().unwrap())
+    };
+    assert!(change(&["n"], &["n", "m"]).is_ok());
+    assert_eq!(change(&["n"], &["m"]).unwrap_err(), "p/limit");
+    assert!(change(&["m"], &["m", "o"]).is_ok());
+}
+
+#[test]
+fn links_that_were_too_much_before_may_stay_and_not_grow() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let much = LINKED_BYTES_MAX / 100 + 200;
+    let (large, larger, small) = (
+        linked("large", much, 100),
+        linked("large", much, 101),
+        linked("small", 10, 2),
+    );
+    let of = |policies: &[TenantPolicy], before: &[TenantPolicy]| {
+        changed(&compiler, (policies, &["a"]), (before, &["a"]))
+    };
+    let before = [large.clone(), small.clone()];
+    assert!(of(&before, &before).is_ok());
+    let plain = policies(1).remove(0);
+    assert!(of(&[large.clone(), plain], &before).is_ok());
+    assert_eq!(of(&[larger, small.clone()], &before).unwrap_err(), ["large"]);
+    assert_eq!(of(&before, &[small]).unwrap_err(), ["large"]);
 }

@@ -357,6 +357,23 @@ fn a_read_that_is_said_to_change_something_has_to_be_allowed_as_a_read_too() {
     assert_eq!(ids(&as_registered.policies), ["mine/all", "mine/vault"]);
     let blind = claimed.with_question(|question| set.rule_without_parameters(question));
     assert_eq!(blind.unwrap().unwrap(), explanation.ruling);
+
+    // For a user as well, and it is told in the same words however it is asked.
+    let claimed = World {
+        user: Some(("u-17".to_owned(), None)),
+        ..claimed
+    };
+    let text = text.replace("forbid (principal,", "forbid (principal is User,");
+    let set = self::set(&claimed, "", &[("mine", &text, Mode::Enforced)]);
+    let explanation = claimed.with_question(|question| set.explain(question)).unwrap();
+    assert_eq!(
+        explanation.ruling.explanation,
+        "as a read, which it is registered as: for the user `u-17`: Nobody reads here"
+    );
+    assert_eq!(
+        claimed.with_question(|question| set.rule(question)).unwrap(),
+        explanation.ruling
+    );
 }
 
 proptest! {

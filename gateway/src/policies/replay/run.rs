@@ -213,8 +213,9 @@ impl Shared {
             Arc::clone(variants.entry(*digest).or_default())
         };
         let compile = || {
-            let directory = with_action_as_it_was(&self.candidate.directory, was);
-            crate::start::compile_new(&self.compiler, &directory)
+            let candidate = &self.candidate.directory;
+            let directory = with_action_as_it_was(candidate, was);
+            crate::start::compile_new(&self.compiler, &directory, Some(candidate))
                 .ok()
                 .map(Arc::new)
         };
