@@ -12,6 +12,7 @@ pub mod expiry;
 pub mod moving;
 
 use crate::gateway::Gateway;
+use crate::http::page::no_cursor;
 use crate::http::query::ListQuery;
 use crate::http::{AgentCaller, Page, Refusal, TenantCaller};
 use crate::records::reader::Reader;
@@ -27,7 +28,7 @@ use model::{Budget, BudgetId, Name, Scope, SlashFreeName, TenantId, Unit};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use store::{BudgetFilter, WantedBalances};
+use store::{BudgetFilter, OpenBudgets, WantedBalances};
 
 /// How much of what is held beyond its time a balance leaves out: more than ends between two rounds of the job that writes it
 /// down.
@@ -113,23 +114,25 @@ pub async fn balances(
     query: ListQuery<BalanceFilter>,
 ) -> Result<Written, Refusal> {
     let limit = query.page.limit()?;
+    let cursor = query.page.after()?;
     let page = if let Some(Extension(caller)) = caller {
-        Page {
-            items: gateway.own_budgets(&caller, query.filter).await?,
-            next_cursor: None,
-        }
+        gateway.own_page(&caller, query.filter, cursor, limit).await?
     } else {
         let filter = BudgetFilter {
             unit: query.filter.unit,
             is_open: Some(true),
         };
-        let after = query.page.after()?;
-        gateway.page(reader.tenant, &filter, after, limit).await?
+        gateway.page(reader.tenant, &filter, cursor, limit).await?
     };
     Ok(Written::of(&Page {
         items: page.items.iter().map(Balance::of).collect(),
         next_cursor: page.next_cursor,
     }))
+}
+
+/// How many are looked for: one more than the page holds tells whether there is a next one.
+fn wanted(limit: usize) -> u32 {
+    u32::try_from(limit + 1).unwrap_or(u32::MAX)
 }
 
 impl Gateway {
@@ -141,17 +144,20 @@ impl Gateway {
         before: Option<BudgetId>,
         limit: usize,
     ) -> Result<Page<Budget>, Refusal> {
-        // One more than the page holds tells whether there is a next one.
-        let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
-        let found = self.store.list_budgets(tenant, filter, before, wanted).await?;
-        let found: Vec<_> = found.into_iter().map(|budget| budget.id).collect();
-        let found = self.as_of_now(tenant, &found).await?.into_iter();
-        let key = |budget: &Budget| budget.id.to_string();
-        Ok(Page::of(found, limit, key, |budget| budget))
+        let found = self.store.list_budgets(tenant, filter, before, wanted(limit));
+        let found = found.await?;
+        self.page_of(tenant, &found, limit).await
     }
 
-    /// The budgets that an agent counts against, the widest first.
-    async fn own_budgets(&self, caller: &AgentCaller, filter: BalanceFilter) -> Result<Vec<Budget>, Refusal> {
+    /// A page of the budgets that an agent counts against as they are now: the widest first, and those for the same by unit.
+    async fn own_page(
+        &self,
+        caller: &AgentCaller,
+        filter: BalanceFilter,
+        last: Option<BudgetId>,
+        limit: usize,
+    ) -> Result<Page<Budget>, Refusal> {
+        let tenant = caller.tenant;
         let subject = Subject {
             team: caller.agent.team.clone(),
             agent: caller.agent.id,
@@ -159,15 +165,37 @@ impl Gateway {
             run_id: filter.run_id,
             parent_run_id: None,
         };
-        let known = self.budgets_for(caller.tenant, &subject, filter.unit.as_ref());
-        let known = known.await?;
-        let scopes = subject.scopes(&known.line(caller.tenant, &subject));
-        let mut budgets: Vec<_> = known.budgets(caller.tenant).cloned().collect();
-        budgets.sort_by_key(|budget| {
-            let place = scopes.iter().position(|scope| *scope == budget.scope);
-            (place, budget.unit.clone())
-        });
-        Ok(budgets)
+        let line = self.lines_of(tenant, &subject).await?.line(tenant, &subject);
+        let mut wanted = OpenBudgets {
+            tenant,
+            scopes: subject.scopes(&line),
+            unit: filter.unit,
+            after: None,
+            limit: wanted(limit),
+        };
+        if let Some(last) = last {
+            // It may have been closed since it was shown; where it stood is known all the same.
+            let last = self.as_of_now(tenant, &[last]).await?.pop();
+            let last = last.ok_or_else(no_cursor)?;
+            let place = wanted.scopes.iter().position(|scope| *scope == last.scope);
+            wanted.scopes.drain(..place.ok_or_else(no_cursor)?);
+            wanted.after = Some(last.unit);
+        }
+        let found = self.store.open_budgets(&wanted).await?;
+        self.page_of(tenant, &found, limit).await
+    }
+
+    /// The page that these begin, as they are now.
+    async fn page_of(
+        &self,
+        tenant: TenantId,
+        found: &[Budget],
+        limit: usize,
+    ) -> Result<Page<Budget>, Refusal> {
+        let ids: Vec<_> = found.iter().map(|budget| budget.id).collect();
+        let found = self.as_of_now(tenant, &ids).await?.into_iter();
+        let key = |budget: &Budget| budget.id.to_string();
+        Ok(Page::of(found, limit, key, |budget| budget))
     }
 
     /// Those of these budgets that are there, as they are now and in this order.

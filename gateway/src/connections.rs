@@ -31,6 +31,7 @@ use crate::http::caller;
 use axum::extract::Request;
 use axum::response::Response;
 use axum::serve::Listener;
+use handed_on::Begun;
 pub use places::places_max;
 use plain::{Headers, Plain, Seen};
 use std::cell::RefCell;
@@ -38,6 +39,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -93,6 +95,8 @@ struct Connection<S> {
     left: Vec<u8>,
     /// Whether that may be a whole request.
     is_untried: bool,
+    /// When the head of that request had come, if it has.
+    head_at: Option<Instant>,
     /// What could not be written yet.
     unsent: Vec<u8>,
     /// How many asks were refused at once since one was not.
@@ -107,8 +111,8 @@ struct Connection<S> {
 enum Next {
     /// An ask.
     Ask(Asked),
-    /// Something else, or not plainly that: the bytes from its beginning on.
-    Other(Vec<u8>),
+    /// Something else, or not plainly that, from its beginning on.
+    Other(Begun),
     /// Nothing before the last answer is written.
     Unsent,
     /// Nothing before its turn has come.
@@ -136,6 +140,7 @@ where
             app,
             left: Vec::new(),
             is_untried: false,
+            head_at: None,
             unsent: Vec::new(),
             refused: 0,
             turns,
@@ -162,11 +167,11 @@ where
                     self.turns.wait().await;
                     true
                 }
-                Next::Other(before) => {
+                Next::Other(begun) => {
                     let Self {
                         stream, app, place, ..
                     } = self;
-                    Box::pin(handed_on::serve(before, stream, app, stopped)).await;
+                    Box::pin(handed_on::serve(begun, stream, app, stopped)).await;
                     drop(place);
                     return;
                 }
@@ -216,8 +221,12 @@ where
                     return if self.left.is_empty() {
                         stopped.as_mut().poll(context).map(|()| Next::End)
                     } else {
-                        self.poll_late(context)
-                            .map(|()| Next::Other(std::mem::take(&mut self.left)))
+                        self.poll_late(context).map(|()| {
+                            Next::Other(Begun {
+                                bytes: std::mem::take(&mut self.left),
+                                head_at: self.head_at,
+                            })
+                        })
                     };
                 };
                 let Ok(length @ 1..) = read else {
@@ -259,7 +268,11 @@ where
         let bytes = &desk.input[..length];
         let (next, used) = match plain::read(bytes, &mut Headers::new()) {
             Seen::Part => (None, 0),
-            Seen::Other => return Some(Next::Other(bytes.to_vec())),
+            Seen::Head => {
+                self.head_at.get_or_insert_with(Instant::now);
+                (None, 0)
+            }
+            Seen::Other => return Some(Next::other(bytes)),
             Seen::Ask(ask) => {
                 let next = match self.enter(&ask) {
                     Entry::Full => self.refuse(&mut desk.words, context),
@@ -274,7 +287,7 @@ where
         self.left.extend_from_slice(&desk.input[used..length]);
         self.is_untried = used > 0 && used < length;
         if used > 0 {
-            self.late = None;
+            (self.late, self.head_at) = (None, None);
         }
         next
     }
@@ -336,8 +349,16 @@ impl Next {
                 is_last: ask.is_last(),
                 place,
             }),
-            None => Self::Other(bytes.to_vec()),
+            None => Self::other(bytes),
         }
+    }
+
+    /// What begins with these bytes, and is not waited for.
+    fn other(bytes: &[u8]) -> Self {
+        Self::Other(Begun {
+            bytes: bytes.to_vec(),
+            head_at: None,
+        })
     }
 }
 

@@ -4,6 +4,7 @@ pub mod caller;
 pub mod idempotency;
 pub mod json;
 pub mod messagepack;
+pub mod once;
 pub mod page;
 pub mod query;
 pub mod refusal;

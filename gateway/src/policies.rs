@@ -233,13 +233,24 @@ fn invalid(detail: String) -> Refusal {
     Refusal::new(Code::InvalidField, detail)
 }
 
-/// A name that a policy can have.
+/// A name that a path gives to a policy, which can have it.
 fn policy_name(text: &str) -> Result<SlashFreeName, Refusal> {
-    if RESERVED.contains(&text) {
-        let detail = format!("a policy cannot be called `{text}`, which is part of a path here");
-        return Err(Refusal::new(Code::InvalidParameter, detail));
-    }
+    check_reserved(text).map_err(|detail| Refusal::new(Code::InvalidParameter, detail))?;
     new_name(text)
+}
+
+/// Refuses a name that a body gives to a policy, which cannot have it.
+fn check_name(name: &SlashFreeName) -> Result<(), Refusal> {
+    check_reserved(name.as_str()).map_err(|detail| invalid(format!("`name`: {detail}")))
+}
+
+fn check_reserved(name: &str) -> Result<(), String> {
+    if RESERVED.contains(&name) {
+        return Err(format!(
+            "a policy cannot be called `{name}`, which is part of a path here"
+        ));
+    }
+    Ok(())
 }
 
 /// The policy with this name that is not deleted.
@@ -316,7 +327,7 @@ pub async fn create(
     SetJson(draft): SetJson<NamedDraft>,
 ) -> Result<Tagged, Refusal> {
     let (name, draft) = draft.split();
-    policy_name(name.as_str())?;
+    check_name(&name)?;
     change(&gateway, &caller, |directory, now| {
         if find(directory, name.as_str()).is_ok() {
             let detail = format!("there is a policy `{name}` already; PUT makes a new version of it");

@@ -272,6 +272,104 @@ async fn a_request_that_does_not_go_on_is_not_waited_for() {
     assert_eq!(stage.count("decision").await, 0);
 }
 
+/// How long after the head of an ask its body was given up. The gateway has the head first, and then, while it waits, `pause` later its end.
+async fn given_up_after(options: Options, pause: Duration) -> Duration {
+    let stage = Stage::set_with(options).await;
+    let server = Server::of(&stage).await;
+    let whole = written(&stage, &ask(0), "");
+    let head_end = whole.find("\r\n\r\n").unwrap() + 4;
+    let mut connection = server.connect().await;
+    connection.send(&whole[..head_end - 2]).await;
+    tokio::time::sleep(pause).await;
+    connection.send(&whole[head_end - 2..=head_end]).await;
+    let begin = Instant::now();
+    let late = connection.receive().await.unwrap();
+    late.problem(408, "request_timeout");
+    assert_eq!(late.headers["connection"], "close");
+    assert!(connection.receive().await.is_none());
+    begin.elapsed()
+}
+
+#[tokio::test]
+async fn a_body_has_the_same_time_wherever_it_is_waited_for() {
+    let wait = |ask_time_max, pause| {
+        let options = Options {
+            ask_time_max: Duration::from_millis(ask_time_max),
+            body_time_max: Duration::from_secs(2),
+            ..Options::default()
+        };
+        tokio::spawn(given_up_after(options, Duration::from_millis(pause)))
+    };
+    // Nearly all of it, half of it, and less than nothing is left for hyper. Then half of what is waited for here was for the head.
+    let cases = [
+        (1, 0, 2_000),
+        (1_000, 0, 2_000),
+        (3_000, 0, 3_000),
+        (2_000, 1_000, 2_000),
+    ];
+    let waits = cases.map(|(ask_time_max, pause, expected)| (wait(ask_time_max, pause), expected));
+    for (wait, expected) in waits {
+        let after = wait.await.unwrap();
+        let least = Duration::from_millis(expected - 100);
+        assert!(
+            (least..least + Duration::from_millis(900)).contains(&after),
+            "{expected}: {after:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_comes_after_all_is_answered_wherever_it_was_waited_for() {
+    let options = Options {
+        ask_time_max: Duration::from_millis(50),
+        ..Options::default()
+    };
+    let stage = Stage::set_with(options).await;
+    let server = Server::of(&stage).await;
+    let whole = written(&stage, &ask(0), "");
+    let head_end = whole.find("\r\n\r\n").unwrap() + 4;
+    let mut connection = server.connect().await;
+    // The second one is waited for by the same as the first, and has its own time.
+    for _ in 0..2 {
+        connection.send(&whole[..=head_end]).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        connection.exchange(&whole[head_end + 1..]).await.expect(200);
+    }
+    assert_eq!(stage.count("decision").await, 1);
+}
+
+#[tokio::test]
+async fn who_asks_and_where_is_said_once() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let (token, tenant) = (&stage.agent.token, &stage.tenant);
+    for again in [
+        format!("Authorization: Bearer {token}"),
+        "authorization: Bearer nobody".to_owned(),
+        format!("Countersign-Tenant: {tenant}\r\nCountersign-Tenant: tnt_1"),
+        "Idempotency-Key: a\r\nidempotency-key: b".to_owned(),
+        "X-Request-Timeout-Ms: 500\r\nX-Request-Timeout-Ms: 501".to_owned(),
+    ] {
+        let plain = written(&stage, &ask(0), &format!("{again}\r\n"));
+        // What begins so is read by somebody else.
+        let handed_on = plain.replacen(
+            "Host: localhost\r\n",
+            "Host: localhost\r\nExpect: 100-continue\r\n",
+            1,
+        );
+        let batch = plain.replacen("/v1/authorize ", "/v1/authorize/batch ", 1);
+        let read = format!(
+            "GET /v1/balances HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{again}\r\n\r\n"
+        );
+        for request in [plain, handed_on, batch, read] {
+            let reply = server.connect().await.exchange(&request).await;
+            let detail = reply.problem(400, "invalid_parameter");
+            assert!(detail.ends_with("is there more than once; send one"), "{detail}");
+        }
+    }
+    assert_eq!(stage.count("decision").await, 0);
+}
+
 #[tokio::test]
 async fn there_are_no_more_connections_than_places_and_whoever_comes_waits_for_one() {
     let options = Options {

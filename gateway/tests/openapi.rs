@@ -2,6 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+#[expect(
+    dead_code,
+    reason = "tokens have tests of their own, which use the rest of it"
+)]
+#[path = "../../crates/tokens/tests/tokens/hand.rs"]
+mod hand;
 #[path = "openapi/play.rs"]
 mod play;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
@@ -9,9 +15,11 @@ mod support;
 
 use gateway::http::{Access, Code};
 use gateway::router::routes;
+use hand::Signer;
 use play::Play;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
+use support::BEGINNING;
 
 /// The contract as it is served.
 fn contract() -> Value {
@@ -164,6 +172,60 @@ fn whom_a_route_takes_is_what_the_contract_says() {
     }
 }
 
+/// Whoever acts in a tenant may say that it is its own, and is told where it is not.
+#[test]
+fn every_route_in_a_tenant_takes_its_id_and_may_not_find_it() {
+    let contract = contract();
+    let mut count = 0;
+    for route in routes() {
+        if !matches!(
+            route.access,
+            Access::Agent | Access::Roles(_) | Access::AgentOrRoles(_)
+        ) {
+            continue;
+        }
+        count += 1;
+        let what = format!("{} {}", route.method, route.path);
+        let operation = &contract["paths"][route.template()][route.method.to_lowercase()];
+        let parameters = operation["parameters"].as_array().unwrap();
+        assert!(
+            parameters.contains(&json!({"$ref": "#/components/parameters/Tenant"})),
+            "{what}: no tenant"
+        );
+        let refusal = operation["responses"]["404"]["$ref"].as_str();
+        let refusal = refusal.unwrap_or_else(|| panic!("{what}: no 404"));
+        let refusal = contract.pointer(&refusal[1..]).unwrap().to_string();
+        assert!(refusal.contains("\"not_found\""), "{what}: {refusal}");
+    }
+    assert!(count > 80, "only {count} routes were looked at");
+}
+
+/// What a description says of a header is of no use where it cannot be sent.
+#[test]
+fn every_header_that_a_description_speaks_of_is_a_parameter() {
+    let contract = contract();
+    let components = contract["components"]["parameters"].as_object().unwrap();
+    let headers = components.iter().filter(|(_, header)| header["in"] == "header");
+    let mut count = 0;
+    for (component, header) in headers {
+        let name = header["name"].as_str().unwrap();
+        // The one is refused here and there, and the other is for those who take a tenant.
+        if ["Idempotency-Key", "Countersign-Tenant"].contains(&name) {
+            continue;
+        }
+        let reference = json!({"$ref": format!("#/components/parameters/{component}")});
+        for (method, path, operation) in operations(&contract) {
+            let description = operation.get("description").and_then(Value::as_str);
+            if description.is_some_and(|text| text.contains(&format!("`{name}`"))) {
+                let parameters = operation["parameters"].as_array().unwrap();
+                assert!(parameters.contains(&reference), "{method} {path}: {name}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 0, "no description speaks of a header");
+}
+
 #[test]
 fn every_parameter_of_a_path_is_described() {
     let contract = contract();
@@ -241,8 +303,20 @@ async fn real_calls_and_answers_fit_the_contract() {
         .map(|(method, path, _)| (method, path))
         .collect();
     let mut play = Play::new(contract).await;
+    let (now, signer) = (BEGINNING.millis() / 1_000, Signer::ed25519(1));
+    play.keep("provenance_jwks", &json!({"keys": [signer.jwk("a")]}).to_string());
+    let mut claims =
+        json!({"iss": "https://crm.example.com", "aud": "gate", "exp": now + 300, "sub": "u-17"});
+    claims["source_trust"] = "trusted_internal_signed".into();
+    play.keep("of_call", &signer.token(json!({"kid": "a"}), &claims));
+    claims["content_hash"] = canon::Digest::of(b"quoted").to_string().into();
+    play.keep("of_parameter", &signer.token(json!({"kid": "a"}), &claims));
     play.play(include_str!("openapi/calls.txt")).await;
     let missed: Vec<_> = all.difference(&play.played).collect();
     assert!(missed.is_empty(), "never played: {missed:?}");
     assert_eq!((play.kept("verified"), play.kept("cut")), ("true", "false"));
+    assert_eq!(
+        (play.kept("vouched_signed"), play.kept("quoted_parameter")),
+        ("true", "path")
+    );
 }

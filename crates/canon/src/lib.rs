@@ -28,7 +28,7 @@ pub use crate::canonical::{Canonical, of};
 pub use crate::digest::{Digest, DigestError};
 pub use crate::error::{Error, ErrorKind};
 pub use crate::messagepack::{canonicalize_messagepack, canonicalize_messagepack_exact};
-pub use crate::read::{ReadError, read};
+pub use crate::read::{ReadError, in_plain_words, read};
 pub use crate::scan::{Limits, canonicalize, canonicalize_exact};
 pub use crate::text::write_string;
 pub use crate::writer::ObjectWriter;

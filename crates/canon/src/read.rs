@@ -7,12 +7,17 @@ use serde::Deserialize;
 use crate::strict::Strict;
 
 /// How `serde` names the types that requests are made of, and how a person would.
-const PLAIN_WORDS: [(&str, &str); 8] = [
+const PLAIN_WORDS: [(&str, &str); 10] = [
     ("expected u64", "expected a whole number that is not negative"),
     ("expected u32", "expected a whole number from 0 to 4294967295"),
     ("expected u16", "expected a whole number from 0 to 65535"),
     ("expected i64", "expected a whole number"),
     ("expected f64", "expected a number"),
+    ("expected a nonzero u64", "expected a whole number from 1 on"),
+    (
+        "expected a nonzero u32",
+        "expected a whole number from 1 to 4294967295",
+    ),
     (
         "expected a nonzero u16",
         "expected a whole number from 1 to 65535",
@@ -91,7 +96,9 @@ fn describe(pointer: String, error: &serde_json::Error) -> ReadError {
     }
 }
 
-fn in_plain_words(message: &str) -> String {
+/// What `serde` says is wrong, without the names of types.
+#[must_use]
+pub fn in_plain_words(message: &str) -> String {
     if let Some((found, _)) = message.split_once(", expected struct ") {
         return format!("{found}, expected an object").replace("sequence", "array");
     }
@@ -167,6 +174,36 @@ mod tests {
         assert_eq!(
             error(r#"{"inner":{"count":3}} x"#),
             "the body: trailing characters"
+        );
+    }
+
+    #[test]
+    fn no_type_of_a_number_is_named() {
+        fn detail<'a, T: Deserialize<'a> + std::fmt::Debug>(text: &'a str) -> String {
+            read::<T>(text).unwrap_err().detail
+        }
+        use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+        let details = [
+            detail::<u64>("-1"),
+            detail::<u32>("true"),
+            detail::<u16>("{}"),
+            detail::<i64>("[]"),
+            detail::<f64>("null"),
+            detail::<NonZeroU64>("0"),
+            detail::<NonZeroU32>("0"),
+            detail::<NonZeroU16>("0"),
+        ];
+        for detail in &details {
+            assert!(!detail.contains("nonzero"), "{detail}");
+            let (_, expected) = detail.split_once("expected ").unwrap();
+            assert!(
+                expected.starts_with("a whole number") || expected == "a number",
+                "{detail}"
+            );
+        }
+        assert_eq!(
+            details[5],
+            "invalid value: integer `0`, expected a whole number from 1 on"
         );
     }
 

@@ -9,8 +9,8 @@ use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use store::{
-    Batch, BudgetFilter, Budgets, FoundBalances, Part, ReplyKey, ReplyRow, ReservationFilter, StoreError,
-    WantedBalances, WantedBudgets,
+    Batch, BudgetFilter, Budgets, FoundBalances, OpenBudgets, Part, ReplyKey, ReplyRow, ReservationFilter,
+    StoreError, WantedBalances, WantedBudgets,
 };
 
 /// Budgets as they are from now on, a vector a column.
@@ -136,6 +136,48 @@ pub(crate) fn tenants(rows: Vec<TenantColumn>) -> Vec<TenantId> {
         .collect()
 }
 
+/// What is read of a budget whose tenant is known.
+pub(crate) struct ValueColumn {
+    value: String,
+}
+
+/// Those of these scopes that are not closed. Of each scope those are read that could stand on the page, from where it begins in the index on;
+/// where a unit is wanted, that is the first one from there on.
+pub(crate) fn open(
+    wanted: &OpenBudgets,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<ValueColumn, sqlx::Error> + Send, PgArguments> {
+    let scopes: Vec<_> = wanted.scopes.iter().map(model::Scope::key).collect();
+    let unit = wanted.unit.as_ref().map(model::Unit::as_str);
+    // No unit is empty.
+    let after = wanted.after.as_ref().map_or("", model::Unit::as_str);
+    let of_scope_max = if unit.is_some() { 1 } else { wanted.limit };
+    sqlx::query_as!(
+        ValueColumn,
+        r#"SELECT budgets.value AS "value!"
+           FROM unnest($2::text[]) WITH ORDINALITY AS asked (scope, place)
+           CROSS JOIN LATERAL (
+               SELECT unit, value
+               FROM budgets
+               WHERE tenant_id = $1
+                 AND scope = asked.scope COLLATE "C"
+                 AND unit >= greatest(coalesce($3::text, ''), CASE asked.place WHEN 1 THEN $4::text ELSE '' END) COLLATE "C"
+                 AND unit <> CASE asked.place WHEN 1 THEN $4::text ELSE '' END COLLATE "C"
+                 AND is_open
+               ORDER BY unit
+               LIMIT $5
+           ) AS budgets
+           WHERE $3::text IS NULL OR budgets.unit = $3
+           ORDER BY asked.place, budgets.unit
+           LIMIT $6"#,
+        uuid(wanted.tenant),
+        &scopes,
+        unit,
+        after,
+        i64::from(of_scope_max),
+        i64::from(wanted.limit),
+    )
+}
+
 #[async_trait]
 impl Budgets for PostgresStore {
     async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError> {
@@ -170,6 +212,12 @@ impl Budgets for PostgresStore {
         });
         let rows = bounded(read).await?;
         rows.iter().map(|row| budget(tenant, &row.value)).collect()
+    }
+
+    async fn open_budgets(&self, wanted: &OpenBudgets) -> Result<Vec<Budget>, StoreError> {
+        let rows = bounded(self.readers.read(|| open(wanted))).await?;
+        let rows = rows.iter();
+        rows.map(|row| budget(wanted.tenant, &row.value)).collect()
     }
 
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {

@@ -15,8 +15,8 @@ use sqlx::query::Map;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteRow};
 use std::sync::Arc;
 use store::{
-    BudgetFilter, Budgets, FoundBalances, Part, ReplyKey, ReplyRow, ReservationFilter, StoreError,
-    WantedBalances, WantedBudgets,
+    BudgetFilter, Budgets, FoundBalances, OpenBudgets, Part, ReplyKey, ReplyRow, ReservationFilter,
+    StoreError, WantedBalances, WantedBudgets,
 };
 
 const CLOSE: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
@@ -216,6 +216,52 @@ pub(crate) fn page(
     )
 }
 
+/// Those of these scopes that are not closed. Of each scope those are read that could stand on the page, from where it begins in the index on;
+/// where a unit is wanted, that is the first one from there on.
+pub(crate) fn open(
+    wanted: &OpenBudgets,
+) -> Map<'static, Sqlite, impl FnMut(SqliteRow) -> Result<BudgetColumns, sqlx::Error> + Send, SqliteArguments>
+{
+    let tenant = &wanted.tenant.as_bytes()[..];
+    let scopes: Vec<_> = wanted.scopes.iter().map(model::Scope::key).collect();
+    let scopes = json!(scopes).to_string();
+    let unit = wanted.unit.as_ref().map(model::Unit::as_str);
+    // No unit is empty.
+    let after = wanted.after.as_ref().map_or("", model::Unit::as_str);
+    let of_scope_max = if unit.is_some() { 1 } else { wanted.limit };
+    sqlx::query_as!(
+        BudgetColumns,
+        r#"SELECT
+               budgets.tenant_no AS "tenant_no!: i64",
+               budgets.value AS "value!: String"
+           FROM tenants
+           CROSS JOIN json_each(?2) AS asked
+           CROSS JOIN budgets
+               ON budgets.tenant_no = tenants.tenant_no
+              AND budgets.id IN (
+                  SELECT of_scope.id
+                  FROM budgets AS of_scope INDEXED BY budgets_open
+                  WHERE of_scope.tenant_no = tenants.tenant_no
+                    AND of_scope.scope = asked.value
+                    AND of_scope.unit >= max(coalesce(?3, ''), iif(asked.key = 0, ?4, ''))
+                    AND of_scope.unit <> iif(asked.key = 0, ?4, '')
+                    AND of_scope.is_open = 1
+                  ORDER BY of_scope.unit
+                  LIMIT ?5
+              )
+           WHERE tenants.tenant_id = ?1
+             AND (?3 IS NULL OR budgets.unit = ?3)
+           ORDER BY asked.key, budgets.unit
+           LIMIT ?6"#,
+        tenant,
+        scopes,
+        unit,
+        after,
+        of_scope_max,
+        wanted.limit,
+    )
+}
+
 #[async_trait]
 impl Budgets for SqliteStore {
     async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError> {
@@ -232,6 +278,15 @@ impl Budgets for SqliteStore {
         let before = before.as_ref().map_or(&BEYOND_IDS, BudgetId::as_bytes);
         let read = async {
             let rows = page(tenant, filter, before, limit).fetch_all(&self.readers).await;
+            let rows = rows.map_err(unavailable)?;
+            rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
+        };
+        bounded(read).await
+    }
+
+    async fn open_budgets(&self, wanted: &OpenBudgets) -> Result<Vec<Budget>, StoreError> {
+        let read = async {
+            let rows = open(wanted).fetch_all(&self.readers).await;
             let rows = rows.map_err(unavailable)?;
             rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
         };

@@ -101,6 +101,21 @@ pub struct WantedBalances {
     pub overdue_max: u32,
 }
 
+/// Which budgets of a tenant to list that are not closed: by what they are for, and those for the same by unit.
+#[derive(Debug)]
+pub struct OpenBudgets {
+    /// Whose.
+    pub tenant: TenantId,
+    /// Those of these scopes, in this order.
+    pub scopes: Vec<Scope>,
+    /// In this unit; in every one if absent.
+    pub unit: Option<Unit>,
+    /// Of the first scope only those in units behind this one.
+    pub after: Option<Unit>,
+    /// How many at most.
+    pub limit: u32,
+}
+
 /// What is known of them, all of it as it was after one commit.
 #[derive(Debug, Default)]
 pub struct FoundBalances {
@@ -152,6 +167,10 @@ pub trait Budgets: Send + Sync {
         before: Option<BudgetId>,
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError>;
+
+    /// Budgets that are not closed, those of one scope after those of the other, and of each by the bytes of their units. No more
+    /// of a scope are read than are wanted in all, however many there are.
+    async fn open_budgets(&self, wanted: &OpenBudgets) -> Result<Vec<Budget>, StoreError>;
 
     /// Who started these runs, and who started those, and so on upwards, in no particular order.
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError>;

@@ -5,10 +5,10 @@
 
 use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, Budgets, CommitError,
-    Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal, Lease, Part,
-    Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store,
-    StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBalances, WantedBudgets,
-    WantedReservations,
+    Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal, Lease,
+    OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter,
+    SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBalances,
+    WantedBudgets, WantedReservations,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -468,6 +468,10 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError> {
         self.read()?.list_budgets(tenant, filter, before, limit).await
+    }
+
+    async fn open_budgets(&self, wanted: &OpenBudgets) -> Result<Vec<Budget>, StoreError> {
+        self.read()?.open_budgets(wanted).await
     }
 
     async fn run_links(&self, runs: &[(TenantId, Name)]) -> Result<Vec<(TenantId, RunLink)>, StoreError> {

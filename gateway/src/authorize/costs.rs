@@ -76,7 +76,11 @@ impl Gateway {
 
     /// What is known of the runs that something counts against, and nothing else. A run is linked once and never again, so this may be
     /// read before the rest.
-    async fn lines_of(&self, tenant: TenantId, subject: &Subject) -> Result<KnownBudgets, Refusal> {
+    pub(crate) async fn lines_of(
+        &self,
+        tenant: TenantId,
+        subject: &Subject,
+    ) -> Result<KnownBudgets, Refusal> {
         let mut known = KnownBudgets::default();
         let named = [&subject.run_id, &subject.parent_run_id].into_iter().flatten();
         let runs: Vec<_> = named.map(|run| (tenant, run.clone())).collect();

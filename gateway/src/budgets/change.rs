@@ -1,6 +1,7 @@
 //! `POST /v1/budgets/{id}/fund`, `/debit`, `/reset`, `/freeze`, `/unfreeze` and `/close`: people change a budget.
 
 use super::moving::Answer;
+use crate::directory::standing::Reason;
 use crate::gateway::Gateway;
 use crate::http::idempotency::{Repeatable, holder_bytes};
 use crate::http::{Refusal, TenantCaller};
@@ -8,7 +9,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::budgets::moves::{BudgetChange, Move};
-use model::{Amount, BudgetId, Name};
+use model::{Amount, BudgetId};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use std::sync::Arc;
 #[serde(deny_unknown_fields)]
 pub struct AmountBody {
     amount: Amount,
-    reason: Option<Name>,
+    reason: Option<Reason>,
 }
 
 /// What there is from now on, and why.
@@ -25,14 +26,14 @@ pub struct AmountBody {
 #[serde(deny_unknown_fields)]
 pub struct ResetBody {
     allocated: Option<Amount>,
-    reason: Option<Name>,
+    reason: Option<Reason>,
 }
 
 /// Why.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WhyBody {
-    reason: Option<Name>,
+    reason: Option<Reason>,
 }
 
 /// Who wants which budget changed.
@@ -75,7 +76,7 @@ async fn change<T>(
     (State(gateway), Extension(caller), Path(id)): Wanted,
     asked: &Repeatable<T>,
     change: BudgetChange,
-    reason: Option<&Name>,
+    reason: Option<&Reason>,
 ) -> Result<Answer, Refusal> {
     let id: BudgetId = id.parse().map_err(|_| Refusal::not_found("budget", &id))?;
     let repeat = asked.repeat(caller.tenant, holder_bytes(&caller.holder));
@@ -84,7 +85,7 @@ async fn change<T>(
         Ok(Move::Change {
             id,
             change,
-            reason: reason.map(ToString::to_string),
+            reason: reason.map(|reason| reason.as_str().to_owned()),
             by: caller.holder.by().told(),
         })
     });

@@ -1,29 +1,38 @@
 //! Connections on which something else comes than plain asks: hyper's, from the beginning of that on.
 
 use crate::app::App;
+use crate::http::json;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::cell::Cell;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
 
-/// Serves the rest of a connection of which these bytes have been read. When the gateway stops, what has begun is answered.
-pub(super) async fn serve<S>(
-    before: Vec<u8>,
-    stream: S,
-    app: App,
-    stopped: Pin<&mut impl Future<Output = ()>>,
-) where
+/// What has been read of a connection.
+pub(super) struct Begun {
+    /// The bytes, from the beginning of a request on.
+    pub(super) bytes: Vec<u8>,
+    /// When the head of that request had come, if its body has been waited for.
+    pub(super) head_at: Option<Instant>,
+}
+
+/// Serves the rest of a connection of which so much has been read. When the gateway stops, what has begun is answered.
+pub(super) async fn serve<S>(begun: Begun, stream: S, app: App, stopped: Pin<&mut impl Future<Output = ()>>)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    // The body of the first request has no more time than is left of what every body has.
+    let first = Cell::new(begun.head_at.map(json::HeadAt));
     let stream = Rewound {
-        before,
+        before: begun.bytes,
         read: 0,
         stream,
     };
@@ -32,7 +41,11 @@ pub(super) async fn serve<S>(
         .header_read_timeout(app.gateway().options.head_time_max);
     let answer = service_fn(move |request: Request<Incoming>| {
         let mut app = app.clone();
-        async move { app.call(request.map(Body::new)).await as Result<Response<Body>, _> }
+        let mut request = request.map(Body::new);
+        if let Some(head_at) = first.take() {
+            request.extensions_mut().insert(head_at);
+        }
+        async move { app.call(request).await as Result<Response<Body>, _> }
     });
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), answer));
     let served = tokio::select! {

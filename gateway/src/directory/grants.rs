@@ -1,6 +1,6 @@
 //! `/v1/agents/{id}/tools/{tool}`: granting one tool and taking it away. Taking the last one away leaves none.
 
-use super::{change, change_at_once, find_agent, find_tool};
+use super::{Upserted, change, change_at_once, facts, find_agent, find_tool};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal, TenantCaller};
@@ -8,23 +8,38 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
-use model::{Agent, Noun, Write};
-use serde_json::json;
+use model::{Agent, AgentId, Noun, Write};
+use serde::Serialize;
+use serde_json::Value;
 use std::sync::Arc;
+
+/// A grant as callers see it, and what the ledger tells of it.
+#[derive(Debug, Serialize)]
+pub struct GrantView {
+    agent: AgentId,
+    tool: String,
+}
 
 /// `PUT /v1/agents/{id}/tools/{tool}`
 pub async fn grant(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path((id, tool)): Path<(String, String)>,
-) -> Result<StatusCode, Refusal> {
+) -> Result<Upserted<GrantView>, Refusal> {
     change(&gateway, &caller, |directory, _| {
         let before = find_agent(directory, &id)?;
         let tool = &find_tool(directory, &tool)?.name;
+        let view = GrantView::of(before, tool.as_str());
         Ok(if before.tools.includes(tool.as_str()) {
-            Plan::nothing(StatusCode::NO_CONTENT)
+            Plan::nothing(Upserted::Known(view))
         } else {
-            moved(EntryKind::ToolGranted, before.grant(tool.clone()), tool.as_str())
+            let facts = facts(&view);
+            moved(
+                EntryKind::ToolGranted,
+                before.grant(tool.clone()),
+                facts,
+                Upserted::New(view),
+            )
         })
     })
     .await
@@ -45,17 +60,27 @@ pub async fn withdraw(
         Ok(if after == **before {
             Plan::nothing(StatusCode::NO_CONTENT)
         } else {
-            moved(EntryKind::ToolWithdrawn, after, &tool)
+            let facts = facts(&GrantView::of(&after, &tool));
+            moved(EntryKind::ToolWithdrawn, after, facts, StatusCode::NO_CONTENT)
         })
     })
     .await
 }
 
-fn moved(kind: EntryKind, agent: Agent, tool: &str) -> Plan<StatusCode> {
+impl GrantView {
+    fn of(agent: &Agent, tool: &str) -> Self {
+        Self {
+            agent: agent.id,
+            tool: tool.to_owned(),
+        }
+    }
+}
+
+fn moved<T>(kind: EntryKind, agent: Agent, facts: Value, answer: T) -> Plan<T> {
     Plan {
         kind,
-        facts: json!({"agent": agent.id, "tool": tool}),
+        facts,
         writes: vec![Write::Put(Noun::Agent(Arc::new(agent)))],
-        answer: StatusCode::NO_CONTENT,
+        answer,
     }
 }

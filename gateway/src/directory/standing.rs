@@ -33,9 +33,17 @@ impl ReasonBody {
     }
 }
 
+/// Why somebody does something, in a person's words.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "String")]
-struct Reason(String);
+pub struct Reason(String);
+
+impl Reason {
+    /// The words.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
 
 impl TryFrom<String> for Reason {
     type Error = String;

@@ -9,6 +9,7 @@ mod signed;
 pub use signature::Nonces;
 pub use signed::{SignIns, SignedIn};
 
+use super::once;
 use super::refusal::{Code, Refusal};
 use crate::changes::By;
 use crate::gateway::Gateway;
@@ -21,7 +22,7 @@ use engine::{Credential, Delegation, SigningKeys, Snapshot, TenantSnapshot};
 use model::{Agent, ApiKey, Name, Role, Secret, TenantId, Timestamp, TokenId, User};
 use std::sync::Arc;
 
-/// By which an operator says which tenant is meant.
+/// By which an operator says which tenant is meant, and others can say that they mean their own.
 pub const COUNTERSIGN_TENANT: HeaderName = HeaderName::from_static("countersign-tenant");
 
 /// Whom a route lets in.
@@ -232,6 +233,7 @@ pub async fn layer(
 
 /// The agent that sends a request, as [`Access::Agent`] lets it in, and the request to read on.
 pub async fn agent(gateway: &Gateway, request: Request) -> Result<(AgentCaller, Request), Refusal> {
+    once::check(request.headers())?;
     can_tell(gateway)?;
     let snapshot = gateway.snapshot.load();
     let Caller::Agent(caller) = identify(gateway, &snapshot, request.headers())? else {
@@ -239,15 +241,14 @@ pub async fn agent(gateway: &Gateway, request: Request) -> Result<(AgentCaller, 
     };
     let keys = signing_keys(&snapshot, &caller);
     drop(snapshot);
-    let request = match keys {
-        Some(keys) => signature::check(gateway, &caller, &keys, request).await?,
-        None => request,
-    };
+    let request = check_signature(gateway, &caller, keys, request).await?;
+    own_tenant(caller.tenant, request.headers())?;
     Ok((caller, request))
 }
 
 /// A request whose caller this route lets in. Who it is goes with it.
 async fn let_in(gateway: &Gateway, access: Access, mut request: Request) -> Result<Request, Refusal> {
+    once::check(request.headers())?;
     can_tell(gateway)?;
     let snapshot = gateway.snapshot.load();
     let Caller::Agent(caller) = admit(gateway, &snapshot, access, &mut request)? else {
@@ -255,8 +256,22 @@ async fn let_in(gateway: &Gateway, access: Access, mut request: Request) -> Resu
     };
     let keys = signing_keys(&snapshot, &caller);
     drop(snapshot);
+    let request = check_signature(gateway, &caller, keys, request).await?;
+    if access != Access::Anybody {
+        own_tenant(caller.tenant, request.headers())?;
+    }
+    Ok(request)
+}
+
+/// The request, if the agent has signed it or signs none.
+async fn check_signature(
+    gateway: &Gateway,
+    caller: &AgentCaller,
+    keys: Option<Arc<SigningKeys>>,
+    request: Request,
+) -> Result<Request, Refusal> {
     match keys {
-        Some(keys) => signature::check(gateway, &caller, &keys, request).await,
+        Some(keys) => signature::check(gateway, caller, &keys, request).await,
         None => Ok(request),
     }
 }
@@ -445,11 +460,8 @@ fn tenant_of(
     roles: &'static [Role],
     headers: &HeaderMap,
 ) -> Result<TenantId, Refusal> {
-    let named = headers
-        .get(COUNTERSIGN_TENANT)
-        .map(|value| value.to_str().unwrap_or_default());
     if caller.has(Role::Operator) {
-        let Some(named) = named else {
+        let Some(named) = named_tenant(headers) else {
             let detail = "an operator names the tenant with the header `Countersign-Tenant: tnt_…`";
             return Err(Refusal::new(Code::TenantRequired, detail));
         };
@@ -462,9 +474,19 @@ fn tenant_of(
     if !roles.iter().any(|role| caller.has(*role)) {
         return Err(forbidden(Access::Roles(roles)));
     }
-    match named {
-        // Somebody else's tenant does not exist for this caller.
-        Some(named) if named != caller.tenant().to_string() => Err(Refusal::not_found("tenant", named)),
-        _ => Ok(caller.tenant()),
+    own_tenant(caller.tenant(), headers)
+}
+
+/// The caller's own tenant, unless it names somebody else's, which does not exist for it.
+fn own_tenant(own: TenantId, headers: &HeaderMap) -> Result<TenantId, Refusal> {
+    match named_tenant(headers) {
+        Some(named) if named != own.to_string() => Err(Refusal::not_found("tenant", named)),
+        _ => Ok(own),
     }
+}
+
+/// The tenant that a request names.
+fn named_tenant(headers: &HeaderMap) -> Option<&str> {
+    let named = headers.get(COUNTERSIGN_TENANT);
+    named.map(|value| value.to_str().unwrap_or_default())
 }

@@ -14,7 +14,8 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use store::ReplyKey;
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// By which a caller names a request that may come again.
+pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The key of a request: a quoted string (a Structured Field, RFC 9651) or a bare one.
 pub fn key(headers: &HeaderMap) -> Result<Option<Name>, Refusal> {

@@ -5,7 +5,7 @@ use super::refusal::{Code, Refusal};
 use crate::gateway::{Gateway, Options};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use canon::Canonical;
 use futures_util::FutureExt;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The deepest nesting of a body.
 pub const DEPTH_MAX: usize = 64;
@@ -29,7 +29,13 @@ pub struct Bounds {
     pub bytes_max: usize,
     /// How long they may be on their way.
     pub time_max: Duration,
+    /// How much of that is over.
+    waited: Duration,
 }
+
+/// When the head of a request had come. It goes with one whose body was waited for before anybody asked for it.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadAt(pub Instant);
 
 impl Bounds {
     /// Those of nearly all bodies.
@@ -37,6 +43,16 @@ impl Bounds {
         Self {
             bytes_max: options.body_bytes_max,
             time_max: options.body_time_max,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// What is left of them for the body of a request that these go with.
+    pub(super) fn left(self, extensions: &Extensions) -> Self {
+        let head_at = extensions.get::<HeadAt>();
+        Self {
+            waited: head_at.map_or(self.waited, |HeadAt(at)| at.elapsed()),
+            ..self
         }
     }
 
@@ -184,7 +200,11 @@ impl Format {
 
 /// The bytes of a body, if it keeps to these bounds.
 pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds) -> Result<Bytes, Refusal> {
-    let Bounds { bytes_max, time_max } = bounds;
+    let Bounds {
+        bytes_max,
+        time_max,
+        waited,
+    } = bounds;
     let too_large = || {
         Refusal::new(
             Code::BodyTooLarge,
@@ -204,7 +224,7 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds) -> Re
     // Nearly every body is there already, and takes no timer.
     let read = match read.as_mut().now_or_never() {
         Some(read) => read,
-        None => tokio::time::timeout(time_max, read)
+        None => tokio::time::timeout(time_max.saturating_sub(waited), read)
             .await
             .map_err(|_| late(time_max))?,
     };
@@ -221,7 +241,7 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds) -> Re
 /// A request whose body has come whole.
 pub async fn whole(request: Request, bounds: Bounds) -> Result<Request, Refusal> {
     let (parts, body) = request.into_parts();
-    let body = bytes(body, &parts.headers, bounds).await?;
+    let body = bytes(body, &parts.headers, bounds.left(&parts.extensions)).await?;
     Ok(Request::from_parts(parts, Body::from(body)))
 }
 
@@ -245,6 +265,6 @@ pub async fn readable(response: Response) -> Response {
     let text = axum::body::to_bytes(response.into_body(), REJECTION_BYTES_MAX)
         .await
         .unwrap_or_default();
-    let detail = String::from_utf8_lossy(&text).into_owned();
+    let detail = canon::in_plain_words(&String::from_utf8_lossy(&text));
     Refusal::new(Code::InvalidParameter, detail).into_response()
 }

@@ -46,13 +46,16 @@ impl PageQuery {
         let Some(cursor) = &self.cursor else {
             return Ok(None);
         };
-        cursor.parse().map(Some).map_err(|_| {
-            Refusal::new(
-                Code::InvalidParameter,
-                "`cursor` is not the `next_cursor` of a page of this list",
-            )
-        })
+        cursor.parse().map(Some).map_err(|_| no_cursor())
     }
+}
+
+/// The refusal of a cursor that no page of this list has named.
+pub fn no_cursor() -> Refusal {
+    Refusal::new(
+        Code::InvalidParameter,
+        "`cursor` is not the `next_cursor` of a page of this list",
+    )
 }
 
 impl<T> Page<T> {

@@ -66,6 +66,7 @@ fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
                 .strip_prefix(PREAMBLE)
                 .unwrap_or(&text)
                 .replace("unknown field", "unknown parameter");
+            let text = canon::in_plain_words(&text);
             Err(invalid(
                 text.split_once(": ")
                     .map_or(text.clone(), |(name, detail)| format!("`{name}`: {detail}")),
@@ -82,12 +83,14 @@ pub fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::num::NonZeroU64;
 
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Parameters {
         agent: Option<model::AgentId>,
         from_seq: Option<u64>,
+        to_seq: Option<NonZeroU64>,
     }
 
     fn refusal(query: &str) -> String {
@@ -102,13 +105,17 @@ mod tests {
     fn a_parameter_is_named_when_it_is_wrong() {
         assert!(refusal("agent=me").starts_with("`agent`: `me` is not an id of the form `agt_`"));
         assert!(refusal("from_seq=-1").starts_with("`from_seq`: "));
+        assert_eq!(
+            refusal("to_seq=0"),
+            "`to_seq`: invalid value: integer `0`, expected a whole number from 1 on"
+        );
     }
 
     #[test]
     fn a_parameter_is_named_when_it_is_unknown_or_comes_twice() {
         assert_eq!(
             refusal("agnet=1"),
-            "`agnet`: unknown parameter `agnet`, expected `agent` or `from_seq`"
+            "`agnet`: unknown parameter `agnet`, expected one of `agent`, `from_seq`, `to_seq`"
         );
         assert!(refusal("from_seq=1&from_seq=2").contains("`from_seq`"));
     }
@@ -117,6 +124,11 @@ mod tests {
     fn known_parameters_are_read() {
         let uri = "/v1/decisions?from_seq=7".parse().unwrap();
         let parameters: Parameters = read(&uri).unwrap();
-        assert_eq!((parameters.agent, parameters.from_seq), (None, Some(7)));
+        let Parameters {
+            agent,
+            from_seq,
+            to_seq,
+        } = parameters;
+        assert_eq!((agent, from_seq, to_seq), (None, Some(7), None));
     }
 }

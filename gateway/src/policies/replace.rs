@@ -1,6 +1,6 @@
 //! `PUT /v1/policies`: a whole set in place of another, in one commit.
 
-use super::{NamedDraft, PolicyView, policy_name, says_the_same};
+use super::{NamedDraft, PolicyView, check_name, says_the_same};
 use crate::changes::Plan;
 use crate::directory::{change, facts};
 use crate::gateway::Gateway;
@@ -62,7 +62,7 @@ impl SetBody {
     fn names(&self) -> Result<BTreeSet<&str>, Refusal> {
         let mut names = BTreeSet::new();
         for named in &self.policies {
-            policy_name(named.name.as_str())?;
+            check_name(&named.name)?;
             if !names.insert(named.name.as_str()) {
                 let detail = format!("`policies`: `{}` stands in the set twice", named.name);
                 return Err(Refusal::new(Code::InvalidField, detail));

@@ -75,6 +75,31 @@ async fn a_token_works_until_it_expires_or_is_deleted() {
 }
 
 #[tokio::test]
+async fn an_agent_asks_in_its_own_tenant_and_in_no_other() {
+    let stage = Stage::set().await;
+    let other = stage
+        .post("/v1/tenants", &stage.operator, &json!({"name": "globex"}))
+        .await
+        .expect(201);
+    let batch = json!({"asks": [reading()]});
+    for (path, body) in [
+        ("/v1/authorize", &reading()),
+        ("/v1/decide", &reading()),
+        ("/v1/authorize/batch", &batch),
+    ] {
+        let ask = |tenant: &str| {
+            let call = stage.call("POST", path, &stage.agent.token);
+            call.tenant(tenant).json(body).send()
+        };
+        for foreign in [other["id"].as_str().unwrap(), "tnt_1", "nonsense", ""] {
+            ask(foreign).await.problem(404, "not_found");
+        }
+        ask(&stage.tenant.to_string()).await.expect(200);
+    }
+    assert_eq!(stage.count("decision").await, 2);
+}
+
+#[tokio::test]
 async fn only_agents_authorize() {
     let stage = Stage::set().await;
     for role in ["admin", "policy_editor", "approver", "auditor"] {

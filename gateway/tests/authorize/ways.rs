@@ -52,6 +52,18 @@ async fn both_ways_give_an_ask_the_same_response() {
         (&repeated, 200, &[("idempotency-key", "call-1")]),
         (&repeated, 400, &[("idempotency-key", "call-2")]),
         (&repeated, 400, &[("x-request-timeout-ms", "soon")]),
+        (
+            &repeated,
+            400,
+            &[("x-request-timeout-ms", "9000"), ("x-request-timeout-ms", "9001")],
+        ),
+        (
+            &repeated,
+            400,
+            &[("idempotency-key", "call-1"), ("idempotency-key", "call-1")],
+        ),
+        (&repeated, 400, &[("authorization", "Bearer nobody")]),
+        (&repeated, 404, &[("countersign-tenant", "tnt_1")]),
         (&unknown, 400, &[]),
         (&unknown, 400, &[("accept", "application/msgpack")]),
     ] {

@@ -44,6 +44,41 @@ async fn a_budget_is_funded_emptied_and_begun_anew_and_the_ledger_says_by_whom()
 }
 
 #[tokio::test]
+async fn a_reason_is_as_long_as_any_other_reason() {
+    let scene = Scene::set().await;
+    let id = scene
+        .budget(&json!({"scope": {}, "unit": "TOKENS", "allocated": 1}))
+        .await;
+    let longest = format!("line\nline {}", "é".repeat(507));
+    assert_eq!(longest.len(), 1_024);
+    for (verb, kind) in [
+        ("fund", "budget_funded"),
+        ("debit", "budget_debited"),
+        ("reset", "budget_reset"),
+        ("freeze", "budget_frozen"),
+        ("unfreeze", "budget_unfrozen"),
+        ("close", "budget_closed"),
+    ] {
+        let body = |reason: &str| match verb {
+            "fund" | "debit" => json!({"amount": 1, "reason": reason}),
+            _ => json!({"reason": reason}),
+        };
+        for wrong in ["", &format!("{longest}.")] {
+            let detail = scene
+                .change(&id, verb, &body(wrong))
+                .await
+                .problem(400, "invalid_field");
+            assert!(
+                detail.starts_with("`/reason`: a reason has 1 to 1024 bytes"),
+                "{detail}"
+            );
+        }
+        scene.change(&id, verb, &body(&longest)).await.expect(200);
+        assert_eq!(scene.entries(kind).await[0]["reason"], longest, "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn of_one_scope_and_unit_there_is_one_budget_until_it_is_closed() {
     let scene = Scene::set().await;
     let body = json!({"scope": {"team": "crew"}, "unit": "TOKENS", "allocated": 100});
@@ -207,6 +242,71 @@ async fn an_agent_sees_the_balances_that_it_counts_against() {
     assert_eq!(seen("").await, [1, 2]);
     assert_eq!(seen("?tool=github&run_id=r&unit=TOKENS").await, [1, 2, 4, 5]);
     assert_eq!(seen("?unit=CREDITS").await, [0_i64; 0]);
+}
+
+#[tokio::test]
+async fn what_an_agent_sees_comes_in_pages() {
+    let scene = Scene::set().await;
+    let agent = scene.stage.agent.id.clone();
+    let mut ids = Vec::new();
+    for (scope, unit) in [
+        (json!({"run": "r"}), "TOKENS"),
+        (json!({"agent": agent}), "A"),
+        (json!({"tool": "github"}), "TOKENS"),
+        (json!({}), "b"),
+        (json!({"team": "crew"}), "TOKENS"),
+        (json!({"agent": agent}), "TOKENS"),
+        (json!({}), "TOKENS"),
+        (json!({}), "C D"),
+        (json!({"agent": scene.stranger.id}), "TOKENS"),
+    ] {
+        let body = json!({"scope": scope, "unit": unit, "allocated": 1});
+        ids.push(scene.budget(&body).await);
+    }
+    let read = async |query: &str| {
+        let path = format!("/v1/balances?{query}");
+        scene.stage.get(&path, &scene.stage.agent.token).await
+    };
+    let pages = async |query: &str, limit: usize| {
+        let (mut seen, mut cursor) = (Vec::new(), String::new());
+        loop {
+            let page = read(&format!("{query}limit={limit}{cursor}")).await.expect(200);
+            let items = page["items"].as_array().unwrap();
+            let places = items
+                .iter()
+                .map(|item| ids.iter().position(|id| item["budget_id"] == **id).unwrap());
+            seen.push(places.collect::<Vec<_>>());
+            let Some(next) = page["next_cursor"].as_str() else {
+                return seen;
+            };
+            cursor = format!("&cursor={next}");
+        }
+    };
+    // The widest first, and those for the same by unit.
+    assert_eq!(pages("", 50).await, [[7, 6, 3, 4, 1, 5]]);
+    assert_eq!(pages("", 2).await, [[7, 6], [3, 4], [1, 5]]);
+    assert_eq!(
+        pages("tool=github&run_id=r&", 5).await,
+        [vec![7, 6, 3, 4, 1], vec![5, 2, 0]]
+    );
+    assert_eq!(pages("unit=TOKENS&", 1).await, [[6], [4], [5]]);
+    // Whatever becomes of where a page ended, and not of another list.
+    let first = read("limit=2").await.expect(200);
+    let next = first["next_cursor"].as_str().unwrap();
+    scene.change(next, "close", &json!({})).await.expect(200);
+    let second = read(&format!("limit=1&cursor={next}")).await.expect(200);
+    assert_eq!(second["items"][0]["budget_id"], ids[3]);
+    for wrong in [
+        "cursor=garbage",
+        "cursor=",
+        "cursor=bgt_00000000000000000000000000",
+        &format!("cursor={}", ids[8]),
+        &format!("cursor={}", ids[0]),
+        "limit=0",
+        "limit=501",
+    ] {
+        read(wrong).await.problem(400, "invalid_parameter");
+    }
 }
 
 #[tokio::test]

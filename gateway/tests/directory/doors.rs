@@ -85,6 +85,34 @@ async fn every_route_refuses_everybody_whom_it_does_not_let_in() {
 }
 
 #[tokio::test]
+async fn a_tenant_that_is_not_the_callers_is_not_there_for_agents_either() {
+    let acme = Acme::open().await;
+    let other = acme.found("globex").await;
+    let token = acme.token(&acme.hire(json!({"name": "builder"})).await).await;
+    let mut tried = 0;
+    for route in routes() {
+        if !matches!(route.access, Access::Agent | Access::AgentOrRoles(_)) {
+            continue;
+        }
+        tried += 1;
+        let path = filled(route.path, "x");
+        for foreign in [&*other.id, "tnt_1", "", "nonsense"] {
+            let call = acme.call(route.method, &path, &token).tenant(foreign);
+            let detail = call.send().await.problem(404, "not_found");
+            assert_eq!(detail, format!("there is no tenant `{foreign}`"), "{path}");
+        }
+        let call = acme.call(route.method, &path, &token).tenant(&acme.tenant.id);
+        let reply = call.send().await;
+        assert!(
+            !reply.text().contains("there is no tenant"),
+            "{path}: {}",
+            reply.text()
+        );
+    }
+    assert!(tried > 15, "only {tried} routes let agents in");
+}
+
+#[tokio::test]
 async fn every_route_that_is_not_public_refuses_a_request_without_a_credential_that_works() {
     let world = World::start().await;
     let unknown = model::Secret::mint(model::SecretKind::ApiKey, &model::SystemEntropy);

@@ -11,15 +11,10 @@ async fn a_tool_is_granted_and_the_last_grant_withdrawn_leaves_none() {
     let token = acme.token(&agent).await;
     acme.news().await;
     let path = format!("/v1/agents/{agent}/tools/mail");
-    assert_eq!(
-        acme.admin("PUT", &path, Value::Null).await.expect(204),
-        Value::Null
-    );
-    assert_eq!(
-        acme.told("tool_granted").await,
-        json!({"agent": agent, "tool": "mail"})
-    );
-    acme.admin("PUT", &path, Value::Null).await.expect(204);
+    let grant = json!({"agent": agent, "tool": "mail"});
+    assert_eq!(acme.admin("PUT", &path, Value::Null).await.expect(201), grant);
+    assert_eq!(acme.told("tool_granted").await, grant);
+    assert_eq!(acme.admin("PUT", &path, Value::Null).await.expect(200), grant);
     acme.assert_silent().await;
     assert_eq!(acme.reason(&token, "mail", "send").await, "policy_permits");
     acme.news().await;
@@ -49,7 +44,7 @@ async fn one_tool_cannot_be_taken_from_an_agent_that_has_all() {
     let agent = acme.hire(json!({"name": "builder", "tools": "all"})).await;
     acme.news().await;
     let path = format!("/v1/agents/{agent}/tools/mail");
-    acme.admin("PUT", &path, Value::Null).await.expect(204);
+    acme.admin("PUT", &path, Value::Null).await.expect(200);
     let detail = acme
         .admin("DELETE", &path, Value::Null)
         .await

@@ -27,6 +27,8 @@ struct Line<'a> {
     status: &'a str,
     code: Option<&'a str>,
     credential: &'a str,
+    /// The names and values of headers.
+    headers: Vec<(&'a str, &'a str)>,
     method: &'a str,
     path: &'a str,
     body: Option<Value>,
@@ -46,6 +48,8 @@ impl<'a> Line<'a> {
         let (status, code) = status
             .split_once(':')
             .map_or((status, None), |(status, code)| (status, Some(code)));
+        let (credential, headers) = credential.split_once('+').unwrap_or((credential, ""));
+        let headers = headers.split('+').filter_map(|header| header.split_once(':'));
         let body = words
             .next()
             .map(|body| serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}")));
@@ -57,6 +61,7 @@ impl<'a> Line<'a> {
             status,
             code,
             credential,
+            headers: headers.collect(),
             method,
             path,
             body,
@@ -93,6 +98,11 @@ impl Play {
         }
     }
 
+    /// Keeps something under a name.
+    pub(crate) fn keep(&mut self, name: &str, value: &str) {
+        self.names.insert(name.to_owned(), value.to_owned());
+    }
+
     /// What was kept under a name.
     pub(crate) fn kept(&self, name: &str) -> &str {
         &self.names[name]
@@ -119,6 +129,10 @@ impl Play {
     async fn send(&self, line: &Line<'_>, path: &str) -> Reply {
         for _ in 0..TRIES {
             let mut call = self.world.call(line.method, path, &self.names[line.credential]);
+            for (name, value) in &line.headers {
+                // A test can be generous with what it never gives back.
+                call = call.header((*name).to_owned().leak(), *value);
+            }
             if let Some(body) = &line.body {
                 call = call.json(body);
             }

@@ -137,7 +137,7 @@ async fn a_policy_is_made_once() {
     for name in ["try", "schema", "replay", "versions"] {
         let body = json!({"name": name, "cedar": NO_ISSUES});
         let reply = desk.edit("POST", "", &body).await;
-        reply.problem(400, "invalid_parameter");
+        reply.problem(400, "invalid_field");
     }
     assert_eq!(desk.count("policy_put").await, 1);
 }

@@ -4,8 +4,8 @@
 use super::sample::{Ask, Chain, agent_id, name};
 use super::{Fixture, commit, refused};
 use crate::{
-    Batch, BudgetFilter, CommitError, LOOKED_AT_MAX, ReplyKey, ReplyRow, ReservationFilter, Store,
-    WantedBalances, WantedBudgets, WantedReservations,
+    Batch, BudgetFilter, CommitError, LOOKED_AT_MAX, OpenBudgets, ReplyKey, ReplyRow, ReservationFilter,
+    Store, WantedBalances, WantedBudgets, WantedReservations,
 };
 use canon::Digest;
 use model::budget::Terms;
@@ -268,6 +268,50 @@ pub async fn budgets_are_listed_by_unit_and_whether_they_are_open(fixture: &dyn 
     assert_eq!(list(Some("TOKENS"), Some(true), None, 10).await, [4, 1]);
     assert_eq!(list(None, Some(false), None, 10).await, [3]);
     assert_eq!(store.count_budgets(chain.tenant).await.unwrap(), 3);
+}
+
+/// In the order of the scopes, and each of them by the bytes of its units, page by page.
+pub async fn open_budgets_are_listed_by_what_they_are_for(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut chain, mut other) = (Chain::new(1), Chain::new(2));
+    let tool = r#"{"tool":"a \"b\" Zoë"}"#;
+    let mut all = [
+        budget(5, "{}", "B"),
+        budget(4, "{}", "a"),
+        budget(3, "{}", "A"),
+        budget(2, tool, "A"),
+        budget(1, tool, "é"),
+        budget(6, tool, "C"),
+        budget(7, r#"{"tool":"u"}"#, "A"),
+    ];
+    all[5] = all[5].close().unwrap();
+    put_budgets(&*store, &mut chain, &all.iter().collect::<Vec<_>>()).await;
+    put_budgets(&*store, &mut other, &[&budget(8, "{}", "A")]).await;
+    let list = async |scopes: &[&str], in_unit: Option<&str>, after: Option<&str>, limit| {
+        let wanted = OpenBudgets {
+            tenant: chain.tenant,
+            scopes: scopes.iter().map(|of| scope(of)).collect(),
+            unit: in_unit.map(unit),
+            after: after.map(unit),
+            limit,
+        };
+        let found = store.open_budgets(&wanted).await.unwrap();
+        let numbers = found.iter().map(|budget| budget.id.as_bytes()[0]);
+        numbers.collect::<Vec<_>>()
+    };
+    assert_eq!(list(&["{}", tool], None, None, 10).await, [3, 5, 4, 2, 1]);
+    assert_eq!(list(&[tool, "{}"], None, None, 4).await, [2, 1, 3, 5]);
+    // Behind a unit in the first scope, whether it is there or not, and from the beginning in the next one.
+    assert_eq!(list(&["{}", tool], None, Some("B"), 2).await, [4, 2]);
+    assert_eq!(list(&["{}", tool], None, Some("AA"), 2).await, [5, 4]);
+    assert_eq!(list(&["{}", tool], None, Some("a"), 10).await, [2, 1]);
+    assert_eq!(list(&["{}", tool], Some("A"), None, 10).await, [3, 2]);
+    assert_eq!(list(&["{}", tool], Some("A"), None, 1).await, [3]);
+    assert_eq!(list(&["{}", tool], Some("A"), Some("A"), 10).await, [2]);
+    assert_eq!(list(&["{}", tool], Some("AA"), None, 10).await, [0; 0]);
+    assert_eq!(list(&[], None, None, 10).await, [0; 0]);
+    let there = find(&*store, &chain, &by_id(&chain, &[&all[0]])).await;
+    assert_eq!(there, [all[0].clone()], "as it was written");
 }
 
 /// Held, settled, in lists, and by what should have ended.

@@ -137,7 +137,8 @@ pub(super) async fn check(
 ) -> Result<Request, Refusal> {
     let signature = signature(request.headers())?;
     let (parts, body) = request.into_parts();
-    let body = json::bytes(body, &parts.headers, Bounds::of(&gateway.options)).await?;
+    let bounds = Bounds::of(&gateway.options).left(&parts.extensions);
+    let body = json::bytes(body, &parts.headers, bounds).await?;
     let signed = verify(gateway, keys, signature, (&parts, &body))?;
     let now = gateway.clock.now();
     match gateway.nonces.take(caller.agent.id, &signed, now) {
