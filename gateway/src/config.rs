@@ -99,8 +99,10 @@ pub struct Database {
     pub url: String,
 }
 
-/// Whose key to replace.
+/// Whose key to replace. A key in place of the file and the name of a first key are read, because they may be set in the environment of a
+/// gateway, and are of no use here.
 #[derive(Debug, Args)]
+#[command(mut_arg("key", |key| key.hide(true)), mut_arg("log_name", |name| name.hide(true)))]
 pub struct RotateKey {
     /// Where everything is kept: the file of keys is beside it.
     #[command(flatten)]

@@ -62,13 +62,37 @@ fn start_logging(options: &Logging) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An error with its causes, each of which is told once: some tell their cause themselves.
+/// An error with its causes, each of which is told once: some errors tell their cause themselves, and then what to do.
 fn told(error: &anyhow::Error) -> String {
     let mut told = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !told.ends_with(&cause) {
+        if !told.contains(&cause) {
             told = format!("{told}: {cause}");
         }
     }
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told;
+    use anyhow::anyhow;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        for (text, expected) in [
+            ("it cannot be read", "it cannot be read: no such file"),
+            (
+                "it cannot be read: no such file",
+                "it cannot be read: no such file",
+            ),
+            (
+                "it cannot be made: no such file; name another",
+                "it cannot be made: no such file; name another",
+            ),
+        ] {
+            let error = anyhow!("no such file").context(text).context("the source");
+            assert_eq!(told(&error), format!("the source: {expected}"));
+        }
+    }
 }

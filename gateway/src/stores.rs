@@ -1,6 +1,6 @@
 //! From a URL to a store: the one place that knows which backends there are.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
@@ -21,16 +21,17 @@ pub async fn open(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     })
 }
 
-/// The same where there has to be a ledger: a file that is not there is not made, so that a slip in its name is noticed.
+/// The same where there has to be a ledger: a file that is not there, or empty, is not made, so that a slip in its name is noticed.
 pub async fn open_known(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     if let Some(path) = path(url) {
-        ensure!(path.exists(), "there is no database `{}`", path.display());
+        let is_there = path.metadata().is_ok_and(|file| file.len() > 0);
+        ensure!(is_there, "there is no database `{}`", path.display());
     }
     let store = open(url).await?;
-    ensure!(
-        !store.revisions().await?.is_empty(),
-        "there is no ledger in the database: no gateway has been started on it"
-    );
+    if store.revisions().await?.is_empty() {
+        store.close().await;
+        bail!("there is no ledger in the database: no gateway has been started on it");
+    }
     Ok(store)
 }
 

@@ -50,12 +50,32 @@ fn what_is_not_there_is_neither_copied_nor_verified_nor_made() {
         assert!(said.contains("there is no database"), "{said}");
     }
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    std::fs::write(place.database(), "").unwrap();
+    let said = fails(&["budgets", "verify", "--database-url", &missing]);
+    assert!(said.contains("there is no database"), "{said}");
+    assert_eq!(std::fs::read(place.database()).unwrap(), b"");
     succeeds(&["migrate", "--database-url", &missing]);
     let said = fails(&["copy", "--from", &missing, "--to", &target]);
     assert!(said.contains("there is no ledger"), "{said}");
+}
 
-    let said = fails(&["rotate-key", "--database-url", &missing]);
+#[test]
+fn a_key_is_added_to_a_file_that_is_there_and_a_cause_is_told_once() {
+    let place = Place::on_file();
+    // What a gateway has in its environment does no harm.
+    let said = fails(&[
+        "rotate-key",
+        "--database-url",
+        &file_of(&place),
+        "--log-name",
+        "log",
+    ]);
     assert_eq!(said.matches("No such file").count(), 1, "{said}");
+    let help = succeeds(&["rotate-key", "--help"]);
+    assert!(
+        help.contains("--signing-key-file") && !help.contains("--log-name"),
+        "{help}"
+    );
 }
 
 fn file_of(place: &Place) -> String {

@@ -234,12 +234,15 @@ impl<'t> Input<'t> {
 
     /// Reads an export or evidence, whichever it is.
     fn read(mut self, file: &mut impl BufRead) -> Result<Found, Failure> {
-        let pack = if pack::is_pack(file)? {
+        let begin = pack::begin(file)?;
+        let is_pack = pack::is_pack(&begin);
+        let mut whole = begin.as_slice().chain(file);
+        let pack = if is_pack {
             // What is wrong with an entry is worth more than that the rest was not read.
-            let contents = pack::read(file, &mut self);
+            let contents = pack::read(&mut whole, &mut self);
             if self.is_broken { None } else { Some(contents?) }
         } else {
-            self.push_lines(file)?;
+            self.push_lines(&mut whole)?;
             None
         };
         let report = self.verifier.finish()?;

@@ -12,8 +12,9 @@ class Ambiguous(ValueError):
 
 
 def parse(text, depth_max=DEPTH_MAX, parse_int=None):
-    """Reads a JSON text that has one meaning. Every number becomes a float, because that is what I-JSON can hold; integers become what
-    `parse_int` makes of them, if it is given."""
+    """Reads a JSON text that has one meaning. Every number becomes a float, because that is what I-JSON can hold; integers become
+    what `parse_int` makes of them, if it is given.
+    """
     try:
         value = json.loads(
             text,

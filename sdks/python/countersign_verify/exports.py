@@ -113,6 +113,8 @@ class ExportVerifier:
 
     def push_line(self, line):
         self._lines += 1
+        if len(line) >= LINE_BYTES_MAX and not line.endswith(b"\n"):
+            self._refuse("malformed_line", "it is too long")
         line = line.removesuffix(b"\n")
         if self._end is not None:
             self._refuse("malformed_line", "a line behind the end")

@@ -117,7 +117,17 @@ class Trust:
 
     keys: KeySet
     witnesses: tuple = field(default=())
-    quorum: int = 0
+    # How many of the witnesses, by name, must have cosigned a checkpoint; all of them, unless it is said.
+    quorum: int | None = None
+
+    def __post_init__(self):
+        if self.quorum is None:
+            object.__setattr__(self, "quorum", self.named)
+
+    @property
+    def named(self):
+        """How many witnesses there are. One that has two keys, while it replaces one by the other, is one."""
+        return len({witness.name for witness in self.witnesses})
 
     def open(self, raw):
         """Reads a checkpoint and checks who has signed it."""

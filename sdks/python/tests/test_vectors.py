@@ -152,6 +152,13 @@ class VectorTest(unittest.TestCase):
 
         self.each("checkpoints.json", check)
 
+    def test_all_witnesses_must_have_cosigned_unless_it_is_said_how_many(self):
+        case = next(case for case in cases("checkpoints.json") if case["name"] == "one witness of one")
+        trust = trust_of(case)
+        with self.assertRaises(Finding) as found:
+            Trust(trust.keys, trust.witnesses).open(case["note"].encode())
+        self.assertEqual(found.exception.code, "too_few_witnesses")
+
     def test_receipts(self):
         def verify(case):
             receipt = read_receipt(case["answer"].encode())
@@ -249,6 +256,12 @@ class VectorTest(unittest.TestCase):
         self.each("tiles.json", check)
 
 
+def without_end(archive):
+    """The files of an archive, without the zeros behind them."""
+    files = archive.rstrip(b"\0")
+    return files + bytes(-len(files) % 512)
+
+
 class EvidenceTest(unittest.TestCase):
     """Archives with entries that the vectors have."""
 
@@ -298,6 +311,8 @@ class EvidenceTest(unittest.TestCase):
             {"manifest.json": b"\xef\xbb\xbf" + self.files["manifest.json"]},
             {"manifest.json": self.files["manifest.json"].decode().encode("utf-16")},
             {"manifest.json": b"[" * 100_000},
+            {"manifest.json": self.files["manifest.json"].replace(b"null", b"7")},
+            {"manifest.json": self.files["manifest.json"].replace(b"null", b"false")},
             {"ledger/00000001.ndjson": None},
             {"ledger/00000002.ndjson": None},
             {"ledger/00000001.ndjson": second, "ledger/00000002.ndjson": first},
@@ -315,6 +330,27 @@ class EvidenceTest(unittest.TestCase):
         for length in (0, 700, len(whole) // 4, end):
             with self.subTest(length), self.assertRaises(Finding):
                 self.verify(whole[:length])
+        end = len(without_end(whole))
+        for length in (end, end + 512, end + 1023, len(whole) - 1):
+            with self.subTest(length), self.assertRaises(Finding):
+                self.verify(whole[:length])
+        self.verify(whole[: end + 1024])
+
+    def test_what_only_some_programs_read_does_not(self):
+        whole = self.archive()
+        long_name = tarfile.TarInfo("name")
+        long_name.type, long_name.size = tarfile.GNUTYPE_LONGNAME, 1
+        names = (long_name.tobuf(tarfile.GNU_FORMAT) + b"a" + bytes(511)) * 1_000
+        renamed = tarfile.TarInfo("other.json")
+        renamed.pax_headers = {"path": "manifest.json"}
+        renamed.size = len(self.files["manifest.json"])
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            archive.addfile(renamed, io.BytesIO(self.files["manifest.json"]))
+        renamed = without_end(content.getvalue()) + self.archive(**{"manifest.json": None})
+        for archive in (without_end(whole) + bytes(512) + whole, whole + b"x" * 512, names + whole, renamed):
+            with self.assertRaises(Finding):
+                self.verify(archive)
 
 
 class KeyTest(unittest.TestCase):
@@ -450,39 +486,89 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(code, 1, said)
         self.assertIn("wrong_range", said)
 
+    def case(self, name):
+        """An export of that name as a file, with its keys."""
+        case = next(case for case in cases("exports.json") if case["name"] == name)
+        keys = self.write("keys.json", json.dumps({"keys": case["trust"]["keys"]}))
+        return case, self.write("ledger.ndjson", case["file"]), keys
+
     def test_an_export_without_keys(self):
-        _, path, _ = self.file("exports.json", "file")
-        code, said = self.run_command("export", path)
-        self.assertEqual(code, 2, said)
-        self.assertIn("--unsigned", said)
+        _, path, keys = self.case("all entries and answers")
+        for what in ("export", "evidence"):
+            code, said = self.run_command(what, path)
+            self.assertEqual(code, 2, said)
+            self.assertIn("nothing says whose it is", said)
         code, said = self.run_command("export", path, "--unsigned")
         self.assertEqual(code, 0, said)
-        self.assertIn("under nobody's signature", said)
+        self.assertIn("NOT compared with any key", said)
+        for options in (["--keys", keys], ["--keys", ""], ["--held", path], ["--quorum", "1"]):
+            with self.subTest(options):
+                self.assertEqual(self.run_command("export", path, "--unsigned", *options)[0], 2)
 
     def test_witnesses(self):
-        _, path, keys = self.file("exports.json", "file")
-        witness = next(case["vkey"] for case in cases("keys.json") if case.get("key", {}).get("signature_type") == 4)
-        code, said = self.run_command("export", path, "--keys", keys, "--witness", witness)
-        self.assertEqual(code, 1, said)
-        self.assertIn("too_few_witnesses", said)
+        case, path, keys = self.case("with a witness")
+        first, second = case["trust"]["witnesses"]
+        log = case["trust"]["keys"][0]["vkey"]
+        found = {}
+        for name, witnesses in {"one": [first], "other": [second], "both": [first, second]}.items():
+            options = [option for witness in witnesses for option in ("--witness", witness)]
+            found[name] = self.run_command("export", path, "--keys", keys, *options)
+        codes = {name: code for name, (code, _) in found.items()}
+        # One of them has seen it, and all that are named must have.
+        self.assertEqual(sorted(codes.values()), [0, 1, 1], found)
+        self.assertEqual(codes["both"], 1, found)
+        self.assertIn("too_few_witnesses", found["both"][1])
+        self.assertIn("signed by the log, cosigned by 1 of 1 witnesses or more", found["one"][1] + found["other"][1])
+        both = ("--keys", keys, "--witness", first, "--witness", second)
+        code, said = self.run_command("export", path, *both, "--quorum", "1")
+        self.assertEqual(code, 0, said)
+        self.assertIn("cosigned by 1 of 2 witnesses or more", said)
         for options in [
-            ("--witness", "garbage"),
-            ("--keys", keys, "--quorum=-1"),
-            ("--keys", keys, "--unsigned"),
+            ("--witness", first),
+            ("--keys", keys, "--witness", "garbage"),
+            ("--keys", keys, "--witness", log),
+            ("--keys", keys, "--witness", "\udcff+02dc2294+BGa+fjMsekUzMr2dCn99sFX1xe8aBq2mbZizn7aBDEc6"),
+            ("--keys", keys, "--quorum", "1"),
+            (*both, "--quorum", "3"),
+            (*both, "--quorum", "0"),
+            (*both, "--quorum=-1"),
         ]:
             with self.subTest(options):
-                self.assertEqual(self.run_command("export", path, *options)[0], 2)
-        for options in [("--witness", "garbage"), ("--quorum", "1"), ("--witness", witness, "--quorum", "2")]:
-            with self.subTest(options):
-                self.assertEqual(self.run_command("export", path, "--keys", keys, *options)[0], 1)
+                code, said = self.run_command("export", path, *options)
+                self.assertEqual(code, 2, said)
+                self.assertIn("usage:", said)
 
     def test_options_that_say_nothing_are_refused(self):
-        _, path, keys = self.file("receipts.json", "answer")
-        for option in (["--tenant", "tnt_other"], ["--from-seq", "1", "--to-seq", "2"], ["--quorum", "1"]):
-            with self.subTest(option):
-                code, said = self.run_command("receipt", path, "--keys", keys, *option)
+        for what, name, member in (("receipt", "receipts.json", "answer"), ("proof", "proofs.json", "proof")):
+            _, path, keys = self.file(name, member)
+            options = [["--tenant", "tnt_other"], ["--from-seq", "0", "--to-seq", "0"], ["--held", keys], ["--unsigned"]]
+            for option in options + ([["--quorum", "1"]] if what == "receipt" else []):
+                with self.subTest((what, option)):
+                    code, said = self.run_command(what, path, "--keys", keys, *option)
+                    self.assertEqual(code, 2, said)
+                    self.assertIn("not of any use", said)
+
+    def test_the_file_that_is_wrong_is_named(self):
+        _, path, keys = self.case("all entries and answers")
+        nested = self.write("nested.json", "[" * 100_000)
+        for options in (["--keys", "nowhere"], ["--keys", nested], ["--keys", keys, "--held", nested]):
+            with self.subTest(options):
+                code, said = self.run_command("export", path, *options)
                 self.assertEqual(code, 2, said)
-                self.assertIn("not of any use", said)
+                self.assertIn(f"{path}: NOT VERIFIED: `{options[-1]}`: ", said)
+
+    def test_what_is_not_there_is_told(self):
+        for name, told in {
+            "an erased body beside its answer": ", 1 without a body, 4 answers, ",
+            "an erased body that is told of behind the file": ", 1 of these without a word about it in this file, ",
+            "a body that is left out": ", 1 whose body is left out, 10 answers, ",
+            "a range with its start and a later checkpoint": ", NOT from the beginning, ",
+        }.items():
+            with self.subTest(name):
+                _, path, keys = self.case(name)
+                code, said = self.run_command("export", path, "--keys", keys)
+                self.assertEqual(code, 0, said)
+                self.assertIn(told, said)
 
     def test_proofs(self):
         _, path, keys = self.file("proofs.json", "proof")

@@ -55,12 +55,16 @@ pub(super) struct Contents {
 const MAGIC_AT: usize = 257;
 const MAGIC: &[u8] = b"ustar";
 
-/// Whether what begins like this is an archive. Other programs put other files first than the gateway does, whose archives are told by less, as not
-/// all of a block may have come.
-pub(super) fn is_pack(file: &mut impl BufRead) -> io::Result<bool> {
-    let begin = file.fill_buf()?;
-    let has_magic = begin.get(MAGIC_AT..).is_some_and(|rest| rest.starts_with(MAGIC));
-    Ok(has_magic || begin.starts_with(b"README.md\0"))
+/// What a file begins with: a block of it, unless it is shorter. Of a pipe not all of that may have come yet.
+pub(super) fn begin(file: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut begin = Vec::with_capacity(tar::BLOCK);
+    file.take(tar::BLOCK as u64).read_to_end(&mut begin)?;
+    Ok(begin)
+}
+
+/// Whether what begins like this is an archive, whichever file comes first in it.
+pub(super) fn is_pack(begin: &[u8]) -> bool {
+    begin.get(MAGIC_AT..).is_some_and(|rest| rest.starts_with(MAGIC))
 }
 
 /// Reads an archive: its lines go to the verifier of the input.
@@ -170,5 +174,19 @@ impl Contents {
             return Err(BadPack::NoEnd);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_is_told_from_lines_however_little_of_it_comes_at_once() {
+        let mut block = [0; tar::BLOCK];
+        block[MAGIC_AT..][..MAGIC.len()].copy_from_slice(MAGIC);
+        let (first, rest) = block.split_at(10);
+        assert!(is_pack(&begin(&mut first.chain(rest)).unwrap()));
+        assert!(!is_pack(&begin(&mut &b"{\"start\":"[..]).unwrap()));
     }
 }
