@@ -152,6 +152,7 @@ async fn filters_count_what_the_registry_says() {
     // And a read that is said to change something counts as what it is said to be, too.
     let mut claim = reading();
     claim["tool_call"]["mutates_state"] = json!(true);
+    claim["context"]["source_trust"] = json!("trusted_internal_unsigned");
     stage.ask(&claim).await.problem(429, "quota_exceeded");
     stage.ask(&reading()).await.expect(200);
     stage.ask(&reading()).await.expect(200);
