@@ -133,7 +133,7 @@ async fn change_with<T>(
         .await
 }
 
-/// The same, for what takes something away before it does harm.
+/// The same, for what may take something away before it does harm, and has nothing compiled.
 async fn change_at_once<T>(
     gateway: &Gateway,
     caller: &TenantCaller,

@@ -18,18 +18,18 @@ const INTEGER_LEN_MAX: usize = 20;
 /// It is not MessagePack, JSON has no word for something in it, its text would be refused, or it exceeds a limit. The limit of
 /// bytes is that of the message and of its text. A fault of the text has its offset in the text.
 pub fn canonicalize_messagepack(message: &[u8], limits: Limits) -> Result<Canonical, Error> {
-    canonicalize_message(message, limits, Integers::Rounded)
+    canonicalize_messagepack_with(message, limits, Integers::Rounded)
 }
 
-/// The same where messages with different integers must not have the same form, as in [`canonicalize_exact`](crate::canonicalize_exact).
+/// The same where it is said what becomes of integers.
 ///
 /// # Errors
-/// Those of [`canonicalize_messagepack`]; and an integer would be written as another one.
-pub fn canonicalize_messagepack_exact(message: &[u8], limits: Limits) -> Result<Canonical, Error> {
-    canonicalize_message(message, limits, Integers::Exact)
-}
-
-fn canonicalize_message(message: &[u8], limits: Limits, integers: Integers) -> Result<Canonical, Error> {
+/// Those of [`canonicalize_messagepack`]; and an integer would be written as another one, where that is refused.
+pub fn canonicalize_messagepack_with(
+    message: &[u8],
+    limits: Limits,
+    integers: Integers,
+) -> Result<Canonical, Error> {
     let bytes_max = limits.bytes_max;
     if message.len() > bytes_max {
         return Err(error(ErrorKind::TooLarge { bytes_max }, bytes_max));

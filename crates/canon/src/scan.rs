@@ -24,14 +24,15 @@ pub struct Limits {
 
 /// What becomes of an integer that canonical text would write as another one, such as 9007199254740993.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Integers {
+pub enum Integers {
     /// It is written as the other one, as RFC 8785 has it.
     Rounded,
-    /// It is refused.
+    /// It is refused, so that texts with different integers never have the same form: I-JSON makes no promise of an integer beyond 2^53
+    /// (RFC 7493 section 2.2), and whoever else reads the text may tell apart what a double does not.
     Exact,
 }
 
-/// The canonical form of a JSON text.
+/// The canonical form of a JSON text, as RFC 8785 has it.
 ///
 /// # Errors
 /// The text is not JSON (RFC 8259), not I-JSON (RFC 7493: duplicate key, lone surrogate, number beyond a double), or
@@ -40,16 +41,11 @@ pub fn canonicalize(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
     canonicalize_with(json, limits, Integers::Rounded)
 }
 
-/// The same where texts with different integers must not have the same form: I-JSON makes no promise of an integer beyond 2^53 (RFC 7493
-/// section 2.2), and whoever else reads the text may tell apart what a double does not.
+/// The same where it is said what becomes of integers. One is digits without a fraction and an exponent.
 ///
 /// # Errors
-/// Those of [`canonicalize`]; and an integer without a fraction and an exponent would be written as another one.
-pub fn canonicalize_exact(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
-    canonicalize_with(json, limits, Integers::Exact)
-}
-
-pub(crate) fn canonicalize_with(json: &[u8], limits: Limits, integers: Integers) -> Result<Canonical, Error> {
+/// Those of [`canonicalize`]; and an integer would be written as another one, where that is refused.
+pub fn canonicalize_with(json: &[u8], limits: Limits, integers: Integers) -> Result<Canonical, Error> {
     if json.len() > limits.bytes_max {
         let kind = ErrorKind::TooLarge {
             bytes_max: limits.bytes_max,

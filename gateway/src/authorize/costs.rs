@@ -60,16 +60,16 @@ pub(super) fn costed(
 }
 
 impl Gateway {
-    /// The budgets that something counts against, in one unit or in all, as they are now.
+    /// The budgets that something counts against in a unit, as they are now.
     pub(crate) async fn budgets_for(
         &self,
         tenant: TenantId,
         subject: &Subject,
-        unit: Option<&Unit>,
+        unit: &Unit,
     ) -> Result<KnownBudgets, Refusal> {
         let mut known = self.lines_of(tenant, subject).await?;
         let scopes = subject.scopes(&known.line(tenant, subject)).into_iter();
-        let scopes = scopes.map(|scope| (scope, unit.cloned())).collect();
+        let scopes = scopes.map(|scope| (scope, Some(unit.clone()))).collect();
         self.look_at(tenant, (Vec::new(), scopes), &mut known).await?;
         Ok(known)
     }

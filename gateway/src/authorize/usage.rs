@@ -75,7 +75,7 @@ impl Gateway {
         let keys: Vec<_> = quotas.map(|quota| (id, quota.key)).collect();
         let budgets = match costs::cost(agent, ask) {
             Some(cost) => {
-                let known = self.budgets_for(id, &cost.subject, Some(&cost.unit));
+                let known = self.budgets_for(id, &cost.subject, &cost.unit);
                 Some((id, known.await?))
             }
             None => None,

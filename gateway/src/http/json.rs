@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use canon::Canonical;
+use canon::{Canonical, Integers};
 use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -80,13 +80,7 @@ impl FromRequest<Arc<Gateway>> for CanonicalBody {
 impl CanonicalBody {
     /// The text of a body within these bounds, which comes with these headers.
     pub async fn read(headers: &HeaderMap, body: Body, bounds: Bounds) -> Result<Self, Refusal> {
-        let format = Format::of(headers)?;
-        let bytes = bytes(body, headers, bounds).await?;
-        let text = match format {
-            Format::Json => canon::canonicalize_exact(&bytes, bounds.limits()),
-            Format::MessagePack => canon::canonicalize_messagepack_exact(&bytes, bounds.limits()),
-        };
-        Ok(Self(text?))
+        canonical(headers, body, bounds, Integers::Exact).await.map(Self)
     }
 }
 
@@ -99,14 +93,24 @@ impl FromRequest<Arc<Gateway>> for SchemaBody {
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
         let bounds = Bounds::of(&gateway.options);
-        let format = Format::of(&parts.headers)?;
-        let bytes = bytes(body, &parts.headers, bounds).await?;
-        let text = match format {
-            Format::Json => canon::canonicalize(&bytes, bounds.limits()),
-            Format::MessagePack => canon::canonicalize_messagepack(&bytes, bounds.limits()),
-        };
-        Ok(Self(text?))
+        let text = canonical(&parts.headers, body, bounds, Integers::Rounded);
+        text.await.map(Self)
     }
+}
+
+async fn canonical(
+    headers: &HeaderMap,
+    body: Body,
+    bounds: Bounds,
+    integers: Integers,
+) -> Result<Canonical, Refusal> {
+    let format = Format::of(headers)?;
+    let bytes = bytes(body, headers, bounds).await?;
+    let text = match format {
+        Format::Json => canon::canonicalize_with(&bytes, bounds.limits(), integers),
+        Format::MessagePack => canon::canonicalize_messagepack_with(&bytes, bounds.limits(), integers),
+    };
+    Ok(text?)
 }
 
 /// A JSON body of a certain shape, or such an answer.

@@ -3,6 +3,7 @@
 use crate::hand::Signer;
 use crate::stage::Stage;
 use crate::{issuer, jwks, token};
+use gateway::changes::Order;
 use gateway::gateway::Options;
 use serde_json::{Value, json};
 use std::fs;
@@ -67,6 +68,22 @@ async fn keys_in_a_file_take_the_place_of_those_that_were_registered_and_the_led
     kept.stage.gateway.read_issuer_files().await.unwrap();
     assert!(kept.lets_in(&new).await);
     kept.stage.assert_sound().await;
+}
+
+/// As long as the tenant's policies are being compiled, say.
+#[tokio::test]
+async fn keys_are_taken_away_whatever_else_is_changed_in_the_tenant() {
+    let (old, new) = (Signer::ed25519(1), Signer::p256());
+    let kept = Kept::set(&old).await;
+    let gateway = &kept.stage.gateway;
+    let turn = gateway.changing.of(kept.stage.tenant, Order::InTurn).await;
+    kept.keep(jwks(&new).to_string()).await;
+    assert!(kept.lets_in(&new).await && !kept.lets_in(&old).await);
+    let path = "/v1/issuers/agents";
+    let deleted = kept.stage.admin("DELETE", path, &Value::Null).await;
+    deleted.expect(204);
+    assert!(!kept.lets_in(&new).await);
+    drop(turn);
 }
 
 #[tokio::test]
