@@ -121,6 +121,26 @@ pub(crate) fn rule(
     question: &Question<'_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Ruling, Unanswerable> {
+    let all = rule_each(policies, question, delegators)?;
+    match as_registered(question, delegators) {
+        None => Ok(all),
+        Some(registered) => Ok(rule_each(policies, &registered, delegators)?.with_claim(all)),
+    }
+}
+
+/// The question as its action is registered, if its caller claims more in the name of others.
+///
+/// INVARIANT: what all of them are answered without the claim comes first, so that who is asked because of it, or denied, takes nothing from what is
+/// asked for another one of them. For one alone the policies see to that themselves.
+fn as_registered<'q>(question: &Question<'q>, delegators: &[Delegator<'_>]) -> Option<Question<'q>> {
+    question.as_registered().filter(|_| !delegators.is_empty())
+}
+
+fn rule_each(
+    policies: &PolicySet,
+    question: &Question<'_>,
+    delegators: &[Delegator<'_>],
+) -> Result<Ruling, Unanswerable> {
     let mut all = policies.rule(question)?;
     for delegator in delegators {
         all = delegator.join(all, policies.rule(&delegator.asking(question))?, question.tool);
@@ -130,6 +150,23 @@ pub(crate) fn rule(
 
 /// The same, and beside it the answer of the policies on trial.
 pub(crate) fn rule_beside(
+    policies: &PolicySet,
+    question: &Question<'_>,
+    delegators: &[Delegator<'_>],
+) -> Result<Rulings, Unanswerable> {
+    let all = rule_each_beside(policies, question, delegators)?;
+    let Some(registered) = as_registered(question, delegators) else {
+        return Ok(all);
+    };
+    let plain = rule_each_beside(policies, &registered, delegators)?;
+    let shadows = plain.shadow.zip(all.shadow);
+    Ok(Rulings {
+        ruling: plain.ruling.with_claim(all.ruling),
+        shadow: shadows.map(|(plain, all)| plain.with_claim(all)),
+    })
+}
+
+fn rule_each_beside(
     policies: &PolicySet,
     question: &Question<'_>,
     delegators: &[Delegator<'_>],
@@ -148,6 +185,19 @@ pub(crate) fn rule_beside(
 
 /// The same where nobody knows the parameters; `None` if the answer could depend on them.
 pub(crate) fn rule_without_parameters(
+    policies: &PolicySet,
+    question: &Question<'_>,
+    delegators: &[Delegator<'_>],
+) -> Result<Option<Ruling>, Unanswerable> {
+    let all = rule_each_without_parameters(policies, question, delegators)?;
+    let Some(registered) = as_registered(question, delegators) else {
+        return Ok(all);
+    };
+    let plain = rule_each_without_parameters(policies, &registered, delegators)?;
+    Ok(Ruling::with_claim_if_known(plain, all))
+}
+
+fn rule_each_without_parameters(
     policies: &PolicySet,
     question: &Question<'_>,
     delegators: &[Delegator<'_>],

@@ -7,7 +7,7 @@ use crate::diagnostics::Place;
 use crate::evaluate::Asked;
 use crate::looks::Looks;
 use crate::question::{Question, Unanswerable};
-use crate::rule::{AS_REGISTERED, said, unknown_action, whose};
+use crate::rule::{said, unknown_action, whose};
 use crate::ruling::{PolicyId, Ruling};
 use crate::set::{PolicySet, World};
 use serde::Serialize;
@@ -169,7 +169,7 @@ impl PolicySet {
             let asked = asked.ruling(question, world);
             match &registered {
                 None => asked,
-                Some(registered) => asked.and(registered.ruling(question, world), AS_REGISTERED),
+                Some(registered) => registered.ruling(question, world).with_claim(asked),
             }
         };
         let world = World::InForce(&question.agent.id);

@@ -7,7 +7,7 @@ use crate::diagnostics::Diagnostic;
 use jsonschema::{Draft, ReferencingError, Registry, uri};
 use place::Place;
 use plan::Plan;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use spending::Alternatives;
 use std::collections::HashSet;
 
@@ -28,8 +28,6 @@ const LAYERS_MAX: usize = 32;
 const ERRORS_MAX: usize = 1 << 15;
 /// The most steps that the check of one ask's parameters may take: some tens of milliseconds, and at the very worst some hundred.
 const STEPS_MAX: usize = 1 << 28;
-/// How often what stands beside `unevaluatedProperties` or `unevaluatedItems` is compiled, at the most: what is nested, the square of that.
-const UNEVALUATED: usize = 3;
 /// What a schema is known as that gives itself no name.
 const BASE: &str = "json-schema:///";
 
@@ -77,13 +75,10 @@ impl Extent {
             loops: HashSet::new(),
             extent: Self::default(),
         };
-        let start = Stand {
-            weight: 1,
-            ..Stand::default()
-        };
-        walk.visit(&root, start)?;
+        walk.visit(&root, Stand::default())?;
         let is_recursive = !walk.loops.is_empty();
-        // INVARIANT: the walk came to an end, so that of the plan does, too.
+        // INVARIANT: the walk came to an end within its bounds, so that of the plan does, too: it goes no other ways, but for names, and for
+        // these it has bounds of its own.
         let plan = Plan::of(&registry, root, &walk.loops)?;
         Ok(Self {
             is_recursive,
@@ -119,8 +114,6 @@ fn count(value: &Value) -> usize {
 /// Where the walk stands.
 #[derive(Clone, Copy, Default)]
 struct Stand {
-    /// How often this is compiled for each time that the walk goes this way.
-    weight: usize,
     depth: usize,
     /// How many values it has gone into.
     level: usize,
@@ -139,38 +132,54 @@ impl Stand {
             ..self
         }
     }
+
+    fn under(self, word: &str, is_same_value: bool) -> Self {
+        Self {
+            nesting: self.nesting + usize::from(word == "anyOf" || word == "oneOf"),
+            ..self.into_subschema(is_same_value)
+        }
+    }
+}
+
+/// A subschema on the way to where the walk stands.
+struct Open<'s> {
+    schema: &'s Value,
+    /// The level at which it was entered.
+    level: usize,
+    /// The keyword for which it is gone through again, if it is.
+    marked: Option<&'static str>,
 }
 
 struct Walk<'s> {
     registry: &'s Registry<'s>,
-    /// The subschemas on the way here, and the level at which each was entered.
-    open: Vec<(&'s Value, usize)>,
+    /// The way here.
+    open: Vec<Open<'s>>,
     /// What references lead back to.
     loops: HashSet<*const Value>,
     extent: Extent,
 }
 
 impl<'s> Walk<'s> {
-    fn visit(&mut self, place: &Place<'s>, mut stand: Stand) -> Result<(), Fault> {
+    fn visit(&mut self, place: &Place<'s>, stand: Stand) -> Result<(), Fault> {
         self.count(stand)?;
         let Some(members) = place.schema.as_object() else {
             return Ok(());
         };
         let place = place.entered(self.registry)?;
-        if place::is_marking(members) {
-            stand.weight = stand.weight.saturating_mul(UNEVALUATED);
-        }
-        self.open.push((place.schema, stand.level));
+        self.enter(&place, stand, None);
         for (word, value) in members {
             let (is_same_value, subschemas) = place::subschemas(word, value);
-            let mut inside = stand.into_subschema(is_same_value);
-            inside.nesting += usize::from(word == "anyOf" || word == "oneOf");
             for subschema in subschemas {
-                self.visit(&place.at(subschema), inside)?;
+                self.visit(&place.at(subschema), stand.under(word, is_same_value))?;
             }
         }
         if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
             self.follow(reference, &place, stand)?;
+        }
+        for word in place::MARKING {
+            if members.contains_key(word) {
+                self.mark(&place, members, stand, word)?;
+            }
         }
         self.open.pop();
         if members.contains_key("$dynamicRef") || members.contains_key("$recursiveRef") {
@@ -181,6 +190,58 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
+    fn enter(&mut self, place: &Place<'s>, stand: Stand, marked: Option<&'static str>) {
+        self.open.push(Open {
+            schema: place.schema,
+            level: stand.level,
+            marked,
+        });
+    }
+
+    /// Goes through what is compiled once more for this keyword, to know which members or items a schema looks at. For that, references are
+    /// followed also to what is open, and only not to what is gone through for the same already.
+    fn mark(
+        &mut self,
+        place: &Place<'s>,
+        members: &'s Map<String, Value>,
+        stand: Stand,
+        marking: &'static str,
+    ) -> Result<(), Fault> {
+        self.count(stand)?;
+        self.enter(place, stand, Some(marking));
+        for (word, value) in members {
+            let (is_same_value, subschemas) = place::subschemas(word, value);
+            let (checks, marks) = place::marks(word);
+            let inside = stand.under(word, is_same_value);
+            for subschema in subschemas {
+                let inner = place.at(subschema);
+                if checks {
+                    self.visit(&inner, inside)?;
+                }
+                if marks {
+                    self.mark_within(&inner, inside, marking)?;
+                }
+            }
+        }
+        if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
+            let target = place.target(reference, self.registry)?;
+            let is_target = |open: &Open<'_>| std::ptr::eq(open.schema, target.schema);
+            let mut marked = self.open.iter().filter(|open| open.marked == Some(marking));
+            if !marked.any(is_target) {
+                self.mark_within(&target, stand.into_subschema(true), marking)?;
+            }
+        }
+        self.open.pop();
+        Ok(())
+    }
+
+    fn mark_within(&mut self, place: &Place<'s>, stand: Stand, marking: &'static str) -> Result<(), Fault> {
+        match place.schema.as_object() {
+            Some(members) => self.mark(&place.entered(self.registry)?, members, stand, marking),
+            None => Ok(()),
+        }
+    }
+
     fn count(&mut self, stand: Stand) -> Result<(), Fault> {
         let Extent {
             subschemas,
@@ -188,10 +249,10 @@ impl<'s> Walk<'s> {
             nesting,
             ..
         } = &mut self.extent;
-        *subschemas = subschemas.saturating_add(stand.weight);
+        *subschemas += 1;
         *nesting = stand.nesting.max(*nesting);
         if stand.nesting > 0 {
-            *alternatives = alternatives.saturating_add(stand.weight);
+            *alternatives += 1;
         }
         if *subschemas > SUBSCHEMAS_MAX {
             return unbounded(&format!(
@@ -199,19 +260,18 @@ impl<'s> Walk<'s> {
             ));
         }
         if stand.depth > DEPTH_MAX || stand.layers > LAYERS_MAX {
-            return unbounded(&format!(
-                "goes deeper than {DEPTH_MAX} subschemas, or {LAYERS_MAX} about one value, with its references followed"
-            ));
+            return too_deep();
         }
         Ok(())
     }
 
     fn follow(&mut self, reference: &str, place: &Place<'s>, stand: Stand) -> Result<(), Fault> {
         let target = place.target(reference, self.registry)?;
-        let open = |(open, _): &&(&Value, usize)| std::ptr::eq(*open, target.schema);
-        match self.open.iter().find(open) {
+        let is_target = |open: &&Open<'_>| std::ptr::eq(open.schema, target.schema);
+        let entered_at = self.open.iter().rfind(is_target).map(|open| open.level);
+        match entered_at {
             None => self.visit(&target, stand.into_subschema(true)),
-            Some((_, level)) if *level < stand.level => {
+            Some(level) if level < stand.level => {
                 self.loops.insert(target.schema);
                 Ok(())
             }
@@ -222,7 +282,13 @@ impl<'s> Walk<'s> {
     }
 }
 
-fn unbounded(message: &str) -> Result<(), Fault> {
+fn too_deep<T>() -> Result<T, Fault> {
+    unbounded(&format!(
+        "goes deeper than {DEPTH_MAX} subschemas, or {LAYERS_MAX} about one value, with its references followed"
+    ))
+}
+
+fn unbounded<T>(message: &str) -> Result<T, Fault> {
     Err(Fault::Unbounded(Diagnostic::error(message)))
 }
 

@@ -11,9 +11,6 @@ use crate::set::{PolicySet, World};
 use cedar_policy_core::evaluator::EvaluationError;
 use model::{ApprovalTerms, ReasonCode, Verdict};
 
-/// What is said of what comes of a question as its action is registered.
-pub(crate) const AS_REGISTERED: &str = "as a read, which it is registered as";
-
 /// A satisfied policy.
 type Satisfied<'s> = (&'s PolicyId, &'s Notes);
 
@@ -37,7 +34,8 @@ impl PolicySet {
     }
 
     /// The answer of the policies where nobody knows the parameters, only that they fit the action's schema; `None` if it
-    /// could depend on them. What only names parameters, such as what is to be redacted, is left out of it.
+    /// could depend on them. What only names parameters, such as what is to be redacted, is left out of it. Where the caller claims more than is
+    /// registered, a denial of one of both is an answer, also if nobody knows that of the other.
     pub fn rule_without_parameters(&self, question: &Question<'_>) -> Result<Option<Ruling>, Unanswerable> {
         let world = World::InForce(&question.agent.id);
         let Some(case) = Case::open_blind(&self.contents, question)? else {
@@ -54,16 +52,25 @@ impl PolicySet {
                 |one: &Evaluated<'_>| one.statement.notes.role == Role::Advice && one.outcome.is_err();
             (!evaluated.iter().any(may_deny)).then(|| case.ruling(&evaluated, world))
         };
-        let Some(mut ruling) = blind(&case) else {
-            return Ok(None);
-        };
-        for (other, whose) in other_cases(&case, question, question.as_registered().as_ref(), &ruling)? {
-            let Some(other) = blind(&other) else {
+        let side = |case: &Case<'_>, question: &Question<'_>| -> Result<Option<Ruling>, Unanswerable> {
+            let Some(ruling) = blind(case) else {
                 return Ok(None);
             };
-            ruling = ruling.and(other, &whose);
-        }
-        Ok(Some(ruling))
+            if ruling.verdict() == Verdict::Deny {
+                return Ok(Some(ruling));
+            }
+            match case.of_user(question, Looks::default())? {
+                Some(user) => Ok(blind(&user).map(|user| ruling.and(user, &whose(question)))),
+                None => Ok(Some(ruling)),
+            }
+        };
+        let ruling = side(&case, question)?;
+        let Some(registered) = question.as_registered() else {
+            return Ok(ruling);
+        };
+        let again = case.again(&registered, Looks::default())?;
+        let as_registered = side(&again, &registered)?;
+        Ok(Ruling::with_claim_if_known(as_registered, ruling))
     }
 
     /// Whether the answer to this question could depend on this.
@@ -84,8 +91,8 @@ impl PolicySet {
             let looks = case.looks(|presence| self.contents.counts(presence, world));
             looks.at(wanted)
         };
-        let others = all_other_cases(&case, question, question.as_registered().as_ref())?;
-        Ok(depends(&case) || others.iter().any(|(other, _)| depends(other)))
+        let others = other_cases(&case, question)?;
+        Ok(depends(&case) || others.iter().any(depends))
     }
 
     /// The answer of the policies alone, to this side of the action alone: whether the parameters are valid is not asked, only whether they
@@ -109,11 +116,21 @@ impl PolicySet {
             let evaluated = case.evaluate(|_| true);
             [World::InForce(&question.agent.id), World::Promoted].map(|world| case.ruling(&evaluated, world))
         };
-        let [mut ruling, mut shadow] = both(&case);
-        for (other, whose) in all_other_cases(&case, question, question.as_registered().as_ref())? {
-            let [others, others_shadow] = both(&other);
-            ruling = ruling.and(others, &whose);
-            shadow = shadow.and(others_shadow, &whose);
+        let side = |case: &Case<'_>, question: &Question<'_>| -> Result<[Ruling; 2], Unanswerable> {
+            let [ruling, shadow] = both(case);
+            let Some(user) = case.of_user(question, Looks::default())? else {
+                return Ok([ruling, shadow]);
+            };
+            let [users, users_shadow] = both(&user);
+            let whose = whose(question);
+            Ok([ruling.and(users, &whose), shadow.and(users_shadow, &whose)])
+        };
+        let [mut ruling, mut shadow] = side(&case, question)?;
+        if let Some(registered) = question.as_registered() {
+            let again = case.again(&registered, Looks::default())?;
+            let [as_registered, its_shadow] = side(&again, &registered)?;
+            ruling = as_registered.with_claim(ruling);
+            shadow = its_shadow.with_claim(shadow);
         }
         let shadow = Some(shadow);
         Ok(Rulings { ruling, shadow })
@@ -133,45 +150,55 @@ impl PolicySet {
             let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
             case.ruling(&evaluated, world)
         };
-        let mut ruling = rule(&case);
-        for (other, whose) in other_cases(&case, question, registered, &ruling)? {
-            ruling = ruling.and(rule(&other), &whose);
-        }
-        Ok(ruling)
+        let ruling = for_both(&case, question, rule)?;
+        let Some(registered) = registered else {
+            return Ok(ruling);
+        };
+        let again = case.again(registered, Looks::default())?;
+        let as_registered = for_both(&again, registered, rule)?;
+        Ok(as_registered.with_claim(ruling))
     }
 }
 
-/// The cases beside that of the agent; none if nothing could come of them: what the agent may not do, it may do for nobody.
-fn other_cases<'s>(
-    case: &Case<'s>,
+impl Ruling {
+    /// [`Self::with_claim`] where either of them may depend on what nobody knows, and is `None` then. One that denies is enough: whatever
+    /// the other one were, it is denied, if maybe for another reason.
+    #[must_use]
+    pub fn with_claim_if_known(registered: Option<Self>, claimed: Option<Self>) -> Option<Self> {
+        match (registered, claimed) {
+            (Some(registered), Some(claimed)) => Some(registered.with_claim(claimed)),
+            (registered, claimed) => registered
+                .or(claimed)
+                .filter(|known| known.verdict() == Verdict::Deny),
+        }
+    }
+}
+
+/// The ruling for the agent together with that for the user for whom it acts, who is not asked about where the agent is denied: what it may
+/// not do, it may do for nobody.
+fn for_both(
+    case: &Case<'_>,
     question: &Question<'_>,
-    registered: Option<&Question<'_>>,
-    ruling: &Ruling,
-) -> Result<Vec<(Case<'s>, String)>, Unanswerable> {
+    rule: impl Fn(&Case<'_>) -> Ruling,
+) -> Result<Ruling, Unanswerable> {
+    let ruling = rule(case);
     if ruling.verdict() == Verdict::Deny {
-        Ok(Vec::new())
-    } else {
-        all_other_cases(case, question, registered)
+        return Ok(ruling);
+    }
+    match case.of_user(question, Looks::default())? {
+        Some(user) => Ok(ruling.and(rule(&user), &whose(question))),
+        None => Ok(ruling),
     }
 }
 
-/// The cases beside that of the agent, in which it has to be allowed, too, and what each is in words: that of the user for whom it acts,
-/// and both again as the action is registered. Most questions have none.
-fn all_other_cases<'s>(
-    case: &Case<'s>,
-    question: &Question<'_>,
-    registered: Option<&Question<'_>>,
-) -> Result<Vec<(Case<'s>, String)>, Unanswerable> {
+/// The cases beside that of the agent, in which it has to be allowed, too: that of the user for whom it acts, and both again as the action is
+/// registered. Most questions have none.
+fn other_cases<'s>(case: &Case<'s>, question: &Question<'_>) -> Result<Vec<Case<'s>>, Unanswerable> {
     let looks = Looks::default();
-    let mut others = Vec::new();
-    if let Some(user) = case.of_user(question, looks)? {
-        others.push((user, whose(question)));
-    }
-    if let Some(registered) = registered {
-        others.push((case.again(registered, looks)?, AS_REGISTERED.to_owned()));
-        if let Some(user) = case.of_user(registered, looks)? {
-            others.push((user, format!("{AS_REGISTERED}: {}", whose(question))));
-        }
+    let mut others: Vec<_> = case.of_user(question, looks)?.into_iter().collect();
+    if let Some(registered) = question.as_registered() {
+        others.push(case.again(&registered, looks)?);
+        others.extend(case.of_user(&registered, looks)?);
     }
     Ok(others)
 }

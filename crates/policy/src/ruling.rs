@@ -6,6 +6,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+/// What is said of a ruling for the action as it is registered, where the one for what its caller claims would be looser.
+const AS_REGISTERED: &str = "as a read, which it is registered as";
+
 /// The id of a policy: `base/<id>` or `<policy>/<id>`. It is written in the policy and does not depend on positions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(Arc<str>);
@@ -185,17 +188,47 @@ impl Ruling {
                 ..other
             },
             Ordering::Less => self,
-            Ordering::Equal => Self {
-                matched: union(&self.matched, &other.matched),
-                approval: self.approval.into_iter().chain(other.approval).reduce(strictest),
-                agent_message: self.agent_message.or(other.agent_message),
-                ..self
-            },
+            Ordering::Equal => self.beside(other),
         };
         Self {
             obligations,
             errors,
             ..ruling
+        }
+    }
+
+    /// What comes of this ruling, which is for the action as it is registered, and that for the same action as its caller claims it to be, where
+    /// both have to allow it: the stricter one, and of two that are as strict this one.
+    ///
+    /// INVARIANT: a claim only takes away. So whom this one wants to be asked is asked, and what either wants to be done has to be done, also
+    /// where one of them denies.
+    #[must_use]
+    pub fn with_claim(self, claimed: Self) -> Self {
+        let obligations = union(&self.obligations, &claimed.obligations);
+        let errors = union(&self.errors, &claimed.errors);
+        let (registered, claims) = (self.verdict().strictness(), claimed.verdict().strictness());
+        let ruling = match claims.cmp(&registered) {
+            Ordering::Greater => claimed,
+            Ordering::Less => Self {
+                explanation: format!("{AS_REGISTERED}: {}", self.explanation),
+                ..self
+            },
+            Ordering::Equal => self.beside(claimed),
+        };
+        Self {
+            obligations,
+            errors,
+            ..ruling
+        }
+    }
+
+    /// This ruling together with one that is as strict.
+    fn beside(self, other: Self) -> Self {
+        Self {
+            matched: union(&self.matched, &other.matched),
+            approval: self.approval.into_iter().chain(other.approval).reduce(strictest),
+            agent_message: self.agent_message.or(other.agent_message),
+            ..self
         }
     }
 }

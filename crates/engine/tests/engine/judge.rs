@@ -2,8 +2,10 @@
 
 use crate::support::{AGENT, NOW, agent, ask, tenant, tenant_with, tool};
 use engine::{Evidence, Refusal, TenantSnapshot, judge};
-use model::{Agent, ReasonCode, SourceRule, Standing, Trust};
+use model::{Agent, AgentId, Name, Noun, ReasonCode, SlashFreeName, SourceRule, Standing, Trust, Write};
+use policy::{BasePolicies, PolicySet, Registry, TenantPolicy};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn reason(agent: &Agent, action: &str, members: Value) -> ReasonCode {
     let tenant = tenant_with(
@@ -47,6 +49,76 @@ fn a_claim_that_a_read_mutates_tightens() {
     let members =
         json!({"tool_call": {"mutates_state": true}, "context": {"source_trust": "untrusted_external"}});
     assert_eq!(reason(&agent(), "read", members), ReasonCode::PolicyForbids);
+}
+
+/// A tenant in which agents may ask in the name of `planner`, with no other policies than these.
+fn tenant_with_planner(text: &str) -> TenantSnapshot {
+    let planner = Agent {
+        id: AgentId::from_bytes([3; 16]),
+        name: Name::new("planner").unwrap(),
+        ..agent()
+    };
+    let mut tenant = tenant();
+    tenant
+        .directory
+        .apply(&Write::Put(Noun::Agent(Arc::new(planner))));
+    let mine = TenantPolicy::new(SlashFreeName::new("mine").unwrap(), text);
+    let registry = Registry {
+        tools: &tenant.directory.tools,
+        attributes: &tenant.directory.tenant.settings.context_attributes,
+    };
+    let policies = PolicySet::compile(&BasePolicies::parse("").unwrap(), &[mine], registry).unwrap();
+    tenant.policies = Arc::new(policies);
+    tenant
+}
+
+#[test]
+fn a_claim_takes_nothing_from_what_is_asked_for_another_agent() {
+    let text = r#"
+        @id("reads") permit (principal, action in Action::"read", resource);
+        @id("owners") @decision("require_approval") @approvers("data-owners")
+        permit (principal, action in Action::"read", resource) when { context.agent.name == "planner" };
+        @id("changes") @decision("require_approval") @approvers("team-leads")
+        permit (principal, action in Action::"mutate", resource);"#;
+    let tenant = tenant_with_planner(text);
+    for mutates_state in [false, true] {
+        let members = json!({"tool_call": {"mutates_state": mutates_state}, "act": {"sub": "planner"}});
+        let judgement = judge(
+            &tenant,
+            &agent(),
+            &ask("read", members),
+            &Evidence::default(),
+            NOW,
+        )
+        .unwrap();
+        let group = judgement.approval.unwrap().group;
+        assert_eq!(group.as_deref(), Some("data-owners"), "{mutates_state}");
+    }
+}
+
+#[test]
+fn what_a_claim_denies_for_certain_is_denied_whatever_the_parameters_are() {
+    let text = r#"
+        @id("reads") permit (principal, action in Action::"read", resource)
+        when { context.parameters.contains("path") };
+        @id("changes") forbid (principal, action in Action::"mutate", resource);"#;
+    let tenant = tenant_with_planner(text);
+    let unknown = Evidence {
+        parameters_unknown: true,
+        ..Evidence::default()
+    };
+    for act in [Value::Null, json!({"sub": "planner"})] {
+        let reason = |mutates_state: bool| {
+            let mut members = json!({"tool_call": {"mutates_state": mutates_state}});
+            if !act.is_null() {
+                members["act"] = act.clone();
+            }
+            let judgement = judge(&tenant, &agent(), &ask("read", members), &unknown, NOW).unwrap();
+            judgement.reason
+        };
+        assert_eq!(reason(true), ReasonCode::PolicyForbids, "{act}");
+        assert_eq!(reason(false), ReasonCode::InvalidParameters, "{act}");
+    }
 }
 
 #[test]

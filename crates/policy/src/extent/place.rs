@@ -52,9 +52,26 @@ impl<'s> Place<'s> {
     }
 }
 
+/// The keywords for which validation goes through what stands beside them again, to know what was looked at.
+pub(super) const MARKING: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
+
 /// Whether validation goes through what stands here again, to know what was looked at.
 pub(super) fn is_marking(members: &Map<String, Value>) -> bool {
-    members.contains_key("unevaluatedProperties") || members.contains_key("unevaluatedItems")
+    MARKING.iter().any(|word| members.contains_key(*word))
+}
+
+/// Whether what is under this keyword is compiled as a whole to know what a schema looks at, and whether it is gone through for that itself.
+pub(super) fn marks(word: &str) -> (bool, bool) {
+    match word {
+        "allOf" | "anyOf" | "oneOf" | "if" => (true, true),
+        "then" | "else" | "dependentSchemas" => (false, true),
+        "additionalProperties"
+        | "contains"
+        | "patternProperties"
+        | "unevaluatedItems"
+        | "unevaluatedProperties" => (true, false),
+        _ => (false, false),
+    }
 }
 
 /// The subschemas under this keyword, and whether they are about the same value.

@@ -3,6 +3,7 @@
 use super::choice::{self, Choice};
 use super::cost::Cost;
 use super::place::{self, Place};
+use super::{Fault, LAYERS_MAX, too_deep};
 use jsonschema::{ReferencingError, Registry, Uri};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -52,12 +53,13 @@ impl Plan {
         registry: &'s Registry<'s>,
         root: Place<'s>,
         loops: &HashSet<*const Value>,
-    ) -> Result<Self, ReferencingError> {
+    ) -> Result<Self, Fault> {
         let mut making = Making {
             registry,
             loops,
             known: HashMap::new(),
             costs: HashMap::new(),
+            of_names: HashMap::new(),
             places: Vec::new(),
             names: HashMap::new(),
             is_marking: false,
@@ -66,7 +68,7 @@ impl Plan {
         making.node_of(root);
         while let Some(place) = making.places.get(plan.nodes.len()).cloned() {
             let mut node = Node::default();
-            making.check(&place, &mut node, References::Linked)?;
+            making.check(&place, &mut node)?;
             plan.nodes.push(node);
         }
         // What notes what was looked at remembers nothing, and what has two names is compiled under each.
@@ -109,26 +111,34 @@ impl Plan {
     }
 }
 
-/// How what a reference names is added to a node.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum References {
-    /// As a node of its own where it refers to itself.
-    Linked,
-    /// Always as if it stood here.
-    Inlined,
-}
-
 struct Making<'s> {
     registry: &'s Registry<'s>,
     loops: &'s HashSet<*const Value>,
     /// The number of the node for each subschema that has one.
     known: HashMap<*const Value, usize>,
     costs: HashMap<*const Value, Cost>,
+    /// What each subschema is for the name of a member.
+    of_names: HashMap<*const Value, OfName>,
     /// Where the nodes begin, in the order of their numbers.
     places: Vec<Place<'s>>,
     /// As what the nodes are referred to that refer to themselves.
     names: HashMap<usize, HashSet<Name<'s>>>,
     is_marking: bool,
+}
+
+/// A subschema for the name of a member, with all that applies to the same name.
+#[derive(Clone, Copy)]
+struct OfName {
+    cost: Cost,
+    /// How many subschemas there are inside one another below it.
+    layers: usize,
+}
+
+impl OfName {
+    fn add_inner(&mut self, inner: &Self) {
+        self.cost.add_all(&inner.cost);
+        self.layers = self.layers.max(inner.layers + 1);
+    }
 }
 
 /// A reference and what it is to be read with.
@@ -144,25 +154,24 @@ impl<'s> Making<'s> {
         known
     }
 
-    /// Adds what validation goes through here to see whether a value is valid.
-    fn check(
-        &mut self,
-        place: &Place<'s>,
-        node: &mut Node,
-        references: References,
-    ) -> Result<(), ReferencingError> {
-        let cost = self.costs.entry(place.schema);
-        node.own
-            .add_all(cost.or_insert_with(|| Cost::of_schema(place.schema)));
+    fn own_cost(&mut self, schema: &Value) -> Cost {
+        let known = self.costs.entry(std::ptr::from_ref(schema));
+        *known.or_insert_with(|| Cost::of_schema(schema))
+    }
+
+    /// Adds what validation goes through here to see whether a value is valid. What is referred to from within itself is added as a node of
+    /// its own, everything else as if it stood here.
+    fn check(&mut self, place: &Place<'s>, node: &mut Node) -> Result<(), Fault> {
+        node.own.add_all(&self.own_cost(place.schema));
         let Some(members) = place.schema.as_object() else {
             return Ok(());
         };
         let place = place.entered(self.registry)?;
         for (word, value) in members {
-            self.check_keyword((word.as_str(), value), &place, node, references)?;
+            self.check_keyword((word.as_str(), value), &place, node)?;
         }
         if let Some((reference, target)) = self.referenced(members, &place)? {
-            if references == References::Linked && self.loops.contains(&std::ptr::from_ref(target.schema)) {
+            if self.loops.contains(&std::ptr::from_ref(target.schema)) {
                 let number = self.node_of(target);
                 self.names
                     .entry(number)
@@ -170,12 +179,12 @@ impl<'s> Making<'s> {
                     .insert((place.base(), reference));
                 add(&mut node.linked, number);
             } else {
-                self.check(&target, node, references)?;
+                self.check(&target, node)?;
             }
         }
         if place::is_marking(members) {
             self.is_marking = true;
-            self.mark(&place, members, node, references)?;
+            self.mark(&place, members, node)?;
         }
         Ok(())
     }
@@ -185,8 +194,7 @@ impl<'s> Making<'s> {
         (word, value): (&str, &'s Value),
         place: &Place<'s>,
         node: &mut Node,
-        references: References,
-    ) -> Result<(), ReferencingError> {
+    ) -> Result<(), Fault> {
         match (word, value) {
             ("properties", Value::Object(named)) => {
                 for (name, subschema) in named {
@@ -201,9 +209,9 @@ impl<'s> Making<'s> {
                     add(parts, self.node_of(place.at(subschema)));
                 }
             }
-            ("anyOf" | "oneOf", Value::Array(alternatives)) if references == References::Linked => {
+            ("anyOf" | "oneOf", Value::Array(alternatives)) => {
                 let Some((member, words)) = choice::deciding(alternatives, place.draft()) else {
-                    return self.check_all((word, value), place, node, references);
+                    return self.check_all((word, value), place, node);
                 };
                 let nodes = words.into_iter().zip(alternatives);
                 let nodes =
@@ -214,11 +222,10 @@ impl<'s> Making<'s> {
                 });
             }
             ("propertyNames", subschema) => {
-                let mut of_name = Node::default();
-                self.check(&place.at(subschema), &mut of_name, References::Inlined)?;
-                node.own.add_for_names(&of_name.own);
+                let of_name = self.of_name(&place.at(subschema), 0)?;
+                node.own.add_for_names(&of_name.cost);
             }
-            _ => return self.check_all((word, value), place, node, references),
+            _ => return self.check_all((word, value), place, node),
         }
         Ok(())
     }
@@ -228,18 +235,48 @@ impl<'s> Making<'s> {
         (word, value): (&str, &'s Value),
         place: &Place<'s>,
         node: &mut Node,
-        references: References,
-    ) -> Result<(), ReferencingError> {
+    ) -> Result<(), Fault> {
         let (is_same_value, subschemas) = place::subschemas(word, value);
         for subschema in subschemas {
             let inner = place.at(subschema);
             if is_same_value {
-                self.check(&inner, node, references)?;
+                self.check(&inner, node)?;
             } else {
                 add(&mut node.each, self.node_of(inner));
             }
         }
         Ok(())
+    }
+
+    /// What a name takes that has to satisfy this. A name is a text, which has no members, no items and no names of its own: only what is
+    /// about the name itself counts, once for each way to it, and no way leads back. But references are followed where the walk has stopped, so
+    /// what was found is remembered, and how far they go is bounded here, whatever of it was found before.
+    fn of_name(&mut self, place: &Place<'s>, layers: usize) -> Result<OfName, Fault> {
+        let known = self.of_names.get(&std::ptr::from_ref(place.schema)).copied();
+        if layers + known.map_or(0, |known| known.layers) > LAYERS_MAX {
+            return too_deep();
+        }
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let mut of_name = OfName {
+            cost: self.own_cost(place.schema),
+            layers: 0,
+        };
+        if let Some(members) = place.schema.as_object() {
+            let place = place.entered(self.registry)?;
+            for (word, value) in members {
+                let (is_same_value, subschemas) = place::subschemas(word, value);
+                for subschema in subschemas.into_iter().filter(|_| is_same_value) {
+                    of_name.add_inner(&self.of_name(&place.at(subschema), layers + 1)?);
+                }
+            }
+            if let Some((_, target)) = self.referenced(members, &place)? {
+                of_name.add_inner(&self.of_name(&target, layers + 1)?);
+            }
+        }
+        self.of_names.insert(place.schema, of_name);
+        Ok(of_name)
     }
 
     /// Adds what validation goes through here to know which members and items this schema looks at. It checks alternatives again for that,
@@ -249,13 +286,12 @@ impl<'s> Making<'s> {
         place: &Place<'s>,
         members: &'s Map<String, Value>,
         node: &mut Node,
-        references: References,
-    ) -> Result<(), ReferencingError> {
+    ) -> Result<(), Fault> {
         node.own.add_all(&Cost::of_marking(members));
         for (word, value) in members {
             let (_, subschemas) = place::subschemas(word, value);
             let checks = matches!(word.as_str(), "allOf" | "anyOf" | "oneOf" | "if");
-            let marks = checks || matches!(word.as_str(), "then" | "else" | "dependentSchemas");
+            let (_, marks) = place::marks(word);
             let goes_on = matches!(
                 word.as_str(),
                 "contains" | "unevaluatedProperties" | "unevaluatedItems"
@@ -263,10 +299,10 @@ impl<'s> Making<'s> {
             for subschema in subschemas {
                 let inner = place.at(subschema);
                 if checks {
-                    self.check(&inner, node, references)?;
+                    self.check(&inner, node)?;
                 }
                 if marks {
-                    self.mark_within(&inner, node, references)?;
+                    self.mark_within(&inner, node)?;
                 }
                 if goes_on {
                     add(&mut node.each, self.node_of(inner));
@@ -274,19 +310,14 @@ impl<'s> Making<'s> {
             }
         }
         match self.referenced(members, place)? {
-            Some((_, target)) => self.mark_within(&target, node, references),
+            Some((_, target)) => self.mark_within(&target, node),
             None => Ok(()),
         }
     }
 
-    fn mark_within(
-        &mut self,
-        place: &Place<'s>,
-        node: &mut Node,
-        references: References,
-    ) -> Result<(), ReferencingError> {
+    fn mark_within(&mut self, place: &Place<'s>, node: &mut Node) -> Result<(), Fault> {
         match place.schema.as_object() {
-            Some(members) => self.mark(&place.entered(self.registry)?, members, node, references),
+            Some(members) => self.mark(&place.entered(self.registry)?, members, node),
             None => Ok(()),
         }
     }

@@ -96,6 +96,139 @@ fn a_reference_back_is_fine_where_it_goes_into_a_value() {
     }
 }
 
+/// The rules of an action with this schema, which is accepted.
+fn accepted(schema: &Value) -> Rules {
+    let rules = Rules::of(&action("x", true, Some(schema.clone()))).unwrap();
+    assert_eq!(rules.fault(), None, "{schema}");
+    rules
+}
+
+#[test]
+fn a_name_is_a_text_wherever_its_schema_leads_back_to() {
+    for schema in [
+        json!({"propertyNames": {"$ref": "#"}, "maxLength": 3}),
+        json!({"$ref": "#/$defs/a", "$defs": {"a": {"propertyNames": {"$ref": "#/$defs/a"}, "maxLength": 3}}}),
+        json!({"propertyNames": {"$ref": "#/$defs/a"}, "$defs": {"a": {"propertyNames": {"$ref": "#"}, "maxLength": 3}}}),
+        json!({"propertyNames": {"allOf": [{"$ref": "#"}]}, "maxLength": 3}),
+        json!({"allOf": [{"propertyNames": {"$ref": "#"}}], "maxLength": 3}),
+        json!({"propertyNames": {"if": true, "then": {"$ref": "#"}}, "maxLength": 3}),
+    ] {
+        let rules = accepted(&schema);
+        assert!(rules.read(r#"{"abc": {"longer": 1}}"#).is_ok(), "{schema}");
+        assert!(rules.read(r#"{"abcd": 1}"#).is_err(), "{schema}");
+    }
+    // Nothing that is an object is a name.
+    let rules = accepted(&json!({"type": "object", "propertyNames": {"$ref": "#"}}));
+    assert!(rules.read("{}").is_ok());
+    assert!(rules.read(r#"{"a": 1}"#).is_err());
+    // And nothing in a name is looked at.
+    for word in [
+        "additionalProperties",
+        "contains",
+        "items",
+        "propertyNames",
+        "unevaluatedProperties",
+    ] {
+        let rules = accepted(&json!({"propertyNames": {word: {"$ref": "#"}}}));
+        assert!(rules.read(r#"{"a": {"b": []}}"#).is_ok(), "{word}");
+    }
+}
+
+/// Names that have to satisfy the first of so many definitions, each of which is made from a reference to the next one.
+fn chain_of_names(length: usize, link: impl Fn(Value) -> Value) -> Value {
+    let mut schema = chain(length, link);
+    let first = schema["properties"]["x"].take();
+    schema["properties"]["x"] = json!({"propertyNames": first});
+    schema
+}
+
+#[test]
+fn what_a_name_has_to_satisfy_is_bounded() {
+    let next = |next: Value| next;
+    assert!(
+        accepted(&chain_of_names(30, next))
+            .read(r#"{"x": {"a": 1}}"#)
+            .is_ok()
+    );
+    for length in [40, 10_000] {
+        assert!(refused(&chain_of_names(length, next)).starts_with("goes deeper than"));
+    }
+    let doubling = |next: Value| json!({"allOf": [next.clone(), next]});
+    assert!(
+        accepted(&chain_of_names(8, doubling))
+            .read(r#"{"x": {"a": 1}}"#)
+            .is_ok()
+    );
+    assert!(refused(&chain_of_names(14, doubling)).starts_with("comes to more than"));
+}
+
+/// Definitions each of which is gone into from the next one, and refers back to that so many times. The first says this, too.
+fn inside_out(length: usize, times: usize, first: &Value) -> Value {
+    let reference = |number: usize| json!({"$ref": format!("#/$defs/a{number}")});
+    let definition = |number: usize| {
+        let mut definition = match number.checked_sub(1) {
+            None => first.clone(),
+            Some(inner) => json!({"properties": {"x": reference(inner)}}),
+        };
+        if number < length {
+            definition["allOf"] = json!(vec![reference(number + 1); times]);
+        }
+        (format!("a{number}"), definition)
+    };
+    let definitions: Map<String, Value> = (0..=length).map(definition).collect();
+    json!({"$ref": format!("#/$defs/a{length}"), "$defs": definitions})
+}
+
+#[test]
+fn what_is_gone_through_again_counts_even_where_references_lead_back() {
+    assert!(Extent::of(&inside_out(40, 2, &json!({}))).is_ok());
+    for word in ["unevaluatedProperties", "unevaluatedItems"] {
+        let marking = json!({word: false});
+        assert!(Extent::of(&inside_out(4, 2, &marking)).is_ok(), "{word}");
+        assert!(refused(&inside_out(12, 2, &marking)).starts_with("comes to more than"));
+        assert!(refused(&inside_out(40, 2, &marking)).starts_with("goes deeper than"));
+    }
+    // The same where it comes to it by way of what is inside alternatives.
+    let marking = |number: usize| {
+        let again = json!({"$ref": format!("#/$defs/a{}", number + 1), "unevaluatedProperties": false});
+        json!({"anyOf": [{"properties": {"y": again, "z": again}}]})
+    };
+    let definition = |number: usize| {
+        let mut definition = if number < 20 { marking(number) } else { json!({}) };
+        if number > 0 {
+            definition["properties"] = json!({"x": {"$ref": format!("#/$defs/a{}", number - 1)}});
+        }
+        (format!("a{number}"), definition)
+    };
+    let definitions: Map<String, Value> = (0..=20).map(definition).collect();
+    assert!(refused(&json!({"$ref": "#/$defs/a20", "$defs": definitions})).starts_with("comes to more than"));
+
+    // What a name has to satisfy is gone through once, however many ways lead to it.
+    let names = json!({"propertyNames": {"$ref": "#/$defs/a0"}});
+    assert!(can_check(&inside_out(14, 100, &names), &json!({"x": 1})));
+    assert!(refused(&inside_out(40, 2, &names)).starts_with("goes deeper than"));
+}
+
+#[test]
+fn what_a_name_has_to_satisfy_is_as_deep_as_it_is_whatever_was_gone_through_before() {
+    // The names at each have to satisfy it, and those at the next one, which is all that is further in, are come to first.
+    let names_at_each = |length: usize| {
+        let mut schema = inside_out(length, 1, &json!({}));
+        for number in 0..=length {
+            let name = format!("a{number}");
+            schema["$defs"][&name]["propertyNames"] = json!({"$ref": format!("#/$defs/{name}")});
+        }
+        schema
+    };
+    assert!(can_check(&names_at_each(14), &json!({"x": {"y": 1}})));
+    for length in [17, 40, 100] {
+        assert!(
+            refused(&names_at_each(length)).starts_with("goes deeper than"),
+            "{length}"
+        );
+    }
+}
+
 #[test]
 fn a_reference_that_only_validation_could_follow_is_refused() {
     for word in ["$dynamicRef", "$recursiveRef"] {
