@@ -5,6 +5,7 @@
 
 mod file;
 pub mod follow;
+mod replacement;
 
 pub use file::{BaseFileError, read};
 
@@ -12,18 +13,16 @@ use crate::changes::{ATTEMPTS_MAX, By, Force, Plan, broken_off, entry, unexpecte
 use crate::gateway::{self, Gateway};
 use crate::http::{Code, Refusal};
 use crate::sequencer::Recorded;
-use crate::start;
 use canon::Digest;
 use engine::proposal::{Change, Happening};
 use engine::{Conflict, EntryKind, Proposal, Recompiled, Snapshot};
 use model::{BaseInForce, Noun, TenantId, Timestamp, Write};
-use policy::{BasePolicies, Compiler, Diagnostics, ProbeFailure};
+use policy::{BasePolicies, ProbeFailure};
+use replacement::Replacement;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The most findings that a refused reload names. A file that does not fit one tenant may not fit thousands.
-const DIAGNOSTICS_MAX: usize = 100;
 /// How often base policies are compiled for everybody while others may change their directories.
 const ATTEMPTS_BESIDE_OTHERS: usize = 4;
 
@@ -55,12 +54,6 @@ pub struct Reloaded {
     pub after: Digest,
 }
 
-/// Policies of a tenant that do not fit.
-struct Misfit {
-    tenant: TenantId,
-    diagnostics: Diagnostics,
-}
-
 impl Gateway {
     /// Records the base policies that this gateway starts with, unless they were the last to be put in force.
     pub async fn record_base(&self) -> Result<(), Refusal> {
@@ -89,7 +82,7 @@ impl Gateway {
         let before = self.snapshot.load().base_digest();
         let after = base.digest();
         if after != before || !self.is_everybodys(after) {
-            self.replace_base(base, by).await?;
+            self.replace_base(&mut Replacement::new(base), by).await?;
         }
         Ok(Reloaded { before, after })
     }
@@ -102,23 +95,23 @@ impl Gateway {
     }
 
     /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last. Returns whether they are.
-    async fn replace_base(&self, base: BasePolicies, by: By<'_>) -> Result<bool, Refusal> {
-        let digest = base.digest();
-        let mut recompiled = Recompiled::new(Arc::new(Compiler::new(base)));
+    async fn replace_base(&self, replacement: &mut Replacement, by: By<'_>) -> Result<bool, Refusal> {
+        let digest = replacement.base().digest();
         for attempt in 0..ATTEMPTS_MAX {
-            // Others may change their directories meanwhile, and what they have changed is compiled again; but not for ever.
+            // Others may change meanwhile what their policies are compiled from, and then they are compiled again; but not for ever. What has
+            // to hold at once is changed even then, and no policy is compiled from it.
             let _turn = if attempt < ATTEMPTS_BESIDE_OTHERS {
                 None
             } else {
                 Some(self.changing.of_all().await)
             };
-            recompiled = self.recompile_missing(recompiled).await?;
+            self.recompile_missing(replacement).await?;
             let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());
             by.check(&snapshot, now)?;
             if matches!(by, By::Gateway) && last(&snapshot).is_none_or(|last| last.digest != digest) {
                 return Ok(false);
             }
-            let proposal = propose(&snapshot, recompiled.clone(), by, now)?;
+            let proposal = propose(&snapshot, replacement.recompiled().clone(), by, now)?;
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => {
                     self.metrics.set_base_differs(false);
@@ -131,32 +124,16 @@ impl Gateway {
         Err(Refusal::overloaded())
     }
 
-    /// Compiles for all tenants whose directory has moved since it was done last.
-    async fn recompile_missing(&self, recompiled: Recompiled) -> Result<Recompiled, Refusal> {
-        let snapshot = self.snapshot.load_full();
-        blocking(move || recompile(recompiled, &snapshot))
-            .await?
-            .map_err(|misfits| misfit(&misfits))
-    }
-}
-
-fn recompile(mut recompiled: Recompiled, snapshot: &Snapshot) -> Result<Recompiled, Vec<Misfit>> {
-    let missing: Vec<_> = recompiled.missing(snapshot).map(Arc::clone).collect();
-    let mut misfits = Vec::new();
-    for tenant in missing {
-        let id = tenant.directory.tenant.id;
-        match start::compile(recompiled.compiler(), &tenant.directory) {
-            Ok(policies) => recompiled.insert(id, tenant.revision, Arc::new(policies)),
-            Err(diagnostics) => misfits.push(Misfit {
-                tenant: id,
-                diagnostics,
-            }),
-        }
-    }
-    if misfits.is_empty() {
-        Ok(recompiled)
-    } else {
-        Err(misfits)
+    /// Compiles for all tenants in whose directory something that policies are compiled from has changed since it was done last. Refused if it
+    /// does not fit one of them; what does fit is compiled all the same.
+    async fn recompile_missing(&self, replacement: &mut Replacement) -> Result<(), Refusal> {
+        let (mut next, snapshot) = (replacement.clone(), self.snapshot.load_full());
+        let recompile = move || {
+            next.recompile_missing(&snapshot);
+            next
+        };
+        *replacement = blocking(recompile).await?;
+        replacement.check_fits()
     }
 }
 
@@ -218,24 +195,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 fn no_file() -> Refusal {
     let detail = "this gateway serves with the base policies in the program; start it with `--policies FILE` to reload them";
     Refusal::new(Code::Conflict, detail)
-}
-
-fn misfit(misfits: &[Misfit]) -> Refusal {
-    let findings = misfits.iter().flat_map(|misfit| {
-        let findings = misfit.diagnostics.0.iter();
-        findings.map(|finding| {
-            let mut told = json!(finding);
-            told["tenant"] = json!(misfit.tenant);
-            told
-        })
-    });
-    let tenants = match misfits.len() {
-        1 => "a tenant".to_owned(),
-        more => format!("{more} tenants"),
-    };
-    let detail = format!("the base policies in the file do not fit {tenants}, so those in force stay");
-    let findings: Vec<_> = findings.take(DIAGNOSTICS_MAX).collect();
-    Refusal::new(Code::PolicyInvalid, detail).with_diagnostics(json!(findings))
 }
 
 impl From<BaseFileError> for Refusal {

@@ -14,7 +14,7 @@ mod loaders;
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
-use loaders::Waiting;
+use loaders::{Busy, Load, Waiting};
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -68,6 +68,8 @@ pub struct Following {
 pub struct InHand {
     /// The tenants that are being loaded.
     tenants: BTreeSet<TenantId>,
+    /// Those among them that are loaded by themselves, each by a loader.
+    apart: BTreeSet<TenantId>,
     /// Those whose policies took long to compile, the last time.
     slow: BTreeSet<TenantId>,
 }
@@ -170,16 +172,20 @@ impl Following {
             .confirm(began, &[gone_back, behind.clone()].concat());
         self.failed().retain(|tenant, _| behind.contains(tenant));
         let busy = self.busy(loading);
-        for some in loaders::next(self.waiting(&behind), busy) {
-            self.spawn_load(some, loading);
+        for load in loaders::next(self.waiting(&behind), busy) {
+            self.spawn_load(load, loading);
         }
         Ok(())
     }
 
     /// How many loaders have something to do, besides that of the system tenant.
-    fn busy(&self, loading: &JoinSet<()>) -> usize {
-        let has_system = self.in_hand().tenants.contains(&TenantId::SYSTEM);
-        loading.len().saturating_sub(usize::from(has_system))
+    fn busy(&self, loading: &JoinSet<()>) -> Busy {
+        let in_hand = self.in_hand();
+        let has_system = in_hand.tenants.contains(&TenantId::SYSTEM);
+        Busy {
+            all: loading.len().saturating_sub(usize::from(has_system)),
+            apart: in_hand.apart.len(),
+        }
     }
 
     /// Those of these tenants that no loader has and whose turn it is.
@@ -199,9 +205,14 @@ impl Following {
         waiting.filter(|waiting| waiting.since <= now).collect()
     }
 
-    fn spawn_load(self: &Arc<Self>, some: Vec<TenantId>, loading: &mut JoinSet<()>) {
-        self.in_hand().tenants.extend(&some);
-        loading.spawn(Arc::clone(self).load(some));
+    fn spawn_load(self: &Arc<Self>, load: Load, loading: &mut JoinSet<()>) {
+        let mut in_hand = self.in_hand();
+        in_hand.tenants.extend(&load.tenants);
+        if load.is_apart {
+            in_hand.apart.extend(&load.tenants);
+        }
+        drop(in_hand);
+        loading.spawn(Arc::clone(self).load(load.tenants));
     }
 
     /// Loads some tenants and puts each in force. What fails is tried again later, by itself.
@@ -220,7 +231,9 @@ impl Following {
         if some.contains(&TenantId::SYSTEM) {
             self.compare_base();
         }
-        self.in_hand().tenants.retain(|tenant| !some.contains(tenant));
+        let mut in_hand = self.in_hand();
+        in_hand.tenants.retain(|tenant| !some.contains(tenant));
+        in_hand.apart.retain(|tenant| !some.contains(tenant));
     }
 
     /// Puts a tenant in force as it was read from the store.

@@ -379,6 +379,45 @@ fn reloads_beside_changes_and_asks_lose_nothing_and_mix_nothing() {
     assert!(decided.len() > 10, "{}", decided.len());
 }
 
+/// What has to hold at once waits for no reload, and no reload waits for it.
+#[test]
+fn tenants_that_change_what_no_policy_is_compiled_from_without_rest_keep_no_reload_out() {
+    let desk = Desk::open(READ);
+    let made = |n: usize| {
+        let body = json!({"name": format!("tenant-{n}")});
+        let made = desk.client.post("/v1/tenants", OPERATOR, &body).unwrap();
+        made.json()["id"].as_str().unwrap().to_owned()
+    };
+    let tenants: Vec<_> = (0..8).map(made).collect();
+    let done = AtomicBool::new(false);
+    let mut reloaded = Vec::new();
+    std::thread::scope(|scope| {
+        for tenant in &tenants {
+            let (desk, done) = (&desk, &done);
+            scope.spawn(move || {
+                let client = desk.server.client();
+                while !done.load(Ordering::Relaxed) {
+                    for verb in ["freeze", "unfreeze"] {
+                        let path = format!("/v1/runs/run-1/{verb}");
+                        let changed = client.operate(tenant, &path, &json!({"reason": "a test"}));
+                        assert_eq!(changed.status, 200, "{changed:?}");
+                    }
+                }
+            });
+        }
+        for cedar in [DENY, READ, DENY] {
+            desk.write(cedar);
+            let answer = desk.client.post("/v1/policies/reload", OPERATOR, &json!({}));
+            reloaded.push(answer.map(|answer| answer.status).ok());
+        }
+        // Whoever waits for them to end would wait for ever, were this not reached.
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(reloaded, [Some(200); 3]);
+    assert_eq!(desk.decision("last").0, "deny");
+    desk.verify();
+}
+
 #[test]
 fn a_reload_is_in_force_on_the_other_gateways_soon() {
     let desk = Desk::at(Place::on_postgres(), READ);

@@ -70,7 +70,7 @@ pub enum Happening {
     Base {
         /// The entry, and what is written.
         change: Change,
-        /// The policies of all tenants under the new ones. If a directory has moved on since they were compiled, nothing is
+        /// The policies of all tenants under the new ones. If anything that they are compiled from has changed since, nothing is
         /// recorded.
         recompiled: Arc<Recompiled>,
     },

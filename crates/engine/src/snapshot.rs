@@ -6,7 +6,7 @@ use crate::facts::FactDigests;
 use crate::issuers::Issuers;
 use crate::request_keys::RequestKeys;
 use canon::Digest;
-use model::{AgentId, Directory, Issuer, KeyId, Name, Noun, TenantId, TokenId, Write};
+use model::{AgentId, Directory, Issuer, KeyId, Name, Noun, TenantId, TokenId, Tool, Write};
 use policy::{Compiler, PolicySet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,6 +40,30 @@ impl TenantSnapshot {
             revision,
         }
     }
+
+    /// Whether policies that were compiled for one of these directories of a tenant are those of the other: nothing differs that they are
+    /// compiled from. Whoever changes no more than that keeps the policies that are there, and may do so while all are compiled anew.
+    pub fn compile_alike(one: &Directory, other: &Directory) -> bool {
+        one.tenant.settings == other.tenant.settings
+            && one.policies == other.policies
+            && differ_in_standing_only(one, other)
+    }
+
+    /// The same of this tenant now and at another time.
+    pub fn compiles_as(&self, other: &Self) -> bool {
+        self.revision == other.revision || Self::compile_alike(&self.directory, &other.directory)
+    }
+}
+
+/// Whether tools differ in their standing at most, which no policy is compiled against: a freeze has none of that to wait for. It says what
+/// may differ, and not what may not, so that whatever a tool gets later is compiled.
+fn differ_in_standing_only(one: &Directory, other: &Directory) -> bool {
+    let (ours, theirs) = (&one.tools, &other.tools);
+    let mut pairs = ours.values().zip(theirs.values());
+    let is_alike = |(our, their): (&Arc<Tool>, &Arc<Tool>)| {
+        Arc::ptr_eq(our, their) || our.with_standing(their.standing.clone()) == **their
+    };
+    ours.ptr_eq(theirs) || (ours.len() == theirs.len() && pairs.all(is_alike))
 }
 
 /// What a secret stands for. Whether it still works is asked of the directory.
@@ -78,8 +102,8 @@ pub struct Snapshot {
 #[derive(Clone)]
 pub struct Recompiled {
     compiler: Arc<Compiler>,
-    /// With the revision of the directory that they were compiled for.
-    policies: BTreeMap<TenantId, (u64, Arc<PolicySet>)>,
+    /// With the tenant that they were compiled for, as it was.
+    policies: BTreeMap<TenantId, (Arc<TenantSnapshot>, Arc<PolicySet>)>,
 }
 
 impl Recompiled {
@@ -96,18 +120,20 @@ impl Recompiled {
         &self.compiler
     }
 
-    /// Adds the policies of a tenant, compiled for its directory at this revision.
-    pub fn insert(&mut self, tenant: TenantId, revision: u64, policies: Arc<PolicySet>) {
-        self.policies.insert(tenant, (revision, policies));
+    /// Adds the policies of a tenant, compiled for its directory as it is here.
+    pub fn insert(&mut self, tenant: Arc<TenantSnapshot>, policies: Arc<PolicySet>) {
+        self.policies
+            .insert(tenant.directory.tenant.id, (tenant, policies));
     }
 
-    /// The tenants of a snapshot whose policies were not compiled for their directory as it is there.
+    /// The tenants of a snapshot whose policies were not compiled for what they are compiled from there. One that has only changed what
+    /// policies are not compiled from, such as its users, is none of them: it might change those without rest.
     pub fn missing<'s>(&self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<TenantSnapshot>> {
         let tenants = snapshot.tenants.iter();
         tenants.filter_map(|(id, tenant)| {
             let known = self.policies.get(id);
             known
-                .is_none_or(|(revision, _)| *revision != tenant.revision)
+                .is_none_or(|(before, _)| !before.compiles_as(tenant))
                 .then_some(tenant)
         })
     }

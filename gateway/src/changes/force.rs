@@ -3,6 +3,7 @@
 
 use super::{Turn, compile, invalid_policies};
 use crate::http::{Code, Holder, Refusal};
+use engine::TenantSnapshot;
 use model::{Directory, Noun, Policy, Role, SlashFreeName, Write};
 use policy::{Compiler, Diagnostics, PolicySet};
 use serde::{Deserialize, Serialize};
@@ -87,10 +88,7 @@ pub(super) async fn fit(
     for write in writes {
         after.apply(write);
     }
-    let same = after.tenant.settings == before.tenant.settings
-        && differ_in_standing_only(&after, before)
-        && after.policies == before.policies;
-    if same {
+    if TenantSnapshot::compile_alike(&after, before) {
         return Ok(Fitting::default());
     }
     let mut idle: BTreeMap<SlashFreeName, Arc<Policy>> = BTreeMap::new();
@@ -116,16 +114,6 @@ pub(super) async fn fit(
             }
         }
     }
-}
-
-/// Whether tools differ in their standing at most, which no policy is compiled against: a freeze has none of that to wait for. It says what
-/// may differ, and not what may not, so that whatever a tool gets later is compiled.
-fn differ_in_standing_only(after: &Directory, before: &Directory) -> bool {
-    let mut pairs = after.tools.values().zip(before.tools.values());
-    after.tools.len() == before.tools.len()
-        && pairs.all(|(after, before)| {
-            Arc::ptr_eq(after, before) || after.with_standing(before.standing.clone()) == **before
-        })
 }
 
 /// The schemas that these writes bring in and that no parameters can be checked against.

@@ -1,9 +1,9 @@
 //! `…/quota`: how often agents are allowed to act: the token buckets and quotas of agents, teams and tenants, and what is left of
-//! them.
+//! them. Policies are not compiled for them, so a limit that is set waits for none that are.
 
 pub mod probe;
 
-use super::{change, find_agent, read, tenants};
+use super::{change_at_once, find_agent, read, tenants};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Json, KeyCaller, Query, Refusal, TenantCaller};
@@ -236,7 +236,7 @@ pub async fn put_of_agent(
     Json(body): Json<QuotaBody>,
 ) -> Result<Json<QuotaView>, Refusal> {
     let terms = body.into_terms()?;
-    let changed = change(&gateway, &caller, |directory, _| {
+    let changed = change_at_once(&gateway, &caller, |directory, _| {
         let before = find_agent(directory, &id)?;
         if before.limits == terms {
             return Ok(Plan::nothing(Arc::clone(before)));
@@ -282,7 +282,7 @@ pub async fn put_of_tenant(
     Json(body): Json<QuotaBody>,
 ) -> Result<Json<QuotaView>, Refusal> {
     let terms = body.into_terms()?;
-    let changed = tenants::change_one(&gateway, &caller, &id, |directory, _| {
+    let changed = tenants::change_one_at_once(&gateway, &caller, &id, |directory, _| {
         let before = &directory.tenant;
         if before.limits == terms {
             return Ok(Plan::nothing(Arc::clone(before)));
@@ -324,7 +324,7 @@ pub async fn put_of_team(
 ) -> Result<Json<TeamQuotaView>, Refusal> {
     let checked = model::quota::check_quotas(&body.quotas);
     checked.map_err(|error| Refusal::new(Code::InvalidField, error.to_string()))?;
-    let changed = change(&gateway, &caller, |directory, _| {
+    let changed = change_at_once(&gateway, &caller, |directory, _| {
         let before = super::teams::find(directory, &name)?;
         if before.quotas == body.quotas {
             return Ok(Plan::nothing(Arc::clone(before)));

@@ -1,6 +1,6 @@
 //! `/v1/rules`: what is done about an agent when the ledger shows too much of something. None is there unless a tenant puts one.
 
-use super::{Upserted, change, deleted, facts, new_name, page, put, read};
+use super::{Upserted, change_at_once, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -78,7 +78,7 @@ pub async fn put_rule(
 ) -> Result<Upserted<RuleView>, Refusal> {
     let name: Name = new_name(&name)?;
     body.check()?;
-    change(&gateway, &caller, |directory, now| {
+    change_at_once(&gateway, &caller, |directory, now| {
         let known = directory.rules.get(&name);
         if let Some(same) = known.filter(|known| body.is_same(known)) {
             return Ok(Plan::nothing(Upserted::Known(RuleView::from(&**same))));
@@ -124,7 +124,7 @@ pub async fn delete(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    change(&gateway, &caller, |directory, _| {
+    change_at_once(&gateway, &caller, |directory, _| {
         let rule = find(directory, &name)?;
         let noun = Noun::Rule(Arc::clone(rule));
         Ok(deleted(EntryKind::RuleDeleted, noun, &RuleView::from(&**rule)))

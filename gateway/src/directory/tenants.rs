@@ -135,7 +135,7 @@ pub async fn delete(
     Extension(caller): Extension<KeyCaller>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    change_one(&gateway, &caller, &id, |directory, now| {
+    change_one_at_once(&gateway, &caller, &id, |directory, now| {
         let after = Arc::new(Tenant {
             deleted_at: Some(now),
             ..(*directory.tenant).clone()
@@ -160,17 +160,7 @@ pub(super) fn find(gateway: &Gateway, id: &str) -> Result<Arc<Tenant>, Refusal> 
     tenant.cloned().ok_or_else(|| Refusal::not_found("tenant", id))
 }
 
-/// Changes a tenant itself, in the name of an operator.
-pub(super) async fn change_one<T>(
-    gateway: &Gateway,
-    caller: &KeyCaller,
-    id: &str,
-    plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
-) -> Result<T, Refusal> {
-    change_one_with(gateway, caller, id, Force::No, plan).await
-}
-
-/// The same, for what takes something away before it does harm.
+/// Changes a tenant itself, in the name of an operator, for what may take something away before it does harm, and has nothing compiled.
 pub(super) async fn change_one_at_once<T>(
     gateway: &Gateway,
     caller: &KeyCaller,
@@ -183,7 +173,7 @@ pub(super) async fn change_one_at_once<T>(
         .await
 }
 
-/// The same in turn, perhaps with force.
+/// The same in turn, for what policies are compiled for, perhaps with force.
 async fn change_one_with<T>(
     gateway: &Gateway,
     caller: &KeyCaller,

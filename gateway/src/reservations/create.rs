@@ -13,7 +13,7 @@ use engine::budgets::cost::{Cost, Hold};
 use engine::budgets::moves::Move;
 use model::budget::Subject;
 use model::reservation::{TTL_MS, TTL_MS_DEFAULT};
-use model::{Amount, Name, ReservationId, SlashFreeName, Unit};
+use model::{Amount, Directory, Name, ReservationId, SlashFreeName, Unit};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -32,20 +32,8 @@ pub struct Body {
 impl Body {
     /// Nothing is held for what was stopped: the run, the one that started it, or the tool.
     fn check_standing(&self, tenant: &TenantSnapshot) -> Result<(), Refusal> {
-        let directory = &tenant.directory;
         let runs = [&self.run_id, &self.parent_run_id].into_iter().flatten();
-        let runs = runs.filter_map(|run| Some((run.as_str(), &directory.runs.get(run)?.standing)));
-        let tool = self
-            .tool
-            .iter()
-            .filter_map(|tool| Some((tool.as_str(), &directory.tools.get(tool)?.standing)));
-        match runs.chain(tool).find(|(_, standing)| !standing.is_active()) {
-            None => Ok(()),
-            Some((name, standing)) => {
-                let detail = format!("`{name}` is {}, so nothing is held for it", standing.as_str());
-                Err(Refusal::new(Code::Forbidden, detail))
-            }
-        }
+        check_none_stopped(&tenant.directory, runs, self.tool.as_ref())
     }
 }
 
@@ -80,6 +68,25 @@ pub async fn create(
         }))
     });
     Ok(Answer(StatusCode::CREATED, held.await?))
+}
+
+/// Refuses to hold something for a run or a tool that was stopped.
+pub(super) fn check_none_stopped<'n>(
+    directory: &Directory,
+    runs: impl IntoIterator<Item = &'n Name>,
+    tool: Option<&'n SlashFreeName>,
+) -> Result<(), Refusal> {
+    let runs = runs.into_iter();
+    let runs = runs.filter_map(|run| Some((run.as_str(), &directory.runs.get(run)?.standing)));
+    let tool = tool.into_iter();
+    let tool = tool.filter_map(|tool| Some((tool.as_str(), &directory.tools.get(tool)?.standing)));
+    match runs.chain(tool).find(|(_, standing)| !standing.is_active()) {
+        None => Ok(()),
+        Some((name, standing)) => {
+            let detail = format!("`{name}` is {}, so nothing is held for it", standing.as_str());
+            Err(Refusal::new(Code::Forbidden, detail))
+        }
+    }
 }
 
 /// How long something is held.

@@ -1,7 +1,7 @@
 //! `POST /v1/reservations/{id}/commit`, `/release` and `/extend`: what becomes of what is held.
 
 use super::check_standing;
-use super::create::check_ttl;
+use super::create::{check_none_stopped, check_ttl};
 use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
@@ -10,7 +10,7 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::budgets::moves::{Move, SettleStep};
-use model::{Estimate, ReservationId};
+use model::{Estimate, Name, ReservationId, SlashFreeName, TenantId};
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -31,6 +31,13 @@ pub struct ReleaseBody {}
 #[serde(deny_unknown_fields)]
 pub struct ExtendBody {
     ttl_ms: u64,
+}
+
+/// What a reservation is for, of what can be stopped.
+struct HeldFor {
+    /// Its run, and the one that started that.
+    runs: Vec<Name>,
+    tool: Option<SlashFreeName>,
 }
 
 /// Charges what was spent and gives back the rest.
@@ -55,7 +62,7 @@ pub async fn release(
     gateway.settle(&caller, &id, &request, SettleStep::Release).await
 }
 
-/// Holds it longer.
+/// Holds it longer, unless it is for what was stopped meanwhile.
 pub async fn extend(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
@@ -76,10 +83,17 @@ impl Gateway {
     ) -> Result<Answer, Refusal> {
         let id: ReservationId = id.parse().map_err(|_| Refusal::not_found("reservation", id))?;
         let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
+        let held = match step {
+            SettleStep::Extend(_) => self.held_by(caller, id).await?,
+            SettleStep::Commit(..) | SettleStep::Release => None,
+        };
         let settled = self.move_budgets(caller.tenant, repeat, |_, tenant| {
             let agent = caller.refresh(tenant, self.clock.now())?;
             if matches!(step, SettleStep::Extend(_)) {
                 check_standing(tenant, caller)?;
+            }
+            if let Some(held) = &held {
+                check_none_stopped(&tenant.directory, &held.runs, held.tool.as_ref())?;
             }
             Ok(Move::Settle {
                 id,
@@ -88,5 +102,29 @@ impl Gateway {
             })
         });
         Ok(Answer(StatusCode::OK, settled.await?))
+    }
+
+    /// What the reservation of an agent with this id is for, if it has one. That can be read beforehand: it never changes, and a run has its
+    /// parent for good.
+    async fn held_by(&self, caller: &AgentCaller, id: ReservationId) -> Result<Option<HeldFor>, Refusal> {
+        let found = self.store.reservation(caller.tenant, id).await?;
+        let Some(held) = found.filter(|held| held.agent == caller.agent.id) else {
+            return Ok(None);
+        };
+        let parent = match &held.run_id {
+            Some(run) => self.parent_of(caller.tenant, run).await?,
+            None => None,
+        };
+        Ok(Some(HeldFor {
+            runs: held.run_id.into_iter().chain(parent).collect(),
+            tool: held.tool,
+        }))
+    }
+
+    /// The run that started another, if something that counts against budgets has named it.
+    async fn parent_of(&self, tenant: TenantId, run: &Name) -> Result<Option<Name>, Refusal> {
+        let links = self.store.run_links(&[(tenant, run.clone())]).await?;
+        let link = links.into_iter().find(|(_, link)| link.run_id == *run);
+        Ok(link.map(|(_, link)| link.parent))
     }
 }

@@ -336,6 +336,77 @@ async fn nothing_is_held_for_a_run_or_a_tool_that_was_stopped() {
 }
 
 #[tokio::test]
+async fn what_is_held_for_a_run_or_a_tool_that_was_stopped_is_settled_and_not_held_longer() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let longer = json!({"ttl_ms": 2_000});
+    for (held_for, name, path) in [
+        (json!({"run_id": "run-1"}), "run-1", "/v1/runs/run-1"),
+        (
+            json!({"run_id": "child", "parent_run_id": "root"}),
+            "root",
+            "/v1/runs/root",
+        ),
+        (json!({"tool": "github"}), "github", "/v1/tools/github"),
+    ] {
+        let change = async |verb: &str| {
+            let (path, reason) = (format!("{path}/{verb}"), json!({"reason": "a test"}));
+            scene.stage.admin("POST", &path, &reason).await.expect(200);
+        };
+        let mut body = tokens(10);
+        body.as_object_mut()
+            .unwrap()
+            .extend(held_for.as_object().unwrap().clone());
+        let held = scene.post("/v1/reservations", &body).await.expect(201);
+        let id = held["id"].as_str().unwrap();
+        scene.settle(id, "extend", &longer).await.expect(200);
+        change("freeze").await;
+        let detail = scene.settle(id, "extend", &longer).await;
+        let detail = detail.problem(403, "forbidden");
+        assert_eq!(detail, format!("`{name}` is frozen, so nothing is held for it"));
+        let others = format!("/v1/reservations/{id}/extend");
+        let others = scene.stage.post(&others, &scene.stranger.token, &longer).await;
+        others.problem(404, "not_found");
+        change("unfreeze").await;
+        scene.settle(id, "extend", &longer).await.expect(200);
+        change("freeze").await;
+        let commit = json!({"actual": tokens(4)});
+        scene.settle(id, "commit", &commit).await.expect(200);
+    }
+    assert_eq!(scene.standing().await, [88, 0, 12, 0, 0]);
+}
+
+#[tokio::test]
+async fn a_reservation_is_for_its_run_and_the_one_that_was_first_named_as_its_parent() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let hold = async |run: &str, parent: Option<&str>| {
+        let body = json!({"unit": "TOKENS", "amount": 10, "run_id": run, "parent_run_id": parent});
+        let held = scene.post("/v1/reservations", &body).await.expect(201);
+        held["id"].as_str().unwrap().to_owned()
+    };
+    hold("child", Some("root")).await;
+    let unnamed = hold("child", None).await;
+    let renamed = hold("child", Some("elsewhere")).await;
+    let grandchild = hold("grandchild", Some("child")).await;
+    let longer = json!({"ttl_ms": 2_000});
+    let reason = json!({"reason": "a test"});
+    let freeze = "/v1/runs/elsewhere/freeze";
+    scene.stage.admin("POST", freeze, &reason).await.expect(200);
+    for id in [&unnamed, &renamed, &grandchild] {
+        scene.settle(id, "extend", &longer).await.expect(200);
+    }
+    let freeze = "/v1/runs/root/freeze";
+    scene.stage.admin("POST", freeze, &reason).await.expect(200);
+    for id in [&unnamed, &renamed] {
+        let detail = scene.settle(id, "extend", &longer).await;
+        let detail = detail.problem(403, "forbidden");
+        assert_eq!(detail, "`root` is frozen, so nothing is held for it");
+    }
+    scene.settle(&grandchild, "extend", &longer).await.expect(200);
+}
+
+#[tokio::test]
 async fn what_is_held_beyond_its_time_is_not_shown_as_held_whoever_has_written_it_down() {
     let scene = Scene::set().await;
     let id = scene

@@ -262,6 +262,10 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
     acme.admin("PUT", "/v1/users/ann", ann).await.expect(201);
     let only = json!({"tools": ["files"]});
     acme.admin("PATCH", &agent, only.clone()).await.expect(200);
+    let trusted = json!({"attributes": {"trusted": true}});
+    acme.admin("PUT", "/v1/teams/crew", trusted).await.expect(201);
+    let rule = json!({"trigger": "denials", "effect": "alert", "count": 5});
+    acme.admin("PUT", "/v1/rules/old", rule).await.expect(201);
     let tenant = acme.tenant.id.parse().unwrap();
     let turn = acme.gateway.changing.of(tenant, Order::InTurn).await;
     let reason = json!({"reason": "a test"});
@@ -274,16 +278,29 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
     }
     let none = json!({"roles": []});
     acme.admin("PUT", "/v1/users/ann", none).await.expect(200);
+    acme.admin("PUT", "/v1/teams/crew", json!({})).await.expect(200);
+    let quotas = json!({"quotas": [{"window": "day", "limit": 1}]});
+    for path in [format!("{agent}/quota"), "/v1/teams/crew/quota".to_owned()] {
+        acme.admin("PUT", &path, quotas.clone()).await.expect(200);
+    }
+    let rule = json!({"trigger": "denials", "effect": "freeze", "count": 3});
+    acme.admin("PUT", "/v1/rules/new", rule).await.expect(201);
     for path in [
         format!("{tokens}/{}", token["id"].as_str().unwrap()),
         format!("/v1/keys/{}", key["id"].as_str().unwrap()),
         format!("{agent}/tools/files"),
         "/v1/users/ann".to_owned(),
+        "/v1/rules/old".to_owned(),
     ] {
         acme.admin("DELETE", &path, Value::Null).await.expect(204);
     }
-    let path = format!("/v1/tenants/{}/freeze", acme.tenant.id);
-    acme.post(&path, &acme.operator, &reason).await.expect(200);
+    let path = format!("/v1/tenants/{}", acme.tenant.id);
+    let quota = acme.call("PUT", &format!("{path}/quota"), &acme.operator);
+    quota.json(&quotas).send().await.expect(200);
+    let freeze = format!("{path}/freeze");
+    acme.post(&freeze, &acme.operator, &reason).await.expect(200);
+    let delete = acme.call("DELETE", &path, &acme.operator);
+    delete.send().await.expect(204);
     drop(turn);
 }
 

@@ -8,6 +8,7 @@ use gateway::gateway::Options;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
+use store::faults::Fault;
 
 /// A stage with an issuer for agents whose keys are in a file.
 struct Kept {
@@ -68,6 +69,43 @@ async fn keys_in_a_file_take_the_place_of_those_that_were_registered_and_the_led
     kept.stage.gateway.read_issuer_files().await.unwrap();
     assert!(kept.lets_in(&new).await);
     kept.stage.assert_sound().await;
+}
+
+/// Another gateway whose copy of the file is a newer one, say.
+#[tokio::test]
+async fn keys_that_somebody_has_put_since_a_file_was_read_stay_until_it_changes() {
+    let (old, new, last) = (Signer::ed25519(1), Signer::p256(), Signer::ed25519(2));
+    let kept = Kept::set(&new).await;
+    kept.keep(jwks(&old).to_string()).await;
+    assert!(kept.lets_in(&old).await && !kept.lets_in(&new).await);
+    let (path, put) = ("/v1/issuers/agents", json!({"jwks": jwks(&new)}));
+    kept.stage.admin("PATCH", path, &put).await.expect(200);
+    let before = kept.stage.entries().await.len();
+    for _ in 0..2 {
+        kept.keep(jwks(&old).to_string()).await;
+    }
+    assert!(kept.lets_in(&new).await && !kept.lets_in(&old).await);
+    assert_eq!(kept.stage.entries().await.len(), before);
+    kept.keep(jwks(&last).to_string()).await;
+    assert!(kept.lets_in(&last).await && !kept.lets_in(&new).await);
+
+    // An issuer that is registered anew was given nothing.
+    kept.stage.admin("DELETE", path, &Value::Null).await.expect(204);
+    kept.stage.clock.advance_millis(1);
+    kept.stage.trust("agents", &old).await;
+    kept.keep(jwks(&last).to_string()).await;
+    assert!(kept.lets_in(&last).await && !kept.lets_in(&old).await);
+}
+
+#[tokio::test]
+async fn keys_that_could_not_be_given_are_given_the_next_time() {
+    let (old, new) = (Signer::ed25519(1), Signer::p256());
+    let kept = Kept::set(&old).await;
+    fs::write(kept.file(), jwks(&new).to_string()).unwrap();
+    kept.stage.faults.plan([Fault::Lose]);
+    // The job may have come first, and then it was told.
+    while kept.stage.gateway.read_issuer_files().await.is_err() {}
+    assert!(kept.lets_in(&new).await && !kept.lets_in(&old).await);
 }
 
 /// As long as the tenant's policies are being compiled, say.

@@ -7,7 +7,7 @@ use canon::Digest;
 use engine::proposal::{Change, Happening};
 use engine::{
     Applied, Ask, Books, Conflict, EntryKind, Evidence, Found, Judgement, Proposal, ProposedEntry,
-    Recompiled, Replay, Settled,
+    Recompiled, Replay, Settled, TenantSnapshot,
 };
 use engine::{apply, judge};
 use ledger::merkle::Frontier;
@@ -63,6 +63,22 @@ fn freeze(books: &Books) -> Proposal {
             entry: ProposedEntry::new(EntryKind::AgentFrozen, canon::of(&json!({"id": AGENT})).unwrap()),
             writes: vec![Write::Put(Noun::Agent(Arc::new(frozen)))],
             policies: None,
+        }),
+    }
+}
+
+/// Another tool is registered, and the policies are compiled for it.
+fn register(books: &Books) -> Proposal {
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    let after = tenant_with(agent(), [tool("github"), tool("mail")]);
+    Proposal {
+        tenant: TENANT,
+        revision: tenant.revision,
+        base: tenant.policies.base_digest(),
+        what: Happening::Change(Change {
+            entry: ProposedEntry::new(EntryKind::ToolPut, canon::of(&json!({"name": "mail"})).unwrap()),
+            writes: vec![Write::Put(Noun::Tool(Arc::new(tool("mail"))))],
+            policies: Some(after.policies),
         }),
     }
 }
@@ -292,8 +308,8 @@ fn a_tenant_is_made_whole_or_not_at_all() {
     assert_eq!(applied.batch.advances.len(), 2);
 }
 
-/// A proposal to put base policies in force that deny everything, compiled for the directory at this revision.
-fn deny_everything(books: &Books, revision: u64) -> Proposal {
+/// A proposal to put base policies in force that deny everything, compiled for the directory in these books.
+fn deny_everything(books: &Books) -> Proposal {
     let compiler = Arc::new(Compiler::new(BasePolicies::parse("").unwrap()));
     let tenant = books.snapshot().tenant(TENANT).unwrap();
     let candidate = Candidate {
@@ -306,7 +322,7 @@ fn deny_everything(books: &Books, revision: u64) -> Proposal {
     };
     let policies = compiler.compile(candidate).unwrap();
     let mut recompiled = Recompiled::new(compiler);
-    recompiled.insert(TENANT, revision, Arc::new(policies));
+    recompiled.insert(Arc::clone(tenant), Arc::new(policies));
     Proposal {
         tenant: TENANT,
         revision: tenant.revision,
@@ -327,7 +343,7 @@ fn what_was_judged_under_other_base_policies_is_not_recorded() {
     let books = books(tenant());
     let read = ask("read", json!({}));
     let (before, after) = (propose(&books, &read, 1), propose(&books, &read, 2));
-    let applied = apply_all(&books, &[before, deny_everything(&books, 7), after]);
+    let applied = apply_all(&books, &[before, deny_everything(&books), after]);
     let kinds: Vec<_> = applied.batch.entries.iter().map(|entry| entry.kind).collect();
     assert_eq!(kinds, ["decision", "base_policies_put"]);
     assert!(matches!(
@@ -345,9 +361,9 @@ fn what_was_judged_under_other_base_policies_is_not_recorded() {
 #[test]
 fn base_policies_that_were_compiled_for_an_older_directory_are_not_put_in_force() {
     let books = books(tenant());
-    let mut late = deny_everything(&books, 7);
+    let mut late = deny_everything(&books);
     late.revision = 8;
-    let applied = apply_all(&books, &[freeze(&books), late]);
+    let applied = apply_all(&books, &[register(&books), late]);
     assert!(matches!(
         applied.settled[1],
         Settled::Conflict(Conflict::DirectoryMoved {
@@ -357,6 +373,31 @@ fn base_policies_that_were_compiled_for_an_older_directory_are_not_put_in_force(
     ));
     let in_force = applied.books.snapshot().base_digest();
     assert_eq!(in_force, books.snapshot().base_digest());
+}
+
+#[test]
+fn base_policies_are_put_in_force_whatever_changed_that_no_policy_is_compiled_from() {
+    let books = books(tenant());
+    let mut late = deny_everything(&books);
+    late.revision = 8;
+    let applied = apply_all(&books, &[freeze(&books), late]);
+    let kinds: Vec<_> = applied.batch.entries.iter().map(|entry| entry.kind).collect();
+    assert_eq!(kinds, ["agent_frozen", "base_policies_put"]);
+    let after = applied.books.snapshot();
+    assert_ne!(after.base_digest(), books.snapshot().base_digest());
+    let tenant = after.tenant(TENANT).unwrap();
+    assert_eq!(tenant.policies.base_digest(), after.base_digest());
+    assert!(!tenant.directory.agents[&AGENT].standing.is_active());
+
+    // The standing of a tool is no part of what is compiled either, and everything else of it is.
+    let mut frozen = tenant.directory.clone();
+    let github = &frozen.tools["github"];
+    let standing = github.standing.freeze("odd", NOW).unwrap();
+    let github = github.with_standing(standing);
+    frozen.apply(&Write::Put(Noun::Tool(Arc::new(github))));
+    assert!(TenantSnapshot::compile_alike(&frozen, &tenant.directory));
+    frozen.apply(&Write::Put(Noun::Tool(Arc::new(tool("mail")))));
+    assert!(!TenantSnapshot::compile_alike(&frozen, &tenant.directory));
 }
 
 #[test]

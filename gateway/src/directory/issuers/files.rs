@@ -3,27 +3,42 @@
 //! No decision waits for a file. They are read every now and then, and what one holds becomes the keys of the issuer of that name as
 //! if an admin had sent it: a change of the directory, with an entry that has the keys in it, on every gateway. A file that
 //! is not there or not good leaves the keys as they are. Tenants name no files, and a name that is no plain file name has none.
+//!
+//! Keys are given when a file has changed, and not because they are others: gateways whose files differ would set each other's keys back for
+//! ever. So each remembers what it has given, and one that starts gives what its files hold once.
 
 use super::{IssuerView, check_keys, find};
 use crate::changes::{By, Force, Order, Plan};
 use crate::directory::{facts, put};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
+use canon::Digest;
 use engine::EntryKind;
-use model::{Name, Noun, TenantId};
+use model::{Name, Noun, TenantId, Timestamp};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokens::KEY_SET_BYTES_MAX;
 
-/// What is wrong with files, so that it is told once.
+/// What is wrong with files, so that it is told once, and what was taken from the others, so that it is given once.
 #[derive(Default)]
 pub struct Complaints {
     /// Held for one look-up at a time and never across an `await`.
     told: Mutex<HashMap<PathBuf, String>>,
+    /// What of each file its issuer was given last. Held like the other.
+    given: Mutex<HashMap<PathBuf, Given>>,
+}
+
+/// What of a file was given, and to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Given {
+    /// The digest of the file.
+    file: Digest,
+    /// When the issuer was registered: another one of its name was given nothing.
+    since: Timestamp,
 }
 
 impl Complaints {
@@ -36,32 +51,53 @@ impl Complaints {
         };
         before.as_deref() != wrong
     }
+
+    /// Whether this was the last of the file that was given.
+    fn was_given(&self, file: &Path, given: Given) -> bool {
+        self.given().get(file) == Some(&given)
+    }
+
+    /// Notes that this was given.
+    fn note_given(&self, file: PathBuf, given: Given) {
+        self.given().insert(file, given);
+    }
+
+    fn given(&self) -> MutexGuard<'_, HashMap<PathBuf, Given>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What was found in the file of an issuer.
 struct Found {
     tenant: TenantId,
     issuer: Name,
+    /// When the issuer was registered.
+    since: Timestamp,
     file: PathBuf,
-    jwks: Result<Value, String>,
+    /// With the digest of the file.
+    jwks: Result<(Value, Digest), String>,
 }
 
 impl Gateway {
-    /// Reads the files of all registered issuers, and gives those the keys that are not the ones they have.
+    /// Reads the files of all registered issuers, and gives those the keys whose files have changed since they were given any. What could
+    /// not be given is tried again the next time.
     pub async fn read_issuer_files(&self) -> Result<(), Refusal> {
         let Some(folder) = self.options.issuer_keys.clone() else {
             return Ok(());
         };
         let snapshot = self.snapshot.load_full();
         let registered = snapshot.tenants().filter_map(|(id, tenant)| {
-            let issuers: Vec<_> = tenant.directory.issuers.keys().cloned().collect();
+            let issuers = tenant.directory.issuers.values();
+            let issuers: Vec<_> = issuers
+                .map(|issuer| (issuer.name.clone(), issuer.created_at))
+                .collect();
             (!issuers.is_empty() && tenant.directory.tenant.deleted_at.is_none()).then_some((*id, issuers))
         });
         let registered: Vec<_> = registered.collect();
         let read = tokio::task::spawn_blocking(move || found(&folder, registered));
         for found in read.await.unwrap_or_default() {
             let wrong = match &found.jwks {
-                Ok(jwks) => check_keys(jwks).err().map(|refusal| refusal.detail().to_owned()),
+                Ok((jwks, _)) => check_keys(jwks).err().map(|refusal| refusal.detail().to_owned()),
                 Err(wrong) => Some(wrong.clone()),
             };
             if self.issuer_files.is_news(&found.file, wrong.as_deref())
@@ -70,9 +106,17 @@ impl Gateway {
                 let file = found.file.display();
                 tracing::warn!(%file, "the keys in `{file}` are not used, and the issuer keeps its own: {wrong}");
             }
-            if let (None, Ok(jwks)) = (wrong, found.jwks) {
+            if let (None, Ok((jwks, digest))) = (wrong, found.jwks) {
+                let given = Given {
+                    file: digest,
+                    since: found.since,
+                };
+                if self.issuer_files.was_given(&found.file, given) {
+                    continue;
+                }
                 self.give_keys(found.tenant, &found.issuer, &Arc::new(jwks))
                     .await?;
+                self.issuer_files.note_given(found.file, given);
             }
         }
         Ok(())
@@ -102,25 +146,28 @@ impl Gateway {
 }
 
 /// What the files of these issuers hold, where there are any.
-fn found(folder: &Path, registered: Vec<(TenantId, Vec<Name>)>) -> Vec<Found> {
+fn found(folder: &Path, registered: Vec<(TenantId, Vec<(Name, Timestamp)>)>) -> Vec<Found> {
     let mut all = Vec::new();
     for (tenant, issuers) in registered {
         let folder = folder.join(tenant.to_string());
         if !folder.is_dir() {
             continue;
         }
-        for issuer in issuers {
+        for (issuer, since) in issuers {
             let Some(file) = file(&folder, &issuer) else {
                 continue;
             };
             let jwks = match read(&file) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => Err(error.to_string()),
-                Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
+                Ok(bytes) => serde_json::from_slice(&bytes)
+                    .map(|jwks| (jwks, Digest::of(&bytes)))
+                    .map_err(|error| error.to_string()),
             };
             all.push(Found {
                 tenant,
                 issuer,
+                since,
                 file,
                 jwks,
             });
@@ -173,5 +220,29 @@ mod tests {
             [Some("bad"), Some("bad"), Some("worse"), None, None, Some("bad")].map(news),
             [true, false, true, true, false, true]
         );
+    }
+
+    #[test]
+    fn a_file_is_given_once_until_it_or_its_issuer_is_another() {
+        let complaints = Complaints::default();
+        let given = |file: &[u8], since| Given {
+            file: Digest::of(file),
+            since: Timestamp::from_millis(since),
+        };
+        let is_new = |given| {
+            let is_new = !complaints.was_given(Path::new("/a.json"), given);
+            complaints.note_given("/a.json".into(), given);
+            is_new
+        };
+        let read = [
+            given(b"old", 1),
+            given(b"old", 1),
+            given(b"new", 1),
+            given(b"new", 1),
+            given(b"new", 2),
+            given(b"new", 2),
+        ];
+        assert_eq!(read.map(is_new), [true, false, true, false, true, false]);
+        assert!(!complaints.was_given(Path::new("/b.json"), given(b"new", 2)));
     }
 }

@@ -61,7 +61,7 @@ impl Nonces {
     /// None, from now on.
     pub fn since(now: Timestamp) -> Self {
         Self {
-            // Senders tell whole seconds.
+            // Senders tell whole seconds, so what was signed in this one may have been seen before.
             since: Timestamp::from_millis(now.millis() / 1_000 * 1_000),
             pages: Mutex::default(),
         }
@@ -198,7 +198,7 @@ fn verify(
         .verify(&request, key, gateway.clock.now())
         .map_err(|error| invalid(error.to_string()))?;
     // This gateway cannot tell whether it, or the one before it, has seen what was signed before it began.
-    if signed.created() < gateway.nonces.since {
+    if signed.created() <= gateway.nonces.since {
         return Err(invalid(
             "the request was signed before this gateway began; sign it anew",
         ));
