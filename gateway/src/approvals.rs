@@ -13,7 +13,7 @@ pub mod vote;
 use crate::gateway::Gateway;
 use crate::http::query::{ListQuery, Query, invalid};
 use crate::http::{Json, Page, Refusal};
-use crate::records::reader::Reader;
+use crate::records::reader::{Credential, Reader};
 use axum::extract::{Path, State};
 use canon::Digest;
 use model::approval::Vote;
@@ -174,20 +174,28 @@ pub async fn list(
     Ok(Json(Page::of_part(found, limit, key, shown)))
 }
 
-/// Shows one approval; with `?wait=30s` when it is no longer pending, or after that time.
+/// Shows one approval; with `?wait=30s` when it is no longer pending, or after that time. Whoever's credential ends meanwhile is refused, and
+/// a gateway that stops says how things stand.
 pub async fn show(
     State(gateway): State<Arc<Gateway>>,
-    reader: Reader,
+    credential: Credential,
     Path(id): Path<String>,
     Query(wait): Query<Wait>,
 ) -> Result<Json<Shown>, Refusal> {
-    let end = Instant::now() + wait.time()?;
-    let ticket = gateway.approvals.ticket();
+    let (reader, bell, time) = (credential.reader(), &gateway.approvals, wait.time()?);
+    let end = Instant::now() + time;
+    let ticket = if time.is_zero() {
+        None
+    } else {
+        bell.ticket(reader.tenant)
+    };
     loop {
-        let rung = gateway.approvals.rung();
+        let rung = bell.rung();
+        credential.check(&gateway)?;
         let approval = find(&gateway, reader, &id).await?;
         let now = gateway.clock.now();
-        if approval.status_at(now) != ApprovalStatus::Pending || ticket.is_none() || Instant::now() >= end {
+        let waits = approval.status_at(now) == ApprovalStatus::Pending && Instant::now() < end;
+        if !waits || ticket.is_none() || bell.is_closed() {
             return Ok(Json(Shown::of(approval, now)));
         }
         rung.until(end).await;

@@ -112,9 +112,6 @@ pub async fn report(
         .executed_hash
         .is_some_and(|executed| executed != decided.action_hash)
         || executed && decision.reason.verdict() != Verdict::Allow;
-    if mismatch {
-        gateway.metrics.count_mismatch();
-    }
     let report = outcome.report(&caller, id, mismatch, Salt::new(&*gateway.entropy));
     let settling = outcome.settling(&caller, &decision, decided, &report);
     gateway
@@ -206,7 +203,13 @@ impl Gateway {
                 },
             };
             match self.sequencer.record(proposal).await? {
-                Recorded::Now(receipt) => return Reported::of(report, receipt),
+                Recorded::Now(receipt) => {
+                    // Not before: whoever repeats a report, or was told that it was not recorded, has told of one outcome.
+                    if report.mismatch {
+                        self.metrics.count_mismatch();
+                    }
+                    return Reported::of(report, receipt);
+                }
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Not(Conflict::Budget(conflict)) => {
                     return Err(match *conflict {

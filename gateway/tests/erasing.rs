@@ -3,13 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
+#[path = "support/stage.rs"]
+mod stage;
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
 use engine::search::BLOCK;
 use gateway::cli;
 use model::Role;
 use serde_json::{Value, json};
+use stage::Stage;
 use std::time::{Duration, Instant};
+use store::faults::Fault;
 use support::World;
 use support::hand::Hand;
 use support::tenancy::{ENTRIES, Tenancy, ask, merging, reading};
@@ -289,6 +294,32 @@ async fn a_setting_that_is_taken_back_keeps_the_rest_and_nobody_waits_for_a_long
         }
     }
     assert_eq!(erased, 601);
+}
+
+/// What is gone by then is gone, so nobody is told that nothing was done.
+#[tokio::test]
+async fn erasing_that_is_stopped_in_the_middle_says_how_far_it_has_come() {
+    let stage = Stage::set().await;
+    let asks = json!({"asks": vec![stage::reading(); 100]});
+    for _ in 0..6 {
+        let answers = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+        answers.await.expect(200);
+    }
+    let erase = async |from_seq: &Value| {
+        let what = json!({"agent": stage.agent.id, "from_seq": from_seq});
+        stage.admin("POST", "/v1/ledger/erase", &what).await
+    };
+    stage.faults.plan([Fault::Pass, Fault::Lose]);
+    let first = erase(&json!(1)).await.expect(200);
+    let (erased, next) = (first["erased"].as_u64().unwrap(), &first["next_seq"]);
+    assert!((256..600).contains(&erased) && next.is_u64(), "{first}");
+    assert_eq!(first["done"], false);
+    // A call that has erased nothing is refused.
+    stage.faults.plan([Fault::Lose]);
+    erase(next).await.problem(503, "ledger_unavailable");
+    let rest = erase(next).await.expect(200);
+    assert_eq!(rest, json!({"erased": 600 - erased, "waiting": 0, "done": true}));
+    stage.ask(&stage::reading()).await.expect(200);
 }
 
 #[tokio::test]

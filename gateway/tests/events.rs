@@ -9,13 +9,15 @@ use axum::body::BodyDataStream;
 use axum::http::header;
 use futures_util::StreamExt;
 use model::Role;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use support::World;
 use support::tenancy::{ENTRIES, Tenancy, injected, reading};
 
 /// How long a test waits for something that should come at once.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a stream gives a sign of life.
+const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// A stream that is being read.
 struct Events {
@@ -47,10 +49,10 @@ impl Events {
         }
     }
 
-    /// The next event that has data; none at the end.
-    async fn next(&mut self) -> Option<Event> {
+    /// The next event, with data or without; none at the end.
+    async fn any(&mut self) -> Option<Event> {
         loop {
-            while let Some((block, rest)) = self.rest.split_once("\n\n") {
+            if let Some((block, rest)) = self.rest.split_once("\n\n") {
                 let field = |name: &str| {
                     let lines = block.lines().filter_map(|line| line.strip_prefix(name));
                     lines.collect::<Vec<_>>().join("\n")
@@ -61,12 +63,20 @@ impl Events {
                     data: field("data: "),
                 };
                 self.rest = String::from(rest);
-                if !event.data.is_empty() {
-                    return Some(event);
-                }
+                return Some(event);
             }
             let part = tokio::time::timeout(PATIENCE, self.body.next()).await.unwrap()?;
             self.rest.push_str(std::str::from_utf8(&part.unwrap()).unwrap());
+        }
+    }
+
+    /// The next event that has data; none at the end.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let event = self.any().await?;
+            if !event.data.is_empty() {
+                return Some(event);
+            }
         }
     }
 
@@ -135,6 +145,29 @@ async fn only_the_kinds_that_are_wanted_come_and_as_many() {
     let mut events = Events::open(&world, path, &tenancy.auditor, None).await;
     assert_eq!(events.seqs(3).await, [2, ENTRIES + 1, ENTRIES + 2]);
     assert!(events.next().await.is_none());
+}
+
+/// Whoever is cut off before anything was found would look through the same entries for ever.
+#[tokio::test]
+async fn a_stream_that_finds_nothing_says_how_far_it_has_looked_and_goes_on_behind_that() {
+    let (world, tenancy) = world().await;
+    for _ in 0..100 {
+        world.authorize(&tenancy.token, &reading()).await;
+    }
+    let path = "/v1/events?from_seq=1&kind=agent_frozen";
+    let mut events = Events::open(&world, path, &tenancy.auditor, None).await;
+    assert_eq!(events.any().await.unwrap().id, "", "that is its beginning");
+    // Nothing is read before it is taken, so all of the ledger is still to be looked through.
+    tokio::time::sleep(HEARTBEAT).await;
+    let looked_through: u64 = events.any().await.unwrap().id.parse().unwrap();
+    assert!((1..ENTRIES + 100).contains(&looked_through), "{looked_through}");
+    drop(events);
+    let mut events = Events::open(&world, path, &tenancy.auditor, Some(looked_through)).await;
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    let freeze = format!("/v1/agents/{}/freeze", tenancy.agent);
+    let reason = json!({"reason": "a test"});
+    world.post(&freeze, &admin, &reason).await.expect(200);
+    assert_eq!(events.seqs(1).await, [ENTRIES + 102]);
 }
 
 #[tokio::test]

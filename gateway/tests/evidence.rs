@@ -431,15 +431,35 @@ async fn evidence_is_verified_that_another_program_has_packed_again() {
         std::fs::write(file, bytes).unwrap();
     }
     names.sort_by_key(|name| name == "README.md");
-    let packed = Command::new("tar")
-        .current_dir(&folder)
-        .args(["--format=ustar", "-cf", "-"])
-        .args(&names)
-        .output()
-        .unwrap();
-    assert!(packed.status.success(), "{packed:?}");
-    assert_eq!(packed.stdout.len() % 10_240, 0);
-    scene.check(&packed.stdout).unwrap();
-    let cut = scene.check(&packed.stdout[..packed.stdout.len() - 1]);
+    let pack = |format: &str| {
+        let packed = Command::new("tar")
+            .current_dir(&folder)
+            .args([format, "-cf", "-"])
+            .args(&names)
+            .output()
+            .unwrap();
+        assert!(packed.status.success(), "{packed:?}");
+        packed.stdout
+    };
+    let packed = pack("--format=ustar");
+    assert_eq!(packed.len() % 10_240, 0);
+    scene.check(&packed).unwrap();
+    let cut = scene.check(&packed[..packed.len() - 1]);
     assert!(cut.unwrap_err().contains("cut off or damaged"));
+    let other = scene.check(&pack("--format=gnu")).unwrap_err();
+    assert!(other.contains("pack it with `--format=ustar`"), "{other}");
+}
+
+#[tokio::test]
+async fn a_file_that_other_programs_would_take_for_another_one_does_not_verify() {
+    let scene = Scene::new().await;
+    let mut archive = scene.evidence("").await;
+    scene.check(&archive).unwrap();
+    // The first file is `README.md`; to `tar` it is `x/README.md` now. The sum of its header is right.
+    let sum = u32::from_str_radix(std::str::from_utf8(&archive[148..154]).unwrap(), 8).unwrap();
+    archive[345] = b'x';
+    let sum = format!("{:06o}", sum + u32::from(b'x'));
+    archive[148..154].copy_from_slice(sum.as_bytes());
+    let why = scene.check(&archive).unwrap_err();
+    assert!(why.contains("a name in the archive has a prefix"), "{why}");
 }

@@ -332,6 +332,7 @@ fn a_bad_configuration_is_named() {
         (&["--policies", file][..], "@id"),
         (&["--operator-key", "hunter2"], "csk_"),
         (&["--operator-key", "csk_hunter2"], "csk_"),
+        (&["--operator-key", "csk_hunter2\tand more"], "printable ASCII"),
         (&["--log", "a=b=c"], "a=b=c"),
         (&["--log-name", "two words"], "two words"),
         (&["--policies", "/no/such/file"], "/no/such/file"),

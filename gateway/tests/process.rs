@@ -165,6 +165,16 @@ fn an_operator_key_that_was_brought_along_works_and_is_not_repeated() {
     assert!(!place.stdout().contains(OPERATOR) && !place.stderr().contains(OPERATOR));
     server.kill();
 
+    // A secret from a file has the end of its line.
+    let brought = "csk_another-key-of-operators";
+    let mut command = place.command(&[]);
+    let server = place.start(command.env("COUNTERSIGN_OPERATOR_KEY", format!("{brought}\n")));
+    assert_eq!(
+        server.client().get("/v1/whoami", brought).json()["role"],
+        "operator"
+    );
+    server.kill();
+
     let mut weak = place.command(&[]);
     let message = place.fails(weak.env("COUNTERSIGN_OPERATOR_KEY", "csk_short"));
     assert!(
@@ -542,6 +552,43 @@ fn a_server_that_is_told_to_stop_ends_streams_of_events() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("id: 1\n"), "{answer}");
     assert!(answer.contains("event: closed\n"), "{answer}");
+    assert_eq!(server.wait(Duration::from_secs(5)).code(), Some(0));
+}
+
+/// Sooner than it would cut anybody off.
+#[test]
+fn a_server_that_is_told_to_stop_answers_who_waits_for_people() {
+    let place = Place::new();
+    let server = place.serve(&["--demo"]);
+    let demo = Demo::of(&place);
+    let ask = json!({
+        "tool_call": {"tool": "github", "action": "merge_pull_request",
+            "parameters": {"base_branch": "main", "number": 1}},
+        "context": {"source_trust": "trusted_internal_unsigned"},
+    });
+    let asked = server.client().post("/v1/authorize", &demo.token, &ask).unwrap();
+    let asked = asked.json();
+    let mut waiting = server.connect();
+    // What is asked ahead of it on one connection is answered first, and nothing comes between that answer and the wait.
+    let requests = format!(
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n\
+         GET /v1/approvals/{}?wait=60s HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\r\n",
+        asked["approval"]["id"].as_str().unwrap(),
+        demo.token
+    );
+    waiting.write_all(requests.as_bytes()).unwrap();
+    let mut answers: Vec<u8> = Vec::new();
+    while !answers.windows(4).any(|four| four == b"\r\n\r\n") {
+        let mut part = [0; 1024];
+        let length = waiting.read(&mut part).unwrap();
+        assert!(length > 0, "{}", String::from_utf8_lossy(&answers));
+        answers.extend_from_slice(&part[..length]);
+    }
+    server.terminate();
+    waiting.read_to_end(&mut answers).unwrap();
+    let answers = String::from_utf8(answers).unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 2, "{answers}");
+    assert!(answers.contains("\"status\":\"pending\""), "{answers}");
     assert_eq!(server.wait(Duration::from_secs(5)).code(), Some(0));
 }
 

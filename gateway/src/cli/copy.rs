@@ -1,8 +1,8 @@
 //! `countersign copy --from URL --to URL`: moves everything from one store to another.
 //!
 //! Each ledger is verified before it is copied, entry by entry as it goes over, and once more where it arrives. The
-//! target has to be empty, and nobody may write to the source meanwhile: if its head has moved at the end, the copy is
-//! not what is there now, and the command says so and fails.
+//! target has to be empty, and nobody may write to the source meanwhile: if at the end it has other tenants than have gone
+//! over, or a ledger or a directory of theirs has moved, the copy is not what is there now, and the command says so and fails.
 
 mod beside;
 mod outcomes;
@@ -20,7 +20,7 @@ use engine::EntryKind;
 use ledger::{Head, NewEntry, Tip};
 use model::{Name, TenantId, Write};
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use store::{
     Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, Recorded, Store, StoredDecision,
@@ -35,6 +35,17 @@ const BODY_LIMITS: Limits = Limits {
     bytes_max: 16 * 1024 * 1024,
     depth_max: 128,
 };
+
+/// What is said of a source that has not stood still.
+const WRITTEN_MEANWHILE: &str =
+    "somebody wrote to the source meanwhile: stop its gateways, and copy again into an empty database";
+
+/// Where a tenant stood when it went over.
+struct Copied {
+    tenant: TenantId,
+    revision: u64,
+    head: Head,
+}
 
 /// Copies, and says what went over.
 pub async fn run(options: Copy) -> anyhow::Result<()> {
@@ -62,15 +73,33 @@ pub async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Vec<Head>>
         to.revisions().await?.is_empty(),
         "the target is not empty: a ledger is never written over, so use an empty database"
     );
-    let mut heads = Vec::new();
+    let mut copied = Vec::new();
     for tenant in from.load(None).await? {
-        let id = tenant.tenant;
+        let (id, revision) = (tenant.tenant, tenant.place.revision);
         let head = copy_tenant(from, to, tenant)
             .await
             .with_context(|| format!("copying {id}"))?;
-        heads.push(head);
+        copied.push(Copied {
+            tenant: id,
+            revision,
+            head,
+        });
     }
-    Ok(heads)
+    check_unmoved(from, &copied).await?;
+    Ok(copied.into_iter().map(|copied| copied.head).collect())
+}
+
+/// Fails if the source is not what went over: while the later tenants did, somebody may have written to the earlier ones, or made another.
+async fn check_unmoved(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()> {
+    let then = copied.iter().map(|copied| (copied.tenant, copied.revision));
+    let then: BTreeMap<_, _> = then.collect();
+    let now: BTreeMap<_, _> = from.revisions().await?.into_iter().collect();
+    ensure!(now == then, WRITTEN_MEANWHILE);
+    for Copied { tenant, head, .. } in copied {
+        let now = from.head(*tenant).await?;
+        ensure!(now == *head, "{WRITTEN_MEANWHILE} ({tenant} has grown)");
+    }
+    Ok(())
 }
 
 async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> anyhow::Result<Head> {
@@ -103,10 +132,7 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
         at = reached;
     }
     let now = from.head(id).await?;
-    ensure!(
-        now == head && at == tenant.place.tip,
-        "somebody wrote to the source meanwhile: stop its gateways, and copy again into an empty database"
-    );
+    ensure!(now == head && at == tenant.place.tip, WRITTEN_MEANWHILE);
     verify(to, id, head).await.context("the copy does not verify")?;
     Ok(head)
 }

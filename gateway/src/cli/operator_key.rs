@@ -22,6 +22,11 @@ pub enum OperatorKeyError {
         "COUNTERSIGN_OPERATOR_KEY should begin with `csk_` and have at least {OPERATOR_KEY_BYTES_MIN} bytes"
     )]
     TooWeak,
+    /// The key that was brought along could not be sent in a header.
+    #[error(
+        "COUNTERSIGN_OPERATOR_KEY should have nothing but printable ASCII in it, or nobody could send it; white space around it does no harm"
+    )]
+    NotPrintable,
     /// Nobody could have seen it.
     #[error(
         "the operator key could not be shown, so none was made; start with a standard output that is open, or bring one along in COUNTERSIGN_OPERATOR_KEY"
@@ -40,8 +45,8 @@ pub async fn ensure(
     show: impl FnOnce(&str) -> io::Result<()>,
 ) -> Result<(), OperatorKeyError> {
     if let Some(text) = given {
-        check(text)?;
-        return install(gateway, Digest::of(text.as_bytes()), "from the environment").await;
+        let key = check(text)?;
+        return install(gateway, Digest::of(key.as_bytes()), "from the environment").await;
     }
     let exists = gateway
         .tenant(TenantId::SYSTEM)
@@ -54,13 +59,16 @@ pub async fn ensure(
     install(gateway, secret.digest(), "first").await
 }
 
-/// Whether a key that was brought along is one.
-pub fn check(given: &str) -> Result<(), OperatorKeyError> {
-    if given.starts_with("csk_") && given.len() >= OPERATOR_KEY_BYTES_MIN {
-        Ok(())
-    } else {
-        Err(OperatorKeyError::TooWeak)
+/// The key that was brought along, if it is one: without the white space around it, such as the end of the line that a file ends with.
+pub fn check(given: &str) -> Result<&str, OperatorKeyError> {
+    let key = given.trim_ascii();
+    if !key.starts_with("csk_") || key.len() < OPERATOR_KEY_BYTES_MIN {
+        return Err(OperatorKeyError::TooWeak);
     }
+    if !key.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        return Err(OperatorKeyError::NotPrintable);
+    }
+    Ok(key)
 }
 
 /// Records an operator key with this digest, unless there is one. Gateways that are started together with one key record
@@ -94,4 +102,44 @@ pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<()
     // The key speaks for itself: there is nobody else yet.
     let recorded: Result<(), Refusal> = gateway.change_tenant(TenantId::SYSTEM, &key, plan).await;
     recorded.map_err(|refusal| OperatorKeyError::NotRecorded(refusal.to_problem("start")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "csk_0123456789abcdef";
+
+    #[test]
+    fn a_key_is_what_stands_between_white_space() {
+        for given in [KEY, "csk_0123456789abcdef\n", " \tcsk_0123456789abcdef\r\n"] {
+            assert_eq!(check(given).unwrap(), KEY, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn what_nobody_could_send_or_anybody_could_guess_is_no_key() {
+        for given in [
+            "csk_01234567\t9abcdef",
+            "csk_01234567\n9abcdef",
+            "csk_0123456789abcdé",
+        ] {
+            assert!(
+                matches!(check(given), Err(OperatorKeyError::NotPrintable)),
+                "{given:?}"
+            );
+        }
+        for given in [
+            "",
+            "csk_",
+            "csk_short",
+            "0123456789abcdef_csk",
+            "csk_          \n",
+        ] {
+            assert!(
+                matches!(check(given), Err(OperatorKeyError::TooWeak)),
+                "{given:?}"
+            );
+        }
+    }
 }

@@ -117,6 +117,7 @@ pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
 async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> anyhow::Result<()> {
     let app = App::new(&gateway);
     let (live, behind) = (Arc::clone(&gateway.live), Arc::clone(&gateway.behind));
+    let approvals = gateway.approvals.clone();
     drop(gateway);
     let (stopping, told) = watch::channel(false);
     let stop = |mut told: watch::Receiver<bool>| async move {
@@ -132,6 +133,8 @@ async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> any
         told_to_stop().await;
         // A stream has no end of its own, and the server waits for the end of every request.
         live.close();
+        // Nor is anybody to wait for people while the others wait for the end.
+        approvals.close();
         // The gateway ends with its last handle, and what is done there has one.
         behind.stop();
         // Nobody listens only if the server has ended already.

@@ -2,8 +2,8 @@
 //!
 //! Whenever one side of a Unix socket reads, the kernel tells the other side that it can be written to. Nobody waits for that here, because an answer
 //! goes into an empty buffer; but a connection that is registered for it, as the runtime's own are, has an event for each message that its caller
-//! takes, and a worker that sleeps is woken to find nothing to do. So these are registered for what there is to read, and for more only when a
-//! buffer is full.
+//! takes, and a worker that sleeps is woken to find nothing to do. So these are registered for what there is to read, and for more only while a
+//! buffer is full. A connection is one file all the while, so its place counts for it whatever its caller does.
 
 use axum::serve::Listener;
 use std::io::{self, Read, Write};
@@ -15,6 +15,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixListener;
 use tokio::net::unix::SocketAddr;
+use tokio::runtime::Handle;
 
 /// A socket that gives such connections.
 pub(super) struct LocalListener(pub(super) UnixListener);
@@ -38,30 +39,52 @@ impl Listener for LocalListener {
     }
 }
 
-/// A connection.
+/// A connection. What reads from it and what writes to it are one task.
 pub(super) struct LocalStream {
-    stream: AsyncFd<UnixStream>,
-    /// The same one, to wait until it can be written to; there while its caller does not take what it is sent.
-    full: Option<AsyncFd<UnixStream>>,
+    /// None only after it could not be registered anew. Nothing comes of it then.
+    stream: Option<AsyncFd<UnixStream>>,
+    /// Whether it is registered for room, too: while its caller does not take what it is sent.
+    is_full: bool,
+    /// Where it is registered, whatever thread writes to it.
+    home: Handle,
 }
 
 impl LocalStream {
     /// From one that does not block.
     fn new(stream: UnixStream) -> io::Result<Self> {
         Ok(Self {
-            stream: register(stream, Interest::READABLE)?,
-            full: None,
+            stream: Some(register(stream, Interest::READABLE)?),
+            is_full: false,
+            home: Handle::current(),
         })
+    }
+
+    fn stream(&self) -> io::Result<&AsyncFd<UnixStream>> {
+        self.stream
+            .as_ref()
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Registers it anew, for this. The registration before took with it who was to be woken when something comes: so its task is woken
+    /// now, and looks at everything again.
+    fn register_for(&mut self, interest: Interest, context: &Context<'_>) -> io::Result<()> {
+        let stream = self.stream.take().map(AsyncFd::into_inner);
+        let stream = stream.ok_or(io::ErrorKind::NotConnected)?;
+        let _home = self.home.enter();
+        self.stream = Some(register(stream, interest)?);
+        self.is_full = interest.is_writable();
+        context.waker().wake_by_ref();
+        Ok(())
     }
 
     /// Writes as soon as there is room. `None` if the room has gone to somebody else.
     fn poll_write_full(
-        full: &AsyncFd<UnixStream>,
+        stream: &AsyncFd<UnixStream>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<Option<io::Result<usize>>> {
-        let mut room = ready!(full.poll_write_ready(context))?;
-        Poll::Ready(room.try_io(|full| full.get_ref().write(bytes)).ok())
+        let mut room = ready!(stream.poll_write_ready(context))?;
+        Poll::Ready(room.try_io(|stream| stream.get_ref().write(bytes)).ok())
     }
 }
 
@@ -80,8 +103,9 @@ impl AsyncRead for LocalStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let stream = self.stream()?;
         loop {
-            let mut news = ready!(self.stream.poll_read_ready(context))?;
+            let mut news = ready!(stream.poll_read_ready(context))?;
             let room = buffer.initialize_unfilled();
             let Ok(read) = news.try_io(|stream| stream.get_ref().read(room)) else {
                 continue;
@@ -104,22 +128,23 @@ impl AsyncWrite for LocalStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            let written = match &self.full {
-                Some(full) => match ready!(Self::poll_write_full(full, context, bytes)) {
+            let stream = self.stream()?;
+            let written = if self.is_full {
+                match ready!(Self::poll_write_full(stream, context, bytes)) {
                     Some(written) => written,
                     None => continue,
-                },
-                None => self.stream.get_ref().write(bytes),
+                }
+            } else {
+                stream.get_ref().write(bytes)
             };
             match written {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let same = self.stream.get_ref().try_clone()?;
-                    self.full = Some(register(same, Interest::WRITABLE)?);
+                    self.register_for(Interest::READABLE | Interest::WRITABLE, context)?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 written => {
-                    if matches!(written, Ok(written) if written == bytes.len()) {
-                        self.full = None;
+                    if self.is_full && matches!(written, Ok(written) if written == bytes.len()) {
+                        self.register_for(Interest::READABLE, context)?;
                     }
                     return Poll::Ready(written);
                 }
@@ -132,7 +157,7 @@ impl AsyncWrite for LocalStream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.stream.get_ref().shutdown(Shutdown::Write))
+        Poll::Ready(self.stream()?.get_ref().shutdown(Shutdown::Write))
     }
 }
 
@@ -181,9 +206,9 @@ mod tests {
         let (mut one, mut other) = pair();
         let writing = tokio::spawn(async move {
             one.write_all(&much()).await.unwrap();
-            let was_registered = one.full.is_some();
+            let waits = one.is_full;
             one.shutdown().await.unwrap();
-            was_registered
+            waits
         });
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         assert!(!writing.is_finished(), "the buffer was to be full");
@@ -203,6 +228,50 @@ mod tests {
             writing.await.unwrap().unwrap_err().kind(),
             io::ErrorKind::BrokenPipe
         );
+    }
+
+    /// As whoever serves it does: in one task, for both at once.
+    #[tokio::test]
+    async fn what_comes_while_there_is_no_room_is_heard() {
+        let (mut one, mut other) = pair();
+        let serving = tokio::spawn(async move {
+            let (bytes, mut written, mut read) = (much(), 0, [0; 3]);
+            std::future::poll_fn(|context| {
+                let mut buffer = ReadBuf::new(&mut read);
+                let reading = Pin::new(&mut one).poll_read(context, &mut buffer);
+                while let Poll::Ready(more) = Pin::new(&mut one).poll_write(context, &bytes[written..]) {
+                    written += more.unwrap();
+                }
+                reading
+            })
+            .await
+            .unwrap();
+            (read, one.is_full)
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        other.write_all(b"ask").await.unwrap();
+        let patience = std::time::Duration::from_secs(10);
+        let heard = tokio::time::timeout(patience, serving).await.unwrap();
+        assert_eq!(heard.unwrap(), (*b"ask", true));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_caller_that_does_not_read_costs_no_file_more() {
+        use std::os::fd::AsRawFd;
+
+        let (mut one, _other) = pair();
+        let bytes = much();
+        let writing = one.write_all(&bytes);
+        let early = tokio::time::timeout(std::time::Duration::from_millis(50), writing).await;
+        assert!(early.is_err() && one.is_full, "the buffer was to be full");
+        // Every descriptor of a socket has the name of that.
+        let folder = std::path::Path::new("/proc/self/fd");
+        let number = one.stream().unwrap().as_raw_fd().to_string();
+        let itself = std::fs::read_link(folder.join(number)).unwrap();
+        let files = std::fs::read_dir(folder).unwrap().filter_map(Result::ok);
+        let same = files.filter(|file| std::fs::read_link(file.path()).is_ok_and(|name| name == itself));
+        assert_eq!(same.count(), 1);
     }
 
     #[tokio::test]

@@ -2,7 +2,8 @@
 //!
 //! A stream goes on after the entry that `Last-Event-ID` names, or begins at `from_seq`, or with what is recorded from now on. It
 //! reads the next page only when the caller has taken the one before. It ends when the key stops working, when the gateway
-//! stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again misses nothing.
+//! stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again misses nothing. Where nothing is
+//! wanted of what it reads, it says now and then how far it has come, and whoever comes again goes on from there.
 
 use super::page::Page;
 use super::{Follower, Heard, NoPlace};
@@ -32,7 +33,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// Entries in a page: what a stream holds in memory.
 const PAGE: u32 = 64;
-/// How long a stream that has read everything does not listen: a commit wakes it at most this often.
+/// How long a stream that has read everything does not listen: a commit wakes it at most this often. Nor does one rest longer that has found
+/// nothing in a page.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often it looks without having heard anything: at its credential, and at what other gateways may have written.
 const LOOK: Duration = Duration::from_millis(500);
@@ -192,14 +194,22 @@ impl Following {
                     return Ok(Page::beginning(RETRY_MS));
                 }
                 Phase::Reading => {
+                    let began = Instant::now();
                     let page = self.read().await?;
                     if !page.is_empty() {
                         return Ok(page);
                     }
+                    if let Some(sign) = self.sign_of_life() {
+                        return Ok(sign);
+                    }
+                    // Whoever looks for what is rare leaves the store to others for as long as it has kept it busy.
+                    if matches!(self.phase, Phase::Reading) {
+                        tokio::time::sleep(began.elapsed().min(PAUSE)).await;
+                    }
                 }
                 Phase::Waiting => {
-                    if self.spoke.elapsed() >= HEARTBEAT {
-                        return Ok(Page::heartbeat(self.next - 1));
+                    if let Some(sign) = self.sign_of_life() {
+                        return Ok(sign);
                     }
                     tokio::time::sleep(PAUSE).await;
                     if self.place.hear(LOOK).await == Heard::Closed {
@@ -209,6 +219,12 @@ impl Following {
                 }
             }
         }
+    }
+
+    /// A sign of life, if it is time for one. It says up to which entry everything was looked at, whether it was wanted or not.
+    fn sign_of_life(&self) -> Option<Page> {
+        let is_due = self.spoke.elapsed() >= HEARTBEAT;
+        is_due.then(|| Page::heartbeat(self.next - 1))
     }
 
     /// The next entries as far as they are wanted.

@@ -26,11 +26,16 @@ use run::{Progress, Running};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::num::NonZero;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
-/// How many replays a gateway runs at once: each takes a core.
+/// How many replays a gateway runs at once. They share the cores that there are for them.
 pub const AT_ONCE_MAX: usize = 2;
+/// The cores that replays have, all of them together: one is left to the sequencer and the callers. There are as many for a process, because
+/// the cores are the machine's, however many gateways are in it.
+pub static CORES: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(cores()));
 /// How many decisions are judged again if nobody says.
 const LIMIT: u64 = 10_000;
 /// How many at most in an answer that comes when it is complete: some seconds.
@@ -127,6 +132,12 @@ pub async fn replay(
     }
     let (tally, has_more) = running.finish().await?;
     Ok(Json(Report::new(digest, tally, has_more)).into_response())
+}
+
+/// How many cores replays have: all but one, or the only one.
+pub fn cores() -> usize {
+    let all = std::thread::available_parallelism().map_or(1, NonZero::get);
+    (all - 1).max(1)
 }
 
 /// Whether the caller would rather have lines of JSON.

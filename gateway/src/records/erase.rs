@@ -25,7 +25,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use taking::Taking;
+use taking::{Reached, Taking};
 
 /// Entries that are read at once.
 const PAGE: u32 = 256;
@@ -93,13 +93,26 @@ async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<
     let mut taking = Taking::new(gateway, caller.tenant, caller.holder.by(), &choice);
     let began = Instant::now();
     let is_enough = |_: &Taking<'_>| began.elapsed() >= TIME_MAX;
-    let next = take(gateway, &mut taking, &choice, seqs.clone(), is_enough).await?;
-    let done = next > *seqs.end();
+    let taken = take(gateway, &mut taking, &choice, seqs.clone(), is_enough).await;
+    let reached = match (taken, taking.reached) {
+        (Ok(next), _) => Reached {
+            next,
+            waiting: taking.waiting,
+        },
+        // What is gone is gone, so this is no refusal. Whoever goes on is told of what is in the way if it still is.
+        (Err(refusal), Some(reached)) => {
+            let (tenant, code) = (caller.tenant, refusal.code().as_str());
+            tracing::warn!(%tenant, code, "erasing in the ledger of {tenant} stopped early");
+            reached
+        }
+        (Err(refusal), None) => return Err(refusal),
+    };
+    let done = reached.next > *seqs.end();
     Ok(Progress {
         erased: taking.erased,
-        waiting: taking.waiting,
+        waiting: reached.waiting,
         done,
-        next_seq: (!done).then_some(next),
+        next_seq: (!done).then_some(reached.next),
     })
 }
 
@@ -124,10 +137,10 @@ async fn take(
             }
         }
         if taking.len() >= BATCH_MAX {
-            taking.commit().await?;
+            taking.commit(next).await?;
         }
     }
-    taking.commit().await?;
+    taking.commit(next).await?;
     Ok(next)
 }
 

@@ -1,5 +1,6 @@
 //! Who reads decisions: an agent its own, the holder of a key all of the tenant's.
 
+use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Refusal, TenantCaller};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -15,24 +16,84 @@ pub struct Reader {
     pub agent: Option<AgentId>,
 }
 
+/// What a reader has shown, to be looked at again where the answer takes long.
+#[derive(Debug, Clone)]
+pub enum Credential {
+    /// An agent's.
+    Agent(AgentCaller),
+    /// Somebody's who may read all of the tenant's.
+    Holder(TenantCaller),
+}
+
 impl<S: Sync> FromRequestParts<S> for Reader {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         if let Some(caller) = parts.extensions.get::<AgentCaller>() {
-            return Ok(Self {
-                tenant: caller.tenant,
-                agent: Some(caller.agent.id),
-            });
+            return Ok(Self::from(caller));
         }
-        // INVARIANT: a route that takes a reader lets in agents and keys only, and the layer before it has checked.
-        let caller = parts.extensions.get::<TenantCaller>();
-        let caller =
-            caller.ok_or_else(|| Refusal::new(Code::Forbidden, "this takes an agent's token or a key"))?;
-        Ok(Self {
+        holder(parts).map(Self::from)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Credential {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        if let Some(caller) = parts.extensions.get::<AgentCaller>() {
+            return Ok(Self::Agent(caller.clone()));
+        }
+        Ok(Self::Holder(holder(parts)?.clone()))
+    }
+}
+
+fn holder(parts: &Parts) -> Result<&TenantCaller, Refusal> {
+    // INVARIANT: a route that takes a reader lets in agents and keys only, and the layer before it has checked.
+    let caller = parts.extensions.get::<TenantCaller>();
+    caller.ok_or_else(|| Refusal::new(Code::Forbidden, "this takes an agent's token or a key"))
+}
+
+impl From<&AgentCaller> for Reader {
+    fn from(caller: &AgentCaller) -> Self {
+        Self {
+            tenant: caller.tenant,
+            agent: Some(caller.agent.id),
+        }
+    }
+}
+
+impl From<&TenantCaller> for Reader {
+    fn from(caller: &TenantCaller) -> Self {
+        Self {
             tenant: caller.tenant,
             agent: None,
-        })
+        }
+    }
+}
+
+impl Credential {
+    /// Whose it is.
+    pub fn reader(&self) -> Reader {
+        match self {
+            Self::Agent(caller) => Reader::from(caller),
+            Self::Holder(caller) => Reader::from(caller),
+        }
+    }
+
+    /// Whether it still works, and whether this gateway can tell.
+    pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
+        match self {
+            Self::Agent(caller) => {
+                let age = gateway.snapshot.age().max(gateway.snapshot.age_of(caller.tenant));
+                if age > gateway.options.snapshot_age_max {
+                    return Err(Refusal::snapshot_stale());
+                }
+                gateway.cosigning.check()?;
+                let tenant = gateway.tenant(caller.tenant)?;
+                caller.refresh(&tenant, gateway.clock.now()).map(drop)
+            }
+            Self::Holder(caller) => caller.check(gateway),
+        }
     }
 }
 

@@ -115,6 +115,51 @@ async fn an_agent_that_waits_is_told_as_soon_as_people_have_voted() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_is_refused_when_the_credential_is_deleted_meanwhile() {
+    let scene = Scene::set().await;
+    let id = scene.asked().await;
+    let path = format!("/v1/approvals/{id}?wait=30s");
+    let stage = &scene.stage;
+    let tokens = format!("/v1/agents/{}/tokens", stage.agent.id);
+    let listed = stage.call("GET", &tokens, &stage.operator).tenant(stage.tenant);
+    let listed = listed.send().await.expect(200);
+    let token = listed["items"][0]["id"].as_str().unwrap();
+    let whoami = stage.get("/v1/whoami", &scene.auditor).await.expect(200);
+    let key = whoami["key"].as_str().unwrap();
+    for (credential, itself) in [
+        (&stage.agent.token, format!("{tokens}/{token}")),
+        (&scene.auditor, format!("/v1/keys/{key}")),
+    ] {
+        let begin = Instant::now();
+        let (waited, ()) = tokio::join!(stage.get(&path, credential), async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            let deleted = stage
+                .call("DELETE", &itself, &stage.operator)
+                .tenant(stage.tenant);
+            deleted.send().await.expect(204);
+        });
+        waited.problem(401, "invalid_token");
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_when_the_gateway_stops_is_told_how_it_stands() {
+    let scene = Scene::set().await;
+    let id = scene.asked().await;
+    let path = format!("/v1/approvals/{id}?wait=30s");
+    let (begin, token) = (Instant::now(), &scene.stage.agent.token);
+    let (waited, ()) = tokio::join!(scene.stage.get(&path, token), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        scene.stage.gateway.approvals.close();
+    });
+    assert_eq!(waited.expect(200)["status"], "pending");
+    let late = scene.stage.get(&path, token).await;
+    assert_eq!(late.expect(200)["status"], "pending");
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+}
+
 #[tokio::test]
 async fn parameters_are_kept_no_longer_than_the_approval_is_open() {
     let scene = Scene::set().await;

@@ -2,6 +2,7 @@
 
 use crate::stage::{Stage, changing, injected};
 use serde_json::{Value, json};
+use store::faults::Fault;
 
 /// A decision, and the path of its outcome.
 async fn decided(stage: &Stage, ask: &Value) -> (Value, String) {
@@ -71,6 +72,38 @@ async fn an_outcome_is_reported_once_and_a_mismatch_is_flagged() {
             .contains("countersign_outcome_mismatches_total 2")
     );
     stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_mismatch_is_counted_when_it_is_recorded_and_not_before_or_again() {
+    let stage = Stage::set().await;
+    let token = &stage.agent.token;
+    let (answer, path) = decided(&stage, &injected()).await;
+    let report = json!({"status": "succeeded", "executed_hash": answer["action_hash"]});
+    stage.faults.plan([Fault::Lose]);
+    stage
+        .post(&path, token, &report)
+        .await
+        .problem(503, "ledger_unavailable");
+    assert_eq!(mismatches(&stage).await, "0");
+    stage.post(&path, token, &report).await.expect(201);
+    for _ in 0..2 {
+        stage
+            .post(&path, token, &report)
+            .await
+            .problem(409, "outcome_reported");
+    }
+    assert_eq!(mismatches(&stage).await, "1");
+    stage.assert_sound().await;
+}
+
+/// How many outcomes were counted that differ from what was decided.
+async fn mismatches(stage: &Stage) -> String {
+    let metrics = stage.get("/metrics", "").await.text();
+    let count = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("countersign_outcome_mismatches_total "));
+    count.unwrap().to_owned()
 }
 
 #[tokio::test]

@@ -173,6 +173,23 @@ async fn a_runtime_says_what_a_run_has_read() {
 }
 
 #[tokio::test]
+async fn whoever_is_frozen_says_nothing_of_runs() {
+    let stage = stage("deny").await;
+    let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
+    let path = "/v1/runs/run-1/observations";
+    let body = json!({"source_trust": "malicious_suspected"});
+    stage.stand(&other, "freeze").await.expect(200);
+    stage
+        .post(path, &other.token, &body)
+        .await
+        .problem(403, "forbidden");
+    assert_eq!(change(&stage, "run-1", None).await, "policy_permits");
+    stage.stand(&other, "unfreeze").await.expect(200);
+    stage.post(path, &other.token, &body).await.expect(201);
+    assert_eq!(change(&stage, "run-1", None).await, "run_tainted");
+}
+
+#[tokio::test]
 async fn policies_see_what_a_run_has_read_whatever_the_tenants_rule() {
     let stage = Stage::set().await;
     read(&stage, "run-1", None).await;

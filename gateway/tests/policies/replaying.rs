@@ -2,8 +2,11 @@
 
 use crate::stage::{asking, changing, injected, reading};
 use crate::{Desk, NO_ISSUES, diagnostics, text};
+use gateway::policies::replay;
 use model::Clock;
 use serde_json::{Value, json};
+use std::pin::pin;
+use std::time::Duration;
 
 /// Looks at everything that a policy can look at, and says three different things.
 const CURIOUS: &str = r#"
@@ -704,6 +707,21 @@ async fn a_store_that_cannot_be_read_breaks_a_replay_off() {
         .problem(503, "ledger_unavailable");
     desk.faults.fail_reads(false);
     desk.edit("POST", "/replay", &body).await.expect(200);
+}
+
+/// So two of them leave one to those who ask, too.
+#[tokio::test]
+async fn replays_share_the_cores_that_one_would_have() {
+    let desk = Desk::open().await;
+    desk.ask(&changing()).await.expect(200);
+    let body = json!({"candidate": {"policies": []}});
+    let all = u32::try_from(replay::cores()).unwrap();
+    let taken = replay::CORES.acquire_many(all).await.unwrap();
+    let mut replaying = pin!(desk.edit("POST", "/replay", &body));
+    let early = tokio::time::timeout(Duration::from_millis(300), replaying.as_mut()).await;
+    assert!(early.is_err(), "it works without a core");
+    drop(taken);
+    assert_eq!(replaying.await.expect(200)["decisions"], 1);
 }
 
 #[tokio::test]

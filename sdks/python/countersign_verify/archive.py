@@ -11,6 +11,8 @@ from .encoding import Finding, decode_utf8
 CODE = "malformed_evidence"
 BLOCK = 512
 MAGIC = b"ustar\x0000"
+# What stands there in GNU's own format, which programs write unless they are told otherwise.
+MAGIC_OF_GNU = b"ustar  \0"
 
 _OCTAL = re.compile(rb"[0-7]+[ \0]*")
 
@@ -70,10 +72,13 @@ def _read(archive, count):
 def _read_header(header):
     """The name and the size of the file that a header begins."""
     total = sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
+    if header[257:265] == MAGIC_OF_GNU:
+        raise damaged("the archive is not in the ustar format; pack it with `--format=ustar`")
     if header[257:265] != MAGIC or _octal(header[148:156]) != total:
         raise damaged("not the header of a file")
-    name, prefix = (decode_utf8(field.split(b"\0")[0], CODE) for field in (header[:100], header[345:500]))
-    name = f"{prefix}/{name}" if prefix else name
+    if any(header[345:500]):
+        raise damaged("a name in the archive has a prefix, which no name of evidence needs")
+    name = decode_utf8(header[:100].split(b"\0")[0], CODE)
     if header[156:157] != b"0":
         raise damaged(f"{name} is not a file")
     return name, _octal(header[124:136])

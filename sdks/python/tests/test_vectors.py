@@ -352,6 +352,16 @@ class EvidenceTest(unittest.TestCase):
             with self.assertRaises(Finding):
                 self.verify(archive)
 
+    def test_what_was_packed_in_another_way_is_told_so(self):
+        whole = self.archive()
+        for name, form, words in [
+            ("README.md", tarfile.GNU_FORMAT, "pack it with `--format=ustar`"),
+            ("a" * 60 + "/" + "b" * 60, tarfile.USTAR_FORMAT, "has a prefix"),
+        ]:
+            archive = tarfile.TarInfo(name).tobuf(form) + whole
+            with self.subTest(words), self.assertRaisesRegex(Finding, words):
+                self.verify(archive)
+
 
 class KeyTest(unittest.TestCase):
     """Keys that are none."""

@@ -1,7 +1,7 @@
 //! Verifying evidence: the archive of `GET /v1/ledger/evidence`, read once from the beginning to the end, a line at a time.
 
 use super::{Failure, Input};
-use crate::records::evidence::tar;
+use crate::records::evidence::tar::{self, BadHeader};
 use canon::Digest;
 use serde::Deserialize;
 use std::io::{self, BufRead, Read};
@@ -15,6 +15,12 @@ pub enum BadPack {
     /// It is cut off, or was put together by somebody else.
     #[error("the archive is cut off or damaged")]
     Damaged,
+    /// It was packed again, in the format that many programs have for their own.
+    #[error("the archive is not in the ustar format; pack it with `--format=ustar`")]
+    OtherFormat,
+    /// A program would take a file for another one than a different program does.
+    #[error("a name in the archive has a prefix, which no name of evidence needs")]
+    Prefixed,
     /// A file in it is not what it should be.
     #[error("`{file}`: {what}")]
     File {
@@ -29,6 +35,16 @@ pub enum BadPack {
     /// The last line of its entries is not there.
     #[error("the entries in the archive have no end: they were cut off, or made by hand")]
     NoEnd,
+}
+
+impl From<BadHeader> for BadPack {
+    fn from(bad: BadHeader) -> Self {
+        match bad {
+            BadHeader::OfGnu => Self::OtherFormat,
+            BadHeader::Prefixed => Self::Prefixed,
+            BadHeader::Damaged => Self::Damaged,
+        }
+    }
 }
 
 /// What an archive says of itself.
@@ -82,7 +98,7 @@ pub(super) fn read(archive: &mut impl BufRead, input: &mut Input<'_>) -> Result<
                 Err(BadPack::Damaged.into())
             };
         }
-        let (name, length) = tar::read_header(&header).ok_or(BadPack::Damaged)?;
+        let (name, length) = tar::read_header(&header).map_err(BadPack::from)?;
         let mut file = archive.by_ref().take(length);
         contents.file(&name, &mut file, input)?;
         if file.limit() > 0 {

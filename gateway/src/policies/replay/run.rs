@@ -1,10 +1,11 @@
 //! A replay under way: threads of its own that read entries and judge them, one page each at a time.
 //!
-//! One core is left to the sequencer and the callers. Pages are read one after the other, from the newest to the oldest, so
-//! which decisions come under a limit does not depend on which thread is faster. Memory holds a page and some records a
-//! thread, whatever the length of the ledger.
+//! One core is left to the sequencer and the callers, however many replays there are: a thread has one of the others for a page, and
+//! then it is whose turn it is. Pages are read one after the other, from the newest to the oldest, so which decisions come under a limit
+//! does not depend on which thread is faster. Memory holds a page and some records a thread, whatever the length of the ledger.
 
 use super::range::Entries;
+use super::{CORES, cores};
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use canon::Digest;
@@ -15,7 +16,6 @@ use model::Tool;
 use policy::{Compiler, PolicySet};
 use serde::Serialize;
 use std::collections::HashMap;
-use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use store::{Store, StoreError, StoredEntry};
@@ -106,8 +106,7 @@ impl Running {
             is_given_up: AtomicBool::new(false),
             _place: place,
         });
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = (cores - 1).clamp(1, THREADS_MAX);
+        let threads = cores().min(THREADS_MAX);
         let (told, parts) = mpsc::channel(threads);
         let running = Self {
             shared: Arc::clone(&shared),
@@ -234,21 +233,31 @@ struct Thread {
 
 impl Thread {
     fn run(mut self) -> Result<Tally, StoreError> {
-        while let Some(page) = self.shared.next_page(&self.handle)? {
-            let recorded: Vec<_> = page.iter().map(|entry| Recorded::read(&entry.body)).collect();
-            self.fetch(recorded.iter().flatten())?;
-            for (entry, recorded) in page.iter().zip(recorded) {
-                let said = recorded.and_then(|recorded| {
-                    let said = self.judge(&recorded)?;
-                    Ok((recorded, said))
-                });
-                match said {
-                    Ok((recorded, said)) => self.tally.add(&recorded, (entry.seq, entry.at), said),
-                    Err(why) => self.tally.skip(why),
-                }
+        while self.judge_page()? {}
+        Ok(self.tally)
+    }
+
+    /// Judges the next page. Says whether there was one.
+    fn judge_page(&mut self) -> Result<bool, StoreError> {
+        // INVARIANT: nobody closes it. Who waits for a core has nothing that anybody else waits for.
+        let core = self.handle.block_on(CORES.acquire());
+        let _core = core.expect("there are cores as long as the process runs");
+        let Some(page) = self.shared.next_page(&self.handle)? else {
+            return Ok(false);
+        };
+        let recorded: Vec<_> = page.iter().map(|entry| Recorded::read(&entry.body)).collect();
+        self.fetch(recorded.iter().flatten())?;
+        for (entry, recorded) in page.iter().zip(recorded) {
+            let said = recorded.and_then(|recorded| {
+                let said = self.judge(&recorded)?;
+                Ok((recorded, said))
+            });
+            match said {
+                Ok((recorded, said)) => self.tally.add(&recorded, (entry.seq, entry.at), said),
+                Err(why) => self.tally.skip(why),
             }
         }
-        Ok(self.tally)
+        Ok(true)
     }
 
     /// Reads the records of these decisions that are not at hand.

@@ -69,6 +69,17 @@ pub(super) struct Taking<'g> {
     pub(super) waiting: u64,
     /// The first of those.
     pub(super) first_waiting: Option<u64>,
+    /// How far it has come by what it has erased; none if it has erased nothing.
+    pub(super) reached: Option<Reached>,
+}
+
+/// How far everything is in the ledger that was chosen.
+#[derive(Clone, Copy)]
+pub(super) struct Reached {
+    /// The entry to go on with.
+    pub(super) next: u64,
+    /// How many were left before it.
+    pub(super) waiting: u64,
 }
 
 impl<'g> Taking<'g> {
@@ -83,6 +94,7 @@ impl<'g> Taking<'g> {
             erased: 0,
             waiting: 0,
             first_waiting: None,
+            reached: None,
         }
     }
 
@@ -140,8 +152,8 @@ impl<'g> Taking<'g> {
         Ok(held.is_some_and(|held| held.status == ReservationStatus::Active))
     }
 
-    /// Erases what was collected, and what agents said became of it.
-    pub(super) async fn commit(&mut self) -> Result<(), Refusal> {
+    /// Erases what was collected of the entries before `next`, and what agents said became of it.
+    pub(super) async fn commit(&mut self, next: u64) -> Result<(), Refusal> {
         self.add_outcomes().await?;
         if self.bodies.is_empty() {
             return Ok(());
@@ -154,6 +166,10 @@ impl<'g> Taking<'g> {
         outcome?;
         self.forget();
         self.erased += self.bodies.len() as u64;
+        self.reached = Some(Reached {
+            next,
+            waiting: self.waiting,
+        });
         self.bodies.clear();
         self.decisions.clear();
         Ok(())

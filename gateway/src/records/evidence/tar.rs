@@ -1,11 +1,29 @@
 //! Files in one file: the ustar format of POSIX, as far as evidence needs it. Every system can open it.
 
+use std::ops::Range;
+
 /// The bytes of a block, in which everything is measured.
 pub(crate) const BLOCK: usize = 512;
 /// The longest name.
 const NAME_BYTES: usize = 100;
 /// Two blocks of zeros: what a whole archive ends with.
 pub(crate) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+/// The format and its version, and what stands there in GNU's own, which programs write unless they are told otherwise.
+const MAGIC: &[u8; 8] = b"ustar\x0000";
+const MAGIC_OF_GNU: &[u8; 8] = b"ustar  \0";
+/// Where the beginning of a name stands that is too long for its place.
+const PREFIX: Range<usize> = 345..500;
+
+/// Why a header is none of evidence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BadHeader {
+    /// It is in GNU's format.
+    OfGnu,
+    /// Its name begins elsewhere: to programs that look there the file is another one than to others.
+    Prefixed,
+    /// It is none at all, or not a file's.
+    Damaged,
+}
 
 /// The header of a file and what is needed behind its bytes to fill the last block.
 pub(crate) fn file(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
@@ -24,13 +42,22 @@ fn header(name: &str, length: usize) -> [u8; BLOCK] {
     put(&mut header, 116, "0000000\0");
     put(&mut header, 124, &format!("{length:011o}\0"));
     put(&mut header, 136, "00000000000\0");
-    // The sum is taken with spaces in its own place.
-    put(&mut header, 148, "        ");
     put(&mut header, 156, "0");
-    put(&mut header, 257, "ustar\x0000");
-    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
-    put(&mut header, 148, &format!("{sum:06o}\0 "));
+    header[257..265].copy_from_slice(MAGIC);
+    seal(&mut header);
     header
+}
+
+fn seal(header: &mut [u8; BLOCK]) {
+    let sum = sum(header);
+    put(header, 148, &format!("{sum:06o}\0 "));
+}
+
+/// The sum is taken with spaces in its own place.
+fn sum(header: &[u8; BLOCK]) -> u64 {
+    let mut summed = *header;
+    summed[148..156].fill(b' ');
+    summed.iter().map(|byte| u64::from(*byte)).sum()
 }
 
 /// How many bytes of zeros stand behind a file of this length.
@@ -43,15 +70,23 @@ fn put(header: &mut [u8; BLOCK], at: usize, text: &str) {
     header[at..at + text.len()].copy_from_slice(text.as_bytes());
 }
 
-/// The name and the length of the file that a header begins; `None` if it is no header of ours.
-pub(crate) fn read_header(header: &[u8; BLOCK]) -> Option<(String, u64)> {
-    if &header[257..265] != b"ustar\x0000" || header[156] != b'0' {
+/// The name and the length of the file that a header begins.
+pub(crate) fn read_header(header: &[u8; BLOCK]) -> Result<(String, u64), BadHeader> {
+    if &header[257..265] == MAGIC_OF_GNU {
+        return Err(BadHeader::OfGnu);
+    }
+    let file = read_file(header).ok_or(BadHeader::Damaged)?;
+    if header[PREFIX].iter().any(|byte| *byte != 0) {
+        return Err(BadHeader::Prefixed);
+    }
+    Ok(file)
+}
+
+fn read_file(header: &[u8; BLOCK]) -> Option<(String, u64)> {
+    if &header[257..265] != MAGIC || header[156] != b'0' {
         return None;
     }
-    let mut summed = *header;
-    summed[148..156].fill(b' ');
-    let sum: u64 = summed.iter().map(|byte| u64::from(*byte)).sum();
-    (octal(&header[148..154])? == sum).then_some(())?;
+    (octal(&header[148..154])? == sum(header)).then_some(())?;
     let name = header[..NAME_BYTES].split(|byte| *byte == 0).next()?;
     Some((String::from_utf8(name.to_vec()).ok()?, octal(&header[124..135])?))
 }
@@ -70,12 +105,26 @@ mod tests {
         file("ledger/000001.ndjson", b"{}\n", &mut out);
         assert_eq!(out.len(), 2 * BLOCK);
         let header: [u8; BLOCK] = out[..BLOCK].try_into().unwrap();
-        assert_eq!(read_header(&header), Some(("ledger/000001.ndjson".to_owned(), 3)));
-        for place in [0, 7, 130, 149, 160, 300] {
+        assert_eq!(read_header(&header), Ok(("ledger/000001.ndjson".to_owned(), 3)));
+        for place in [0, 7, 130, 149, 160, 300, 400] {
             let mut changed = header;
             changed[place] ^= 1;
-            assert_eq!(read_header(&changed), None, "{place}");
+            assert_eq!(read_header(&changed), Err(BadHeader::Damaged), "{place}");
         }
-        assert_eq!(read_header(&[0; BLOCK]), None);
+        assert_eq!(read_header(&[0; BLOCK]), Err(BadHeader::Damaged));
+    }
+
+    #[test]
+    fn a_header_that_other_programs_read_in_another_way_is_none() {
+        for place in [PREFIX.start, PREFIX.end - 1] {
+            let mut prefixed = header("README.md", 0);
+            put(&mut prefixed, place, "x");
+            seal(&mut prefixed);
+            assert_eq!(read_header(&prefixed), Err(BadHeader::Prefixed), "{place}");
+        }
+        let mut of_gnu = header("README.md", 0);
+        of_gnu[257..265].copy_from_slice(MAGIC_OF_GNU);
+        seal(&mut of_gnu);
+        assert_eq!(read_header(&of_gnu), Err(BadHeader::OfGnu));
     }
 }
