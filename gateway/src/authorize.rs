@@ -13,6 +13,7 @@ pub(crate) mod usage;
 use admitted::Admitted;
 pub(crate) use admitted::{Come, X_REQUEST_TIMEOUT_MS};
 use approval::NotUsable;
+use batch::Accepted;
 use looked_up::LookedUp;
 
 use crate::gateway::Gateway;
@@ -45,7 +46,7 @@ const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const ATTEMPTS_MAX: usize = 8;
 
 /// An answer that may leave: the bytes are on disk, or belong to a dry run.
-pub struct Answer(Bytes);
+pub struct Answer(pub(crate) Bytes);
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
@@ -83,7 +84,7 @@ pub(crate) async fn answer(
     let headers = &parts.headers;
     let CanonicalBody(text) = CanonicalBody::read(headers, body, Bounds::of(&gateway.options)).await?;
     let mut ask = Ask::parse(&text)?.delegated(&caller.delegation)?;
-    take_idempotency_key(&mut ask, headers)?;
+    take_idempotency_key(&mut ask, idempotency::key(headers)?)?;
     ask.trace_id = ask.trace_id.or_else(|| trace_id(headers));
     gateway.authorize(&caller, deadline, &Arc::new(ask)).await
 }
@@ -92,16 +93,15 @@ pub(crate) async fn answer(
 pub async fn decide(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
-    headers: HeaderMap,
-    CanonicalBody(text): CanonicalBody,
+    request: Request,
 ) -> Result<Answer, Refusal> {
-    let mut ask = Ask {
+    let accepted = Accepted::new(&gateway, caller, request).await?;
+    // An `Idempotency-Key` stands for nothing, because nothing is recorded; one that is none is refused all the same.
+    let ask = Ask {
         mode: Mode::DryRun,
-        ..Ask::parse(&text)?.delegated(&caller.delegation)?
+        ..Ask::parse(&accepted.text)?
     };
-    // It stands for nothing, because nothing is recorded; one that is none is refused all the same.
-    take_idempotency_key(&mut ask, &headers)?;
-    gateway.authorize(&caller, None, &Arc::new(ask)).await
+    accepted.answer(ask).await.map(Answer)
 }
 
 impl Gateway {
@@ -447,8 +447,8 @@ fn reused() -> Refusal {
 }
 
 /// `Idempotency-Key` may stand for `request_id`.
-fn take_idempotency_key(ask: &mut Ask, headers: &HeaderMap) -> Result<(), Refusal> {
-    let Some(key) = idempotency::key(headers)? else {
+fn take_idempotency_key(ask: &mut Ask, key: Option<Name>) -> Result<(), Refusal> {
+    let Some(key) = key else {
         return Ok(());
     };
     match &ask.request_id {

@@ -2,6 +2,7 @@
 
 use crate::cosigning::Witness;
 use crate::doors::{self, Address};
+use axum::http::Uri;
 use clap::{Args, Parser, Subcommand, value_parser};
 use ledger::VerifierKey;
 use std::fmt;
@@ -9,6 +10,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// For how long answers to named requests may be kept. A day at least, which is as long as anything is held: so what settles it can be
 /// repeated as long. A year is longer than anybody repeats.
@@ -170,6 +172,41 @@ pub struct Copy {
     pub to: String,
 }
 
+/// An absolute URL with `https` and nothing behind its authority: what is published for one with a path stands elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicUrl(String);
+
+impl PublicUrl {
+    /// The URL.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a text is no public URL.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error(
+    "it is an absolute URL such as `https://authorize.example`, without a path, a query, a fragment or a name of a user"
+)]
+pub struct NoPublicUrl;
+
+impl FromStr for PublicUrl {
+    type Err = NoPublicUrl;
+
+    fn from_str(text: &str) -> Result<Self, NoPublicUrl> {
+        let url: Uri = text.parse().map_err(|_| NoPublicUrl)?;
+        let authority = url
+            .authority()
+            .filter(|authority| !authority.as_str().contains('@'));
+        let is_public = url.scheme_str() == Some("https") && authority.is_some();
+        if is_public && matches!(url.path(), "" | "/") && url.query().is_none() && !text.contains('#') {
+            Ok(Self(text.trim_end_matches('/').to_owned()))
+        } else {
+            Err(NoPublicUrl)
+        }
+    }
+}
+
 /// How to serve.
 #[derive(Debug, Args)]
 pub struct Serve {
@@ -223,6 +260,10 @@ pub struct Serve {
     /// A folder with the keys of issuers that are kept in files, `TENANT/ISSUER.json`; they are read again when they change.
     #[arg(long, env = "COUNTERSIGN_ISSUER_KEYS", value_name = "FOLDER")]
     pub issuer_keys: Option<PathBuf>,
+    /// The URL under which callers reach the gateway, where it is behind a proxy: `https://NAME`, perhaps with a port. What is published for
+    /// AuthZEN names it.
+    #[arg(long, env = "COUNTERSIGN_PUBLIC_URL", value_name = "URL")]
+    pub public_url: Option<PublicUrl>,
     /// The largest body of a request, in bytes.
     #[arg(long, env = "COUNTERSIGN_BODY_BYTES_MAX", default_value_t = 256 * 1024, value_name = "BYTES")]
     pub body_bytes_max: usize,

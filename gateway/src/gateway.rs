@@ -5,6 +5,7 @@ use crate::approvals::bell::Bell;
 use crate::base::BaseSource;
 use crate::behind::Behind;
 use crate::changes::Turns;
+use crate::config::PublicUrl;
 use crate::connections;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
@@ -12,9 +13,9 @@ use crate::directory::issuers::Complaints;
 use crate::follower::Follower;
 use crate::http::{Code, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
+use crate::line::Line;
 use crate::live::Live;
 use crate::metrics::Metrics;
-use crate::policies::drafts::Drafts;
 use crate::records::erase::retention::Retention;
 use crate::replays::Replays;
 use crate::search::job::Indexing;
@@ -58,6 +59,8 @@ pub struct Options {
     pub cvc5: PathBuf,
     /// The folder with the keys of issuers that are kept in files, if there is one.
     pub issuer_keys: Option<PathBuf>,
+    /// What the gateway is called by those who reach it through a proxy.
+    pub public_url: Option<PublicUrl>,
     /// Who else sees where the ledgers end.
     pub witnesses: WitnessOptions,
 }
@@ -84,6 +87,7 @@ impl Default for Options {
             snapshot_age_max: Duration::from_secs(5),
             cvc5: PathBuf::from("cvc5"),
             issuer_keys: None,
+            public_url: None,
             witnesses: WitnessOptions::default(),
         }
     }
@@ -145,8 +149,10 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// Who changes directories now.
     pub changing: Turns,
-    /// The place for drafts of policies.
-    pub drafts: Drafts,
+    /// Who works on drafts of policies now.
+    pub drafts: Line,
+    /// Who searches now for what is permitted.
+    pub searches: Line,
     /// The places for those who judge recorded decisions again.
     pub replaying: Arc<tokio::sync::Semaphore>,
     /// What compares sets of policies, and how many of them at once.

@@ -2,13 +2,13 @@
 //!
 //! Features are folders and an endpoint is a file. Where to begin:
 //! - [`router`]: every route in one table; [`app`]: the application that they make;
-//! - [`authorize`]: the life of an authorization, top to bottom;
+//! - [`authorize`]: the life of an authorization, top to bottom; [`authzen`]: the same in the words of a standard;
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
 //! - [`sequencer`]: the one task that writes;
 //! - [`follower`]: how what other gateways change comes into force here;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
-//! - [`policies`]: how a tenant's policies change, and are tried before;
+//! - [`policies`]: how a tenant's policies change, and are tried before; [`line`]: who works on a draft now;
 //! - [`budgets`] and [`reservations`]: what may be spent, and what of it is held;
 //! - [`records`]: reading back what was decided; [`watch`]: verifying it without being asked;
 //! - [`search`]: finding decisions;
@@ -25,6 +25,7 @@ pub mod admission;
 pub mod app;
 pub mod approvals;
 pub mod authorize;
+pub mod authzen;
 pub mod base;
 pub mod behind;
 pub mod budgets;
@@ -41,6 +42,7 @@ pub mod gateway;
 pub mod http;
 pub mod jobs;
 pub mod limits;
+pub mod line;
 pub mod live;
 pub mod metrics;
 pub mod observations;

@@ -4,7 +4,6 @@
 
 pub mod checks;
 pub mod diff;
-pub mod drafts;
 pub mod explain;
 pub mod format;
 pub mod reload;

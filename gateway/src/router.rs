@@ -10,8 +10,8 @@ use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
 use crate::{
-    approvals, authorize, budgets, live, observations, operation, outcome, policies, records, reservations,
-    signing, whoami,
+    approvals, authorize, authzen, budgets, live, observations, operation, outcome, policies, records,
+    reservations, signing, whoami,
 };
 use axum::Router;
 use axum::handler::Handler;
@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// Who administers a tenant's directory.
 const ADMIN: Access = Access::Roles(&[Role::Admin]);
+/// Who searches for what is permitted: agents for themselves, and those who read the directory.
+const SEARCH: Access = Access::AgentOrRoles(&[Role::Admin, Role::PolicyEditor, Role::Auditor]);
 /// Who reads a tenant's directory.
 const DIRECTORY: Access = Access::Roles(&[Role::Admin, Role::PolicyEditor, Role::Auditor]);
 /// Who writes a tenant's policies.
@@ -93,6 +95,14 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/authorize/batch", Access::Agent, authorize::batch::authorize_batch),
         route("POST", "/v1/decide", Access::Agent, authorize::decide),
         route("POST", "/v1/decisions/{id}/outcome", Access::Agent, outcome::report),
+
+        route("POST", "/access/v1/evaluation", Access::Agent, authzen::evaluation::evaluate),
+        route("POST", "/access/v1/evaluations", Access::Agent, authzen::evaluation::evaluate_all),
+        route("POST", "/access/v1/search/subject", DIRECTORY, authzen::search::subjects),
+        route("POST", "/access/v1/search/resource", SEARCH, authzen::search::resources),
+        route("POST", "/access/v1/search/action", SEARCH, authzen::search::actions),
+        route("GET", "/.well-known/authzen-configuration", Access::Public, authzen::configuration::show),
+
         route("GET", "/v1/whoami", Access::Anybody, whoami::whoami),
 
         route("POST", "/v1/tenants", Access::Operator, tenants::create),

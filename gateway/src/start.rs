@@ -15,10 +15,10 @@ use crate::gateway::{Gateway, Options};
 use crate::http::{Nonces, SignIns};
 use crate::jobs;
 use crate::limits::Limits;
+use crate::line::Line;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
-use crate::policies::drafts::Drafts;
 use crate::records::erase::retention::{self, Retention};
 use crate::replays::Replays;
 use crate::search::job::{self, Indexing};
@@ -171,7 +171,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         watch,
         metrics,
         changing: Turns::default(),
-        drafts: Drafts::default(),
+        drafts: Line::of_drafts(),
+        searches: Line::of_searches(),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
     };
     let gateway = Arc::new(gateway);

@@ -72,6 +72,8 @@ pub struct Evidence<'a> {
     pub run: Option<&'a RunTaint>,
     /// How much is used of what it counts against. Where policies look at that, it has to be there.
     pub usage: Option<&'a Arc<Usage>>,
+    /// Nobody knows the parameters yet, only that they will fit the action's schema: what depends on them is denied.
+    pub parameters_unknown: bool,
 }
 
 /// What would have been said to an ask that was only to be observed.
@@ -344,7 +346,12 @@ fn untainted(
             usage: evidence.usage.map(|usage| &**usage),
             ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
         };
-        rule(tenant, (agent, &delegators), tool, &question)?
+        let who = (agent, &delegators[..]);
+        if evidence.parameters_unknown {
+            rule_without_parameters(tenant, who, tool, &question)?
+        } else {
+            rule(tenant, who, tool, &question)?
+        }
     };
     judgement.risk = Some(action.risk);
     judgement.mutates = action.mutates_state || ask.claims_mutation;
@@ -629,16 +636,42 @@ fn rule(
             let shadow = shadow.map(|ruling| from_ruling(ruling, agent, tool, trust));
             Ok(judgement.beside(shadow))
         }
-        Err(Unanswerable::InvalidParameters { pointer, detail }) => {
+        Err(unanswerable) => unanswered(unanswerable, trust),
+    }
+}
+
+/// The same where nobody knows the parameters. What could depend on them is denied.
+fn rule_without_parameters(
+    tenant: &TenantSnapshot,
+    (agent, delegators): (&Agent, &[Delegator<'_>]),
+    tool: &Tool,
+    question: &Question<'_>,
+) -> Result<Judgement, Refusal> {
+    let trust = question.trust;
+    match delegation::rule_without_parameters(&tenant.policies, question, delegators) {
+        Ok(Some(ruling)) => Ok(from_ruling(ruling, agent, tool, trust)),
+        Ok(None) => {
+            let explanation = "policies look at the parameters, which are not known";
+            Ok(invalid_parameters(explanation.to_owned(), trust))
+        }
+        Err(unanswerable) => unanswered(unanswerable, trust),
+    }
+}
+
+fn unanswered(unanswerable: Unanswerable, trust: EffectiveTrust) -> Result<Judgement, Refusal> {
+    match unanswerable {
+        Unanswerable::InvalidParameters { pointer, detail } => {
             let explanation = format!("`parameters{pointer}`: {detail}");
-            Ok(Judgement {
-                asked: true,
-                ..Judgement::denial(ReasonCode::InvalidParameters, explanation, trust)
-            })
+            Ok(invalid_parameters(explanation, trust))
         }
-        Err(Unanswerable::MistypedAttribute { name, detail }) => {
-            Err(Refusal::MistypedAttribute { name, detail })
-        }
+        Unanswerable::MistypedAttribute { name, detail } => Err(Refusal::MistypedAttribute { name, detail }),
+    }
+}
+
+fn invalid_parameters(explanation: String, trust: EffectiveTrust) -> Judgement {
+    Judgement {
+        asked: true,
+        ..Judgement::denial(ReasonCode::InvalidParameters, explanation, trust)
     }
 }
 

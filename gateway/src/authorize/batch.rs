@@ -1,7 +1,8 @@
-//! `POST /v1/authorize/batch`: several asks, one commit. Each has its own answer or its own problem, and all are of the trace that the
+//! `POST /v1/authorize/batch`: several asks, one commit where nothing has to be judged again. Each has its own answer or its own problem, and all are of the trace that the
 //! request names, unless they name another.
 
-use super::{Admitted, Answer, Come, Ready, Step, reused, trace_id};
+use super::{Admitted, Answer, Come, Ready, Step, reused, take_idempotency_key, trace_id};
+use crate::admission::Place;
 use crate::gateway::Gateway;
 use crate::http::idempotency;
 use crate::http::request_id::RequestId;
@@ -12,14 +13,15 @@ use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use bytes::Bytes;
 use canon::Canonical;
-use engine::{Ask, Conflict, Delegation, Replay};
+use engine::{Ask, Conflict, Replay};
+use model::Name;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// The most asks in a batch.
-const ASKS_MAX: usize = 100;
+pub(crate) const ASKS_MAX: usize = 100;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,36 +37,114 @@ pub async fn authorize_batch(
     Extension(request_id): Extension<RequestId>,
     request: Request,
 ) -> Result<Answer, Refusal> {
-    let (admitted, request) = Admitted::new(&gateway, caller, request, Come::Head).await?;
-    let Admitted {
-        caller,
-        deadline,
-        place: _place,
-    } = admitted;
-    let trace_id = trace_id(request.headers());
-    if idempotency::key(request.headers())?.is_some() {
-        let detail = "stands for one request; name `request_id` in each ask of a batch";
-        return Err(idempotency::invalid(detail));
+    let accepted = Accepted::new(&gateway, caller, request).await?;
+    accepted.refuse_key("name `request_id` in each ask of a batch")?;
+    let asks = read(&accepted.text)?;
+    let answers = accepted.answer_all(asks).await?;
+    Ok(Answer(write(answers, request_id.as_str())))
+}
+
+/// A request of an agent that has a place, and may have several asks.
+pub(crate) struct Accepted<'g> {
+    gateway: &'g Gateway,
+    /// Who asks.
+    pub(crate) caller: AgentCaller,
+    /// The body.
+    pub(crate) text: Canonical,
+    key: Option<Name>,
+    trace_id: Option<Name>,
+    deadline: Option<Instant>,
+    /// Its place, as long as it is not one answer's after another.
+    place: Option<Place>,
+}
+
+impl<'g> Accepted<'g> {
+    /// The request of this agent, if there is room for it.
+    pub(crate) async fn new(
+        gateway: &'g Arc<Gateway>,
+        caller: AgentCaller,
+        request: Request,
+    ) -> Result<Self, Refusal> {
+        let (admitted, request) = Admitted::new(gateway, caller, request, Come::Head).await?;
+        let Admitted {
+            caller,
+            deadline,
+            place,
+        } = admitted;
+        let key = idempotency::key(request.headers())?;
+        let trace_id = trace_id(request.headers());
+        let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
+        Ok(Self {
+            gateway,
+            caller,
+            text,
+            key,
+            trace_id,
+            deadline,
+            place: Some(place),
+        })
     }
-    let CanonicalBody(text) = CanonicalBody::from_request(request, &gateway).await?;
-    let asks = read(&text, &caller.delegation)?.into_iter().map(|ask| {
-        let mut ask = ask?;
-        ask.trace_id = ask.trace_id.or_else(|| trace_id.clone());
-        Ok(ask)
-    });
-    let mut items: Vec<Item> = asks.map(Item::new).collect();
-    for _ in 0..super::ATTEMPTS_MAX {
-        let waiting = gateway.decide_each(&caller, &mut items).await;
-        if !waiting.is_empty() {
-            gateway
-                .record_each((&caller, deadline), &mut items, waiting)
-                .await?;
-        }
-        if items.iter().all(|item| item.answer.is_some()) {
-            return Ok(Answer(write(items, request_id.as_str())));
+
+    /// Refuses an `Idempotency-Key` where there are several asks, and says what to do in its place.
+    pub(crate) fn refuse_key(&self, instead: &str) -> Result<(), Refusal> {
+        match self.key {
+            Some(_) => Err(idempotency::invalid(&format!(
+                "stands for one request; {instead}"
+            ))),
+            None => Ok(()),
         }
     }
-    Err(Refusal::overloaded())
+
+    /// The answer to the one ask that this request has.
+    pub(crate) async fn answer(&self, ask: Ask) -> Result<Bytes, Refusal> {
+        let mut ask = self.own(ask)?;
+        take_idempotency_key(&mut ask, self.key.clone())?;
+        let ask = Arc::new(ask);
+        let answer = self.gateway.authorize(&self.caller, self.deadline, &ask);
+        answer.await.map(|answer| answer.0)
+    }
+
+    /// The answer to one of several asks that are put one after the other. Each has a place for as long as it takes, so that many of them do not look
+    /// like one that takes long.
+    pub(crate) async fn answer_next(&mut self, ask: Ask) -> Result<Bytes, Refusal> {
+        let admission = &self.gateway.admission;
+        let another = || admission.enter(self.caller.tenant, self.gateway.sequencer.usual_commit());
+        let place = self.place.take().or_else(another);
+        let _place = place.ok_or_else(Refusal::overloaded)?;
+        self.answer(ask).await
+    }
+
+    /// The answer to each of several asks. They are recorded in one commit, but for those that have to be judged again because of what another
+    /// of them has changed.
+    pub(crate) async fn answer_all(
+        &self,
+        asks: Vec<Result<Ask, Refusal>>,
+    ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
+        let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
+        let mut items: Vec<Item> = asks.map(Item::new).collect();
+        for _ in 0..super::ATTEMPTS_MAX {
+            let waiting = self.gateway.decide_each(&self.caller, &mut items).await;
+            if !waiting.is_empty() {
+                let by = (&self.caller, self.deadline);
+                if let Err(fault) = self.gateway.record_each(by, &mut items, waiting).await {
+                    return answered_so_far(items, &fault);
+                }
+            }
+            if items.iter().all(|item| item.answer.is_some()) {
+                break;
+            }
+        }
+        answered_so_far(items, &Refusal::overloaded())
+    }
+
+    /// The ask in the name of those whom the token names, and of the trace that the request names, unless it names another.
+    fn own(&self, ask: Ask) -> Result<Ask, Refusal> {
+        let ask = ask.delegated(&self.caller.delegation)?;
+        Ok(Ask {
+            trace_id: ask.trace_id.or_else(|| self.trace_id.clone()),
+            ..ask
+        })
+    }
 }
 
 /// One ask on its way to an answer.
@@ -85,7 +165,21 @@ impl Item {
     }
 }
 
-fn read(text: &Canonical, delegation: &Delegation) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
+/// The answers that there are, and for the other asks what kept them from having one. Where none was answered it is that of the request:
+/// nothing was recorded.
+fn answered_so_far(items: Vec<Item>, fault: &Refusal) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
+    let is_answered = |item: &Item| matches!(item.answer, Some(Ok(_)));
+    let is_missing = |item: &Item| item.answer.is_none();
+    if items.iter().any(is_missing) && !items.iter().any(is_answered) {
+        return Err(fault.clone());
+    }
+    let answers = items.into_iter().map(|item| item.answer);
+    Ok(answers
+        .map(|answer| answer.unwrap_or_else(|| Err(fault.clone())))
+        .collect())
+}
+
+fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
     let body: Body<'_> = canon::read(text.as_str())?;
     if body.asks.is_empty() || body.asks.len() > ASKS_MAX {
         return Err(Refusal::new(
@@ -93,16 +187,13 @@ fn read(text: &Canonical, delegation: &Delegation) -> Result<Vec<Result<Ask, Ref
             format!("`asks` has 1 to {ASKS_MAX} items"),
         ));
     }
-    Ok(body
-        .asks
-        .into_iter()
-        .map(|ask| {
-            let ask = text
-                .value_within(ask.get())
-                .expect("a raw value borrows from the text it was read from");
-            Ok(Ask::parse(&ask)?.delegated(delegation)?)
-        })
-        .collect())
+    let asks = body.asks.into_iter().map(|ask| {
+        let ask = text
+            .value_within(ask.get())
+            .expect("a raw value borrows from the text it was read from");
+        Ok(Ask::parse(&ask)?)
+    });
+    Ok(asks.collect())
 }
 
 impl Gateway {
@@ -185,16 +276,15 @@ impl Gateway {
 }
 
 /// `{"answers":[…]}`, each answer with its exact bytes.
-fn write(items: Vec<Item>, request_id: &str) -> Bytes {
+fn write(answers: Vec<Result<Bytes, Refusal>>, request_id: &str) -> Bytes {
     let mut text = Vec::from(*b"{\"answers\":[");
-    for (place, item) in items.into_iter().enumerate() {
+    for (place, answer) in answers.into_iter().enumerate() {
         if place > 0 {
             text.push(b',');
         }
-        match item.answer {
-            Some(Ok(answer)) => text.extend_from_slice(&answer),
-            Some(Err(refusal)) => text.extend_from_slice(refusal.to_problem(request_id).as_bytes()),
-            None => {}
+        match answer {
+            Ok(answer) => text.extend_from_slice(&answer),
+            Err(refusal) => text.extend_from_slice(refusal.to_problem(request_id).as_bytes()),
         }
     }
     text.extend_from_slice(b"]}");

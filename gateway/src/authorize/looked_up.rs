@@ -31,6 +31,7 @@ impl LookedUp {
             approval: self.approval.as_ref(),
             run: self.run.as_ref(),
             usage: self.usage.as_ref(),
+            parameters_unknown: false,
         }
     }
 }

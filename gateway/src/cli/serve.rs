@@ -57,6 +57,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
             replies_kept: Duration::from_hours(options.replies_kept_hours.into()),
             cvc5: options.cvc5,
             issuer_keys: options.issuer_keys,
+            public_url: options.public_url,
             witnesses,
             ..Options::default()
         },

@@ -4,7 +4,7 @@
 
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
-use crate::policies::drafts::Place;
+use crate::line::Place;
 use axum::Extension;
 use axum::extract::State;
 use policy::{Diagnostics, FORMAT_STACK_BYTES};

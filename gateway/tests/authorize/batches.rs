@@ -2,6 +2,7 @@
 
 use crate::stage::{Stage, asking, changing, injected, named, reading, trapped};
 use serde_json::json;
+use store::faults::Fault;
 
 #[tokio::test]
 async fn a_batch_is_one_commit_and_each_item_has_its_own_answer() {
@@ -113,6 +114,29 @@ async fn commits(stage: &Stage) -> u64 {
         .find_map(|line| line.strip_prefix("countersign_commit_seconds_count "))
         .unwrap();
     line.parse().unwrap()
+}
+
+/// What was recorded is answered, whatever becomes of those that had to be judged again.
+#[tokio::test]
+async fn a_fault_in_a_later_commit_is_that_of_the_asks_in_it() {
+    let stage = Stage::set().await;
+    stage.settle(json!({"run_taint": "deny"})).await;
+    let mut ask = changing();
+    ask["trace"] = json!({"run_id": "run-1"});
+    let asks = json!({"asks": [ask, ask]});
+    stage.faults.plan([Fault::Pass, Fault::Lose]);
+    let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+    let answers = batch.await.expect(200)["answers"].clone();
+    assert_eq!(answers[0]["decision"], "allow", "{answers}");
+    assert_eq!(
+        (&answers[1]["code"], &answers[1]["status"]),
+        (&json!("ledger_unavailable"), &json!(503))
+    );
+    assert_eq!(stage.count("decision").await, 1);
+    stage.faults.plan([Fault::Lose]);
+    let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+    batch.await.problem(503, "ledger_unavailable");
+    stage.assert_sound().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,200 @@
+//! `POST /access/v1/evaluation` and `/access/v1/evaluations` (sections 6 and 7): may this agent do this with this tool?
+//!
+//! It is an authorization like any other: limited, recorded and answered in this order. `true` is an allow and nothing else.
+
+use super::entities::{Tuple, read};
+use crate::authorize::Answer;
+use crate::authorize::batch::{ASKS_MAX, Accepted};
+use crate::gateway::Gateway;
+use crate::http::request_id::RequestId;
+use crate::http::{AgentCaller, Code, Refusal};
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use bytes::Bytes;
+use engine::Ask;
+use model::Verdict;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+/// Several evaluations, and what is the same for all of them.
+#[derive(Deserialize)]
+struct Boxcar<'a> {
+    #[serde(borrow)]
+    subject: Option<&'a RawValue>,
+    #[serde(borrow)]
+    action: Option<&'a RawValue>,
+    #[serde(borrow)]
+    resource: Option<&'a RawValue>,
+    #[serde(borrow)]
+    context: Option<&'a RawValue>,
+    #[serde(borrow)]
+    evaluations: Option<Vec<&'a RawValue>>,
+    options: Option<Options>,
+}
+
+#[derive(Deserialize)]
+struct Options {
+    #[serde(rename = "evaluations_semantic")]
+    semantic: Option<Semantic>,
+}
+
+/// How far one goes through several evaluations (section 7.1.2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Semantic {
+    /// To their end.
+    #[default]
+    ExecuteAll,
+    /// To the first that is not permitted.
+    DenyOnFirstDeny,
+    /// To the first that is permitted.
+    PermitOnFirstPermit,
+}
+
+/// What was said to one evaluation.
+struct Evaluated {
+    decision: bool,
+    /// The answer of `POST /v1/authorize`, or the problem that kept the ask from being decided.
+    context: Vec<u8>,
+}
+
+/// Answers one evaluation.
+pub async fn evaluate(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    request: Request,
+) -> Result<Answer, Refusal> {
+    let accepted = Accepted::new(&gateway, caller, request).await?;
+    let tuple: Tuple<'_> = canon::read(accepted.text.as_str())?;
+    one(&accepted, tuple).await
+}
+
+/// Answers several evaluations, or one that is sent here.
+pub async fn evaluate_all(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<AgentCaller>,
+    Extension(request_id): Extension<RequestId>,
+    request: Request,
+) -> Result<Answer, Refusal> {
+    let mut accepted = Accepted::new(&gateway, caller, request).await?;
+    let body: Boxcar<'_> = canon::read(accepted.text.as_str())?;
+    let defaults = Tuple {
+        subject: body.subject,
+        action: body.action,
+        resource: body.resource,
+        context: body.context,
+    };
+    let evaluations = body.evaluations.unwrap_or_default();
+    if evaluations.is_empty() {
+        return one(&accepted, defaults).await;
+    }
+    if evaluations.len() > ASKS_MAX {
+        let detail = format!("`/evaluations`: has at most {ASKS_MAX} items");
+        return Err(Refusal::new(Code::InvalidField, detail));
+    }
+    accepted.refuse_key("name `request_id` in `context.countersign` of each evaluation")?;
+    let asks = evaluations.iter().enumerate().map(|(place, evaluation)| {
+        let tuple: Tuple<'_> = read(&format!("/evaluations/{place}"), Some(evaluation))?;
+        tuple.or(defaults).ask(&accepted.caller.agent)
+    });
+    let asks: Vec<_> = asks.collect();
+    let semantic = body.options.and_then(|options| options.semantic);
+    let answers = match semantic.unwrap_or_default() {
+        Semantic::ExecuteAll => accepted.answer_all(asks).await?,
+        Semantic::DenyOnFirstDeny => until(&mut accepted, asks, false).await?,
+        Semantic::PermitOnFirstPermit => until(&mut accepted, asks, true).await?,
+    };
+    let evaluated = answers.into_iter();
+    let evaluated = evaluated.map(|answer| Evaluated::of(answer, request_id.as_str()));
+    Ok(Answer(write_all(evaluated)))
+}
+
+async fn one(accepted: &Accepted<'_>, tuple: Tuple<'_>) -> Result<Answer, Refusal> {
+    let ask = tuple.ask(&accepted.caller.agent)?;
+    let answer = accepted.answer(ask).await?;
+    let mut text = Vec::with_capacity(answer.len() + 32);
+    Evaluated::answered(&answer).write(&mut text);
+    Ok(Answer(text.into()))
+}
+
+/// The answers to these asks, one after the other, up to the first decision that is `last`. Those behind it are not asked; nor are those behind one
+/// that the gateway has no answer to now. If it has none to the first, it is that of the request.
+async fn until(
+    accepted: &mut Accepted<'_>,
+    asks: Vec<Result<Ask, Refusal>>,
+    last: bool,
+) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
+    let mut answers = Vec::new();
+    for ask in asks {
+        let answer = match ask {
+            Ok(ask) => accepted.answer_next(ask).await,
+            Err(refusal) => Err(refusal),
+        };
+        let is_last = match &answer {
+            Ok(answer) => is_allow(answer) == last,
+            Err(refusal) if may_pass(refusal) && answers.is_empty() => return Err(refusal.clone()),
+            Err(refusal) => may_pass(refusal) || !last,
+        };
+        answers.push(answer);
+        if is_last {
+            break;
+        }
+    }
+    Ok(answers)
+}
+
+/// Whether the same may have an answer later.
+fn may_pass(refusal: &Refusal) -> bool {
+    let status = refusal.code().status();
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+fn is_allow(answer: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Said {
+        decision: Verdict,
+    }
+    let said = serde_json::from_slice::<Said>(answer);
+    said.is_ok_and(|said| said.decision == Verdict::Allow)
+}
+
+impl Evaluated {
+    fn of(answer: Result<Bytes, Refusal>, request_id: &str) -> Self {
+        match answer {
+            Ok(answer) => Self::answered(&answer),
+            Err(refusal) => Self {
+                decision: false,
+                context: format!("{{\"error\":{}}}", refusal.to_problem(request_id)).into(),
+            },
+        }
+    }
+
+    fn answered(answer: &[u8]) -> Self {
+        Self {
+            decision: is_allow(answer),
+            context: answer.to_vec(),
+        }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"decision\":");
+        out.extend_from_slice(if self.decision { b"true" } else { b"false" });
+        out.extend_from_slice(b",\"context\":");
+        out.extend_from_slice(&self.context);
+        out.push(b'}');
+    }
+}
+
+fn write_all(evaluated: impl Iterator<Item = Evaluated>) -> Bytes {
+    let mut text = Vec::from(*b"{\"evaluations\":[");
+    for (place, one) in evaluated.enumerate() {
+        if place > 0 {
+            text.push(b',');
+        }
+        one.write(&mut text);
+    }
+    text.extend_from_slice(b"]}");
+    text.into()
+}
