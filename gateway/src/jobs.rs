@@ -7,15 +7,13 @@ use store::StoreError;
 
 /// How often tokens that lie about are given back.
 const ROUND: Duration = Duration::from_secs(1);
-/// How many rounds there are between two looks at the buckets in the store.
+/// How many rounds there are between two looks at the buckets in the store, and at the counters of quotas.
 const FORGET_EVERY: u32 = 60;
 
 /// How many rounds there are between two looks at the files with keys of issuers.
 const READ_ISSUERS_EVERY: u32 = 5;
 
-/// How many rounds there are between two looks for counters of quotas that may go.
-const FORGET_COUNTERS_EVERY: u32 = 3_600;
-/// How long nothing was counted in them, in milliseconds: longer than any month.
+/// How long nothing was counted in counters that may go, in milliseconds: longer than any month.
 const COUNTERS_KEPT_MILLIS: i64 = 40 * 86_400_000;
 
 /// For how long a round forgets answers. With a second between rounds, commits wait for it a twentieth of the time.
@@ -38,7 +36,7 @@ async fn run(gateway: Weak<Gateway>) {
             // What could not be given back is refilled with time.
             tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
         }
-        if round % FORGET_COUNTERS_EVERY == 0 {
+        if round % FORGET_EVERY == 0 {
             forget_counters(&gateway).await;
         }
         if let Err(error) = gateway.forget_replies().await {
@@ -86,17 +84,10 @@ impl Gateway {
     }
 }
 
-/// Forgets counters of quotas that nothing was counted in for long, all there are, a batch at a time.
+/// Forgets counters of quotas that nothing was counted in for long, as many as are found in a round.
 async fn forget_counters(gateway: &Gateway) {
     let before = gateway.clock.now().plus_millis(-COUNTERS_KEPT_MILLIS);
-    loop {
-        match gateway.store.forget_counters(before).await {
-            Ok(0) => return,
-            Ok(_) => tokio::task::yield_now().await,
-            Err(error) => {
-                tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
-                return;
-            }
-        }
+    if let Err(error) = gateway.store.forget_counters(before).await {
+        tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
     }
 }

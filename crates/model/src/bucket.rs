@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// The largest capacity and refill, so that arithmetic on them is exact in 64 bits.
 const AMOUNT_MAX: f64 = 1_000_000_000.0;
+/// The slowest refill: a token in thirty years. What is slower counts as none, because products with it may be too small for the arithmetic of a
+/// database.
+const REFILL_MIN: f64 = 1e-9;
 
 /// A token bucket: an ask takes one token, or as many as it was set to cost, and tokens come back at a steady rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -57,7 +60,11 @@ impl Bucket {
         }
         Ok(Self {
             capacity,
-            refill_per_second,
+            refill_per_second: if refill_per_second < REFILL_MIN {
+                0.0
+            } else {
+                refill_per_second
+            },
             cost: 1,
         })
     }
@@ -119,6 +126,13 @@ mod tests {
         assert_eq!(bucket.with_cost(0), Err(InvalidBucket::Cost));
         assert_eq!(bucket.with_cost(3), Err(InvalidBucket::Cost));
         assert_eq!(bucket.with_cost(2).map(Bucket::cost), Ok(2));
+    }
+
+    #[test]
+    fn a_refill_that_nobody_lives_to_see_is_none() {
+        let refill = |per_second: f64| Bucket::new(1, per_second).unwrap().refill_per_second();
+        let refills = [5e-324, 9e-10, 1e-9].map(refill);
+        assert_eq!(refills.map(f64::to_bits), [0.0, 0.0, 1e-9].map(f64::to_bits));
     }
 
     #[test]

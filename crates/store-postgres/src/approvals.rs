@@ -226,6 +226,7 @@ impl Approvals for PostgresStore {
                  FROM approvals
                  WHERE status IN ('pending', 'approved')
                    AND expires_at <= $1
+                 ORDER BY expires_at
                  LIMIT $2",
                 now.millis(),
                 i64::from(limit),

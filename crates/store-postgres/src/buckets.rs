@@ -59,26 +59,30 @@ impl Buckets for PostgresStore {
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
         let (mut full, mut forgotten) = (Vec::new(), 0);
-        let mut next = Some((Uuid::nil(), String::new()));
+        let mut round = self.full_buckets.begin();
         while forgotten < FORGOTTEN_MAX
-            && let Some(after) = next
+            && let Some(after) = round.behind()
         {
             let found = bounded(self.sweeps.read(|| following(&after))).await?;
             let is_end = found.len() < LOOKED_AT_MAX as usize;
-            next = found.last().filter(|_| !is_end).map(LookedAt::key);
+            round.looked_to(found.last().filter(|_| !is_end).map(LookedAt::key));
             full.extend(found.iter().filter(|bucket| bucket.is_full).map(LookedAt::key));
             // Those that are left are deleted together with the next ones, so that few full ones among many take few statements.
-            while full.len() >= FORGOTTEN_AT_ONCE_MAX || (next.is_none() && !full.is_empty()) {
-                let some = full.split_off(full.len().saturating_sub(FORGOTTEN_AT_ONCE_MAX));
+            while full.len() >= FORGOTTEN_AT_ONCE_MAX {
+                let some = full.split_off(full.len() - FORGOTTEN_AT_ONCE_MAX);
                 forgotten += self.forget_buckets(some).await?;
             }
         }
+        if !full.is_empty() {
+            forgotten += self.forget_buckets(full).await?;
+        }
+        round.end();
         Ok(forgotten)
     }
 }
 
 /// What a bucket is found by, as it stands in its row.
-type Key = (Uuid, String);
+pub(crate) type Key = (Uuid, String);
 
 /// A bucket that was looked at.
 struct LookedAt {

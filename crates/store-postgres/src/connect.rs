@@ -26,6 +26,9 @@ const LOADS_MAX: usize = 5;
 const SWEEPS_MAX: usize = 1;
 /// Connections of each kind for what nobody waits for: that is done on one thread.
 const BEHIND_MAX: usize = 1;
+/// The one connection that is told of changes; and room for the next one, because one that has fallen silent is given up by the system,
+/// and not at once.
+const LISTENERS_MAX: u32 = 2;
 /// How long whoever wants a connection waits for one.
 pub(crate) const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(5);
 /// What the program is called in `pg_stat_activity` unless the URL says otherwise.
@@ -135,10 +138,9 @@ fn reader(base: &PgConnectOptions, time_max: &str) -> PgConnectOptions {
     ])
 }
 
-/// The one connection that is told of changes; and room for the next one, because one that has fallen silent is given up by the system, and not
-/// at once.
+/// The connection that is told of changes.
 pub(crate) fn listener(base: &PgConnectOptions) -> PgPool {
-    pool(2).connect_lazy_with(common(base))
+    pool(LISTENERS_MAX).connect_lazy_with(common(base))
 }
 
 /// The one connection that looks at the schema and brings it up to date.
@@ -159,4 +161,18 @@ pub(crate) fn pool(connections_max: u32) -> PgPoolOptions {
         // one is handed back: the task then never ends and keeps a core busy. A few idle connections do no harm.
         .idle_timeout(None)
         .max_lifetime(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guide_says_how_many_connections_a_gateway_opens_at_most() {
+        let asked_for = TURNS_MAX + LEASES_MAX + READERS_MAX + LOADS_MAX;
+        let most = asked_for + SWEEPS_MAX + 2 * BEHIND_MAX + LISTENERS_MAX as usize;
+        let sentence = format!("a gateway opens {most} to the server at most");
+        let guide = include_str!("../../../docs/operations.md");
+        assert!(guide.contains(&sentence), "{sentence}");
+    }
 }

@@ -127,7 +127,7 @@ impl Connections {
         }
     }
 
-    /// Makes a connection that is not counted and not kept.
+    /// Makes a connection. Whoever asks for one holds a permit and no other connection with it, so that there are never more than `most`.
     pub(crate) async fn connect(&self) -> Result<PgConnection, NotLent> {
         match timeout(CONNECT_TIME_MAX, self.options.connect()).await {
             Ok(connected) => connected.map_err(NotLent::Connect),

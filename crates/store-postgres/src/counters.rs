@@ -130,24 +130,28 @@ impl Counters for PostgresStore {
 
     async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError> {
         let (mut old, mut forgotten) = (Vec::new(), 0);
-        let mut next = Some((Uuid::nil(), Vec::new()));
-        while let Some(after) = next {
+        let mut round = self.old_counters.begin();
+        while let Some(after) = round.behind() {
             let found = bounded(self.sweeps.read(|| following(&after, before))).await?;
             let is_end = found.len() < LOOKED_AT_MAX as usize;
-            next = found.last().filter(|_| !is_end).map(LookedAt::key);
+            round.looked_to(found.last().filter(|_| !is_end).map(LookedAt::key));
             old.extend(found.iter().filter(|counter| counter.is_old).map(LookedAt::key));
             // Those that are left are deleted together with the next ones, so that few old ones among many take few statements.
-            while old.len() >= FORGOTTEN_MAX || (next.is_none() && !old.is_empty()) {
-                let some = old.split_off(old.len().saturating_sub(FORGOTTEN_MAX));
+            while old.len() >= FORGOTTEN_MAX {
+                let some = old.split_off(old.len() - FORGOTTEN_MAX);
                 forgotten += self.forget(some, before).await?;
             }
         }
+        if !old.is_empty() {
+            forgotten += self.forget(old, before).await?;
+        }
+        round.end();
         Ok(forgotten)
     }
 }
 
 /// What a counter is found by, as it stands in its row.
-type Key = (Uuid, Vec<u8>);
+pub(crate) type Key = (Uuid, Vec<u8>);
 
 /// A counter that was looked at.
 struct LookedAt {

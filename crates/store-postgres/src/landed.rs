@@ -72,7 +72,8 @@ pub(crate) async fn look(
     }
 }
 
-/// Asks on a connection of its own.
+/// Asks on a connection of its own, in the place of the one that was lost: that one is closed, and whoever was lent it holds its permit
+/// until it is known.
 async fn is_there(connections: &Connections, mark: Mark, sender: Option<Session>) -> Result<bool, NoAnswer> {
     let mut connection = connections.connect().await?;
     sqlx::raw_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")

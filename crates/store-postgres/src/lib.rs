@@ -55,7 +55,7 @@ use sqlx::types::Uuid;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use store::{Store, StoreError};
+use store::{Store, StoreError, Sweep};
 
 /// A ledger in a PostgreSQL database, which other gateways may be writing to at the same time.
 pub struct PostgresStore {
@@ -71,6 +71,10 @@ pub struct PostgresStore {
     leases_behind: Arc<Connections>,
     readers_behind: Arc<Connections>,
     listener: Arc<Listener>,
+    /// How far buckets were looked at that may be full, by whichever handle.
+    full_buckets: Arc<Sweep<buckets::Key>>,
+    /// The same of counters that may be old.
+    old_counters: Arc<Sweep<counters::Key>>,
 }
 
 impl PostgresStore {
@@ -97,6 +101,8 @@ impl PostgresStore {
             leases_behind: connect::leases_behind(options),
             readers_behind: connect::readers_behind(options),
             listener: Arc::new(Listener::new(connect::listener(options), id)),
+            full_buckets: Arc::default(),
+            old_counters: Arc::default(),
             address,
         })
     }
@@ -123,6 +129,8 @@ impl Store for PostgresStore {
             leases_behind: Arc::clone(&self.leases_behind),
             readers_behind: Arc::clone(&self.readers_behind),
             listener: Arc::clone(&self.listener),
+            full_buckets: Arc::clone(&self.full_buckets),
+            old_counters: Arc::clone(&self.old_counters),
         })
     }
 

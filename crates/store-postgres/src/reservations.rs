@@ -290,7 +290,7 @@ async fn held(
     rows.iter().map(|row| reservation(tenant, &row.value)).collect()
 }
 
-/// Those of all tenants that are held and should have ended.
+/// Those of all tenants that are held and should have ended, in the order in which they should have.
 pub(crate) async fn overdue(
     store: &PostgresStore,
     ended_by: Timestamp,
@@ -302,6 +302,7 @@ pub(crate) async fn overdue(
              FROM reservations
              WHERE status = 'active'
                AND expires_at <= $1
+             ORDER BY expires_at
              LIMIT $2",
             ended_by.millis(),
             i64::from(limit),

@@ -32,25 +32,35 @@ impl Buckets for SqliteStore {
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
         let (mut full, mut forgotten) = (Vec::new(), 0);
-        let mut next = Some((Vec::new(), String::new()));
+        let mut round = self.full_buckets.begin();
         while forgotten < FORGOTTEN_MAX
-            && let Some(after) = next
+            && let Some(after) = round.behind()
         {
             let found = bounded(find_full(&self.readers, after)).await?;
-            next = found.end;
+            round.looked_to(found.end);
             full.extend(found.keys);
             // Those that are left have a turn together with the next ones, so that few full ones among many take few turns.
-            while full.len() >= FORGOTTEN_IN_A_TURN_MAX || (next.is_none() && !full.is_empty()) {
-                let some = full.split_off(full.len().saturating_sub(FORGOTTEN_IN_A_TURN_MAX));
-                let writer = Arc::clone(&self.writer).lock_owned().await;
-                forgotten += self.written(forget(writer, keys_json(&some))).await?;
+            while full.len() >= FORGOTTEN_IN_A_TURN_MAX {
+                let some = full.split_off(full.len() - FORGOTTEN_IN_A_TURN_MAX);
+                forgotten += self.forget_buckets(&some).await?;
             }
         }
+        if !full.is_empty() {
+            forgotten += self.forget_buckets(&full).await?;
+        }
+        round.end();
         Ok(forgotten)
     }
 }
 
 impl SqliteStore {
+    /// Forgets these buckets, in a turn.
+    async fn forget_buckets(&self, buckets: &[Key]) -> Result<u64, StoreError> {
+        let asked = keys_json(buckets);
+        let writer = Arc::clone(&self.writer).lock_owned().await;
+        self.written(forget(writer, asked)).await
+    }
+
     /// Runs a statement on the writer's connection, where a caller that goes away cannot break it off in the middle.
     pub(crate) async fn written<T: Send + 'static>(
         &self,
@@ -132,7 +142,7 @@ async fn give_back(
 }
 
 /// What a bucket is found by, as it stands in its row.
-type Key = (Vec<u8>, String);
+pub(crate) type Key = (Vec<u8>, String);
 
 /// What one look for full buckets has found.
 struct Full {

@@ -113,23 +113,33 @@ impl Counters for SqliteStore {
 
     async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError> {
         let (mut old, mut forgotten) = (Vec::new(), 0);
-        let mut next = Some((i64::MIN, Vec::new()));
-        while let Some(after) = next {
+        let mut round = self.old_counters.begin();
+        while let Some(after) = round.behind() {
             let found = bounded(find_old(&self.readers, after, before)).await?;
-            next = found.end;
+            round.looked_to(found.end);
             old.extend(found.keys);
             // Those that are left have a turn together with the next ones, so that few old ones among many take few turns.
-            while old.len() >= FORGOTTEN_MAX || (next.is_none() && !old.is_empty()) {
-                let some = keys_json(&old.split_off(old.len().saturating_sub(FORGOTTEN_MAX)));
-                let writer = Arc::clone(&self.writer).lock_owned().await;
-                forgotten += self.written(forget(writer, some, before)).await?;
+            while old.len() >= FORGOTTEN_MAX {
+                let some = old.split_off(old.len() - FORGOTTEN_MAX);
+                forgotten += self.forget_old(&some, before).await?;
             }
         }
+        if !old.is_empty() {
+            forgotten += self.forget_old(&old, before).await?;
+        }
+        round.end();
         Ok(forgotten)
     }
 }
 
 impl SqliteStore {
+    /// Forgets these counters, in a turn.
+    async fn forget_old(&self, counters: &[Key], before: Timestamp) -> Result<u64, StoreError> {
+        let asked = keys_json(counters);
+        let writer = Arc::clone(&self.writer).lock_owned().await;
+        self.written(forget(writer, asked, before)).await
+    }
+
     async fn read_counters(
         &self,
         tenant: TenantId,
@@ -167,7 +177,7 @@ impl SqliteStore {
 }
 
 /// What a counter is found by, as it stands in its row.
-type Key = (i64, Vec<u8>);
+pub(crate) type Key = (i64, Vec<u8>);
 
 /// What one look for old counters has found.
 struct Old {

@@ -59,7 +59,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Store, StoreError};
+use store::{Store, StoreError, Sweep};
 use tokio::sync::{Mutex, Notify};
 use writer::Writer;
 
@@ -89,6 +89,10 @@ pub struct SqliteStore {
     file: Arc<DatabaseFile>,
     /// Given back by [`close`](Store::close), or when the last handle is dropped.
     claim: Arc<Mutex<Option<Claim>>>,
+    /// How far buckets were looked at that may be full, by whichever handle.
+    full_buckets: Arc<Sweep<buckets::Key>>,
+    /// The same of counters that may be old.
+    old_counters: Arc<Sweep<counters::Key>>,
 }
 
 /// For whom is read. A connection has a thread of its own, which has the priority of the one that opened it, so the two share none.
@@ -151,6 +155,8 @@ impl SqliteStore {
             checkpointer: Arc::new(Mutex::new(checkpointer)),
             upkeep: Arc::new(Mutex::new(upkeep)),
             claim: Arc::new(Mutex::new(Some(claim))),
+            full_buckets: Arc::default(),
+            old_counters: Arc::default(),
         })
     }
 
@@ -196,6 +202,8 @@ impl Store for SqliteStore {
             committed: Arc::clone(&self.committed),
             file: Arc::clone(&self.file),
             claim: Arc::clone(&self.claim),
+            full_buckets: Arc::clone(&self.full_buckets),
+            old_counters: Arc::clone(&self.old_counters),
         })
     }
 

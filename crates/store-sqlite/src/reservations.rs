@@ -420,7 +420,8 @@ async fn held(
     rows.into_iter().map(ReservationColumns::decode).collect()
 }
 
-/// Those of all tenants that are held and should have ended.
+/// Those of all tenants that are held and should have ended, in the order in which they should have. Those of each tenant come from the index
+/// in this order, so SQLite leaves a tenant at the first that is too late to be among so many.
 pub(crate) async fn overdue(
     executor: impl SqliteExecutor<'_>,
     ended_by: Timestamp,
@@ -437,6 +438,7 @@ pub(crate) async fn overdue(
                ON reservations.tenant_no = tenants.tenant_no
            WHERE reservations.status = 'active'
              AND reservations.expires_at <= ?1
+           ORDER BY reservations.expires_at
            LIMIT ?2"#,
         ended_by,
         limit,

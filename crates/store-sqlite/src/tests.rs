@@ -5,6 +5,7 @@
 
 mod bounds;
 mod buckets;
+mod counters;
 mod errands;
 mod faults;
 mod lists;
@@ -86,4 +87,11 @@ async fn head(store: &SqliteStore) -> ledger::Head {
 /// One commit with three decisions.
 async fn write_three(store: &SqliteStore, chain: &mut Chain) {
     store::conformance::commit(store, &chain.decisions(3)).await;
+}
+
+/// One statement in a turn of its own.
+async fn write(store: &SqliteStore, statement: &'static str) {
+    let mut writer = store.writer.lock().await;
+    let connection = writer.ready().await.unwrap();
+    sqlx::query(statement).execute(connection).await.unwrap();
 }

@@ -66,7 +66,8 @@ pub trait Buckets: Send + Sync {
     async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError>;
 
     /// Forgets buckets that are full again, which changes nothing about them, and returns how many: at most as many as can be
-    /// forgotten in a moment.
+    /// forgotten in a moment. No more are looked at than takes a moment, too: the next call goes on there, and begins anew behind the
+    /// last of all buckets.
     async fn forget_full(&self) -> Result<u64, StoreError>;
 }
 

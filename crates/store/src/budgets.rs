@@ -216,7 +216,8 @@ pub trait Budgets: Send + Sync {
         limit: u32,
     ) -> Result<Part<Reservation, ReservationId>, StoreError>;
 
-    /// Reservations of all tenants that are active and whose time was over by `ended_by`, at most `limit`.
+    /// Reservations of all tenants that are active and whose time was over by `ended_by`, at most `limit`: those whose time was over
+    /// first, in this order.
     async fn overdue_reservations(
         &self,
         ended_by: Timestamp,

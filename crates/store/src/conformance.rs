@@ -152,6 +152,7 @@ macro_rules! conformance_tests {
             budgets::budgets_are_listed_by_unit_and_whether_they_are_open,
             budgets::open_budgets_are_listed_by_what_they_are_for,
             budgets::reservations_are_as_they_were_written_last,
+            budgets::reservations_that_should_have_ended_first_are_found_first,
             budgets::reservations_are_looked_for_among_so_many_at_a_time,
             budgets::the_first_end_is_that_of_what_is_held,
             budgets::a_line_of_runs_is_found_upwards_and_never_changed,

@@ -22,6 +22,7 @@ pub mod faults;
 mod lists;
 mod records;
 mod search;
+mod sweep;
 
 pub use approvals::{ApprovalFilter, Approvals};
 pub use batch::{
@@ -38,6 +39,7 @@ pub use error::{CommitError, StoreError};
 pub use lists::{LOOKED_AT_MAX, Part};
 pub use records::{DecisionFilter, Erased, Recorded, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
+pub use sweep::{Sweep, SweepRound};
 
 use async_trait::async_trait;
 use canon::Digest;

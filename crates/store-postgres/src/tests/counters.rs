@@ -12,6 +12,11 @@ const FILL: &str = "INSERT INTO quota_counters (tenant_id, key, start, count, at
     SELECT tenant_id, sha256(number::text::bytea), 0, 1, CASE WHEN number % 1000 = 0 THEN 1000 ELSE 2000 END
     FROM tenants, generate_series(1, 20000) AS number";
 
+/// More counters of one tenant than are looked at in one go, in the order of their keys, of which the last is old.
+const FILL_IN_ORDER: &str = "INSERT INTO quota_counters (tenant_id, key, start, count, at)
+    SELECT tenant_id, int4send(number), 0, 1, CASE WHEN number = 110000 THEN 1000 ELSE 2000 END
+    FROM tenants, generate_series(1, 110000) AS number";
+
 #[tokio::test]
 async fn whoever_forgets_counters_takes_no_connection_that_others_wait_for() {
     let database = database().await;
@@ -39,4 +44,23 @@ async fn an_old_counter_that_somebody_counts_in_is_passed_over() {
     assert_eq!(store.forget_counters(before).await.unwrap(), 19);
     sqlx::raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
     assert_eq!(store.forget_counters(before).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn so_many_counters_are_looked_at_in_one_go_and_the_next_ones_in_the_next() {
+    let database = database().await;
+    let store = open(&database).await;
+    write_three(&store, &mut Chain::new(1)).await;
+    let mut stranger = database.stranger().await;
+    sqlx::query(FILL_IN_ORDER).execute(&mut stranger).await.unwrap();
+    let before = Timestamp::from_millis(2_000);
+    assert_eq!(store.forget_counters(before).await.unwrap(), 0);
+    assert_eq!(store.forget_counters(before).await.unwrap(), 1);
+    let age = sqlx::query("UPDATE quota_counters SET at = 1000 WHERE key = int4send(1)");
+    age.execute(&mut stranger).await.unwrap();
+    assert_eq!(
+        store.forget_counters(before).await.unwrap(),
+        1,
+        "it does not begin anew"
+    );
 }

@@ -107,6 +107,31 @@ async fn a_commit_that_the_server_goes_on_waiting_for_is_none() {
     scene.goes_on().await;
 }
 
+/// How many turns can be taken at this moment.
+async fn free_turns(store: &PostgresStore) -> usize {
+    let mut lent = Vec::new();
+    while let Ok(Ok(another)) = timeout(Duration::from_millis(500), store.turns.lend()).await {
+        lent.push(another);
+    }
+    lent.len()
+}
+
+#[tokio::test]
+async fn who_asks_what_became_of_a_commit_does_so_in_the_place_of_the_connection_that_was_lost() {
+    let mut scene = scene().await;
+    let all = free_turns(&scene.store).await;
+    let batch = scene.chain.decisions(2);
+    scene.network.plan([Cut::Silence]);
+    let beside = async {
+        // By then the connection is lost, and the server holds the lock for its client for longer than counting takes.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        free_turns(&scene.store).await
+    };
+    let (outcome, beside) = tokio::join!(try_commit(&scene.store, &batch), beside);
+    assert!(matches!(outcome, Err(CommitError::NotWritten(_))), "{outcome:?}");
+    assert_eq!(beside, all - 1);
+}
+
 #[tokio::test]
 async fn the_first_batch_of_a_tenant_is_found_again_too() {
     let scene = scene().await;

@@ -214,3 +214,51 @@ async fn what_is_looked_up_in_a_turn_is_looked_up_by_key() {
         assert!(!plan.contains("Seq Scan"), "{statement}:\n{plan}");
     }
 }
+
+#[tokio::test]
+async fn approvals_that_have_expired_are_found_in_the_order_in_which_they_did() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut stranger = database.stranger().await;
+    for statement in [
+        "INSERT INTO approvals (tenant_id, id, agent, status, expires_at, value)
+         SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'pending', number, ''
+         FROM generate_series(1, 5000) AS number",
+        "ANALYZE approvals",
+    ] {
+        sqlx::raw_sql(statement).execute(&mut stranger).await.unwrap();
+    }
+    let explain = "EXPLAIN SELECT tenant_id, id FROM approvals
+         WHERE status IN ('pending', 'approved') AND expires_at <= 4000 ORDER BY expires_at LIMIT 200";
+    let mut lent = store.readers.lend().await.unwrap();
+    let plan = sqlx::query_scalar::<_, String>(explain)
+        .fetch_all(lent.start().unwrap())
+        .await;
+    let plan = lent.settle_clean(plan).unwrap().join("\n");
+    assert!(plan.contains("Index Scan using approvals_open"), "{plan}");
+    assert!(!plan.contains("Sort"), "{plan}");
+}
+
+#[tokio::test]
+async fn reservations_that_should_have_ended_are_found_in_the_order_in_which_they_should_have() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut stranger = database.stranger().await;
+    for statement in [
+        "INSERT INTO reservations (tenant_id, id, agent, status, expires_at, value)
+         SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), 'active', number, ''
+         FROM generate_series(1, 5000) AS number",
+        "ANALYZE reservations",
+    ] {
+        sqlx::raw_sql(statement).execute(&mut stranger).await.unwrap();
+    }
+    let explain = "EXPLAIN SELECT tenant_id, id FROM reservations
+         WHERE status = 'active' AND expires_at <= 4000 ORDER BY expires_at LIMIT 200";
+    let mut lent = store.readers.lend().await.unwrap();
+    let plan = sqlx::query_scalar::<_, String>(explain)
+        .fetch_all(lent.start().unwrap())
+        .await;
+    let plan = lent.settle_clean(plan).unwrap().join("\n");
+    assert!(plan.contains("Index Scan using reservations_ending"), "{plan}");
+    assert!(!plan.contains("Sort"), "{plan}");
+}

@@ -1,6 +1,6 @@
 //! Buckets that are full again: looked for beside the commits, and forgotten a few at a time.
 
-use super::Folder;
+use super::{Folder, write};
 use crate::SqliteStore;
 use std::time::Duration;
 use store::Buckets as _;
@@ -43,6 +43,23 @@ async fn full_buckets_are_forgotten_wherever_they_are() {
         number(&folder, "SELECT count(*) FROM buckets WHERE level = 10").await,
         0
     );
+}
+
+#[tokio::test]
+async fn so_many_buckets_are_looked_at_in_one_go_and_the_next_ones_in_the_next() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    // The one that is full is the last in the order of their owners.
+    let fill =
+        "WITH RECURSIVE numbers (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers LIMIT 110000)
+        INSERT INTO buckets (tenant_id, owner, capacity, refill_per_second, level, at, lent)
+        SELECT zeroblob(16), 'agent:' || number, 10, 0, iif(number = 99999, 10, 9), 0, 0
+        FROM numbers";
+    write(&store, fill).await;
+    assert_eq!(store.forget_full().await.unwrap(), 0);
+    assert_eq!(store.forget_full().await.unwrap(), 1);
+    write(&store, "UPDATE buckets SET level = 10 WHERE owner = 'agent:1'").await;
+    assert_eq!(store.forget_full().await.unwrap(), 1, "it does not begin anew");
 }
 
 #[tokio::test]

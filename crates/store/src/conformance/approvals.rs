@@ -187,7 +187,7 @@ pub async fn open_approvals_are_found_when_their_time_is_over(fixture: &dyn Fixt
         .overdue_approvals(Timestamp::from_millis(2_000), 2)
         .await
         .unwrap();
-    assert_eq!(few.len(), 2);
+    assert_eq!(few, [(one.tenant, early.id), (two.tenant, other.id)]);
     let expired = early.expire(Timestamp::from_millis(1_000)).unwrap();
     write(&*store, &mut one, &[&expired]).await;
     assert_eq!(overdue(1_000).await, []);

@@ -389,6 +389,30 @@ pub async fn reservations_are_as_they_were_written_last(fixture: &dyn Fixture) {
     );
 }
 
+/// Of all tenants, whoever has more of them.
+pub async fn reservations_that_should_have_ended_first_are_found_first(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let ending = |number: u8| reservation(number, 1_000 * i64::from(number));
+    put_reservations(&*store, &mut one, &[6, 4, 2, 5].map(ending)).await;
+    put_reservations(&*store, &mut two, &[3, 1, 7].map(ending)).await;
+    put_reservations(&*store, &mut one, &[ending(2).release()]).await;
+    let found = async |ended_by, limit| {
+        let found = store
+            .overdue_reservations(Timestamp::from_millis(ended_by), limit)
+            .await
+            .unwrap();
+        let found = found.into_iter().map(|(tenant, id)| (tenant, id.as_bytes()[0]));
+        found.collect::<Vec<_>>()
+    };
+    let (one, two) = (one.tenant, two.tenant);
+    let all = [(two, 1), (two, 3), (one, 4), (one, 5), (one, 6), (two, 7)];
+    assert_eq!(found(7_000, 10).await, all);
+    assert_eq!(found(7_000, 3).await, all[..3]);
+    assert_eq!(found(4_999, 10).await, all[..3]);
+    assert_eq!(found(999, 10).await, []);
+}
+
 /// Also behind all that others have held; and what is held on one page, wherever it is, unless it is as much itself.
 pub async fn reservations_are_looked_for_among_so_many_at_a_time(fixture: &dyn Fixture) {
     let store = fixture.open().await;

@@ -1,0 +1,93 @@
+//! Sweeps: looking through all rows of a table for those that may go, some at a time, because others wait for whoever does. What may
+//! go, and how it is deleted, is for a backend to know.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How often a round looks, at [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX) rows each time: a fraction of a second for all of them.
+const LOOKS_MAX: u32 = 50;
+
+/// A sweep over rows in the order of their keys. How far it has come is in memory only: after a restart it begins with the first row.
+#[derive(Debug, Default)]
+pub struct Sweep<Key> {
+    /// Behind which row the next round begins: the default stands before all of them. Locked to be read or to be written only.
+    behind: Mutex<Key>,
+}
+
+/// A round of a sweep. If it is dropped before its end, as when a statement fails, the next one begins with the first row: otherwise a row
+/// that can never be looked at would keep all rounds where it stands.
+#[derive(Debug)]
+pub struct SweepRound<'sweep, Key> {
+    sweep: &'sweep Sweep<Key>,
+    /// Behind which row it looks next; none when it has looked at the last one.
+    behind: Option<Key>,
+    looks: u32,
+}
+
+impl<Key: Clone + Default> Sweep<Key> {
+    /// Begins a round, where the one before has ended.
+    pub fn begin(&self) -> SweepRound<'_, Key> {
+        SweepRound {
+            sweep: self,
+            behind: Some(std::mem::take(&mut *self.lock())),
+            looks: 0,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Key> {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<Key: Clone + Default> SweepRound<'_, Key> {
+    /// Behind which row to look now; none if this round has looked at enough, or at the last row.
+    pub fn behind(&self) -> Option<Key> {
+        self.behind.clone().filter(|_| self.looks < LOOKS_MAX)
+    }
+
+    /// Notes how far one look went: to this row, or to the last one if none is given.
+    pub fn looked_to(&mut self, row: Option<Key>) {
+        self.behind = row;
+        self.looks += 1;
+    }
+
+    /// Ends it. The next one goes on behind the row that was looked at last, or with the first row if there was none behind.
+    pub fn end(self) {
+        *self.sweep.lock() = self.behind.unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A round over the rows from 1 to the last one, two a look. Returns behind which rows it looked.
+    fn looks(sweep: &Sweep<u32>, last: u32) -> Vec<u32> {
+        let (mut round, mut looks) = (sweep.begin(), Vec::new());
+        while let Some(behind) = round.behind() {
+            looks.push(behind);
+            round.looked_to(Some(behind + 2).filter(|row| *row < last));
+        }
+        round.end();
+        looks
+    }
+
+    #[test]
+    fn a_round_goes_on_where_the_one_before_stopped_and_begins_anew_behind_the_last_row() {
+        let (sweep, last) = (Sweep::default(), 2 * LOOKS_MAX + 20);
+        let first = looks(&sweep, last);
+        assert_eq!((first.first(), first.len()), (Some(&0), LOOKS_MAX as usize));
+        let second = looks(&sweep, last);
+        assert_eq!((second.first(), second.len()), (Some(&(2 * LOOKS_MAX)), 10));
+        assert_eq!(looks(&sweep, last), first);
+    }
+
+    #[test]
+    fn behind_a_round_that_was_broken_off_one_begins_anew() {
+        let sweep = Sweep::default();
+        assert_eq!(looks(&sweep, 3 * LOOKS_MAX).len(), LOOKS_MAX as usize);
+        let mut round = sweep.begin();
+        assert_eq!(round.behind(), Some(2 * LOOKS_MAX));
+        round.looked_to(Some(2 * LOOKS_MAX + 2));
+        assert_eq!(sweep.begin().behind(), Some(0));
+    }
+}
