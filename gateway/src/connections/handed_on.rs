@@ -49,6 +49,8 @@ where
     });
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), answer));
     let served = tokio::select! {
+        // First, so that a request of which something was read has begun before it is told to stop.
+        biased;
         served = connection.as_mut() => served,
         () = stopped => {
             connection.as_mut().graceful_shutdown();
