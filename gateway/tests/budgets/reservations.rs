@@ -343,9 +343,9 @@ async fn what_is_held_for_a_run_or_a_tool_that_was_stopped_is_settled_and_not_he
     for (held_for, name, path) in [
         (json!({"run_id": "run-1"}), "run-1", "/v1/runs/run-1"),
         (
-            json!({"run_id": "child", "parent_run_id": "root"}),
-            "root",
-            "/v1/runs/root",
+            json!({"run_id": "child", "parent_run_id": "first"}),
+            "first",
+            "/v1/runs/first",
         ),
         (json!({"tool": "github"}), "github", "/v1/tools/github"),
     ] {
@@ -385,7 +385,7 @@ async fn a_reservation_is_for_its_run_and_the_one_that_was_first_named_as_its_pa
         let held = scene.post("/v1/reservations", &body).await.expect(201);
         held["id"].as_str().unwrap().to_owned()
     };
-    hold("child", Some("root")).await;
+    hold("child", Some("first")).await;
     let unnamed = hold("child", None).await;
     let renamed = hold("child", Some("elsewhere")).await;
     let grandchild = hold("grandchild", Some("child")).await;
@@ -396,12 +396,12 @@ async fn a_reservation_is_for_its_run_and_the_one_that_was_first_named_as_its_pa
     for id in [&unnamed, &renamed, &grandchild] {
         scene.settle(id, "extend", &longer).await.expect(200);
     }
-    let freeze = "/v1/runs/root/freeze";
+    let freeze = "/v1/runs/first/freeze";
     scene.stage.admin("POST", freeze, &reason).await.expect(200);
     for id in [&unnamed, &renamed] {
         let detail = scene.settle(id, "extend", &longer).await;
         let detail = detail.problem(403, "forbidden");
-        assert_eq!(detail, "`root` is frozen, so nothing is held for it");
+        assert_eq!(detail, "`first` is frozen, so nothing is held for it");
     }
     scene.settle(&grandchild, "extend", &longer).await.expect(200);
 }

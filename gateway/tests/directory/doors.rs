@@ -178,8 +178,14 @@ fn nothing_is_public_but_how_the_gateway_is() {
         .filter(|route| route.access == Access::Public)
         .map(|route| route.path)
         .collect();
-    let keys = "/.well-known/countersign/keys.json";
-    assert_eq!(public, [keys, "/healthz", "/readyz", "/metrics", "/openapi.json"]);
+    let (authzen, keys) = (
+        "/.well-known/authzen-configuration",
+        "/.well-known/countersign/keys.json",
+    );
+    assert_eq!(
+        public,
+        [authzen, keys, "/healthz", "/readyz", "/metrics", "/openapi.json"]
+    );
 }
 
 /// One of everything.
