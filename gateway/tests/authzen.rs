@@ -8,6 +8,7 @@ mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use gateway::config::PublicUrl;
 use gateway::gateway::Options;
 use serde_json::{Value, json};
 use stage::{Player, Stage, changing, named};
@@ -715,26 +716,35 @@ async fn what_is_found_is_permitted() {
     }
 }
 
+/// The status and the body, straight from the router: other doors send a `Host` of their own.
+async fn configuration(stage: &Stage, host: &str) -> (u16, Value) {
+    let path = "/.well-known/authzen-configuration";
+    let response = stage.call("GET", path, "").header("host", host).respond().await;
+    let status = response.status().as_u16();
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX)
+        .await
+        .unwrap();
+    (status, serde_json::from_slice(&bytes).unwrap())
+}
+
 #[tokio::test]
 async fn the_configuration_names_where_the_gateway_is_reached() {
     let stage = Stage::set().await;
-    let path = "/.well-known/authzen-configuration";
-    let call = stage.call("GET", path, "").header("host", "127.0.0.1:8080");
-    let configuration = call.send().await.expect(200);
-    assert_eq!(configuration["policy_decision_point"], "http://127.0.0.1:8080");
+    let (status, named) = configuration(&stage, "127.0.0.1:8080").await;
+    assert_eq!(status, 200);
+    assert_eq!(named["policy_decision_point"], "http://127.0.0.1:8080");
     assert_eq!(
-        configuration["access_evaluation_endpoint"],
+        named["access_evaluation_endpoint"],
         format!("http://127.0.0.1:8080{EVALUATION}")
     );
-    let odd = stage.call("GET", path, "").header("host", "user@example.com");
-    odd.send().await.problem(400, "invalid_parameter");
+    let (status, problem) = configuration(&stage, "user@example.com").await;
+    assert_eq!((status, &problem["code"]), (400, &json!("invalid_parameter")));
 
     let options = Options {
         public_url: Some("https://gate.example.com/".parse().unwrap()),
         ..Options::default()
     };
     let stage = Stage::set_with(options).await;
-    let call = stage.call("GET", path, "").header("host", "evil.example.com");
     let expected = json!({
         "policy_decision_point": "https://gate.example.com",
         "access_evaluation_endpoint": "https://gate.example.com/access/v1/evaluation",
@@ -743,5 +753,29 @@ async fn the_configuration_names_where_the_gateway_is_reached() {
         "search_resource_endpoint": "https://gate.example.com/access/v1/search/resource",
         "search_action_endpoint": "https://gate.example.com/access/v1/search/action",
     });
-    assert_eq!(call.send().await.expect(200), expected);
+    assert_eq!(configuration(&stage, "evil.example.com").await, (200, expected));
+}
+
+#[test]
+fn a_public_url_is_one_that_everybody_can_find_the_configuration_of() {
+    let parse = |url: &str| url.parse::<PublicUrl>().ok();
+    for url in [
+        "https://gate.example.com",
+        "https://gate.example.com:8443",
+        "https://[::1]/",
+    ] {
+        assert_eq!(parse(url).unwrap().as_str(), url.trim_end_matches('/'));
+    }
+    for url in [
+        "",
+        "gate.example.com",
+        "http://gate.example.com",
+        "https://",
+        "https://gate.example.com/tenant",
+        "https://gate.example.com/?a",
+        "https://gate.example.com/#a",
+        "https://user@gate.example.com",
+    ] {
+        assert!(parse(url).is_none(), "{url}");
+    }
 }
