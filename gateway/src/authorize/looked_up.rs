@@ -47,10 +47,10 @@ impl Gateway {
     ) -> Result<LookedUp, Refusal> {
         let tenant = self.tenant(caller.tenant)?;
         let approval = ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok());
-        let run = ask.run_id.as_ref().filter(|_| keeps_runs(&tenant));
         let looks_at_usage = tenant.policies.looks_at_usage();
         let counts = looks_at_usage || ask.mode == Mode::DryRun;
-        if approval.is_none() && run.is_none() && !counts {
+        let is_in_run = ask.run_id.is_some() && keeps_runs(&tenant);
+        if approval.is_none() && !is_in_run && !counts {
             return Ok(LookedUp::default());
         }
         if !admitted {
@@ -60,13 +60,7 @@ impl Gateway {
             Some(id) => self.store.approval(caller.tenant, id).await?,
             None => None,
         };
-        let run = match run {
-            Some(run) => {
-                self.family(caller.tenant, run, ask.parent_run_id.as_ref())
-                    .await?
-            }
-            None => None,
-        };
+        let run = self.run_of(&tenant, ask).await?;
         let mut looked_up = LookedUp {
             approval,
             run,
@@ -102,6 +96,21 @@ impl Gateway {
             Admission::Admitted => Ok(()),
             // Others may take them before this ask does, and then it has some lent once more.
             Admission::Short(short) => self.limits.fill(&short).await,
+        }
+    }
+
+    /// What the run of an ask has seen, where a tenant has that kept.
+    pub(crate) async fn run_of(
+        &self,
+        tenant: &TenantSnapshot,
+        ask: &Ask,
+    ) -> Result<Option<RunTaint>, Refusal> {
+        match ask.run_id.as_ref().filter(|_| keeps_runs(tenant)) {
+            Some(run) => {
+                let id = tenant.directory.tenant.id;
+                self.family(id, run, ask.parent_run_id.as_ref()).await
+            }
+            None => Ok(None),
         }
     }
 

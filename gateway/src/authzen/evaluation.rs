@@ -18,17 +18,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// Several evaluations, and what is the same for all of them.
+/// Several evaluations. What stands beside them is the default for each.
 #[derive(Deserialize)]
 struct Boxcar<'a> {
-    #[serde(borrow)]
-    subject: Option<&'a RawValue>,
-    #[serde(borrow)]
-    action: Option<&'a RawValue>,
-    #[serde(borrow)]
-    resource: Option<&'a RawValue>,
-    #[serde(borrow)]
-    context: Option<&'a RawValue>,
     #[serde(borrow)]
     evaluations: Option<Vec<&'a RawValue>>,
     options: Option<Options>,
@@ -80,12 +72,7 @@ pub async fn evaluate_all(
 ) -> Result<Answer, Refusal> {
     let mut accepted = Accepted::new(&gateway, caller, request).await?;
     let body: Boxcar<'_> = canon::read(accepted.text.as_str())?;
-    let defaults = Tuple {
-        subject: body.subject,
-        action: body.action,
-        resource: body.resource,
-        context: body.context,
-    };
+    let defaults: Tuple<'_> = canon::read(accepted.text.as_str())?;
     let evaluations = body.evaluations.unwrap_or_default();
     if evaluations.is_empty() {
         return one(&accepted, defaults).await;

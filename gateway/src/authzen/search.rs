@@ -11,9 +11,9 @@ use crate::line::Place;
 use crate::records::reader::Credential;
 use axum::extract::State;
 use canon::{Canonical, Digest};
-use engine::judge::{Evidence, judge, keeps_runs};
+use engine::judge::{Evidence, judge};
 use engine::{Ask, Delegation, Mode, TenantSnapshot};
-use model::{Agent, AgentId, Directory, Name, RunTaint, Tool, Verdict};
+use model::{Agent, AgentId, Directory, Name, Tool, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -422,17 +422,6 @@ impl Gateway {
             // It is registered for another one than is asked about.
             Err(engine::Refusal::EnvironmentNotAllowed { .. }) => Ok(false),
             Err(refusal) => Err(refusal.into()),
-        }
-    }
-
-    /// What the run of an ask has seen, where a tenant has that kept.
-    async fn run_of(&self, tenant: &TenantSnapshot, ask: &Ask) -> Result<Option<RunTaint>, Refusal> {
-        match ask.run_id.as_ref().filter(|_| keeps_runs(tenant)) {
-            Some(run) => {
-                let id = tenant.directory.tenant.id;
-                self.family(id, run, ask.parent_run_id.as_ref()).await
-            }
-            None => Ok(None),
         }
     }
 }

@@ -186,6 +186,14 @@ impl AgentCaller {
         agent.cloned().ok_or_else(unknown_credential)
     }
 
+    /// Whether the token still works, and whether this gateway can tell: for answers that take long.
+    pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
+        can_tell(gateway)?;
+        can_tell_of(gateway, self.tenant)?;
+        let tenant = gateway.tenant(self.tenant)?;
+        self.refresh(&tenant, gateway.clock.now()).map(drop)
+    }
+
     /// What the tenant calls the issuer whose token the agent has shown; none if it was one that the gateway has made.
     pub fn issuer(&self) -> Option<&Name> {
         match &self.credential {

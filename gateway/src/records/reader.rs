@@ -83,15 +83,7 @@ impl Credential {
     /// Whether it still works, and whether this gateway can tell.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
         match self {
-            Self::Agent(caller) => {
-                let age = gateway.snapshot.age().max(gateway.snapshot.age_of(caller.tenant));
-                if age > gateway.options.snapshot_age_max {
-                    return Err(Refusal::snapshot_stale());
-                }
-                gateway.cosigning.check()?;
-                let tenant = gateway.tenant(caller.tenant)?;
-                caller.refresh(&tenant, gateway.clock.now()).map(drop)
-            }
+            Self::Agent(caller) => caller.check(gateway),
             Self::Holder(caller) => caller.check(gateway),
         }
     }
