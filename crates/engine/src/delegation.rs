@@ -9,9 +9,9 @@ use crate::judge::Refusal;
 use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
 use model::{Agent, Name, ReasonCode, Standing, Team, Tool, Verdict};
-use policy::{Fact, PolicySet, Question, Ruling, Rulings, Unanswerable};
+use policy::{Fact, PolicySet, Question, ReadQuestion, Ruling, Rulings, Unanswerable};
 
-/// How many agents there may be in whose name another one asks. Each costs as much as an ask, and longer chains are loops.
+/// How many agents there may be in whose name another one asks. Each costs as much as an ask, but for its parameters, and longer chains are loops.
 pub const DEPTH_MAX: usize = 8;
 
 /// What a signed token says about in whose name its bearer asks.
@@ -121,44 +121,50 @@ pub(crate) fn rule(
     question: &Question<'_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Ruling, Unanswerable> {
-    let all = rule_each(policies, question, delegators)?;
-    match as_registered(question, delegators) {
-        None => Ok(all),
-        Some(registered) => Ok(rule_each(policies, &registered, delegators)?.with_claim(all)),
-    }
+    rule_read(&policies.read(question)?, delegators)
 }
 
-/// The question as its action is registered, if its caller claims more in the name of others.
+/// The same where the parameters were read already.
 ///
 /// INVARIANT: what all of them are answered without the claim comes first, so that who is asked because of it, or denied, takes nothing from what is
 /// asked for another one of them. For one alone the policies see to that themselves.
-fn as_registered<'q>(question: &Question<'q>, delegators: &[Delegator<'_>]) -> Option<Question<'q>> {
-    question.as_registered().filter(|_| !delegators.is_empty())
-}
-
-fn rule_each(
-    policies: &PolicySet,
-    question: &Question<'_>,
+pub(crate) fn rule_read(
+    question: &ReadQuestion<'_, '_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Ruling, Unanswerable> {
-    let mut all = policies.rule(question)?;
+    let all = rule_each(question, delegators)?;
+    match question.as_registered().filter(|_| !delegators.is_empty()) {
+        None => Ok(all),
+        Some(registered) => Ok(rule_each(&registered, delegators)?.with_claim(all)),
+    }
+}
+
+fn rule_each(question: &ReadQuestion<'_, '_>, delegators: &[Delegator<'_>]) -> Result<Ruling, Unanswerable> {
+    let mut all = question.rule()?;
     for delegator in delegators {
-        all = delegator.join(all, policies.rule(&delegator.asking(question))?, question.tool);
+        let theirs = question.asked_by(delegator.agent, delegator.team).rule()?;
+        all = delegator.join(all, theirs, question.question().tool);
     }
     Ok(all)
 }
 
-/// The same, and beside it the answer of the policies on trial.
+/// What [`rule`] says, and beside it the answer of the policies on trial.
 pub(crate) fn rule_beside(
     policies: &PolicySet,
     question: &Question<'_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Rulings, Unanswerable> {
-    let all = rule_each_beside(policies, question, delegators)?;
-    let Some(registered) = as_registered(question, delegators) else {
+    // Most asks are in nobody else's name, and then nothing is kept for others.
+    if delegators.is_empty() {
+        return policies.rule_beside(question);
+    }
+    let question = policies.read(question)?;
+    let all = rule_each_beside(&question, delegators)?;
+    // INVARIANT: without the claim first, as in `rule_read`.
+    let Some(registered) = question.as_registered() else {
         return Ok(all);
     };
-    let plain = rule_each_beside(policies, &registered, delegators)?;
+    let plain = rule_each_beside(&registered, delegators)?;
     let shadows = plain.shadow.zip(all.shadow);
     Ok(Rulings {
         ruling: plain.ruling.with_claim(all.ruling),
@@ -167,17 +173,17 @@ pub(crate) fn rule_beside(
 }
 
 fn rule_each_beside(
-    policies: &PolicySet,
-    question: &Question<'_>,
+    question: &ReadQuestion<'_, '_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Rulings, Unanswerable> {
-    let mut all = policies.rule_beside(question)?;
+    let tool = question.question().tool;
+    let mut all = question.rule_beside()?;
     for delegator in delegators {
-        let theirs = policies.rule_beside(&delegator.asking(question))?;
+        let theirs = question.asked_by(delegator.agent, delegator.team).rule_beside()?;
         let shadows = all.shadow.zip(theirs.shadow);
         all = Rulings {
-            ruling: delegator.join(all.ruling, theirs.ruling, question.tool),
-            shadow: shadows.map(|(all, theirs)| delegator.join(all, theirs, question.tool)),
+            ruling: delegator.join(all.ruling, theirs.ruling, tool),
+            shadow: shadows.map(|(all, theirs)| delegator.join(all, theirs, tool)),
         };
     }
     Ok(all)
@@ -190,7 +196,8 @@ pub(crate) fn rule_without_parameters(
     delegators: &[Delegator<'_>],
 ) -> Result<Option<Ruling>, Unanswerable> {
     let all = rule_each_without_parameters(policies, question, delegators)?;
-    let Some(registered) = as_registered(question, delegators) else {
+    // INVARIANT: without the claim first, as in `rule_read`.
+    let Some(registered) = question.as_registered().filter(|_| !delegators.is_empty()) else {
         return Ok(all);
     };
     let plain = rule_each_without_parameters(policies, &registered, delegators)?;

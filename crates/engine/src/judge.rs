@@ -72,7 +72,8 @@ pub struct Evidence<'a> {
     pub run: Option<&'a RunTaint>,
     /// How much is used of what it counts against. Where policies look at that, it has to be there.
     pub usage: Option<&'a Arc<Usage>>,
-    /// Nobody knows the parameters yet, only that they will fit the action's schema: what depends on them is denied.
+    /// Nobody knows the parameters yet, only that they will fit the action's schema: what depends on them is denied, and what a token says of
+    /// content counts for nothing.
     pub parameters_unknown: bool,
 }
 
@@ -265,7 +266,7 @@ pub fn judge(
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     check_claims(tenant, agent, ask)?;
-    let provenance = provenance::verified(tenant, agent, ask, now)?;
+    let provenance = provenance::verified(tenant, agent, (ask, evidence.parameters_unknown), now)?;
     let mut found = find(tenant, agent, ask, (evidence, provenance.as_ref()), now)?;
     found.provenance = provenance.map(Box::new);
     let found = match (&ask.approval_id, evidence.approval) {
@@ -601,7 +602,8 @@ pub fn explain(
     let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
     let action = tool.actions.get(&ask.action.action)?;
     // An ask whose token is not good is refused, and is not explained.
-    let provenance = provenance::verified(tenant, agent, ask, now).ok().flatten();
+    let provenance = provenance::verified(tenant, agent, (ask, false), now);
+    let provenance = provenance.ok().flatten();
     let trust = effective_trust(tenant, ask, provenance.as_ref());
     let run_worst = run_worst(tenant, ask, (None, provenance.as_ref()), trust);
     let question = Question {
@@ -609,10 +611,11 @@ pub fn explain(
         usage: Some(usage),
         ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
     };
-    let explained = tenant.policies.explain(&question).and_then(|explanation| {
+    let explained = tenant.policies.read(&question).and_then(|question| {
+        let explanation = question.explain()?;
         let ruling = match delegation::delegators(tenant, agent, ask) {
             Ok(delegators) if delegators.is_empty() => return Ok(explanation),
-            Ok(delegators) => delegation::rule(&tenant.policies, &question, &delegators)?,
+            Ok(delegators) => delegation::rule_read(&question, &delegators)?,
             Err(name) => Ruling::denial(ReasonCode::UnknownPrincipal, unknown_principal(&name)),
         };
         Ok(Explanation {

@@ -2,7 +2,7 @@
 //!
 //! A token speaks of the call, or, if it names the digest of some content, of that content only: of all parameters, or of one.
 //! It is good for its run and for whom it names. Whoever shows one that is not good is refused; what is not shown is not
-//! signed.
+//! signed. Where nobody knows the parameters, a token that names content is verified and says nothing.
 
 use crate::ask::Ask;
 use crate::judge::Refusal;
@@ -74,27 +74,26 @@ impl Provenance {
     }
 }
 
-/// What the token of an ask says, if one came along.
+/// What the token of an ask says, if one came along that says anything of what is known.
 pub fn verified(
     tenant: &TenantSnapshot,
     agent: &Agent,
-    ask: &Ask,
+    (ask, parameters_unknown): (&Ask, bool),
     now: Timestamp,
 ) -> Result<Option<Provenance>, Refusal> {
     let Some(text) = &ask.provenance else {
         return Ok(None);
     };
-    let found = verify(tenant, agent, ask, text, now);
-    found.map(Some).map_err(Refusal::Provenance)
+    verify(tenant, agent, (ask, parameters_unknown), text, now).map_err(Refusal::Provenance)
 }
 
 fn verify(
     tenant: &TenantSnapshot,
     agent: &Agent,
-    ask: &Ask,
+    (ask, parameters_unknown): (&Ask, bool),
     text: &str,
     now: Timestamp,
-) -> Result<Provenance, ProvenanceError> {
+) -> Result<Option<Provenance>, ProvenanceError> {
     if !tenant.issuers.has(Purpose::Provenance) {
         return Err(ProvenanceError::NoIssuers);
     }
@@ -106,7 +105,11 @@ fn verify(
     let said = ProvenanceClaims::try_from(&claims)?;
     check_run(ask, said.run.as_ref())?;
     check_subject(agent, ask, said.subject.as_ref())?;
-    Ok(Provenance {
+    // Whether the content is among the parameters will be seen when they are.
+    if parameters_unknown && said.content.is_some() {
+        return Ok(None);
+    }
+    Ok(Some(Provenance {
         level: said.level,
         parameter: about(ask, said.content)?,
         registered_as: issuer.noun.name.clone(),
@@ -115,7 +118,7 @@ fn verify(
         token: Digest::of(text.as_bytes()),
         subject: said.subject,
         expires_at: said.expires_at,
-    })
+    }))
 }
 
 /// A token for a run is good in that run, and in one that it started.

@@ -4,7 +4,7 @@ use crate::annotations::Role;
 use crate::context::{Facts, Principal};
 use crate::evaluate::{Asked, holds};
 use crate::looks::Looks;
-use crate::parameters::Parameters;
+use crate::parameters::{Parameters, Rules};
 use crate::question::{Question, Unanswerable};
 use crate::set::{Contents, Presence, TenantRule};
 use crate::statement::Statement;
@@ -14,67 +14,80 @@ use std::rc::Rc;
 
 /// A question that is asked for one principal, and the policies that can be about it.
 pub(crate) struct Case<'s> {
-    pub(crate) contents: &'s Contents,
-    action: &'s Action,
-    pub(crate) parameters: Rc<Parameters<'s>>,
+    pub(crate) known: Known<'s>,
     found: Vec<(&'s Rule, Presence)>,
     pub(crate) asked: Asked,
 }
 
-impl<'s> Case<'s> {
-    /// The case of the agent that asks this; `None` if no policy can know the action. `looks` is made in any case, also where
-    /// no policy looks at it.
-    pub(crate) fn open(
+/// What is known of a question whoever asks it: its action, and the parameters. To read them may take long, so that is done once, and all
+/// cases of the question share them.
+#[derive(Clone)]
+pub(crate) struct Known<'s> {
+    pub(crate) contents: &'s Contents,
+    action: &'s Action,
+    pub(crate) parameters: Rc<Parameters<'s>>,
+}
+
+impl<'s> Known<'s> {
+    /// The action and the parameters of this question, if they are valid; `None` if no policy can know the action.
+    pub(crate) fn read(
         contents: &'s Contents,
         question: &Question<'_>,
-        looks: Looks,
     ) -> Result<Option<Self>, Unanswerable> {
-        let Some(action) = action(contents, question) else {
-            return Ok(None);
-        };
-        let parameters = action.parameters.read(question.parameters)?;
-        Self::of_agent(contents, question, (action, parameters), looks)
+        Self::with(contents, question, |rules| rules.read(question.parameters))
     }
 
     /// The same where the parameters need only have the types that policies rely on.
-    pub(crate) fn open_by_types(
+    pub(crate) fn read_types(
         contents: &'s Contents,
         question: &Question<'_>,
     ) -> Result<Option<Self>, Unanswerable> {
-        let Some(action) = action(contents, question) else {
-            return Ok(None);
-        };
-        let parameters = action.parameters.read_types(question.parameters)?;
-        Self::of_agent(contents, question, (action, parameters), Looks::default())
+        Self::with(contents, question, |rules| rules.read_types(question.parameters))
     }
 
     /// The same where nobody knows the parameters. What policies see of them is nothing, so whoever evaluates one that
-    /// looks at them is told a lie: [`Self::looks`] says whether there is one.
-    pub(crate) fn open_blind(
+    /// looks at them is told a lie: [`Case::looks`] says whether there is one.
+    pub(crate) fn blind(
         contents: &'s Contents,
         question: &Question<'_>,
     ) -> Result<Option<Self>, Unanswerable> {
-        let Some(action) = action(contents, question) else {
-            return Ok(None);
-        };
-        let parameters = action.parameters.unknown();
-        Self::of_agent(contents, question, (action, parameters), Looks::default())
+        Self::with(contents, question, Rules::unknown)
     }
 
-    fn of_agent(
+    fn with(
         contents: &'s Contents,
         question: &Question<'_>,
-        (action, parameters): (&'s Action, Parameters<'s>),
-        looks: Looks,
+        parameters: impl FnOnce(&'s Rules) -> Result<Parameters<'s>, Unanswerable>,
     ) -> Result<Option<Self>, Unanswerable> {
-        let known = (action, Rc::new(parameters));
-        Self::with(contents, (question, Principal::Agent), known, looks).map(Some)
+        let (tool, action) = (question.tool.name.as_str(), question.action.name.as_str());
+        let Some(action) = contents.vocabulary.action(tool, action) else {
+            return Ok(None);
+        };
+        let parameters = Rc::new(parameters(&action.parameters)?);
+        Ok(Some(Self {
+            contents,
+            action,
+            parameters,
+        }))
+    }
+}
+
+impl<'s> Case<'s> {
+    /// The case of the agent that asks this. `looks` is made in any case, also where no policy looks at it.
+    ///
+    /// INVARIANT: what is known is of this question, or of one that differs in nothing but who asks and what is claimed. Whoever asks the
+    /// same for several agents has a [`ReadQuestion`](crate::ReadQuestion), which sees to that.
+    pub(crate) fn open(
+        known: Known<'s>,
+        question: &Question<'_>,
+        looks: Looks,
+    ) -> Result<Self, Unanswerable> {
+        Self::with(known, (question, Principal::Agent), looks)
     }
 
     /// The case of the same agent where the same is asked in another way.
     pub(crate) fn again(&self, question: &Question<'_>, looks: Looks) -> Result<Self, Unanswerable> {
-        let known = (self.action, Rc::clone(&self.parameters));
-        Self::with(self.contents, (question, Principal::Agent), known, looks)
+        Self::open(self.known.clone(), question, looks)
     }
 
     /// The case of the user for whom the same is asked; `None` if it is asked for nobody.
@@ -86,20 +99,19 @@ impl<'s> Case<'s> {
         let Some(user) = question.user else {
             return Ok(None);
         };
-        let known = (self.action, Rc::clone(&self.parameters));
-        Self::with(self.contents, (question, Principal::User(user)), known, looks).map(Some)
+        Self::with(self.known.clone(), (question, Principal::User(user)), looks).map(Some)
     }
 
     fn with(
-        contents: &'s Contents,
+        known: Known<'s>,
         (question, principal): (&Question<'_>, Principal<'_>),
-        (action, parameters): (&'s Action, Rc<Parameters<'s>>),
         looks: Looks,
     ) -> Result<Self, Unanswerable> {
+        let (contents, action, parameters) = (known.contents, known.action, &*known.parameters);
         let vocabulary = &*contents.vocabulary;
         let mutates = question.mutates || action.mutates;
         let side = &action.sides[usize::from(mutates)];
-        let facts = Facts::new((question, principal), side, &parameters, &vocabulary.attributes)?;
+        let facts = Facts::new((question, principal), side, parameters, &vocabulary.attributes)?;
         let mut found = Vec::new();
         for number in facts.find(&vocabulary.base_index, &action.base[usize::from(mutates)]) {
             found.push((&vocabulary.base_rules[number as usize], Presence::Always));
@@ -117,13 +129,7 @@ impl<'s> Case<'s> {
         let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
         let looks = conditions.fold(looks, |looks, condition| looks.and(condition.looks));
         let asked = facts.ask(looks);
-        Ok(Self {
-            contents,
-            action,
-            parameters,
-            found,
-            asked,
-        })
+        Ok(Self { known, found, asked })
     }
 
     /// What the conditions of these policies look at.
@@ -151,11 +157,6 @@ impl<'s> Case<'s> {
     pub(crate) const fn width(&self) -> usize {
         self.found.len()
     }
-}
-
-fn action<'s>(contents: &'s Contents, question: &Question<'_>) -> Option<&'s Action> {
-    let (tool, action) = (question.tool.name.as_str(), question.action.name.as_str());
-    contents.vocabulary.action(tool, action)
 }
 
 /// A policy that the question is about, and whether its condition holds.

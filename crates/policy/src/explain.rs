@@ -2,7 +2,7 @@
 //! Cedar saw it. For people who try policies; nothing here is recorded, and it shows what the ask holds.
 
 use crate::annotations::Role;
-use crate::case::{Case, Evaluated};
+use crate::case::{Case, Evaluated, Known};
 use crate::diagnostics::Place;
 use crate::evaluate::Asked;
 use crate::looks::Looks;
@@ -150,7 +150,16 @@ impl<'s> Together<'s> {
 impl PolicySet {
     /// The answer to this question, and everything that led to it.
     pub fn explain(&self, question: &Question<'_>) -> Result<Explanation, Unanswerable> {
-        let Some(case) = Case::open(&self.contents, question, Looks::ALL)? else {
+        self.explain_known(Known::read(&self.contents, question)?, question)
+    }
+
+    /// The same where the parameters were read already. Nothing is known where no policy can know the action.
+    pub(crate) fn explain_known(
+        &self,
+        known: Option<Known<'_>>,
+        question: &Question<'_>,
+    ) -> Result<Explanation, Unanswerable> {
+        let Some(known) = known else {
             return Ok(Explanation {
                 ruling: unknown_action(),
                 shadow: self.has_trials().then(unknown_action),
@@ -160,6 +169,7 @@ impl PolicySet {
                 as_registered: None,
             });
         };
+        let case = Case::open(known, question, Looks::ALL)?;
         let registered = question.as_registered();
         let registered = registered
             .map(|registered| Together::of(case.again(&registered, Looks::ALL)?, &registered))

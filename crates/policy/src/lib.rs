@@ -9,7 +9,7 @@
 //! - `looks`, `guard`, `index`: what policies look at, and which of them can be about an ask;
 //! - `vocabulary`, `memory`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
 //! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
-//! - `evaluate`, `case`, `obligations`, `rule`, [`ruling`]: the answer;
+//! - `evaluate`, `case`, `obligations`, `rule`, [`read`], [`ruling`]: the answer;
 //! - [`explain`]: the answer with everything that led to it;
 //! - [`mod@slice`], [`asks`], [`listing`]: a set cut up for whoever compares sets: what policies say about an action, what
 //!   holds for every ask, and which policies there are;
@@ -27,6 +27,7 @@ pub mod explain;
 pub mod listing;
 pub mod probe;
 pub mod question;
+pub mod read;
 pub mod ruling;
 pub mod schema;
 pub mod set;
@@ -67,6 +68,7 @@ pub use format::{FORMAT_BYTES_MAX, FORMAT_STACK_BYTES, format};
 pub use listing::{Listed, Listing};
 pub use probe::{ProbeFailure, probe};
 pub use question::{Fact, Question, RunFacts, Unanswerable, UserFacts};
+pub use read::ReadQuestion;
 pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;

@@ -91,6 +91,8 @@ impl Rules {
 
     /// The parameters in this text, if they are valid.
     pub(crate) fn read(&self, text: &str) -> Result<Parameters<'_>, Unanswerable> {
+        #[cfg(test)]
+        READ.set(READ.get() + 1);
         let value = parsed(text)?;
         self.check.admit(&value)?;
         self.typed(value)
@@ -123,15 +125,24 @@ impl Rules {
         })
     }
 
-    /// Parameters that nobody knows any more: they were valid.
-    pub(crate) fn unknown(&self) -> Parameters<'_> {
-        Parameters {
+    /// Parameters that nobody knows, or knows any more: they are valid. Where none can be checked, none are.
+    pub(crate) fn unknown(&self) -> Result<Parameters<'_>, Unanswerable> {
+        if self.fault().is_some() {
+            return Err(unchecked());
+        }
+        Ok(Parameters {
             rules: self,
             object: Map::new(),
             input: ast::Value::empty_record(None),
             are_known: false,
-        }
+        })
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often parameters were read, and checked, on this thread.
+    pub(crate) static READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl Check {
@@ -170,12 +181,15 @@ impl Check {
                     Err(wrong(validator, extent, value))
                 }
             }
-            Self::Unbounded(_) => {
-                let detail = "cannot be checked: the action's schema is not one that the gateway accepts";
-                Err(invalid("", detail.into()))
-            }
+            Self::Unbounded(_) => Err(unchecked()),
         }
     }
+}
+
+/// What is said of all parameters of an action whose schema none can be checked against.
+fn unchecked() -> Unanswerable {
+    let detail = "cannot be checked: the action's schema is not one that the gateway accepts";
+    invalid("", detail.into())
 }
 
 /// What is wrong with this value. Where many errors would have to be collected, that it is wrong is all that is said.

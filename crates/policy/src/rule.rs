@@ -2,7 +2,7 @@
 //! answer never depends on the order in which policies were evaluated.
 
 use crate::annotations::{Notes, Role};
-use crate::case::{Case, Evaluated};
+use crate::case::{Case, Evaluated, Known};
 use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
 use crate::question::{Fact, Question, Unanswerable};
@@ -29,18 +29,28 @@ struct Findings<'s> {
 impl PolicySet {
     /// The answer of the policies to this question: what they say to the agent, and to the user for whom it acts.
     pub fn rule(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
-        let case = Case::open(&self.contents, question, Looks::default())?;
-        self.rule_case(case, question, question.as_registered().as_ref())
+        self.rule_known(Known::read(&self.contents, question)?, question)
+    }
+
+    /// The same where the parameters were read already. Nothing is known where no policy can know the action.
+    pub(crate) fn rule_known(
+        &self,
+        known: Option<Known<'_>>,
+        question: &Question<'_>,
+    ) -> Result<Ruling, Unanswerable> {
+        self.rule_case(known, question, question.as_registered().as_ref())
     }
 
     /// The answer of the policies where nobody knows the parameters, only that they fit the action's schema; `None` if it
     /// could depend on them. What only names parameters, such as what is to be redacted, is left out of it. Where the caller claims more than is
-    /// registered, a denial of one of both is an answer, also if nobody knows that of the other.
+    /// registered, a denial of one of both is an answer, also if nobody knows that of the other. If none can be checked against the schema, what is
+    /// said of all of them is said of these.
     pub fn rule_without_parameters(&self, question: &Question<'_>) -> Result<Option<Ruling>, Unanswerable> {
         let world = World::InForce(&question.agent.id);
-        let Some(case) = Case::open_blind(&self.contents, question)? else {
+        let Some(known) = Known::blind(&self.contents, question)? else {
             return Ok(Some(unknown_action()));
         };
+        let case = Case::open(known, question, Looks::default())?;
         let counts = |presence| self.contents.counts(presence, world);
         let blind = |case: &Case<'_>| {
             if case.looks(counts).at(Looks::PARAMETERS) {
@@ -84,9 +94,10 @@ impl PolicySet {
             return Ok(false);
         }
         let world = World::InForce(&question.agent.id);
-        let Some(case) = Case::open_blind(&self.contents, question)? else {
+        let Some(known) = Known::blind(&self.contents, question)? else {
             return Ok(false);
         };
+        let case = Case::open(known, question, Looks::default())?;
         let depends = |case: &Case<'_>| {
             let looks = case.looks(|presence| self.contents.counts(presence, world));
             looks.at(wanted)
@@ -98,20 +109,31 @@ impl PolicySet {
     /// The answer of the policies alone, to this side of the action alone: whether the parameters are valid is not asked, only whether they
     /// have the types that policies rely on; and of a read that is said to change something, not whether it may be read.
     pub fn rule_by_types(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
-        let case = Case::open_by_types(&self.contents, question)?;
-        self.rule_case(case, question, None)
+        let known = Known::read_types(&self.contents, question)?;
+        self.rule_case(known, question, None)
     }
 
     /// The answer of the policies, and beside it that of the policies on trial. Where nothing is on trial it costs what
     /// [`Self::rule`] does.
     pub fn rule_beside(&self, question: &Question<'_>) -> Result<Rulings, Unanswerable> {
+        self.rule_known_beside(Known::read(&self.contents, question)?, question)
+    }
+
+    /// The same where the parameters were read already.
+    pub(crate) fn rule_known_beside(
+        &self,
+        known: Option<Known<'_>>,
+        question: &Question<'_>,
+    ) -> Result<Rulings, Unanswerable> {
         if !self.has_trials() {
-            return self.rule(question).map(|ruling| Rulings { ruling, shadow: None });
+            let ruling = self.rule_known(known, question)?;
+            return Ok(Rulings { ruling, shadow: None });
         }
-        let Some(case) = Case::open(&self.contents, question, Looks::default())? else {
+        let Some(known) = known else {
             let (ruling, shadow) = (unknown_action(), Some(unknown_action()));
             return Ok(Rulings { ruling, shadow });
         };
+        let case = Case::open(known, question, Looks::default())?;
         let both = |case: &Case<'_>| {
             let evaluated = case.evaluate(|_| true);
             [World::InForce(&question.agent.id), World::Promoted].map(|world| case.ruling(&evaluated, world))
@@ -138,13 +160,14 @@ impl PolicySet {
 
     fn rule_case(
         &self,
-        case: Option<Case<'_>>,
+        known: Option<Known<'_>>,
         question: &Question<'_>,
         registered: Option<&Question<'_>>,
     ) -> Result<Ruling, Unanswerable> {
-        let Some(case) = case else {
+        let Some(known) = known else {
             return Ok(unknown_action());
         };
+        let case = Case::open(known, question, Looks::default())?;
         let world = World::InForce(&question.agent.id);
         let rule = |case: &Case<'_>| {
             let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
@@ -221,7 +244,7 @@ impl Case<'_> {
         {
             let satisfied = (&statement.id, &*statement.notes);
             match (outcome, &statement.notes.role) {
-                _ if !self.contents.counts(*presence, world) => {}
+                _ if !self.known.contents.counts(*presence, world) => {}
                 (Ok(false), _) => {}
                 (Ok(true), Role::Forbid) => findings.forbids.push(satisfied),
                 (Ok(true), Role::Approval(_)) => findings.approvals.push(satisfied),
@@ -238,7 +261,7 @@ impl Case<'_> {
                 }
             }
         }
-        findings.into_ruling(&self.parameters)
+        findings.into_ruling(&self.known.parameters)
     }
 }
 

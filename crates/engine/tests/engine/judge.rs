@@ -239,6 +239,30 @@ fn parameters_outside_the_schema_are_denied_without_repeating_them() {
 }
 
 #[test]
+fn where_no_parameters_can_be_checked_an_action_is_denied_whoever_knows_them() {
+    let mut unchecked = tool("github");
+    let schema = json!({"properties": {"n": {"pattern": r"\s".repeat(1_000)}}});
+    let count = unchecked.actions.get_mut("count").unwrap();
+    count.input_schema = Some(Arc::new(schema));
+    let tenant = tenant_with(agent(), [unchecked]);
+    for parameters_unknown in [false, true] {
+        let evidence = Evidence {
+            parameters_unknown,
+            ..Evidence::default()
+        };
+        let judgement = judge(&tenant, &agent(), &ask("count", json!({})), &evidence, NOW).unwrap();
+        assert_eq!(
+            (judgement.reason, &*judgement.explanation),
+            (
+                ReasonCode::InvalidParameters,
+                "`parameters`: cannot be checked: the action's schema is not one that the gateway accepts"
+            ),
+            "{parameters_unknown}"
+        );
+    }
+}
+
+#[test]
 fn claims_that_contradict_the_credential_are_refused() {
     let judge = |members| {
         judge(

@@ -9,5 +9,6 @@ mod apply;
 mod ask;
 mod budgets;
 mod judge;
+mod provenance;
 mod recount;
 mod support;

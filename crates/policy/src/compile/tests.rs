@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Severity;
-use crate::case::Case;
+use crate::case::{Case, Known};
 use crate::looks::Looks;
 use crate::world::{action, tool};
 use model::SlashFreeName;
@@ -146,8 +146,9 @@ fn ten_thousand_policies_about_others_are_not_looked_at() {
     let ruling = world.ask(&set).unwrap();
     assert_eq!(crate::world::matched(&ruling), ["me/me"]);
     let width = world.with_question(|question| {
-        let case = Case::open(&set.contents, question, Looks::default()).unwrap();
-        case.unwrap().width()
+        let known = Known::read(&set.contents, question).unwrap().unwrap();
+        let case = Case::open(known, question, Looks::default()).unwrap();
+        case.width()
     });
     assert_eq!(width, 1);
 }

@@ -223,20 +223,20 @@ fn by_cedar(asked: &Asked, name: &str, text: &str) -> Outcomes {
     policies.collect()
 }
 
+/// The case of the agent that asks this.
+fn case<'s>(set: &'s PolicySet, question: &Question<'_>) -> Case<'s> {
+    let known = Known::read(&set.contents, question).unwrap().unwrap();
+    Case::open(known, question, Looks::default()).unwrap()
+}
+
 /// What we make of all policies that the index finds.
 pub(crate) fn by_us(set: &PolicySet, question: &Question<'_>, counts: impl Fn(Presence) -> bool) -> Outcomes {
-    let case = Case::open(&set.contents, question, Looks::default())
-        .unwrap()
-        .unwrap();
-    outcomes(&case, counts)
+    outcomes(&case(set, question), counts)
 }
 
 /// The same for the user for whom it is asked, if it is for one.
 fn by_us_for_the_user(set: &PolicySet, question: &Question<'_>) -> Option<Outcomes> {
-    let case = Case::open(&set.contents, question, Looks::default())
-        .unwrap()
-        .unwrap();
-    let user = case.of_user(question, Looks::default()).unwrap();
+    let user = case(set, question).of_user(question, Looks::default()).unwrap();
     user.map(|user| outcomes(&user, |_| true))
 }
 
@@ -458,6 +458,23 @@ fn a_claim_changes_nothing_about_who_is_asked_for_a_read() {
 }
 
 #[test]
+fn the_reason_is_the_policy_that_forbids_what_is_claimed_where_nothing_permits_the_read() {
+    let changes = "@id(\"changes\") @reason(\"nothing changes at night\") \
+        forbid (principal, action in Action::\"mutate\", resource);";
+    let [read, claimed] = read_and_claimed();
+    let reasons = |world: &World| -> Vec<_> {
+        let rulings = ruled_in_every_way(world, changes).into_iter();
+        rulings
+            .map(|ruling| (ruling.reason, ruling.explanation))
+            .collect()
+    };
+    let nothing = (ReasonCode::NoPolicyPermits, "no policy permits it".to_owned());
+    assert_eq!(reasons(&read), vec![nothing; 6]);
+    let forbidden = (ReasonCode::PolicyForbids, "nothing changes at night".to_owned());
+    assert_eq!(reasons(&claimed), vec![forbidden; 6]);
+}
+
+#[test]
 fn a_claim_leaves_nothing_out_that_a_read_asks_for() {
     let pins = "@id(\"pins\") @decision(\"advise\") @obligation(\"redact:parameters.pin\") \
         permit (principal, action in Action::\"read\", resource);";
@@ -561,6 +578,25 @@ fn a_policy_that_looks_at_parameters_is_not_ruled_on_without_them() {
         blind(advice, "9223372036854775807 + context.trust.rank > 0"),
         None
     );
+}
+
+#[test]
+fn where_no_parameters_can_be_checked_none_are_allowed_whoever_knows_them() {
+    let patterns = r"\s".repeat(1_000);
+    let world = World {
+        schema: Some(json!({"properties": {"title": {"pattern": patterns}}})),
+        ..World::default()
+    };
+    let text = "@id(\"all\") permit (principal, action, resource);";
+    let set = set(&world, "", &[("mine", text, Mode::Enforced)]);
+    let (known, blind) =
+        world.with_question(|question| (set.rule(question), set.rule_without_parameters(question)));
+    let Err(Unanswerable::InvalidParameters { pointer, detail }) = &known else {
+        panic!("{known:?}");
+    };
+    assert_eq!(pointer, "");
+    assert!(detail.starts_with("cannot be checked"), "{detail}");
+    assert_eq!(blind, known.map(Some));
 }
 
 #[test]
