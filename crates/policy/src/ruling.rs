@@ -198,7 +198,8 @@ impl Ruling {
     }
 
     /// What comes of this ruling, which is for the action as it is registered, and that for the same action as its caller claims it to be, where
-    /// both have to allow it: the stricter one, and of two that are as strict this one.
+    /// both have to allow it: the stricter one, and of two that are as strict this one. Only where a policy has something against what is claimed
+    /// and nothing permits this one, the reason is that policy's: it says more.
     ///
     /// INVARIANT: a claim only takes away. So whom this one wants to be asked is asked, and what either wants to be done has to be done, also
     /// where one of them denies.
@@ -213,6 +214,7 @@ impl Ruling {
                 explanation: format!("{AS_REGISTERED}: {}", self.explanation),
                 ..self
             },
+            Ordering::Equal if self.lacks_a_permit() && !claimed.lacks_a_permit() => claimed.beside(self),
             Ordering::Equal => self.beside(claimed),
         };
         Self {
@@ -220,6 +222,14 @@ impl Ruling {
             errors,
             ..ruling
         }
+    }
+
+    /// Whether it denies only because nothing permits.
+    fn lacks_a_permit(&self) -> bool {
+        matches!(
+            self.reason,
+            ReasonCode::NoPolicyPermits | ReasonCode::ToolNotGranted
+        )
     }
 
     /// This ruling together with one that is as strict.
