@@ -25,6 +25,7 @@ pub fn start(gateway: &Arc<Gateway>) {
 }
 
 async fn run(gateway: Weak<Gateway>) {
+    let mut is_through = true;
     for round in 0_u32.. {
         tokio::time::sleep(ROUND).await;
         let Some(gateway) = gateway.upgrade() else { return };
@@ -36,8 +37,9 @@ async fn run(gateway: Weak<Gateway>) {
             // What could not be given back is refilled with time.
             tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
         }
-        if round % FORGET_EVERY == 0 {
-            forget_counters(&gateway).await;
+        // Where there are more than one round looks at, the next one goes on, so that they go faster than they can come, while few wait for decisions.
+        if round % FORGET_EVERY == 0 || !(is_through || gateway.sequencer.is_pressed()) {
+            is_through = forget_counters(&gateway).await;
         }
         if let Err(error) = gateway.forget_replies().await {
             tracing::warn!(%error, "old answers could not be forgotten: {error}");
@@ -84,10 +86,15 @@ impl Gateway {
     }
 }
 
-/// Forgets counters of quotas that nothing was counted in for long, as many as are found in a round.
-async fn forget_counters(gateway: &Gateway) {
+/// Forgets counters of quotas that nothing was counted in for long, as many as are found in a round. Returns whether there is nothing more to
+/// look at for now.
+async fn forget_counters(gateway: &Gateway) -> bool {
     let before = gateway.clock.now().plus_millis(-COUNTERS_KEPT_MILLIS);
-    if let Err(error) = gateway.store.forget_counters(before).await {
-        tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
+    match gateway.store.forget_counters(before).await {
+        Ok(swept) => swept.is_through,
+        Err(error) => {
+            tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
+            true
+        }
     }
 }

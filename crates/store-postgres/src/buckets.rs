@@ -76,8 +76,7 @@ impl Buckets for PostgresStore {
         if !full.is_empty() {
             forgotten += self.forget_buckets(full).await?;
         }
-        round.end();
-        Ok(forgotten)
+        Ok(round.end(forgotten).gone)
     }
 }
 

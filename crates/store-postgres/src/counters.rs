@@ -10,7 +10,7 @@ use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use std::collections::HashMap;
-use store::{Batch, Counters, LOOKED_AT_MAX, StoreError};
+use store::{Batch, Counters, LOOKED_AT_MAX, StoreError, Swept};
 
 /// How many counters are forgotten at once: few enough that nobody notices.
 const FORGOTTEN_MAX: usize = 1_000;
@@ -128,7 +128,7 @@ impl Counters for PostgresStore {
         Ok(found.into_iter().map(|(_, counter)| counter).collect())
     }
 
-    async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError> {
+    async fn forget_counters(&self, before: Timestamp) -> Result<Swept, StoreError> {
         let (mut old, mut forgotten) = (Vec::new(), 0);
         let mut round = self.old_counters.begin();
         while let Some(after) = round.behind() {
@@ -145,8 +145,7 @@ impl Counters for PostgresStore {
         if !old.is_empty() {
             forgotten += self.forget(old, before).await?;
         }
-        round.end();
-        Ok(forgotten)
+        Ok(round.end(forgotten))
     }
 }
 

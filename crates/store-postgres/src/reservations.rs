@@ -301,8 +301,8 @@ pub(crate) async fn overdue(
             "SELECT tenant_id, id
              FROM reservations
              WHERE status = 'active'
-               AND expires_at <= $1
-             ORDER BY expires_at
+               AND expires_at + 0 <= $1
+             ORDER BY expires_at + 0
              LIMIT $2",
             ended_by.millis(),
             i64::from(limit),

@@ -48,8 +48,7 @@ impl Buckets for SqliteStore {
         if !full.is_empty() {
             forgotten += self.forget_buckets(&full).await?;
         }
-        round.end();
-        Ok(forgotten)
+        Ok(round.end(forgotten).gone)
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sqlx::SqlitePool;
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::{Counters, LOOKED_AT_MAX, StoreError};
+use store::{Counters, LOOKED_AT_MAX, StoreError, Swept};
 use tokio::sync::OwnedMutexGuard;
 
 /// How many counters are forgotten at once: each of them stands in a page of its own, and commits wait for so many.
@@ -111,7 +111,7 @@ impl Counters for SqliteStore {
         bounded(self.read_counters(tenant, after, limit)).await
     }
 
-    async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError> {
+    async fn forget_counters(&self, before: Timestamp) -> Result<Swept, StoreError> {
         let (mut old, mut forgotten) = (Vec::new(), 0);
         let mut round = self.old_counters.begin();
         while let Some(after) = round.behind() {
@@ -127,8 +127,7 @@ impl Counters for SqliteStore {
         if !old.is_empty() {
             forgotten += self.forget_old(&old, before).await?;
         }
-        round.end();
-        Ok(forgotten)
+        Ok(round.end(forgotten))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What was counted of quotas.
 
-use crate::StoreError;
+use crate::{StoreError, Swept};
 use async_trait::async_trait;
 use canon::Digest;
 use model::{Counter, TenantId, Timestamp};
@@ -23,9 +23,9 @@ pub trait Counters: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Counter>, StoreError>;
 
-    /// Forgets counters that nothing was counted in since `before`, and returns how many. No more are looked at than takes a moment: the
+    /// Forgets counters that nothing was counted in since `before`. No more are looked at than takes a moment: the
     /// next call goes on there, and begins anew behind the last of all counters. So none may be found although there are some. Commits
     /// wait for what is deleted, and not for what is looked at. A window of the calendar that ended before that counts from nothing
     /// anyway, and a run that was quiet for so long begins anew.
-    async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError>;
+    async fn forget_counters(&self, before: Timestamp) -> Result<Swept, StoreError>;
 }

@@ -7,8 +7,8 @@ use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, Budgets, CommitError,
     Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal, Lease,
     OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter,
-    SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Turn, Wanted, WantedBalances,
-    WantedBudgets, WantedReservations,
+    SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Swept, Turn, Wanted,
+    WantedBalances, WantedBudgets, WantedReservations,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -20,8 +20,9 @@ use model::{
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// What becomes of one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub enum Fault {
     Pass,
     /// It goes through after a while.
     Delay(Duration),
+    /// It goes through when it is let go, see [`FaultyStore::let_go`].
+    Hold,
     /// It is not written, and says so.
     Lose,
     /// It is not written, and says that it does not know.
@@ -48,8 +51,7 @@ pub struct Planned;
 /// A store, and what is to become of the next commits to it.
 #[derive(Debug)]
 pub struct FaultyStore<S: ?Sized> {
-    // INVARIANT: never locked across an await.
-    plan: Arc<Mutex<VecDeque<Fault>>>,
+    plan: Arc<Plan>,
     reads_fail: Arc<AtomicBool>,
     turns: Arc<AtomicUsize>,
     inner: Arc<S>,
@@ -68,7 +70,22 @@ impl<S: Store + ?Sized> FaultyStore<S> {
 
     /// Adds to what is to become of the next commits, one after the other. The ones after that pass.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
-        lock(&self.plan).extend(faults);
+        self.plan.lock().extend(faults);
+    }
+
+    /// Forgets what was planned and has not come to pass.
+    pub fn forget_plan(&self) {
+        self.plan.lock().clear();
+    }
+
+    /// How many commits are held now.
+    pub fn held(&self) -> usize {
+        self.plan.held.load(Ordering::SeqCst)
+    }
+
+    /// Lets one commit go: one that is held, or the next one that would be.
+    pub fn let_go(&self) {
+        self.plan.go.add_permits(1);
     }
 
     /// Makes everything but commits fail from now on, or nothing.
@@ -92,8 +109,64 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     }
 }
 
-fn lock(plan: &Mutex<VecDeque<Fault>>) -> std::sync::MutexGuard<'_, VecDeque<Fault>> {
-    plan.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+/// What is to become of the next commits, and the gate that some of them are held at.
+#[derive(Debug)]
+struct Plan {
+    // INVARIANT: never locked across an await.
+    faults: Mutex<VecDeque<Fault>>,
+    held: AtomicUsize,
+    /// Has a permit for each commit that was let go.
+    go: Semaphore,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            faults: Mutex::default(),
+            held: AtomicUsize::new(0),
+            go: Semaphore::new(0),
+        }
+    }
+}
+
+impl Plan {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Fault>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to become of a commit. One that writes nothing only asks whether the ledger can be written, and was not planned for.
+    fn next(&self, batch: &Batch) -> Fault {
+        if writes_nothing(batch) {
+            return Fault::Pass;
+        }
+        self.lock().pop_front().unwrap_or(Fault::Pass)
+    }
+
+    /// Whether the next commit is to be held. Whoever asks holds it, and after that it goes through.
+    fn takes_hold(&self) -> bool {
+        let mut faults = self.lock();
+        let next = faults.front_mut().filter(|next| **next == Fault::Hold);
+        next.is_some_and(|next| {
+            *next = Fault::Pass;
+            true
+        })
+    }
+
+    /// Waits until it is let go.
+    async fn hold(&self) {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        let let_go = self.go.acquire().await;
+        let_go.expect("nobody closes it").forget();
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn writes_nothing(batch: &Batch) -> bool {
+    let no_entries = batch.advances.is_empty() && batch.entries.is_empty();
+    let no_rows = batch.decisions.is_empty() && batch.outcomes.is_empty() && batch.contents.is_empty();
+    let no_changes = batch.writes.is_empty() && batch.runs.is_empty() && batch.counters.is_empty();
+    let no_moves = batch.approvals.is_empty() && batch.budgets.is_empty() && batch.erasures.is_empty();
+    no_entries && no_rows && no_changes && no_moves
 }
 
 fn fail_if(reads_fail: &AtomicBool) -> Result<(), StoreError> {
@@ -125,6 +198,10 @@ impl<S: Store + ?Sized> Directories for FaultyStore<S> {
 #[async_trait]
 impl<S: Store + ?Sized> Journal for FaultyStore<S> {
     async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError> {
+        // Before its turn: a server ends one that stands idle.
+        if !tenants.is_empty() && self.plan.takes_hold() {
+            self.plan.hold().await;
+        }
         let inner = self.read()?.begin(tenants).await?;
         self.turns.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(FaultyTurn {
@@ -141,13 +218,16 @@ impl<S: Store + ?Sized> Journal for FaultyStore<S> {
 
 /// Writes a batch, if that is what is to become of it.
 async fn spoil(
-    plan: &Mutex<VecDeque<Fault>>,
+    plan: &Plan,
     batch: &Batch,
     write: impl Future<Output = Result<(), CommitError>> + Send,
 ) -> Result<(), CommitError> {
-    let fault = lock(plan).pop_front().unwrap_or(Fault::Pass);
-    match fault {
+    match plan.next(batch) {
         Fault::Pass => write.await,
+        Fault::Hold => {
+            plan.hold().await;
+            write.await
+        }
         Fault::Delay(time) => {
             tokio::time::sleep(time).await;
             write.await
@@ -170,7 +250,7 @@ async fn spoil(
 /// A turn whose commit ends as planned.
 struct FaultyTurn {
     inner: Box<dyn Turn>,
-    plan: Arc<Mutex<VecDeque<Fault>>>,
+    plan: Arc<Plan>,
     reads_fail: Arc<AtomicBool>,
 }
 
@@ -434,7 +514,7 @@ impl<S: Store + ?Sized> Counters for FaultyStore<S> {
         self.read()?.counters_after(tenant, after, limit).await
     }
 
-    async fn forget_counters(&self, before: Timestamp) -> Result<u64, StoreError> {
+    async fn forget_counters(&self, before: Timestamp) -> Result<Swept, StoreError> {
         self.read()?.forget_counters(before).await
     }
 }
@@ -546,5 +626,63 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
 
     async fn close(&self) {
         self.inner.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ContentRow;
+    use bytes::Bytes;
+
+    fn batch() -> Batch {
+        let row = ContentRow {
+            tenant: TenantId::SYSTEM,
+            digest: Digest::ZERO,
+            bytes: Bytes::new(),
+        };
+        Batch {
+            contents: vec![row],
+            ..Batch::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_commit_is_held_until_it_is_let_go() {
+        let (plan, batch, written) = (Plan::default(), batch(), AtomicBool::new(false));
+        plan.lock().push_back(Fault::Hold);
+        let write = async {
+            written.store(true, Ordering::SeqCst);
+            Ok(())
+        };
+        let letting_go = async {
+            while plan.held.load(Ordering::SeqCst) == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert!(!written.load(Ordering::SeqCst));
+            plan.go.add_permits(1);
+        };
+        let (outcome, ()) = tokio::join!(spoil(&plan, &batch, write), letting_go);
+        assert!(outcome.is_ok() && written.load(Ordering::SeqCst));
+        assert_eq!(plan.held.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn a_commit_that_was_held_before_its_turn_goes_through() {
+        let plan = Plan::default();
+        plan.lock().extend([Fault::Hold, Fault::Lose]);
+        assert!(plan.takes_hold());
+        assert!(!plan.takes_hold());
+        assert!(spoil(&plan, &batch(), async { Ok(()) }).await.is_ok());
+        assert!(spoil(&plan, &batch(), async { Ok(()) }).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_writes_nothing_takes_no_fault() {
+        let plan = Plan::default();
+        plan.lock().push_back(Fault::Lose);
+        let nothing = Batch::default();
+        assert!(spoil(&plan, &nothing, async { Ok(()) }).await.is_ok());
+        assert!(spoil(&plan, &batch(), async { Ok(()) }).await.is_err());
     }
 }

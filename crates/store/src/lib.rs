@@ -39,7 +39,7 @@ pub use error::{CommitError, StoreError};
 pub use lists::{LOOKED_AT_MAX, Part};
 pub use records::{DecisionFilter, Erased, Recorded, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
-pub use sweep::{Sweep, SweepRound};
+pub use sweep::{Sweep, SweepRound, Swept};
 
 use async_trait::async_trait;
 use canon::Digest;

@@ -5,16 +5,35 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How often a round looks, at [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX) rows each time: a fraction of a second for all of them.
 const LOOKS_MAX: u32 = 50;
+/// How many rounds begin in the same place and come to no end before one begins with the first row.
+const BEGUN_MAX: u32 = 2;
 
 /// A sweep over rows in the order of their keys. How far it has come is in memory only: after a restart it begins with the first row.
 #[derive(Debug, Default)]
 pub struct Sweep<Key> {
-    /// Behind which row the next round begins: the default stands before all of them. Locked to be read or to be written only.
-    behind: Mutex<Key>,
+    /// Where the next round begins. Locked to be read or to be written only.
+    reached: Mutex<Reached<Key>>,
 }
 
-/// A round of a sweep. If it is dropped before its end, as when a statement fails, the next one begins with the first row: otherwise a row
-/// that can never be looked at would keep all rounds where it stands.
+#[derive(Debug, Default)]
+struct Reached<Key> {
+    /// Behind this row: the default stands before all of them.
+    behind: Key,
+    /// How many rounds have begun there and have come to no end.
+    begun: u32,
+}
+
+/// What a round has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Swept {
+    /// How many rows have gone.
+    pub gone: u64,
+    /// Whether it looked at the last row: the next one begins anew.
+    pub is_through: bool,
+}
+
+/// A round of a sweep. If it is dropped before its end, as when a statement fails, the next one looks there again, and if that comes to no end
+/// either, the one behind it begins with the first row: otherwise a row that can never be looked at would keep all rounds where it stands.
 #[derive(Debug)]
 pub struct SweepRound<'sweep, Key> {
     sweep: &'sweep Sweep<Key>,
@@ -26,15 +45,20 @@ pub struct SweepRound<'sweep, Key> {
 impl<Key: Clone + Default> Sweep<Key> {
     /// Begins a round, where the one before has ended.
     pub fn begin(&self) -> SweepRound<'_, Key> {
+        let mut reached = self.lock();
+        if reached.begun == BEGUN_MAX {
+            *reached = Reached::default();
+        }
+        reached.begun += 1;
         SweepRound {
             sweep: self,
-            behind: Some(std::mem::take(&mut *self.lock())),
+            behind: Some(reached.behind.clone()),
             looks: 0,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Key> {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Reached<Key>> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -50,9 +74,15 @@ impl<Key: Clone + Default> SweepRound<'_, Key> {
         self.looks += 1;
     }
 
-    /// Ends it. The next one goes on behind the row that was looked at last, or with the first row if there was none behind.
-    pub fn end(self) {
-        *self.sweep.lock() = self.behind.unwrap_or_default();
+    /// Ends it, after so many rows have gone. The next one goes on behind the row that was looked at last, or with the first row if there was none
+    /// behind.
+    pub fn end(self, gone: u64) -> Swept {
+        let is_through = self.behind.is_none();
+        *self.sweep.lock() = Reached {
+            behind: self.behind.unwrap_or_default(),
+            begun: 0,
+        };
+        Swept { gone, is_through }
     }
 }
 
@@ -67,7 +97,8 @@ mod tests {
             looks.push(behind);
             round.looked_to(Some(behind + 2).filter(|row| *row < last));
         }
-        round.end();
+        let is_through = round.behind.is_none();
+        assert_eq!(round.end(7), Swept { gone: 7, is_through });
         looks
     }
 
@@ -82,12 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_round_that_was_broken_off_one_begins_anew() {
-        let sweep = Sweep::default();
-        assert_eq!(looks(&sweep, 3 * LOOKS_MAX).len(), LOOKS_MAX as usize);
-        let mut round = sweep.begin();
-        assert_eq!(round.behind(), Some(2 * LOOKS_MAX));
-        round.looked_to(Some(2 * LOOKS_MAX + 2));
-        assert_eq!(sweep.begin().behind(), Some(0));
+    fn behind_a_round_that_was_broken_off_one_looks_again_and_then_one_begins_anew() {
+        let (sweep, last) = (Sweep::default(), 6 * LOOKS_MAX);
+        let break_off = || {
+            let mut round = sweep.begin();
+            let behind = round.behind();
+            round.looked_to(behind.map(|row| row + 2));
+            behind
+        };
+        assert_eq!(looks(&sweep, last).len(), LOOKS_MAX as usize);
+        assert_eq!(break_off(), Some(2 * LOOKS_MAX));
+        assert_eq!(looks(&sweep, last).first(), Some(&(2 * LOOKS_MAX)));
+        assert_eq!(break_off(), Some(4 * LOOKS_MAX));
+        assert_eq!(break_off(), Some(4 * LOOKS_MAX));
+        assert_eq!(break_off(), Some(0));
     }
 }

@@ -3,6 +3,7 @@
 use super::vote::proposal;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
+use crate::sequencer::Recorded;
 use engine::approvals::{ApprovalChange, Step};
 
 /// How many are written down in one commit.
@@ -24,7 +25,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// One round. Returns how many had expired.
+    /// One round. Returns how many had expired, if any was written down: what is not known here yet would be found again.
     async fn expire_some(&self) -> Result<usize, Refusal> {
         let overdue = self.store.overdue_approvals(self.clock.now(), ROUND_MAX).await?;
         let found = overdue.len();
@@ -37,10 +38,12 @@ impl Gateway {
             Some(proposal(tenant, &snapshot, change))
         });
         let proposals: Vec<_> = proposals.collect();
-        if !proposals.is_empty() {
-            self.sequencer.record_all(None, proposals).await?;
-            self.approvals.ring();
+        if proposals.is_empty() {
+            return Ok(0);
         }
-        Ok(found)
+        let recorded = self.sequencer.record_all(None, proposals).await?;
+        self.approvals.ring();
+        let any = recorded.iter().any(|one| !matches!(one, Recorded::Not(_)));
+        Ok(if any { found } else { 0 })
     }
 }

@@ -3,26 +3,44 @@
 use super::moving::proposal;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
+use crate::sequencer::Recorded;
 use engine::budgets::moves::Move;
 use model::reservation::GRACE_MS;
 
-/// How many are ended in one round.
+/// How many are ended in one commit.
 const ROUND_MAX: u32 = 500;
+/// How many such commits follow each other while as many should have ended: where few wait for decisions, and where many do.
+const ROUNDS_MAX: usize = 20;
+const ROUNDS_MAX_PRESSED: usize = 2;
 
 impl Gateway {
     /// Ends each reservation whose time is over, with an entry. Several gateways may try; one entry comes of it. What does not
     /// work now is tried again in the next round.
     pub async fn expire_reservations(&self) -> Result<(), Refusal> {
+        for round in 1..=ROUNDS_MAX {
+            let is_last = round >= ROUNDS_MAX_PRESSED && self.sequencer.is_pressed();
+            if self.end_some_reservations().await? < ROUND_MAX as usize || is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One round. Returns how many should have ended, if any did: what is not known here yet would be found again.
+    async fn end_some_reservations(&self) -> Result<usize, Refusal> {
         let ended_by = self.clock.now().plus_millis(-GRACE_MS);
         let overdue = self.store.overdue_reservations(ended_by, ROUND_MAX).await?;
+        let found = overdue.len();
         let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
             let snapshot = self.tenant(tenant).ok()?;
             Some(proposal(tenant, &snapshot, Move::Expire(id), None))
         });
         let proposals: Vec<_> = proposals.collect();
-        if !proposals.is_empty() {
-            self.sequencer.record_all(None, proposals).await?;
+        if proposals.is_empty() {
+            return Ok(0);
         }
-        Ok(())
+        let recorded = self.sequencer.record_all(None, proposals).await?;
+        let any = recorded.iter().any(|one| !matches!(one, Recorded::Not(_)));
+        Ok(if any { found } else { 0 })
     }
 }

@@ -1,8 +1,9 @@
 //! Reservations and usage without a decision: held, settled once, ended in time, and the same bytes under the same key.
 
-use crate::support::Reply;
+use crate::support::{Reply, until};
 use crate::{Scene, balance, costing, tokens};
 use futures_util::future::join_all;
+use model::Clock as _;
 use serde_json::{Value, json};
 use tokio::join;
 
@@ -118,6 +119,21 @@ async fn what_has_ended_is_there_for_whoever_comes_next_and_for_the_job() {
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     assert_eq!(listed["items"][0]["id"], json!(id));
     scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_has_ended_is_written_down_at_once_however_much_there_is() {
+    const HELD: usize = 1_100;
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 2_000)]).await;
+    join_all((0..HELD).map(|_| scene.reserve(1))).await;
+    scene.stage.clock.advance_millis(65_000);
+    let gateway = &scene.stage.gateway;
+    until(|| !gateway.sequencer.is_pressed()).await;
+    gateway.expire_reservations().await.unwrap();
+    let left = scene.stage.store.overdue_reservations(scene.stage.clock.now(), 1);
+    assert_eq!(left.await.unwrap(), []);
+    assert_eq!(scene.standing().await, [2_000, 0, 0, 0, 0]);
 }
 
 #[tokio::test]
