@@ -7,6 +7,7 @@
 mod force;
 mod turns;
 
+use force::{Fitted, Fitting, Wanted};
 pub use force::{Force, ForceQuery};
 use turns::{Kept, Turn};
 pub use turns::{Order, Turns};
@@ -16,7 +17,7 @@ use crate::http::{Code, Person, Refusal};
 use crate::sequencer::Recorded;
 use crate::start;
 use engine::proposal::{Change, Happening};
-use engine::{Conflict, EntryKind, Proposal, ProposedEntry, Snapshot, TenantSnapshot};
+use engine::{Conflict, EntryKind, Proposal, ProposedEntry, TenantSnapshot};
 use model::{ApiKey, Directory, Name, Noun, TenantId, Timestamp, Write};
 use policy::{Compiler, Diagnostics, PolicySet};
 use serde_json::{Value, json};
@@ -25,6 +26,8 @@ use std::sync::Arc;
 /// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway; quarantines, freezes and
 /// other gateways move the directory in between, and of several that change the same tenant each time one gets through.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
+/// After how many attempts those that have to hold at once wait for each further attempt of a change in turn, which has nothing compiled any more.
+const PATIENT_MAX: usize = 4;
 
 /// In whose name something changes.
 #[derive(Debug, Clone, Copy)]
@@ -132,9 +135,8 @@ impl Gateway {
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
         let turn = self.changing.of(tenant, order).await;
-        // What was compiled is there as long as somebody has it. So whoever comes in between has it looked up again, and not compiled.
-        let mut compiled = Vec::new();
-        for _ in 0..ATTEMPTS_MAX {
+        let (mut fitted, mut alone) = (Fitted::default(), None);
+        for attempt in 1..=ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             let now = self.clock.now();
             by.check(&snapshot, now)?;
@@ -143,8 +145,15 @@ impl Gateway {
             if plan.writes.is_empty() {
                 return Ok(plan.answer);
             }
-            let (change, answer) = self.fit(&snapshot, before, &turn, by, force, plan).await?;
-            compiled.extend(change.policies.clone());
+            let wanted = Wanted::of(snapshot.compiler(), &before.directory, &plan.writes);
+            let fitting = if let Some(fitting) = fitted.find(&wanted) {
+                fitting
+            } else {
+                // What has to hold at once waits for nothing that is compiled.
+                alone = None;
+                fitted.fit(wanted, &turn, &plan.writes, force).await?
+            };
+            let (change, answer) = change(before, by, plan, fitting)?;
             // Compiling may have taken long, and an operator's key is in another tenant than the one whose revision is compared.
             by.check(&self.snapshot.load_full(), self.clock.now())?;
             let proposal = Proposal {
@@ -155,7 +164,13 @@ impl Gateway {
             };
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => return Ok(answer),
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                Recorded::Not(Conflict::DirectoryMoved { .. }) => {
+                    // Those that have to hold at once may come without rest: once they are let through, they wait for one attempt.
+                    drop(alone.take());
+                    if order == Order::InTurn && attempt >= PATIENT_MAX {
+                        alone = Some(self.changing.of(tenant, Order::AtOnce).await);
+                    }
+                }
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
             }
         }
@@ -208,43 +223,6 @@ impl Gateway {
         Err(Refusal::overloaded())
     }
 
-    /// What a plan comes to once the policies fit what it makes of the directory.
-    async fn fit<T>(
-        &self,
-        snapshot: &Snapshot,
-        before: &TenantSnapshot,
-        turn: &Turn<'_>,
-        by: By<'_>,
-        force: Force,
-        plan: Plan<T>,
-    ) -> Result<(Change, T), Refusal> {
-        let Plan {
-            kind,
-            mut facts,
-            mut writes,
-            answer,
-        } = plan;
-        let fitting = force::fit(snapshot.compiler(), &before.directory, turn, &writes, force).await?;
-        if !fitting.deactivated.is_empty() {
-            facts["deactivated_policies"] = json!(fitting.deactivated);
-            writes.extend(fitting.writes);
-        }
-        if let Some(policies) = &fitting.policies
-            && policies.digest() != before.policies.digest()
-        {
-            facts["policy_digests"] = json!({
-                "before": before.policies.digest(),
-                "after": policies.digest(),
-            });
-        }
-        let change = Change {
-            entry: entry(kind, by, facts)?,
-            writes,
-            policies: fitting.policies,
-        };
-        Ok((change, answer))
-    }
-
     /// The policies of a directory that nobody wants to have in force yet in the place of the other, compiled when it is its turn.
     pub(crate) async fn compile_draft(
         &self,
@@ -260,6 +238,39 @@ impl Gateway {
         })
         .await
     }
+}
+
+/// What a plan comes to once the policies fit what it makes of the directory.
+fn change<T>(
+    before: &TenantSnapshot,
+    by: By<'_>,
+    plan: Plan<T>,
+    fitting: Fitting,
+) -> Result<(Change, T), Refusal> {
+    let Plan {
+        kind,
+        mut facts,
+        mut writes,
+        answer,
+    } = plan;
+    if !fitting.deactivated.is_empty() {
+        facts["deactivated_policies"] = json!(fitting.deactivated);
+        writes.extend(fitting.writes);
+    }
+    if let Some(policies) = &fitting.policies
+        && policies.digest() != before.policies.digest()
+    {
+        facts["policy_digests"] = json!({
+            "before": before.policies.digest(),
+            "after": policies.digest(),
+        });
+    }
+    let change = Change {
+        entry: entry(kind, by, facts)?,
+        writes,
+        policies: fitting.policies,
+    };
+    Ok((change, answer))
 }
 
 /// The policies of a directory, compiled where nobody waits for a decision. The turn ends no sooner, whoever hangs up.

@@ -244,8 +244,14 @@ fn with_system_tenant(mut stored: StoredTenant) -> StoredTenant {
     stored
 }
 
-/// The policies of a directory.
+/// The policies of a directory. Nobody is judged by those of a tenant that was deleted, and nobody can mend them any more: it has none, whatever
+/// it had, so that no base policies ever fail to fit it.
 pub fn compile(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, Diagnostics> {
+    if directory.tenant.deleted_at.is_some() {
+        let mut nothing = Tenant::clone(&directory.tenant);
+        nothing.settings = Settings::default();
+        return compiler.compile(candidate(&Directory::new(Arc::new(nothing)), &[]));
+    }
     compiler.compile(candidate(directory, &policies(directory)))
 }
 

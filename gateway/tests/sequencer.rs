@@ -16,11 +16,12 @@ use model::{TenantId, Timestamp};
 use serde_json::{Value, json};
 use stage::{Stage, changing, injected, named, reading, trapped};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use store::conformance::try_commit;
 use store::faults::Fault;
 use store::{Advance, Batch, EntryRow};
-use support::Reply;
+use support::{Reply, patiently, until};
 
 /// The ways in which a commit fails, and whether the batch is on disk all the same.
 const FAULTS: [(Fault, bool); 3] = [
@@ -71,7 +72,9 @@ async fn a_change_of_the_directory_whose_commit_failed_can_be_made_again() {
         let moved = spoil(&stage, fault, stage.stand(&stage.agent, "freeze")).await;
         assert_eq!(moved, u64::from(kept), "{fault:?}");
 
-        stage.stand(&stage.agent, "freeze").await.expect(200);
+        // What may have been written is read back first.
+        let again = patiently(|| stage.stand(&stage.agent, "freeze")).await;
+        again.expect(200);
         assert_eq!(stage.count("agent_frozen").await, 1, "{fault:?}");
         assert_eq!(
             stage.ask(&reading()).await.expect(200)["reason_code"],
@@ -131,9 +134,10 @@ async fn a_quarantine_stands_with_its_decision_or_not_at_all() {
         let moved = spoil(&stage, fault, stage.ask(&trapped())).await;
         assert_eq!(moved, if kept { 2 } else { 0 }, "{fault:?}");
 
-        let reason = stage.ask(&trapped()).await.expect(200)["reason_code"].clone();
+        let ask = trapped();
+        let again = patiently(|| stage.ask(&ask)).await.expect(200);
         assert_eq!(
-            reason,
+            again["reason_code"],
             if kept { "agent_frozen" } else { "policy_forbids" },
             "{fault:?}"
         );
@@ -154,7 +158,7 @@ async fn a_new_tenant_whose_commit_failed_is_in_both_chains_or_in_none() {
         );
         stage.ask(&reading()).await.expect(200);
         // What may have been written is read back, in the background.
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while kept && tenants(&stage).await < 2 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -284,7 +288,7 @@ async fn a_gateway_that_nobody_asks_becomes_ready_again_by_itself() {
         let stage = Stage::set().await;
         assert_eq!(stage.get("/readyz", "").await.status, 200);
         spoil(&stage, fault, stage.ask(&reading())).await;
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while stage.get("/readyz", "").await.status != 200 {
             assert!(Instant::now() < deadline, "still not ready after {fault:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -295,16 +299,18 @@ async fn a_gateway_that_nobody_asks_becomes_ready_again_by_itself() {
 #[tokio::test]
 async fn everybody_in_a_batch_that_failed_gets_the_same_fault() {
     let stage = Stage::set().await;
-    // The first commit is slow, so the rest gather in the second, which fails.
-    stage
-        .faults
-        .plan([Fault::Delay(Duration::from_millis(600)), Fault::LoseUnknown]);
+    // The first commit is held, so the rest gather in the second, which fails.
+    stage.faults.plan([Fault::Hold, Fault::LoseUnknown]);
     let asks: Vec<_> = (0..20).map(|n| named(changing(), &format!("call-{n}"))).collect();
     let rest = async {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        until(|| stage.faults.held() == 1).await;
         join_all(asks[1..].iter().map(|ask| stage.ask(ask))).await
     };
-    let (first, rest) = tokio::join!(stage.ask(&asks[0]), rest);
+    let letting_go = async {
+        until(|| stage.gateway.sequencer.waiting() == 19).await;
+        stage.faults.let_go();
+    };
+    let (first, rest, ()) = tokio::join!(stage.ask(&asks[0]), rest, letting_go);
     first.expect(200);
     rest.iter().for_each(assert_unavailable);
     assert_eq!(stage.count("decision").await, 1);
@@ -324,25 +330,21 @@ async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
         ..Options::default()
     };
     let stage = Arc::new(Stage::set_with(options).await);
-    stage.faults.plan([Fault::Delay(Duration::from_millis(400))]);
+    stage.faults.plan([Fault::Hold]);
     let ask = |n: usize| {
         let stage = Arc::clone(&stage);
         tokio::spawn(async move { stage.ask(&named(changing(), &format!("call-{n}"))).await })
     };
     let first = ask(0);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    until(|| stage.faults.held() == 1).await;
     let waiting = [ask(1), ask(2)];
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    until(|| stage.gateway.sequencer.waiting() == 2).await;
 
-    let began = Instant::now();
     let refused = stage.ask(&named(changing(), "one too many")).await;
-    assert!(
-        began.elapsed() < Duration::from_millis(150),
-        "{:?}",
-        began.elapsed()
-    );
     refused.problem(503, "overloaded");
     assert_eq!(refused.headers["retry-after"], "1");
+    assert!(!first.is_finished(), "it was not said at once");
+    stage.faults.let_go();
     first.await.unwrap().expect(200);
     for waiter in waiting {
         waiter.await.unwrap().expect(200);
@@ -355,15 +357,16 @@ async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
 #[tokio::test]
 async fn a_caller_that_hangs_up_is_recorded_like_any_other() {
     let stage = Arc::new(Stage::set().await);
-    stage.faults.plan([Fault::Delay(Duration::from_secs(1))]);
+    stage.faults.plan([Fault::Hold]);
     let gone = {
         let stage = Arc::clone(&stage);
         tokio::spawn(async move { stage.ask(&named(changing(), "call-1")).await })
     };
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    until(|| stage.faults.held() == 1).await;
     assert_eq!(stage.count("decision").await, 0, "the commit is still under way");
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());
+    stage.faults.let_go();
 
     stage.ask(&changing()).await.expect(200);
     assert_eq!(stage.count("decision").await, 2);
@@ -423,16 +426,21 @@ async fn two_agents_may_use_the_same_request_id() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_allow_stands_behind_a_freeze() {
-    let stage = Arc::new(Stage::set().await);
+    let (stage, done) = (Arc::new(Stage::set().await), Arc::new(AtomicBool::new(false)));
     let callers: Vec<_> = (0..8)
         .map(|caller| {
-            let stage = Arc::clone(&stage);
+            let (stage, done) = (Arc::clone(&stage), Arc::clone(&done));
             tokio::spawn(async move {
-                for n in 0..25 {
-                    stage
-                        .ask(&named(changing(), &format!("call-{caller}-{n}")))
-                        .await
-                        .expect(200);
+                let mut asked: usize = 0;
+                loop {
+                    // The last one is asked when all is done, and so it meets the last freeze.
+                    let is_last = asked >= 24 && done.load(Ordering::Relaxed);
+                    let ask = named(changing(), &format!("call-{caller}-{asked}"));
+                    stage.ask(&ask).await.expect(200);
+                    asked += 1;
+                    if is_last {
+                        return asked;
+                    }
                 }
             })
         })
@@ -441,11 +449,47 @@ async fn no_allow_stands_behind_a_freeze() {
         tokio::time::sleep(Duration::from_millis(15)).await;
         stage.stand(&stage.agent, verb).await.expect(200);
     }
-    for caller in callers {
-        caller.await.unwrap();
-    }
-    assert_eq!(stage.count("decision").await, 200);
+    done.store(true, Ordering::Relaxed);
+    let asked: usize = join_all(callers).await.into_iter().map(Result::unwrap).sum();
+    assert_eq!(stage.count("decision").await, asked);
     assert_no_allow_while_frozen(&stage.entries().await);
+    stage.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_sets_quotas_without_rest_keeps_no_policy_out() {
+    let stage = Arc::new(Stage::set().await);
+    let policy = |name: &str, n: usize| {
+        format!(
+            "@id(\"{name}-{n}\") forbid (principal, action, resource) when {{ context.trust.rank == {n} }};"
+        )
+    };
+    let many = |name: &str| (0..200).map(|n| policy(name, n)).collect::<Vec<_>>().join("\n");
+    let done = Arc::new(AtomicBool::new(false));
+    let setters: Vec<_> = (0..4)
+        .map(|setter| {
+            let (stage, done) = (Arc::clone(&stage), Arc::clone(&done));
+            tokio::spawn(async move {
+                let path = format!("/v1/agents/{}/quota", stage.agent.id);
+                let mut capacity = setter + 1;
+                while !done.load(Ordering::Relaxed) {
+                    capacity += 4;
+                    let body = json!({"bucket": {"capacity": capacity, "refill_per_second": 1}});
+                    stage.admin("PUT", &path, &body).await.expect(200);
+                }
+                assert!(capacity > setter + 5, "it has set no more than one");
+            })
+        })
+        .collect();
+    for name in ["first", "second", "third"] {
+        let body = json!({"cedar": many(name)});
+        let path = format!("/v1/policies/{name}");
+        stage.admin("PUT", &path, &body).await.expect(201);
+    }
+    done.store(true, Ordering::Relaxed);
+    for setter in setters {
+        setter.await.unwrap();
+    }
     stage.assert_sound().await;
 }
 

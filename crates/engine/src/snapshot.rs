@@ -44,14 +44,21 @@ impl TenantSnapshot {
     /// Whether policies that were compiled for one of these directories of a tenant are those of the other: nothing differs that they are
     /// compiled from. Whoever changes no more than that keeps the policies that are there, and may do so while all are compiled anew.
     pub fn compile_alike(one: &Directory, other: &Directory) -> bool {
-        one.tenant.settings == other.tenant.settings
+        one.tenant.settings.of_policies() == other.tenant.settings.of_policies()
             && one.policies == other.policies
             && differ_in_standing_only(one, other)
     }
 
-    /// The same of this tenant now and at another time.
+    /// The same of this tenant now and at another time. For one that was deleted nothing is compiled, whatever it had.
     pub fn compiles_as(&self, other: &Self) -> bool {
-        self.revision == other.revision || Self::compile_alike(&self.directory, &other.directory)
+        let is_deleted = |snapshot: &Self| snapshot.directory.tenant.deleted_at.is_some();
+        match (is_deleted(self), is_deleted(other)) {
+            (true, true) => true,
+            (false, false) => {
+                self.revision == other.revision || Self::compile_alike(&self.directory, &other.directory)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -124,6 +131,19 @@ impl Recompiled {
     pub fn insert(&mut self, tenant: Arc<TenantSnapshot>, policies: Arc<PolicySet>) {
         self.policies
             .insert(tenant.directory.tenant.id, (tenant, policies));
+    }
+
+    /// Remembers the tenants of a snapshot as they are there, where nothing has changed that policies are compiled from. Whoever looks at the same
+    /// tenants again has to compare no more than their revisions, and those of before are let go.
+    pub fn note(&mut self, snapshot: &Snapshot) {
+        for (id, (before, _)) in &mut self.policies {
+            if let Some(now) = snapshot.tenants.get(id)
+                && before.revision != now.revision
+                && before.compiles_as(now)
+            {
+                *before = Arc::clone(now);
+            }
+        }
     }
 
     /// The tenants of a snapshot whose policies were not compiled for what they are compiled from there. One that has only changed what

@@ -67,6 +67,28 @@ pub struct Settings {
     pub observe: bool,
 }
 
+impl Settings {
+    /// The names of those that policies are compiled with.
+    pub const OF_POLICIES: [&str; 2] = ["context_attributes", "policies"];
+
+    /// Those that policies are compiled with. All are named here, so that whoever adds one says whether it is one of these.
+    pub fn of_policies(&self) -> (&BTreeMap<Name, AttributeType>, PolicySettings) {
+        let Self {
+            context_attributes,
+            policies,
+            limits: _,
+            parameters: _,
+            redact: _,
+            erase_after_days: _,
+            sources: _,
+            run_taint: _,
+            approvals: _,
+            observe: _,
+        } = self;
+        (context_attributes, *policies)
+    }
+}
+
 /// What a tenant's policies may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

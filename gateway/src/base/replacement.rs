@@ -23,7 +23,7 @@ pub(super) struct Replacement {
 /// A tenant that they do not fit.
 #[derive(Clone)]
 struct Misfit {
-    /// As it was when it was compiled. Until something changes that policies are compiled from, they do not fit it.
+    /// As it was when it was looked at last. Until something changes that policies are compiled from, they do not fit it.
     tenant: Arc<TenantSnapshot>,
     diagnostics: Diagnostics,
 }
@@ -49,13 +49,16 @@ impl Replacement {
 
     /// Compiles for all tenants of a snapshot in which something that policies are compiled from has changed since it was done last.
     pub(super) fn recompile_missing(&mut self, snapshot: &Snapshot) {
+        self.recompiled.note(snapshot);
         let missing: Vec<_> = self.recompiled.missing(snapshot).map(Arc::clone).collect();
         let mut before = std::mem::take(&mut self.misfits);
         for tenant in missing {
             let id = tenant.directory.tenant.id;
             let known = before.remove(&id);
-            if let Some(misfit) = known.filter(|misfit| misfit.tenant.compiles_as(&tenant)) {
-                self.misfits.insert(id, misfit);
+            if let Some(Misfit { diagnostics, .. }) =
+                known.filter(|misfit| misfit.tenant.compiles_as(&tenant))
+            {
+                self.misfits.insert(id, Misfit { tenant, diagnostics });
                 continue;
             }
             match start::compile(self.recompiled.compiler(), &tenant.directory) {
@@ -89,7 +92,7 @@ impl Replacement {
         Err(Refusal::new(Code::PolicyInvalid, detail).with_diagnostics(json!(findings)))
     }
 
-    /// Whether a tenant that they did not fit has changed something that policies are compiled from, or is gone.
+    /// Whether a tenant that they did not fit has changed something that policies are compiled from, or was deleted.
     pub(super) fn may_fit(&self, snapshot: &Snapshot) -> bool {
         let has_moved = |(id, misfit): (&TenantId, &Misfit)| {
             let now = snapshot.tenant(*id);
@@ -152,6 +155,15 @@ pub(super) mod tests {
         after
     }
 
+    /// The same after the tenant that they do not fit was deleted.
+    fn deleted(snapshot: &Snapshot) -> Snapshot {
+        let mut gone = tenant(NUMBER, "Long");
+        gone.deleted_at = Some(model::Timestamp::from_millis(1));
+        let mut after = snapshot.clone();
+        after.advance(NUMBER, &[Write::Put(Noun::Tenant(Arc::new(gone)))], None);
+        after
+    }
+
     fn tenant(id: TenantId, ticket: &str) -> Tenant {
         let tenant = json!({"id": id, "name": "acme", "settings": {"context_attributes": {"ticket": ticket}},
             "bucket": null, "status": "active", "created_at": "1970-01-01T00:00:00.000Z"});
@@ -189,17 +201,36 @@ pub(super) mod tests {
         let (snapshot, mut replacement) = (snapshot(), replacement());
         replacement.recompile_missing(&snapshot);
         assert!(!replacement.may_fit(&snapshot));
-        let compiled = Arc::clone(&replacement.misfits[&NUMBER].tenant);
+        // Findings that were made again would be equal, and not the same ones.
+        let findings = replacement.misfits[&NUMBER].diagnostics.0.as_ptr();
         let busy = with_teams(&snapshot);
         assert!(!replacement.may_fit(&busy));
         replacement.recompile_missing(&busy);
-        assert!(Arc::ptr_eq(&replacement.misfits[&NUMBER].tenant, &compiled));
+        assert_eq!(replacement.misfits[&NUMBER].diagnostics.0.as_ptr(), findings);
         assert!(replacement.check_fits().is_err());
         assert!(replacement.may_fit(&mended(&busy)));
-        // A tenant that is gone stands in nobody's way.
-        let nobody = Snapshot::new(Arc::clone(snapshot.compiler()));
-        assert!(replacement.may_fit(&nobody));
-        replacement.recompile_missing(&nobody);
+    }
+
+    #[test]
+    fn a_tenant_that_was_deleted_stands_in_nobodys_way() {
+        let (snapshot, mut replacement) = (snapshot(), replacement());
+        replacement.recompile_missing(&snapshot);
+        let deleted = deleted(&snapshot);
+        assert!(replacement.may_fit(&deleted));
+        replacement.recompile_missing(&deleted);
+        assert!(missing(&replacement, &deleted).is_empty());
         assert!(replacement.check_fits().is_ok());
+    }
+
+    #[test]
+    fn what_was_looked_at_is_let_go_for_what_compiles_alike() {
+        let (snapshot, mut replacement) = (snapshot(), replacement());
+        let before = Arc::downgrade(snapshot.tenant(TEXT).unwrap());
+        replacement.recompile_missing(&snapshot);
+        let busy = with_teams(&snapshot);
+        replacement.recompile_missing(&busy);
+        drop(snapshot);
+        assert!(before.upgrade().is_none());
+        assert_eq!(missing(&replacement, &busy), [NUMBER]);
     }
 }

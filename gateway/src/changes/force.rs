@@ -42,7 +42,7 @@ impl ForceQuery {
 }
 
 /// How a change fits the policies.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Fitting {
     /// The policies after it, if it makes a difference to them.
     pub(super) policies: Option<Arc<PolicySet>>,
@@ -53,7 +53,7 @@ pub(super) struct Fitting {
 }
 
 /// A policy that is taken out of use, as the ledger tells of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Deactivated {
     name: SlashFreeName,
     /// The version that was enforced and is not any more.
@@ -75,22 +75,69 @@ impl Deactivated {
     }
 }
 
-/// Compiles the policies as they are after these writes, if the writes make a difference to them. With force, whatever does
-/// not fit is taken out of use until the rest does.
-pub(super) async fn fit(
-    compiler: &Arc<Compiler>,
-    before: &Directory,
-    turn: &Turn<'_>,
-    writes: &[Write],
-    force: Force,
-) -> Result<Fitting, Refusal> {
-    let mut after = before.clone();
-    for write in writes {
-        after.apply(write);
+/// What a change wants to make of a directory.
+pub(super) struct Wanted {
+    compiler: Arc<Compiler>,
+    before: Directory,
+    after: Directory,
+}
+
+impl Wanted {
+    /// These writes.
+    pub(super) fn of(compiler: &Arc<Compiler>, before: &Directory, writes: &[Write]) -> Self {
+        let mut after = before.clone();
+        for write in writes {
+            after.apply(write);
+        }
+        Self {
+            compiler: Arc::clone(compiler),
+            before: before.clone(),
+            after,
+        }
     }
-    if TenantSnapshot::compile_alike(&after, before) {
-        return Ok(Fitting::default());
+
+    /// Whether policies fit both in the same way.
+    fn fits_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.compiler, &other.compiler)
+            && TenantSnapshot::compile_alike(&self.before, &other.before)
+            && TenantSnapshot::compile_alike(&self.after, &other.after)
     }
+}
+
+/// How a change fitted in the attempt before. Whoever came in between has changed nothing, as a rule, that policies are compiled from. Then they are
+/// not even looked up again, and the next attempt takes no longer than those take that compile nothing and come in between.
+#[derive(Default)]
+pub(super) struct Fitted(Option<(Wanted, Fitting)>);
+
+impl Fitted {
+    /// How this fits, if nothing has to be compiled to know it.
+    pub(super) fn find(&self, wanted: &Wanted) -> Option<Fitting> {
+        if TenantSnapshot::compile_alike(&wanted.after, &wanted.before) {
+            return Some(Fitting::default());
+        }
+        let (_, fitting) = self.0.as_ref().filter(|(before, _)| before.fits_as(wanted))?;
+        Some(fitting.clone())
+    }
+
+    /// How this fits, compiled and kept for the next attempt.
+    pub(super) async fn fit(
+        &mut self,
+        wanted: Wanted,
+        turn: &Turn<'_>,
+        writes: &[Write],
+        force: Force,
+    ) -> Result<Fitting, Refusal> {
+        let fitting = fit(&wanted, turn, writes, force).await?;
+        self.0 = Some((wanted, fitting.clone()));
+        Ok(fitting)
+    }
+}
+
+/// Compiles the policies as they are after a change that makes a difference to them. With force, whatever does not fit is taken out of use until
+/// the rest does.
+async fn fit(wanted: &Wanted, turn: &Turn<'_>, writes: &[Write], force: Force) -> Result<Fitting, Refusal> {
+    let Wanted { compiler, before, .. } = wanted;
+    let mut after = wanted.after.clone();
     let mut idle: BTreeMap<SlashFreeName, Arc<Policy>> = BTreeMap::new();
     loop {
         match compile(compiler, after.clone(), Some(before.clone()), turn.kept()).await? {

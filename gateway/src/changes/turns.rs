@@ -30,7 +30,7 @@ pub struct Turns {
 pub enum Order {
     /// For those that came before it.
     InTurn,
-    /// For those only that have to hold at once, too. No such change has anything compiled.
+    /// For those only that have to hold at once, too, and for an attempt of one in turn that was turned back again and again. None has anything compiled.
     AtOnce,
 }
 

@@ -34,6 +34,18 @@ pub struct TenantPatch {
     settings: Map<String, Value>,
 }
 
+impl TenantPatch {
+    /// Most settings make asks stricter or looser and are no matter of policies, so they wait for none that are compiled.
+    fn order(&self) -> Order {
+        let of_policies = |name: &str| self.settings.contains_key(name);
+        if Settings::OF_POLICIES.into_iter().any(of_policies) {
+            Order::InTurn
+        } else {
+            Order::AtOnce
+        }
+    }
+}
+
 /// A tenant as operators see it.
 #[derive(Debug, Serialize)]
 pub struct TenantView {
@@ -112,7 +124,7 @@ pub async fn patch(
     Json(body): Json<TenantPatch>,
 ) -> Result<Json<TenantView>, Refusal> {
     let force = query.by(&Holder::Key(Arc::clone(&caller.key)))?;
-    let changed = change_one_with(&gateway, &caller, &id, force, |directory, _| {
+    let changed = change_one_with(&gateway, &caller, &id, (body.order(), force), |directory, _| {
         let before = &directory.tenant;
         let after = Arc::new(Tenant {
             name: body.name.clone().unwrap_or_else(|| before.name.clone()),
@@ -167,22 +179,19 @@ pub(super) async fn change_one_at_once<T>(
     id: &str,
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
-    let (by, id) = (By::Key(&caller.key), find(gateway, id)?.id);
-    gateway
-        .change_in(Order::AtOnce, by, Force::No, id, in_use(plan))
-        .await
+    change_one_with(gateway, caller, id, (Order::AtOnce, Force::No), plan).await
 }
 
-/// The same in turn, for what policies are compiled for, perhaps with force.
+/// The same when it is its turn in this order, perhaps with force.
 async fn change_one_with<T>(
     gateway: &Gateway,
     caller: &KeyCaller,
     id: &str,
-    force: Force,
+    (order, force): (Order, Force),
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
     let (by, id) = (By::Key(&caller.key), find(gateway, id)?.id);
-    gateway.change_by(by, force, id, in_use(plan)).await
+    gateway.change_in(order, by, force, id, in_use(plan)).await
 }
 
 /// The settings with these members in place of their own.

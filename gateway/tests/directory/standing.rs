@@ -297,6 +297,9 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
     let path = format!("/v1/tenants/{}", acme.tenant.id);
     let quota = acme.call("PUT", &format!("{path}/quota"), &acme.operator);
     quota.json(&quotas).send().await.expect(200);
+    let stricter = json!({"settings": {"run_taint": "deny", "sources": "parameter"}});
+    let settings = acme.call("PATCH", &path, &acme.operator);
+    settings.json(&stricter).send().await.expect(200);
     let freeze = format!("{path}/freeze");
     acme.post(&freeze, &acme.operator, &reason).await.expect(200);
     let delete = acme.call("DELETE", &path, &acme.operator);
