@@ -199,17 +199,12 @@ impl Gateway {
                 what: Happening::Outcome {
                     entry: report.entry(),
                     decision: id,
+                    mismatch: report.mismatch,
                     settling: settling.clone().map(Box::new),
                 },
             };
             match self.sequencer.record(proposal).await? {
-                Recorded::Now(receipt) => {
-                    // Not before: whoever repeats a report, or was told that it was not recorded, has told of one outcome.
-                    if report.mismatch {
-                        self.metrics.count_mismatch();
-                    }
-                    return Reported::of(report, receipt);
-                }
+                Recorded::Now(receipt) => return Reported::of(report, receipt),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Not(Conflict::Budget(conflict)) => {
                     return Err(match *conflict {

@@ -373,7 +373,9 @@ impl Task {
             sizes.push((submission.proposals.len(), submission.reply));
             proposals.extend(submission.proposals);
         }
-        self.press.note(proposals.len());
+        // What the gateway itself has to say, of what has expired for instance, is waited for by nobody.
+        let asked = proposals.iter().filter(|proposal| proposal.is_of_an_agent());
+        self.press.note(asked.count());
         let started = Instant::now();
         let recorded = self.record(&proposals).await;
         self.pace.note(started.elapsed());
@@ -471,8 +473,21 @@ impl Task {
             self.left.note(tenants, place, &applied.batch.budgets);
             self.left.forget_erased(&applied.batch.erasures);
             self.contents.note(&applied.batch.contents);
+            self.count_mismatches(proposals, &applied);
         }
         Ok(self.publish(&before, applied))
+    }
+
+    /// Counts the outcomes that differ from what was decided, with the commit that they are in: not before, because whoever repeats a report has
+    /// told of one outcome, and not later, because whoever has reported may be gone by then.
+    fn count_mismatches(&self, proposals: &[Proposal], applied: &Applied) {
+        let settled = proposals.iter().zip(&applied.settled);
+        let is_recorded = |(_, settled): &(&Proposal, &Settled)| matches!(settled, Settled::Recorded { .. });
+        for (proposal, _) in settled.filter(is_recorded) {
+            if matches!(proposal.what, Happening::Outcome { mismatch: true, .. }) {
+                self.parts.metrics.count_mismatch();
+            }
+        }
     }
 
     /// Where the tenants stand and what has to be known beforehand, if this gateway need not ask.

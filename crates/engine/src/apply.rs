@@ -306,6 +306,7 @@ impl<'p> Pass<'p> {
                 entry,
                 decision,
                 settling,
+                ..
             } => self.report_outcome(tenant, entry, *decision, settling.as_deref()),
         };
         Placed::Settled(settled)

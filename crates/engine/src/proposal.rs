@@ -95,6 +95,8 @@ pub enum Happening {
         entry: ProposedEntry,
         /// The decision it is about.
         decision: DecisionId,
+        /// Whether something else was done than what was decided.
+        mismatch: bool,
         /// What it may settle. The entry is written anew if it does.
         settling: Option<Box<Settling>>,
     },

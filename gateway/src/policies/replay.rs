@@ -126,11 +126,20 @@ pub async fn replay(
         Refusal::overloaded()
     })?;
     if in_lines {
-        let told = Told::Going(running, digest, request_id);
+        let going = Going {
+            gateway,
+            caller,
+            running,
+            digest,
+            request_id,
+        };
+        let told = Told::Going(Box::new(going));
         let lines = Body::from_stream(stream::unfold(told, Told::line));
         return Ok(([(header::CONTENT_TYPE, NDJSON)], lines).into_response());
     }
     let (tally, has_more) = running.finish().await?;
+    // It took its time, and whoever asked may not read any more.
+    caller.check(&gateway)?;
     Ok(Json(Report::new(digest, tally, has_more)).into_response())
 }
 
@@ -188,8 +197,17 @@ impl Gateway {
 
 /// A stream of lines: how far it is, again and again, then what came of it.
 enum Told {
-    Going(Running, Digest, RequestId),
+    Going(Box<Going>),
     Ended,
+}
+
+/// A replay that is not told to its end.
+struct Going {
+    gateway: Arc<Gateway>,
+    caller: TenantCaller,
+    running: Running,
+    digest: Digest,
+    request_id: RequestId,
 }
 
 #[derive(Serialize)]
@@ -201,25 +219,34 @@ enum Line {
 
 impl Told {
     async fn line(self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
-        let Self::Going(mut running, digest, request_id) = self else {
+        let Self::Going(mut going) = self else {
             return None;
         };
-        let (line, rest) = match tokio::time::timeout(PACE, running.ended()).await {
-            Err(_) => {
-                let line = text(&Line::Progress(running.progress()));
-                (line, Self::Going(running, digest, request_id))
-            }
-            Ok(Ok((tally, has_more))) => {
-                let report = Report::new(digest, tally, has_more);
-                (text(&Line::Result(Box::new(report))), Self::Ended)
-            }
+        let (line, rest) = match going.line().await {
+            Ok(line @ Line::Progress(_)) => (text(&line), Self::Going(going)),
+            Ok(line @ Line::Result(_)) => (text(&line), Self::Ended),
             // The status has gone out already, so the problem is the last line.
-            Ok(Err(refusal)) => {
-                let problem = refusal.to_problem(request_id.as_str());
+            Err(refusal) => {
+                let problem = refusal.to_problem(going.request_id.as_str());
                 (format!("{{\"problem\":{problem}}}\n"), Self::Ended)
             }
         };
         Some((Ok(line.into()), rest))
+    }
+}
+
+impl Going {
+    /// The next line, as long as its caller may read it.
+    async fn line(&mut self) -> Result<Line, Refusal> {
+        let ended = tokio::time::timeout(PACE, self.running.ended()).await;
+        self.caller.check(&self.gateway)?;
+        match ended {
+            Err(_) => Ok(Line::Progress(self.running.progress())),
+            Ok(ended) => {
+                let (tally, has_more) = ended?;
+                Ok(Line::Result(Box::new(Report::new(self.digest, tally, has_more))))
+            }
+        }
     }
 }
 

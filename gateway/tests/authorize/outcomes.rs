@@ -2,6 +2,7 @@
 
 use crate::stage::{Stage, changing, injected};
 use serde_json::{Value, json};
+use std::time::Duration;
 use store::faults::Fault;
 
 /// A decision, and the path of its outcome.
@@ -93,6 +94,23 @@ async fn a_mismatch_is_counted_when_it_is_recorded_and_not_before_or_again() {
             .await
             .problem(409, "outcome_reported");
     }
+    assert_eq!(mismatches(&stage).await, "1");
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_mismatch_is_counted_also_where_its_caller_has_hung_up() {
+    let stage = Stage::set().await;
+    let token = &stage.agent.token;
+    let (answer, path) = decided(&stage, &injected()).await;
+    let report = json!({"status": "succeeded", "executed_hash": answer["action_hash"]});
+    stage.faults.plan([Fault::Delay(Duration::from_secs(1))]);
+    let post = tokio::time::timeout(Duration::from_millis(300), stage.post(&path, token, &report));
+    assert!(post.await.is_err(), "it was answered before it hung up");
+    stage
+        .post(&path, token, &report)
+        .await
+        .problem(409, "outcome_reported");
     assert_eq!(mismatches(&stage).await, "1");
     stage.assert_sound().await;
 }

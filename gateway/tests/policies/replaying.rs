@@ -1,7 +1,7 @@
 //! `replay`: recorded decisions judged again by a candidate, with what was recorded about them and nothing else.
 
 use crate::stage::{asking, changing, injected, reading};
-use crate::{Desk, NO_ISSUES, diagnostics, text};
+use crate::{Desk, NO_ISSUES, Reply, diagnostics, text};
 use gateway::policies::replay;
 use model::Clock;
 use serde_json::{Value, json};
@@ -694,6 +694,27 @@ async fn lines_tell_how_far_it_is_and_the_last_one_what_came_of_it() {
         desk.edit("POST", "/replay", &body).await.expect(200)
     );
     assert_eq!(flips(&last["result"]), 3);
+}
+
+#[tokio::test]
+async fn a_replay_in_lines_tells_nothing_to_a_key_that_was_deleted() {
+    let desk = Desk::open().await;
+    desk.ask(&changing()).await.expect(200);
+    let key = text(&desk.get("/v1/whoami", &desk.editor).await.expect(200)["key"]);
+    let call = desk
+        .call("POST", "/v1/policies/replay", &desk.editor)
+        .header("accept", "application/x-ndjson");
+    let body = json!({"candidate": {"policies": []}});
+    let answer = call.json(&body).respond().await;
+    desk.call("DELETE", &format!("/v1/keys/{key}"), &desk.operator)
+        .tenant(desk.tenant)
+        .send()
+        .await
+        .expect(204);
+    let lines = Reply::of(answer).await.text();
+    assert!(!lines.contains("\"result\""), "{lines}");
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(last["problem"]["code"], "invalid_token");
 }
 
 #[tokio::test]

@@ -19,7 +19,9 @@ use model::time::ManualClock;
 use model::{Secret, SecretKind, SystemEntropy, Timestamp};
 use policy::BasePolicies;
 use serde_json::Value;
+use std::panic::Location;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use store::Store;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -35,6 +37,47 @@ pub(crate) const BEGINNING: Timestamp = Timestamp::from_millis(1_769_851_800_000
 
 /// What gateways of tests read when they are told to reload: the policies that are in force.
 const BASE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies.cedar");
+
+/// How long a test waits for what has to come, on a machine that may stand still for seconds.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a gateway of most tests answers without having looked whether others have changed anything.
+const SNAPSHOT_AGE_MAX: Duration = Duration::from_mins(5);
+/// What a gateway refuses after so long, it refuses because something stands still: nothing else takes it longer.
+const STANDS_STILL: Duration = Duration::from_secs(2);
+
+/// Waits until it is so.
+#[track_caller]
+pub(crate) fn until(so: impl Fn() -> bool) -> impl Future<Output = ()> {
+    let place = Location::caller();
+    async move {
+        let patience = Instant::now() + PATIENCE;
+        while !so() {
+            assert!(Instant::now() < patience, "it is still not so: {place}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// The answer to a call. One that was refused because something stood still is made again.
+pub(crate) async fn patiently<F: Future<Output = Reply>>(call: impl Fn() -> F) -> Reply {
+    let patience = Instant::now() + PATIENCE;
+    loop {
+        let began = Instant::now();
+        let reply = call().await;
+        let stood_still = reply.status == 503 && began.elapsed() >= STANDS_STILL;
+        if !stood_still || Instant::now() >= patience {
+            return reply;
+        }
+    }
+}
+
+/// The same options for a gateway that goes on answering while the machine stands still.
+pub(crate) fn patient(options: Options) -> Options {
+    Options {
+        snapshot_age_max: options.snapshot_age_max.max(SNAPSHOT_AGE_MAX),
+        ..options
+    }
+}
 
 /// A running gateway.
 pub(crate) struct World {
@@ -80,6 +123,16 @@ impl World {
 
     /// A gateway on a store that others may have opened too.
     pub(crate) async fn join(
+        home: Arc<Home>,
+        operator: &Secret,
+        clock: Arc<ManualClock>,
+        options: Options,
+    ) -> Self {
+        Self::join_as_told(home, operator, clock, patient(options)).await
+    }
+
+    /// The same, with no more patience than the options have.
+    pub(crate) async fn join_as_told(
         home: Arc<Home>,
         operator: &Secret,
         clock: Arc<ManualClock>,
@@ -238,7 +291,7 @@ impl Held {
 }
 
 impl Reply {
-    async fn of(response: Response) -> Self {
+    pub(crate) async fn of(response: Response) -> Self {
         let (parts, body) = response.into_parts();
         Self {
             status: parts.status,

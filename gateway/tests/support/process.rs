@@ -21,7 +21,9 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_countersign");
 /// A debug build on a busy machine is ready within a second or two.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// No answer takes longer, or something hangs.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const ANSWER_WITHIN: Duration = Duration::from_mins(1);
+/// A program that is to end has ended, or something hangs.
+pub(crate) const ENDS_WITHIN: Duration = Duration::from_mins(1);
 /// The operator key that servers of tests are started with.
 pub(crate) const OPERATOR: &str = "csk_an-operator-key-of-tests";
 
@@ -184,7 +186,7 @@ impl Place {
     /// Runs a command that is expected to end by itself, soon.
     pub(crate) fn fails(&self, command: &mut Command) -> String {
         let mut child = command.spawn().unwrap();
-        let status = wait(&mut child, Duration::from_secs(5));
+        let status = wait(&mut child);
         assert!(!status.success(), "it should have failed");
         self.stderr()
     }
@@ -209,15 +211,15 @@ impl Place {
 }
 
 /// Waits for the end of a process, but not for ever.
-fn wait(child: &mut Child, within: Duration) -> ExitStatus {
-    let deadline = Instant::now() + within;
+fn wait(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + ENDS_WITHIN;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
         if Instant::now() >= deadline {
             child.kill().ok();
-            panic!("it did not end within {within:?}");
+            panic!("it did not end within {ENDS_WITHIN:?}");
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -245,8 +247,8 @@ impl Server {
         );
     }
 
-    pub(crate) fn wait(mut self, within: Duration) -> ExitStatus {
-        wait(&mut self.child, within)
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        wait(&mut self.child)
     }
 
     pub(crate) fn url(&self, path: &str) -> String {

@@ -2,7 +2,7 @@
 //! The store behind the faults is a real one.
 
 use crate::support::home::Home;
-use crate::support::{BEGINNING, Reply, World, signing_key};
+use crate::support::{BEGINNING, Reply, World, patient, patiently, signing_key};
 use gateway::app::App;
 use gateway::gateway::Options;
 use gateway::sequencer::Ended;
@@ -199,7 +199,8 @@ impl Stage {
     pub(crate) async fn assert_sound(&self) {
         let head = self.head().await;
         verify(self.tenant, &self.entries().await, &head);
-        let fresh = self.ask(&reading()).await.expect(200);
+        let ask = reading();
+        let fresh = patiently(|| self.ask(&ask)).await.expect(200);
         assert_eq!(
             fresh["receipt"]["seq"],
             head.seq + 1,
@@ -248,7 +249,7 @@ async fn run(
         signing_key: signing_key(),
         base_policies,
         base_file: None,
-        options,
+        options: patient(options),
     };
     let (gateway, sequencer) = start::start(ingredients).await.unwrap();
     gateway::cli::operator_key::install(&gateway, operator.digest(), "test")

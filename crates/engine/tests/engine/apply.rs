@@ -424,6 +424,7 @@ fn an_outcome_is_recorded_once() {
         what: Happening::Outcome {
             entry: ProposedEntry::new(EntryKind::OutcomeReported, canon::of(&json!({})).unwrap()),
             decision,
+            mismatch: false,
             settling: None,
         },
     };

@@ -205,6 +205,7 @@ impl Game {
         Happening::Outcome {
             entry: outcome.entry(),
             decision,
+            mismatch: outcome.mismatch,
             settling: Some(Box::new(Settling {
                 outcome,
                 executed: self.dice.roll(2) == 0,
