@@ -6,6 +6,7 @@
 mod admitted;
 mod approval;
 pub mod batch;
+pub(crate) mod breather;
 mod costs;
 mod looked_up;
 pub(crate) mod usage;

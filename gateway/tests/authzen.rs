@@ -2,24 +2,34 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+#[expect(
+    dead_code,
+    reason = "tokens have tests of their own, which use the rest of it"
+)]
+#[path = "../../crates/tokens/tests/tokens/hand.rs"]
+mod hand;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 #[path = "support/stage.rs"]
 mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use canon::Digest;
 use gateway::config::PublicUrl;
 use gateway::gateway::Options;
+use hand::Signer;
 use serde_json::{Value, json};
 use stage::{Player, Stage, changing, named};
 use store::faults::Fault;
-use support::Reply;
+use support::{BEGINNING, Reply};
 
 const EVALUATION: &str = "/access/v1/evaluation";
 const EVALUATIONS: &str = "/access/v1/evaluations";
 const SUBJECTS: &str = "/access/v1/search/subject";
 const RESOURCES: &str = "/access/v1/search/resource";
 const ACTIONS: &str = "/access/v1/search/action";
+/// Who signs where content came from.
+const ISSUER: &str = "https://tokens.example.com";
 
 /// An evaluation of the agent called `builder`.
 fn evaluation(tool: &str, action: &str, trust: &str) -> Value {
@@ -64,6 +74,22 @@ impl Stage {
         let body = json!({"cedar": cedar});
         self.admin("PUT", "/v1/policies/p", &body).await.expect(201);
     }
+
+    /// Registers who signs where content came from.
+    async fn trust(&self, signer: &Signer) {
+        let jwks = json!({"keys": [signer.jwk("a")]});
+        let body = json!({"name": "crm", "purpose": "provenance", "issuer": ISSUER, "jwks": jwks});
+        self.admin("POST", "/v1/issuers", &body).await.expect(201);
+    }
+}
+
+/// A token that says that content is trusted, with this claim beside its own.
+fn provenance(signer: &Signer, claim: &str, value: &str) -> String {
+    let now = BEGINNING.millis() / 1_000;
+    let mut claims = json!({"iss": ISSUER, "aud": "countersign", "iat": now, "exp": now + 300});
+    claims["source_trust"] = json!("trusted_internal_signed");
+    claims[claim] = json!(value);
+    signer.token(json!({"kid": "a"}), &claims)
 }
 
 fn decisions(evaluated: &[Value]) -> Vec<bool> {
@@ -316,6 +342,25 @@ async fn what_is_no_evaluation_is_refused_where_it_was_written() {
         .problem(401, "invalid_token");
 }
 
+/// What is permitted is done, and nobody would know of it.
+#[tokio::test]
+async fn an_evaluation_is_no_dry_run() {
+    let stage = Stage::set().await;
+    let mut dry = permitted();
+    dry["context"]["countersign"]["mode"] = json!("dry_run");
+    let detail = stage.evaluate(&dry).await.problem(400, "invalid_field");
+    assert!(
+        detail.starts_with("`/context/countersign/mode`") && detail.contains("`POST /v1/decide`"),
+        "{detail}"
+    );
+    let evaluated = stage
+        .evaluate_all(&json!({"evaluations": [dry, permitted()]}))
+        .await;
+    assert_eq!(decisions(&evaluated), [false, true]);
+    assert_eq!(evaluated[0]["context"]["error"]["code"], "invalid_field");
+    assert_eq!(stage.count("decision").await, 1);
+}
+
 #[tokio::test]
 async fn evaluations_share_what_stands_beside_them_and_one_commit() {
     let stage = Stage::set().await;
@@ -363,6 +408,51 @@ async fn evaluations_share_what_stands_beside_them_and_one_commit() {
         .json(&body);
     keyed.send().await.problem(400, "invalid_parameter");
     stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_member_of_an_evaluation_takes_the_place_of_the_default_also_if_it_is_null() {
+    let stage = Stage::set().await;
+    let mut body = permitted();
+    body["evaluations"] =
+        json!([{}, {"context": null}, {"subject": null}, {"action": null}, {"resource": null}]);
+    let evaluated = stage.evaluate_all(&body).await;
+    assert_eq!(decisions(&evaluated), [true, false, false, false, false]);
+    assert_eq!(evaluated[1]["context"]["trust"]["claimed"], "unknown");
+    for (failed, place) in evaluated[2..]
+        .iter()
+        .zip(["`/subject`", "`/action`", "`/resource`"])
+    {
+        let error = &failed["context"]["error"];
+        assert_eq!(error["code"], "invalid_field");
+        assert!(error["detail"].as_str().unwrap().contains(place), "{error}");
+    }
+}
+
+/// Defaults are sent once, and asked with as often as there are evaluations.
+#[tokio::test]
+async fn evaluations_have_no_more_bytes_than_a_body_with_their_defaults() {
+    let stage = Stage::set().await;
+    let body = |pointer: &str, bytes: usize, semantic: &str| {
+        let mut body = permitted();
+        body.pointer_mut(pointer).unwrap()["text"] = json!("x".repeat(bytes));
+        body["evaluations"] = json!(vec![json!({}); 100]);
+        body["options"] = json!({"evaluations_semantic": semantic});
+        body
+    };
+    for semantic in ["execute_all", "deny_on_first_deny", "permit_on_first_permit"] {
+        for pointer in ["/action/properties", "/context"] {
+            for bytes in [3_000, 250_000] {
+                let body = body(pointer, bytes, semantic);
+                let reply = stage.post(EVALUATIONS, &stage.agent.token, &body).await;
+                let detail = reply.problem(413, "body_too_large");
+                assert!(detail.contains("262144 bytes"), "{detail}");
+            }
+        }
+    }
+    assert_eq!(stage.count("decision").await, 0);
+    let short = body("/action/properties", 2_000, "execute_all");
+    assert_eq!(decisions(&stage.evaluate_all(&short).await), [true; 100]);
 }
 
 #[tokio::test]
@@ -477,8 +567,9 @@ async fn a_search_for_subjects_finds_agents_and_looks_at_parameters_that_are_giv
     let granted = stage.hire(json!({"name": "granted", "tools": ["github"]})).await;
     let production = json!({"name": "production", "tools": "all", "environment": "production"});
     let production = stage.hire(production).await;
-    let stranger = stage.hire(json!({"name": "stranger"})).await;
-    let risky = stage
+    // Neither has a stranger a grant, nor may an agent of high risk change anything without people.
+    stage.hire(json!({"name": "stranger"})).await;
+    stage
         .hire(json!({"name": "risky", "tools": "all", "risk_tier": "high"}))
         .await;
     let search = |parameters: Value| {
@@ -495,7 +586,6 @@ async fn a_search_for_subjects_finds_agents_and_looks_at_parameters_that_are_giv
     let found = stage.found(SUBJECTS, &search(topic.clone())).await;
     assert_eq!(ids(&found), sorted(&[&stage.agent, &granted, &production]));
     assert!(found.iter().all(|found| found["type"] == "agent"));
-    let _ = (stranger, risky);
     for parameters in [
         json!({"number": 42, "base_branch": "main"}),
         json!({"number": "42"}),
@@ -547,10 +637,93 @@ async fn a_search_for_resources_finds_tools_that_have_the_action() {
         .post(RESOURCES, &few.token, &search("builder", "get_file"))
         .await
         .problem(403, "agent_mismatch");
-    let of_nobody = stage
-        .admin("POST", RESOURCES, &search("nobody", "get_file"))
-        .await;
-    of_nobody.problem(404, "not_found");
+}
+
+/// It is no mistake to search for what is not there.
+#[tokio::test]
+async fn of_what_nobody_has_registered_nothing_is_found() {
+    let stage = Stage::set().await;
+    let agent = |id: &str| json!({"type": "agent", "id": id});
+    let tool = |id: &str| json!({"type": "tool", "id": id});
+    let user = json!({"type": "user", "id": "builder"});
+    let record = json!({"type": "record", "id": "github", "properties": {"status": "active"}});
+    let search = |subject: &Value, action: &str, resource: &Value| json!({"subject": subject, "action": {"name": action}, "resource": resource});
+    let (builder, github) = (agent("builder"), tool("github"));
+    for path in [SUBJECTS, RESOURCES, ACTIONS] {
+        assert!(
+            !stage
+                .found(path, &search(&builder, "get_file", &github))
+                .await
+                .is_empty()
+        );
+        for unknown in [
+            search(&user, "get_file", &github),
+            search(&builder, "get_file", &record),
+        ] {
+            assert!(stage.found(path, &unknown).await.is_empty(), "{path} {unknown}");
+        }
+    }
+    for (path, unknown) in [
+        (SUBJECTS, search(&builder, "get_file", &tool("gitlab"))),
+        (SUBJECTS, search(&builder, "get_file", &tool("git/hub"))),
+        (SUBJECTS, search(&builder, "get_files", &github)),
+        (RESOURCES, search(&agent("nobody"), "get_file", &github)),
+        (RESOURCES, search(&builder, "get_files", &github)),
+        (ACTIONS, search(&agent("nobody"), "get_file", &github)),
+        (ACTIONS, search(&builder, "get_file", &tool("git/hub"))),
+    ] {
+        assert!(stage.found(path, &unknown).await.is_empty(), "{path} {unknown}");
+    }
+    // An agent may ask for itself only, whatever it is said to be.
+    let own = search(&user, "get_file", &github);
+    let found = stage.post(ACTIONS, &stage.agent.token, &own).await.expect(200);
+    assert_eq!(found["results"], json!([]));
+    for somebody in [agent("nobody"), json!({"type": "user", "id": "alice"})] {
+        let other = search(&somebody, "get_file", &github);
+        let refused = stage.post(ACTIONS, &stage.agent.token, &other).await;
+        refused.problem(403, "agent_mismatch");
+    }
+    // Nor is anything left out that a search has to have.
+    let (some_user, some_record) = (json!({"type": "user"}), json!({"type": "record"}));
+    for (path, wrong) in [
+        (SUBJECTS, search(&user, "get_file", &some_record)),
+        (RESOURCES, search(&some_user, "get_file", &some_record)),
+        (ACTIONS, search(&some_user, "get_file", &record)),
+        (ACTIONS, search(&user, "get_file", &some_record)),
+    ] {
+        let detail = stage
+            .admin("POST", path, &wrong)
+            .await
+            .problem(400, "invalid_field");
+        assert!(detail.contains("/id`: is missing"), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_search_is_told_also_where_nobody_would_be_asked_about() {
+    let stage = Stage::set().await;
+    let search = |action: &str, tool: &str| {
+        json!({"subject": {"type": "agent", "id": "builder"}, "action": {"name": action},
+            "resource": {"type": "tool", "id": tool, "properties": {"resource": "r"}}, "context": {"countersign": {}}})
+    };
+    for path in [SUBJECTS, RESOURCES, ACTIONS] {
+        for mut search in [search("get_file", "github"), search("nothing", "nowhere")] {
+            stage.admin("POST", path, &search).await.expect(200);
+            search["resource"]["properties"]["resource"] = json!("");
+            let detail = stage
+                .admin("POST", path, &search)
+                .await
+                .problem(400, "invalid_field");
+            assert!(detail.contains("`/resource/properties/resource`"), "{detail}");
+            search["resource"]["properties"] = json!(null);
+            search["context"]["countersign"]["source_trust"] = json!("high");
+            let detail = stage
+                .admin("POST", path, &search)
+                .await
+                .problem(400, "invalid_field");
+            assert!(detail.contains("`/context/countersign/source_trust`"), "{detail}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -615,17 +788,33 @@ async fn a_search_goes_on_where_its_token_says_and_with_nothing_else_changed() {
 #[tokio::test]
 async fn a_search_tells_an_agent_of_no_tool_that_it_has_no_grant_for_and_of_no_trap() {
     let stage = Stage::set().await;
+    // A trap by its name alone.
+    let mail = json!({"actions": [{"name": "send", "mutates_state": false, "risk": "low"}]});
+    stage
+        .admin("PUT", "/v1/tools/canary-mail", &mail)
+        .await
+        .expect(201);
     let few = stage
-        .hire(json!({"name": "few", "tools": ["github", "honeypot"]}))
+        .hire(json!({"name": "few", "tools": ["github", "honeypot", "canary-mail"]}))
         .await;
     let subject = json!({"type": "agent", "id": "few"});
-    for (action, tells) in [("get_file", true), ("store", false), ("peek", false)] {
+    for (action, tells) in [
+        ("get_file", true),
+        ("store", false),
+        ("peek", false),
+        ("send", false),
+    ] {
         let search = json!({"subject": subject, "action": {"name": action}, "resource": {"type": "tool"},
             "page": {"limit": 0}});
         let page = stage.post(RESOURCES, &few.token, &search).await.expect(200);
         assert_eq!(page["page"]["next_token"] != "", tells, "{action}");
     }
-    for (tool, tells) in [("github", true), ("vault", false), ("honeypot", false)] {
+    for (tool, tells) in [
+        ("github", true),
+        ("vault", false),
+        ("honeypot", false),
+        ("canary-mail", false),
+    ] {
         let search =
             json!({"subject": subject, "resource": {"type": "tool", "id": tool}, "page": {"limit": 0}});
         let page = stage.post(ACTIONS, &few.token, &search).await.expect(200);
@@ -687,32 +876,108 @@ async fn a_search_looks_at_runs_and_not_at_what_is_on_trial() {
     assert_eq!(names(&stage.found(ACTIONS, &search("run-1")).await), ["get_file"]);
 }
 
+#[tokio::test]
+async fn a_token_for_one_agent_finds_nobody_else() {
+    let stage = Stage::set().await;
+    stage.hire(json!({"name": "other", "tools": "all"})).await;
+    let signer = Signer::ed25519(1);
+    stage.trust(&signer).await;
+    let search = |token: &str| {
+        let context =
+            json!({"countersign": {"source_trust": "trusted_internal_signed", "provenance": token}});
+        json!({"subject": {"type": "agent"}, "action": {"name": "create_issue", "properties": {}},
+            "resource": {"type": "tool", "id": "github"}, "context": context})
+    };
+    let found = stage
+        .found(SUBJECTS, &search(&provenance(&signer, "sub", "builder")))
+        .await;
+    assert_eq!(ids(&found), [stage.agent.id.as_str()]);
+    let nobodys = stage
+        .found(SUBJECTS, &search(&provenance(&signer, "sub", "nobody")))
+        .await;
+    assert!(nobodys.is_empty());
+    let forged = provenance(&Signer::ed25519(2), "sub", "builder");
+    let refused = stage.admin("POST", SUBJECTS, &search(&forged)).await;
+    refused.problem(400, "provenance_invalid");
+}
+
+#[tokio::test]
+async fn a_token_about_content_says_nothing_of_parameters_that_nobody_knows() {
+    let stage = Stage::set().await;
+    let signer = Signer::ed25519(1);
+    stage.trust(&signer).await;
+    let cedar = r#"@id("signed") forbid (principal, action in Action::"mutate", resource) unless { context.trust.signed };"#;
+    stage.policy(cedar).await;
+    let search = |token: &str| {
+        let context =
+            json!({"countersign": {"source_trust": "trusted_internal_signed", "provenance": token}});
+        json!({"subject": {"type": "agent", "id": "builder"}, "resource": {"type": "tool", "id": "github"},
+            "context": context})
+    };
+    let of_call = provenance(&signer, "sub", "builder");
+    let found = stage.found(ACTIONS, &search(&of_call)).await;
+    assert_eq!(names(&found), ["create_issue", "get_file"]);
+    for content in ["{}", "quoted"] {
+        let hash = Digest::of(content.as_bytes()).to_string();
+        let about = provenance(&signer, "content_hash", &hash);
+        let found = stage.found(ACTIONS, &search(&about)).await;
+        assert_eq!(names(&found), ["get_file"], "{content}");
+    }
+}
+
 /// What a search finds, an evaluation permits.
 #[tokio::test]
 async fn what_is_found_is_permitted() {
     let stage = Stage::set().await;
+    let search = |tool: &str, trust: &str| {
+        let context = json!({"countersign": {"source_trust": trust, "mode": "dry_run"}});
+        json!({"subject": {"type": "agent", "id": "builder"}, "resource": {"type": "tool", "id": tool}, "context": context})
+    };
     for trust in [
         "trusted_internal_unsigned",
         "semi_trusted_customer",
         "untrusted_external",
         "unknown",
     ] {
-        for tool in ["github", "vault", "honeypot"] {
-            let context = json!({"countersign": {"source_trust": trust, "mode": "dry_run"}});
-            let subject = json!({"type": "agent", "id": "builder"});
-            let resource = json!({"type": "tool", "id": tool});
-            let search = json!({"subject": subject, "resource": resource, "context": context});
-            let found = stage.found(ACTIONS, &search).await;
+        for tool in ["github", "vault"] {
+            let found = stage.found(ACTIONS, &search(tool, trust)).await;
             let mut permitted = 0;
             for action in ["get_file", "create_issue", "store", "peek"] {
-                let evaluation = json!({"subject": subject, "resource": resource, "context": context, "action": {"name": action, "properties": {}}});
-                let said = stage.evaluate(&evaluation).await.expect(200);
+                let said = stage.evaluate(&evaluation(tool, action, trust)).await.expect(200);
                 let is_found = names(&found).contains(&action);
                 assert_eq!(said["decision"], is_found, "{trust} {tool}/{action}");
                 permitted += usize::from(is_found);
             }
             assert_eq!(permitted, found.len());
         }
+        assert!(stage.found(ACTIONS, &search("honeypot", trust)).await.is_empty());
+    }
+    // What depends on parameters is not found without them, and may be permitted with some.
+    let trust = "trusted_internal_unsigned";
+    let found = stage.found(ACTIONS, &search("github", trust)).await;
+    assert!(!names(&found).contains(&"merge_pull_request"));
+    for (base_branch, is_permitted) in [("topic", true), ("main", false)] {
+        let mut merge = evaluation("github", "merge_pull_request", trust);
+        merge["action"]["properties"] = json!({"number": 42, "base_branch": base_branch});
+        let said = stage.evaluate(&merge).await.expect(200);
+        assert_eq!(said["decision"], is_permitted, "{base_branch}");
+    }
+    // Last, because whoever goes into a trap is permitted nothing any more.
+    let trapped = evaluation("honeypot", "peek", trust);
+    assert_eq!(stage.evaluate(&trapped).await.expect(200)["decision"], false);
+    assert!(stage.found(ACTIONS, &search("github", trust)).await.is_empty());
+}
+
+#[tokio::test]
+async fn an_evaluation_has_the_id_of_its_request_back_as_it_came() {
+    let stage = Stage::set().await;
+    for id in ["bfe9eb29-ab87-4ca3-be83-a1d5d8305716", "req 42/=;x"] {
+        let call = stage
+            .call("POST", EVALUATION, &stage.agent.token)
+            .header("x-request-id", id);
+        let reply = call.json(&permitted()).send().await;
+        reply.expect(200);
+        assert_eq!(reply.headers["x-request-id"], id);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `POST /v1/authorize/batch`: several asks, one commit where nothing has to be judged again. Each has its own answer or its own problem, and all are of the trace that the
 //! request names, unless they name another.
 
+use super::breather::Breather;
 use super::{Admitted, Answer, Come, Ready, Step, reused, take_idempotency_key, trace_id};
 use crate::admission::Place;
 use crate::gateway::Gateway;
@@ -199,7 +200,7 @@ fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
 impl Gateway {
     /// Judges every ask that has no answer yet. Returns those that must be recorded, with their places.
     async fn decide_each(&self, caller: &AgentCaller, items: &mut [Item]) -> Vec<(usize, Ready)> {
-        let mut waiting = Vec::new();
+        let (mut waiting, mut breather) = (Vec::new(), Breather::new());
         for (place, item) in items
             .iter_mut()
             .enumerate()
@@ -228,6 +229,7 @@ impl Gateway {
                 }
                 Err(refusal) => item.answer = Some(Err(refusal)),
             }
+            breather.take().await;
         }
         waiting
     }

@@ -3,10 +3,12 @@
 //! A subject is the agent, a resource the tool, an action one of that tool's. Members that the specification does not know are
 //! ignored, because it asks for that. So that a typo weakens an ask as little as it can, they are refused in what is ours, `context.countersign` and the
 //! properties of a resource; the parameters may not be left out; and without a level of trust it is the lowest.
+//!
+//! What a search makes of an entity that nobody has registered is not decided here.
 
 use crate::http::{Code, Refusal};
 use canon::{Canonical, ObjectWriter, ReadError};
-use engine::{Ask, AskError};
+use engine::{Ask, AskError, Mode};
 use model::Agent;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -21,22 +23,22 @@ pub(super) const TOOL: &str = "tool";
 /// The member of a context that holds what the specification has no word for.
 const OURS: &str = "countersign";
 
-/// The four members of a request, unread.
+/// The four members of a request, unread. One that is `null` is there.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 pub(super) struct Tuple<'a> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "sent")]
     pub(super) subject: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "sent")]
     pub(super) action: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "sent")]
     pub(super) resource: Option<&'a RawValue>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "sent")]
     pub(super) context: Option<&'a RawValue>,
 }
 
 /// A subject or a resource.
 #[derive(Debug, Deserialize)]
-pub(super) struct Entity<'a> {
+struct Entity<'a> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
     #[serde(borrow)]
@@ -63,9 +65,19 @@ struct ToolProperties<'a> {
     resource: Option<Cow<'a, str>>,
 }
 
-/// The tool that is meant, and on what it is used.
+/// Who is meant.
 #[derive(Debug)]
-pub(super) struct Tool<'a> {
+pub(super) struct Subject<'a> {
+    /// Whether it is an agent. Of other types nobody is registered.
+    pub(super) is_agent: bool,
+    id: Option<Cow<'a, str>>,
+}
+
+/// What is meant, and on what it is used.
+#[derive(Debug)]
+pub(super) struct Resource<'a> {
+    /// Whether it is a tool. Of other types nothing is registered.
+    pub(super) is_tool: bool,
     id: Option<Cow<'a, str>>,
     target: Option<Cow<'a, str>>,
 }
@@ -123,6 +135,13 @@ pub(super) struct Call<'a> {
 }
 
 impl<'a> Tuple<'a> {
+    /// How long it is, in bytes.
+    pub(super) fn bytes(self) -> usize {
+        let members = [self.subject, self.action, self.resource, self.context];
+        let lengths = members.into_iter().flatten().map(|member| member.get().len());
+        lengths.sum()
+    }
+
     /// The same, with these where it has none (section 7.1.1).
     pub(super) fn or(self, defaults: Self) -> Self {
         Self {
@@ -133,25 +152,28 @@ impl<'a> Tuple<'a> {
         }
     }
 
-    /// The subject: the name under which an agent is registered, or its id; `None` if it has neither.
-    pub(super) fn agent(self) -> Result<Option<Cow<'a, str>>, Refusal> {
+    pub(super) fn subject(self) -> Result<Subject<'a>, Refusal> {
         let subject: Entity<'_> = read("/subject", self.subject)?;
-        subject.check_kind("/subject/type", AGENT)?;
-        Ok(subject.id)
+        Ok(Subject {
+            is_agent: subject.kind == AGENT,
+            id: subject.id,
+        })
     }
 
     pub(super) fn action(self) -> Result<Action<'a>, Refusal> {
         read("/action", self.action)
     }
 
-    pub(super) fn tool(self) -> Result<Tool<'a>, Refusal> {
+    pub(super) fn resource(self) -> Result<Resource<'a>, Refusal> {
         let resource: Entity<'_> = read("/resource", self.resource)?;
-        resource.check_kind("/resource/type", TOOL)?;
+        let is_tool = resource.kind == TOOL;
+        // What others have for properties is none of our words.
         let properties: ToolProperties<'_> = match resource.properties {
-            Some(_) => read("/resource/properties", resource.properties)?,
-            None => ToolProperties::default(),
+            Some(_) if is_tool => read("/resource/properties", resource.properties)?,
+            _ => ToolProperties::default(),
         };
-        Ok(Tool {
+        Ok(Resource {
+            is_tool,
             id: resource.id,
             target: properties.resource,
         })
@@ -159,25 +181,34 @@ impl<'a> Tuple<'a> {
 
     pub(super) fn context(self) -> Result<Context<'a>, Refusal> {
         match self.context {
-            Some(_) => read("/context", self.context),
-            None => Ok(Context::default()),
+            Some(context) if context.get() != "null" => read("/context", self.context),
+            _ => Ok(Context::default()),
         }
     }
 
-    /// The ask that a request of this agent makes.
+    /// The ask that an evaluation of this agent makes.
     pub(super) fn ask(self, agent: &Agent) -> Result<Ask, Refusal> {
-        let subject = self.agent()?.ok_or_else(|| missing("/subject/id"))?;
-        check_own(agent, &subject)?;
-        let (action, tool) = (self.action()?, self.tool()?);
+        let subject = self.subject()?;
+        if !subject.is_agent {
+            return Err(other_type("/subject/type", AGENT));
+        }
+        check_own(agent, subject.id()?)?;
+        let (action, resource) = (self.action()?, self.resource()?);
+        if !resource.is_tool {
+            return Err(other_type("/resource/type", TOOL));
+        }
         // As an ask has to have parameters: without them a misspelt word would be none at all.
         let parameters = action.properties.ok_or_else(|| missing("/action/properties"))?;
-        let call = Call {
-            tool: tool.id()?,
+        let ask = self.context()?.ask(Call {
+            tool: resource.id()?,
             action: &action.name,
-            target: tool.target(),
+            target: resource.target(),
             parameters: Some(parameters.get()),
-        };
-        self.context()?.ask(call)
+        })?;
+        match ask.mode {
+            Mode::Enforce | Mode::Observe => Ok(ask),
+            Mode::DryRun => Err(dry_run()),
+        }
     }
 }
 
@@ -190,17 +221,14 @@ pub(super) fn check_own(agent: &Agent, subject: &str) -> Result<(), Refusal> {
     Err(Refusal::new(Code::AgentMismatch, detail))
 }
 
-impl Entity<'_> {
-    fn check_kind(&self, pointer: &str, known: &str) -> Result<(), Refusal> {
-        if self.kind == known {
-            return Ok(());
-        }
-        let detail = format!("`{pointer}`: is `{known}` here; nothing else is registered");
-        Err(Refusal::new(Code::InvalidField, detail))
+impl Subject<'_> {
+    /// The name under which it is registered, or its id.
+    pub(super) fn id(&self) -> Result<&str, Refusal> {
+        self.id.as_deref().ok_or_else(|| missing("/subject/id"))
     }
 }
 
-impl Tool<'_> {
+impl Resource<'_> {
     pub(super) fn id(&self) -> Result<&str, Refusal> {
         self.id.as_deref().ok_or_else(|| missing("/resource/id"))
     }
@@ -274,8 +302,24 @@ pub(super) fn read<'a, T: Deserialize<'a>>(pointer: &str, value: Option<&'a RawV
     })
 }
 
-pub(super) fn missing(pointer: &str) -> Refusal {
+/// Reads a member that is there also if it is `null`: with `default` it may be absent.
+fn sent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+fn missing(pointer: &str) -> Refusal {
     Refusal::new(Code::InvalidField, format!("`{pointer}`: is missing"))
+}
+
+fn other_type(pointer: &str, known: &str) -> Refusal {
+    let detail = format!("`{pointer}`: is `{known}` here; nothing else is registered");
+    Refusal::new(Code::InvalidField, detail)
+}
+
+/// Whoever enforces acts on what it is told, so it would carry out what nobody has recorded, counted or paid for.
+fn dry_run() -> Refusal {
+    let detail = "`/context/countersign/mode`: an evaluation is acted on, so it is no `dry_run`; `POST /v1/decide` says what would be answered, and so do searches";
+    Refusal::new(Code::InvalidField, detail)
 }
 
 /// What is wrong with an ask, where its sender has written it.

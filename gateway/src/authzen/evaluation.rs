@@ -5,6 +5,7 @@
 use super::entities::{Tuple, read};
 use crate::authorize::Answer;
 use crate::authorize::batch::{ASKS_MAX, Accepted};
+use crate::authorize::breather::Breather;
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, Code, Refusal};
@@ -82,11 +83,9 @@ pub async fn evaluate_all(
         return Err(Refusal::new(Code::InvalidField, detail));
     }
     accepted.refuse_key("name `request_id` in `context.countersign` of each evaluation")?;
-    let asks = evaluations.iter().enumerate().map(|(place, evaluation)| {
-        let tuple: Tuple<'_> = read(&format!("/evaluations/{place}"), Some(evaluation))?;
-        tuple.or(defaults).ask(&accepted.caller.agent)
-    });
-    let asks: Vec<_> = asks.collect();
+    // A text can be longer than the message that it was made of, and nobody is refused for that.
+    let bytes_max = gateway.options.body_bytes_max.max(accepted.text.as_str().len());
+    let asks = asks(&accepted.caller, &evaluations, defaults, bytes_max)?;
     let semantic = body.options.and_then(|options| options.semantic);
     let answers = match semantic.unwrap_or_default() {
         Semantic::ExecuteAll => accepted.answer_all(asks).await?,
@@ -96,6 +95,34 @@ pub async fn evaluate_all(
     let evaluated = answers.into_iter();
     let evaluated = evaluated.map(|answer| Evaluated::of(answer, request_id.as_str()));
     Ok(Answer(write_all(evaluated)))
+}
+
+/// The asks of several evaluations. With its defaults one can be as long as a body, and a hundred of them are to be no longer.
+fn asks(
+    caller: &AgentCaller,
+    evaluations: &[&RawValue],
+    defaults: Tuple<'_>,
+    bytes_max: usize,
+) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
+    let mut bytes = 0;
+    let mut asks = Vec::with_capacity(evaluations.len());
+    for (place, evaluation) in evaluations.iter().enumerate() {
+        let tuple = read::<Tuple<'_>>(&format!("/evaluations/{place}"), Some(evaluation));
+        let tuple = tuple.map(|tuple| tuple.or(defaults));
+        bytes += tuple.as_ref().map_or(0, |tuple| tuple.bytes());
+        if bytes > bytes_max {
+            return Err(too_large(bytes_max));
+        }
+        asks.push(tuple.and_then(|tuple| tuple.ask(&caller.agent)));
+    }
+    Ok(asks)
+}
+
+fn too_large(bytes_max: usize) -> Refusal {
+    let detail = format!(
+        "a body has at most {bytes_max} bytes, and so have all `evaluations` together, each with the defaults that it takes"
+    );
+    Refusal::new(Code::BodyTooLarge, detail)
 }
 
 async fn one(accepted: &Accepted<'_>, tuple: Tuple<'_>) -> Result<Answer, Refusal> {
@@ -113,7 +140,7 @@ async fn until(
     asks: Vec<Result<Ask, Refusal>>,
     last: bool,
 ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
-    let mut answers = Vec::new();
+    let (mut answers, mut breather) = (Vec::new(), Breather::new());
     for ask in asks {
         let answer = match ask {
             Ok(ask) => accepted.answer_next(ask).await,
@@ -128,6 +155,7 @@ async fn until(
         if is_last {
             break;
         }
+        breather.take().await;
     }
     Ok(answers)
 }

@@ -1,9 +1,9 @@
 //! `POST /access/v1/search/subject`, `…/resource` and `…/action` (section 8): which agents, which tools, which of a tool's actions?
 //!
 //! What is found is permitted by standing, grants and policies, as far as they can be known beforehand: of an action whose parameters are not
-//! given, whatever they will be. Limits and budgets are not looked at, and nothing is recorded.
+//! given, whatever they will be. Of what nobody has registered nothing is found. Limits and budgets are not looked at, and nothing is recorded.
 
-use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, missing, read};
+use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::gateway::Gateway;
 use crate::http::{CanonicalBody, Code, Json, Refusal};
 use crate::limits::{Admission, Asking};
@@ -12,8 +12,8 @@ use crate::records::reader::Credential;
 use axum::extract::State;
 use canon::{Canonical, Digest};
 use engine::judge::{Evidence, judge};
-use engine::{Ask, Delegation, Mode, TenantSnapshot};
-use model::{Agent, AgentId, Directory, Name, Tool, Verdict};
+use engine::{Ask, Delegation, Judgement, Mode, ProvenanceError, TenantSnapshot};
+use model::{Agent, AgentId, Directory, Name, RunTaint, Timestamp, Tool, Usage, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -24,14 +24,16 @@ use std::time::{Duration, Instant};
 /// How many results are on a page when the caller does not say, and how many at most.
 const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: usize = 500;
-/// How many candidates are looked at for a page, and for how long. Each takes some microseconds of judging, or, where large parameters are checked
-/// against a schema, up to a fifth of a second.
+/// How many candidates are looked at for a page, and for how long. Each takes some microseconds of judging for every agent in whose name it is asked,
+/// and, where large parameters are checked against a schema, up to a fifth of a second once for all of them.
 const CANDIDATES_MAX: usize = 500;
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// How often tokens of shared buckets are looked for.
 const ATTEMPTS_MAX: usize = 8;
 /// How much of its digest stands for a request in a token.
 const DIGEST_CHARS: usize = "sha256:".len() + 16;
+/// Stands for the tool and the action of whatever may be found, where only the rest of an ask is looked at, which is the same for all.
+const ANY: &str = "any";
 
 /// What is searched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,15 +128,32 @@ async fn search(
     let id = credential.reader().tenant;
     let tuple: Tuple<'_> = canon::read(text.as_str())?;
     let part = Part::read(wanted, text, tuple)?;
-    gateway.admit_search(credential).await?;
-    let place = Arc::new(gateway.searches.place(id).await?);
+    // Standing in line is paid for, too: for nothing, one agent could fill it and keep it full.
+    gateway.pass_buckets(credential).await?;
+    let place = gateway.searches.place(id).await?;
     // The body and the line may have taken a while: it is looked at what is in force now.
     credential.check(gateway)?;
     let tenant = gateway.tenant(id)?;
     let query = Query::read(wanted, &tenant.directory, credential, tuple)?;
-    let mut candidates = query
-        .candidates(&tenant.directory, part.after.as_deref())
-        .into_iter();
+    let any = query.ask(ANY, ANY)?;
+    let grounds = Arc::new(Grounds {
+        run: gateway.run_of(&tenant, &any).await?,
+        tenant,
+        parameters_unknown: query.parameters.is_none(),
+        _place: place,
+    });
+    look(gateway, &query, &grounds, &part).await.map(Json)
+}
+
+/// Looks at candidates until there are enough, or time is up.
+async fn look(
+    gateway: &Gateway,
+    query: &Query<'_>,
+    grounds: &Arc<Grounds>,
+    part: &Part,
+) -> Result<Results, Refusal> {
+    let (wanted, after) = (query.wanted, part.after.as_deref());
+    let mut candidates = query.candidates(&grounds.tenant.directory, after).into_iter();
     let mut found = Vec::new();
     let mut last = part.after.clone();
     let began = Instant::now();
@@ -143,10 +162,8 @@ async fn search(
             break;
         }
         let Some(candidate) = candidates.next() else { break };
-        let question = (query.ask(&candidate)?, query.parameters.is_none());
-        let is_permitted = gateway
-            .permits(&tenant, &candidate.agent, question, &place)
-            .await?;
+        let ask = query.ask(&candidate.tool, &candidate.action)?;
+        let is_permitted = gateway.permits(grounds, &candidate.agent, ask).await?;
         last = Some(candidate.key(wanted));
         if is_permitted {
             found.push(candidate.found(wanted));
@@ -156,7 +173,7 @@ async fn search(
         Some(_) => part.next(last.as_deref()),
         None => String::new(),
     };
-    Ok(Json(Results::new(found, next)))
+    Ok(Results::new(found, next))
 }
 
 impl Part {
@@ -228,13 +245,43 @@ fn foreign_token() -> Refusal {
 
 /// Who or what is searched for, and what is given of the rest.
 enum Sought {
-    Agents { tool: String, action: String },
-    Tools { agent: Arc<Agent>, action: String },
-    Actions { agent: Arc<Agent>, tool: String },
+    /// The tool has the action.
+    Agents {
+        tool: Arc<Tool>,
+        action: String,
+    },
+    Tools {
+        agent: Arc<Agent>,
+        action: String,
+    },
+    Actions {
+        agent: Arc<Agent>,
+        tool: Arc<Tool>,
+    },
+    /// Something is of a type, or is called by a name, that nobody has registered.
+    Nothing,
+}
+
+impl Sought {
+    fn new(wanted: Wanted, agent: Option<Arc<Agent>>, tool: Option<Arc<Tool>>, action: &str) -> Self {
+        match (wanted, agent, tool) {
+            (Wanted::Subjects, _, Some(tool)) if tool.actions.contains_key(action) => {
+                let action = action.to_owned();
+                Self::Agents { tool, action }
+            }
+            (Wanted::Resources, Some(agent), _) => {
+                let action = action.to_owned();
+                Self::Tools { agent, action }
+            }
+            (Wanted::Actions, Some(agent), Some(tool)) => Self::Actions { agent, tool },
+            _ => Self::Nothing,
+        }
+    }
 }
 
 /// What is asked about each candidate.
 struct Query<'a> {
+    wanted: Wanted,
     sought: Sought,
     /// Whether an agent asks for itself. Then it is told of no tool that it could not name without being denied, and of no trap.
     is_own: bool,
@@ -245,6 +292,16 @@ struct Query<'a> {
     context: Context<'a>,
 }
 
+/// What all candidates are judged with. Each takes its share along to where policies are asked, so that the place is kept until they have answered,
+/// also if the caller has gone.
+struct Grounds {
+    tenant: Arc<TenantSnapshot>,
+    /// What the run of the ask has seen.
+    run: Option<RunTaint>,
+    parameters_unknown: bool,
+    _place: Place,
+}
+
 impl<'a> Query<'a> {
     fn read(
         wanted: Wanted,
@@ -252,41 +309,31 @@ impl<'a> Query<'a> {
         credential: &Credential,
         tuple: Tuple<'a>,
     ) -> Result<Self, Refusal> {
-        let (named, resource) = (tuple.agent()?, tuple.tool()?);
-        let agent = || {
-            let named = named.as_deref().ok_or_else(|| missing("/subject/id"))?;
-            agent(directory, credential, named)
-        };
-        let tool = || resource.id().map(str::to_owned);
+        let (subject, resource) = (tuple.subject()?, tuple.resource()?);
         let action = match wanted {
             Wanted::Actions => None,
             Wanted::Subjects | Wanted::Resources => Some(tuple.action()?),
         };
-        let name = || {
-            action
-                .as_ref()
-                .map(|action| action.name.to_string())
-                .unwrap_or_default()
+        let agent = match wanted {
+            Wanted::Subjects => None,
+            Wanted::Resources | Wanted::Actions => agent(directory, credential, subject.id()?)?,
         };
-        let sought = match wanted {
-            Wanted::Subjects => Sought::Agents {
-                tool: tool()?,
-                action: name(),
-            },
-            Wanted::Resources => Sought::Tools {
-                agent: agent()?,
-                action: name(),
-            },
-            Wanted::Actions => Sought::Actions {
-                agent: agent()?,
-                tool: tool()?,
-            },
+        let tool = match wanted {
+            Wanted::Resources => None,
+            Wanted::Subjects | Wanted::Actions => directory.tools.get(resource.id()?).cloned(),
+        };
+        let name = action.as_ref().map(|action| &*action.name).unwrap_or_default();
+        let sought = if subject.is_agent && resource.is_tool {
+            Sought::new(wanted, agent, tool, name)
+        } else {
+            Sought::Nothing
         };
         let (is_own, delegation) = match credential {
             Credential::Agent(caller) => (true, caller.delegation.clone()),
             Credential::Holder(_) => (false, Delegation::default()),
         };
         Ok(Self {
+            wanted,
             sought,
             is_own,
             delegation,
@@ -304,12 +351,12 @@ impl<'a> Query<'a> {
                 let after = after.and_then(|after| after.parse::<AgentId>().ok());
                 let first = after.map_or(Bound::Unbounded, Bound::Excluded);
                 let agents = directory.agents.range((first, Bound::Unbounded));
-                let found = agents.map(|(_, agent)| Candidate::new(agent, tool, action));
+                let found = agents.map(|(_, agent)| Candidate::new(agent, tool.name.as_str(), action));
                 found.take(CANDIDATES_MAX + 1).collect()
             }
             Sought::Tools { agent, action } => {
                 let is_one = |tool: &&Arc<Tool>| {
-                    let has_action = tool.actions.keys().any(|name| name.as_str() == action);
+                    let has_action = tool.actions.contains_key(action.as_str());
                     is_behind(tool.name.as_str()) && has_action && self.may_be_told(agent, tool)
                 };
                 let tools = directory.tools.values().filter(is_one);
@@ -317,28 +364,26 @@ impl<'a> Query<'a> {
                 found.take(CANDIDATES_MAX + 1).collect()
             }
             Sought::Actions { agent, tool } => {
-                let tool = directory.tools.get(tool.as_str());
-                let tool = tool.filter(|tool| self.may_be_told(agent, tool));
-                let actions = tool.into_iter().flat_map(|tool| {
-                    let names = tool.actions.keys().map(Name::as_str);
-                    names.map(|name| Candidate::new(agent, tool.name.as_str(), name))
-                });
-                let found = actions.filter(|candidate| is_behind(&candidate.action));
+                let may_be_told = self.may_be_told(agent, tool);
+                let names = tool.actions.keys().map(Name::as_str);
+                let names = names.filter(|name| may_be_told && is_behind(name));
+                let found = names.map(|name| Candidate::new(agent, tool.name.as_str(), name));
                 found.take(CANDIDATES_MAX + 1).collect()
             }
+            Sought::Nothing => Vec::new(),
         }
     }
 
     /// Whether this tool can be found, and where a page ends may tell of it.
     fn may_be_told(&self, agent: &Agent, tool: &Tool) -> bool {
-        agent.tools.includes(tool.name.as_str()) && !(self.is_own && tool.canary)
+        agent.tools.includes(tool.name.as_str()) && !(self.is_own && tool.is_canary())
     }
 
-    /// The ask of a candidate.
-    fn ask(&self, candidate: &Candidate) -> Result<Ask, Refusal> {
+    /// The ask for an action of a tool.
+    fn ask(&self, tool: &str, action: &str) -> Result<Ask, Refusal> {
         let ask = self.context.ask(Call {
-            tool: &candidate.tool,
-            action: &candidate.action,
+            tool,
+            action,
             target: self.target.as_deref(),
             parameters: self.parameters,
         })?;
@@ -350,21 +395,48 @@ impl<'a> Query<'a> {
     }
 }
 
-/// The agent of this id or name. An agent finds nobody but itself.
-fn agent(directory: &Directory, credential: &Credential, named: &str) -> Result<Arc<Agent>, Refusal> {
+impl Grounds {
+    fn judge(
+        &self,
+        agent: &Agent,
+        ask: &Ask,
+        usage: Option<&Arc<Usage>>,
+        now: Timestamp,
+    ) -> Result<Judgement, engine::Refusal> {
+        let evidence = Evidence {
+            run: self.run.as_ref(),
+            usage,
+            parameters_unknown: self.parameters_unknown,
+            ..Evidence::default()
+        };
+        judge(&self.tenant, agent, ask, &evidence, now)
+    }
+}
+
+/// Whether this keeps one candidate from being found, and says nothing of the others: it is registered for another environment than is asked about, or
+/// the token that came along is for somebody else.
+const fn is_of_candidate(refusal: &engine::Refusal) -> bool {
+    matches!(
+        refusal,
+        engine::Refusal::EnvironmentNotAllowed { .. }
+            | engine::Refusal::Provenance(ProvenanceError::OtherSubject(_))
+    )
+}
+
+/// The agent of this id or name, if there is one. An agent finds nobody but itself.
+fn agent(directory: &Directory, credential: &Credential, named: &str) -> Result<Option<Arc<Agent>>, Refusal> {
     if let Credential::Agent(caller) = credential {
         check_own(&caller.agent, named)?;
         let own = directory.agents.get(&caller.agent.id);
-        return Ok(Arc::clone(own.unwrap_or(&caller.agent)));
+        return Ok(Some(Arc::clone(own.unwrap_or(&caller.agent))));
     }
     let name = Name::new(named).ok();
-    let agent = name.and_then(|name| directory.agent_called(&name).cloned());
-    agent.ok_or_else(|| Refusal::not_found("agent", named))
+    Ok(name.and_then(|name| directory.agent_called(&name).cloned()))
 }
 
 impl Gateway {
-    /// Takes a token from the buckets of an agent that searches, as an ask does.
-    async fn admit_search(&self, credential: &Credential) -> Result<(), Refusal> {
+    /// Takes a token from each bucket of an agent that searches, as an ask does.
+    async fn pass_buckets(&self, credential: &Credential) -> Result<(), Refusal> {
         let Credential::Agent(caller) = credential else {
             return Ok(());
         };
@@ -384,43 +456,24 @@ impl Gateway {
         Err(Refusal::overloaded())
     }
 
-    /// Whether this would be allowed, but for limits and budgets. Policies are asked where nobody waits for a decision, and the place is kept until
-    /// they have answered, also if the caller has gone.
-    async fn permits(
-        &self,
-        tenant: &Arc<TenantSnapshot>,
-        agent: &Arc<Agent>,
-        (ask, parameters_unknown): (Ask, bool),
-        place: &Arc<Place>,
-    ) -> Result<bool, Refusal> {
-        let now = self.clock.now();
+    /// Whether this would be allowed, but for limits and budgets. Policies are asked where nobody waits for a decision.
+    async fn permits(&self, grounds: &Arc<Grounds>, agent: &Arc<Agent>, ask: Ask) -> Result<bool, Refusal> {
+        let (tenant, now) = (&grounds.tenant, self.clock.now());
         let usage = if tenant.policies.looks_at_usage() {
             let counted = self.counted(tenant, agent, &ask).await?;
             Some(Arc::new(counted.usage(tenant, agent, &ask, now)))
         } else {
             None
         };
-        let run = self.run_of(tenant, &ask).await?;
-        let (tenant, agent, place) = (Arc::clone(tenant), Arc::clone(agent), Arc::clone(place));
-        let work = tokio::task::spawn_blocking(move || {
-            let evidence = Evidence {
-                run: run.as_ref(),
-                usage: usage.as_ref(),
-                parameters_unknown,
-                ..Evidence::default()
-            };
-            let judged = judge(&tenant, &agent, &ask, &evidence, now);
-            drop(place);
-            judged
-        });
+        let (grounds, agent) = (Arc::clone(grounds), Arc::clone(agent));
+        let work = tokio::task::spawn_blocking(move || grounds.judge(&agent, &ask, usage.as_ref(), now));
         let judged = work.await.map_err(|error| {
             tracing::error!(%error, "a search broke off");
             Refusal::new(Code::Internal, "the policies could not be asked")
         })?;
         match judged {
             Ok(judgement) => Ok(judgement.verdict() == Verdict::Allow),
-            // It is registered for another one than is asked about.
-            Err(engine::Refusal::EnvironmentNotAllowed { .. }) => Ok(false),
+            Err(refusal) if is_of_candidate(&refusal) => Ok(false),
             Err(refusal) => Err(refusal.into()),
         }
     }

@@ -1,10 +1,11 @@
-//! The id of a request: taken from `X-Request-Id` or made, sent back, and named in every problem.
+//! The id of a request: taken from `X-Request-Id` or made, sent back as it came, and named in every problem. The log has it where the gateway has made a
+//! mistake.
 //!
 //! It is the outermost of what is done for a request, so it is also the one place where refusals are rendered and requests are counted.
 
 use super::json::readable;
 use super::messagepack;
-use super::refusal::Refusal;
+use super::refusal::{Code, Refusal};
 use crate::gateway::Gateway;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -32,14 +33,21 @@ impl RequestId {
     }
 
     fn of(headers: &HeaderMap, gateway: &Gateway) -> Self {
-        let given = headers.get(X_REQUEST_ID).filter(|value| {
-            let visible = value.as_bytes().iter().all(u8::is_ascii_graphic);
-            visible && (1..=REQUEST_ID_BYTES_MAX).contains(&value.len())
-        });
-        Self(given.cloned().unwrap_or_else(|| {
+        Self(given(headers).cloned().unwrap_or_else(|| {
             HeaderValue::from_bytes(&make(&*gateway.entropy)).expect("hexadecimal digits are visible ASCII")
         }))
     }
+}
+
+/// The id that a caller gives, if it can be sent back as it came and read everywhere: printable ASCII. Spaces are inside only, because those around a
+/// value are no part of it (RFC 9110, section 5.5).
+fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(X_REQUEST_ID).filter(|value| {
+        let bytes = value.as_bytes();
+        let is_printable = bytes.iter().all(|byte| (b' '..=b'~').contains(byte));
+        let fits = (1..=REQUEST_ID_BYTES_MAX).contains(&bytes.len());
+        is_printable && fits && bytes.trim_ascii() == bytes
+    })
 }
 
 /// An id for a request that has none: 64 random bits.
@@ -71,6 +79,13 @@ impl Reception {
     pub async fn respond(self, gateway: &Gateway, outcome: Result<Response, Refusal>) -> Response {
         let mut response = outcome.unwrap_or_else(|refusal| {
             gateway.metrics.count_refusal(refusal.code());
+            if refusal.code() == Code::Internal {
+                let (request_id, detail) = (self.id.as_str(), refusal.detail());
+                tracing::error!(
+                    request_id,
+                    "a request has ended with a mistake of the gateway: {detail}"
+                );
+            }
             refusal.render(self.id.as_str())
         });
         if let Some(name) = self.message {
@@ -89,4 +104,29 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request, ne
     let refusal = response.extensions_mut().remove::<Refusal>();
     let outcome = refusal.map_or(Ok(response), Err);
     reception.respond(&gateway, outcome).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is taken over of such a header.
+    fn taken(value: &[u8]) -> Option<Vec<u8>> {
+        let value = HeaderValue::from_bytes(value).unwrap();
+        let headers = HeaderMap::from_iter([(X_REQUEST_ID, value)]);
+        given(&headers).map(|given| given.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn an_id_is_printable_ascii_and_spaces_inside_are_part_of_it() {
+        let longest = "x".repeat(REQUEST_ID_BYTES_MAX);
+        for id in ["a", "req 42/=;x", "a  b", "!~", &longest] {
+            assert_eq!(taken(id.as_bytes()).as_deref(), Some(id.as_bytes()), "{id}");
+        }
+        let too_long = "x".repeat(REQUEST_ID_BYTES_MAX + 1);
+        for other in ["", " ", " a", "a ", "a\tb", "größe", &too_long] {
+            assert_eq!(taken(other.as_bytes()), None, "{other}");
+        }
+        assert_eq!(given(&HeaderMap::new()), None);
+    }
 }

@@ -122,7 +122,7 @@ async fn a_request_has_an_id_that_is_echoed_or_made() {
     let echoed = call("mine-7").json(&json!({})).send().await;
     assert_eq!(echoed.headers["x-request-id"], "mine-7");
     assert_eq!(echoed.json()["request_id"], "mine-7");
-    for odd in [String::new(), "with space".to_owned(), "x".repeat(129)] {
+    for odd in [String::new(), "tab\tthere".to_owned(), "x".repeat(129)] {
         let made = call(&odd).json(&reading()).send().await;
         assert!(
             made.headers["x-request-id"].to_str().unwrap().starts_with("req_"),
