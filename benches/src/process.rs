@@ -7,12 +7,13 @@ use std::fs;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use model::{Secret, SecretKind, SystemEntropy};
+use model::{Entropy as _, Secret, SecretKind, SystemEntropy};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -23,6 +24,11 @@ use crate::machine;
 /// Migrating an empty database and compiling the base policies takes far less, in a debug build too.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(10);
+
+/// Where a free port is looked for: below those that the system gives to whoever connects, who might have it before the gateway does.
+const PORTS: Range<u16> = 20_000..32_000;
+/// How many of them are tried. Hardly any is taken.
+const PORTS_TRIED_MAX: usize = 100;
 
 /// How much of the end of the gateway's log goes into an error.
 const LOG_TAIL_BYTES: usize = 2_000;
@@ -188,7 +194,14 @@ async fn is_ready(address: &Address) -> bool {
 
 /// A port that was free a moment ago. Another process can take it before the gateway does; then the start fails.
 fn free_address() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+    let try_one = |_| {
+        let mut drawn = [0; 2];
+        SystemEntropy.fill(&mut drawn);
+        let port = PORTS.start + u16::from_be_bytes(drawn) % (PORTS.end - PORTS.start);
+        TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()
+    };
+    let free = (0..PORTS_TRIED_MAX).find_map(try_one);
+    Ok(free.context("no port is free")?.local_addr()?)
 }
 
 fn log_path(folder: &Path) -> PathBuf {

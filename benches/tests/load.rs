@@ -13,6 +13,9 @@ use benches::process::{GatewayProcess, Launch};
 /// Longer than any run here: none of them is looked at in parts.
 const STRETCH: Duration = Duration::from_mins(1);
 
+/// Asks among which there is everything that a run of them can come to, however long they take.
+const ASKS: Option<u64> = Some(400);
+
 #[tokio::test]
 async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs() {
     let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
@@ -25,9 +28,11 @@ async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs()
             tenants: 2,
             agents: 3,
             distinct: 20,
+            asks_max: ASKS,
             ..Setting::default()
         },
-        warm_up: Duration::from_millis(100),
+        // Shorter than so many asks take on any machine.
+        warm_up: Duration::from_millis(1),
         measured: Duration::from_millis(500),
         stretch: STRETCH,
     })
@@ -97,6 +102,7 @@ async fn what_is_sent_again_gets_the_same_bytes_and_no_second_entry() {
     let setting = Setting {
         connections: 4,
         agents: 3,
+        asks_max: ASKS,
         ..Profile::Light.setting()
     };
     let report = short(setting).await;
@@ -137,6 +143,7 @@ async fn the_local_door_and_messages_are_asked_like_any_other() {
         connections: 4,
         agents: 3,
         format: Format::MessagePack,
+        asks_max: ASKS,
         ..Profile::Light.setting()
     };
     let report = short_at(Door::Unix, setting).await;

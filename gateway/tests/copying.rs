@@ -7,10 +7,9 @@ mod support;
 
 use gateway::cli::copy::copy;
 use model::Role;
-use std::time::Duration;
 use store::faults::{Fault, FaultyStore};
-use support::World;
 use support::home::Home;
+use support::{World, until};
 
 /// Each ledger goes over in one commit. While the last one does, somebody writes to the first, or makes a tenant.
 #[tokio::test]
@@ -21,16 +20,15 @@ async fn a_source_that_somebody_writes_to_meanwhile_is_not_said_to_be_copied() {
         let first = world.store.load(None).await.unwrap()[0].tenant;
         let home = Home::new().await;
         let target = FaultyStore::new(home.open().await);
-        target.plan([Fault::Pass, Fault::Delay(Duration::from_secs(1))]);
+        target.plan([Fault::Pass, Fault::Hold]);
         let (copied, ()) = tokio::join!(copy(&*world.store, &target), async {
-            while target.turns() < 2 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
+            until(|| target.held() == 1).await;
             if makes_tenant {
                 world.tenancy("late").await;
             } else {
                 world.add_key(first, Role::Auditor).await;
             }
+            target.let_go();
         });
         let error = copied.unwrap_err().to_string();
         assert!(

@@ -6,7 +6,7 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod process;
 
-use process::{OPERATOR, Place};
+use process::{ENDS_WITHIN, OPERATOR, Place};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -62,7 +62,7 @@ impl Local {
                 .unwrap()
                 .success()
         );
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + ENDS_WITHIN;
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it does not end");
             std::thread::sleep(Duration::from_millis(10));

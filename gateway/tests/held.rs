@@ -8,9 +8,20 @@ mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use gateway::gateway::Options;
 use serde_json::{Value, json};
 use stage::{Stage, asking, reading};
+use std::time::Duration;
 use support::Held;
+
+/// A gateway that waits for bodies as long as a test holds them.
+async fn set() -> Stage {
+    let options = Options {
+        body_time_max: Duration::from_mins(5),
+        ..Options::default()
+    };
+    Stage::set_with(options).await
+}
 
 /// A new key: its id and its secret.
 async fn key(stage: &Stage, body: &Value) -> (String, String) {
@@ -45,7 +56,7 @@ async fn assert_refused(stage: &Stage, held: Vec<Held>) {
 
 #[tokio::test]
 async fn a_deleted_key_changes_nothing_and_makes_no_other_one() {
-    let stage = Stage::set().await;
+    let stage = set().await;
     let (id, admin) = key(&stage, &json!({"name": "stolen", "role": "admin"})).await;
     let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 5});
     let made = stage.admin("POST", "/v1/budgets", &budget).await.expect(201);
@@ -77,7 +88,7 @@ async fn a_deleted_key_changes_nothing_and_makes_no_other_one() {
 
 #[tokio::test]
 async fn a_deleted_key_does_not_get_its_earlier_answer() {
-    let stage = Stage::set().await;
+    let stage = set().await;
     let (id, admin) = key(&stage, &json!({"name": "stolen", "role": "admin"})).await;
     let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 5});
     let again = || {
@@ -95,7 +106,7 @@ async fn a_deleted_key_does_not_get_its_earlier_answer() {
 
 #[tokio::test]
 async fn a_deleted_key_of_an_operator_changes_no_tenant() {
-    let stage = Stage::set().await;
+    let stage = set().await;
     let (id, operator) = key(&stage, &json!({"name": "stolen", "role": "operator"})).await;
     let of_tenant = json!({"name": "another", "role": "admin", "tenant": stage.tenant});
     let waiting = vec![
@@ -127,7 +138,7 @@ async fn a_deleted_key_of_an_operator_changes_no_tenant() {
 
 #[tokio::test]
 async fn a_deleted_key_does_not_vote() {
-    let stage = Stage::set().await;
+    let stage = set().await;
     let merging = json!({
         "tool_call": {"tool": "github", "action": "merge_pull_request", "parameters": {"number": 1}},
         "context": {"source_trust": "semi_trusted_customer"},
@@ -185,7 +196,7 @@ async fn of_agent(stage: &Stage) -> Vec<Held> {
 
 #[tokio::test]
 async fn an_agent_whose_token_was_deleted_has_nothing_recorded() {
-    let stage = Stage::set().await;
+    let stage = set().await;
     let waiting = of_agent(&stage).await;
     let path = format!("/v1/agents/{}/tokens", stage.agent.id);
     let tokens = stage.admin("GET", &path, &json!({})).await.expect(200);
@@ -196,7 +207,7 @@ async fn an_agent_whose_token_was_deleted_has_nothing_recorded() {
 
 #[tokio::test]
 async fn an_agent_of_a_deleted_tenant_has_nothing_recorded() {
-    let stage = Stage::set().await;
+    let stage = set().await;
     let waiting = of_agent(&stage).await;
     let path = format!("/v1/tenants/{}", stage.tenant);
     let deleted = stage.call("DELETE", &path, &stage.operator).send().await;

@@ -354,17 +354,30 @@ async fn where_one_bucket_cannot_be_given_back_the_others_are_not_lost() {
         let tokens = buckets.map(|bucket| bucket["remaining"]["tokens"].as_u64().unwrap());
         tokens.iter().sum::<u64>()
     };
-    stage.ask(&reading()).await.expect(200);
-    let other = asking_for("vault", "store", "trusted_internal_unsigned");
-    stage.ask(&other).await.expect(200);
-    assert_eq!(left().await, 476);
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
-    stage.faults.fail_reads(true);
-    stage.gateway.limits.give_back_idle().await.unwrap_err();
-    stage.faults.fail_reads(false);
+    let asks = [
+        reading(),
+        asking_for("vault", "store", "trusted_internal_unsigned"),
+    ];
+    let mut before = 480;
+    loop {
+        for ask in &asks {
+            stage.ask(ask).await.expect(200);
+        }
+        before -= 4;
+        assert_eq!(left().await, before);
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        stage.faults.fail_reads(true);
+        let given_back = stage.gateway.limits.give_back_idle().await;
+        stage.faults.fail_reads(false);
+        if given_back.is_err() {
+            break;
+        }
+        // The job that does it every second was faster.
+        assert!(before > 400, "there is never anything to give back");
+    }
     // Of each were lent ten; what was left of one of them is refilled with time.
     let kept = left().await;
-    assert!((467..476).contains(&kept), "{kept}");
+    assert!((before - 9..before).contains(&kept), "{before}: {kept}");
     stage.gateway.limits.give_back_idle().await.unwrap();
     assert_eq!(left().await, kept);
 }

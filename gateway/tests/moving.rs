@@ -101,7 +101,9 @@ fn merging() -> Value {
 
 /// Holds three tokens in a run that names the one that started it, under a key.
 fn holding(server: &Server, token: &str) -> Vec<u8> {
-    let body = json!({"unit": "TOKENS", "amount": 3, "run_id": "child", "parent_run_id": "boss"});
+    let body = json!({
+        "unit": "TOKENS", "amount": 3, "run_id": "child", "parent_run_id": "boss", "ttl_ms": 3_600_000,
+    });
     let mut held = ureq::post(server.url("/v1/reservations"))
         .header("authorization", format!("Bearer {token}"))
         .header("content-type", "application/json")

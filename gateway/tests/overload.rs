@@ -15,21 +15,29 @@ use stage::{Stage, changing, named};
 use std::sync::Arc;
 use std::time::Duration;
 use store::faults::Fault;
-use support::Reply;
+use support::{Reply, until};
 use tokio::task::JoinHandle;
 
-/// How long the first commit takes. What comes meanwhile has to wait.
+/// How long a slow commit takes. What comes meanwhile has to wait.
 const SLOW: Duration = Duration::from_millis(600);
-/// Long enough for what was sent to be in the queue, and short beside [`SLOW`].
-const SETTLED: Duration = Duration::from_millis(100);
+/// Longer than asks may take before there are fewer places.
+const LONG: Duration = Duration::from_millis(100);
+/// How many places a tenant alone may have of those that [`few`] leaves.
+const PLACES: usize = 8;
 
-/// A gateway that is busy with one slow commit, and the ask that is in it.
+/// A gateway that is busy with one commit until that is let go, and the ask that is in it.
 async fn busy(options: Options) -> (Arc<Stage>, JoinHandle<Reply>) {
     let stage = Arc::new(Stage::set_with(options).await);
-    stage.faults.plan([Fault::Delay(SLOW)]);
+    stage.faults.plan([Fault::Hold]);
     let first = ask(&stage, 0);
-    tokio::time::sleep(SETTLED).await;
+    until(|| stage.faults.held() == 1).await;
     (stage, first)
+}
+
+/// Lets the commit go when it has been slow.
+async fn let_go_late(stage: &Stage) {
+    tokio::time::sleep(SLOW).await;
+    stage.faults.let_go();
 }
 
 fn ask(stage: &Arc<Stage>, n: usize) -> JoinHandle<Reply> {
@@ -37,10 +45,13 @@ fn ask(stage: &Arc<Stage>, n: usize) -> JoinHandle<Reply> {
     tokio::spawn(async move { stage.ask(&named(changing(), &format!("call-{n}"))).await })
 }
 
-/// As many asks at once as it takes to fill what one tenant may have of the queue, and some more.
+/// So many asks at once, beside a commit that is held: all places that their tenant may have are taken, and the others were refused.
 async fn flood(stage: &Arc<Stage>, count: usize) -> Vec<JoinHandle<Reply>> {
-    let asks = (1..=count).map(|n| ask(stage, n)).collect();
-    tokio::time::sleep(SETTLED).await;
+    let taken = || stage.gateway.admission.places().0;
+    let refused = taken() + count - PLACES;
+    let asks: Vec<_> = (1..=count).map(|n| ask(stage, n)).collect();
+    let finished = || asks.iter().filter(|ask| ask.is_finished()).count();
+    until(|| stage.faults.held() == 1 && finished() == refused && taken() == PLACES).await;
     asks
 }
 
@@ -48,6 +59,8 @@ fn few() -> Options {
     Options {
         queue_max: 16,
         batch_max: 4,
+        // Bodies are held until a test sends them.
+        body_time_max: Duration::from_mins(5),
         ..Options::default()
     }
 }
@@ -64,7 +77,7 @@ async fn ask_within(stage: &Stage, millis: &str) -> Reply {
 #[tokio::test]
 async fn an_answer_that_would_come_too_late_is_refused_and_not_recorded() {
     let (stage, first) = busy(Options::default()).await;
-    let late = ask_within(&stage, "50").await;
+    let (late, ()) = tokio::join!(ask_within(&stage, "50"), let_go_late(&stage));
     late.problem(503, "deadline_exceeded");
     assert_eq!(late.headers["retry-after"], "1");
     first.await.unwrap().expect(200);
@@ -78,6 +91,7 @@ async fn an_answer_that_would_come_too_late_is_refused_and_not_recorded() {
 #[tokio::test]
 async fn one_slow_commit_does_not_send_everybody_away_for_good() {
     let (stage, first) = busy(Options::default()).await;
+    let_go_late(&stage).await;
     first.await.unwrap().expect(200);
     let mut refused = 0;
     while ask_within(&stage, "500").await.status != 200 {
@@ -96,8 +110,8 @@ async fn a_batch_has_one_deadline() {
         .call("POST", "/v1/authorize/batch", &stage.agent.token)
         .header("x-request-timeout-ms", "50")
         .json(&batch)
-        .send()
-        .await;
+        .send();
+    let (late, ()) = tokio::join!(late, let_go_late(&stage));
     late.problem(503, "deadline_exceeded");
     first.await.unwrap().expect(200);
     assert_eq!(stage.count("decision").await, 1);
@@ -128,7 +142,7 @@ async fn whoever_sends_slowly_has_no_place_and_takes_none_away() {
     assert_eq!(stage.gateway.admission.places(), (0, 16));
     stage.ask(&changing()).await.expect(200);
     // So long an ask would be a sign of too many places.
-    tokio::time::sleep(SETTLED).await;
+    tokio::time::sleep(LONG).await;
     for held in waiting {
         held.finish().await.expect(200);
     }
@@ -137,14 +151,17 @@ async fn whoever_sends_slowly_has_no_place_and_takes_none_away() {
 
 #[tokio::test]
 async fn a_tenant_that_floods_leaves_room_for_the_others() {
-    let (stage, first) = busy(few()).await;
+    let stage = Arc::new(Stage::set_with(few()).await);
     let other = stage.tenancy("quiet").await;
-    // Making the tenant waited for the slow commit: here is the next one.
-    first.await.unwrap().expect(200);
-    stage.faults.plan([Fault::Delay(SLOW)]);
+    stage.faults.plan([Fault::Hold]);
     let flood = flood(&stage, 40).await;
     let reading = support::tenancy::reading();
-    let quiet = join_all((0..3).map(|_| stage.authorize(&other.token, &reading))).await;
+    let quiet = join_all((0..3).map(|_| stage.authorize(&other.token, &reading)));
+    let letting_go = async {
+        until(|| stage.gateway.admission.places().0 == PLACES + 3).await;
+        stage.faults.let_go();
+    };
+    let (quiet, ()) = tokio::join!(quiet, letting_go);
     for reply in quiet {
         reply.expect(200);
     }
@@ -156,8 +173,7 @@ async fn a_tenant_that_floods_leaves_room_for_the_others() {
             _ => drop(reply.problem(503, "overloaded")),
         }
     }
-    // One is in the slow commit, perhaps with others that came at the same moment, and half of the queue waits.
-    assert!((8..20).contains(&answered), "{answered}");
+    assert_eq!(answered, PLACES);
     stage.assert_sound().await;
 }
 
@@ -173,6 +189,7 @@ async fn whoever_finds_no_place_is_refused_before_the_body_is_read() {
         .await;
     refused.problem(503, "overloaded");
     assert_eq!(refused.headers["retry-after"], "1");
+    stage.faults.let_go();
     first.await.unwrap().expect(200);
     let answers = join_all(flood).await.into_iter().map(Result::unwrap);
     assert_eq!(answers.filter(|reply| reply.status == 200).count(), 7);
@@ -184,13 +201,16 @@ async fn whoever_finds_no_place_is_refused_before_the_body_is_read() {
 #[tokio::test]
 async fn whoever_goes_away_leaves_a_place_and_is_recorded_all_the_same() {
     let (stage, first) = busy(few()).await;
-    for ask in flood(&stage, 7).await {
+    let asks = flood(&stage, 7).await;
+    until(|| stage.gateway.sequencer.waiting() == 7).await;
+    for ask in asks {
         ask.abort();
     }
-    while stage.gateway.admission.places().0 > 1 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let taken = || stage.gateway.admission.places().0;
+    until(|| taken() == 1).await;
     let again = ask(&stage, 100);
+    until(|| taken() == 2).await;
+    stage.faults.let_go();
     first.await.unwrap().expect(200);
     again.await.unwrap().expect(200);
     assert_eq!(stage.count("decision").await, 9);
@@ -201,13 +221,17 @@ async fn whoever_goes_away_leaves_a_place_and_is_recorded_all_the_same() {
 async fn a_flood_of_asks_keeps_nobody_from_freezing_the_agent() {
     let (stage, first) = busy(few()).await;
     let flood = flood(&stage, 40).await;
-    let (frozen, first) = tokio::join!(stage.stand(&stage.agent, "freeze"), first);
+    let letting_go = async {
+        until(|| stage.gateway.sequencer.waiting() == PLACES).await;
+        stage.faults.let_go();
+    };
+    let (frozen, ()) = tokio::join!(stage.stand(&stage.agent, "freeze"), letting_go);
     frozen.expect(200);
-    first.unwrap().expect(200);
+    first.await.unwrap().expect(200);
     // What waited was judged before the freeze, and is recorded behind it: as denied.
     let answers: Vec<_> = join_all(flood).await.into_iter().map(Result::unwrap).collect();
     let waited: Vec<_> = answers.iter().filter(|reply| reply.status == 200).collect();
-    assert!(!waited.is_empty());
+    assert_eq!(waited.len(), PLACES - 1);
     for reply in waited {
         assert_eq!(reply.json()["reason_code"], "agent_frozen");
     }

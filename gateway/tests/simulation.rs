@@ -170,6 +170,7 @@ impl Simulation {
     /// Holds what is on disk against what was seen.
     async fn check(&self) {
         let stage = &self.stage;
+        stage.faults.forget_plan();
         let head = stage.head().await;
         let entries = stage.entries().await;
         verify(stage.tenant, &entries, &head);

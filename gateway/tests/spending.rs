@@ -7,7 +7,7 @@
 #[path = "support/process.rs"]
 mod process;
 
-use process::{Answer, PROGRAM, Place, Server};
+use process::{PROGRAM, Place, Server};
 use serde_json::{Value, json};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,16 +27,25 @@ struct Spender<'s> {
     count: &'s AtomicUsize,
 }
 
-/// Nothing answers any more.
-struct Gone;
+/// Why nothing was spent.
+enum Unspent {
+    /// The ledger is not available now: something stands still.
+    Later,
+    /// Nothing answers any more.
+    Gone,
+}
 
 impl Spender<'_> {
     /// Spends in every way that there is until nothing answers any more.
     fn spend(mut self) -> Vec<Value> {
         let client = self.server.client();
         let post = |path: &str, body: &Value| match client.post(path, self.token, body) {
-            Ok(Answer { status: 503, .. }) | Err(_) => Err(Gone),
+            Ok(answer) if answer.status == 503 => {
+                assert_eq!(answer.json()["code"], "ledger_unavailable", "{answer:?}");
+                Err(Unspent::Later)
+            }
             Ok(answer) => Ok(answer.json()),
+            Err(_) => Err(Unspent::Gone),
         };
         for n in 0.. {
             let before = self.settled.len();
@@ -49,8 +58,10 @@ impl Spender<'_> {
                 )
                 .map(drop),
             };
-            if spent.is_err() {
-                break;
+            match spent {
+                Ok(()) => {}
+                Err(Unspent::Later) => std::thread::sleep(Duration::from_millis(20)),
+                Err(Unspent::Gone) => break,
             }
             self.count
                 .fetch_add(self.settled.len() - before, Ordering::Relaxed);
@@ -61,10 +72,10 @@ impl Spender<'_> {
 
 /// Holds something, holds it longer, and settles it in one of three ways.
 fn reserved(
-    post: &impl Fn(&str, &Value) -> Result<Value, Gone>,
+    post: &impl Fn(&str, &Value) -> Result<Value, Unspent>,
     run: &str,
     settled: &mut Vec<Value>,
-) -> Result<(), Gone> {
+) -> Result<(), Unspent> {
     let held = post(
         "/v1/reservations",
         &json!({"unit": "TOKENS", "amount": 5, "run_id": run}),
@@ -89,10 +100,10 @@ fn reserved(
 
 /// Asks with an estimate, and reports what it came to.
 fn asked(
-    post: &impl Fn(&str, &Value) -> Result<Value, Gone>,
+    post: &impl Fn(&str, &Value) -> Result<Value, Unspent>,
     run: &str,
     settled: &mut Vec<Value>,
-) -> Result<(), Gone> {
+) -> Result<(), Unspent> {
     let answer = post(
         "/v1/authorize",
         &json!({
@@ -158,7 +169,7 @@ fn after_kill_9_the_balances_counted_again_from_the_ledger_are_those_that_are_st
             let callers: Vec<_> = (0..CALLERS)
                 .map(|number| scope.spawn(move || spender(number).spend()))
                 .collect();
-            let patience = Instant::now() + Duration::from_secs(30);
+            let patience = Instant::now() + Duration::from_mins(1);
             while count.load(Ordering::Relaxed) < 3 * CALLERS && Instant::now() < patience {
                 std::thread::sleep(Duration::from_millis(20));
             }

@@ -116,8 +116,19 @@ postgres_start() {
     exit 1
 }
 
+# free_port: prints a port that was free a moment ago. It is below those that the system gives to whoever connects, who might
+# have it before the server does.
 free_port() {
-    python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+    python3 -c '
+import random, socket
+for port in random.sample(range(20000, 32000), 100):
+    try:
+        socket.socket().bind(("127.0.0.1", port))
+    except OSError:
+        continue
+    print(port)
+    break
+'
 }
 
 # postgres_stop FOLDER MODE: stops the server: `fast` breaks transactions off, `immediate` is a crash.

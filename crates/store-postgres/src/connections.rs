@@ -159,6 +159,12 @@ impl Connections {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<Kept>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// How many can be lent at this moment, for tests of who holds one.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.permits.available_permits()
+    }
 }
 
 /// What is known of a connection that is lent.

@@ -15,15 +15,22 @@ mod schema;
 mod settings;
 mod trees;
 
-use crate::PostgresStore;
 use crate::connections::Lent;
 use crate::testing::{Database, SERVER_VARIABLE};
+use crate::{OpenError, PostgresStore};
 use ledger::Head;
-use std::error::Error;
 use std::time::Duration;
-use store::Records;
 use store::conformance::sample::Chain;
+use store::{Directories, Records};
 use tokio::time::timeout;
+
+/// How long something is waited for that comes at once unless the machine stands still.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How often a test begins anew whose machine has stood still for longer than the server or the store waits. Elsewhere it passes the first
+/// time.
+const TRIES: usize = 5;
+/// The same where connections are cut: a store that does not find out what became of a commit looks like such a machine.
+const CUT_TRIES: usize = 2;
 
 /// A database of a test's own.
 async fn database() -> Database {
@@ -36,7 +43,19 @@ fn server() -> Option<String> {
 }
 
 async fn open(database: &Database) -> PostgresStore {
-    PostgresStore::open(&database.url()).await.unwrap()
+    open_at(&database.url()).await
+}
+
+/// A store of the database with this URL, and another attempt where its first connection was not made in time.
+async fn open_at(url: &str) -> PostgresStore {
+    let mut tries = 1;
+    loop {
+        match PostgresStore::open(url).await {
+            Ok(store) => return store,
+            Err(OpenError::TimedOut { .. }) if tries < TRIES => tries += 1,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
 }
 
 /// The end of a chain, as it is stored.
@@ -49,6 +68,16 @@ async fn write_three(store: &PostgresStore, chain: &mut Chain) {
     store::conformance::commit(store, &chain.decisions(3)).await;
 }
 
+/// Waits until there may have been a change, and again where the connection that listens could not be made.
+async fn hear(store: &PostgresStore) {
+    let heard = async {
+        while store.changed().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(PATIENCE, heard).await.expect("nothing was heard");
+}
+
 /// All connections that asks wait for.
 async fn lend_all(store: &PostgresStore) -> Vec<Lent> {
     let mut all = Vec::new();
@@ -58,16 +87,4 @@ async fn lend_all(store: &PostgresStore) -> Vec<Lent> {
         }
     }
     all
-}
-
-/// An error with all that caused it.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

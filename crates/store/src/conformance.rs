@@ -23,7 +23,14 @@ pub mod search;
 use crate::{Batch, CommitError, FoundRequest, RequestKey, Store, StoredTenant};
 use async_trait::async_trait;
 use model::{DecisionId, TenantId};
+use std::error::Error;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How many rounds of a test may be spoilt by a machine that stands still for longer than a turn may last or is waited for.
+pub const STALLS_MAX: usize = 3;
+/// What fails sooner did not fail because the machine stood still: no server gives anybody up after so short a time.
+const STALL_TIME_MIN: Duration = Duration::from_millis(1_500);
 
 /// An empty database, and how to open it.
 #[async_trait]
@@ -39,9 +46,46 @@ pub use crate::commit_in_turn as try_commit;
 
 /// Commits what must go through.
 pub async fn commit(store: &dyn Store, batch: &Batch) {
-    try_commit(store, batch)
+    settle(|| try_commit(store, batch))
         .await
         .expect("a batch that hangs together is written");
+}
+
+/// What becomes of a batch whose writing is tried again where the machine stood still. What is refused at once is not tried again.
+pub async fn settle<F>(mut write: impl FnMut() -> F) -> Result<(), CommitError>
+where
+    F: Future<Output = Result<(), CommitError>>,
+{
+    let mut stalls = 0;
+    loop {
+        let begin = Instant::now();
+        match write().await {
+            Err(error) if stood_still(&error) && begin.elapsed() > STALL_TIME_MIN && stalls < STALLS_MAX => {
+                stalls += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Whether a batch may not have been written because the machine stood still for longer than a turn may last or is waited for: that is
+/// neither because two waited for each other, nor because one did not see what the other had written.
+pub fn stood_still(error: &CommitError) -> bool {
+    let text = causes(error);
+    let is_ours = text.contains("deadlock") || text.contains("serialize");
+    matches!(error, CommitError::NotWritten(_)) && !is_ours
+}
+
+/// An error with all that caused it.
+pub fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
 }
 
 /// Commits what must not go through, and returns why.

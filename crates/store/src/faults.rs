@@ -73,9 +73,10 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         self.plan.lock().extend(faults);
     }
 
-    /// Forgets what was planned and has not come to pass.
+    /// Forgets what was planned and has not come to pass, and who was let go without being held.
     pub fn forget_plan(&self) {
         self.plan.lock().clear();
+        self.plan.go.forget_permits(usize::MAX);
     }
 
     /// How many commits are held now.
@@ -162,10 +163,23 @@ impl Plan {
 }
 
 fn writes_nothing(batch: &Batch) -> bool {
-    let no_entries = batch.advances.is_empty() && batch.entries.is_empty();
-    let no_rows = batch.decisions.is_empty() && batch.outcomes.is_empty() && batch.contents.is_empty();
-    let no_changes = batch.writes.is_empty() && batch.runs.is_empty() && batch.counters.is_empty();
-    let no_moves = batch.approvals.is_empty() && batch.budgets.is_empty() && batch.erasures.is_empty();
+    let Batch {
+        advances,
+        entries,
+        decisions,
+        outcomes,
+        writes,
+        runs,
+        counters,
+        approvals,
+        budgets,
+        contents,
+        erasures,
+    } = batch;
+    let no_entries = advances.is_empty() && entries.is_empty();
+    let no_rows = decisions.is_empty() && outcomes.is_empty() && contents.is_empty();
+    let no_changes = writes.is_empty() && runs.is_empty() && counters.is_empty();
+    let no_moves = approvals.is_empty() && budgets.is_empty() && erasures.is_empty();
     no_entries && no_rows && no_changes && no_moves
 }
 

@@ -77,25 +77,40 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    const HOUR: Duration = Duration::from_hours(1);
+
+    /// One for which no time passes before a test says so.
+    fn standing() -> Press {
+        Press {
+            start: Instant::now() + HOUR,
+            ..Press::default()
+        }
+    }
+
+    /// Lets so much time pass, once.
+    fn pass(press: &mut Press, time: Duration) {
+        press.start = press.start.checked_sub(HOUR + time).unwrap();
+    }
+
     #[test]
     fn a_press_is_noticed_and_ends_by_itself() {
-        let mut press = Press::default();
+        let mut press = standing();
         assert!(!press.is_on());
         press.note(PRESS - 1);
         assert!(!press.is_on());
         press.note(PRESS);
         assert!(press.is_on());
-        press.start = press.start.checked_sub(2 * LASTS).unwrap();
+        pass(&mut press, 2 * LASTS);
         assert!(!press.is_on());
     }
 
     #[test]
     fn one_who_asks_is_noticed_and_forgotten() {
-        let mut press = Press::default();
+        let mut press = standing();
         assert!(!press.is_asked());
         press.note(1);
         assert!(press.is_asked());
-        press.start = press.start.checked_sub(2 * ASKED).unwrap();
+        pass(&mut press, 2 * ASKED);
         assert!(!press.is_asked());
     }
 }

@@ -1,5 +1,6 @@
 //! Two at once, and commits that fail: an approval is spent once, or not at all.
 
+use crate::support::patiently;
 use crate::{Scene, key, merging, with};
 use futures_util::future::join_all;
 use serde_json::json;
@@ -102,7 +103,7 @@ async fn a_spending_whose_commit_failed_is_made_once() {
         let id = scene.approved().await;
         scene.stage.faults.plan([fault]);
         scene.retry(&id).await.problem(503, "ledger_unavailable");
-        let again = scene.retry(&id).await;
+        let again = patiently(|| scene.retry(&id)).await;
         if kept {
             again.problem(409, "approval_not_usable");
         } else {
@@ -123,7 +124,7 @@ async fn a_vote_whose_commit_failed_counts_once() {
             .vote(&scene.ann, &id, "approve")
             .await
             .problem(503, "ledger_unavailable");
-        let again = scene.vote(&scene.ann, &id, "approve").await;
+        let again = patiently(|| scene.vote(&scene.ann, &id, "approve")).await;
         if kept {
             again.problem(409, "conflict");
         } else {

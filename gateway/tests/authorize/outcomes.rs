@@ -1,8 +1,8 @@
 //! What became of a decision: told once, by the agent that asked.
 
 use crate::stage::{Stage, changing, injected};
+use crate::support::until;
 use serde_json::{Value, json};
-use std::time::Duration;
 use store::faults::Fault;
 
 /// A decision, and the path of its outcome.
@@ -104,9 +104,12 @@ async fn a_mismatch_is_counted_also_where_its_caller_has_hung_up() {
     let token = &stage.agent.token;
     let (answer, path) = decided(&stage, &injected()).await;
     let report = json!({"status": "succeeded", "executed_hash": answer["action_hash"]});
-    stage.faults.plan([Fault::Delay(Duration::from_secs(1))]);
-    let post = tokio::time::timeout(Duration::from_millis(300), stage.post(&path, token, &report));
-    assert!(post.await.is_err(), "it was answered before it hung up");
+    stage.faults.plan([Fault::Hold]);
+    tokio::select! {
+        _ = stage.post(&path, token, &report) => panic!("it was answered before it hung up"),
+        () = until(|| stage.faults.held() == 1) => {}
+    }
+    stage.faults.let_go();
     stage
         .post(&path, token, &report)
         .await

@@ -2,7 +2,7 @@
 //! here, if it were not forgotten in time.
 
 use crate::stage::{Stage, reading};
-use crate::support::{World, signing_key};
+use crate::support::{World, patient, signing_key};
 use crate::{Scene, costing, tokens};
 use gateway::app::App;
 use gateway::gateway::Options;
@@ -25,7 +25,7 @@ async fn beside(stage: &Stage) -> World {
         signing_key: signing_key(),
         base_policies: BasePolicies::shipped(),
         base_file: None,
-        options: Options::default(),
+        options: patient(Options::default()),
     };
     let (gateway, _) = start::start(ingredients).await.unwrap();
     World {

@@ -211,12 +211,13 @@ async fn a_definition_that_changes_is_counted_when_it_is_imported_and_when_it_is
     import("sends").await.expect(200);
     assert_eq!(stage.contained().await, [], "nothing has changed");
     import("sends, and forwards to eve").await.expect(200);
-    let entries = stage.entries().await;
     let found = stage.contained().await;
     let (kind, body) = &found[0];
     assert_eq!((found.len(), kind.as_str()), (1, "tool_frozen"));
     assert_eq!(body["tool"], "mail");
-    assert_eq!(body["evidence"], json!([entries.last().unwrap().seq]));
+    let entries = stage.entries().await;
+    let imported = entries.iter().rfind(|entry| entry.kind == "tool_imported");
+    assert_eq!(body["evidence"], json!([imported.unwrap().seq]));
     let answer = stage
         .ask(&crate::stage::asking("mail", "send", "trusted_internal_unsigned"))
         .await

@@ -1,11 +1,12 @@
 //! What happens without a solver, without time, and to one that is not needed any more.
 
-use crate::desk::{Desk, mine};
+use crate::desk::{Desk, mine, patient};
 use policy_diff::report::Answer;
 use policy_diff::{Bounds, Prover, diff};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const PERMIT: &str = "@id(\"a\") permit (principal, action, resource) when { context.sensitive };";
@@ -113,14 +114,17 @@ async fn as_many_comparisons_run_at_once_as_may() {
 
 /// A solver that never answers, and writes down which process it is.
 fn silent(folder: &Path) -> PathBuf {
-    let (program, note) = (folder.join("solver"), folder.join("process"));
+    let [draft, program, note] = ["draft", "solver", "process"].map(|name| folder.join(name));
     let text = format!(
         "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'This is cvc5 version 0'; exit; fi\n\
          echo $$ >{note}.new && mv {note}.new {note}\nexec sleep 600\n",
         note = note.display()
     );
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(&draft, text).unwrap();
+    std::fs::set_permissions(&draft, Permissions::from_mode(0o755)).unwrap();
+    // What this process has written may be open still in one that another test has just started, and could not be run.
+    let copied = Command::new("cp").args([&draft, &program]).status().unwrap();
+    assert!(copied.success());
     program
 }
 
@@ -137,7 +141,7 @@ async fn await_some<T>(look: impl Fn() -> Option<T>) -> T {
 #[tokio::test]
 async fn a_comparison_that_nobody_waits_for_leaves_no_solver_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let prover = Prover::new(silent(folder.path()), 1, Bounds::default());
+    let prover = Prover::new(silent(folder.path()), 1, patient());
     let comparison = Desk::bare().comparison(&[mine("")], &[mine(PERMIT)]);
     let turn = prover.turn().unwrap();
     let note = folder.path().join("process");

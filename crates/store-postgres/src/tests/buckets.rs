@@ -1,10 +1,9 @@
 //! Buckets that are full again: whoever looks for them holds up nobody, however many there are.
 
-use super::{database, lend_all, open, write_three};
+use super::{PATIENCE, database, lend_all, open, write_three};
 use crate::PostgresStore;
 use crate::testing::Database;
 use sqlx::PgConnection;
-use std::time::Duration;
 use store::Buckets as _;
 use store::conformance::sample::Chain;
 use tokio::time::timeout;
@@ -29,7 +28,7 @@ async fn one_full_in(number: i32, of: i32) -> (Database, PostgresStore, PgConnec
 async fn whoever_forgets_buckets_takes_no_connection_that_others_wait_for() {
     let (_database, store, _) = one_full_in(1_000, 30_000).await;
     let lent = lend_all(&store).await;
-    let forgotten = timeout(Duration::from_secs(3), store.forget_full()).await;
+    let forgotten = timeout(PATIENCE, store.forget_full()).await;
     assert_eq!(forgotten.expect("it waits for a connection").unwrap(), 30);
     drop(lent);
 }

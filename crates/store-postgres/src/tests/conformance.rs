@@ -23,7 +23,7 @@ fn postgres() -> Postgres {
 impl Fixture for Postgres {
     async fn open(&self) -> Arc<dyn Store> {
         let database = Database::make(server()).await;
-        let store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
+        let store = Arc::new(super::open(&database).await);
         *self.open.lock().await = Some((Arc::clone(&store), database));
         store
     }
@@ -32,7 +32,7 @@ impl Fixture for Postgres {
         let mut open = self.open.lock().await;
         let (store, database) = open.as_mut().unwrap();
         store.close().await;
-        *store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
+        *store = Arc::new(super::open(database).await);
         Arc::clone(store) as Arc<dyn Store>
     }
 }

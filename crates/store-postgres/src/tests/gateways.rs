@@ -1,13 +1,14 @@
 //! Several gateways over one database: nobody forks, nobody is lost, everybody hears of changes.
 
-use super::{database, head, open, write_three};
+use super::{PATIENCE, TRIES, database, head, hear, open, write_three};
 use crate::PostgresStore;
 use crate::testing::Database;
 use model::TenantId;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain, agent_id};
-use store::conformance::{load, try_commit};
+use store::conformance::{STALLS_MAX, commit, load, stood_still, try_commit};
 use store::{Batch, BucketKey, Buckets, CommitError, Directories, Journal, Records, Wanted};
 use tokio::time::timeout;
 
@@ -20,10 +21,30 @@ async fn gateways(database: &Database, count: usize) -> Vec<Arc<PostgresStore>> 
     stores
 }
 
+/// One batch for two tenants, from where they stand.
+async fn write_for_two(store: &PostgresStore, number: usize, round: usize) -> Result<(), CommitError> {
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    // Named in another order by each: nobody may wait for somebody who waits.
+    let mut tenants = [one.tenant, two.tenant];
+    tenants.rotate_left(number % 2);
+    let turn = store.begin(&tenants).await;
+    let turn = turn.map_err(|error| CommitError::NotWritten(error.into()))?;
+    for chain in [&mut one, &mut two] {
+        if let Some(place) = turn.places().get(&chain.tenant) {
+            chain.tip = place.tip.clone();
+        }
+    }
+    let mut batch = Batch::default();
+    one.decision(&mut batch, &Ask::named(&format!("{number}-{round}")));
+    two.decision(&mut batch, &Ask::default());
+    one.decision(&mut batch, &Ask::default());
+    turn.commit(&batch).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_gateways_write_one_chain_each_for_two_tenants_without_a_fork() {
     const GATEWAYS: usize = 3;
-    const ROUNDS: u64 = 40;
+    const ROUNDS: usize = 40;
     let database = database().await;
     let writers = gateways(&database, GATEWAYS)
         .await
@@ -31,37 +52,28 @@ async fn three_gateways_write_one_chain_each_for_two_tenants_without_a_fork() {
         .enumerate()
         .map(|(number, store)| {
             tokio::spawn(async move {
+                let (mut written, mut stalls) = (0, 0);
                 for round in 0..ROUNDS {
-                    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
-                    // Named in another order by each: nobody may wait for somebody who waits.
-                    let mut tenants = [one.tenant, two.tenant];
-                    tenants.rotate_left(number % 2);
-                    let turn = store.begin(&tenants).await.unwrap();
-                    for chain in [&mut one, &mut two] {
-                        if let Some(place) = turn.places().get(&chain.tenant) {
-                            chain.tip = place.tip.clone();
-                        }
-                    }
-                    let mut batch = Batch::default();
-                    one.decision(&mut batch, &Ask::named(&format!("{number}-{round}")));
-                    two.decision(&mut batch, &Ask::default());
-                    one.decision(&mut batch, &Ask::default());
-                    match turn.commit(&batch).await {
-                        Ok(()) => {}
+                    match write_for_two(&store, number, round).await {
+                        Ok(()) => written += 1,
                         // Until both tenants are there, there is no row to lock.
-                        Err(CommitError::HeadMoved { .. }) => assert!(round <= 1, "round {round}"),
+                        Err(CommitError::HeadMoved { .. }) => assert!(round <= 1 + stalls, "round {round}"),
+                        Err(error) if stood_still(&error) && stalls < STALLS_MAX => stalls += 1,
                         Err(error) => panic!("{error:?}"),
                     }
                 }
+                written
             })
         });
+    let mut written = 0;
     for writer in writers.collect::<Vec<_>>() {
-        writer.await.unwrap();
+        written += writer.await.unwrap();
     }
+    assert!(written >= (ROUNDS - 2 - STALLS_MAX) * GATEWAYS, "{written}");
     let store = open(&database).await;
     for (tenant, of_a_batch) in [(Chain::new(1).tenant, 2), (Chain::new(2).tenant, 1)] {
         let entries = store.entries(tenant, 0, 1_000).await.unwrap();
-        assert!(entries.len() as u64 >= of_a_batch * (ROUNDS - 2) * GATEWAYS as u64);
+        assert_eq!(entries.len(), of_a_batch * written);
         assert!(entries.iter().zip(1..).all(|(entry, seq)| entry.seq == seq));
         assert!(entries.windows(2).all(|pair| pair[0].hash == pair[1].prev));
         let end = store.head(tenant).await.unwrap();
@@ -76,6 +88,7 @@ async fn three_gateways_write_one_chain_each_for_two_tenants_without_a_fork() {
 async fn of_gateways_that_make_the_same_tenants_at_once_one_is_first() {
     let database = database().await;
     let stores = gateways(&database, 4).await;
+    let mut stalls = 0;
     for round in 0..20u8 {
         let (first, second) = (Chain::new(2 * round + 1), Chain::new(2 * round + 2));
         let makers = stores.iter().enumerate().map(|(number, store)| {
@@ -97,14 +110,22 @@ async fn of_gateways_that_make_the_same_tenants_at_once_one_is_first() {
                 try_commit(&*store, &batch).await
             })
         });
-        let mut landed = 0;
+        let (mut landed, mut late) = (0, Vec::new());
         for maker in makers.collect::<Vec<_>>() {
             match maker.await.unwrap() {
                 Ok(()) => landed += 1,
                 Err(CommitError::HeadMoved { tenant }) => {
                     assert!([first.tenant, second.tenant].contains(&tenant));
                 }
+                Err(error) if stood_still(&error) => late.push(error),
                 Err(error) => panic!("round {round}: {error:?}"),
+            }
+        }
+        if !late.is_empty() {
+            stalls += 1;
+            assert!(stalls <= STALLS_MAX, "round {round}: {late:?}");
+            if landed == 0 {
+                continue;
             }
         }
         assert_eq!(landed, 1, "round {round}");
@@ -118,18 +139,29 @@ async fn a_turn_waits_for_the_one_of_another_gateway_and_then_knows_where_it_end
     let stores = gateways(&database, 2).await;
     let mut chain = Chain::new(1);
     write_three(&stores[0], &mut chain).await;
-    let first = stores[0].begin(&[chain.tenant]).await.unwrap();
     let tenants = [chain.tenant];
-    let second = stores[1].begin(&tenants);
-    tokio::pin!(second);
-    assert!(
-        timeout(Duration::from_millis(300), &mut second).await.is_err(),
-        "it did not wait"
-    );
-    // Another tenant's turn does not.
-    drop(stores[1].begin(&[Chain::new(2).tenant]).await.unwrap());
-    first.commit(&chain.decisions(1)).await.unwrap();
-    assert_eq!(second.await.unwrap().places()[&chain.tenant].head(), chain.head());
+    for _ in 0..TRIES {
+        let first = stores[0].begin(&tenants).await.unwrap();
+        let second = stores[1].begin(&tenants);
+        tokio::pin!(second);
+        let waited = timeout(Duration::from_millis(300), &mut second).await.is_err();
+        // Another tenant's turn does not.
+        drop(stores[1].begin(&[Chain::new(2).tenant]).await.unwrap());
+        let mut next = chain.clone();
+        match first.commit(&next.decisions(1)).await {
+            Ok(()) => assert!(waited, "it did not wait"),
+            // For longer than a turn may last.
+            Err(error) if stood_still(&error) => continue,
+            Err(error) => panic!("{error:?}"),
+        }
+        chain = next;
+        // And it may have stood still for longer than a turn is waited for.
+        if let Ok(second) = second.await {
+            assert_eq!(second.places()[&chain.tenant].head(), chain.head());
+            return;
+        }
+    }
+    panic!("no turn came after another one");
 }
 
 #[tokio::test]
@@ -138,11 +170,17 @@ async fn a_turn_that_is_given_back_goes_to_whoever_waits() {
     let stores = gateways(&database, 2).await;
     let mut chain = Chain::new(1);
     write_three(&stores[0], &mut chain).await;
-    for round in 0..10 {
+    let mut slow = 0;
+    let mut round = 0;
+    while round < 10 {
         drop(stores[round % 2].begin(&[chain.tenant]).await.unwrap());
         let begin = Instant::now();
         write_three(&stores[1 - round % 2], &mut chain).await;
-        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        // A turn that is not given back ends when the server gives it up. A round in which somebody waited is played again.
+        let is_slow = begin.elapsed() > Duration::from_secs(1);
+        slow += usize::from(is_slow);
+        assert!(slow <= STALLS_MAX, "{slow} waited, the last one in round {round}");
+        round += usize::from(!is_slow);
     }
 }
 
@@ -165,22 +203,20 @@ async fn a_request_that_another_gateway_recorded_is_found_and_not_recorded_again
     write_three(&stores[0], &mut chain).await;
 }
 
-#[tokio::test]
-async fn a_change_wakes_the_other_gateways_and_not_its_own() {
+/// What is wrong with who is woken by a change, and when. Where the machine stands still a connection that listens may be made anew, and
+/// then it is as if there had been a change.
+async fn wake_the_others() -> Result<(), &'static str> {
     let database = database().await;
     let stores = gateways(&database, 3).await;
     for store in &stores {
         // A connection that has just been made may have missed something.
-        timeout(Duration::from_secs(5), store.changed())
-            .await
-            .unwrap()
-            .unwrap();
+        hear(store).await;
     }
     let waiting = |store: &Arc<PostgresStore>| {
         let store = Arc::clone(store);
-        tokio::spawn(async move { timeout(Duration::from_millis(1_500), store.changed()).await })
+        tokio::spawn(async move { store.changed().await })
     };
-    let (own, one, other) = (waiting(&stores[0]), waiting(&stores[1]), waiting(&stores[2]));
+    let (own, mut one, mut other) = (waiting(&stores[0]), waiting(&stores[1]), waiting(&stores[2]));
     let mut chain = Chain::new(1);
     // A decision changes no directory, and what did not commit did not change anything.
     write_three(&stores[0], &mut chain).await;
@@ -189,17 +225,34 @@ async fn a_change_wakes_the_other_gateways_and_not_its_own() {
     batch.entries[0].seq += 1;
     assert!(try_commit(&*stores[0], &batch).await.is_err());
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(!one.is_finished() && !other.is_finished(), "woken without cause");
+    let is_early = one.is_finished() || other.is_finished();
     let mut batch = Batch::default();
     chain.put_agent(&mut batch, 1, "builder");
-    try_commit(&*stores[0], &batch).await.unwrap();
-    let begin = Instant::now();
-    one.await.unwrap().unwrap().unwrap();
-    other.await.unwrap().unwrap().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
-    assert!(own.await.unwrap().is_err(), "it woke itself");
+    commit(&*stores[0], &batch).await;
+    let both = async { tokio::join!(&mut one, &mut other) };
+    let woken = timeout(Duration::from_secs(1), both).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let woke_itself = own.is_finished();
+    for waiting in [own, one, other] {
+        waiting.abort();
+    }
     assert_eq!(stores[1].revisions().await.unwrap(), [(chain.tenant, 1)]);
     assert_eq!(load(&*stores[2]).await[0].nouns.len(), 1);
+    match woken {
+        _ if is_early => Err("woken without cause"),
+        _ if woke_itself => Err("it woke itself"),
+        Ok((Ok(Ok(())), Ok(Ok(())))) => Ok(()),
+        _ => Err("not woken at once"),
+    }
+}
+
+#[tokio::test]
+async fn a_change_wakes_the_other_gateways_and_not_its_own() {
+    let mut tries = 1;
+    while let Err(what) = wake_the_others().await {
+        assert!(tries < TRIES, "{what}");
+        tries += 1;
+    }
 }
 
 #[tokio::test]
@@ -208,18 +261,30 @@ async fn a_gateway_that_stops_in_its_turn_holds_up_the_others_for_a_moment_only(
     let stores = gateways(&database, 2).await;
     let mut chain = Chain::new(1);
     write_three(&stores[0], &mut chain).await;
-    // It holds the turn and does nothing any more, as after SIGSTOP.
-    let stopped = stores[0].begin(&[chain.tenant]).await.unwrap();
-    let begin = Instant::now();
-    let mut next = chain.clone();
-    try_commit(&*stores[1], &next.decisions(1)).await.unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
-    // When it comes back, its turn is over.
-    let error = stopped.commit(&chain.clone().decisions(1)).await.unwrap_err();
-    assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
-    assert_eq!(head(&stores[1], &chain).await, next.head());
-    // The one after is a turn like any other.
-    write_three(&stores[0], &mut next).await;
+    for _ in 0..TRIES {
+        // It holds the turn and does nothing any more, as after SIGSTOP.
+        let stopped = stores[0].begin(&[chain.tenant]).await.unwrap();
+        let begin = Instant::now();
+        let mut next = chain.clone();
+        match try_commit(&*stores[1], &next.decisions(1)).await {
+            Ok(()) => {}
+            // For longer than a turn is waited for.
+            Err(error) if stood_still(&error) => continue,
+            Err(error) => panic!("{error:?}"),
+        }
+        let is_held_up = begin.elapsed() > Duration::from_secs(3);
+        // When it comes back, its turn is over.
+        let error = stopped.commit(&chain.clone().decisions(1)).await.unwrap_err();
+        assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+        assert_eq!(head(&stores[1], &chain).await, next.head());
+        // The one after is a turn like any other.
+        write_three(&stores[0], &mut next).await;
+        if !is_held_up {
+            return;
+        }
+        chain = next;
+    }
+    panic!("the others were held up each time");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -229,31 +294,32 @@ async fn gateways_together_never_lend_more_than_a_bucket_holds() {
     let database = database().await;
     let size = model::Bucket::new(CAPACITY, REFILL).unwrap();
     let stores = gateways(&database, 3).await;
+    let total = Arc::new(AtomicU32::new(0));
     let begin = Instant::now();
     let leasers = stores.into_iter().flat_map(|store| {
+        let total = &total;
         (0..3).map(move |_| {
-            let store = Arc::clone(&store);
+            let (store, total) = (Arc::clone(&store), Arc::clone(total));
             tokio::spawn(async move {
                 let key = BucketKey {
                     tenant: TenantId::from_bytes([1; 16]),
                     owner: format!("agent {}", agent_id(1)),
                 };
-                let mut granted = 0;
-                while begin.elapsed() < Duration::from_secs(1) {
-                    granted += store
-                        .lease(&key, size, Wanted { least: 1, most: 5 })
-                        .await
-                        .unwrap()
-                        .granted;
+                // For a second and, however slow the server is, until more was lent than the bucket held.
+                while begin.elapsed() < Duration::from_secs(1)
+                    || (total.load(Ordering::Relaxed) <= CAPACITY && begin.elapsed() < PATIENCE)
+                {
+                    let wanted = Wanted { least: 1, most: 5 };
+                    let lease = store.lease(&key, size, wanted).await.unwrap();
+                    total.fetch_add(lease.granted, Ordering::Relaxed);
                 }
-                granted
             })
         })
     });
-    let mut total = 0;
     for leaser in leasers.collect::<Vec<_>>() {
-        total += leaser.await.unwrap();
+        leaser.await.unwrap();
     }
+    let total = total.load(Ordering::Relaxed);
     let most = f64::from(CAPACITY) + REFILL * (begin.elapsed().as_secs_f64() + 0.001);
     assert!(f64::from(total) <= most, "{total} of {most}");
     assert!(total > CAPACITY, "{total}: nothing was refilled");

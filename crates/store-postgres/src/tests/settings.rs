@@ -1,14 +1,13 @@
 //! With which settings it is written: what the server, the role or the URL have as their default does not count.
 
-use super::{database, open, write_three};
+use super::{PATIENCE, database, open, write_three};
 use crate::PostgresStore;
 use crate::connections::Lent;
 use sqlx::{AssertSqlSafe, Row};
-use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::conformance::sample::Chain;
-use store::conformance::try_commit;
+use store::conformance::{STALLS_MAX, causes, stood_still, try_commit};
 use store::{CommitError, Journal, Records, Store, StoreError};
 
 async fn setting(lent: &mut Lent, name: &str) -> String {
@@ -57,6 +56,15 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
     write_three(&store, &mut Chain::new(1)).await;
 }
 
+/// One decision, from where the chain stands.
+async fn write_one(store: &PostgresStore) -> Result<(), CommitError> {
+    let mut chain = Chain::new(1);
+    let turn = store.begin(&[chain.tenant]).await;
+    let turn = turn.map_err(|error| CommitError::NotWritten(error.into()))?;
+    chain.tip = turn.places()[&chain.tenant].tip.clone();
+    turn.commit(&chain.decisions(1)).await
+}
+
 #[tokio::test]
 async fn a_turn_sees_what_was_committed_before_each_statement() {
     let database = database().await;
@@ -72,11 +80,13 @@ async fn a_turn_sees_what_was_committed_before_each_statement() {
     write_three(&store, &mut chain).await;
     let writers = [Arc::new(store), Arc::new(open(&database).await)].map(|store| {
         tokio::spawn(async move {
-            for _ in 0..20 {
-                let mut chain = Chain::new(1);
-                let turn = store.begin(&[chain.tenant]).await.unwrap();
-                chain.tip = turn.places()[&chain.tenant].tip.clone();
-                turn.commit(&chain.decisions(1)).await.unwrap();
+            let (mut written, mut stalls) = (0, 0);
+            while written < 20 {
+                match write_one(&store).await {
+                    Ok(()) => written += 1,
+                    Err(error) if stood_still(&error) && stalls < STALLS_MAX => stalls += 1,
+                    Err(error) => panic!("{error:?}"),
+                }
             }
         })
     });
@@ -96,6 +106,17 @@ async fn readers_cannot_write() {
     assert!(error.to_string().contains("read-only"), "{error}");
 }
 
+/// Whether a commit that cannot have its lock says so in time. It may not where the machine stands still.
+async fn is_refused_in_time(store: &PostgresStore, chain: &Chain) -> bool {
+    let begin = Instant::now();
+    let error = try_commit(store, &chain.clone().decisions(1)).await.unwrap_err();
+    let is_in_time = begin.elapsed() < Duration::from_secs(6);
+    assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+    let cause = causes(&error);
+    assert!(!is_in_time || cause.contains("lock timeout"), "{cause}");
+    is_in_time
+}
+
 #[tokio::test]
 async fn a_lock_held_by_another_program_is_an_error_in_bounded_time() {
     let database = database().await;
@@ -107,12 +128,11 @@ async fn a_lock_held_by_another_program_is_an_error_in_bounded_time() {
         .execute(&mut stranger)
         .await
         .unwrap();
-    let begin = Instant::now();
-    let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
-    assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
-    let cause = super::causes(error.source().unwrap());
-    assert!(cause.contains("lock timeout"), "{cause}");
-    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    let mut late = 0;
+    while !is_refused_in_time(&store, &chain).await {
+        late += 1;
+        assert!(late < 3, "it is late each time");
+    }
     assert_eq!(
         super::head(&store, &chain).await,
         chain.head(),
@@ -149,10 +169,7 @@ async fn a_closed_store_refuses_everything_and_leaves_no_connection() {
         if left == 0 {
             break;
         }
-        assert!(
-            begin.elapsed() < Duration::from_secs(5),
-            "{left} connections are left"
-        );
+        assert!(begin.elapsed() < PATIENCE, "{left} connections are left");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

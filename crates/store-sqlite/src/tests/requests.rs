@@ -67,6 +67,11 @@ impl Small {
         self.rounds().await.round().await.unwrap();
     }
 
+    /// Whoever moves the log next is not held up by the checkpointer, which waits for the disk for as long as that takes.
+    async fn stop_checkpoints(&self) {
+        self.store.checkpointer.lock().await.stop().await;
+    }
+
     /// Asks in batches of [`RECENT_MAX`], each of which becomes a run.
     async fn ask_in_runs(&mut self, count: usize) {
         self.ask_in_these_runs(0..count).await;
@@ -431,6 +436,7 @@ async fn the_last_part_that_is_converted_says_that_all_is_in_runs() {
     for rows in [10, 49, 50, 51] {
         let small = of_an_earlier_version().await;
         let mut stranger = small.folder.stranger().await;
+        small.stop_checkpoints().await;
         convert_in_parts(&mut stranger, rows).await.unwrap();
         let runs = i64::try_from(50_usize.div_ceil(rows)).unwrap();
         assert_eq!(
@@ -452,6 +458,7 @@ async fn the_last_part_that_is_converted_says_that_all_is_in_runs() {
 async fn what_a_start_left_in_the_log_is_moved_before_more_is_written() {
     let small = of_an_earlier_version().await;
     let mut stranger = small.folder.stranger().await;
+    small.stop_checkpoints().await;
     for statement in [
         "PRAGMA wal_autocheckpoint = 0",
         "CREATE TABLE left_behind (bytes)",
