@@ -136,10 +136,11 @@ impl Gateway {
     ) -> Result<T, Refusal> {
         let turn = self.changing.of(tenant, order).await;
         let (mut fitted, mut alone) = (Fitted::default(), None);
+        // It is made at the time of its turn in each attempt: with another time in it, what it makes of the directory would be compiled again.
+        let now = self.clock.now();
         for attempt in 1..=ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
-            let now = self.clock.now();
-            by.check(&snapshot, now)?;
+            by.check(&snapshot, self.clock.now())?;
             let before = crate::gateway::tenant(&snapshot, tenant)?;
             let plan = plan(&before.directory, now)?;
             if plan.writes.is_empty() {

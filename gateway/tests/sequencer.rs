@@ -473,6 +473,7 @@ async fn whoever_sets_quotas_without_rest_keeps_no_policy_out() {
                 let path = format!("/v1/agents/{}/quota", stage.agent.id);
                 let mut capacity = setter + 1;
                 while !done.load(Ordering::Relaxed) {
+                    stage.clock.advance_millis(1);
                     capacity += 4;
                     let body = json!({"bucket": {"capacity": capacity, "refill_per_second": 1}});
                     stage.admin("PUT", &path, &body).await.expect(200);
