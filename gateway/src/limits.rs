@@ -6,6 +6,7 @@
 //! - [`quota`]: what callers are told of quotas, which are counted in the commit (`engine::quotas`).
 
 mod local;
+mod passing;
 pub mod quota;
 mod shared;
 

@@ -80,17 +80,28 @@ impl Observation {
 }
 
 impl Gateway {
+    /// Whoever was frozen or revoked tells of what it has read all the same, as with an ask that it is denied: it only takes trust away, and what it
+    /// has read is still in the runs that go on. But then it does so no oftener than it may ask: to freeze an agent is to stop it. Of one that may
+    /// act, what was not told for want of a token would leave its run looser than it is.
+    async fn check_rate(&self, caller: &AgentCaller) -> Result<(), Refusal> {
+        let tenant = self.tenant(caller.tenant)?;
+        let agent = caller.refresh(&tenant, self.clock.now())?;
+        if agent.standing.is_active() && tenant.directory.tenant.standing.is_active() {
+            return Ok(());
+        }
+        self.pass_buckets(caller).await
+    }
+
     async fn observe(
         &self,
         caller: &AgentCaller,
         run_id: Name,
         observation: &Observation,
     ) -> Result<Observed, Refusal> {
+        self.check_rate(caller).await?;
         let parent = observation.parent_run_id.as_ref();
         for _ in 0..ATTEMPTS_MAX {
             let tenant = self.tenant(caller.tenant)?;
-            // Whoever was frozen or revoked tells of what it has read all the same, as with an ask that it is denied: it only takes trust away, and what
-            // has shown it that is still in the runs that go on.
             caller.refresh(&tenant, self.clock.now())?;
             let before = self.family(caller.tenant, &run_id, parent).await?;
             let before = before.map(|run| run.worst);

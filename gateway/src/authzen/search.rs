@@ -6,7 +6,6 @@
 use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::gateway::Gateway;
 use crate::http::{CanonicalBody, Code, Json, Refusal};
-use crate::limits::{Admission, Asking};
 use crate::line::Place;
 use crate::records::reader::Credential;
 use axum::extract::State;
@@ -28,8 +27,6 @@ const LIMIT_MAX: usize = 500;
 /// and, where large parameters are checked against a schema, up to a fifth of a second once for all of them.
 const CANDIDATES_MAX: usize = 500;
 const TIME_MAX: Duration = Duration::from_millis(500);
-/// How often tokens of shared buckets are looked for.
-const ATTEMPTS_MAX: usize = 8;
 /// How much of its digest stands for a request in a token.
 const DIGEST_CHARS: usize = "sha256:".len() + 16;
 /// Stands for the tool and the action of whatever may be found, where only the rest of an ask is looked at, which is the same for all.
@@ -129,7 +126,9 @@ async fn search(
     let tuple: Tuple<'_> = canon::read(text.as_str())?;
     let part = Part::read(wanted, text, tuple)?;
     // Standing in line is paid for, too: for nothing, one agent could fill it and keep it full.
-    gateway.pass_buckets(credential).await?;
+    if let Credential::Agent(caller) = credential {
+        gateway.pass_buckets(caller).await?;
+    }
     let place = gateway.searches.place(id).await?;
     // The body and the line may have taken a while: it is looked at what is in force now.
     credential.check(gateway)?;
@@ -435,27 +434,6 @@ fn agent(directory: &Directory, credential: &Credential, named: &str) -> Result<
 }
 
 impl Gateway {
-    /// Takes a token from each bucket of an agent that searches, as an ask does.
-    async fn pass_buckets(&self, credential: &Credential) -> Result<(), Refusal> {
-        let Credential::Agent(caller) = credential else {
-            return Ok(());
-        };
-        for _ in 0..ATTEMPTS_MAX {
-            let (tenant, now) = (self.tenant(caller.tenant)?, self.clock.now());
-            let agent = caller.refresh(&tenant, now)?;
-            let asking = Asking {
-                tenant: &tenant.directory.tenant,
-                agent: &agent,
-                tool: "",
-            };
-            match self.limits.admit(&asking, now)? {
-                Admission::Admitted => return Ok(()),
-                Admission::Short(short) => self.limits.fill(&short).await?,
-            }
-        }
-        Err(Refusal::overloaded())
-    }
-
     /// Whether this would be allowed, but for limits and budgets. Policies are asked where nobody waits for a decision.
     async fn permits(&self, grounds: &Arc<Grounds>, agent: &Arc<Agent>, ask: Ask) -> Result<bool, Refusal> {
         let (tenant, now) = (&grounds.tenant, self.clock.now());

@@ -33,8 +33,11 @@ impl Default for Press {
 }
 
 impl Press {
-    /// Notes a batch.
+    /// Notes a batch with so many proposals of callers. One without any says nothing.
     pub(super) fn note(&self, proposals: usize) {
+        if proposals == 0 {
+            return;
+        }
         let now = self.millis();
         self.asked_until.store(now + millis(ASKED), Ordering::Relaxed);
         if proposals >= PRESS {

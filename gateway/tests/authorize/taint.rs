@@ -182,6 +182,17 @@ async fn whoever_is_frozen_still_tells_what_its_run_has_read() {
     let path = "/v1/runs/reader/observations";
     stage.post(path, &other.token, &body).await.expect(201);
     assert_eq!(change(&stage, "planner", None).await, "run_tainted");
+    // No oftener than it may ask; nor may one that was not frozen be kept from it.
+    let quota = json!({"bucket": {"capacity": 1, "refill_per_second": 0.0}});
+    let quotas = format!("/v1/agents/{}/quota", other.id);
+    stage.admin("PUT", &quotas, &quota).await.expect(200);
+    stage.post(path, &other.token, &body).await.expect(201);
+    stage
+        .post(path, &other.token, &body)
+        .await
+        .problem(429, "rate_limited");
+    stage.stand(&other, "unfreeze").await.expect(200);
+    stage.post(path, &other.token, &body).await.expect(201);
     stage.assert_sound().await;
 }
 

@@ -1,0 +1,28 @@
+//! What counts towards the buckets of an agent and is no ask.
+
+use super::{Admission, Asking};
+use crate::gateway::Gateway;
+use crate::http::{AgentCaller, Refusal};
+
+/// How often buckets are asked again that were short of tokens, because others may take what they were given.
+const ATTEMPTS_MAX: usize = 8;
+
+impl Gateway {
+    /// Takes a token from each bucket of an agent, as an ask does that is about no tool.
+    pub(crate) async fn pass_buckets(&self, caller: &AgentCaller) -> Result<(), Refusal> {
+        for _ in 0..ATTEMPTS_MAX {
+            let (tenant, now) = (self.tenant(caller.tenant)?, self.clock.now());
+            let agent = caller.refresh(&tenant, now)?;
+            let asking = Asking {
+                tenant: &tenant.directory.tenant,
+                agent: &agent,
+                tool: "",
+            };
+            match self.limits.admit(&asking, now)? {
+                Admission::Admitted => return Ok(()),
+                Admission::Short(short) => self.limits.fill(&short).await?,
+            }
+        }
+        Err(Refusal::overloaded())
+    }
+}
