@@ -12,6 +12,8 @@ SCRIPTS = Path(__file__).resolve().parent
 
 def run(command, folder):
     environment = {name: value for name, value in os.environ.items() if name != "COUNTERSIGN_TEST_POSTGRES_URL"}
+    # What a script leaves for others to remove is removed with the folder of the test.
+    environment["TMPDIR"] = str(folder)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
