@@ -253,6 +253,15 @@ fn policies_that_do_not_fit_a_tenant_name_it_and_are_in_force_nowhere() {
         "{problem}"
     );
     assert!(!problem.to_string().contains(&fits), "{problem}");
+
+    // Nobody can mend a tenant that was deleted, so it stands in the way of neither a reload nor a start.
+    let delete = ureq::delete(desk.server.url(&format!("/v1/tenants/{does_not}")))
+        .header("authorization", format!("Bearer {OPERATOR}"));
+    assert_eq!(delete.call().unwrap().status(), 204);
+    let reloaded = desk.reload();
+    assert_eq!(reloaded.status, 200, "{reloaded:?}");
+    desk.server.kill();
+    desk.place.serve(&["--policies", "base.cedar"]);
 }
 
 #[test]
