@@ -2,21 +2,51 @@
 
 use crate::annotations::Role;
 use crate::context::{Facts, Principal};
-use crate::evaluate::{Asked, holds};
+use crate::evaluate::{Asked, Failure, holds};
+use crate::like;
 use crate::looks::Looks;
 use crate::parameters::{Parameters, Rules};
 use crate::question::{Question, Unanswerable};
-use crate::set::{Contents, Presence, TenantRule};
+use crate::set::{Contents, Presence, TenantRule, World};
 use crate::statement::Statement;
 use crate::vocabulary::{Action, Rule};
-use cedar_policy_core::evaluator::EvaluationError;
+use cedar_policy_core::evaluator::Evaluator;
+use model::AgentId;
 use std::rc::Rc;
 
 /// A question that is asked for one principal, and the policies that can be about it.
 pub(crate) struct Case<'s> {
     pub(crate) known: Known<'s>,
     found: Vec<(&'s Rule, Presence)>,
+    agent: AgentId,
+    steps: Steps,
     pub(crate) asked: Asked,
+}
+
+/// How many steps the patterns of the policies that are found take at most. What is on trial is not counted with what is in
+/// force, so that it changes no answer.
+#[derive(Default)]
+struct Steps {
+    in_force: u64,
+    all: u64,
+}
+
+impl Steps {
+    fn of(found: &[(&Rule, Presence)], contents: &Contents, question: &Question<'_>) -> Self {
+        let mut sums = Self::default();
+        for (rule, presence) in found {
+            let condition = rule.condition.as_ref();
+            let Some(condition) = condition.filter(|condition| condition.likes.are_any()) else {
+                continue;
+            };
+            let steps = condition.likes.steps(condition.looks, question);
+            sums.all = sums.all.saturating_add(steps);
+            if contents.counts(*presence, World::InForce(&question.agent.id)) {
+                sums.in_force = sums.in_force.saturating_add(steps);
+            }
+        }
+        sums
+    }
 }
 
 /// What is known of a question whoever asks it: its action, and the parameters. To read them may take long, so that is done once, and all
@@ -129,7 +159,13 @@ impl<'s> Case<'s> {
         let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
         let looks = conditions.fold(looks, |looks, condition| looks.and(condition.looks));
         let asked = facts.ask(looks);
-        Ok(Self { known, found, asked })
+        Ok(Self {
+            agent: question.agent.id,
+            steps: Steps::of(&found, contents, question),
+            known,
+            found,
+            asked,
+        })
     }
 
     /// What the conditions of these policies look at.
@@ -137,6 +173,15 @@ impl<'s> Case<'s> {
         let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
         let conditions = wanted.filter_map(|(rule, _)| rule.condition.as_ref());
         conditions.fold(Looks::default(), |looks, condition| looks.and(condition.looks))
+    }
+
+    /// The case without the policies that look at the parameters.
+    pub(crate) fn without_parameters(mut self) -> Self {
+        self.found.retain(|(rule, _)| {
+            let condition = rule.condition.as_ref();
+            condition.is_none_or(|condition| !condition.looks.at(Looks::PARAMETERS))
+        });
+        self
     }
 
     /// Whether the conditions of these policies hold.
@@ -147,9 +192,28 @@ impl<'s> Case<'s> {
             .map(|(rule, presence)| Evaluated {
                 statement: &rule.statement,
                 presence: *presence,
-                outcome: holds(&evaluator, rule.condition.as_ref()),
+                outcome: self.outcome(&evaluator, rule, *presence),
             })
             .collect()
+    }
+
+    fn outcome(&self, evaluator: &Evaluator<'_>, rule: &Rule, presence: Presence) -> Result<bool, Failure> {
+        let condition = rule.condition.as_ref();
+        if condition.is_some_and(|condition| condition.likes.are_any()) && !self.is_in_time(presence) {
+            return Err(Failure::Patterns);
+        }
+        holds(evaluator, condition).map_err(Failure::Cedar)
+    }
+
+    /// Whether the patterns that count where this does can be evaluated in time.
+    fn is_in_time(&self, presence: Presence) -> bool {
+        let is_in_force = self.known.contents.counts(presence, World::InForce(&self.agent));
+        let steps = if is_in_force {
+            self.steps.in_force
+        } else {
+            self.steps.all
+        };
+        steps <= like::STEPS_MAX
     }
 
     /// How many policies are looked at.
@@ -163,5 +227,5 @@ impl<'s> Case<'s> {
 pub(crate) struct Evaluated<'s> {
     pub(crate) statement: &'s Statement,
     pub(crate) presence: Presence,
-    pub(crate) outcome: Result<bool, Box<EvaluationError>>,
+    pub(crate) outcome: Result<bool, Failure>,
 }

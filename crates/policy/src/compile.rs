@@ -3,6 +3,7 @@
 use crate::annotations::Role;
 use crate::base::BasePolicies;
 use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::like;
 use crate::memory::{Recent, Shelf};
 use crate::parameters::{self, Rules};
 use crate::parse::{self, Parsed};
@@ -10,7 +11,7 @@ use crate::ruling::PolicyId;
 use crate::schema;
 use crate::set::PolicySet;
 use crate::statement::Statement;
-use crate::tenant::{LINKED_BYTES_MAX, LINKS_MAX, TenantPolicy};
+use crate::tenant::{IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, NAMED_MAX, STATEMENTS_MAX, TenantPolicy};
 use crate::validate::{Validator, Verdict};
 use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
@@ -23,6 +24,21 @@ use std::sync::Arc;
 
 /// How many schemas a compiler keeps for the next change: of the registries whose policies are being worked on.
 const SCHEMAS_MAX: usize = 8;
+/// How much there may be to validate in a set: some tens of seconds. A hundred policies that look at what differs between ten
+/// thousand actions are within it.
+const CHECKS_MAX: usize = 1 << 25;
+const CHECKS: &str = "parts of conditions to validate, each for every action that it is about";
+const TOO_MANY: &str = "write what is for many as one policy about a team or a group of actions";
+const TOO_WIDE: &str =
+    "name the actions in the scopes of policies that look at `action`, `context.input` or `context.sources`";
+
+/// What a set may hold, and what to do about more.
+const AMOUNTS: [(&str, usize, &str); 4] = [
+    ("named policies", NAMED_MAX, TOO_MANY),
+    ("policies in texts and links", STATEMENTS_MAX, TOO_MANY),
+    ("bytes of ids", IDS_BYTES_MAX, TOO_MANY),
+    (CHECKS, CHECKS_MAX, TOO_WIDE),
+];
 
 /// What a tenant has registered, as far as policies may speak of it.
 #[derive(Debug, Clone, Copy)]
@@ -79,16 +95,21 @@ enum Standing<'a> {
     },
 }
 
-/// A policy of which parts can never match.
-type Idle<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
+/// A policy, or what is wrong with it.
+type Compiled = Result<Arc<CompiledPolicy>, Diagnostics>;
+
+/// A policy that nobody puts in force.
+type Unfit<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
 
 /// A named policy that was validated.
 #[derive(Debug)]
 pub(crate) struct CompiledPolicy {
     pub(crate) statements: Vec<Arc<Statement>>,
     pub(crate) warnings: Vec<Diagnostic>,
-    /// Why parts of it can never match: nobody puts such a policy in force, but one that is keeps nothing from starting.
-    pub(crate) idle: Vec<Diagnostic>,
+    /// Why nobody puts it in force, because parts of it can never match or take too long. One that is keeps nothing from starting.
+    pub(crate) unfit: Vec<Diagnostic>,
+    /// How much there was to validate.
+    pub(crate) checks: usize,
 }
 
 impl Compiler {
@@ -114,8 +135,9 @@ impl Compiler {
         self.compile_for(candidate, Standing::InForce)
     }
 
-    /// The same for policies that somebody wants to put in force: their links may not make too much of them, and none may be there that can
-    /// never match. What was so before, with what is in force now, does not stand in the way of other changes.
+    /// The same for policies that somebody wants to put in force: there may not be too much of them, nor may their links make too much of them, and
+    /// none may be there that can never match or has too long a pattern. What was so before, with what is in force now, does not stand in the way
+    /// of other changes.
     pub fn compile_new(
         &self,
         candidate: Candidate<'_>,
@@ -142,12 +164,16 @@ impl Compiler {
         })?;
         let mut faults = name_faults(candidate.policies);
         let mut policies = Vec::with_capacity(candidate.policies.len());
-        let mut idle = Vec::new();
-        for (policy, compiled) in candidate.policies.iter().zip(self.policies(registry, candidate)?) {
+        let mut unfit = Vec::new();
+        for (policy, compiled) in candidate
+            .policies
+            .iter()
+            .zip(self.validated(registry, candidate, standing, CHECKS_MAX)?)
+        {
             match compiled {
                 Ok(compiled) => {
-                    if !compiled.idle.is_empty() {
-                        idle.push((policy, Arc::clone(&compiled)));
+                    if !compiled.unfit.is_empty() {
+                        unfit.push((policy, Arc::clone(&compiled)));
                     }
                     policies.push(compiled);
                 }
@@ -159,7 +185,8 @@ impl Compiler {
             faults.extend(statements.filter_map(|statement| permit_fault(statement)));
         }
         if let Standing::New { before } = standing {
-            faults.extend(self.newly_idle(&idle, before));
+            faults.extend(self.newly_unfit(&unfit, before));
+            faults.extend(self.too_much(&policies, before));
         }
         if !faults.is_empty() {
             return Err(Diagnostics(faults));
@@ -171,28 +198,46 @@ impl Compiler {
         Ok(PolicySet::new(vocabulary, policies, modes))
     }
 
-    /// Why parts of these policies can never match, without what was said of the same policies before, as they were in force.
-    fn newly_idle(&self, idle: &[Idle<'_>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
-        if idle.is_empty() {
+    /// What keeps these policies from being put in force, without what was said of the same ones before, as they were in force.
+    fn newly_unfit(&self, unfit: &[Unfit<'_>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
+        if unfit.is_empty() {
             return Vec::new();
         }
-        let idle: Vec<_> = idle
+        let unfit: Vec<_> = unfit
             .iter()
             .map(|(policy, found)| (digest(policy), found))
             .collect();
-        let digests = idle.iter().map(|(digest, _)| *digest).collect();
+        let digests = unfit.iter().map(|(digest, _)| *digest).collect();
         let known = before.map(|before| self.compiled_of(before, &digests));
         let known = known.unwrap_or_default();
         let mut findings = Vec::new();
-        for (digest, found) in idle {
+        for (digest, found) in unfit {
             let was_said = |finding: &&Diagnostic| {
                 known
                     .get(&digest)
-                    .is_some_and(|known| known.idle.contains(finding))
+                    .is_some_and(|known| known.unfit.contains(finding))
             };
-            findings.extend(found.idle.iter().filter(|finding| !was_said(finding)).cloned());
+            findings.extend(found.unfit.iter().filter(|finding| !was_said(finding)).cloned());
         }
         findings
+    }
+
+    /// What there is too much of in these policies, if there is more of it than there was before.
+    fn too_much(&self, policies: &[Arc<CompiledPolicy>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
+        let now = amounts(policies);
+        if now
+            .iter()
+            .zip(AMOUNTS)
+            .all(|(amount, (_, bound, _))| *amount <= bound)
+        {
+            return Vec::new();
+        }
+        let all = now.into_iter().zip(AMOUNTS).zip(amounts(&self.in_force(before)));
+        let exceeded = all.filter(|((amount, (_, bound, _)), before)| amount > bound.max(before));
+        let faults = exceeded.map(|((amount, (what, bound, help)), _)| {
+            Diagnostic::error(format!("the set has {amount} {what}, and may have {bound}")).with_help(help)
+        });
+        faults.collect()
     }
 
     /// Those of these policies that have these digests. What cannot be compiled was not in force.
@@ -210,7 +255,7 @@ impl Compiler {
             policies: &same,
             ..candidate
         };
-        let compiled = self.policies(vocabulary::digest(candidate.registry), candidate);
+        let compiled = self.policies(vocabulary::digest(candidate.registry), candidate, usize::MAX);
         let compiled = same.iter().zip(compiled.into_iter().flatten());
         compiled
             .filter_map(|(policy, compiled)| Some((digest(policy), compiled.ok()?)))
@@ -239,12 +284,47 @@ impl Compiler {
         self.schemas.get(digest, || schema::compile(registry))
     }
 
-    /// Each policy, validated against the registry with this digest, or what is wrong with it.
+    /// These policies as they were in force. What cannot be compiled was not.
+    fn in_force(&self, before: Option<Candidate<'_>>) -> Vec<Arc<CompiledPolicy>> {
+        let compiled = before.map(|before| {
+            let registry = vocabulary::digest(before.registry);
+            self.policies(registry, before, usize::MAX)
+        });
+        compiled.into_iter().flatten().flatten().flatten().collect()
+    }
+
+    /// Each policy, validated against the registry with this digest, or what is wrong with it. For new ones there is a bound, unless what
+    /// was in force before took more.
+    fn validated(
+        &self,
+        registry: Digest,
+        candidate: Candidate<'_>,
+        standing: Standing<'_>,
+        checks_max: usize,
+    ) -> Result<Vec<Compiled>, Diagnostics> {
+        let Standing::New { before } = standing else {
+            return self.policies(registry, candidate, usize::MAX);
+        };
+        let compiled = self.policies(registry, candidate, checks_max)?;
+        let is_too_wide = |finding: &Diagnostic| finding.help.as_deref() == Some(TOO_WIDE);
+        let found = compiled.iter().filter_map(|compiled| compiled.as_ref().err());
+        if !found.flat_map(|found| &found.0).any(is_too_wide) {
+            return Ok(compiled);
+        }
+        let [.., before] = amounts(&self.in_force(before));
+        if before <= checks_max {
+            return Ok(compiled);
+        }
+        self.policies(registry, candidate, before)
+    }
+
+    /// The same with this bound. What is known already is not validated again, and does not count.
     fn policies(
         &self,
         registry: Digest,
         candidate: Candidate<'_>,
-    ) -> Result<Vec<Result<Arc<CompiledPolicy>, Diagnostics>>, Diagnostics> {
+        checks_max: usize,
+    ) -> Result<Vec<Compiled>, Diagnostics> {
         let keys = candidate.policies.iter().map(|policy| [digest(policy), registry]);
         let keys: Vec<_> = keys.collect();
         let known: Option<Vec<_>> = keys.iter().map(|key| self.policies.find(key).map(Ok)).collect();
@@ -253,40 +333,71 @@ impl Compiler {
         }
         let schema = self.schema(registry, candidate.registry)?;
         let validator = Validator::new(&schema);
-        let compiled = candidate
-            .policies
-            .iter()
-            .zip(keys)
-            .map(|(policy, key)| self.policies.get(key, || CompiledPolicy::new(policy, &validator)));
+        let mut left = checks_max;
+        let compiled = candidate.policies.iter().zip(keys).map(|(policy, key)| {
+            let make = || CompiledPolicy::new(policy, &validator, &mut left);
+            self.policies.get(key, make)
+        });
         Ok(compiled.collect())
     }
 }
 
 impl CompiledPolicy {
-    fn new(policy: &TenantPolicy, validator: &Validator<'_>) -> Result<Self, Diagnostics> {
+    /// The policy, if no more of it has to be validated than is left, of which that is taken.
+    fn new(
+        policy: &TenantPolicy,
+        validator: &Validator<'_>,
+        checks_left: &mut usize,
+    ) -> Result<Self, Diagnostics> {
         let parsed = parsed(policy)?;
+        let checks = parsed.iter().map(|parsed| validator.checks(parsed)).sum();
+        *checks_left = checks_left.checked_sub(checks).ok_or_else(|| too_wide(policy))?;
         let mut all = Verdict::default();
         for statement in &parsed {
             let verdict = validator.validate(statement);
             all.errors.extend(verdict.errors);
             all.warnings.extend(verdict.warnings);
         }
-        let (idle, errors): (Vec<_>, Vec<_>) = all.errors.into_iter().partition(Validator::is_idle);
+        let (mut unfit, errors): (Vec<_>, Vec<_>) = all.errors.into_iter().partition(Validator::is_idle);
+        unfit.extend(parsed.iter().filter_map(like::fault));
         if !errors.is_empty() {
-            return Err(Diagnostics([errors, idle].concat()));
+            return Err(Diagnostics([errors, unfit].concat()));
         }
         Ok(Self {
             statements: parsed.into_iter().map(|parsed| parsed.statement).collect(),
             warnings: all.warnings,
-            idle,
+            unfit,
+            checks,
         })
     }
 
     /// What whoever has it in force should know.
     pub(crate) fn warnings(&self) -> impl Iterator<Item = Diagnostic> {
-        let idle = self.idle.iter().cloned().map(Diagnostic::into_warning);
-        self.warnings.iter().cloned().chain(idle)
+        let unfit = self.unfit.iter().cloned().map(Diagnostic::into_warning);
+        self.warnings.iter().cloned().chain(unfit)
     }
+}
+
+/// How much there is of what `AMOUNTS` names.
+fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 4] {
+    let statements = || policies.iter().flat_map(|policy| &policy.statements);
+    let ids = statements().map(|statement| {
+        // Quotes and a comma. Other characters than these stand in names as they stand in JSON.
+        let id = statement.id.as_str();
+        id.len() + id.matches(['"', '\\']).count() + 3
+    });
+    let checks = policies.iter().map(|policy| policy.checks);
+    let checks = checks.fold(0_usize, usize::saturating_add);
+    [policies.len(), statements().count(), ids.sum(), checks]
+}
+
+/// That the policy cannot be validated, because it and those before it would take too long.
+fn too_wide(policy: &TenantPolicy) -> Diagnostics {
+    let message = format!("with this policy the set has more than {CHECKS_MAX} {CHECKS}");
+    Diagnostic::error(message)
+        .with_help(TOO_WIDE)
+        .about(&policy.name)
+        .into()
 }
 
 fn parsed(policy: &TenantPolicy) -> Result<Vec<Parsed>, Diagnostics> {

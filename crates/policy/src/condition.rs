@@ -1,14 +1,16 @@
-//! What must hold besides a scope: an expression, and what it looks at.
+//! What must hold besides a scope: an expression, what it looks at, and its patterns.
 
+use crate::like::Likes;
 use crate::looks::Looks;
 use cedar_policy_core::ast::{Expr, ExprKind};
 use std::sync::Arc;
 
-/// An expression, and what it looks at.
+/// An expression, and what is known of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Condition {
     pub(crate) expression: Arc<Expr>,
     pub(crate) looks: Looks,
+    pub(crate) likes: Likes,
 }
 
 impl Condition {
@@ -21,6 +23,7 @@ impl Condition {
     pub(crate) fn new(expression: Arc<Expr>) -> Self {
         Self {
             looks: Looks::of(&expression),
+            likes: Likes::of(&expression),
             expression,
         }
     }

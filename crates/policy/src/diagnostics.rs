@@ -55,7 +55,7 @@ impl Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// The policy: `name/id` where the statement is known, `name` where only its text is; absent where the finding is
-    /// about the registry.
+    /// about the registry, or about all policies together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
     /// How bad it is.

@@ -26,6 +26,15 @@ impl Asked {
     }
 }
 
+/// Why it is not known whether a condition holds.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Cedar cannot evaluate it.
+    Cedar(Box<EvaluationError>),
+    /// Its patterns could take too long with the texts of the ask.
+    Patterns,
+}
+
 /// Whether this holds; nothing always does.
 pub(crate) fn holds(
     evaluator: &Evaluator<'_>,

@@ -239,7 +239,7 @@ impl PolicySet {
                 Ok(false) => Outcome::Unsatisfied,
                 Err(_) => Outcome::Failed,
             },
-            error: outcome.as_ref().err().map(|error| said(error)),
+            error: outcome.as_ref().err().map(said),
             determines,
             place: statement.place(),
         }

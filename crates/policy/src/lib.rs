@@ -6,7 +6,7 @@
 //! - `text`: how long and how deep a text may be;
 //! - `parse`, `link`, `statement`, `condition`, `annotations`: single policies, each with its id and what its annotations ask for;
 //! - `json_schema`, [`schema`], `validate`: the Cedar schema of a registry, and validation against it;
-//! - `looks`, `guard`, `index`: what policies look at, and which of them can be about an ask;
+//! - `looks`, `like`, `guard`, `index`: what policies look at, how long their patterns can take, and which of them can be about an ask;
 //! - `vocabulary`, `memory`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
 //! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
 //! - `evaluate`, `case`, `obligations`, `rule`, [`read`], [`ruling`]: the answer;
@@ -47,6 +47,7 @@ mod guard;
 mod index;
 mod input;
 mod json_schema;
+mod like;
 mod link;
 mod looks;
 mod members;
@@ -65,6 +66,7 @@ pub use compile::{Candidate, Compiler, Registry, TenantPermits};
 pub use diagnostics::{Diagnostic, Diagnostics, Place, Severity};
 pub use explain::{Explanation, Outcome, PolicyOutcome, Request};
 pub use format::{FORMAT_BYTES_MAX, FORMAT_STACK_BYTES, format};
+pub use like::PATTERN_LENGTH_MAX;
 pub use listing::{Listed, Listing};
 pub use probe::{ProbeFailure, probe};
 pub use question::{Fact, Question, RunFacts, Unanswerable, UserFacts};
@@ -74,7 +76,10 @@ pub use schema::SchemaTexts;
 pub use set::PolicySet;
 pub use slice::{ActionSide, Effect, Ground, Part, Principals, Slice, Slicer};
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};
-pub use tenant::{LINKED_BYTES_MAX, LINKS_MAX, Link, Mode, SlotValues, TenantPolicy};
+pub use tenant::{
+    IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, Link, Mode, NAMED_MAX, STATEMENTS_MAX, SlotValues,
+    TenantPolicy,
+};
 pub use text::{DEPTH_MAX, NESTING_MAX, POLICY_BYTES_MAX};
 
 // Unit tests share a fixture with the tests outside, which call the crate by its name.

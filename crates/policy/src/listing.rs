@@ -2,8 +2,8 @@
 //! no reasoning.
 
 use crate::ruling::PolicyId;
-use crate::set::{PolicySet, Presence};
-use crate::statement::Statement;
+use crate::set::{self, PolicySet, Presence};
+use crate::tenant::Mode;
 use canon::Digest;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ pub struct Listed {
     /// The digest of its text and of what its slots stand for.
     pub digest: Digest,
     /// For whom it counts: the word of a mode, and the agents of a canary.
-    pub mode: crate::Mode,
+    pub mode: Mode,
 }
 
 impl PolicySet {
-    /// Which policies are in it.
+    /// Which policies are in it. One that has nothing in its place for the agents of a canary is on trial as an empty text.
     pub fn listing(&self) -> Listing<'_> {
         let contents = &*self.contents;
         let base = contents.vocabulary.base.policies.iter();
@@ -34,15 +34,22 @@ impl PolicySet {
         let all = base.chain(own).map(|(statement, presence)| {
             let mode = contents.mode(presence);
             let listed = Listed {
-                digest: digest(statement),
+                digest: digest(statement.text(), &statement.values),
                 mode,
             };
             ((&statement.id, listed.mode.is_trial()), listed)
         });
-        all.collect()
+        let gone = set::displaced(&contents.rules, &contents.trials).map(|(statement, agents)| {
+            let listed = Listed {
+                digest: digest("", &BTreeMap::new()),
+                mode: Mode::Canary(agents.clone()),
+            };
+            ((&statement.id, true), listed)
+        });
+        all.chain(gone).collect()
     }
 }
 
-fn digest(statement: &Statement) -> Digest {
-    Digest::of(json!([statement.text(), statement.values]).to_string().as_bytes())
+fn digest(text: &str, values: &BTreeMap<String, String>) -> Digest {
+    Digest::of(json!([text, values]).to_string().as_bytes())
 }

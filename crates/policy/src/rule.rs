@@ -3,6 +3,7 @@
 
 use crate::annotations::{Notes, Role};
 use crate::case::{Case, Evaluated, Known};
+use crate::evaluate::Failure;
 use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
 use crate::question::{Fact, Question, Unanswerable};
@@ -81,6 +82,21 @@ impl PolicySet {
         let again = case.again(&registered, Looks::default())?;
         let as_registered = side(&again, &registered)?;
         Ok(Ruling::with_claim_if_known(as_registered, ruling))
+    }
+
+    /// What forbids this whatever the parameters are: the answer of those policies alone that do not look at them, if it is that of a `forbid`.
+    pub fn forbids_without_parameters(
+        &self,
+        question: &Question<'_>,
+    ) -> Result<Option<Ruling>, Unanswerable> {
+        let Some(known) = Known::blind(&self.contents, question)? else {
+            return Ok(None);
+        };
+        let world = World::InForce(&question.agent.id);
+        let case = Case::open(known, question, Looks::default())?.without_parameters();
+        let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
+        let ruling = case.ruling(&evaluated, world);
+        Ok((ruling.reason == ReasonCode::PolicyForbids).then_some(ruling))
     }
 
     /// Whether the answer to this question could depend on this.
@@ -371,7 +387,11 @@ fn terms(deciding: &[Satisfied<'_>]) -> Option<ApprovalTerms> {
 }
 
 /// What went wrong, without the values that it went wrong with.
-pub(crate) fn said(error: &EvaluationError) -> &'static str {
+pub(crate) fn said(failure: &Failure) -> &'static str {
+    let error = match failure {
+        Failure::Cedar(error) => &**error,
+        Failure::Patterns => return "its patterns could take too long with texts as long as those of the ask",
+    };
     match error {
         EvaluationError::EntityDoesNotExist(_) => "an entity that it looks at does not exist",
         EvaluationError::EntityAttrDoesNotExist(_) => "an attribute or tag that it looks at does not exist",

@@ -12,7 +12,7 @@ use crate::vocabulary::{Action, Rule, Vocabulary};
 use canon::Digest;
 use model::{AgentId, SlashFreeName};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Policies that were validated against a registry. Cloning shares everything.
@@ -132,7 +132,8 @@ impl PolicySet {
 
     /// SHA-256 of the canonical JSON of all policies that are in force: an array of an array for each, in the order of
     /// their ids. It holds the id and the text; and for a link or a canary an object, with the `values` of the slots and
-    /// the ids of the agents that the `canary` is for.
+    /// the ids of the agents that the `canary` is for. A canary without policies that takes the place of some is there with its
+    /// name and an empty text.
     pub fn digest(&self) -> Digest {
         self.contents.digest
     }
@@ -266,21 +267,51 @@ fn text(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> Stri
             }
             Presence::Always | Presence::Without(_) => Some((&*rule.statement, None)),
         });
-    text_of(base.chain(tenant))
+    let gone = displaced(rules, trials);
+    let gone = gone.map(|(statement, agents)| (statement.id.parts().0, agents));
+    text_of(base.chain(tenant), gone)
+}
+
+/// The policies that are enforced and have nothing in their place for the agents of a canary, and these agents.
+pub(crate) fn displaced<'s>(
+    rules: &'s [TenantRule],
+    trials: &'s [Trial],
+) -> impl Iterator<Item = (&'s Statement, &'s BTreeSet<AgentId>)> {
+    let with = rules.iter().filter_map(|rule| match rule.presence {
+        Presence::With(trial) => Some(trial),
+        Presence::Always | Presence::Without(_) => None,
+    });
+    let with: HashSet<_> = with.collect();
+    let without = rules.iter().filter_map(move |rule| match rule.presence {
+        Presence::Without(trial) if !with.contains(&trial) => {
+            Some((&*rule.rule.statement, &trials[trial].agents))
+        }
+        _ => None,
+    });
+    without.filter(|(_, agents)| !agents.is_empty())
 }
 
 /// The digest of these policies, each with the agents of its canary if it is one.
 pub(crate) fn digest_of<'a>(
     policies: impl Iterator<Item = (&'a Statement, Option<&'a BTreeSet<AgentId>>)>,
 ) -> Digest {
-    Digest::of(text_of(policies).as_bytes())
+    Digest::of(text_of(policies, std::iter::empty()).as_bytes())
 }
 
-fn text_of<'a>(policies: impl Iterator<Item = (&'a Statement, Option<&'a BTreeSet<AgentId>>)>) -> String {
-    // What is enforced comes before the canary that would take its place.
-    let sorted: BTreeMap<_, _> = policies
-        .map(|(statement, canary)| ((&statement.id, canary.is_some()), entry(statement, canary)))
+fn text_of<'a>(
+    policies: impl Iterator<Item = (&'a Statement, Option<&'a BTreeSet<AgentId>>)>,
+    gone: impl Iterator<Item = (&'a str, &'a BTreeSet<AgentId>)>,
+) -> String {
+    // What is enforced comes before the canary that would take its place; one without policies is known by its name alone.
+    let mut sorted: BTreeMap<_, _> = policies
+        .map(|(statement, canary)| {
+            (
+                (statement.id.as_str(), canary.is_some()),
+                entry(statement, canary),
+            )
+        })
         .collect();
+    sorted.extend(gone.map(|(name, agents)| ((name, true), json!([name, "", { "canary": agents }]))));
     let text = serde_json::to_string(&sorted.values().collect::<Vec<_>>());
     text.expect("strings have no fallible serializers")
 }

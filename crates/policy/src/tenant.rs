@@ -10,6 +10,13 @@ pub const LINKS_MAX: usize = 10_000;
 /// How long the policies of one tenant's links may be together, in bytes, if each is written out with the text of its
 /// template. A link is short and costs what its template costs.
 pub const LINKED_BYTES_MAX: usize = 8 << 20;
+/// How many named policies a tenant may have in use, each version counted.
+pub const NAMED_MAX: usize = 20_000;
+/// How many policies there may be in all texts and links of a tenant. One ask may be about all of them.
+pub const STATEMENTS_MAX: usize = 20_000;
+/// How long the ids of these may be together, in bytes, each as one of a list in JSON. A decision names all that decide it, and
+/// those that would have on trial, so this bounds its ledger entry.
+pub const IDS_BYTES_MAX: usize = 1 << 20;
 
 /// A version of a policy of a tenant's: a name, and a text with any number of Cedar policies.
 ///

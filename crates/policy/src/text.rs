@@ -5,6 +5,9 @@
 //! bounded here, on the text. The bounds leave a stack of 2 MiB half empty without optimisation; a text far within them
 //! is larger than anything that a person would want to read. Cedar's formatter also recurses over the length of a text:
 //! it has bounds and a stack of its own, in `format`.
+//!
+//! Where something is wrong with a text, Cedar's parser goes on, to find more: it drops what does not fit and keeps what is
+//! open. So what is counted is also an upper bound of what it makes of a text that is no policy.
 
 use crate::diagnostics::{Diagnostic, Place};
 
@@ -17,6 +20,9 @@ pub const DEPTH_MAX: usize = 256;
 
 /// Words that put an expression inside another one.
 const OPERATORS: [&str; 4] = ["like", "has", "is", "in"];
+
+/// The characters that end a comment in Cedar's grammar.
+const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
 /// What is wrong with this text before anybody has read it.
 pub(crate) fn check(text: &str) -> Result<(), Diagnostic> {
@@ -37,6 +43,10 @@ pub(crate) fn check(text: &str) -> Result<(), Diagnostic> {
                 format!("an expression is more than {DEPTH_MAX} operators deep"),
                 "use a set and `contains`, or take the condition apart into several policies",
             ),
+            Excess::Unpaired(found) => (
+                format!("the `{found}` does not fit the brackets around it"),
+                "close each bracket with one of its kind before the policy ends, and write records into conditions only",
+            ),
         };
         let place = Place::of(text, at, 1);
         Diagnostic::error(message).with_help(help).at(Some(place))
@@ -48,14 +58,19 @@ pub(crate) fn check(text: &str) -> Result<(), Diagnostic> {
 enum Excess {
     Nesting,
     Depth,
+    /// What no valid policy has: Cedar would drop it and go on inside the bracket.
+    Unpaired(char),
 }
 
 /// An upper bound of the depth of what has been read since a bracket was opened. Operators that bind more tightly are
 /// below those that bind less tightly, so the deepest of each kind add up.
 #[derive(Default, Clone, Copy)]
 struct Level {
-    /// `if`, and the conditions of a policy: each holds all that follow.
+    /// The conditions of a policy: each holds all that follow.
     outer: usize,
+    /// Every `if` since the bracket was opened, also before the last comma: where a comma does not fit, Cedar drops it, and
+    /// what follows is inside the `if`.
+    ifs: usize,
     or: usize,
     and: usize,
     and_max: usize,
@@ -71,6 +86,7 @@ struct Level {
 impl Level {
     fn depth(&self) -> usize {
         let here = self.outer
+            + self.ifs
             + self.or
             + self.and.max(self.and_max)
             + self.tight.max(self.tight_max)
@@ -85,6 +101,7 @@ impl Level {
 
     fn end_element(&mut self) {
         *self = Self {
+            ifs: self.ifs,
             elements_max: self.depth(),
             ..Self::default()
         };
@@ -107,10 +124,16 @@ impl Level {
     }
 }
 
+/// A bracket that is open, and what stands outside of it.
+struct Open {
+    bracket: u8,
+    outside: Level,
+}
+
 struct Scan<'t> {
     text: &'t str,
     at: usize,
-    open: Vec<Level>,
+    open: Vec<Open>,
     /// The depth of all that is open: what is inside a bracket is below what is outside.
     below: usize,
     current: Level,
@@ -133,11 +156,11 @@ impl<'t> Scan<'t> {
             match byte {
                 b'"' => self.skip_string(),
                 b'/' if self.text[start..].starts_with("//") => self.skip_line(),
-                b'(' | b'[' | b'{' => self.open()?,
-                b')' | b']' | b'}' => self.close(),
+                b'(' | b'[' | b'{' => self.open(byte)?,
+                b')' | b']' | b'}' => self.close(byte)?,
                 b',' => self.token(1, Level::end_element),
-                // Nothing reaches over the end of a policy, also not a bracket that nobody closed.
-                b';' if self.open.is_empty() => self.token(1, |level| *level = Level::default()),
+                b';' if !self.open.is_empty() => return Err(self.unpaired(byte)),
+                b';' => self.token(1, |level| *level = Level::default()),
                 byte if byte.is_ascii_alphabetic() || byte == b'_' => self.word(),
                 byte if b"!-+*<>=&|.".contains(&byte) => self.symbol(),
                 _ => self.at += 1,
@@ -167,28 +190,47 @@ impl<'t> Scan<'t> {
 
     fn skip_line(&mut self) {
         let rest = &self.text[self.at..];
-        self.at += rest.find('\n').unwrap_or(rest.len());
+        self.at += rest.find(LINE_ENDS).unwrap_or(rest.len());
     }
 
-    fn open(&mut self) -> Result<(), (Excess, usize)> {
+    fn unpaired(&self, byte: u8) -> (Excess, usize) {
+        (Excess::Unpaired(char::from(byte)), self.at)
+    }
+
+    fn open(&mut self, bracket: u8) -> Result<(), (Excess, usize)> {
         if self.open.len() == NESTING_MAX {
             return Err((Excess::Nesting, self.at));
+        }
+        // A record outside of all conditions is one that Cedar would not let `}` close.
+        let is_of_a_scope = |outermost: &Open| outermost.bracket != b'{';
+        if bracket == b'{' && self.open.first().is_some_and(is_of_a_scope) {
+            return Err(self.unpaired(bracket));
         }
         // `a["b"]` looks into `a`, as `a.b` does.
         self.current.tight += 1;
         self.below += self.current.depth();
-        self.open.push(std::mem::take(&mut self.current));
+        let outside = std::mem::take(&mut self.current);
+        self.open.push(Open { bracket, outside });
         self.at += 1;
         Ok(())
     }
 
-    fn close(&mut self) {
+    fn close(&mut self, byte: u8) -> Result<(), (Excess, usize)> {
+        let opening = match byte {
+            b')' => b'(',
+            b']' => b'[',
+            _ => b'{',
+        };
+        // INVARIANT: what Cedar's parser has open is open here. It drops what does not fit, and so this may have more.
+        let closed = self.open.pop_if(|open| open.bracket == opening);
+        let Some(Open { outside, .. }) = closed else {
+            return Err(self.unpaired(byte));
+        };
         self.at += 1;
-        if let Some(outside) = self.open.pop() {
-            self.below -= outside.depth();
-            let inside = std::mem::replace(&mut self.current, outside);
-            self.current.inner_max = self.current.inner_max.max(inside.depth());
-        }
+        self.below -= outside.depth();
+        let inside = std::mem::replace(&mut self.current, outside);
+        self.current.inner_max = self.current.inner_max.max(inside.depth());
+        Ok(())
     }
 
     fn word(&mut self) {
@@ -198,7 +240,11 @@ impl<'t> Scan<'t> {
             .unwrap_or(rest.len());
         let word = &rest[..length];
         self.token(length, |level| match word {
-            "if" | "when" | "unless" => {
+            "if" => {
+                level.end_term();
+                level.ifs += 1;
+            }
+            "when" | "unless" => {
                 level.end_term();
                 level.outer += 1;
             }
@@ -245,13 +291,50 @@ mod tests {
             );
         }
         let deep = "(".repeat(10_000);
-        assert_eq!(excess(&format!("\"{deep}\" == \"\\\"{deep}\" // {deep}\n")), None);
+        for end in ['\n', '\r'] {
+            assert_eq!(
+                excess(&format!("\"{deep}\" == \"\\\"{deep}\" // {deep}{end}")),
+                None
+            );
+            assert_eq!(excess(&format!("// comment{end}{deep}")), Some(Excess::Nesting));
+        }
+        assert_eq!(excess(&format!("// comment\u{2028}{deep}\n")), None);
         assert_eq!(excess(&deep), Some(Excess::Nesting));
+    }
+
+    /// Cedar's parser would go on inside the brackets that are open, as deep as the text is long.
+    #[test]
+    fn what_cedar_would_drop_and_go_on_does_not_hide_what_is_open() {
+        for (unfit, found) in [
+            ("[),", ')'),
+            ("(],", ']'),
+            ("{a: ),", ')'),
+            ("(;", ';'),
+            ("a}}", '}'),
+        ] {
+            let repeated = unfit.repeat(10_000);
+            assert_eq!(excess(&repeated), Some(Excess::Unpaired(found)), "{unfit}");
+        }
+        let scope = format!("permit (principal == {}", "{a}:".repeat(10_000));
+        assert_eq!(
+            check(&scope).unwrap_err().message,
+            "the `{` does not fit the brackets around it"
+        );
+        for around in ["(", "[", "a[", "{", "{a: "] {
+            let branches = "if a then b, else ".repeat(DEPTH_MAX + 1);
+            assert_eq!(
+                excess(&format!("{around}{branches}")),
+                Some(Excess::Depth),
+                "{around}"
+            );
+        }
+        let choices = vec!["if a then b else c"; DEPTH_MAX / 2].join(", ");
+        assert_eq!(excess(&format!("[{choices}].contains(d)")), None);
     }
 
     #[test]
     fn chains_are_as_deep_as_they_are_long() {
-        for operator in [" && ", " || ", " + ", ".", " == ", " - ", "].a["] {
+        for operator in [" && ", " || ", " + ", ".", " == ", " - ", "[b]."] {
             assert_eq!(excess(&chain("a", operator, DEPTH_MAX / 4)), None, "{operator}");
             assert_eq!(
                 excess(&chain("a", operator, DEPTH_MAX + 1)),

@@ -110,6 +110,15 @@ impl<'s> Validator<'s> {
         }
     }
 
+    /// How much there is to check in this policy: every part of its conditions, for every ask that it has to be validated for.
+    pub(crate) fn checks(&self, parsed: &Parsed) -> usize {
+        let admitted = self.admitted(&parsed.statement.scope.action);
+        let asks = self.asks_for(parsed, &admitted).len();
+        let conditions = parsed.template.non_scope_constraints();
+        let parts = conditions.map_or(0, |conditions| conditions.subexpressions().count());
+        asks.saturating_mul(1 + parts)
+    }
+
     /// Whether an error of [`Self::validate`] says that the policy can never match, and nothing else.
     pub(crate) fn is_idle(error: &Diagnostic) -> bool {
         error.message == IMPOSSIBLE

@@ -117,6 +117,27 @@ fn a_text_that_is_too_long_or_too_deep_is_an_error_and_no_crash() {
     assert_eq!(faults(&with(&vec!["context.sensitive"; 200].join(" && "))), []);
 }
 
+#[test]
+fn a_pattern_that_is_too_long_is_an_error() {
+    let with = |length: usize| {
+        let pattern = "*a".repeat(length / 2);
+        format!(
+            "@id(\"a\")\nforbid (principal, action, resource)\n  when {{ principal.name like \"{pattern}\" }};"
+        )
+    };
+    assert_eq!(faults(&with(256)), []);
+    let found = faults(&with(258));
+    let [fault] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (fault.policy.as_deref(), fault.message.as_str()),
+        (
+            Some("mine/a"),
+            "a pattern has 258 characters and wildcards, and may have 256"
+        )
+    );
+    assert_eq!((fault.severity, fault.place.unwrap().line), (Severity::Error, 3));
+}
+
 /// Ways to put an expression into another one.
 const WRAPPERS: [&str; 20] = [
     "({})",

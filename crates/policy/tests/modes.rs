@@ -153,6 +153,29 @@ fn the_digest_names_what_is_in_force_and_for_whom() {
 }
 
 #[test]
+fn a_canary_without_policies_is_in_the_digest_where_it_takes_the_place_of_some() {
+    let digest = |policies: &[TenantPolicy]| set(policies).digest();
+    let without = |agents: &[AgentId]| [tenant("a", DENY), with("a", "", canary(agents))];
+    let digests = [
+        digest(&[tenant("a", DENY)]),
+        digest(&without(&[me()])),
+        digest(&without(&[other()])),
+    ];
+    assert_eq!(BTreeSet::from(digests).len(), 3);
+    assert_eq!(digest(&without(&[])), digests[0]);
+    assert_eq!(
+        digest(&[tenant("a", DENY), with("b", "", canary(&[me()]))]),
+        digests[0]
+    );
+    let text = set(&without(&[me()])).text().to_string();
+    let first = format!(r#"[["a","",{{"canary":["{}"]}}],["a/it","#, me());
+    assert!(text.starts_with(&first), "{text}");
+    let set = set(&without(&[me()]));
+    let modes: Vec<_> = set.listing().into_values().map(|listed| listed.mode).collect();
+    assert_eq!(modes, [Mode::Enforced, canary(&[me()])]);
+}
+
+#[test]
 fn one_name_has_one_version_that_is_enforced_and_one_on_trial() {
     let faults = |policies: &[TenantPolicy]| {
         let base = BasePolicies::parse("").unwrap();

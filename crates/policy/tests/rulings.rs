@@ -5,7 +5,7 @@
 mod world;
 
 use model::{ApprovalTerms, AttributeType, ReasonCode, RiskTier, Sources, Team, Tool, Trust, User, Verdict};
-use policy::{BasePolicies, Fact, PolicySet, Question, Unanswerable};
+use policy::{BasePolicies, Fact, Mode, PolicySet, Question, TenantPolicy, Unanswerable};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use world::{World, action, attributes, compile, matched, name, obligations, tenant, tool};
@@ -529,6 +529,74 @@ fn what_is_just_not_too_deep_is_checked_without_a_crash() {
     let set = world(json!({})).compile(&BasePolicies::shipped(), &[]).unwrap();
     assert!(world(json!({"type": "x"})).ask(&set).is_ok());
     assert!(world(json!({"type": 1})).ask(&set).is_err());
+}
+
+/// A text of this length to ask about.
+fn long(bytes: usize) -> World {
+    let text = json!({"type": "string"});
+    World {
+        schema: Some(json!({"type": "object", "properties": {"text": text}, "required": ["text"]})),
+        parameters: json!({"text": "a".repeat(bytes)}),
+        ..World::default()
+    }
+}
+
+/// More than can be held against the longest text of an ask in time.
+fn patterns() -> String {
+    let one = |number: usize| format!("context.input.text like \"*{}{number}*\"", "a".repeat(250));
+    (0..6).map(one).collect::<Vec<_>>().join(" || ")
+}
+
+#[test]
+fn patterns_that_could_take_too_long_for_the_ask_fail() {
+    let forbid = format!("{ALL}\n{}", with("forbid", "", &patterns()));
+    assert_eq!(
+        long(1_000).ruled_only_with(&forbid).reason,
+        ReasonCode::PolicyPermits
+    );
+    let ruling = long(200_000).ruled_only_with(&forbid);
+    assert_eq!(
+        (ruling.reason, matched(&ruling)),
+        (ReasonCode::PolicyError, vec!["mine/it"])
+    );
+    assert_eq!(
+        ruling.errors[0].message,
+        "its patterns could take too long with texts as long as those of the ask"
+    );
+    let permit = long(200_000).ruled_only_with(&with("permit", "", &patterns()));
+    assert_eq!(
+        (permit.reason, permit.errors.len()),
+        (ReasonCode::NoPolicyPermits, 1)
+    );
+    // Patterns that never look at the long text are as quick as before.
+    let other = patterns().replace("context.input.text", "context.tool.name");
+    let ruling = long(200_000).ruled_only_with(&format!("{ALL}\n{}", with("forbid", "", &other)));
+    assert_eq!(
+        (ruling.reason, ruling.errors),
+        (ReasonCode::PolicyPermits, Vec::new())
+    );
+}
+
+#[test]
+fn patterns_on_trial_fail_for_the_shadow_alone() {
+    let quick = with("forbid", "", "context.input.text like \"b*\"");
+    let policies = [
+        tenant("mine", &format!("{ALL}\n{quick}")),
+        TenantPolicy {
+            mode: Mode::Shadow,
+            ..tenant("tried", &with("forbid", "", &patterns()))
+        },
+    ];
+    let world = long(200_000);
+    let set = world
+        .compile(&BasePolicies::parse("").unwrap(), &policies)
+        .unwrap();
+    let rulings = world.with_question(|question| set.rule_beside(question)).unwrap();
+    assert_eq!(rulings.ruling, world.ask(&set).unwrap());
+    assert_eq!(
+        (rulings.ruling.reason, rulings.shadow.unwrap().reason),
+        (ReasonCode::PolicyPermits, ReasonCode::PolicyError)
+    );
 }
 
 #[test]

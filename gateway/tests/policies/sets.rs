@@ -77,6 +77,22 @@ async fn a_set_with_one_invalid_policy_changes_nothing() {
     assert_eq!(desk.decision().await, "deny");
 }
 
+/// As many as an entry can name.
+#[tokio::test]
+async fn a_set_of_more_policies_than_a_tenant_may_have_is_refused() {
+    let desk = Desk::open().await;
+    let head = desk.head().await;
+    let names: Vec<_> = (0..20_001).map(|number| format!("p{number}")).collect();
+    let policies: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let found = diagnostics(&desk.edit("PUT", "", &set(&policies)).await);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        found[0]["message"],
+        "the set has 20001 named policies, and may have 20000"
+    );
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+}
+
 #[tokio::test]
 async fn an_empty_set_leaves_the_base_policies() {
     let desk = Desk::open().await;

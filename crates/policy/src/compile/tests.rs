@@ -186,6 +186,23 @@ fn a_policy_in_force_that_can_never_match_is_a_warning() {
 }
 
 #[test]
+fn a_policy_in_force_with_too_long_a_pattern_is_a_warning_and_stays() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let cedar = format!(
+        "@id(\"a\") forbid (principal, action, resource) when {{ principal.name like \"{}\" }};",
+        "a*".repeat(200)
+    );
+    let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
+    let set = compiled(&compiler, &old, &["a"]);
+    let said = "a pattern has 400 characters and wildcards, and may have 256";
+    assert_eq!(set.warnings()[0].message, said);
+    let before: (&[_], &[_]) = (&old, &["a"]);
+    assert!(changed(&compiler, (&old, &["a", "b"]), before).is_ok());
+    let nothing = changed(&compiler, before, (&[], before.1));
+    assert_eq!(nothing.unwrap_err(), ["old/a"]);
+}
+
+#[test]
 fn what_links_make_of_templates_has_a_bound_and_what_is_in_force_has_none() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let new = |policies: &[TenantPolicy]| {
@@ -211,6 +228,104 @@ fn what_links_make_of_templates_has_a_bound_and_what_is_in_force_has_none() {
     assert_eq!(fault.policy.as_deref(), Some("large"));
     assert!(fault.message.contains("may have 8388608"), "{fault}");
     assert_eq!(compiled(&compiler, &large, &["a"]).policy_ids().len(), 201);
+}
+
+/// So many policies in one text.
+fn forbids(name: &str, count: usize) -> TenantPolicy {
+    let one = |number: usize| format!("@id(\"{number}\")forbid(principal,action,resource);");
+    let cedar: String = (0..count).map(one).collect();
+    TenantPolicy::new(SlashFreeName::new(name).unwrap(), cedar)
+}
+
+#[test]
+fn how_much_a_set_holds_has_a_bound_and_what_is_in_force_may_stay() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let many = ["a", "b", "c", "d"].map(|name| forbids(name, 5_001));
+    let long = [forbids(&"x".repeat(250), 5_000)];
+    for (policies, said) in [
+        (
+            &many[..],
+            "the set has 20004 policies in texts and links, and may have 20000",
+        ),
+        (
+            &long[..],
+            "the set has 1288890 bytes of ids, and may have 1048576",
+        ),
+    ] {
+        let refused = with_candidate(policies, &["a"], |candidate| {
+            compiler.compile_new(candidate, None)
+        });
+        let Diagnostics(found) = refused.unwrap_err();
+        let [fault] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((fault.message.as_str(), &fault.policy), (said, &None));
+        let before: (&[_], &[_]) = (policies, &["a"]);
+        assert!(changed(&compiler, before, before).is_ok());
+    }
+    let before: (&[_], &[_]) = (&long, &["a"]);
+    let more = [long[0].clone(), forbids("b", 1)];
+    assert!(changed(&compiler, (&more, before.1), before).is_err());
+    assert!(changed(&compiler, (&more[1..], before.1), before).is_ok());
+}
+
+/// A policy that looks at this many actions of each ask, for so many agents.
+fn wide(actions: usize, links: usize) -> TenantPolicy {
+    let one = |number: usize| format!("action == Action::\"a/x{number}\"");
+    let actions: Vec<_> = (0..actions).map(one).collect();
+    let cedar = format!(
+        "@id(\"t\") forbid (principal == ?principal, action, resource) when {{ {} }};",
+        actions.join(" || ")
+    );
+    TenantPolicy {
+        cedar: cedar.into(),
+        ..linked("wide", 1, links)
+    }
+}
+
+fn wide_tools(actions: usize) -> Vec<Tool> {
+    let actions = (0..actions).map(|number| action(&format!("x{number}"), true, None));
+    vec![tool("a", actions)]
+}
+
+#[test]
+fn what_would_take_too_long_to_validate_is_refused_before_it_does() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let policies = [wide(60, 1_000)];
+    let refused = with_tools(&policies, wide_tools(256), |candidate| {
+        compiler.compile_new(candidate, None)
+    });
+    let Diagnostics(found) = refused.unwrap_err();
+    let [fault] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(fault.policy.as_deref(), Some("wide"));
+    assert!(fault.message.contains("more than 33554432 parts"), "{fault}");
+}
+
+#[test]
+fn what_took_long_to_validate_before_may_take_it_again() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let policies = [wide(2, 3)];
+    let validated = |tools: usize, before: Option<usize>, checks_max: usize| {
+        with_tools(&policies, wide_tools(tools), |candidate| {
+            let registry = vocabulary::digest(candidate.registry);
+            let new = |before: Option<Candidate<'_>>| {
+                let standing = Standing::New { before };
+                let found = compiler.validated(registry, candidate, standing, checks_max);
+                found.unwrap().remove(0).is_ok()
+            };
+            match before {
+                None => new(None),
+                Some(tools) => with_tools(&policies, wide_tools(tools), |before| new(Some(before))),
+            }
+        })
+    };
+    assert!(validated(3, None, 10_000));
+    assert!(!validated(3, None, 10));
+    assert!(validated(3, Some(3), 10));
+    assert!(validated(2, Some(3), 10));
+    assert!(!validated(4, Some(3), 10));
 }
 
 /// These policies with these tools in the place of those with those, or what is said against them.

@@ -197,7 +197,8 @@ pub(crate) fn set(world: &World, base: &str, texts: &[(&str, &str, Mode)]) -> Po
             let compiled = CompiledPolicy {
                 statements,
                 warnings: Vec::new(),
-                idle: Vec::new(),
+                unfit: Vec::new(),
+                checks: 0,
             };
             (
                 (SlashFreeName::new(name).unwrap(), mode.clone()),
@@ -578,6 +579,25 @@ fn a_policy_that_looks_at_parameters_is_not_ruled_on_without_them() {
         blind(advice, "9223372036854775807 + context.trust.rank > 0"),
         None
     );
+}
+
+#[test]
+fn what_forbids_without_looking_at_parameters_forbids_whatever_they_are() {
+    let world = World::default();
+    let looks =
+        "@id(\"looks\") permit (principal, action, resource) when { context.parameters.contains(\"pin\") };";
+    let may = "@id(\"may\") forbid (principal, action, resource) when { context.targets.isEmpty() };";
+    let certain = "@id(\"certain\") forbid (principal, action, resource);";
+    let forbids = |policies: &[&str]| {
+        let text = policies.concat();
+        let set = set(&world, "", &[("mine", &text, Mode::Enforced)]);
+        let ruling = world.with_question(|question| set.forbids_without_parameters(question));
+        let matched = |ruling: Ruling| ruling.matched.iter().map(ToString::to_string).collect();
+        ruling.unwrap().map_or(Vec::new(), matched)
+    };
+    assert!(forbids(&[looks]).is_empty());
+    assert!(forbids(&[looks, may]).is_empty());
+    assert_eq!(forbids(&[looks, may, certain]), ["mine/certain"]);
 }
 
 #[test]

@@ -30,6 +30,8 @@ struct Terms {
     group: Option<String>,
     #[serde(default = "one")]
     quorum: u32,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    exclude_owner: bool,
 }
 
 const fn one() -> u32 {

@@ -172,6 +172,7 @@ struct AskEntry {
     #[serde(default)]
     context: Context,
     user: Option<UserClaim>,
+    act: Option<IgnoredAny>,
     #[serde(default)]
     trace: Trace,
     #[serde(rename = "request_id")]
@@ -216,6 +217,8 @@ pub(super) struct Context {
     source_trust: Option<Trust>,
     #[serde(default)]
     sources: BTreeMap<String, Trust>,
+    #[serde(rename = "provenance")]
+    _provenance: Option<IgnoredAny>,
     #[serde(default)]
     pub(super) contains_sensitive_data: bool,
     pub(super) attributes: Option<Map<String, Value>>,
@@ -364,6 +367,11 @@ impl TestEntry {
         if !agents.contains_key(&agent) {
             return Err(format!(
                 "the test `{name}` is asked by `{agent}`, which is not among `agents`"
+            ));
+        }
+        if ask.act.is_some() {
+            return Err(format!(
+                "the test `{name}` asks in the name of others (`act`), and here one agent asks: write a test for each of them"
             ));
         }
         let CallEntry {

@@ -42,8 +42,12 @@ fn tests(tests: &[Value]) -> Value {
 }
 
 fn suite(tools: &Value, tests: &Value) -> Result<Suite, SuiteError> {
+    suite_of(POLICY, tools, tests)
+}
+
+fn suite_of(policy: &str, tools: &Value, tests: &Value) -> Result<Suite, SuiteError> {
     let sources = SuiteTexts {
-        policies: &[tenant("mine", POLICY)],
+        policies: &[tenant("mine", policy)],
         tools: &tools.to_string(),
         tests: &tests.to_string(),
     };
@@ -64,6 +68,22 @@ fn what_is_as_expected_passes_and_what_nobody_tried_is_named() {
     assert!(report.passed(), "{report:?}");
     let untested: Vec<_> = report.untested.iter().map(PolicyId::as_str).collect();
     assert_eq!(untested, ["mine/fails", "mine/never"]);
+}
+
+#[test]
+fn an_approval_that_leaves_out_the_owner_is_expected_as_such() {
+    let approval = |exclude_owner: bool| {
+        let terms = json!({"group": "leads", "exclude_owner": exclude_owner});
+        json!({"decision": "require_approval", "approval": terms})
+    };
+    let without_owner = POLICY.replace("@approvers(\"leads\")", "@approvers(\"leads\") @exclude_owner");
+    for (policy, excludes) in [(POLICY, false), (without_owner.as_str(), true)] {
+        for expected in [false, true] {
+            let tests = tests(&[pay(11, approval(expected))]);
+            let report = suite_of(policy, &tools(), &tests).unwrap().run();
+            assert_eq!(report.passed(), expected == excludes, "{report:?}");
+        }
+    }
 }
 
 #[test]
@@ -123,7 +143,7 @@ fn a_whole_ask_can_be_pasted_in() {
         "request_id": "call-7f3",
         "tool_call": {"tool": "bank", "action": "pay", "resource": "account:1", "mutates_state": true, "parameters": {"amount": 5}},
         "context": {
-            "source_trust": "semi_trusted_customer", "contains_sensitive_data": false,
+            "source_trust": "semi_trusted_customer", "contains_sensitive_data": false, "provenance": "eyJ.eyJ.c2ln",
             "sources": {"/amount": "untrusted_external"}, "attributes": {"ticket": "T-1"},
         },
         "agent": {"environment": "production"}, "user": {"id": "u-17"},
@@ -158,6 +178,12 @@ fn files_are_read_strictly() {
     assert_eq!(
         told(&tools(), &tests(&[fine(), fine()])),
         "the tests cannot be read: the test `pay 1` is there twice"
+    );
+    let mut delegated = fine();
+    delegated["ask"]["act"] = json!({"sub": "planner"});
+    assert_eq!(
+        told(&tools(), &tests(&[delegated])),
+        "the tests cannot be read: the test `pay 1` asks in the name of others (`act`), and here one agent asks: write a test for each of them"
     );
     let mut bare = tests(&[fine()]);
     bare["defaults"] = json!({"agent": "clerk", "tool": "bank"});

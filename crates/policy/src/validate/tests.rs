@@ -175,6 +175,20 @@ fn a_policy_meets_every_action_only_where_it_looks_at_what_differs() {
 }
 
 #[test]
+fn there_is_as_much_to_check_as_parts_for_the_asks_that_are_met() {
+    let validator = Validator::new(&SCHEMA);
+    let checks = |scope: &str, conditions: &str| {
+        let text = format!("@id(\"a\") permit (principal is Agent, {scope}, resource) {conditions};");
+        validator.checks(&parse::parse("p", &text, &[]).unwrap()[0])
+    };
+    assert_eq!(checks("action", ""), 1);
+    assert_eq!(checks("action", "when { context.sensitive }"), 3);
+    let looks = "when { action in Action::\"read\" }";
+    assert_eq!(checks("action", looks), 4 * 4);
+    assert_eq!(checks("action == Action::\"mail/send\"", looks), 4);
+}
+
+#[test]
 fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
     let told = |scope: &str, condition: &str| {
         let text = format!("@id(\"a\") forbid (principal, {scope}, resource) when {{ {condition} }};");

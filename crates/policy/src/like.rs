@@ -1,0 +1,122 @@
+//! How long `like` can take. Where a pattern does not fit, Cedar goes back to its last wildcard, so that a long pattern and a
+//! long text take as many steps as the product of their lengths. Patterns have a bound when they are written. Texts come with
+//! asks: what both can take together is bounded before policies are evaluated. Whether a pattern fits is not decided here.
+
+use crate::diagnostics::{Diagnostic, Place};
+use crate::looks::{Looks, Member};
+use crate::parse::Parsed;
+use crate::question::Question;
+use cedar_policy_core::ast::{Expr, ExprKind, Literal, Pattern, PatternElem};
+
+/// The longest pattern of a new policy, in characters and wildcards: far more than people write.
+pub const PATTERN_LENGTH_MAX: usize = 256;
+/// The most steps that the patterns of all policies that an ask is about may take: some tens of milliseconds, and at the very
+/// worst some hundred. A thousand characters behind wildcards, and the longest text of an ask, are about as much.
+pub(crate) const STEPS_MAX: u64 = 1 << 28;
+/// What is registered, such as the name or a tag of an agent, is no longer text, in bytes.
+const REGISTERED_BYTES_MAX: usize = 1 << 10;
+
+/// The patterns of a condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Likes {
+    /// How many steps all of them take for each character of a text, at most.
+    steps: u32,
+    /// The longest text that does not come with the ask, in bytes.
+    known_bytes: u32,
+}
+
+impl Likes {
+    /// Those of this expression.
+    pub(crate) fn of(expression: &Expr) -> Self {
+        let (mut steps, mut known_bytes) = (0_usize, REGISTERED_BYTES_MAX);
+        for part in expression.subexpressions() {
+            match part.expr_kind() {
+                ExprKind::Like { pattern, .. } => steps = steps.saturating_add(steps_of(pattern)),
+                ExprKind::Lit(Literal::String(text)) => known_bytes = known_bytes.max(text.len()),
+                _ => {}
+            }
+        }
+        let bounded = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        Self {
+            steps: bounded(steps),
+            known_bytes: bounded(known_bytes),
+        }
+    }
+
+    /// Whether there are any.
+    pub(crate) const fn are_any(self) -> bool {
+        self.steps > 0
+    }
+
+    /// How many steps they take at most, in a condition that looks at this.
+    pub(crate) fn steps(self, looks: Looks, question: &Question<'_>) -> u64 {
+        let texts = [
+            (Looks::PARAMETERS, question.parameters.len()),
+            (
+                Looks::member(Member::Attributes),
+                question.attributes.map_or(0, str::len),
+            ),
+            (
+                Looks::member(Member::Run),
+                question.run.map_or(0, |run| run.id.len()),
+            ),
+        ];
+        // A text in JSON is no shorter than what it stands for.
+        let seen = texts.into_iter().filter(|(member, _)| looks.at(*member));
+        let asked_bytes = seen.map(|(_, bytes)| bytes as u64).max().unwrap_or(0);
+        let longest = asked_bytes.max(u64::from(self.known_bytes));
+        u64::from(self.steps).saturating_mul(longest)
+    }
+}
+
+/// How many steps a pattern takes for each character of a text, at most: one, and those that are taken anew from the next
+/// character because what stands behind a wildcard did not fit.
+fn steps_of(pattern: &Pattern) -> usize {
+    let parts = pattern
+        .get_elems()
+        .split(|element| *element == PatternElem::Wildcard);
+    1 + parts.skip(1).map(<[_]>::len).max().unwrap_or(0)
+}
+
+/// What is wrong with the patterns of a new policy.
+pub(crate) fn fault(parsed: &Parsed) -> Option<Diagnostic> {
+    let expression = parsed.template.non_scope_constraints()?;
+    let (part, length) = expression
+        .subexpressions()
+        .find_map(|part| match part.expr_kind() {
+            ExprKind::Like { pattern, .. } if pattern.len() > PATTERN_LENGTH_MAX => {
+                Some((part, pattern.len()))
+            }
+            _ => None,
+        })?;
+    let message =
+        format!("a pattern has {length} characters and wildcards, and may have {PATTERN_LENGTH_MAX}");
+    let found = Diagnostic::error(message)
+        .with_help("compare long texts with `==`, or look for less of them")
+        .about(&parsed.statement.id);
+    Some(found.at(Place::of_loc(part.source_loc())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_behind_a_wildcard_is_compared_anew_at_each_character() {
+        for (condition, steps) in [
+            ("context.sensitive", 0),
+            ("principal.name like \"\"", 1),
+            ("principal.name like \"agent-*\"", 1),
+            ("principal.name like \"\\*\"", 1),
+            ("principal.name like \"*.example.com\"", 13),
+            ("principal.name like \"a*bc*d\"", 3),
+            ("principal.name like \"*a\" || !(\"x\" like \"*bc\")", 5),
+        ] {
+            let text = format!("permit (principal, action, resource) when {{ {condition} }};");
+            let policy = cedar_policy_core::parser::parse_policy(None, &text).unwrap();
+            let likes = Likes::of(policy.non_scope_constraints().unwrap());
+            assert_eq!(likes.steps, steps, "{condition}");
+            assert_eq!(likes.are_any(), steps > 0, "{condition}");
+        }
+    }
+}
