@@ -12,7 +12,7 @@ use engine::EntryKind;
 use engine::rules::{Due, Known, Watch};
 use engine::snapshot::TenantSnapshot;
 use model::rule::Subject;
-use model::{AgentId, Directory, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
+use model::{AgentId, Directory, Name, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -25,6 +25,8 @@ const ROUND: Duration = Duration::from_millis(250);
 const PAGE: u32 = 500;
 /// The most pages of a tenant in one look, so that one does not keep the others waiting.
 const PAGES_MAX: u32 = 20;
+/// The most that the rules of a tenant do in one look, for the same reason. The rest is due in the next one.
+const FIRES_MAX: usize = 20;
 /// How far back a gateway reads that has just begun to look at a tenant.
 const BACKWARDS_MAX: u64 = 20_000;
 
@@ -37,6 +39,8 @@ struct Progress {
     watch: Watch,
     /// The next entry to read; 0 if nothing was read yet.
     next: u64,
+    /// Which rule was carried out last, and because of whom.
+    last: Option<(Name, Subject)>,
     /// Why the last look broke off, if it did.
     broken_off: Option<String>,
 }
@@ -60,6 +64,17 @@ impl Progress {
         let is_news = self.broken_off != broken_off;
         self.broken_off = broken_off;
         is_news
+    }
+
+    /// What is done in this look, of all that is due, by rule and by whom it is about. It begins behind what was done last, so that
+    /// whoever is due in every look keeps nobody waiting for ever.
+    fn turn(&self, mut due: Vec<Due>) -> Vec<Due> {
+        let first = self.last.as_ref().map_or(0, |(rule, subject)| {
+            due.partition_point(|due| (&due.rule, &due.subject) <= (rule, subject))
+        });
+        due.rotate_left(first);
+        due.truncate(FIRES_MAX);
+        due
     }
 
     fn log(&self, tenant: TenantId) {
@@ -100,11 +115,12 @@ impl Gateway {
     ) -> Result<(), String> {
         let read = self.read_on(id, tenant, progress).await;
         read.map_err(|error| error.to_string())?;
-        for rule in tenant.directory.rules.values() {
-            for due in progress.watch.due(rule) {
-                let fired = self.fire(id, &due).await;
-                fired.map_err(|refusal| refusal.detail().to_owned())?;
-            }
+        let rules = tenant.directory.rules.values();
+        let due: Vec<_> = rules.flat_map(|rule| progress.watch.due(rule)).collect();
+        for due in progress.turn(due) {
+            progress.last = Some((due.rule.clone(), due.subject.clone()));
+            let fired = self.fire(id, &due).await;
+            fired.map_err(|refusal| refusal.detail().to_owned())?;
         }
         Ok(())
     }
@@ -264,6 +280,33 @@ fn told(rule: &Rule, due: &Due) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn due(rule: &str, agent: u8) -> Due {
+        Due {
+            rule: Name::new(rule).unwrap(),
+            subject: Subject::Agent(AgentId::from_bytes([agent; 16])),
+            since: Timestamp::from_millis(0),
+            evidence: vec![1],
+        }
+    }
+
+    #[test]
+    fn whoever_is_due_in_every_look_keeps_nobody_waiting() {
+        let mut progress = Progress::default();
+        let mut all: Vec<_> = (0..30).map(|agent| due("many", agent)).collect();
+        all.push(due("one", 0));
+        let looks = [(); 2].map(|()| {
+            let turn = progress.turn(all.clone());
+            let last = turn.last().unwrap();
+            progress.last = Some((last.rule.clone(), last.subject.clone()));
+            turn
+        });
+        assert_eq!(looks[0], all[..20]);
+        assert_eq!(looks[1], [&all[20..], &all[..9]].concat());
+        progress.last = Some((Name::new("two").unwrap(), all[0].subject.clone()));
+        assert_eq!(progress.turn(all.clone()), all[..20]);
+        assert_eq!(progress.turn(Vec::new()), []);
+    }
 
     #[test]
     fn why_looks_break_off_is_news_until_it_changes() {

@@ -44,14 +44,9 @@ async fn run(gateway: Weak<Gateway>) {
         if let Err(error) = gateway.forget_replies().await {
             tracing::warn!(%error, "old answers could not be forgotten: {error}");
         }
-        if round % READ_ISSUERS_EVERY == 0
-            && let Err(refusal) = gateway.read_issuer_files().await
-        {
-            let code = refusal.code().as_str();
-            tracing::warn!(
-                code,
-                "keys of issuers could not be taken from their files, and are tried again soon"
-            );
+        if round % READ_ISSUERS_EVERY == 0 {
+            // What could not be given is told where it was tried, and tried again.
+            let _ = gateway.read_issuer_files().await;
         }
         if let Err(refusal) = gateway.expire_reservations().await {
             tracing::warn!(

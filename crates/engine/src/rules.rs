@@ -129,8 +129,13 @@ impl Watch {
     /// Forgets what is older than any rule could count.
     pub fn forget(&mut self, now: Timestamp) {
         let oldest = now.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
-        self.seen
-            .retain(|_, seen| seen.back().is_some_and(|last| last.1 >= oldest));
+        self.seen.retain(|_, seen| {
+            // INVARIANT: nothing is kept for longer than a rule remembers that it has counted it.
+            while seen.front().is_some_and(|first| first.1 < oldest) {
+                seen.pop_front();
+            }
+            !seen.is_empty()
+        });
     }
 
     /// When this rule is due first, for each agent and each tool.
@@ -298,6 +303,16 @@ mod tests {
         let seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
         let fired = rule(Trigger::Denials, 2).fire(&Subject::Agent(agent()), 2, at(3));
         assert_eq!(seen.due(&fired), []);
+    }
+
+    #[test]
+    fn what_is_older_than_any_window_is_forgotten_also_beside_what_is_new() {
+        let mut seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 80_000, DENIED)]);
+        seen.forget(at(86_402));
+        let due = seen.due(&rule(Trigger::Denials, 1));
+        assert_eq!(due[0].evidence, [3]);
+        seen.forget(at(170_000));
+        assert!(seen.seen.is_empty());
     }
 
     #[test]

@@ -17,6 +17,10 @@ pub const COUNT: RangeInclusive<u32> = 1..=1_000;
 /// Within how long, in seconds: up to a day.
 pub const WINDOW_SECONDS: RangeInclusive<u32> = 1..=86_400;
 
+/// For how much longer than entries are kept a rule remembers that it has counted them, in seconds: the clock of the gateway where it fired
+/// may be behind that of the one that recorded them.
+const FIRED_MARGIN_SECONDS: i64 = 3_600;
+
 /// What is counted, for each agent; of changed definitions for each tool as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -104,8 +108,10 @@ impl Rule {
     #[must_use]
     pub fn fire(&self, subject: &Subject, seq: u64, now: Timestamp) -> Self {
         let mut after = self.clone();
-        let oldest = now.plus_millis(-i64::from(self.window_seconds) * 1_000);
-        // What was recorded before the window cannot count again, so nothing has to be remembered of it.
+        // INVARIANT: what was counted is remembered for as long as anybody keeps the entries, however short the window is: they are held
+        // against each other and not against now, so they would be counted again.
+        let kept = i64::from(*WINDOW_SECONDS.end()) + FIRED_MARGIN_SECONDS;
+        let oldest = now.plus_millis(-kept * 1_000);
         after.fired.retain(|_, fired| fired.at >= oldest);
         after.fired_tools.retain(|_, fired| fired.at >= oldest);
         let fired = Fired { seq, at: now };
@@ -193,11 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_window_is_forgotten() {
+    fn what_was_counted_is_remembered_for_as_long_as_it_could_be_counted_again() {
         let fired = rule().fire(&tool(), 6, at(119)).fire(&agent(1), 7, at(120));
-        let fired = fired.fire(&agent(2), 9, at(181));
-        assert_eq!(fired.fired.len(), 1);
-        assert!(fired.fired_tools.is_empty() && !fired.counts(&agent(2), 9, at(181)));
+        let day = i64::from(*WINDOW_SECONDS.end());
+        let fired = fired.fire(&agent(2), 9, at(120 + day));
+        assert!(!fired.counts(&tool(), 6, at(119)) && !fired.counts(&agent(1), 7, at(120)));
+        let fired = fired.fire(&agent(3), 11, at(121 + day + FIRED_MARGIN_SECONDS));
+        assert_eq!(fired.fired.len(), 2);
+        assert!(fired.fired_tools.is_empty() && !fired.counts(&agent(2), 9, at(120 + day)));
     }
 
     #[test]

@@ -91,10 +91,13 @@ impl Gateway {
             if unended(&self.tenant(TenantId::SYSTEM)?.directory, &ended).is_none() {
                 continue;
             }
-            // INVARIANT: a key ends after everything that it has signed, also where the clock of a gateway was ahead of this one.
+            // INVARIANT: a key ends after everything that it has signed, also where the clock of a gateway was ahead of this one. What
+            // others sign until they hear of it has `GRACE_MS` from each attempt on: the turn of the change may be long ago by then.
             let newest = self.newest_entry().await?;
-            let end =
-                |directory: &Directory, now: Timestamp| Ok(end(directory, &ended, &label, now.max(newest)));
+            let end = |directory: &Directory, _: Timestamp| {
+                let newest = self.clock.now().max(newest);
+                Ok(end(directory, &ended, &label, newest))
+            };
             self.change_by(By::Start, Force::No, TenantId::SYSTEM, end)
                 .await?;
         }

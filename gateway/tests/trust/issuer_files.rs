@@ -108,6 +108,36 @@ async fn keys_that_could_not_be_given_are_given_the_next_time() {
     assert!(kept.lets_in(&new).await && !kept.lets_in(&old).await);
 }
 
+/// Because the chain of that tenant is spoiled, say.
+#[tokio::test]
+async fn keys_that_cannot_be_given_in_one_tenant_keep_no_other_waiting() {
+    let (old, new) = (Signer::ed25519(1), Signer::p256());
+    let kept = Kept::set(&old).await;
+    let stage = &kept.stage;
+    // Tenants are gone through by their age.
+    stage.clock.advance_millis(1);
+    let body = json!({"name": "other"});
+    let other = stage.post("/v1/tenants", &stage.operator, &body).await;
+    let other = other.expect(201)["id"].as_str().unwrap().to_owned();
+    let body = issuer("agents", &jwks(&old));
+    let call = stage.call("POST", "/v1/issuers", &stage.operator);
+    call.tenant(&other).json(&body).send().await.expect(201);
+    let keys = |tenant: String| async move {
+        let call = stage.call("GET", "/v1/issuers/agents", &stage.operator);
+        call.tenant(tenant).send().await.expect(200)["jwks"].clone()
+    };
+    let folder = kept.folder.path().join(&other);
+    fs::create_dir(&folder).unwrap();
+    // The job may read them as they come: the first one takes the fault, whoever gives its keys.
+    stage.faults.plan([Fault::Lose]);
+    fs::write(kept.file(), jwks(&new).to_string()).unwrap();
+    fs::write(folder.join("agents.json"), jwks(&new).to_string()).unwrap();
+    let _ = stage.gateway.read_issuer_files().await;
+    assert_eq!(keys(other).await, jwks(&new));
+    while stage.gateway.read_issuer_files().await.is_err() {}
+    assert_eq!(keys(stage.tenant.to_string()).await, jwks(&new));
+}
+
 /// As long as the tenant's policies are being compiled, say.
 #[tokio::test]
 async fn keys_are_taken_away_whatever_else_is_changed_in_the_tenant() {

@@ -1,9 +1,10 @@
 //! `/v1/rules`: what is done about an agent when the ledger shows too much of something.
 
 use crate::stage::{Stage, changing, injected, reading};
-use crate::support::World;
 use crate::support::hand::Hand;
-use model::Role;
+use crate::support::{World, until};
+use gateway::changes::Order;
+use model::{Role, TenantId};
 use serde_json::{Value, json};
 
 fn rule(trigger: &str, effect: &str, count: u32) -> Value {
@@ -84,6 +85,27 @@ async fn an_agent_that_is_denied_too_often_is_frozen_once_and_the_entry_says_why
         .await
         .expect(200);
     assert_eq!(agent["status"], "frozen");
+}
+
+#[tokio::test]
+async fn what_was_counted_of_one_agent_does_not_come_back_when_another_is_counted() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "freeze", 1)).await;
+    let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 1);
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.clock.advance_millis(61_000);
+    stage
+        .post("/v1/authorize", &other.token, &injected())
+        .await
+        .expect(200);
+    for _ in 0..2 {
+        let found = stage.contained().await;
+        let frozen: Vec<_> = found.iter().map(|(_, body)| &body["id"]).collect();
+        assert_eq!(frozen, [&json!(stage.agent.id), &json!(other.id)]);
+    }
+    assert_eq!(stage.ask(&reading()).await.expect(200)["decision"], "allow");
 }
 
 #[tokio::test]
@@ -321,4 +343,54 @@ async fn a_ledger_that_cannot_be_read_leaves_the_rules_of_others_in_force() {
     world.gateway.contain().await;
     let answer = world.authorize(&other.token, &injected()).await.json();
     assert_eq!(answer["reason_code"], "agent_frozen", "{answer}");
+}
+
+/// How many alerts the ledger of a tenant has.
+async fn alerts(world: &World, tenant: TenantId) -> usize {
+    let entries = world.store.entries(tenant, 1, 1_000).await.unwrap();
+    let alerts = entries.iter().filter(|entry| entry.kind == "alert_raised");
+    alerts.count()
+}
+
+#[tokio::test]
+async fn a_tenant_whose_rules_have_much_to_do_leaves_those_of_others_in_force() {
+    let world = World::start().await;
+    let busy = world.tenancy("busy").await;
+    // Tenants are looked at by their age.
+    world.clock.advance_millis(1);
+    let other = world.tenancy("other").await;
+    for (tenancy, effect, rules) in [(&busy, "alert", 25), (&other, "freeze", 1)] {
+        let admin = world.add_key(tenancy.id, Role::Admin).await;
+        for number in 0..rules {
+            let path = format!("/v1/rules/rule-{number}");
+            let put = world.call("PUT", &path, &admin);
+            let put = put.json(&rule("denials", effect, 1));
+            put.send().await.expect(201);
+        }
+    }
+    // After this one, no look goes on that has begun before the rules were there.
+    world.gateway.contain().await;
+    let changing = &world.gateway.changing;
+    let mut turn = changing.of(busy.id, Order::AtOnce).await;
+    for tenancy in [&busy, &other] {
+        let answer = world.authorize(&tenancy.token, &injected()).await.json();
+        assert_eq!(answer["reason_code"], "policy_forbids", "{answer}");
+    }
+    // Whoever waits for the turn gets it next, so rules fire one by one, until as many have as do in one look.
+    while alerts(&world, busy.id).await < 20 {
+        drop(turn);
+        turn = changing.of(busy.id, Order::AtOnce).await;
+    }
+    until(|| {
+        let snapshot = world.gateway.snapshot.load();
+        let directory = &snapshot.tenant(other.id).unwrap().directory;
+        !directory.agents[&other.agent].standing.is_active()
+    })
+    .await;
+    drop(turn);
+    for _ in 0..2 {
+        world.gateway.contain().await;
+    }
+    let all = alerts(&world, busy.id).await;
+    assert_eq!(all, 25, "the rest is done in the next look");
 }

@@ -95,6 +95,32 @@ async fn what_is_not_a_good_token_signs_nobody_in() {
     assert_eq!(stage.decisions().await.len(), 0);
 }
 
+/// One issuer may sign for both, for one audience.
+#[tokio::test]
+async fn a_token_of_provenance_signs_nobody_in_whoever_else_its_issuer_signs_for() {
+    let signer = Signer::ed25519(1);
+    for purpose in ["agents", "people"] {
+        let stage = Stage::set().await;
+        stage.trust("provenance", &signer).await;
+        stage.trust(purpose, &signer).await;
+        let roles = json!({"roles": ["admin"]});
+        stage.admin("PUT", "/v1/users/builder", &roles).await.expect(201);
+        stage.get("/v1/whoami", &builder(&signer)).await.expect(200);
+        for level in [json!("untrusted_external"), json!(""), json!(7)] {
+            let shown = token(&signer, &json!({"sub": "builder", "source_trust": level}));
+            let detail = stage
+                .get("/v1/whoami", &shown)
+                .await
+                .problem(401, "invalid_token");
+            assert!(detail.contains("`source_trust`"), "{detail}");
+        }
+        let shown = json!({"sub": "builder", "source_trust": "untrusted_external"});
+        let mut ask = reading();
+        ask["context"]["provenance"] = json!(token(&signer, &shown));
+        assert_eq!(stage.ask(&ask).await.expect(200)["decision"], "allow");
+    }
+}
+
 #[tokio::test]
 async fn a_token_that_was_seen_before_ends_with_its_time_its_issuer_its_key_and_its_agent() {
     let (old, new) = (Signer::ed25519(1), Signer::p256());

@@ -80,7 +80,10 @@ struct Found {
 
 impl Gateway {
     /// Reads the files of all registered issuers, and gives those the keys whose files have changed since they were given any. What could
-    /// not be given is tried again the next time.
+    /// not be given is told, keeps no other waiting and is tried again the next time.
+    ///
+    /// # Errors
+    /// The last of what could not be given.
     pub async fn read_issuer_files(&self) -> Result<(), Refusal> {
         let Some(folder) = self.options.issuer_keys.clone() else {
             return Ok(());
@@ -95,6 +98,7 @@ impl Gateway {
         });
         let registered: Vec<_> = registered.collect();
         let read = tokio::task::spawn_blocking(move || found(&folder, registered));
+        let mut given_all = Ok(());
         for found in read.await.unwrap_or_default() {
             let wrong = match &found.jwks {
                 Ok((jwks, _)) => check_keys(jwks).err().map(|refusal| refusal.detail().to_owned()),
@@ -114,12 +118,18 @@ impl Gateway {
                 if self.issuer_files.was_given(&found.file, given) {
                     continue;
                 }
-                self.give_keys(found.tenant, &found.issuer, &Arc::new(jwks))
-                    .await?;
-                self.issuer_files.note_given(found.file, given);
+                let (tenant, issuer) = (found.tenant, &found.issuer);
+                match self.give_keys(tenant, issuer, &Arc::new(jwks)).await {
+                    Ok(()) => self.issuer_files.note_given(found.file, given),
+                    Err(refusal) => {
+                        let error = refusal.detail();
+                        tracing::warn!(%tenant, %issuer, error, "the keys of `{issuer}` of {tenant} could not be taken from their file, and are tried again soon: {error}");
+                        given_all = Err(refusal);
+                    }
+                }
             }
         }
-        Ok(())
+        given_all
     }
 
     async fn give_keys(&self, tenant: TenantId, name: &Name, jwks: &Arc<Value>) -> Result<(), Refusal> {

@@ -13,7 +13,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use canon::Digest;
 use engine::SigningKeys;
-use model::{AgentId, Timestamp};
+use model::{AgentId, TenantId, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use tokens::{RequestSignature, SignedRequest};
@@ -30,6 +30,9 @@ const ACCEPTED: HeaderValue = HeaderValue::from_static(
 const NONCES_OF_AN_AGENT_MAX: usize = 1 << 18;
 /// The most nonces that are remembered altogether, at some forty bytes each.
 const NONCES_MAX: usize = 1 << 20;
+/// For each place that is free, so many of a tenant's nonces may be remembered. Alone, a tenant has seven eighths of all places, and however
+/// many have as many as they may, there are some for another one.
+const NONCES_OF_A_TENANT_FOR_A_FREE_PLACE: usize = 7;
 /// How long a page of nonces is, in milliseconds. Pages are thrown away whole.
 const PAGE_MILLIS: i64 = 60_000;
 
@@ -43,10 +46,15 @@ pub struct Nonces {
 
 #[derive(Default)]
 struct Pages {
-    pages: BTreeMap<i64, HashSet<[u8; 16]>>,
+    by_page: BTreeMap<i64, HashSet<[u8; 16]>>,
     /// How many there are of each agent, in all pages.
-    counts: HashMap<AgentId, HashMap<i64, usize>>,
+    agents: Counts<AgentId>,
+    /// The same of each tenant.
+    tenants: Counts<TenantId>,
 }
+
+/// How many nonces there are of each, in each page.
+type Counts<K> = HashMap<K, HashMap<i64, usize>>;
 
 /// Why a nonce is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,10 +75,11 @@ impl Nonces {
         }
     }
 
-    fn take(&self, agent: AgentId, signed: &SignedRequest, now: Timestamp) -> Result<(), NotTaken> {
+    fn take(&self, caller: &AgentCaller, signed: &SignedRequest, now: Timestamp) -> Result<(), NotTaken> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         pages.forget(now);
-        pages.take(agent, (signed.key_id(), signed.nonce()), signed.forgotten_at())
+        let whose = (caller.tenant, caller.agent.id);
+        pages.take(whose, (signed.key_id(), signed.nonce()), signed.forgotten_at())
     }
 }
 
@@ -79,38 +88,49 @@ impl Pages {
     fn forget(&mut self, now: Timestamp) {
         let first = now.millis() / PAGE_MILLIS;
         if self
-            .pages
+            .by_page
             .first_key_value()
             .is_some_and(|(page, _)| *page < first)
         {
-            self.pages = self.pages.split_off(&first);
-            self.counts.retain(|_, counts| {
-                counts.retain(|page, _| *page >= first);
-                !counts.is_empty()
-            });
+            self.by_page = self.by_page.split_off(&first);
+            forget_before(first, &mut self.agents);
+            forget_before(first, &mut self.tenants);
         }
     }
 
     fn take(
         &mut self,
-        agent: AgentId,
+        (tenant, agent): (TenantId, AgentId),
         (key, nonce): (&str, &str),
         forgotten_at: Timestamp,
     ) -> Result<(), NotTaken> {
         let name = name(agent, key, nonce);
-        if self.pages.values().any(|page| page.contains(&name)) {
+        if self.by_page.values().any(|page| page.contains(&name)) {
             return Err(NotTaken::Seen);
         }
-        let of_agent = self.counts.entry(agent).or_default();
-        let is_full = self.pages.values().map(HashSet::len).sum::<usize>() >= NONCES_MAX;
-        if is_full || of_agent.values().sum::<usize>() >= NONCES_OF_AN_AGENT_MAX {
+        let of_agent = self.agents.entry(agent).or_default();
+        let of_tenant = self.tenants.entry(tenant).or_default();
+        let taken: usize = self.by_page.values().map(HashSet::len).sum();
+        let of_tenant_max = NONCES_MAX.saturating_sub(taken) * NONCES_OF_A_TENANT_FOR_A_FREE_PLACE;
+        if of_tenant.values().sum::<usize>() >= of_tenant_max
+            || of_agent.values().sum::<usize>() >= NONCES_OF_AN_AGENT_MAX
+        {
             return Err(NotTaken::Full);
         }
         let page = forgotten_at.millis() / PAGE_MILLIS;
         *of_agent.entry(page).or_default() += 1;
-        self.pages.entry(page).or_default().insert(name);
+        *of_tenant.entry(page).or_default() += 1;
+        self.by_page.entry(page).or_default().insert(name);
         Ok(())
     }
+}
+
+/// Forgets the counts of pages that were thrown away.
+fn forget_before<K>(first: i64, counts: &mut Counts<K>) {
+    counts.retain(|_, counts| {
+        counts.retain(|page, _| *page >= first);
+        !counts.is_empty()
+    });
 }
 
 /// What stands for a nonce of one key of one agent. Sixteen bytes of SHA-256 are too many to find two that are alike.
@@ -141,7 +161,7 @@ pub(super) async fn check(
     let body = json::bytes(body, &parts.headers, bounds).await?;
     let signed = verify(gateway, keys, signature, (&parts, &body))?;
     let now = gateway.clock.now();
-    match gateway.nonces.take(caller.agent.id, &signed, now) {
+    match gateway.nonces.take(caller, &signed, now) {
         Ok(()) => Ok(Request::from_parts(parts, Body::from(body))),
         Err(NotTaken::Full) => Err(Refusal::overloaded()),
         Err(NotTaken::Seen) => Err(Refusal::new(
@@ -214,7 +234,9 @@ fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
 mod tests {
     use super::*;
 
+    const TENANT: TenantId = TenantId::from_bytes([7; 16]);
     const AGENT: AgentId = AgentId::from_bytes([1; 16]);
+    const WHO: (TenantId, AgentId) = (TENANT, AGENT);
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millis(millis)
@@ -231,24 +253,26 @@ mod tests {
             (AGENT, "", "ab"),
             (other, "a", "b"),
         ] {
-            assert_eq!(pages.take(agent, (key, nonce), end), Ok(()), "{key} {nonce}");
-            assert_eq!(pages.take(agent, (key, nonce), end), Err(NotTaken::Seen));
-            assert_eq!(pages.take(agent, (key, nonce), at(60_000)), Err(NotTaken::Seen));
+            let who = (TENANT, agent);
+            assert_eq!(pages.take(who, (key, nonce), end), Ok(()), "{key} {nonce}");
+            assert_eq!(pages.take(who, (key, nonce), end), Err(NotTaken::Seen));
+            assert_eq!(pages.take(who, (key, nonce), at(60_000)), Err(NotTaken::Seen));
         }
     }
 
     #[test]
     fn what_cannot_be_sent_again_is_forgotten_and_not_a_moment_before() {
         let mut pages = Pages::default();
-        pages.take(AGENT, ("a", "1"), at(60_000)).unwrap();
-        pages.take(AGENT, ("a", "2"), at(180_000)).unwrap();
+        pages.take(WHO, ("a", "1"), at(60_000)).unwrap();
+        pages.take(WHO, ("a", "2"), at(180_000)).unwrap();
         pages.forget(at(119_999));
-        assert_eq!(pages.take(AGENT, ("a", "1"), at(60_000)), Err(NotTaken::Seen));
+        assert_eq!(pages.take(WHO, ("a", "1"), at(60_000)), Err(NotTaken::Seen));
         pages.forget(at(120_000));
-        assert_eq!(pages.counts[&AGENT], HashMap::from([(3, 1)]));
-        assert_eq!(pages.take(AGENT, ("a", "2"), at(180_000)), Err(NotTaken::Seen));
+        assert_eq!(pages.agents[&AGENT], HashMap::from([(3, 1)]));
+        assert_eq!(pages.tenants[&TENANT], HashMap::from([(3, 1)]));
+        assert_eq!(pages.take(WHO, ("a", "2"), at(180_000)), Err(NotTaken::Seen));
         pages.forget(at(600_000));
-        assert!(pages.pages.is_empty() && pages.counts.is_empty());
+        assert!(pages.by_page.is_empty() && pages.agents.is_empty() && pages.tenants.is_empty());
     }
 
     #[test]
@@ -256,10 +280,31 @@ mod tests {
         let mut pages = Pages::default();
         for number in 0..NONCES_OF_AN_AGENT_MAX {
             let nonce = number.to_string();
-            pages.take(AGENT, ("a", &nonce), at(60_000)).unwrap();
+            pages.take(WHO, ("a", &nonce), at(60_000)).unwrap();
         }
-        assert_eq!(pages.take(AGENT, ("a", "more"), at(60_000)), Err(NotTaken::Full));
-        let other = AgentId::from_bytes([2; 16]);
+        assert_eq!(pages.take(WHO, ("a", "more"), at(60_000)), Err(NotTaken::Full));
+        let other = (TENANT, AgentId::from_bytes([2; 16]));
         assert_eq!(pages.take(other, ("a", "more"), at(60_000)), Ok(()));
+    }
+
+    /// Has so many places more taken by agents of a tenant that do not ask again.
+    fn fill(pages: &mut Pages, tenant: TenantId, more: usize) {
+        let page = pages.by_page.entry(1).or_default();
+        let first = page.len();
+        page.extend((first..first + more).map(|number| (number as u128).to_be_bytes()));
+        *pages.tenants.entry(tenant).or_default().entry(1).or_default() += more;
+    }
+
+    #[test]
+    fn one_tenant_does_not_take_the_places_of_others_nor_do_several() {
+        let mut pages = Pages::default();
+        let [one, two, other] = [1, 2, 3].map(|id| TenantId::from_bytes([id; 16]));
+        let take = |pages: &mut Pages, tenant, nonce| pages.take((tenant, AGENT), ("a", nonce), at(60_000));
+        fill(&mut pages, one, NONCES_MAX / 8 * 7 - 1);
+        assert_eq!(take(&mut pages, one, "last"), Ok(()));
+        assert_eq!(take(&mut pages, one, "more"), Err(NotTaken::Full));
+        fill(&mut pages, two, NONCES_MAX / 64 * 7);
+        assert_eq!(take(&mut pages, two, "of two"), Err(NotTaken::Full));
+        assert_eq!(take(&mut pages, other, "of another"), Ok(()));
     }
 }

@@ -16,6 +16,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokens::{Claims, LEEWAY_SECONDS, UnverifiedToken};
 
+/// The claim that every token of provenance has, and nobody's identity needs.
+const SOURCE_TRUST: &str = "source_trust";
 /// Tokens in each of two generations. When the young one is full it becomes the old one, which is dropped.
 const GENERATION_MAX: usize = 4_096;
 
@@ -143,6 +145,11 @@ fn verify(snapshot: &Snapshot, named: Option<&str>, text: &str, now: Timestamp) 
 
 /// Whom a token names by the registered claim: who shows it, and in whose name.
 fn named_in(claims: &Claims, issuer: &Issuer) -> Result<(Name, Vec<Name>), Refusal> {
+    if claims.optional_text(SOURCE_TRUST) != Ok(None) {
+        // Agents show such tokens in what they ask, and `sub` in them is whom they are for and not who shows them.
+        let detail = "the token says where content came from (`source_trust`), and a token of provenance signs nobody in";
+        return Err(Refusal::new(Code::InvalidToken, detail));
+    }
     let claim = issuer.claim.as_ref().map_or("sub", Name::as_str);
     let subject = claims.text(claim).map_err(|error| refuse(&error))?;
     let actors = claims.actors(claim).map_err(|error| refuse(&error))?;
