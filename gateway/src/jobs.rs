@@ -33,6 +33,9 @@ async fn run(gateway: Weak<Gateway>) {
         if round % FORGET_EVERY == 0 && done.is_ok() {
             done = gateway.store.forget_full().await.map(drop);
         }
+        if round % FORGET_EVERY == 0 {
+            gateway.limits.forget_full(gateway.clock.now());
+        }
         if let Err(error) = done {
             // What could not be given back is refilled with time.
             tracing::warn!(%error, "shared buckets could not be tidied up: {error}");

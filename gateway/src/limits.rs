@@ -17,13 +17,17 @@ use axum::http::{HeaderName, HeaderValue, header};
 use model::{Agent, AgentId, Bucket, SlashFreeName, Tenant, TenantId, Timestamp};
 use shared::{Shared, Shortage};
 use std::sync::Arc;
-use std::time::Duration;
 use store::{Lease, Store, StoreError};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// What a caller is told to wait when a bucket never refills.
 const NEVER_REFILLS_SECONDS: u64 = 86_400;
+/// A wait that is longer than this, thirty years, is one without end.
+const WAIT_SECONDS_MAX: f64 = 1e9;
+/// A clock that is behind by more than this was set back, and buckets refill from there. What is less may be threads that read it one
+/// after the other and come here the other way round: were the earlier time taken then, each of them would gain something.
+const OUT_OF_ORDER_MILLIS: i64 = 5_000;
 
 /// What may be missing of a whole token: sums of many small refills lose a little, and nobody should wait for that.
 const ROUNDING: f64 = 1e-6;
@@ -101,8 +105,17 @@ impl Level {
         let tokens = known.map_or(capacity, |level| level.tokens + level.gained_until(now));
         Self {
             tokens: tokens.min(capacity),
-            at: known.map_or(now, |level| level.at.max(now)),
+            at: known.map_or(now, |level| level.refills_from(now)),
             size,
+        }
+    }
+
+    /// From when on it refills, when it is looked at now.
+    fn refills_from(&self, now: Timestamp) -> Timestamp {
+        if self.at.millis() - now.millis() > OUT_OF_ORDER_MILLIS {
+            now
+        } else {
+            self.at.max(now)
         }
     }
 
@@ -128,20 +141,22 @@ impl Level {
         whole(self.tokens + ROUNDING)
     }
 
-    /// Whole seconds until there are this many tokens, rounded up: never earlier than true.
-    fn seconds_until(&self, tokens: f64) -> u64 {
-        let refill = self.size.refill_per_second();
+    /// Whole seconds from now until there are this many tokens, rounded up: never earlier than true. `None`: there never are.
+    fn seconds_until(&self, tokens: f64, now: Timestamp) -> Option<u64> {
         let missing = tokens - self.tokens - ROUNDING;
         if missing <= 0.0 {
-            return 0;
+            return Some(0);
         }
-        let seconds = (missing / refill).ceil();
-        if seconds < 1e9 {
-            whole(seconds).max(1)
-        } else {
-            NEVER_REFILLS_SECONDS
-        }
+        // A clock that is a little behind has to catch up first.
+        let behind = u32::try_from(self.at.millis() - now.millis()).unwrap_or_default();
+        whole_seconds(missing / self.size.refill_per_second() + f64::from(behind) / 1_000.0)
     }
+}
+
+/// A wait in whole seconds, rounded up; none if it is one without end.
+fn whole_seconds(wait: f64) -> Option<u64> {
+    let seconds = wait.ceil();
+    (seconds < WAIT_SECONDS_MAX).then(|| whole(seconds).max(1))
 }
 
 /// A float that is known to be small, not negative and whole.
@@ -165,10 +180,11 @@ pub struct Remaining {
 }
 
 impl Remaining {
-    fn of(level: &Level) -> Self {
+    fn of(level: &Level, now: Timestamp) -> Self {
+        let full_in = level.seconds_until(f64::from(level.size.capacity()), now);
         Self {
             tokens: level.whole_tokens(),
-            full_in_seconds: level.seconds_until(f64::from(level.size.capacity())),
+            full_in_seconds: full_in.unwrap_or(NEVER_REFILLS_SECONDS),
         }
     }
 }
@@ -232,6 +248,11 @@ impl Limits {
     /// Gives back what was lent and nobody has asked for in a while. To be called every now and then.
     pub async fn give_back_idle(&self) -> Result<(), StoreError> {
         self.shared.give_back_idle().await
+    }
+
+    /// Forgets buckets of this gateway alone that are full again. To be called every now and then.
+    pub fn forget_full(&self, now: Timestamp) {
+        self.local.forget_full(now);
     }
 
     /// How full an agent's buckets are.
@@ -298,23 +319,48 @@ fn wanted(asking: &Asking<'_>) -> Vec<Shortage> {
     asking.buckets().map(want).collect()
 }
 
-/// The refusal of a bucket that could not lend enough.
-fn limited_by_lease(owner: &Owner, size: Bucket, lease: Lease) -> Refusal {
-    let level = Level {
-        tokens: lease.left,
-        at: Timestamp::from_millis(0),
-        size,
-    };
-    let wait = lease.wait.unwrap_or(Duration::from_secs(NEVER_REFILLS_SECONDS));
-    limited(
-        owner,
-        &level,
-        whole(wait.as_secs_f64().ceil()).clamp(1, NEVER_REFILLS_SECONDS),
-    )
+/// A bucket that has too few tokens for an ask.
+struct Lacking {
+    owner: Owner,
+    level: Level,
+    /// Whole seconds until it has enough; `None` if it never has.
+    wait: Option<u64>,
+}
+
+impl Lacking {
+    /// One that could not lend enough.
+    fn of_lease(owner: Owner, size: Bucket, lease: Lease) -> Self {
+        let level = Level {
+            tokens: lease.left,
+            at: Timestamp::from_millis(0),
+            size,
+        };
+        Self {
+            owner,
+            level,
+            wait: lease.wait.and_then(|wait| whole_seconds(wait.as_secs_f64())),
+        }
+    }
+}
+
+/// The refusal of the one among these that has enough last, so that nobody is told to come back too early; of two at once, of the first.
+fn refusal_of_last(lacking: Vec<Lacking>) -> Option<Refusal> {
+    let in_turn = lacking.into_iter().rev();
+    let last = in_turn.max_by_key(|lacking| lacking.wait.unwrap_or(u64::MAX));
+    last.map(|lacking| limited(&lacking))
+}
+
+/// Tells how long to wait: in a header always, because that is the contract, and in the problem where waiting helps.
+fn with_wait(refusal: Refusal, wait: Option<u64>) -> Refusal {
+    match wait {
+        Some(seconds) => refusal.with_retry_after(seconds),
+        None => refusal.with_header(header::RETRY_AFTER, HeaderValue::from(NEVER_REFILLS_SECONDS)),
+    }
 }
 
 /// The refusal, with the headers of RFC 9110 and of the IETF draft on rate limit headers.
-fn limited(owner: &Owner, level: &Level, wait: u64) -> Refusal {
+fn limited(lacking: &Lacking) -> Refusal {
+    let Lacking { owner, level, wait } = lacking;
     let capacity = level.size.capacity();
     let window = level.size.refill_per_second().recip() * f64::from(capacity);
     let window = if window.is_finite() {
@@ -334,17 +380,19 @@ fn limited(owner: &Owner, level: &Level, wait: u64) -> Refusal {
         1 => format!("of {capacity} asks is empty"),
         cost => format!("of {capacity} tokens has fewer than the {cost} that an ask takes"),
     };
-    Refusal::new(
-        Code::RateLimited,
-        format!("{whose} {holds}; ask again in {wait} s"),
-    )
-    .with_header(header::RETRY_AFTER, HeaderValue::from(wait))
-    .with_header(
-        RATE_LIMIT_POLICY,
-        text(format!("\"{name}\";q={capacity};w={window}")),
-    )
-    .with_header(
-        RATE_LIMIT,
-        text(format!("\"{name}\";r={};t={wait}", level.whole_tokens())),
-    )
+    let advice = match wait {
+        Some(seconds) => format!("ask again in {seconds} s"),
+        None => "it does not refill: have it changed".to_owned(),
+    };
+    let told = wait.unwrap_or(NEVER_REFILLS_SECONDS);
+    let refusal = Refusal::new(Code::RateLimited, format!("{whose} {holds}; {advice}"));
+    with_wait(refusal, *wait)
+        .with_header(
+            RATE_LIMIT_POLICY,
+            text(format!("\"{name}\";q={capacity};w={window}")),
+        )
+        .with_header(
+            RATE_LIMIT,
+            text(format!("\"{name}\";r={};t={told}", level.whole_tokens())),
+        )
 }

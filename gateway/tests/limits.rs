@@ -9,13 +9,14 @@ mod stage;
 mod support;
 
 use axum::http::StatusCode;
+use futures_util::future::join_all;
 use gateway::http::Refusal;
 use gateway::limits::{Asking, Local};
 use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use stage::{Stage, asking as asking_for, changing, injected, named, reading};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::BEGINNING;
 
 #[expect(clippy::unnecessary_wraps, reason = "agents and tenants have one or none")]
@@ -196,11 +197,41 @@ fn a_smaller_bucket_counts_at_once_and_a_larger_one_is_not_a_present() {
 fn a_clock_that_is_set_back_gives_nothing() {
     let alone = Alone::with(5, 1.0);
     assert_eq!(alone.drain(10_000), 5);
-    for millis in [9_000, 0, -3_600_000, 10_000] {
+    for millis in [9_000, 0, -3_600_000] {
         assert!(!alone.passes(millis), "{millis}");
     }
-    assert!(alone.passes(11_000), "and takes nothing either");
-    assert!(!alone.passes(11_000));
+    assert_eq!(alone.drain(-3_598_000), 2, "and it refills from there");
+}
+
+#[test]
+fn a_clock_that_was_ahead_for_a_moment_starves_nobody() {
+    for ahead in [1_500, 3_600_000] {
+        let alone = Alone::with(5, 0.25);
+        assert_eq!(alone.drain(ahead), 5);
+        let (wait, ..) = headers(&alone.ask(0).unwrap_err());
+        assert!(wait <= 6, "told to wait {wait} s");
+        assert!(!alone.passes((wait - 1) * 1_000), "{ahead}");
+        assert!(alone.passes(wait * 1_000), "{ahead}: told to wait {wait} s");
+    }
+}
+
+#[test]
+fn whoever_comes_a_little_out_of_order_gains_nothing() {
+    let alone = Alone::with(5, 1.0);
+    assert_eq!(alone.drain(0), 5);
+    let in_turn = (1..=10_000).flat_map(|millis| [millis, millis - 1]);
+    assert_eq!(in_turn.filter(|&millis| alone.passes(millis)).count(), 10);
+}
+
+#[test]
+fn of_two_empty_buckets_the_one_that_opens_last_is_told() {
+    let limits = Local::new();
+    let (tenant, agent) = (tenant(bucket(1, 1.0)), agent(1, bucket(1, 0.01)));
+    let ask = |millis| limits.admit(&asking(&tenant, &agent), after(millis));
+    ask(0).unwrap();
+    let (wait, _, left) = headers(&ask(0).unwrap_err());
+    assert_eq!((wait, left.as_str()), (100, "\"agent\";r=0;t=100"));
+    ask(100_000).unwrap();
 }
 
 #[test]
@@ -236,6 +267,16 @@ fn buckets_that_are_full_again_are_forgotten_and_nobody_notices() {
         .agent_remaining(&agents(19_999), after(19_999_000))
         .unwrap();
     assert_eq!((first.tokens, last.tokens), (2, 1));
+    // And all that came at one moment, by the job that looks for them.
+    let moment = 30_000_000;
+    limits.forget_full(after(moment));
+    for n in 0..20_000 {
+        limits.admit(&asking(&tenant, &agents(n)), after(moment)).unwrap();
+    }
+    assert_eq!(limits.forget_full(after(moment + 999)), 0);
+    assert_eq!(limits.forget_full(after(moment + 1_000)), 20_000);
+    let first = limits.agent_remaining(&agents(0), after(moment + 1_000)).unwrap();
+    assert_eq!(first.tokens, 2);
 }
 
 proptest! {
@@ -265,9 +306,12 @@ proptest! {
     fn whoever_waits_as_told_passes(
         capacity in 1_u32..20,
         refill in 1_u32..5_000,
+        of_all in 1_u32..20,
+        refill_of_all in 1_u32..5_000,
         millis in prop::collection::vec(0_i64..3_000, 1..40),
     ) {
-        let alone = Alone::with(capacity, f64::from(refill) / 1_000.0);
+        let mut alone = Alone::with(capacity, f64::from(refill) / 1_000.0);
+        alone.tenant = tenant(bucket(of_all, f64::from(refill_of_all) / 1_000.0));
         let mut now = 0;
         for pause in millis {
             now += pause;
@@ -382,6 +426,91 @@ async fn where_one_bucket_cannot_be_given_back_the_others_are_not_lost() {
     assert_eq!(left().await, kept);
 }
 
+/// A tenant whose buckets, and whose agent's, gateways share.
+async fn sharing(of_tenant: &Value, of_agent: &Value) -> Stage {
+    let stage = Stage::set().await;
+    let tenant = format!("/v1/tenants/{}", stage.tenant);
+    let settings = json!({"settings": {"limits": {"shared": true}}});
+    stage.admin("PATCH", &tenant, &settings).await.expect(200);
+    let quota = format!("{tenant}/quota");
+    let call = stage.call("PUT", &quota, &stage.operator);
+    call.json(&json!({"bucket": of_tenant})).send().await.expect(200);
+    let quota = format!("/v1/agents/{}/quota", stage.agent.id);
+    let body = json!({"bucket": of_agent});
+    stage.admin("PUT", &quota, &body).await.expect(200);
+    stage
+}
+
+#[tokio::test]
+async fn of_two_empty_shared_buckets_the_one_that_opens_last_is_told_however_late() {
+    let stage = sharing(
+        &json!({"capacity": 1, "refill_per_second": 0.001}),
+        &json!({"capacity": 1, "refill_per_second": 0.000_005}),
+    )
+    .await;
+    stage.ask(&reading()).await.expect(200);
+    let refused = stage.ask(&reading()).await;
+    let detail = refused.problem(429, "rate_limited");
+    assert!(detail.starts_with("the agent's bucket "), "{detail}");
+    let (wait, told) = (refused.headers["retry-after"].to_str().unwrap(), refused.json());
+    assert_eq!(told["retry_after_seconds"].to_string(), wait);
+    let wait: u64 = wait.parse().unwrap();
+    assert!((190_000..=200_000).contains(&wait), "{wait}");
+}
+
+#[tokio::test]
+async fn whoever_loops_against_an_empty_shared_bucket_costs_the_store_few_leases() {
+    let stage = sharing(&Value::Null, &json!({"capacity": 1, "refill_per_second": 0})).await;
+    stage.ask(&reading()).await.expect(200);
+    let (began, before) = (Instant::now(), stage.faults.leases());
+    for _ in 0..200 {
+        let refused = stage.ask(&reading()).await;
+        refused.problem(429, "rate_limited");
+        assert_eq!(refused.headers["retry-after"], "86400");
+        // Waiting does not help.
+        assert_eq!(refused.json()["retry_after_seconds"], Value::Null);
+    }
+    let leases = u128::try_from(stage.faults.leases() - before).unwrap();
+    let most = began.elapsed().as_millis() / 250 + 1;
+    assert!(leases <= most, "{leases} of {most}");
+}
+
+/// Also in between, when a bucket that was empty a moment ago is not asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_at_once_pass_a_shared_bucket_as_often_as_it_holds_and_what_came_back() {
+    const CAPACITY: u32 = 64;
+    const REFILL: u32 = 4;
+    let bucket = json!({"capacity": CAPACITY, "refill_per_second": REFILL});
+    let stage = sharing(&Value::Null, &bucket).await;
+    let held_after = |time: Duration| f64::from(CAPACITY) + f64::from(REFILL) * time.as_secs_f64();
+    let wave = async |asks: u32| {
+        let asks = (0..asks).map(|_| async { stage.ask(&reading()).await.status.as_u16() });
+        let statuses = join_all(asks).await;
+        assert!(
+            statuses.iter().all(|status| [200, 429].contains(status)),
+            "{statuses:?}"
+        );
+        statuses.iter().filter(|status| **status == 200).count()
+    };
+    let before = Instant::now();
+    let mut passed = wave(CAPACITY).await;
+    let first = Instant::now();
+    while first.elapsed() < Duration::from_millis(1_500) {
+        passed += wave(8).await;
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let least = held_after(first.elapsed()) - 1.0;
+    loop {
+        match wave(8).await {
+            0 => break,
+            some => passed += some,
+        }
+    }
+    let most = held_after(before.elapsed()) + 1.0;
+    let passed = f64::from(u32::try_from(passed).unwrap());
+    assert!((least..=most).contains(&passed), "{least} to {most}: {passed}");
+}
+
 #[tokio::test]
 async fn whom_a_bucket_refuses_costs_the_store_nothing() {
     let stage = Stage::set().await;
@@ -429,5 +558,6 @@ async fn each_ask_of_a_batch_takes_its_token() {
         .expect(200);
     assert_eq!(answers["answers"][1]["decision"], "allow");
     assert_eq!(answers["answers"][2]["code"], "rate_limited");
+    assert_eq!(answers["answers"][2]["retry_after_seconds"], 1);
     assert_eq!(stage.count("decision").await, 2);
 }

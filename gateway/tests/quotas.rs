@@ -137,6 +137,58 @@ async fn a_dry_run_and_a_probe_say_the_same_and_count_nothing() {
 }
 
 #[tokio::test]
+async fn a_probe_tells_of_a_bucket_and_a_quota_the_one_that_opens_last() {
+    let stage = Stage::set().await;
+    let path = format!("/v1/agents/{}/quota", stage.agent.id);
+    let limits = async |refill: f64, window: &str| {
+        let bucket = json!({"capacity": 1, "refill_per_second": refill});
+        let limits = json!({"bucket": bucket, "quotas": [{"window": window, "limit": 1}]});
+        stage.admin("PUT", &path, &limits).await.expect(200);
+    };
+    let probe = async || {
+        let path = "/v1/quota/probe?tool=github&action=get_file";
+        stage.get(path, &stage.agent.token).await.expect(200)
+    };
+    limits(1.0, "day").await;
+    stage.ask(&reading()).await.expect(200);
+    let told = probe().await;
+    assert_eq!(told["code"], "quota_exceeded");
+    let wait = told["retry_after_seconds"].as_i64().unwrap();
+    stage.clock.advance_millis((wait - 1) * 1_000);
+    assert_eq!(probe().await["retry_after_seconds"], 1);
+    stage.clock.advance_millis(1_000);
+    assert_eq!(probe().await, json!({"passes": true}));
+
+    // A bucket may be the one that opens last, and what never opens opens after everything else.
+    limits(0.000_1, "minute").await;
+    stage.ask(&reading()).await.expect(200);
+    assert_eq!(probe().await["code"], "rate_limited");
+    stage.clock.advance_millis(60_000);
+    assert_eq!(probe().await["retry_after_seconds"], 9_940);
+    limits(0.000_1, "run").await;
+    stage.clock.advance_millis(9_940_000);
+    stage.ask(&reading()).await.expect(200);
+    let told = probe().await;
+    assert_eq!(told["code"], "quota_exceeded");
+    assert_eq!(told["retry_after_seconds"], Value::Null);
+}
+
+#[tokio::test]
+async fn whoever_waits_as_told_passes_though_the_chain_is_ahead_of_the_clock() {
+    let stage = with_quotas(json!([{"window": "minute", "limit": 1}])).await;
+    stage.clock.advance_millis(3_600_000);
+    stage.ask(&reading()).await.expect(200);
+    stage.clock.advance_millis(-3_600_000);
+    let refused = stage.ask(&reading()).await;
+    refused.problem(429, "quota_exceeded");
+    let wait: i64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    stage.clock.advance_millis((wait - 1) * 1_000);
+    stage.ask(&reading()).await.problem(429, "quota_exceeded");
+    stage.clock.advance_millis(1_000);
+    stage.ask(&reading()).await.expect(200);
+}
+
+#[tokio::test]
 async fn filters_count_what_the_registry_says() {
     let stage = with_quotas(json!([
         {"window": "day", "limit": 1, "group": "mutate"},
@@ -289,6 +341,8 @@ async fn each_ask_of_a_batch_counts() {
     assert_eq!(answers["answers"][1]["decision"], "deny");
     assert_eq!(answers["answers"][2]["decision"], "allow");
     assert_eq!(answers["answers"][3]["code"], "quota_exceeded");
+    let wait = answers["answers"][3]["retry_after_seconds"].as_u64().unwrap();
+    assert!((1..=86_400).contains(&wait), "{wait}");
     assert_eq!(stage.count("decision").await, 3);
 }
 

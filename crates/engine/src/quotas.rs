@@ -81,7 +81,7 @@ pub struct QuotaUse {
 pub struct QuotaExceeded {
     /// Which.
     pub quota: QuotaUse,
-    /// When it was looked at.
+    /// When it was looked at, by the clock: in the chain it may be later.
     pub now: Timestamp,
     /// When it begins anew; `None` if it does not.
     pub until: Option<Timestamp>,

@@ -54,6 +54,7 @@ pub struct FaultyStore<S: ?Sized> {
     plan: Arc<Plan>,
     reads_fail: Arc<AtomicBool>,
     turns: Arc<AtomicUsize>,
+    leases: Arc<AtomicUsize>,
     inner: Arc<S>,
 }
 
@@ -64,6 +65,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             plan: Arc::default(),
             reads_fail: Arc::default(),
             turns: Arc::default(),
+            leases: Arc::default(),
             inner,
         }
     }
@@ -97,6 +99,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many turns were taken so far. Who appends takes none.
     pub fn turns(&self) -> usize {
         self.turns.load(Ordering::SeqCst)
+    }
+
+    /// How many leases buckets were asked for so far.
+    pub fn leases(&self) -> usize {
+        self.leases.load(Ordering::SeqCst)
     }
 
     /// The store behind it.
@@ -536,6 +543,7 @@ impl<S: Store + ?Sized> Counters for FaultyStore<S> {
 #[async_trait]
 impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError> {
+        self.leases.fetch_add(1, Ordering::SeqCst);
         self.read()?.lease(key, size, wanted).await
     }
 
@@ -634,6 +642,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             plan: Arc::clone(&self.plan),
             reads_fail: Arc::clone(&self.reads_fail),
             turns: Arc::clone(&self.turns),
+            leases: Arc::clone(&self.leases),
             inner: self.inner.behind(),
         })
     }

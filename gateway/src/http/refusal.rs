@@ -148,6 +148,9 @@ codes! {
     Internal = "internal", INTERNAL_SERVER_ERROR, "The gateway made a mistake";
 }
 
+/// The member of a problem that says what `Retry-After` does.
+const RETRY_AFTER_SECONDS: &str = "retry_after_seconds";
+
 /// A request that gets no for an answer. Boxed, so that a `Result` that may hold one stays small on the way to a yes.
 #[derive(Debug, Clone)]
 pub struct Refusal(Box<Parts>);
@@ -253,6 +256,18 @@ impl Refusal {
     pub fn with_member(mut self, name: &str, value: serde_json::Value) -> Self {
         self.0.members.insert(name.to_owned(), value);
         self
+    }
+
+    /// To be asked again after so many seconds: in the header, and in the problem for items of a batch, which have no headers.
+    #[must_use]
+    pub fn with_retry_after(self, seconds: u64) -> Self {
+        self.with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
+            .with_member(RETRY_AFTER_SECONDS, seconds.into())
+    }
+
+    /// After how many seconds it is to be asked again, where the problem says so.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.0.members.get(RETRY_AFTER_SECONDS)?.as_u64()
     }
 
     /// What is wrong, in one word.

@@ -1,6 +1,6 @@
 //! Buckets of this gateway alone: in memory, and only while they are not full, so an idle agent costs nothing.
 
-use super::{Asking, Level, Owner, Remaining, limited};
+use super::{Asking, Lacking, Level, Owner, Remaining, refusal_of_last};
 use crate::http::Refusal;
 use model::{Agent, Bucket, Tenant, Timestamp};
 use std::collections::HashMap;
@@ -22,13 +22,29 @@ struct Levels {
 }
 
 impl Levels {
+    /// The level of a bucket now.
+    fn now(&mut self, owner: &Owner, size: Bucket, now: Timestamp) -> Level {
+        let Some(known) = self.known.get_mut(owner) else {
+            return Level::now(None, size, now);
+        };
+        let level = Level::now(Some(&*known), size, now);
+        // Kept also where nothing is taken: whoever is refused waits from a clock that was set back.
+        known.at = known.at.min(level.at);
+        level
+    }
+
     fn keep(&mut self, taken: Vec<(Owner, Level)>, now: Timestamp) {
         self.known.extend(taken);
         if self.known.len() >= self.sweep_at {
-            self.known.retain(|_, level| !level.is_full_at(now));
-            // Looking at all of them again is worth it only when there are twice as many.
-            self.sweep_at = SWEEP_AT_LEAST.max(self.known.len() * 2);
+            self.forget_full(now);
         }
+    }
+
+    fn forget_full(&mut self, now: Timestamp) {
+        self.known.retain(|_, level| !level.is_full_at(now));
+        // Looking at all of them again is worth it only when there are twice as many.
+        self.sweep_at = SWEEP_AT_LEAST.max(self.known.len() * 2);
+        self.known.shrink_to(self.sweep_at);
     }
 }
 
@@ -72,8 +88,17 @@ impl Local {
     }
 
     pub(super) fn remaining(&self, owner: &Owner, size: Bucket, now: Timestamp) -> Remaining {
-        let levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        Remaining::of(&Level::now(levels.known.get(owner), size, now))
+        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        Remaining::of(&levels.now(owner, size, now), now)
+    }
+
+    /// Forgets buckets that are full again, and returns how many. Asks do it only while there are more and more of them, so it is to
+    /// be called every now and then.
+    pub fn forget_full(&self, now: Timestamp) -> usize {
+        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = levels.known.len();
+        levels.forget_full(now);
+        before - levels.known.len()
     }
 
     fn pass(&self, asking: &Asking<'_>, now: Timestamp, take: bool) -> Result<(), Refusal> {
@@ -82,15 +107,20 @@ impl Local {
             return Ok(());
         }
         let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = Vec::with_capacity(2);
+        let (mut taken, mut lacking) = (Vec::with_capacity(2), Vec::new());
         for (owner, size) in buckets {
-            let mut level = Level::now(levels.known.get(&owner), size, now);
+            let mut level = levels.now(&owner, size, now);
             let cost = f64::from(size.cost());
-            if !level.has(cost) {
-                return Err(limited(&owner, &level, level.seconds_until(cost)));
+            if level.has(cost) {
+                level.tokens -= cost;
+                taken.push((owner, level));
+            } else {
+                let wait = level.seconds_until(cost, now);
+                lacking.push(Lacking { owner, level, wait });
             }
-            level.tokens -= cost;
-            taken.push((owner, level));
+        }
+        if let Some(refusal) = refusal_of_last(lacking) {
+            return Err(refusal);
         }
         if take {
             levels.keep(taken, now);
@@ -127,5 +157,28 @@ mod tests {
             Timestamp::from_millis(2_000),
         );
         assert_eq!(levels.known.len(), 1);
+    }
+
+    #[test]
+    fn many_at_once_are_forgotten_and_leave_no_room_behind() {
+        let size = Bucket::new(1, 1.0).expect("one token a second is a bucket");
+        let at = Timestamp::from_millis;
+        let empty = Level {
+            tokens: 0.0,
+            at: at(0),
+            size,
+        };
+        let limits = Local::new();
+        let owner = |number: u128| Owner::Agent(AgentId::from_bytes(number.to_be_bytes()));
+        let all = (0..10_000).map(|number| (owner(number), empty));
+        let mut levels = limits.levels.lock().expect("nobody panics with it");
+        levels.keep(all.collect(), at(0));
+        assert_eq!((levels.known.len(), levels.sweep_at), (10_000, 20_000));
+        drop(levels);
+        assert_eq!(limits.forget_full(at(999)), 0);
+        assert_eq!(limits.forget_full(at(1_000)), 10_000);
+        let levels = limits.levels.lock().expect("nobody panics with it");
+        assert_eq!((levels.known.len(), levels.sweep_at), (0, SWEEP_AT_LEAST));
+        assert!(levels.known.capacity() < 10_000);
     }
 }

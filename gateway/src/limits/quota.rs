@@ -1,8 +1,8 @@
 //! What callers are told of quotas. They are counted by `engine::quotas`, in the commit of what they count.
 
-use super::{NEVER_REFILLS_SECONDS, RATE_LIMIT, RATE_LIMIT_POLICY};
+use super::{NEVER_REFILLS_SECONDS, RATE_LIMIT, RATE_LIMIT_POLICY, with_wait};
 use crate::http::{Code, Refusal};
-use axum::http::{HeaderValue, header};
+use axum::http::HeaderValue;
 use engine::quotas::QuotaExceeded;
 
 /// The refusal of a call that there is no room for, with the headers of RFC 9110 and of the IETF draft on rate limit headers.
@@ -18,25 +18,26 @@ pub fn exceeded(over: &QuotaExceeded) -> Refusal {
         (Some(until), Some(wait)) => format!("it begins anew at {until}, in {wait} s"),
         _ => "a run does not begin anew: have the limit raised".to_owned(),
     };
-    let wait = wait.unwrap_or(NEVER_REFILLS_SECONDS);
+    let told = wait.unwrap_or(NEVER_REFILLS_SECONDS);
     let name = format!("{holder}-{window}");
     let length = quota.window.seconds_max().map(|seconds| format!(";w={seconds}"));
     let text = |text: String| HeaderValue::from_str(&text).expect("digits and plain words are visible ASCII");
-    Refusal::new(
+    let refusal = Refusal::new(
         Code::QuotaExceeded,
         format!("the {holder}'s quota of {limit} calls per {window} is used up; {advice}"),
-    )
-    .with_header(header::RETRY_AFTER, HeaderValue::from(wait))
-    .with_header(
-        RATE_LIMIT_POLICY,
-        text(format!("\"{name}\";q={limit}{}", length.unwrap_or_default())),
-    )
-    .with_header(RATE_LIMIT, text(format!("\"{name}\";r=0;t={wait}")))
+    );
+    with_wait(refusal, wait)
+        .with_header(
+            RATE_LIMIT_POLICY,
+            text(format!("\"{name}\";q={limit}{}", length.unwrap_or_default())),
+        )
+        .with_header(RATE_LIMIT, text(format!("\"{name}\";r=0;t={told}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::header;
     use canon::Digest;
     use engine::quotas::QuotaUse;
     use model::{Timestamp, Window};

@@ -1,17 +1,18 @@
-//! Buckets that several gateways share, exactly: each gateway takes tokens out of the store in advance, and admits from what
+//! Buckets that several gateways share: each gateway takes tokens out of the store in advance, and admits from what
 //! it was lent without asking anybody.
 //!
-//! What all of them admit together is never more than the bucket allows, because a token is in the store or with one gateway,
-//! and what is with a gateway that dies is lost. What lies about unused is given back, so that it is there for the others.
+//! What all of them admit together is never more than the bucket is refilled with, because a token is in the store or with one gateway,
+//! and what is with a gateway that dies is lost. A bucket fills up in the store also while some of it is lent, so a burst can be larger than
+//! the bucket by what its gateways have left. What lies about unused is given back, so that it is there for the others.
 
-use super::{Admission, Level, Owner, Remaining, Short, limited_by_lease};
+use super::{Admission, Lacking, Level, Owner, Remaining, Short, refusal_of_last};
 use crate::http::Refusal;
 use model::{Bucket, Tenant, TenantId, Timestamp};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use store::{BucketKey, Store, StoreError, Wanted};
+use store::{BucketKey, Lease, Store, StoreError, Wanted};
 
 /// The part of a bucket that is lent at once: large enough that few asks wait for a lease, small enough that tokens do not
 /// pile up where nobody asks.
@@ -20,6 +21,8 @@ const SHARE: u32 = 16;
 const LEASE_MAX: u32 = 256;
 /// How long tokens may lie about before they are given back.
 const IDLE_MAX: Duration = Duration::from_secs(1);
+/// How long a bucket that had too few tokens is not asked again at most, in case others give some back to it.
+const EMPTY_MAX: Duration = Duration::from_millis(250);
 /// How many leases of this gateway wait for each other by chance.
 const DOORS: usize = 64;
 
@@ -54,11 +57,33 @@ struct Stock {
     used: Instant,
 }
 
+/// A lease that came to nothing.
+#[derive(Debug, Clone, Copy)]
+struct Empty {
+    size: Bucket,
+    /// How many tokens were wanted at least.
+    least: u32,
+    lease: Lease,
+    /// Before the store was asked, so that it is not taken for empty when it has enough again.
+    asked: Instant,
+}
+
+impl Empty {
+    /// Whether there are too few tokens still.
+    fn holds(&self) -> bool {
+        let wait = self.lease.wait.unwrap_or(EMPTY_MAX);
+        self.asked.elapsed() < wait.min(EMPTY_MAX)
+    }
+}
+
 /// What this gateway was lent.
 pub(super) struct Shared {
     store: Arc<dyn Store>,
     /// Held for a few look-ups at a time and never across an `await`.
     stocks: Mutex<HashMap<Owner, Stock>>,
+    /// Which buckets need not be asked for a moment: each time is a write to the store, and who loops against an empty one would
+    /// have one for every ask. Held for a look-up at a time and never across an `await`.
+    empty: Mutex<HashMap<Owner, Empty>>,
     /// One lease at a time for a bucket: those who wait find what the first one was lent.
     doors: [tokio::sync::Mutex<()>; DOORS],
     hasher: RandomState,
@@ -69,6 +94,7 @@ impl Shared {
         Self {
             store,
             stocks: Mutex::default(),
+            empty: Mutex::default(),
             doors: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
             hasher: RandomState::new(),
         }
@@ -96,29 +122,54 @@ impl Shared {
 
     /// Has tokens lent, so that there are enough; a refusal if there are not.
     pub(super) async fn fill(&self, missing: &[Shortage]) -> Result<(), Refusal> {
+        let mut lacking = Vec::new();
         for want in missing {
-            let door = &self.doors[self.door(&want.owner)];
-            let _one_at_a_time = door.lock().await;
-            let there = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
-            if there >= want.cost {
-                continue;
+            if let Some(lease) = self.lend(want).await? {
+                lacking.push(Lacking::of_lease(want.owner.clone(), want.size, lease));
             }
-            let missing = want.cost - there;
-            let share = (want.size.capacity() / SHARE).clamp(1, LEASE_MAX);
-            let wanted = Wanted {
-                least: missing,
-                most: missing.max(share),
-            };
-            let lease = self
-                .store
-                .lease(&key(want.tenant, &want.owner), want.size, wanted)
-                .await?;
-            if lease.granted == 0 {
-                return Err(limited_by_lease(&want.owner, want.size, lease));
-            }
-            self.keep(want, lease.granted);
         }
-        Ok(())
+        refusal_of_last(lacking).map_or(Ok(()), Err)
+    }
+
+    /// Has tokens of one bucket lent, so that there are enough; if there are not, what became of the lease.
+    async fn lend(&self, want: &Shortage) -> Result<Option<Lease>, StoreError> {
+        let door = &self.doors[self.door(&want.owner)];
+        let _one_at_a_time = door.lock().await;
+        let there = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
+        if there >= want.cost {
+            return Ok(None);
+        }
+        let missing = want.cost - there;
+        if let Some(empty) = self.known_empty(want, missing) {
+            return Ok(Some(empty.lease));
+        }
+        let share = (want.size.capacity() / SHARE).clamp(1, LEASE_MAX);
+        let wanted = Wanted {
+            least: missing,
+            most: missing.max(share),
+        };
+        let (key, asked) = (key(want.tenant, &want.owner), Instant::now());
+        let lease = self.store.lease(&key, want.size, wanted).await?;
+        if lease.granted > 0 {
+            self.keep(want, lease.granted);
+            return Ok(None);
+        }
+        let empty = Empty {
+            size: want.size,
+            least: missing,
+            lease,
+            asked,
+        };
+        let mut known = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(want.owner.clone(), empty);
+        Ok(Some(lease))
+    }
+
+    /// What the store has said a moment ago of a bucket that has too few tokens.
+    fn known_empty(&self, want: &Shortage, missing: u32) -> Option<Empty> {
+        let known = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        let empty = known.get(&want.owner).copied();
+        empty.filter(|empty| empty.size == want.size && empty.least == missing && empty.holds())
     }
 
     /// How full a bucket is: what is in the store, and what was lent to this gateway.
@@ -137,11 +188,12 @@ impl Shared {
             at: Timestamp::from_millis(0),
             size: want.size,
         };
-        Ok(Remaining::of(&level))
+        Ok(Remaining::of(&level, level.at))
     }
 
     /// Gives back what nobody has asked for in a while. Where something cannot be given back, the rest is kept for another time.
     pub(super) async fn give_back_idle(&self) -> Result<(), StoreError> {
+        self.forget_empty();
         let idle: Vec<(Owner, Stock)> = {
             let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
             stocks
@@ -158,6 +210,12 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Forgets what was said of buckets that are to be asked again by now.
+    fn forget_empty(&self) {
+        let mut known = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, empty| empty.holds());
     }
 
     /// Keeps what was to be given back, beside what was lent meanwhile.

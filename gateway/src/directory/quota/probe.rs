@@ -6,7 +6,6 @@ use crate::http::{AgentCaller, Code, Json, Query, Refusal, TenantCaller};
 use crate::limits::{self, Admission, Asking};
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::header;
 use engine::TenantSnapshot;
 use engine::quotas::{self, Asked};
 use model::{Agent, Name};
@@ -32,27 +31,23 @@ pub struct ProbeQuery {
 #[derive(Debug, Serialize)]
 pub struct ProbeView {
     passes: bool,
-    /// What it would be refused with.
+    /// What it would be refused with: of all limits that it would not pass, by the one that opens last.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-    /// When it would pass, if nobody else asks.
+    /// When it would pass, if nobody else asks; `None` as well if waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<u64>,
 }
 
-impl From<Result<(), Refusal>> for ProbeView {
-    fn from(outcome: Result<(), Refusal>) -> Self {
-        let refusal = outcome.err();
-        let wait = refusal
-            .as_ref()
-            .and_then(|refusal| refusal.header(&header::RETRY_AFTER));
+impl From<Option<Refusal>> for ProbeView {
+    fn from(refusal: Option<Refusal>) -> Self {
         Self {
             passes: refusal.is_none(),
             code: refusal.as_ref().map(|refusal| refusal.code().as_str()),
             detail: refusal.as_ref().map(|refusal| refusal.detail().to_owned()),
-            retry_after_seconds: wait.and_then(|wait| wait.to_str().ok()?.parse().ok()),
+            retry_after_seconds: refusal.as_ref().and_then(Refusal::retry_after_seconds),
         }
     }
 }
@@ -97,13 +92,24 @@ async fn probe(
         run_id: query.run_id.as_ref(),
         parent_run_id: query.parent_run_id.as_ref(),
     };
-    let outcome = match passes_buckets(gateway, tenant, agent, tool).await {
-        Ok(()) => passes_quotas(gateway, tenant, agent, &asked).await,
-        refused => refused,
-    };
+    let bucket = limit(passes_buckets(gateway, tenant, agent, tool).await)?;
+    let quota = limit(passes_quotas(gateway, tenant, agent, &asked).await)?;
+    // Of two that open at once it is the bucket, as it is for an ask.
+    let last = quota
+        .into_iter()
+        .chain(bucket)
+        .max_by_key(|refusal| refusal.retry_after_seconds().unwrap_or(u64::MAX));
+    Ok(Json(ProbeView::from(last)))
+}
+
+/// The limit that a call would not pass; a refusal for any other reason is one of the probe itself.
+fn limit(outcome: Result<(), Refusal>) -> Result<Option<Refusal>, Refusal> {
     match outcome {
-        Err(refusal) if !matches!(refusal.code(), Code::RateLimited | Code::QuotaExceeded) => Err(refusal),
-        outcome => Ok(Json(ProbeView::from(outcome))),
+        Ok(()) => Ok(None),
+        Err(refusal) => match refusal.code() {
+            Code::RateLimited | Code::QuotaExceeded => Ok(Some(refusal)),
+            _ => Err(refusal),
+        },
     }
 }
 
