@@ -231,7 +231,7 @@ impl Gateway {
             budgeted: found.is_budgeted.then_some(tenant).into_iter().collect(),
             ..FoundBudgets::default()
         });
-        known.bring_to(now);
+        known.bring_to(|_| now);
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::records::reader::Reader;
 use axum::extract::{Path, State};
 use engine::TenantSnapshot;
 use engine::budgets::shown::ReservationShown;
-use model::{AgentId, Reservation, ReservationId, ReservationStatus};
+use model::{Agent, AgentId, Reservation, ReservationId, ReservationStatus, SlashFreeName};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
@@ -100,5 +100,22 @@ fn check_standing(tenant: &TenantSnapshot, caller: &AgentCaller) -> Result<(), R
         return Ok(());
     }
     let detail = "the agent or its tenant is frozen or revoked, so nothing is held for it";
+    Err(Refusal::new(Code::Forbidden, detail))
+}
+
+/// What a tool has is for those who may use it, under its own name and no other.
+fn check_granted(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    tool: Option<&SlashFreeName>,
+) -> Result<(), Refusal> {
+    let Some(tool) = tool else { return Ok(()) };
+    let is_registered = tenant.directory.tools.contains_key(tool.as_str());
+    if is_registered && agent.tools.includes(tool.as_str()) {
+        return Ok(());
+    }
+    let detail = format!(
+        "`{tool}` is no registered tool that is granted to the agent; have it granted, or leave `tool` out"
+    );
     Err(Refusal::new(Code::Forbidden, detail))
 }

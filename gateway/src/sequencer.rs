@@ -45,6 +45,9 @@ use tokio::sync::{Notify, oneshot};
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
 /// How often a batch is made again because somebody else was faster, or because something in it was recorded before.
 const ATTEMPTS_MAX: usize = 4;
+/// How many commits go before a batch that only end reservations whose time is over. They end as many as are left out of balances
+/// that are shown.
+const END_ROUNDS_MAX: usize = 20;
 /// For how many batches after a repeated request the next ones are looked for beforehand: who repeats one often repeats more.
 const WARY_BATCHES: u32 = 64;
 /// How long a proposal that was turned back waits for the directory as it is now. A follower that takes longer is in
@@ -313,6 +316,8 @@ enum Failure {
     Again,
     /// It can be made again at once, in a turn.
     AgainInTurn,
+    /// Reservations whose time is over were ended instead. It can be made at once.
+    EndedFirst,
     /// Everybody in it gets a fault.
     Fault,
 }
@@ -396,28 +401,37 @@ impl Task {
     async fn record(&mut self, proposals: &[Proposal]) -> Result<Vec<Settled>, Fault> {
         let tenants = tenants(proposals);
         let mut may_guess = true;
-        for _ in 0..ATTEMPTS_MAX {
-            let failure = match self.attempt(&tenants, proposals, may_guess).await {
+        let (mut attempts, mut end_rounds) = (ATTEMPTS_MAX, END_ROUNDS_MAX);
+        while attempts > 0 {
+            let attempt = self.attempt(&tenants, proposals, may_guess, end_rounds > 0);
+            let failure = match attempt.await {
                 Ok(settled) => return Ok(settled),
                 Err(failure) => failure,
             };
             // It may have read what should have ended, and then it was to be recorded with this batch.
             self.left.forget_ends(&tenants);
             match failure {
+                Failure::EndedFirst => {
+                    end_rounds -= 1;
+                    continue;
+                }
                 Failure::Again => {}
                 Failure::AgainInTurn => may_guess = false,
                 Failure::Fault => return Err(Fault::LedgerUnavailable),
             }
+            attempts -= 1;
         }
         Err(Fault::LedgerUnavailable)
     }
 
-    /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes.
+    /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes. If it may, it only ends what
+    /// should have ended where that is more than goes with a batch.
     async fn attempt(
         &mut self,
         tenants: &[TenantId],
         proposals: &[Proposal],
         may_guess: bool,
+        may_end_first: bool,
     ) -> Result<Vec<Settled>, Failure> {
         let snapshot = Arc::clone(&self.parts.snapshot);
         let _held = if proposals.iter().any(Proposal::replaces_base) {
@@ -444,6 +458,9 @@ impl Task {
             return Err(Failure::Fault);
         };
         let books = Books::new(Snapshot::clone(&before), places);
+        let ends_first =
+            may_end_first && matches!(way, Way::Turn(_)) && wanted.ends_first(&found.budgets, now);
+        let proposals: &[Proposal] = if ends_first { &[] } else { proposals };
         let applied = apply(&books, found, proposals, now, key);
         if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
@@ -475,7 +492,11 @@ impl Task {
             self.contents.note(&applied.batch.contents);
             self.count_mismatches(proposals, &applied);
         }
-        Ok(self.publish(&before, applied))
+        let settled = self.publish(&before, applied);
+        if ends_first {
+            return Err(Failure::EndedFirst);
+        }
+        Ok(settled)
     }
 
     /// Counts the outcomes that differ from what was decided, with the commit that they are in: not before, because whoever repeats a report has

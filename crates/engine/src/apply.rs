@@ -479,21 +479,29 @@ impl<'p> Pass<'p> {
 
     /// What a decision says. What it costs is held.
     fn word(&mut self, tenant: TenantId, decision: &'p ProposedDecision) -> Worded<'p> {
+        let at = self.time_of(tenant);
         match &decision.records {
             Records::Worded(wording) => Worded::Before(wording),
-            Records::Costed(costed) => Worded::Now(self.found.budgets.word(tenant, costed, self.now)),
+            Records::Costed(costed) => Worded::Now(self.found.budgets.word(tenant, costed, at)),
         }
     }
 
-    /// Lets new periods of budgets begin and reservations end whose time is over.
+    /// Lets new periods of budgets begin and reservations end whose time is over: by the time of their chain, which is the same
+    /// whichever gateway writes to it.
     fn bring_budgets_to_now(&mut self) {
-        for (tenant, entry) in self.found.budgets.bring_to(self.now) {
+        let (books, now) = (&self.books, self.now);
+        let told = self
+            .found
+            .budgets
+            .bring_to(|tenant| books.place(tenant).at.max(now));
+        for (tenant, entry) in told {
             self.link(tenant, &entry);
         }
     }
 
     fn move_budgets(&mut self, tenant: TenantId, change: &BudgetMove) -> Settled {
-        match self.found.budgets.settle_move(tenant, change, self.now) {
+        let at = self.time_of(tenant);
+        match self.found.budgets.settle_move(tenant, change, at) {
             None => Settled::Conflict(Conflict::RequestReused),
             Some(Err(conflict)) => Settled::Conflict(Conflict::Budget(Box::new(conflict))),
             Some(Ok(Moved::Before(answer))) => Settled::Replayed(answer),
@@ -633,8 +641,9 @@ impl<'p> Pass<'p> {
         if self.found.outcomes.contains(&decision) {
             return Settled::Conflict(Conflict::OutcomeReported);
         }
-        let (budgets, now) = (&mut self.found.budgets, self.now);
-        let settled = settling.map(|settling| budgets.settle_outcome(tenant, settling, now));
+        let at = self.time_of(tenant);
+        let budgets = &mut self.found.budgets;
+        let settled = settling.map(|settling| budgets.settle_outcome(tenant, settling, at));
         let settled = match settled.transpose() {
             Ok(settled) => settled.flatten(),
             Err(conflict) => return Settled::Conflict(Conflict::Budget(Box::new(conflict))),

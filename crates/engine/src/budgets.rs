@@ -94,6 +94,12 @@ impl KnownBudgets {
         self.budgets.get(&(tenant, id))
     }
 
+    /// How many reservations are known that should have ended.
+    pub fn overdue(&self, now: Timestamp) -> usize {
+        let held = self.reservations.values();
+        held.filter(|held| held.is_overdue(now)).count()
+    }
+
     fn learn(&mut self, tenant: TenantId, budget: Budget) {
         let place = (tenant, budget.scope.clone(), budget.unit.clone());
         if budget.status == model::budget::BudgetStatus::Closed {
@@ -173,13 +179,14 @@ impl KnownBudgets {
         }
     }
 
-    /// Brings to `now` what is known: new periods begin, and what should have ended has. Returns the entries that tell of it.
-    pub fn bring_to(&mut self, now: Timestamp) -> Vec<(TenantId, ProposedEntry)> {
+    /// Brings to `now` of its tenant what is known: new periods begin, and what should have ended has. Returns the entries that tell
+    /// of it.
+    pub fn bring_to(&mut self, now: impl Fn(TenantId) -> Timestamp) -> Vec<(TenantId, ProposedEntry)> {
         let mut entries = Vec::new();
         let rolled: Vec<_> = self
             .budgets
             .iter()
-            .filter_map(|((tenant, _), budget)| Some((*tenant, budget.roll_over(now)?)))
+            .filter_map(|((tenant, _), budget)| Some((*tenant, budget.roll_over(now(*tenant))?)))
             .collect();
         for (tenant, budget) in rolled {
             entries.push((tenant, told::rolled_over(&budget)));
@@ -189,7 +196,7 @@ impl KnownBudgets {
         let expired: Vec<_> = self
             .reservations
             .iter()
-            .filter_map(|((tenant, _), reservation)| Some((*tenant, reservation.expire(now)?)))
+            .filter_map(|((tenant, _), reservation)| Some((*tenant, reservation.expire(now(*tenant))?)))
             .collect();
         for (tenant, reservation) in expired {
             let after = self.settled(tenant, &reservation.budgets, reservation.amount, Charge::NOTHING);

@@ -172,6 +172,11 @@ impl Budget {
         Amount::clamped(-self.remaining()).min(self.used)
     }
 
+    /// What a new period begins with as used: what was used beyond what there was. What is held may come back, so it is no debt yet.
+    pub fn carried(&self) -> Amount {
+        self.used.minus_or_zero(self.allocated)
+    }
+
     /// What was used within what there is.
     pub fn spent(&self) -> Amount {
         self.used.minus_or_zero(self.debt())
@@ -280,8 +285,8 @@ impl Budget {
         }
     }
 
-    /// The budget in the period that `now` is in; none if that has begun already. Debt is carried over, and what is held stays
-    /// held; what was put in beyond the allotment is not.
+    /// The budget in the period that `now` is in; none if that has begun already. What was used beyond what there was is carried
+    /// over, and what is held stays held; what was put in beyond the allotment is not.
     pub fn roll_over(&self, now: Timestamp) -> Option<Self> {
         let start = self.period?.start(now);
         if start <= self.period_start || self.status == BudgetStatus::Closed {
@@ -289,7 +294,7 @@ impl Budget {
         }
         Some(Self {
             allocated: self.allotment,
-            used: self.debt(),
+            used: self.carried(),
             uncovered: Amount::ZERO,
             period_start: start,
             ..self.clone()

@@ -118,11 +118,14 @@ impl Reservation {
         }
     }
 
+    /// Whether its time is over, and nothing has become of it.
+    pub fn is_overdue(&self, now: Timestamp) -> bool {
+        self.status == ReservationStatus::Active && self.status_at(now) == ReservationStatus::Expired
+    }
+
     /// After its time; none if that is not over, or something has become of it.
     pub fn expire(&self, now: Timestamp) -> Option<Self> {
-        let is_overdue =
-            self.status == ReservationStatus::Active && self.status_at(now) == ReservationStatus::Expired;
-        is_overdue.then(|| Self {
+        self.is_overdue(now).then(|| Self {
             status: ReservationStatus::Expired,
             ..self.clone()
         })

@@ -1,6 +1,6 @@
 //! `POST /v1/reservations`: holds an amount in every budget that it counts against, or in none.
 
-use super::check_standing;
+use super::{check_granted, check_standing};
 use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
@@ -50,6 +50,7 @@ pub async fn create(
         check_standing(tenant, &caller)?;
         body.check_standing(tenant)?;
         let agent = caller.refresh(tenant, gateway.clock.now())?;
+        check_granted(tenant, &agent, body.tool.as_ref())?;
         Ok(Move::Reserve(Hold {
             id: ReservationId::new(gateway.clock.now(), &*gateway.entropy),
             cost: Cost {

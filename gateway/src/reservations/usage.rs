@@ -1,6 +1,7 @@
 //! `POST /v1/usage`: something was used that had not been held. It has happened, so it counts as far as budgets allow it to, and
 //! what they do not cover is told.
 
+use super::check_granted;
 use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
@@ -36,6 +37,7 @@ pub async fn record(
     let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
     let used = gateway.move_budgets(caller.tenant, repeat, |_, tenant| {
         let agent = caller.refresh(tenant, gateway.clock.now())?;
+        check_granted(tenant, &agent, body.tool.as_ref())?;
         Ok(Move::Use(Cost {
             subject: Subject {
                 team: agent.team.clone(),

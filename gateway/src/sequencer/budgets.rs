@@ -13,9 +13,9 @@ use model::reservation::GRACE_MS;
 use model::{BudgetId, Name, ReservationId, ReservationStatus, TenantId, Timestamp};
 use store::{ReplyKey, StoreError, Turn, WantedBudgets, WantedReservations};
 
-/// How many reservations of its tenants are ended with a batch whose time is over. The others are ended with the next ones, or
-/// by the job.
-const OVERDUE_MAX: u32 = 64;
+/// How many reservations of its tenants are ended in one commit whose time is over. Where there are as many, they are ended
+/// before the batch, or with the next ones, or by the job.
+const OVERDUE_MAX: u32 = 500;
 
 /// A reservation of a tenant.
 type Held = (TenantId, ReservationId);
@@ -30,6 +30,8 @@ pub(super) struct WantedMoves<'p> {
     reservations: Vec<Held>,
     keys: Vec<ReplyKey>,
     tenants: Vec<TenantId>,
+    /// Whether any of them is judged by what budgets have.
+    is_judged: bool,
 }
 
 impl<'p> WantedMoves<'p> {
@@ -55,6 +57,7 @@ impl<'p> WantedMoves<'p> {
                 Happening::Budget(change) => wanted.add(tenant, change),
                 _ => continue,
             }
+            wanted.is_judged |= is_judged(&proposal.what);
             wanted.tenants.push(tenant);
         }
         wanted.tenants.sort_unstable();
@@ -80,6 +83,12 @@ impl<'p> WantedMoves<'p> {
     /// What callers have named their requests.
     pub(super) fn keys(&self) -> &[ReplyKey] {
         &self.keys
+    }
+
+    /// Whether as much should have ended as is ended in one commit, and something is judged by what budgets have. There may be more of
+    /// it then, and what that holds would be missing.
+    pub(super) fn ends_first(&self, known: &KnownBudgets, now: Timestamp) -> bool {
+        self.is_judged && known.overdue(now) >= OVERDUE_MAX as usize
     }
 
     /// All of it, if all is remembered and no reservation of its tenants should have ended.
@@ -318,6 +327,11 @@ async fn read_first_ends(
         left.learn(tenant, |remembered| remembered.learn_first_end(first));
     }
     Ok(())
+}
+
+/// Whether what budgets have matters to something that has to do with them.
+const fn is_judged(what: &Happening) -> bool {
+    !matches!(what, Happening::Budget(change) if matches!(change.what, Move::Expire(_)))
 }
 
 /// What should have ended had done so by then.

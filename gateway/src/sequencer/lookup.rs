@@ -40,6 +40,11 @@ impl<'p> Wanted<'p> {
         self.moves.recall(left, now).ok().map(of_budgets)
     }
 
+    /// Whether what should have ended ends in a commit of its own, before any of these is judged.
+    pub(super) fn ends_first(&self, known: &KnownBudgets, now: Timestamp) -> bool {
+        self.moves.ends_first(known, now)
+    }
+
     /// Looks it up. None if it could not be remembered meanwhile.
     pub(super) async fn find(
         &self,

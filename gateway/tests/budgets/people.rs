@@ -215,6 +215,27 @@ async fn a_period_begins_anew_by_the_calendar_with_the_debt() {
 }
 
 #[tokio::test]
+async fn what_is_held_when_a_period_ends_is_not_charged_to_the_next_one() {
+    let scene = Scene::set().await;
+    let body =
+        json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 50, "period": "day"});
+    scene.budget(&body).await;
+    let most = json!({"unit": "TOKENS", "amount": 80, "ttl_ms": 86_400_000});
+    let held = scene.post("/v1/reservations", &most).await.expect(201);
+    scene.post("/v1/usage", &tokens(50)).await.expect(201);
+    assert_eq!(scene.standing().await, [-30, 80, 20, 30, 0]);
+    scene.stage.clock.advance_millis(15 * 3_600_000);
+    assert_eq!(scene.standing().await, [20, 80, 0, 0, 0]);
+    let id = held["id"].as_str().unwrap();
+    scene.settle(id, "release", &json!({})).await.expect(200);
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+    let rolled = scene.entries("budget_rolled_over").await;
+    assert_eq!((rolled.len(), &rolled[0]["carried"]), (1, &json!(0)));
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn an_agent_sees_the_balances_that_it_counts_against() {
     let scene = Scene::set().await;
     let agent = scene.stage.agent.id.clone();

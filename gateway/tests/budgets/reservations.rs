@@ -98,6 +98,24 @@ async fn a_reservation_ends_after_its_grace_and_can_be_held_longer() {
 }
 
 #[tokio::test]
+async fn what_is_held_ends_by_the_time_of_the_chain_though_the_clock_was_set_back() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    scene.stage.clock.advance_millis(60_000);
+    scene.post("/v1/usage", &tokens(1)).await.expect(201);
+    scene.stage.clock.advance_millis(-60_000);
+    let body = json!({"unit": "TOKENS", "amount": 60, "ttl_ms": 1_000});
+    let held = scene.post("/v1/reservations", &body).await.expect(201);
+    assert_eq!(held["created_at"], "2026-01-31T09:31:00.001Z");
+    assert_eq!(held["expires_at"], "2026-01-31T09:31:01.001Z");
+    scene.stage.clock.advance_millis(60_000);
+    let commit = json!({"actual": tokens(1)});
+    let id = held["id"].as_str().unwrap();
+    scene.settle(id, "commit", &commit).await.expect(200);
+    assert_eq!(scene.standing().await, [98, 0, 2, 0, 0]);
+}
+
+#[tokio::test]
 async fn what_has_ended_is_there_for_whoever_comes_next_and_for_the_job() {
     let scene = Scene::set().await;
     scene.budgets(&[(json!({}), 100)]).await;
@@ -137,6 +155,24 @@ async fn what_has_ended_is_written_down_at_once_however_much_there_is() {
 }
 
 #[tokio::test]
+async fn what_has_ended_is_there_for_whoever_comes_next_however_much_there_is() {
+    const HELD: usize = 1_100;
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 1_100)]).await;
+    join_all((0..HELD).map(|_| scene.reserve(1))).await;
+    scene
+        .post("/v1/reservations", &tokens(1))
+        .await
+        .problem(409, "budget_exceeded");
+    scene.stage.clock.advance_millis(65_000);
+    let answer = scene.stage.ask(&costing(600)).await.expect(200);
+    assert_eq!(answer["decision"], "allow", "{answer}");
+    assert_eq!(scene.standing().await, [500, 600, 0, 0, 0]);
+    assert_eq!(scene.entries("reservation_expired").await.len(), HELD);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn a_refusal_says_which_budget_how_much_is_left_and_what_to_do() {
     let scene = Scene::set().await;
     let strict = json!({"scope": {"team": "crew"}, "unit": "TOKENS", "allocated": 50, "overage": "reject"});
@@ -160,7 +196,15 @@ async fn a_refusal_says_which_budget_how_much_is_left_and_what_to_do() {
     );
     let id = scene.reserve(30).await;
     let refused = scene.settle(&id, "commit", &json!({"actual": tokens(31)})).await;
-    refused.problem(409, "budget_exceeded");
+    assert_eq!(
+        refused.problem(409, "budget_exceeded"),
+        "the budget of the team `crew` rejects more than was held, 30 `TOKENS`. Commit 30, and report the rest with `POST /v1/usage`."
+    );
+    let problem = refused.json();
+    assert_eq!(
+        (&problem["held"], &problem["requested"], &problem["remaining"]),
+        (&json!(30), &json!(1), &json!(20))
+    );
     scene
         .post("/v1/usage", &tokens(21))
         .await
@@ -347,8 +391,45 @@ async fn nothing_is_held_for_a_run_or_a_tool_that_was_stopped() {
     }
     let mut body = tokens(1);
     body["run_id"] = json!("run-2");
-    body["tool"] = json!("nobody-knows");
+    body["tool"] = json!("vault");
     scene.post("/v1/reservations", &body).await.expect(201);
+}
+
+#[tokio::test]
+async fn what_a_tool_has_is_for_those_who_may_use_it_under_its_own_name() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({}), 100), (json!({"tool": "github"}), 10)])
+        .await;
+    let of = |tool: &str, amount: i64| json!({"unit": "TOKENS", "amount": amount, "tool": tool});
+    let other = json!({"name": "other", "tools": ["vault"]});
+    let other = scene.stage.hire(other).await;
+    for path in ["/v1/reservations", "/v1/usage"] {
+        let refused = scene.stage.post(path, &other.token, &of("github", 1)).await;
+        let detail = refused.problem(403, "forbidden");
+        assert_eq!(
+            detail,
+            "`github` is no registered tool that is granted to the agent; have it granted, or leave `tool` out"
+        );
+    }
+    scene.post("/v1/usage", &of("github", 10)).await.expect(201);
+    scene
+        .post("/v1/reservations", &of("github", 1))
+        .await
+        .problem(409, "budget_exceeded");
+    for path in ["/v1/reservations", "/v1/usage"] {
+        let refused = scene.post(path, &of("Github", 1)).await;
+        refused.problem(403, "forbidden");
+    }
+    let granted = scene.stage.post("/v1/usage", &other.token, &of("vault", 1)).await;
+    granted.expect(201);
+    assert_eq!(
+        scene.balances().await,
+        [
+            (json!({}), [89, 0, 11, 0, 0]),
+            (json!({"tool": "github"}), [0, 0, 10, 0, 0])
+        ]
+    );
 }
 
 #[tokio::test]

@@ -78,8 +78,10 @@ pub enum Lacking {
     },
     /// One of them is frozen.
     Frozen(Box<Where>),
-    /// One of them has not enough left, or does not allow more than was reserved.
+    /// One of them has not enough left.
     Exceeded(Box<Where>),
+    /// One of them rejects more than this much, which was held.
+    MoreThanHeld(Box<Where>, Amount),
     /// A sum would be too large.
     Overflow(AmountOverflow),
 }
@@ -120,7 +122,7 @@ impl Lacking {
         match self {
             Self::NotFound { .. } => ReasonCode::BudgetNotFound,
             Self::Frozen(_) => ReasonCode::BudgetFrozen,
-            Self::Exceeded(_) | Self::Overflow(_) => ReasonCode::BudgetExceeded,
+            Self::Exceeded(_) | Self::MoreThanHeld(..) | Self::Overflow(_) => ReasonCode::BudgetExceeded,
         }
     }
 
@@ -138,6 +140,9 @@ impl Lacking {
                     ""
                 };
                 format!("Ask for less{wait} or have the budget {} funded.", place.budget)
+            }
+            Self::MoreThanHeld(_, held) => {
+                format!("Commit {held}, and report the rest with `POST /v1/usage`.")
             }
             Self::Overflow(_) => "Have the budget reset.".to_owned(),
         }
@@ -158,6 +163,11 @@ impl std::fmt::Display for Lacking {
                 f,
                 "the budget of the {} has {} `{}` left, and {} are wanted",
                 place.scope, place.remaining, place.unit, place.requested
+            ),
+            Self::MoreThanHeld(place, held) => write!(
+                f,
+                "the budget of the {} rejects more than was held, {held} `{}`",
+                place.scope, place.unit
             ),
             Self::Overflow(error) => error.fmt(f),
         }

@@ -392,8 +392,12 @@ impl KnownBudgets {
     ) -> Result<Charge, BudgetConflict> {
         let charge = Charge::of(self.with_ids(tenant, ids), held, actual);
         charge.map_err(|Refused(budget)| {
-            let requested = actual.minus_or_zero(held);
-            BudgetConflict::Lacking(Lacking::Exceeded(Box::new(Where::of(budget, requested))))
+            let place = Box::new(Where::of(budget, actual.minus_or_zero(held)));
+            BudgetConflict::Lacking(if held == Amount::ZERO {
+                Lacking::Exceeded(place)
+            } else {
+                Lacking::MoreThanHeld(place, held)
+            })
         })
     }
 }

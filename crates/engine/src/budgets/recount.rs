@@ -90,6 +90,8 @@ struct Body {
     #[serde(default)]
     amount: Option<Amount>,
     #[serde(default)]
+    carried: Option<Amount>,
+    #[serde(default)]
     charged: Option<Amount>,
     #[serde(default)]
     uncovered: Option<Amount>,
@@ -166,6 +168,9 @@ impl Recount {
             // What an agent wrote may look like a member of the body from afar.
             (EntryKind::Decision, None) if body.reservation.is_none() => {}
             (EntryKind::OutcomeReported, None) if body.settled.is_none() => {}
+            (EntryKind::BudgetRolledOver, None) if body.carried.is_none() => {
+                self.take(seq, &body.balances, Counted::roll_over_with_holds);
+            }
             (EntryKind::BudgetRolledOver, None) => self.take(seq, &body.balances, Counted::roll_over),
             (kind, None) => {
                 let step = step(kind, body)?;
@@ -379,10 +384,20 @@ impl Counted {
         self.uncovered = (self.uncovered + step.uncovered).min(Amount::MAX.get().into());
     }
 
-    /// Debt is carried into the new period.
+    /// What was used beyond what there was is carried into the new period.
     fn roll_over(&mut self) {
+        self.begin_with((self.used - self.allocated).max(0));
+    }
+
+    /// The same where the entry does not say what was carried: in such a ledger what was held made debt, too.
+    fn roll_over_with_holds(&mut self) {
         let debt = (self.reserved + self.used - self.allocated).max(0);
-        self.used = debt.min(self.used);
+        self.begin_with(debt.min(self.used));
+    }
+
+    /// A new period, of which so much is used.
+    const fn begin_with(&mut self, carried: i128) {
+        self.used = carried;
         self.uncovered = 0;
         self.allocated = self.allotment;
     }

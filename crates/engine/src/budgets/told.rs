@@ -51,10 +51,11 @@ pub(super) fn threshold(budget: &Budget, percent: u8) -> ProposedEntry {
     ProposedEntry::new(EntryKind::BudgetThresholdReached, body.finish())
 }
 
-/// A new period began.
+/// A new period began, with what was carried into it.
 pub(super) fn rolled_over(budget: &Budget) -> ProposedEntry {
     let mut body = ObjectWriter::new();
     balances(&mut body, [budget]);
+    amount(&mut body, "carried", budget.used);
     body.string("period_start", &budget.period_start.to_string());
     body.string("unit", budget.unit.as_str());
     ProposedEntry::new(EntryKind::BudgetRolledOver, body.finish())

@@ -1,7 +1,8 @@
 //! Balances counted again: what does not follow is named, and what was erased hides nothing else.
 
 use engine::budgets::recount::{Mismatch, Recount, Uncounted};
-use model::BudgetId;
+use model::budget::Terms;
+use model::{Amount, Budget, BudgetId, Overage, Period, Scope, Timestamp, Unit};
 use serde_json::json;
 
 /// Usage of so much was told, and in each budget this as what is spent.
@@ -66,4 +67,45 @@ fn an_entry_that_cannot_be_read_is_named_and_the_count_goes_on() {
     usage(&mut recount, 4, 1, &[(one, 7)]);
     let expected = [Mismatch::Unreadable(2), Mismatch::Entry { seq: 4, budget: one }];
     assert_eq!(odd(&recount), expected);
+}
+
+/// Of a hundred, eighty were held and fifty used when the period ended.
+#[test]
+fn what_a_new_period_begins_with_is_counted_by_the_rule_of_its_entry() {
+    let terms = Terms {
+        scope: Scope::default(),
+        unit: Unit::new("TOKENS").unwrap(),
+        allocated: Amount::new(100).unwrap(),
+        overage: Overage::AllowWithOverdraft,
+        overdraft_limit: Amount::new(50).unwrap(),
+        period: Some(Period::Day),
+    };
+    let one = Budget::new(BudgetId::from_bytes([1; 16]), terms, Timestamp::from_millis(0));
+    let told = |spent: i64, debt: i64| json!([{"allocated": 100, "budget": one.id, "debt": debt, "reserved": 80, "spent": spent, "uncovered": 0}]);
+    for (carried, spent, follows) in [
+        (json!({"carried": 0}), 0, true),
+        (json!({"carried": 30}), 30, false),
+        (json!({}), 30, true),
+        (json!({}), 0, false),
+    ] {
+        let mut rolled = carried;
+        rolled["balances"] = told(spent, 0);
+        let entries = [
+            ("budget_created", json!({"budget": one})),
+            (
+                "reservation_created",
+                json!({"amount": 80, "balances": told(0, 0)}),
+            ),
+            (
+                "usage_recorded",
+                json!({"balances": told(20, 30), "charged": 50, "uncovered": 0}),
+            ),
+            ("budget_rolled_over", rolled),
+        ];
+        let mut recount = Recount::default();
+        for (seq, (kind, body)) in (1..).zip(&entries) {
+            recount.entry(seq, kind, Some(&body.to_string()));
+        }
+        assert_eq!(odd(&recount).is_empty(), follows, "{entries:?}");
+    }
 }

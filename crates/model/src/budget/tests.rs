@@ -170,9 +170,24 @@ fn a_new_period_begins_with_the_allotment_and_the_debt() {
     assert_eq!(standing(&daily), [-15, 5, 105, 15, 0]);
     assert_eq!(daily.roll_over(at("2026-01-31T23:59:59.999Z")), None);
     let next = daily.roll_over(at("2026-02-01T00:00:00.000Z")).unwrap();
-    assert_eq!(standing(&next), [80, 5, 15, 0, 0]);
+    assert_eq!(standing(&next), [85, 5, 10, 0, 0]);
     assert_eq!(next.allocated, amount(100));
     assert_eq!(next.roll_over(at("2026-02-01T12:00:00.000Z")), None);
+}
+
+#[test]
+fn what_is_held_is_no_debt_in_a_new_period() {
+    let mut daily = budget(100, Overage::AllowWithOverdraft, 50);
+    daily.period = Some(Period::Day);
+    let held = daily.hold(amount(80)).unwrap();
+    let charge = Charge::of([&held], Amount::ZERO, amount(50)).unwrap();
+    let used = held.settle(Amount::ZERO, charge);
+    assert_eq!(standing(&used), [-30, 80, 20, 30, 0]);
+    let next = used.roll_over("1970-01-02T00:00:00.000Z".parse().unwrap());
+    let next = next.unwrap();
+    assert_eq!(standing(&next), [20, 80, 0, 0, 0]);
+    let released = next.settle(amount(80), Charge::NOTHING);
+    assert_eq!(standing(&released), [100, 0, 0, 0, 0]);
 }
 
 #[test]
