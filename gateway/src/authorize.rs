@@ -147,7 +147,12 @@ impl Gateway {
                     Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
                 ) => {}
                 Recorded::Not(Conflict::QuotaExceeded(over)) => return Err(quota::exceeded(&over)),
-                Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported | Conflict::Budget(_)) => {
+                Recorded::Not(
+                    Conflict::RequestReused
+                    | Conflict::OutcomeReported
+                    | Conflict::Erased(_)
+                    | Conflict::Budget(_),
+                ) => {
                     return Err(reused());
                 }
             }

@@ -7,7 +7,9 @@
 //! and whoever waited for it would be stopped with it. So what takes the turn to write, changes the directory, or gives back what asks
 //! may use is not done here, however little it matters when.
 
+use crate::line::{Line, Place};
 use crate::sequencer::Press;
+use model::TenantId;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,6 +87,8 @@ impl Behind {
 pub struct Breaks<'g> {
     /// Who knows whether somebody asks; nobody, where the work is somebody's who waits for it.
     press: Option<&'g Press>,
+    /// The line in which such work stands again and again, and of which tenant it is; none, where there are no others.
+    line: Option<(&'g Line, TenantId)>,
     /// When the last break ended.
     worked_since: Instant,
 }
@@ -94,7 +98,16 @@ impl<'g> Breaks<'g> {
     pub fn short() -> Self {
         Self {
             press: None,
+            line: None,
             worked_since: Instant::now(),
+        }
+    }
+
+    /// The same where many may have such work done: a page of one tenant's, then a page of another's.
+    pub fn in_line(line: &'g Line, tenant: TenantId) -> Self {
+        Self {
+            line: Some((line, tenant)),
+            ..Self::short()
         }
     }
 
@@ -102,8 +115,15 @@ impl<'g> Breaks<'g> {
     pub fn long(press: &'g Press) -> Self {
         Self {
             press: Some(press),
+            line: None,
             worked_since: Instant::now(),
         }
+    }
+
+    /// The place for the next page, to be kept until that is done.
+    pub async fn place(&self) -> Option<Place> {
+        let (line, tenant) = self.line?;
+        Some(line.place_for_part(tenant).await)
     }
 
     /// How many rows to read at once: reading has no breaks.

@@ -153,6 +153,8 @@ pub struct Gateway {
     pub drafts: Line,
     /// Who searches now for what is permitted.
     pub searches: Line,
+    /// Who reads a chunk of a ledger now, to verify it or to have it in a file.
+    pub readings: Line,
     /// The places for those who judge recorded decisions again.
     pub replaying: Arc<tokio::sync::Semaphore>,
     /// What compares sets of policies, and how many of them at once.

@@ -1,6 +1,6 @@
-//! The line before work that takes a core for a while: drafts of policies, which are laid out, validated or compiled as candidates before they are
-//! anybody's, and searches for what is permitted. One is worked on at a time, because the other cores are for those who ask. Of each tenant one
-//! at most stands in line, so that whoever has many does not stand before everybody else.
+//! The line before work that takes a core for a while: drafts of policies, which are laid out, validated, tried or compiled as candidates before they
+//! are anybody's, what policies can speak of, searches for what is permitted, and ledgers that are read whole. One is worked on at a time, because
+//! the other cores are for those who ask. Of each tenant one at most stands in line, so that whoever has many does not stand before everybody else.
 
 use crate::http::{Code, Refusal};
 use axum::http::{HeaderValue, header};
@@ -36,7 +36,7 @@ struct OfTenant {
 
 /// The place, and the right to stand in line for it, until both are dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     _of_tenant: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
@@ -58,6 +58,14 @@ impl Line {
         )
     }
 
+    /// A line for those who verify, export and take evidence.
+    pub fn of_readings() -> Self {
+        Self::waiting(
+            WAIT_MAX,
+            "this gateway reads other ledgers; try again when they are done",
+        )
+    }
+
     fn waiting(wait_max: Duration, busy: &'static str) -> Self {
         Self {
             place: Arc::new(Semaphore::new(1)),
@@ -68,7 +76,7 @@ impl Line {
     }
 
     /// The place, to be kept until the work is done, also if nobody waits for it any more.
-    pub(crate) async fn place(&self, tenant: TenantId) -> Result<Place, Refusal> {
+    pub async fn place(&self, tenant: TenantId) -> Result<Place, Refusal> {
         let OfTenant { in_line, waiting } = self.of_tenant(tenant);
         let _waiting = waiting.try_acquire_owned().map_err(|_| self.too_long())?;
         let place = async {
@@ -80,6 +88,15 @@ impl Line {
         tokio::time::timeout(self.wait_max, place)
             .await
             .map_err(|_| self.too_long())
+    }
+
+    /// The place for the next part of work that has begun, for which it waits as long as it takes. It gives the place back after each part.
+    pub async fn place_for_part(&self, tenant: TenantId) -> Place {
+        let OfTenant { in_line, .. } = self.of_tenant(tenant);
+        Place {
+            _of_tenant: acquire(in_line).await,
+            _of_all: acquire(Arc::clone(&self.place)).await,
+        }
     }
 
     fn of_tenant(&self, tenant: TenantId) -> OfTenant {

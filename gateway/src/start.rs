@@ -173,6 +173,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         changing: Turns::default(),
         drafts: Line::of_drafts(),
         searches: Line::of_searches(),
+        readings: Line::of_readings(),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
     };
     let gateway = Arc::new(gateway);

@@ -6,7 +6,9 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use model::TenantId;
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -79,6 +81,35 @@ async fn everybody_is_answered_while_nothing_is_done_behind() {
     assert_eq!(verified(&world).await, before, "somebody else verifies");
     go_on.send(()).unwrap();
     until_verified(&world, before + 20).await;
+}
+
+#[tokio::test]
+async fn ledgers_are_read_a_chunk_at_a_time_and_nobody_who_asks_waits_for_that() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    for (method, path) in [
+        ("POST", "/v1/ledger/verify"),
+        ("GET", "/v1/ledger/export"),
+        ("GET", "/v1/ledger/evidence"),
+    ] {
+        // A chunk of another tenant's ledger is being read.
+        let place = world.gateway.readings.place_for_part(TenantId::SYSTEM).await;
+        let call = world.call(method, path, &tenancy.auditor);
+        let call = if method == "POST" {
+            call.json(&serde_json::json!({}))
+        } else {
+            call
+        };
+        let mut reading_all = pin!(call.send());
+        let early = timeout(Duration::from_millis(500), reading_all.as_mut()).await;
+        assert!(early.is_err(), "{path}: it did not wait for its turn");
+        timeout(PATIENCE, world.authorize(&tenancy.token, &reading()))
+            .await
+            .unwrap();
+        drop(place);
+        let whole = timeout(PATIENCE, reading_all).await.unwrap();
+        assert_eq!(whole.status, 200, "{path}");
+    }
 }
 
 #[tokio::test]

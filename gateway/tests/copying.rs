@@ -1,13 +1,18 @@
-//! What `countersign copy` says of a source that does not stand still, with a store that takes its time.
+//! What `countersign copy` says of a source that does not stand still, with a store that takes its time; and how it goes over in parts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use canon::Digest;
 use gateway::cli::copy::copy;
-use model::Role;
+use model::{Noun, Role, Timestamp, Write};
+use serde_json::{Value, json};
+use store::conformance::commit;
+use store::conformance::sample::{Chain, agent};
 use store::faults::{Fault, FaultyStore};
+use store::{Batch, ErasureRow, Records, Store};
 use support::home::Home;
 use support::{World, until};
 
@@ -42,4 +47,83 @@ async fn a_source_that_somebody_writes_to_meanwhile_is_not_said_to_be_copied() {
     let target = home.open().await;
     assert_eq!(copy(&*world.store, &*target).await.unwrap().len(), 2);
     assert_eq!(target.revisions().await.unwrap().len(), 2);
+}
+
+/// Bodies that one entry erases.
+const ERASED_AT_ONCE: u64 = 200;
+
+/// Adds an entry to a batch.
+fn tell(chain: &mut Chain, batch: &mut Batch, kind: &'static str, body: &Value) {
+    let body = canon::of(body).unwrap();
+    chain.entry(batch, kind, Timestamp::from_millis(1_700_000_000_000), body);
+}
+
+/// A ledger of 6,000 entries, with 30 behind them by which they are all erased, and a directory.
+async fn erased_ledger(source: &dyn Store) -> Chain {
+    let mut chain = Chain::new(1);
+    for part in 0..5 {
+        let mut batch = Batch::default();
+        for _ in 0..1_200 {
+            tell(&mut chain, &mut batch, "approval_refused", &json!({}));
+        }
+        if part == 0 {
+            let nouns = [chain.noun(), agent(chain.tenant, 1, "builder")];
+            let writes = nouns.map(|noun| (chain.tenant, Write::Put(noun)));
+            batch.writes.extend(writes);
+        }
+        commit(source, &batch).await;
+    }
+    for first in (1..=30).map(|number| (number - 1) * ERASED_AT_ONCE + 1) {
+        let mut batch = Batch::default();
+        let last = first + ERASED_AT_ONCE - 1;
+        tell(
+            &mut chain,
+            &mut batch,
+            "bodies_erased",
+            &json!({"seqs": [[first, last]]}),
+        );
+        batch.erasures.extend((first..=last).map(|seq| ErasureRow {
+            tenant: chain.tenant,
+            seq,
+            body: Digest::of(b"{}"),
+            by: chain.head().seq,
+            request: None,
+            outcome: None,
+            approval: None,
+            reservation: None,
+        }));
+        commit(source, &batch).await;
+    }
+    chain
+}
+
+/// How many agents the only tenant has, and whether it is there itself.
+async fn directory(store: &dyn Store) -> (usize, bool) {
+    let tenants = store.load(None).await.unwrap();
+    let nouns = &tenants[0].nouns;
+    let agents = nouns.iter().filter(|noun| matches!(noun, Noun::Agent(_)));
+    let is_there = nouns.iter().any(|noun| matches!(noun, Noun::Tenant(_)));
+    (agents.count(), is_there)
+}
+
+/// Six parts have room for the entries, and one more is needed for what they erase.
+#[tokio::test]
+async fn a_commit_of_a_copy_has_no_more_erasures_than_a_server_has_time_for() {
+    let (home, other) = (Home::new().await, Home::new().await);
+    let source = home.open().await;
+    let chain = erased_ledger(&*source).await;
+    let target = FaultyStore::new(other.open().await);
+    target.plan([Fault::Pass, Fault::Hold]);
+    let (copied, ()) = tokio::join!(copy(&*source, &target), async {
+        until(|| target.held() == 1).await;
+        // The directory is on its way, without the tenant that nobody can serve without.
+        assert_eq!(directory(&target).await, (1, false));
+        target.let_go();
+    });
+    assert_eq!(copied.unwrap(), [chain.head()]);
+    assert_eq!(target.turns(), 7);
+    assert_eq!(directory(&target).await, (1, true));
+    let erased = target.entries(chain.tenant, 1, 6_000).await.unwrap();
+    assert_eq!(erased.len(), 6_000);
+    assert!(erased.iter().all(|entry| entry.erased.is_some()));
 }

@@ -179,6 +179,77 @@ async fn pages_stay_where_they_are_while_decisions_come_in() {
     assert_eq!(seen, [11, 10, 9, 8]);
 }
 
+/// A world with a tenant whose agent has asked thirty times with so much in its attributes.
+async fn world_of_large_asks() -> (World, Tenancy, Value) {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    let mut ask = reading();
+    ask["context"]["attributes"] = json!({"text": "x".repeat(200_000), "list": vec![0; 1_000]});
+    for _ in 0..30 {
+        world.authorize(&tenancy.token, &ask).await;
+    }
+    (world, tenancy, ask)
+}
+
+#[tokio::test]
+async fn a_page_of_large_entries_is_shorter_and_the_next_one_goes_on_behind_it() {
+    let (world, tenancy, ask) = world_of_large_asks().await;
+    let first = tenancy::ENTRIES + 1;
+    let up: Vec<u64> = (first..first + 30).collect();
+    let down: Vec<u64> = up.iter().rev().copied().collect();
+    for (list, expected) in [
+        ("decisions?limit=500", &down),
+        ("decisions?limit=500&q=github", &down),
+        ("audit/events?limit=500&kind=decision", &up),
+        ("audit/events?limit=500&from_seq=8", &up),
+    ] {
+        let mut found = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let page = world.get(&format!("/v1/{list}{cursor}"), &tenancy.auditor).await;
+            assert!(page.bytes.len() < 5 << 20, "{list}: {} bytes", page.bytes.len());
+            let page = page.expect(200);
+            let items = page["items"].as_array().unwrap().iter();
+            found.extend(items.map(|item| item["seq"].as_u64().unwrap()));
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(&found, expected, "{list}");
+        assert!(!cursor.is_empty(), "{list}: all of them were on one page");
+    }
+    let newest = world.get("/v1/decisions?limit=1", &tenancy.auditor).await;
+    assert_eq!(
+        newest.expect(200)["items"][0]["attributes"],
+        ask["context"]["attributes"]
+    );
+}
+
+#[tokio::test]
+async fn a_ledger_of_large_entries_is_read_to_its_end_at_every_door() {
+    let (world, tenancy, _) = world_of_large_asks().await;
+    let size = tenancy::ENTRIES + 30;
+    let verification = world
+        .post("/v1/ledger/verify", &tenancy.auditor, &json!({}))
+        .await
+        .expect(200);
+    assert_eq!(verification["checked"], size, "{verification}");
+    let export = world.get("/v1/ledger/export", &tenancy.auditor).await.text();
+    let entries = export.lines().filter(|line| line.starts_with("{\"header\":"));
+    assert_eq!(entries.count() as u64, size);
+    let events = format!("/v1/events?from_seq=1&limit={size}");
+    let events = world.get(&events, &tenancy.auditor).await.text();
+    let ids = events.lines().filter(|line| line.starts_with("id: "));
+    assert_eq!(ids.count() as u64, size);
+    let tile = format!("/v1/ledger/tile/entries/000.p/{size}");
+    assert_eq!(world.get(&tile, &tenancy.auditor).await.status, 200);
+    let editor = world.add_key(tenancy.id, Role::PolicyEditor).await;
+    let candidate = json!({"candidate": {"policies": []}});
+    let replay = world.post("/v1/policies/replay", &editor, &candidate).await;
+    assert_eq!(replay.expect(200)["decisions"], 30);
+}
+
 #[tokio::test]
 async fn an_agent_reads_its_own_decisions_and_no_others() {
     let (world, tenancy, answers) = world().await;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::{BlockClaim, Posting};
 use support::home::{self, Home};
-use support::tenancy::Tenancy;
+use support::tenancy::{ENTRIES, Tenancy};
 use support::{BEGINNING, World};
 
 /// Asks in one request.
@@ -155,6 +155,43 @@ async fn a_search_finds_the_same_before_and_after_it_is_indexed() {
     assert_finds(&world, &tenancy).await;
     let other = world.tenancy("other").await;
     assert!(all(&world, "&q=widgets", 500, &other.auditor).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_large_or_has_the_term_of_another_is_found_alike_before_and_after_it_is_indexed() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    let mut large = ask(0);
+    large["user"]["id"] = json!("u-large");
+    large["context"]["attributes"] = json!({"text": "x".repeat(200_000)});
+    for _ in 0..25 {
+        world.authorize(&tenancy.token, &large).await;
+    }
+    // An index knows the two by one number.
+    let runs = ["run-30-YTXR7Go-JUP", "run-30-IKOPBEJ5Kci"];
+    for run in runs {
+        let mut of_run = ask(0);
+        of_run["trace"]["run_id"] = json!(run);
+        world.authorize(&tenancy.token, &of_run).await;
+    }
+    let search = async |filter: &str| seqs(&all(&world, filter, 500, &tenancy.auditor).await);
+    let found = async || {
+        [
+            search("&user=u-large").await,
+            search(&format!("&run_id={}", runs[0])).await,
+            search(&format!("&run_id={}", runs[1])).await,
+        ]
+    };
+    let first = ENTRIES + 1;
+    let expected = [
+        (first..first + 25).rev().collect(),
+        vec![first + 25],
+        vec![first + 26],
+    ];
+    assert_eq!(found().await, expected);
+    record(&world, &tenancy, 0, BLOCK).await;
+    until_indexed(&world, &tenancy, 1).await;
+    assert_eq!(found().await, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -226,10 +226,16 @@ async fn assert_each_request_has_one_answer(stage: &Stage, entries: &[store::Sto
             entry.seq
         );
     }
-    for recorded in stage.store.recorded(stage.tenant, 1, 100_000).await.unwrap() {
-        let is_decision = recorded.entry.kind == "decision";
-        let is_complete = recorded.decision.is_some() && recorded.receipt.is_some();
-        assert!(is_complete || !is_decision, "a decision has no receipt");
+    let mut next = 1;
+    loop {
+        let page = stage.store.recorded(stage.tenant, next, 100_000).await.unwrap();
+        let Some(last) = page.last() else { break };
+        next = last.entry.seq + 1;
+        for recorded in &page {
+            let is_decision = recorded.entry.kind == "decision";
+            let is_complete = recorded.decision.is_some() && recorded.receipt.is_some();
+            assert!(is_complete || !is_decision, "a decision has no receipt");
+        }
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Found {
     pub requests: HashMap<RequestKey, FoundRequest>,
     /// Decisions whose outcome is known.
     pub outcomes: HashSet<DecisionId>,
+    /// The entries whose bodies are erased, of those that the batch would erase.
+    pub erased: HashSet<(TenantId, u64)>,
     /// The runs that the batch is about.
     pub runs: KnownRuns,
     /// What was counted of the quotas that the batch is about.
@@ -91,6 +93,8 @@ pub enum Conflict {
     RequestReused,
     /// The decision has an outcome already.
     OutcomeReported,
+    /// These bodies are erased already: what tells of the others is made again.
+    Erased(BTreeSet<u64>),
     /// The approval does not change like this.
     Approval(Box<ApprovalConflict>),
     /// The run has seen something since the ask was judged: judge it again.
@@ -542,8 +546,12 @@ impl<'p> Pass<'p> {
         self.batch.approvals.push((tenant, approval));
     }
 
-    /// Erases bodies. Whoever proposes it has seen them in the chain, and there they stay what they were.
+    /// Erases bodies, each once. Whoever proposes it has seen them in the chain, and there they stay what they were.
     fn erase(&mut self, tenant: TenantId, entry: &ProposedEntry, bodies: &[ErasedBody]) -> Settled {
+        let erased = self.erased_before(tenant, bodies);
+        if !erased.is_empty() {
+            return Settled::Conflict(Conflict::Erased(erased));
+        }
         let linked = self.link(tenant, entry);
         let by = linked.head.seq;
         self.batch.erasures.extend(bodies.iter().map(|body| ErasureRow {
@@ -557,6 +565,14 @@ impl<'p> Pass<'p> {
             reservation: body.reservation,
         }));
         linked.recorded()
+    }
+
+    /// Those of these bodies that were erased before, by this batch or an earlier one.
+    fn erased_before(&self, tenant: TenantId, bodies: &[ErasedBody]) -> BTreeSet<u64> {
+        let rows = self.batch.erasures.iter().filter(|row| row.tenant == tenant);
+        let here: BTreeSet<_> = rows.map(|row| row.seq).collect();
+        let is_erased = |seq: &u64| here.contains(seq) || self.found.erased.contains(&(tenant, *seq));
+        bodies.iter().map(|body| body.seq).filter(is_erased).collect()
     }
 
     /// Adds what a decision names by its digest and is not known to be stored.

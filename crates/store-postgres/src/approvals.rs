@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use model::{Approval, ApprovalId, ApprovalStatus, TenantId, Timestamp};
 use sqlx::types::Uuid;
 use std::sync::Arc;
-use store::{ApprovalFilter, Approvals, Batch, LOOKED_AT_MAX, Part, StoreError};
+use store::{ApprovalFilter, Approvals, Batch, LOOKED_AT_MAX, Part, Room, StoreError};
 
 /// Approvals as they are from now on, a vector a column.
 #[derive(Default)]
@@ -94,7 +94,7 @@ async fn list(
 ) -> Result<Part<Approval, ApprovalId>, StoreError> {
     let before = before.map_or(BEYOND_IDS, |id| Uuid::from_bytes(*id.as_bytes()));
     let mut end = None;
-    let found = match (filter.agent, filter.status) {
+    let (found, room) = match (filter.agent, filter.status) {
         (None, Some(status)) => with_status(readers, tenant, status, before, limit).await?,
         (None, None) => stretch(readers, tenant, filter, (Uuid::nil(), before), limit).await?,
         (Some(_), _) => {
@@ -103,8 +103,14 @@ async fn list(
             stretch(readers, tenant, filter, (first, before), limit).await?
         }
     };
-    let end = end.map(|id| ApprovalId::from_bytes(id.into_bytes()));
-    Ok(Part::new(found, limit, |approval| approval.id, end))
+    let id = |approval: &Approval| approval.id;
+    let end = if room.is_left() {
+        end.map(|id| ApprovalId::from_bytes(id.into_bytes()))
+    } else {
+        // Between the last one that there was room for and the end nothing was looked at.
+        found.last().map(id)
+    };
+    Ok(Part::new(found, limit, id, end))
 }
 
 /// The last of those that a page looks at; none if there are not so many.
@@ -137,7 +143,7 @@ async fn stretch(
     filter: &ApprovalFilter,
     (first, before): (Uuid, Uuid),
     limit: u32,
-) -> Result<Vec<Approval>, StoreError> {
+) -> Result<(Vec<Approval>, Room), StoreError> {
     let query = || {
         sqlx::query!(
             "SELECT value
@@ -157,8 +163,12 @@ async fn stretch(
             i64::from(limit),
         )
     };
-    let rows = readers.read(query).await?;
-    rows.iter().map(|row| decode(tenant, &row.value)).collect()
+    let mut room = Room::default();
+    let rows = readers
+        .read_in_room(query, &mut room, |row| row.value.len())
+        .await?;
+    let found = rows.iter().map(|row| decode(tenant, &row.value));
+    Ok((found.collect::<Result<_, _>>()?, room))
 }
 
 /// Those with a status, before an id.
@@ -168,7 +178,7 @@ async fn with_status(
     status: ApprovalStatus,
     before: Uuid,
     limit: u32,
-) -> Result<Vec<Approval>, StoreError> {
+) -> Result<(Vec<Approval>, Room), StoreError> {
     let query = || {
         sqlx::query!(
             "SELECT value
@@ -184,8 +194,12 @@ async fn with_status(
             i64::from(limit),
         )
     };
-    let rows = readers.read(query).await?;
-    rows.iter().map(|row| decode(tenant, &row.value)).collect()
+    let mut room = Room::default();
+    let rows = readers
+        .read_in_room(query, &mut room, |row| row.value.len())
+        .await?;
+    let found = rows.iter().map(|row| decode(tenant, &row.value));
+    Ok((found.collect::<Result<_, _>>()?, room))
 }
 
 #[async_trait]

@@ -234,6 +234,13 @@ impl Budgets for PostgresStore {
         Ok(links::decode(found)?.into_iter().map(|(_, link)| link).collect())
     }
 
+    async fn reply(&self, key: &ReplyKey) -> Result<Option<ReplyRow>, StoreError> {
+        let read = self
+            .readers
+            .read(|| links::reply_question(std::slice::from_ref(key)));
+        Ok(links::decode_replies(bounded(read).await?)?.pop())
+    }
+
     async fn replies_after(
         &self,
         tenant: TenantId,

@@ -4,7 +4,7 @@
 //! database or the role have as their default must not weaken a promise. The settings travel with the start of a
 //! connection, so they cost no round trip, and they take precedence over those of the URL.
 
-use crate::connections::Connections;
+use crate::connections::{Connections, is_standby};
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use std::sync::Arc;
@@ -53,6 +53,9 @@ pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(11);
 const LOAD_TIME_MAX: &str = "120s";
 /// The same as seen from here.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(121);
+/// How long the revisions of all tenants are waited for, which are few bytes each: nobody is answered by a gateway that has not seen them for
+/// five seconds, and in these it has to ask again on another connection where one has fallen silent.
+pub(crate) const REVISIONS_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long a step of a migration may run, and how long one waits for a gateway that is migrating already.
 const MIGRATION_TIME_MAX: &str = "10min";
 
@@ -138,9 +141,11 @@ fn reader(base: &PgConnectOptions, time_max: &str) -> PgConnectOptions {
     ])
 }
 
-/// The connection that is told of changes.
+/// The connection that is told of changes. One to a standby cannot listen, and is not taken again.
 pub(crate) fn listener(base: &PgConnectOptions) -> PgPool {
-    pool(LISTENERS_MAX).connect_lazy_with(common(base))
+    pool(LISTENERS_MAX)
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!is_standby(connection).await?) }))
+        .connect_lazy_with(common(base))
 }
 
 /// The one connection that looks at the schema and brings it up to date.

@@ -7,15 +7,16 @@
 
 use crate::connect::{CONNECT_TIME_MAX, CONNECTION_WAIT_MAX};
 use crate::unavailable;
+use futures_util::{Stream, TryStreamExt};
 use sqlx::postgres::{
     PgArguments, PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity, Postgres,
 };
 use sqlx::query::Map;
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{ConnectOptions, Connection, Row};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::StoreError;
+use store::{Room, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -37,6 +38,9 @@ pub(crate) enum NotLent {
     /// The server did not take another one.
     #[error("the server cannot be reached")]
     Connect(#[source] sqlx::Error),
+    /// The server follows another one.
+    #[error("the server is a standby, which takes no commits and may be behind")]
+    Standby,
 }
 
 /// A session of the server, so that another one can have it ended.
@@ -112,13 +116,24 @@ impl Connections {
         self: &Arc<Self>,
         query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,
     ) -> Result<Vec<O>, StoreError> {
+        self.read_within(self.time_max, query).await
+    }
+
+    /// The same for a query that takes less long than others on these connections: one that does not answer within this time has fallen
+    /// silent, and is given up with those that are idle.
+    pub(crate) async fn read_within<O, F>(
+        self: &Arc<Self>,
+        time_max: Duration,
+        query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,
+    ) -> Result<Vec<O>, StoreError>
+    where
+        O: Send + Unpin,
+        F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send,
+    {
         let mut lent = self.lend().await.map_err(unavailable)?;
         loop {
-            let rows = in_time(
-                lent.time_max(),
-                query().fetch_all(lent.start().map_err(unavailable)?),
-            )
-            .await;
+            let rows = query().fetch_all(lent.start().map_err(unavailable)?);
+            let rows = in_time(time_max, rows).await;
             match lent.settle_clean(rows) {
                 Ok(rows) => return Ok(rows),
                 Err(error) if lent.replace(&error).await.map_err(unavailable)? => {}
@@ -127,12 +142,46 @@ impl Connections {
         }
     }
 
+    /// The same as long as there is room for rows, of which each has so many bytes. Then the connection is closed: the rest is on its
+    /// way, and nobody waits for it.
+    pub(crate) async fn read_in_room<O, F>(
+        self: &Arc<Self>,
+        query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,
+        room: &mut Room,
+        bytes: fn(&O) -> usize,
+    ) -> Result<Vec<O>, StoreError>
+    where
+        O: Send + Unpin,
+        F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send,
+    {
+        let mut lent = self.lend().await.map_err(unavailable)?;
+        loop {
+            let mut tried = *room;
+            let time_max = lent.time_max();
+            let rows = query().fetch(lent.start().map_err(unavailable)?);
+            let rows = in_time(time_max, in_room(rows, &mut tried, bytes)).await;
+            let rows = if tried.is_left() {
+                lent.settle_clean(rows)
+            } else {
+                rows
+            };
+            match rows {
+                Ok(rows) => {
+                    *room = tried;
+                    return Ok(rows);
+                }
+                Err(error) if lent.replace(&error).await.map_err(unavailable)? => {}
+                Err(error) => return Err(unavailable(error)),
+            }
+        }
+    }
+
     /// Makes a connection. Whoever asks for one holds a permit and no other connection with it, so that there are never more than `most`.
     pub(crate) async fn connect(&self) -> Result<PgConnection, NotLent> {
-        match timeout(CONNECT_TIME_MAX, self.options.connect()).await {
-            Ok(connected) => connected.map_err(NotLent::Connect),
-            Err(_) => Err(NotLent::TimedOut),
-        }
+        let connecting = connect_to_primary(&self.options);
+        timeout(CONNECT_TIME_MAX, connecting)
+            .await
+            .unwrap_or(Err(NotLent::TimedOut))
     }
 
     /// Waits for what is lent, then closes all. What is asked for afterwards is refused.
@@ -314,6 +363,25 @@ impl Drop for Lent {
     }
 }
 
+/// INVARIANT: no connection to a standby is lent, so whoever is refused by one connects anew, wherever the address leads by then. It is asked
+/// once: a primary becomes a standby only by being started anew, and then its connections are gone.
+async fn connect_to_primary(options: &PgConnectOptions) -> Result<PgConnection, NotLent> {
+    let mut connection = options.connect().await.map_err(NotLent::Connect)?;
+    match is_standby(&mut connection).await {
+        Ok(false) => Ok(connection),
+        Ok(true) => Err(NotLent::Standby),
+        Err(error) => Err(NotLent::Connect(error)),
+    }
+}
+
+/// Whether a server follows another one.
+pub(crate) async fn is_standby(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let row = sqlx::raw_sql("SELECT pg_is_in_recovery()")
+        .fetch_one(connection)
+        .await?;
+    row.try_get(0)
+}
+
 fn keep(home: &Connections, kept: Kept) {
     home.with_idle(|idle| idle.push(kept));
 }
@@ -334,6 +402,22 @@ pub(crate) async fn in_time<T>(
 ) -> Result<T, sqlx::Error> {
     let too_slow = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
     timeout(time_max, statement).await.unwrap_or_else(too_slow)
+}
+
+/// Rows as long as there are any and there is room for them.
+async fn in_room<O>(
+    mut rows: impl Stream<Item = Result<O, sqlx::Error>> + Unpin,
+    room: &mut Room,
+    bytes: fn(&O) -> usize,
+) -> Result<Vec<O>, sqlx::Error> {
+    let mut found = Vec::new();
+    while room.is_left()
+        && let Some(row) = rows.try_next().await?
+    {
+        room.take(bytes(&row));
+        found.push(row);
+    }
+    Ok(found)
 }
 
 /// How bad an error is that the server sent; none if it sent none.

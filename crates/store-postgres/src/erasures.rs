@@ -1,9 +1,12 @@
 //! Erasing bodies: the one way in which a row of the ledger changes, and what goes with it. It is part of a commit.
 
-use crate::decode::uuid;
+use crate::decode::{Row, uuid};
+use model::TenantId;
 use sqlx::PgConnection;
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Map;
 use sqlx::types::Uuid;
-use store::{Batch, ErasureRow};
+use store::{Batch, ErasureRow, StoreError};
 
 /// The erasures of a batch, a vector a column, with nothing borrowed from it.
 #[derive(Default)]
@@ -147,4 +150,44 @@ impl Erasures {
         .await
         .map(drop)
     }
+}
+
+/// An entry whose body is erased.
+pub(crate) struct Gone {
+    tenant_id: Uuid,
+    seq: i64,
+}
+
+/// Those of these entries whose bodies are erased.
+pub(crate) fn question(
+    entries: &[(TenantId, u64)],
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Gone, sqlx::Error> + Send, PgArguments> {
+    let tenants: Vec<_> = entries.iter().map(|(tenant, _)| uuid(*tenant)).collect();
+    let seqs: Vec<_> = entries.iter().map(|(_, seq)| seq.cast_signed()).collect();
+    sqlx::query_as!(
+        Gone,
+        "SELECT
+             audit_events.tenant_id,
+             audit_events.seq
+         FROM unnest($1::uuid[], $2::bigint[]) AS asked (tenant_id, seq)
+         JOIN audit_events
+             ON audit_events.tenant_id = asked.tenant_id
+            AND audit_events.seq = asked.seq
+         WHERE audit_events.erased_by IS NOT NULL",
+        &tenants,
+        &seqs,
+    )
+}
+
+/// What was found.
+pub(crate) fn decode(found: Vec<Gone>) -> Result<Vec<(TenantId, u64)>, StoreError> {
+    let found = found.into_iter().map(|gone| {
+        let row = Row {
+            table: "audit_events",
+            tenant: TenantId::from_bytes(gone.tenant_id.into_bytes()),
+            seq: Some(gone.seq),
+        };
+        Ok((row.tenant, row.unsigned("seq", gone.seq)?))
+    });
+    found.collect()
 }

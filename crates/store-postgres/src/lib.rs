@@ -4,6 +4,7 @@
 //! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `connections`: how they are lent and come back;
 //! - `turn`, `commit`, `append`, `insert`, `changes`, `erasures`, `landed`: a commit, from the lock to what became of it;
+//! - `requests`: which requests were answered;
 //! - `listener`: what other gateways have changed;
 //! - `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the other promises of [`store`], a file each;
 //! - `decode`: what stands in the columns.
@@ -35,6 +36,7 @@ mod listener;
 mod open;
 mod recorded;
 mod records;
+mod requests;
 mod reservations;
 mod runs;
 mod search;

@@ -5,6 +5,7 @@
 
 use crate::address::Address;
 use crate::connect::{self, CONNECT_TIME_MAX};
+use crate::connections::is_standby;
 use crate::tree::{self, TreeError};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::PgConnection;
@@ -74,6 +75,14 @@ pub enum OpenError {
         server: String,
         /// Its version.
         found: u32,
+    },
+    /// The server follows another one.
+    #[error(
+        "the PostgreSQL server at `{server}` is a standby, which takes no commits and may be behind: name the primary"
+    )]
+    Standby {
+        /// The host and the port, or the folder of the socket.
+        server: String,
     },
     /// The database cannot keep every text.
     #[error(
@@ -213,6 +222,12 @@ async fn check_server(address: &Address, connection: &mut PgConnection) -> Resul
             found: version / 10_000,
         });
     }
+    let is_standby = is_standby(connection).await;
+    if is_standby.map_err(|source| failed(address, source))? {
+        return Err(OpenError::Standby {
+            server: address.server(),
+        });
+    }
     let settings = sqlx::query!(
         r#"SELECT
                current_setting('server_encoding') AS "encoding!",
@@ -289,6 +304,12 @@ async fn schema(address: &Address, connection: &mut PgConnection) -> Result<Sche
     {
         return Err(foreign());
     }
+    // A role that may not change the schema is not told so by migrating.
+    if let Some((found, ..)) = applied.last()
+        && *found > newest_known()
+    {
+        return Err(newer(address, *found));
+    }
     let is_same = ours.len() == applied.len()
         && ours.iter().zip(&applied).all(|(ours, (version, _, checksum))| {
             ours.version == *version && ours.checksum[..] == checksum[..]
@@ -311,18 +332,24 @@ async fn migrate(address: &Address) -> Result<(), OpenError> {
 }
 
 fn explain(address: &Address, error: MigrateError) -> OpenError {
-    let known = MIGRATIONS
-        .iter()
-        .map(|migration| migration.version)
-        .max()
-        .unwrap_or(0);
-    let database = address.to_string();
     match error {
-        MigrateError::VersionMissing(found) if found > known => OpenError::Newer {
-            database,
-            found,
-            known,
+        MigrateError::VersionMissing(found) if found > newest_known() => newer(address, found),
+        source => OpenError::Migrate {
+            database: address.to_string(),
+            source,
         },
-        source => OpenError::Migrate { database, source },
+    }
+}
+
+fn newest_known() -> i64 {
+    let versions = MIGRATIONS.iter().map(|migration| migration.version);
+    versions.max().unwrap_or(0)
+}
+
+fn newer(address: &Address, found: i64) -> OpenError {
+    OpenError::Newer {
+        database: address.to_string(),
+        found,
+        known: newest_known(),
     }
 }

@@ -6,7 +6,7 @@ use crate::records::{DecisionColumns, erased, from};
 use model::{TenantId, Timestamp};
 use sqlx::types::Uuid;
 use std::sync::Arc;
-use store::{Recorded, StoreError, StoredEntry};
+use store::{Recorded, Room, StoreError, StoredEntry};
 
 /// What is stored at the place of an entry, its own row included.
 struct Columns {
@@ -81,11 +81,17 @@ pub(crate) async fn read(
             i64::from(limit),
         )
     };
-    let rows = readers.read(query).await?;
+    let mut room = Room::default();
+    let rows = readers.read_in_room(query, &mut room, Columns::bytes).await?;
     rows.into_iter().map(|row| row.decode(tenant)).collect()
 }
 
 impl Columns {
+    /// The bytes of its body, which is there twice when it is read, and of its answer.
+    fn bytes(&self) -> usize {
+        2 * self.body.len() + self.bytes.as_ref().map_or(0, Vec::len)
+    }
+
     fn decode(self, tenant: TenantId) -> Result<Recorded, StoreError> {
         let place = Row {
             table: "audit_events",

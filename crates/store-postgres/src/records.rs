@@ -4,13 +4,17 @@
 //! planner whose statistics do not know the tenant yet takes it for one row, and then reads all of its ledger for each decision.
 
 use crate::decode::{Row, uuid};
+use crate::requests::Answered;
 use crate::{PostgresStore, bounded, recorded, runs, search};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use sqlx::types::Uuid;
-use store::{DecisionFilter, Erased, Recorded, Records, StoreError, StoredDecision, StoredEntry};
+use store::{
+    DecisionFilter, Erased, FoundRequest, Recorded, Records, RequestKey, Room, StoreError, StoredDecision,
+    StoredEntry,
+};
 
 /// A row of `decisions` with what its entry adds.
 pub(crate) struct DecisionColumns {
@@ -28,6 +32,11 @@ pub(crate) struct DecisionColumns {
 }
 
 impl DecisionColumns {
+    /// The bytes of its body.
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
     pub(crate) fn decode(self, tenant: TenantId) -> Result<StoredDecision, StoreError> {
         let row = Row {
             table: "decisions",
@@ -121,6 +130,13 @@ impl Records for PostgresStore {
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
         bounded(self.read_receipt(tenant, id)).await
+    }
+
+    async fn answered_request(&self, key: &RequestKey) -> Result<Option<FoundRequest>, StoreError> {
+        let read = self
+            .readers
+            .read(|| Answered::question(std::slice::from_ref(key)));
+        Ok(Answered::decode(bounded(read).await?)?.pop())
     }
 
     async fn contents(
@@ -249,8 +265,9 @@ impl PostgresStore {
                 i64::from(limit),
             )
         };
-        let rows = self.readers.read(query).await?;
-        let decoded = rows.into_iter().map(|row| {
+        let mut room = Room::default();
+        let rows = self.readers.read_in_room(query, &mut room, |row| row.body.len());
+        let decoded = rows.await?.into_iter().map(|row| {
             let place = Row {
                 table: "audit_events",
                 tenant,

@@ -10,7 +10,7 @@ use crate::records::DecisionColumns;
 use model::{Name, ReasonCode, TenantId};
 use sqlx::types::Uuid;
 use std::sync::Arc;
-use store::{DecisionFilter, StoreError, StoredDecision};
+use store::{DecisionFilter, Room, StoreError, StoredDecision};
 
 /// How many entries one statement looks at: some milliseconds.
 const STRETCH: i64 = 10_000;
@@ -75,11 +75,11 @@ pub(crate) async fn decisions(
         .map_or(0, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
     let first = after.saturating_add(1);
     let mut end = before.min(head_seq.saturating_add(1));
-    let mut found = Vec::new();
-    while end > first && found.len() < wanted {
+    let (mut found, mut room) = (Vec::new(), Room::default());
+    while end > first && found.len() < wanted && room.is_left() {
         let start = first.max(end - STRETCH);
         let left = u32::try_from(wanted - found.len()).unwrap_or(limit);
-        for row in stretch(readers, tenant, &columns, start..end, left).await? {
+        for row in stretch(readers, tenant, &columns, start..end, left, &mut room).await? {
             found.push(row.decode(tenant)?);
         }
         end = start;
@@ -124,7 +124,10 @@ pub(crate) async fn decisions_at(
             &seqs,
         )
     };
-    let rows = readers.read(query).await?;
+    let mut room = Room::default();
+    let rows = readers
+        .read_in_room(query, &mut room, DecisionColumns::bytes)
+        .await?;
     rows.into_iter().map(|row| row.decode(tenant)).collect()
 }
 
@@ -142,6 +145,7 @@ async fn stretch(
     columns: &Columns,
     seqs: std::ops::Range<i64>,
     limit: u32,
+    room: &mut Room,
 ) -> Result<Vec<DecisionColumns>, StoreError> {
     let query = || {
         sqlx::query_as!(
@@ -191,7 +195,7 @@ async fn stretch(
             i64::from(limit),
         )
     };
-    readers.read(query).await
+    readers.read_in_room(query, room, DecisionColumns::bytes).await
 }
 
 #[cfg(test)]

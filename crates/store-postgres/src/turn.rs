@@ -8,13 +8,14 @@ use crate::append::{Append, Appended};
 use crate::commit::Work;
 use crate::connections::{Lent, in_time};
 use crate::decode::{Row, uuid};
-use crate::{PostgresStore, approvals, budgets, counters, links, reservations, runs, unavailable};
+use crate::requests::Answered;
+use crate::{PostgresStore, approvals, budgets, counters, erasures, links, reservations, runs, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
 use model::{
-    AgentId, Approval, ApprovalId, Budget, Counter, DecisionId, Name, Reservation, RunLink, RunTaint,
-    TenantId, Timestamp,
+    Approval, ApprovalId, Budget, Counter, DecisionId, Name, Reservation, RunLink, RunTaint, TenantId,
+    Timestamp,
 };
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
@@ -130,69 +131,7 @@ impl Turn for PostgresTurn {
     }
 
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
-        let tenants: Vec<_> = keys.iter().map(|key| uuid(key.tenant)).collect();
-        let agents: Vec<_> = keys
-            .iter()
-            .map(|key| Uuid::from_bytes(*key.agent.as_bytes()))
-            .collect();
-        let ids: Vec<_> = keys.iter().map(|key| key.request_id.as_str()).collect();
-        let query = sqlx::query!(
-            r#"SELECT
-                   requests.tenant_id,
-                   requests.agent,
-                   requests.request_id,
-                   requests.seq,
-                   decision.ask,
-                   decision.reason,
-                   receipt.bytes
-               FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, agent, request_id)
-               JOIN requests
-                   ON requests.tenant_id = asked.tenant_id
-                  AND requests.agent = asked.agent
-                  AND requests.request_id = asked.request_id
-               CROSS JOIN LATERAL (
-                   SELECT ask, reason
-                   FROM decisions
-                   WHERE decisions.tenant_id = requests.tenant_id
-                     AND decisions.seq = requests.seq
-                   LIMIT 1
-               ) AS decision
-               CROSS JOIN LATERAL (
-                   SELECT bytes
-                   FROM receipts
-                   WHERE receipts.tenant_id = requests.tenant_id
-                     AND receipts.seq = requests.seq
-                   LIMIT 1
-               ) AS receipt"#,
-            &tenants,
-            &agents,
-            &ids as &[&str],
-        );
-        let lent = &mut self.lent;
-        let rows = in_time(
-            lent.time_max(),
-            query.fetch_all(lent.start().map_err(unavailable)?),
-        )
-        .await;
-        let rows = lent.settle(rows).map_err(unavailable)?;
-        let found = rows.into_iter().map(|found| {
-            let row = Row {
-                table: "requests",
-                tenant: TenantId::from_bytes(found.tenant_id.into_bytes()),
-                seq: Some(found.seq),
-            };
-            Ok(FoundRequest {
-                key: RequestKey {
-                    tenant: row.tenant,
-                    agent: AgentId::from_bytes(found.agent.into_bytes()),
-                    request_id: row.name("request_id", &found.request_id)?,
-                },
-                ask: row.digest("ask", &found.ask.unwrap_or_default())?,
-                reason: row.reason(&found.reason)?,
-                receipt: found.bytes.into(),
-            })
-        });
-        found.collect()
+        Answered::decode(ask(&mut self.lent, Answered::question(keys)).await?)
     }
 
     async fn find_outcomes(
@@ -221,6 +160,10 @@ impl Turn for PostgresTurn {
         .await;
         let found = lent.settle(found).map_err(unavailable)?.into_iter();
         Ok(found.map(|id| DecisionId::from_bytes(id.into_bytes())).collect())
+    }
+
+    async fn find_erased(&mut self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        erasures::decode(ask(&mut self.lent, erasures::question(entries)).await?)
     }
 
     async fn find_approvals(

@@ -3,12 +3,12 @@
 use crate::commit::{NotWritten, Transaction};
 use crate::decode::{BEYOND_IDS, Place};
 use crate::journal::ids_json;
-use crate::{SqliteStore, bounded, unavailable};
+use crate::{SqliteStore, bounded, in_room, unavailable};
 use async_trait::async_trait;
 use model::{Approval, ApprovalId, ApprovalStatus, TenantId, Timestamp};
 use rusqlite::params;
 use sqlx::{SqliteConnection, SqlitePool};
-use store::{ApprovalFilter, Approvals, LOOKED_AT_MAX, Part, StoreError};
+use store::{ApprovalFilter, Approvals, LOOKED_AT_MAX, Part, Room, StoreError};
 
 const PUT: &str = "INSERT INTO approvals (tenant_no, id, agent, status, expires_at, value) \
     VALUES (?, ?, ?, ?, ?, ?) \
@@ -91,7 +91,7 @@ async fn list(
 ) -> Result<Part<Approval, ApprovalId>, StoreError> {
     let before = before.as_ref().map_or(&BEYOND_IDS, ApprovalId::as_bytes);
     let mut end = None;
-    let found = match (filter.agent, filter.status) {
+    let (found, room) = match (filter.agent, filter.status) {
         (None, Some(status)) => with_status(readers, tenant, status, before, limit).await?,
         (None, None) => stretch(readers, tenant, filter, (&[], before), limit).await?,
         (Some(_), _) => {
@@ -100,7 +100,12 @@ async fn list(
             stretch(readers, tenant, filter, (first, before), limit).await?
         }
     };
-    Ok(Part::new(found, limit, |approval| approval.id, end))
+    let id = |approval: &Approval| approval.id;
+    if !room.is_left() {
+        // Between the last one that there was room for and the end nothing was looked at.
+        end = found.last().map(id);
+    }
+    Ok(Part::new(found, limit, id, end))
 }
 
 /// The last of those that a page looks at; none if there are not so many.
@@ -145,7 +150,7 @@ async fn stretch(
     filter: &ApprovalFilter,
     (first, before): (&[u8], &[u8; 16]),
     limit: u32,
-) -> Result<Vec<Approval>, StoreError> {
+) -> Result<(Vec<Approval>, Room), StoreError> {
     let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
     let status = filter.status.map(ApprovalStatus::as_str);
     let agent = filter.agent.as_ref().map(|agent| &agent.as_bytes()[..]);
@@ -170,10 +175,13 @@ async fn stretch(
         agent,
         limit,
     )
-    .fetch_all(readers)
-    .await
-    .map_err(unavailable)?;
-    rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
+    .fetch(readers);
+    let mut room = Room::default();
+    let found = in_room(rows, &mut room, |row| {
+        let approval = decode(row.tenant_no, &row.value)?;
+        Ok((approval, row.value.len()))
+    });
+    Ok((found.await?, room))
 }
 
 /// Those with a status, before an id.
@@ -183,7 +191,7 @@ async fn with_status(
     status: ApprovalStatus,
     before: &[u8; 16],
     limit: u32,
-) -> Result<Vec<Approval>, StoreError> {
+) -> Result<(Vec<Approval>, Room), StoreError> {
     let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
     let status = status.as_str();
     let rows = sqlx::query!(
@@ -203,10 +211,13 @@ async fn with_status(
         before,
         limit,
     )
-    .fetch_all(readers)
-    .await
-    .map_err(unavailable)?;
-    rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
+    .fetch(readers);
+    let mut room = Room::default();
+    let found = in_room(rows, &mut room, |row| {
+        let approval = decode(row.tenant_no, &row.value)?;
+        Ok((approval, row.value.len()))
+    });
+    Ok((found.await?, room))
 }
 
 #[async_trait]

@@ -306,6 +306,11 @@ impl Budgets for SqliteStore {
         bounded(links::list(&self.readers, tenant, after, limit)).await
     }
 
+    async fn reply(&self, key: &ReplyKey) -> Result<Option<ReplyRow>, StoreError> {
+        let found = links::find_replies(&self.readers, std::slice::from_ref(key));
+        Ok(bounded(found).await?.pop())
+    }
+
     async fn replies_after(
         &self,
         tenant: TenantId,

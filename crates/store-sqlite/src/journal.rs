@@ -4,14 +4,16 @@ use crate::decode::Place;
 use crate::packed::{self, RowValues};
 use crate::requests::RequestDigest;
 use crate::writer::Writer;
-use crate::{SqliteStore, approvals, bounded, budgets, counters, links, reservations, runs, unavailable};
+use crate::{
+    SqliteStore, approvals, bounded, budgets, counters, entry, links, reservations, runs, unavailable,
+};
 use async_trait::async_trait;
 use canon::Digest;
 use model::{
     Approval, ApprovalId, Budget, Counter, DecisionId, Name, Reservation, RunLink, RunTaint, TenantId,
     Timestamp,
 };
-use sqlx::SqliteConnection;
+use sqlx::{SqliteConnection, SqliteExecutor};
 use std::collections::HashMap;
 use std::sync::Arc;
 use store::{
@@ -60,7 +62,7 @@ impl Turn for SqliteTurn {
         let find = async {
             let mut found = Vec::with_capacity(answered.len());
             for (key, entry) in answered {
-                found.extend(find_answer(connection, &keys[key], entry).await?);
+                found.extend(find_answer(&mut *connection, &keys[key], entry).await?);
             }
             Ok(found)
         };
@@ -76,6 +78,18 @@ impl Turn for SqliteTurn {
             let mut found = Vec::new();
             for some in decisions.chunks(KEYS_MAX) {
                 find_some_outcomes(connection, some, &mut found).await?;
+            }
+            Ok(found)
+        };
+        bounded(find).await
+    }
+
+    async fn find_erased(&mut self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        let connection = ready(&mut self.writer).await?;
+        let find = async {
+            let mut found = Vec::new();
+            for some in entries.chunks(KEYS_MAX) {
+                find_some_erased(connection, some, &mut found).await?;
             }
             Ok(found)
         };
@@ -179,6 +193,25 @@ impl Turn for SqliteTurn {
     }
 }
 
+impl SqliteStore {
+    /// What was answered to a request. Only the writer knows which entry it was; the answer is read beside it.
+    pub(crate) async fn find_request(&self, key: &RequestKey) -> Result<Option<FoundRequest>, StoreError> {
+        let entries = {
+            let _looking = self.looking.lock().await;
+            let mut writer = self.writer.lock().await;
+            ready(&mut writer).await?;
+            let found = writer.find_requests(&[request_digest(key)]);
+            found.map_err(|error| StoreError::Unavailable(Box::new(error)))?
+        };
+        for (_, entry) in entries {
+            if let Some(found) = find_answer(&self.readers, key, entry).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
 async fn ready(writer: &mut Writer) -> Result<&mut SqliteConnection, StoreError> {
     let ready = writer.ready().await;
     ready.map_err(|error| StoreError::Unavailable(Box::new(error)))
@@ -194,7 +227,7 @@ fn request_digest(key: &RequestKey) -> RequestDigest {
 
 /// What was answered to a request, which this entry tells.
 async fn find_answer(
-    connection: &mut SqliteConnection,
+    executor: impl SqliteExecutor<'_>,
     key: &RequestKey,
     entry: i64,
 ) -> Result<Option<FoundRequest>, StoreError> {
@@ -214,7 +247,7 @@ async fn find_answer(
          WHERE decisions.entry = ?1",
         entry,
     )
-    .fetch_optional(connection)
+    .fetch_optional(executor)
     .await
     .map_err(unavailable)?;
     let Some(row) = row else {
@@ -270,6 +303,38 @@ async fn find_some_outcomes(
     Ok(())
 }
 
+async fn find_some_erased(
+    connection: &mut SqliteConnection,
+    entries: &[(TenantId, u64)],
+    found: &mut Vec<(TenantId, u64)>,
+) -> Result<(), StoreError> {
+    let asked = entries_json(entries);
+    let rows = sqlx::query!(
+        r#"SELECT
+               tenants.tenant_id AS "tenant_id!: Vec<u8>",
+               audit_events.entry AS "entry!: i64"
+           FROM json_each(?1) AS asked
+           CROSS JOIN tenants
+               ON tenants.tenant_id = unhex(substr(asked.value, 1, 32))
+           CROSS JOIN audit_events
+               ON audit_events.entry = (tenants.tenant_no << 40) + CAST(substr(asked.value, 33) AS INTEGER)
+           WHERE audit_events.erased_by IS NOT NULL"#,
+        asked,
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(unavailable)?;
+    for row in rows {
+        let place = Place {
+            table: "audit_events",
+            row: row.entry,
+        };
+        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        found.push((tenant, entry::seq(row.entry)));
+    }
+    Ok(())
+}
+
 /// `["<tenant><run id>",…]`, the tenant as 32 hexadecimal digits: taken apart by place, which is cheaper than arrays in an array.
 pub(crate) fn runs_json(runs: &[(TenantId, Name)]) -> String {
     let mut text = String::new();
@@ -299,6 +364,16 @@ fn decisions_json(decisions: &[(TenantId, DecisionId)]) -> String {
             .iter()
             .map(|(tenant, id)| (tenant.as_bytes(), id.as_bytes())),
     )
+}
+
+/// `["<tenant><seq>",…]`, the tenant as 32 hexadecimal digits.
+fn entries_json(entries: &[(TenantId, u64)]) -> String {
+    json_array(entries, |json, (tenant, seq)| {
+        json.push('"');
+        push_hex(json, tenant.as_bytes());
+        json.push_str(&seq.to_string());
+        json.push('"');
+    })
 }
 
 /// `["<id><id>",…]`, ids as 32 hexadecimal digits.

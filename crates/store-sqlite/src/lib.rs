@@ -52,6 +52,7 @@ use checkpoint::Checkpointer;
 use claim::Claim;
 use errands::Errander;
 use file::DatabaseFile;
+use futures_util::{Stream, TryStreamExt};
 use index::Index;
 use requests::upkeep::Upkeep;
 use sqlx::SqlitePool;
@@ -59,7 +60,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Store, StoreError, Sweep};
+use store::{Bulk, Room, Store, StoreError, Sweep};
 use tokio::sync::{Mutex, Notify};
 use writer::Writer;
 
@@ -72,6 +73,9 @@ pub struct SqliteStore {
     database: PathBuf,
     /// Taken for the time of a commit, so commits queue up here and not at SQLite's lock.
     writer: Arc<Mutex<Writer>>,
+    /// Held by whoever looks for an earlier request beside the commits: of all who do, one waits for the writer, and so a commit waits for
+    /// one of them at most.
+    looking: Arc<Mutex<()>>,
     /// Those that this handle reads with.
     readers: SqlitePool,
     /// Those of the handle for work that nobody waits for: its own, if it is that one.
@@ -150,6 +154,7 @@ impl SqliteStore {
             side: Side::Front,
             database,
             writer,
+            looking: Arc::default(),
             committed,
             file,
             checkpointer: Arc::new(Mutex::new(checkpointer)),
@@ -193,6 +198,7 @@ impl Store for SqliteStore {
         Arc::new(Self {
             database: self.database.clone(),
             writer: Arc::clone(&self.writer),
+            looking: Arc::clone(&self.looking),
             readers: self.readers_behind.clone(),
             readers_behind: self.readers_behind.clone(),
             index: Arc::clone(&self.index),
@@ -226,6 +232,29 @@ async fn bounded<T>(read: impl Future<Output = Result<T, StoreError>> + Send) ->
         Ok(outcome) => outcome,
         Err(elapsed) => Err(StoreError::Unavailable(Box::new(elapsed))),
     }
+}
+
+/// What stands in rows, as long as there are any and there is room for them. The rest is never read.
+async fn in_room<C, T>(
+    mut rows: impl Stream<Item = Result<C, sqlx::Error>> + Unpin,
+    room: &mut Room,
+    decode: impl Fn(C) -> Result<(T, usize), StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let mut found = Vec::new();
+    while room.is_left()
+        && let Some(row) = rows.try_next().await.map_err(unavailable)?
+    {
+        let (row, bytes) = decode(row)?;
+        room.take(bytes);
+        found.push(row);
+    }
+    Ok(found)
+}
+
+/// A row with its bytes.
+fn weighed<T: Bulk>(row: T) -> (T, usize) {
+    let bytes = row.bytes();
+    (row, bytes)
 }
 
 /// The database did not answer.

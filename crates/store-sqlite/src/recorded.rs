@@ -5,10 +5,10 @@
 use crate::decode::Place;
 use crate::packed::{self, RowValues};
 use crate::records::{DecisionColumns, erased};
-use crate::{entry, unavailable};
+use crate::{entry, in_room, weighed};
 use model::{TenantId, Timestamp};
 use sqlx::SqlitePool;
-use store::{Recorded, StoreError, StoredEntry};
+use store::{Recorded, Room, StoreError, StoredEntry};
 
 /// What is stored at the place of an entry, its own row included.
 struct Columns {
@@ -78,10 +78,9 @@ pub(crate) async fn read(
         entry::SEQ_MAX,
         limit,
     )
-    .fetch_all(readers)
-    .await
-    .map_err(unavailable)?;
-    rows.into_iter().map(|row| row.decode(tenant)).collect()
+    .fetch(readers);
+    let decode = |row: Columns| row.decode(tenant).map(weighed);
+    in_room(rows, &mut Room::default(), decode).await
 }
 
 impl Columns {

@@ -2,12 +2,17 @@
 
 use crate::decode::Place;
 use crate::packed::{self, RowValues};
-use crate::{SqliteStore, bounded, connect, entry, journal, recorded, runs, search, unavailable};
+use crate::{
+    SqliteStore, bounded, connect, entry, in_room, journal, recorded, runs, search, unavailable, weighed,
+};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
-use store::{DecisionFilter, Erased, Recorded, Records, StoreError, StoredDecision, StoredEntry};
+use store::{
+    DecisionFilter, Erased, FoundRequest, Recorded, Records, RequestKey, Room, StoreError, StoredDecision,
+    StoredEntry,
+};
 
 /// A row of `decisions` with what its entry adds.
 pub(crate) struct DecisionColumns {
@@ -106,6 +111,10 @@ impl Records for SqliteStore {
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
         bounded(self.read_receipt(tenant, id)).await
+    }
+
+    async fn answered_request(&self, key: &RequestKey) -> Result<Option<FoundRequest>, StoreError> {
+        bounded(self.find_request(key)).await
     }
 
     async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
@@ -269,15 +278,13 @@ impl SqliteStore {
             entry::SEQ_MAX,
             limit,
         )
-        .fetch_all(&self.readers)
-        .await
-        .map_err(unavailable)?;
-        let decoded = rows.into_iter().map(|row| {
+        .fetch(&self.readers);
+        in_room(rows, &mut Room::default(), |row| {
             let place = Place {
                 table: "audit_events",
                 row: row.entry,
             };
-            Ok(StoredEntry {
+            Ok(weighed(StoredEntry {
                 seq: entry::seq(row.entry),
                 kind: row.kind,
                 at: Timestamp::from_millis(row.at),
@@ -286,9 +293,9 @@ impl SqliteStore {
                 body: packed::body(row.body, row.packed.as_deref()),
                 nodes: row.nodes,
                 erased: erased(place, row.erased_body, row.erased_by)?,
-            })
-        });
-        decoded.collect()
+            }))
+        })
+        .await
     }
 
     async fn read_decision(

@@ -6,10 +6,11 @@
 
 use crate::decode::Place;
 use crate::records::DecisionColumns;
-use crate::{entry, unavailable};
+use crate::{entry, in_room, unavailable, weighed};
 use model::{Name, ReasonCode, TenantId};
 use sqlx::SqlitePool;
-use store::{DecisionFilter, StoreError, StoredDecision};
+use std::ops::Range;
+use store::{DecisionFilter, Room, StoreError, StoredDecision};
 
 /// How many entries one statement looks at: some milliseconds.
 const STRETCH: i64 = 10_000;
@@ -80,13 +81,11 @@ pub(crate) async fn decisions(
         .map_or(0, |seq| i64::try_from(seq).unwrap_or(i64::MAX));
     let mut end = first + before.min(head_seq + 1);
     let first = first.saturating_add(after).saturating_add(1);
-    let mut found = Vec::new();
-    while end > first && found.len() < wanted {
+    let (mut found, mut room) = (Vec::new(), Room::default());
+    while end > first && found.len() < wanted && room.is_left() {
         let start = first.max(end - STRETCH);
         let left = u32::try_from(wanted - found.len()).unwrap_or(limit);
-        for row in stretch(readers, &columns, start, end, left).await? {
-            found.push(row.decode()?);
-        }
+        found.extend(stretch(readers, &columns, start..end, left, &mut room).await?);
         end = start;
     }
     Ok(found)
@@ -130,10 +129,8 @@ pub(crate) async fn decisions_at(
         tenant_id,
         seqs,
     )
-    .fetch_all(readers)
-    .await
-    .map_err(unavailable)?;
-    rows.into_iter().map(DecisionColumns::decode).collect()
+    .fetch(readers);
+    in_room(rows, &mut Room::default(), weighed_decision).await
 }
 
 /// A tenant's number, and the last `seq` of its chain.
@@ -149,15 +146,19 @@ async fn range(readers: &SqlitePool, tenant: TenantId) -> Result<Option<(i64, i6
     Ok(row.map(|row| (row.tenant_no, row.head_seq)))
 }
 
-/// Decisions from `start` on and before `end`, the newest first.
+fn weighed_decision(row: DecisionColumns) -> Result<(StoredDecision, usize), StoreError> {
+    row.decode().map(weighed)
+}
+
+/// Decisions among these entries, the newest first.
 async fn stretch(
     readers: &SqlitePool,
     columns: &Columns,
-    start: i64,
-    end: i64,
+    entries: Range<i64>,
     limit: u32,
-) -> Result<Vec<DecisionColumns>, StoreError> {
-    sqlx::query_as!(
+    room: &mut Room,
+) -> Result<Vec<StoredDecision>, StoreError> {
+    let rows = sqlx::query_as!(
         DecisionColumns,
         r#"SELECT
                decisions.entry,
@@ -186,8 +187,8 @@ async fn stretch(
              AND (?9 IS NULL OR audit_events.at < ?9)
            ORDER BY decisions.entry DESC
            LIMIT ?10"#,
-        start,
-        end,
+        entries.start,
+        entries.end,
         columns.agent,
         columns.tool,
         columns.action,
@@ -197,9 +198,8 @@ async fn stretch(
         columns.to,
         limit,
     )
-    .fetch_all(readers)
-    .await
-    .map_err(unavailable)
+    .fetch(readers);
+    in_room(rows, room, weighed_decision).await
 }
 
 fn full(tenant_no: i64) -> StoreError {

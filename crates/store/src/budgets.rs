@@ -183,6 +183,9 @@ pub trait Budgets: Send + Sync {
         limit: u32,
     ) -> Result<Vec<RunLink>, StoreError>;
 
+    /// The answer that was given to this request.
+    async fn reply(&self, key: &ReplyKey) -> Result<Option<ReplyRow>, StoreError>;
+
     /// The answers that a tenant's callers were given, by caller and key, those behind `after`, at most `limit`.
     async fn replies_after(
         &self,

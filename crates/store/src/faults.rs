@@ -294,6 +294,11 @@ impl Turn for FaultyTurn {
         self.inner.find_outcomes(decisions).await
     }
 
+    async fn find_erased(&mut self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        fail_if(&self.reads_fail)?;
+        self.inner.find_erased(entries).await
+    }
+
     async fn find_approvals(
         &mut self,
         approvals: &[(TenantId, ApprovalId)],
@@ -411,6 +416,10 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
         self.read()?.receipt(tenant, id).await
+    }
+
+    async fn answered_request(&self, key: &RequestKey) -> Result<Option<FoundRequest>, StoreError> {
+        self.read()?.answered_request(key).await
     }
 
     async fn contents(
@@ -587,6 +596,10 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         limit: u32,
     ) -> Result<Vec<RunLink>, StoreError> {
         self.read()?.run_links_after(tenant, after, limit).await
+    }
+
+    async fn reply(&self, key: &ReplyKey) -> Result<Option<ReplyRow>, StoreError> {
+        self.read()?.reply(key).await
     }
 
     async fn replies_after(

@@ -36,7 +36,7 @@ pub use budgets::{
 };
 pub use counters::Counters;
 pub use error::{CommitError, StoreError};
-pub use lists::{LOOKED_AT_MAX, Part};
+pub use lists::{BYTES_AT_ONCE, Bulk, LOOKED_AT_MAX, Part, Room, is_used_up};
 pub use records::{DecisionFilter, Erased, Recorded, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 pub use sweep::{Sweep, SweepRound, Swept};
@@ -157,6 +157,9 @@ pub trait Turn: Send {
         decisions: &[(TenantId, DecisionId)],
     ) -> Result<Vec<DecisionId>, StoreError>;
 
+    /// Those of these entries whose bodies are erased, in no particular order.
+    async fn find_erased(&mut self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, u64)>, StoreError>;
+
     /// These approvals as they are now, in no particular order. One that is not there is missing.
     async fn find_approvals(
         &mut self,
@@ -211,7 +214,8 @@ pub trait Turn: Send {
 ///
 /// Consistency: each call sees the state after some commit, and never less than any commit that returned before the call.
 /// Concurrency: any number of calls at once, none of which holds up a commit. Bounds: every call that can find
-/// many has a limit, and none keeps a read transaction open between calls. Errors: [`StoreError`]; absence is `None`.
+/// many has a limit, and none keeps a read transaction open between calls. One that reads bodies also ends behind the row with which
+/// they come to [`BYTES_AT_ONCE`]: there may be more, and [`is_used_up`] tells. Errors: [`StoreError`]; absence is `None`.
 #[async_trait]
 pub trait Records: Send + Sync {
     /// Where a tenant's chain ends, as the last commit wrote it down beside the chain; [`Head::GENESIS`] if there is no
@@ -256,6 +260,10 @@ pub trait Records: Send + Sync {
 
     /// The exact bytes that were handed to the caller.
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// What was answered to a request that was recorded before. However many ask for that at once, a commit waits for one of them at most,
+    /// which is why it is not asked in a turn of its own.
+    async fn answered_request(&self, key: &RequestKey) -> Result<Option<FoundRequest>, StoreError>;
 
     /// Those of the contents with these digests that were written, in no particular order.
     async fn contents(

@@ -4,6 +4,42 @@
 /// for the connection.
 pub const LOOKED_AT_MAX: u32 = 2_000;
 
+/// Bytes of bodies that one call reads: those of some thousand ordinary decisions, and of a few large ones.
+pub const BYTES_AT_ONCE: usize = 4 << 20;
+
+/// What is read in rows that may be large.
+pub trait Bulk {
+    /// The bytes of what can be of any length in it.
+    fn bytes(&self) -> usize;
+}
+
+/// What one call may still read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Room {
+    bytes: usize,
+}
+
+impl Room {
+    /// Takes in a row of so many bytes.
+    pub const fn take(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Whether another row may be read, however large. There is always room for the first one.
+    pub const fn is_left(&self) -> bool {
+        self.bytes < BYTES_AT_ONCE
+    }
+}
+
+/// Whether the call that has read these rows had no room for another one: there may be more, however few were found.
+pub fn is_used_up<T: Bulk>(rows: &[T]) -> bool {
+    let mut room = Room::default();
+    for row in rows {
+        room.take(row.bytes());
+    }
+    !room.is_left()
+}
+
 /// What one call has found of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part<T, Id> {
@@ -29,6 +65,20 @@ impl<T, Id> Part<T, Id> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Bulk for usize {
+        fn bytes(&self) -> usize {
+            *self
+        }
+    }
+
+    #[test]
+    fn a_call_has_room_for_one_row_however_large_and_for_none_behind_what_is_enough() {
+        assert!(!is_used_up::<usize>(&[]));
+        assert!(is_used_up(&[usize::MAX, 1]));
+        assert!(!is_used_up(&[BYTES_AT_ONCE - 2, 1]));
+        assert!(is_used_up(&[BYTES_AT_ONCE - 1, 1]));
+    }
 
     #[test]
     fn a_full_part_goes_on_behind_what_it_has_and_another_behind_what_was_looked_at() {

@@ -1,5 +1,6 @@
 //! What is read back.
 
+use crate::lists::Bulk;
 use canon::Digest;
 use model::{AgentId, DecisionId, Name, ReasonCode, Timestamp, Verdict};
 
@@ -69,6 +70,27 @@ pub struct Recorded {
     pub decision: Option<StoredDecision>,
     /// The bytes that are stored there as those that were handed to the caller.
     pub receipt: Option<Vec<u8>>,
+}
+
+impl Bulk for StoredEntry {
+    fn bytes(&self) -> usize {
+        self.body.len()
+    }
+}
+
+impl Bulk for StoredDecision {
+    fn bytes(&self) -> usize {
+        self.body.len()
+    }
+}
+
+/// The body is in there twice.
+impl Bulk for Recorded {
+    fn bytes(&self) -> usize {
+        let decision = self.decision.as_ref().map_or(0, Bulk::bytes);
+        let receipt = self.receipt.as_ref().map_or(0, Vec::len);
+        self.entry.bytes() + decision + receipt
+    }
 }
 
 /// Which decisions to list. What is absent matches all.

@@ -6,11 +6,11 @@ use crate::http::Refusal;
 use crate::sequencer::Recorded;
 use engine::approvals::{ApprovalChange, Step};
 
-/// How many are written down in one commit.
-const ROUND_MAX: u32 = 200;
+/// How many are written down in one commit, which reads them with their parameters: some megabytes at most.
+const ROUND_MAX: u32 = 32;
 /// How many such commits follow each other while as many have expired: where few wait for decisions, and where many do.
-const ROUNDS_MAX: usize = 50;
-const ROUNDS_MAX_PRESSED: usize = 10;
+const ROUNDS_MAX: usize = 300;
+const ROUNDS_MAX_PRESSED: usize = 60;
 
 impl Gateway {
     /// Writes an entry for each approval whose time is over, which takes the parameters off it that people were shown. Several gateways may

@@ -42,8 +42,7 @@ impl Gateway {
         let Some(key) = request_key(caller, ask) else {
             return Ok(None);
         };
-        let mut turn = self.store.begin(&[]).await?;
-        match turn.find_requests(&[key]).await?.pop() {
+        match self.store.answered_request(&key).await? {
             Some(found) if found.ask != ask.digest => Err(reused()),
             Some(found) => {
                 self.metrics.count_replay();

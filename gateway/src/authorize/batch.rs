@@ -268,9 +268,12 @@ impl Gateway {
                     Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
                 ) => None,
                 Recorded::Not(Conflict::QuotaExceeded(over)) => Some(Err(quota::exceeded(&over))),
-                Recorded::Not(Conflict::RequestReused | Conflict::OutcomeReported | Conflict::Budget(_)) => {
-                    Some(Err(reused()))
-                }
+                Recorded::Not(
+                    Conflict::RequestReused
+                    | Conflict::OutcomeReported
+                    | Conflict::Erased(_)
+                    | Conflict::Budget(_),
+                ) => Some(Err(reused())),
             };
         }
         Ok(())

@@ -78,8 +78,7 @@ impl Gateway {
         let Some(Repeat { key, request }) = repeat else {
             return Ok(None);
         };
-        let mut turn = self.store.begin(&[]).await?;
-        let found = turn.find_replies(std::slice::from_ref(key)).await?.pop();
+        let found = self.store.reply(key).await?;
         let same = found.filter(|reply| reply.request == *request);
         Ok(same.map(|reply| reply.bytes))
     }

@@ -18,17 +18,20 @@ use anyhow::{Context, bail, ensure};
 use canon::{Digest, Limits};
 use engine::EntryKind;
 use ledger::{Head, NewEntry, Tip};
-use model::{Name, TenantId, Write};
+use model::{Name, Noun, TenantId, Write};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use store::{
-    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, Recorded, Store, StoredDecision,
+    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, Recorded, Room, Store, StoredDecision,
     StoredEntry, StoredTenant,
 };
 
-/// Entries in one commit: the hop and the sync are spread over many, and memory stays flat.
+/// Entries in one commit, and nouns: the hop and the sync are spread over many, and memory stays flat. Of large ones it is fewer, as many as
+/// are read at once: a server gives up a commit that takes seconds.
 const CHUNK: u32 = 1_024;
+/// Erasures after which a commit takes no further entry, for the same reason: one entry tells of some hundreds.
+const ERASURES_MAX: usize = 4_096;
 
 /// More than any body: the largest tells of a tool with all its schemas.
 const BODY_LIMITS: Limits = Limits {
@@ -108,6 +111,12 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
         .await
         .context("the source does not verify, so nothing of it was copied")?;
     let revision = tenant.place.revision;
+    // A gateway does not start on a directory without its tenant, so that comes last.
+    let (itself, others): (Vec<_>, Vec<_>) = tenant
+        .nouns
+        .into_iter()
+        .partition(|noun| id == TenantId::SYSTEM || matches!(noun, Noun::Tenant(_)));
+    let mut others = others.into_iter();
     let mut at = Tip::GENESIS;
     let (mut beside, mut outcomes) = (Beside::default(), Outcomes::default());
     while at.head().seq < head.seq {
@@ -118,14 +127,10 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
             while !beside.is_done() {
                 beside.add_page(from, id, CHUNK, &mut batch).await?;
             }
-            // The directory is not what it was at each entry, but what it is at the last one.
             batch.advances[0].revision = revision;
-            batch.writes = tenant
-                .nouns
-                .iter()
-                .cloned()
-                .map(|noun| (id, Write::Put(noun)))
-                .collect();
+            put(id, others.by_ref().chain(itself.iter().cloned()), &mut batch);
+        } else {
+            put(id, next_nouns(&mut others), &mut batch);
         }
         let turn = to.begin(&[id]).await?;
         turn.commit(&batch).await?;
@@ -135,6 +140,24 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
     ensure!(now == head && at == tenant.place.tip, WRITTEN_MEANWHILE);
     verify(to, id, head).await.context("the copy does not verify")?;
     Ok(head)
+}
+
+/// The nouns that go over with the next entries. They are not what they were at these, but what they are at the last one.
+fn next_nouns(nouns: &mut impl Iterator<Item = Noun>) -> Vec<Noun> {
+    let (mut next, mut room) = (Vec::new(), Room::default());
+    while next.len() < CHUNK as usize
+        && room.is_left()
+        && let Some(noun) = nouns.next()
+    {
+        room.take(noun.to_json().len());
+        next.push(noun);
+    }
+    next
+}
+
+fn put(tenant: TenantId, nouns: impl IntoIterator<Item = Noun>, batch: &mut Batch) {
+    let writes = nouns.into_iter().map(|noun| (tenant, Write::Put(noun)));
+    batch.writes.extend(writes);
 }
 
 async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Result<()> {
@@ -181,6 +204,9 @@ async fn read(
         receipt,
     } in chunk
     {
+        if batch.erasures.len() >= ERASURES_MAX {
+            break;
+        }
         if entry.kind == EntryKind::BodiesErased.as_str() {
             batch.erasures.extend(erasures(from, tenant, &entry).await?);
         }

@@ -25,6 +25,7 @@ use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
+use store::is_used_up;
 use tokio::time::Instant;
 
 /// By which a client says where it broke off.
@@ -231,7 +232,7 @@ impl Following {
     async fn read(&mut self) -> Result<Page, Refusal> {
         let store = &self.gateway.store;
         let entries = store.entries(self.caller.tenant, self.next, PAGE).await?;
-        if entries.len() < PAGE as usize {
+        if entries.len() < PAGE as usize && !is_used_up(&entries) {
             self.phase = Phase::Waiting;
         }
         let mut page = Page::default();

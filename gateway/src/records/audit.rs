@@ -134,6 +134,7 @@ impl Audit<'_> {
     async fn check(self, pass: &mut Pass<'_>, range: &RangeInclusive<u64>) -> Result<Part<()>, StoreError> {
         let mut erasures = Erasures::default();
         while pass.due() <= *range.end() {
+            let place = self.breaks.place().await;
             let chunk = match self.chunk(pass.due(), *range.end()).await? {
                 Ok(chunk) => chunk,
                 Err(fault) => return Ok(Err(fault)),
@@ -145,6 +146,7 @@ impl Audit<'_> {
                 return Ok(Err(fault));
             }
             // A long range is many short turns: whoever waits for a decision comes in between.
+            drop(place);
             tokio::task::yield_now().await;
         }
         if *range.end() == self.head.seq {

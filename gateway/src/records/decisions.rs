@@ -13,7 +13,8 @@ use canon::Digest;
 use model::{AgentId, DecisionId, Name, ReasonCode, TenantId, Timestamp, Verdict};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use store::{DecisionFilter, Store, StoredDecision};
@@ -49,8 +50,9 @@ pub struct Decision {
     seq: u64,
     at: Timestamp,
     hash: Digest,
+    /// The members are as they were hashed: an agent may have made them large, and as trees they are many times that.
     #[serde(flatten)]
-    body: Map<String, Value>,
+    body: BTreeMap<String, Box<RawValue>>,
 }
 
 /// Lists decisions. What it looks at is fixed now: what is recorded meanwhile belongs to no page.
@@ -169,7 +171,8 @@ impl Filter {
 
 impl Decision {
     fn of(stored: &StoredDecision) -> Result<Self, Refusal> {
-        let mut body: Map<String, Value> = serde_json::from_str(&stored.body).map_err(|error| {
+        let body = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&stored.body);
+        let mut body = body.map_err(|error| {
             tracing::error!(%error, seq = stored.seq, "the entry of a decision could not be read");
             Refusal::ledger_unavailable()
         })?;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use store::StoredEntry;
+use store::{Bulk, Room, StoredEntry};
 
 /// Entries read by one call of the store when a kind is looked for.
 const CHUNK: u32 = 1_000;
@@ -60,6 +60,7 @@ pub async fn list(
         limit,
         next: start,
         found: Vec::new(),
+        room: Room::default(),
     };
     while search.goes_on() && search.next - start < LOOKED_AT_MAX {
         let chunk = gateway
@@ -98,12 +99,14 @@ struct Search {
     /// The first entry that was not looked at.
     next: u64,
     found: Vec<StoredEntry>,
+    /// What is left on the page.
+    room: Room,
 }
 
 impl Search {
-    /// One more than the page holds tells whether there is a next one.
+    /// One more than the page holds tells whether there is a next one. One without room for another may have none behind it.
     fn goes_on(&self) -> bool {
-        self.found.len() <= self.limit
+        self.found.len() <= self.limit && self.room.is_left()
     }
 
     fn chunk(&self) -> u32 {
@@ -115,8 +118,12 @@ impl Search {
 
     fn look_at(&mut self, chunk: Vec<StoredEntry>) {
         for entry in chunk {
+            if !self.room.is_left() {
+                break;
+            }
             self.next = entry.seq + 1;
             if self.kind.is_none_or(|kind| kind.as_str() == entry.kind) {
+                self.room.take(entry.bytes());
                 self.found.push(entry);
             }
         }
@@ -178,6 +185,7 @@ mod tests {
             limit,
             next: 1,
             found: Vec::new(),
+            room: Room::default(),
         }
     }
 
@@ -203,6 +211,15 @@ mod tests {
         let mut search = search(Some(EntryKind::KeyCreated), 5);
         search.look_at((1..=3).map(|seq| entry(seq, EntryKind::Decision)).collect());
         assert_eq!(page(search, false), (vec![], Some("3".to_owned())));
+    }
+
+    #[test]
+    fn a_page_without_room_goes_on_after_its_last_entry() {
+        let mut search = search(Some(EntryKind::KeyCreated), 5);
+        search.room.take(store::BYTES_AT_ONCE - 4);
+        search.look_at((1..=4).map(|seq| entry(seq, EntryKind::KeyCreated)).collect());
+        assert!(!search.goes_on());
+        assert_eq!(page(search, false), (vec![1, 2], Some("2".to_owned())));
     }
 
     #[test]

@@ -149,6 +149,7 @@ impl Pack {
 
     /// The next entries with the answers to them, and what they name.
     async fn push_entries(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
+        let _place = self.stretch.place().await;
         let chunk = self.stretch.chunk().await?;
         let (mut lines, mut own) = (String::new(), Vec::new());
         for recorded in &chunk {

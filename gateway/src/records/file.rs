@@ -9,6 +9,7 @@ use super::told::is_decision;
 use super::tree::{self, Signed};
 use crate::gateway::Gateway;
 use crate::http::{Refusal, TenantCaller};
+use crate::line::Place;
 use ledger::Tip;
 use ledger::export::{write_answer_line, write_end_line, write_start_line};
 use model::TenantId;
@@ -82,6 +83,11 @@ impl Stretch {
             write_start_line(&tip, &mut line);
         }
         Ok(line)
+    }
+
+    /// The place for the next entries, to be kept until they are written: nobody makes many files at once at the cost of those who ask.
+    pub(super) async fn place(&self) -> Place {
+        self.gateway.readings.place_for_part(self.tenant).await
     }
 
     /// The next entries with what stands at their places.

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use ledger::tile::{TILE_WIDTH, Tile, tile_bytes, write_bundle_entry};
 use model::TenantId;
 use std::sync::Arc;
+use store::StoredEntry;
 
 /// A tile is bytes.
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -44,19 +45,18 @@ pub async fn entries(
     let tenant = caller.tenant;
     let tile = find(&gateway, tenant, "0", &place).await?;
     let limit = u32::try_from(TILE_WIDTH).expect("a tile is narrow");
-    let mut stored = gateway
-        .store
-        .entries(tenant, *tile.entries().start(), limit)
-        .await?;
     let name = tenant.to_string();
     let mut bundle = Vec::new();
     let mut header = String::new();
-    stored.retain(|entry| tile.entries().contains(&entry.seq));
-    if !stored.iter().map(|entry| entry.seq).eq(tile.entries()) {
-        return Err(tree::unprovable(tenant, "an entry is missing"));
-    }
-    for entry in &stored {
-        let readable = Readable::new(&name, entry);
+    let mut stored = Vec::<StoredEntry>::new().into_iter();
+    for seq in tile.entries() {
+        if stored.as_slice().is_empty() {
+            // Of entries with large bodies not all come at once.
+            stored = gateway.store.entries(tenant, seq, limit).await?.into_iter();
+        }
+        let entry = stored.next().filter(|entry| entry.seq == seq);
+        let entry = entry.ok_or_else(|| tree::unprovable(tenant, "an entry is missing"))?;
+        let readable = Readable::new(&name, &entry);
         if readable.entry().header.hash(&mut header) != entry.hash {
             return Err(tree::unprovable(tenant, "an entry is not what was recorded"));
         }

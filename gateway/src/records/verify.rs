@@ -61,7 +61,7 @@ pub async fn verify(
         keys: Some(&keys),
         held: checkpoint.as_ref(),
         from: None,
-        breaks: Breaks::short(),
+        breaks: Breaks::in_line(&gateway.readings, tenant),
     };
     let Findings {
         checked, first_fault, ..

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use store::{Advance, BlockClaim, DecisionFilter, IndexedBlock, Store, StoreError};
+use store::{Advance, BlockClaim, DecisionFilter, IndexedBlock, Store, StoreError, is_used_up};
 use tokio::sync::Notify;
 
 /// How much longer it rests than it has worked: it takes a quarter of a core, and of the disk.
@@ -215,7 +215,7 @@ impl<'g> Ledger<'g> {
                 breaks.give_way();
             }
             match page.last() {
-                Some(last) if page.len() == size as usize => before = last.seq,
+                Some(last) if page.len() == size as usize || is_used_up(&page) => before = last.seq,
                 _ => break,
             }
             // Verification comes in between.

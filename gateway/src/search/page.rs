@@ -8,7 +8,9 @@ use engine::search::{BLOCK, Places, Query, block_of, seqs_of};
 use model::{Name, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use store::{DecisionFilter, IndexedBlock, Posting, Store, StoreError, StoredDecision};
+use store::{
+    Bulk, DecisionFilter, IndexedBlock, Posting, Room, Store, StoreError, StoredDecision, is_used_up,
+};
 
 /// Blocks that the index is asked for at once: half a million entries.
 const BLOCKS_AT_ONCE: u64 = 256;
@@ -27,7 +29,7 @@ pub struct Wanted {
     pub words: Vec<String>,
     /// Among these entries.
     pub seqs: Range<u64>,
-    /// At most so many.
+    /// At most so many, and no more behind the one with which their bodies come to [`store::BYTES_AT_ONCE`].
     pub limit: usize,
 }
 
@@ -49,6 +51,7 @@ pub async fn find(store: &dyn Store, tenant: TenantId, wanted: Wanted) -> Result
         end: wanted.seqs.end,
         candidates: Vec::new(),
         found: Vec::new(),
+        room: Room::default(),
         reads_left: READ_MAX,
         query,
         wanted,
@@ -71,6 +74,8 @@ struct Search<'s> {
     /// Entries that the index has proposed and nobody has read yet, newest first.
     candidates: Vec<u64>,
     found: Vec<StoredDecision>,
+    /// What of it is left on the page.
+    room: Room,
     /// How many more blocks may be read.
     reads_left: u32,
 }
@@ -195,8 +200,11 @@ impl Search<'_> {
         while !rest.is_empty() && !self.is_full() {
             let missing = self.wanted.limit + 1 - self.found.len();
             let (some, others) = rest.split_at(rest.len().min(missing));
-            rest = others;
             let decisions = self.store.decisions_at(self.tenant, some).await?;
+            rest = match decisions.last() {
+                Some(last) if is_used_up(&decisions) => &rest[rest.partition_point(|seq| *seq >= last.seq)..],
+                _ => others,
+            };
             self.take(decisions);
         }
         Ok(())
@@ -216,7 +224,7 @@ impl Search<'_> {
                 .decisions(self.tenant, &filter, Some(before), CHUNK)
                 .await?;
             let last = decisions.last().map(|last| last.seq);
-            let is_end = decisions.len() < CHUNK as usize;
+            let is_end = decisions.len() < CHUNK as usize && !is_used_up(&decisions);
             self.take(decisions);
             match last {
                 Some(last) if !is_end => before = last,
@@ -226,16 +234,22 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// Takes what is wanted, as far as the page holds it.
     fn take(&mut self, decisions: Vec<StoredDecision>) {
-        let wanted = decisions
-            .into_iter()
-            .filter(|decision| self.query.matches(decision));
-        self.found.extend(wanted);
+        for decision in decisions {
+            if self.is_full() {
+                break;
+            }
+            if self.query.matches(&decision) {
+                self.room.take(decision.bytes());
+                self.found.push(decision);
+            }
+        }
     }
 
-    /// One more than the page holds tells whether there is a next one.
+    /// One more than the page holds tells whether there is a next one. One without room for another may have none behind it.
     fn is_full(&self) -> bool {
-        self.found.len() > self.wanted.limit
+        self.found.len() > self.wanted.limit || !self.room.is_left()
     }
 
     fn finish(self) -> Found {
@@ -253,7 +267,7 @@ impl Search<'_> {
 
 /// The page, of which there may be more than it holds.
 fn cut(mut decisions: Vec<StoredDecision>, limit: usize) -> Found {
-    let is_more = decisions.len() > limit;
+    let is_more = decisions.len() > limit || is_used_up(&decisions);
     decisions.truncate(limit);
     Found {
         next: decisions.last().filter(|_| is_more).map(|last| last.seq),

@@ -18,6 +18,7 @@ pub(super) struct Wanted<'p> {
     approvals: Vec<(TenantId, ApprovalId)>,
     runs: Vec<(TenantId, Name)>,
     counters: Vec<(TenantId, Digest)>,
+    erasures: Vec<(TenantId, u64)>,
     moves: WantedMoves<'p>,
 }
 
@@ -28,13 +29,15 @@ impl<'p> Wanted<'p> {
             approvals: approvals(proposals),
             runs: runs(proposals),
             counters: counters(proposals),
+            erasures: erasures(proposals),
             moves: WantedMoves::of(proposals),
         }
     }
 
     /// All of it, if it is remembered.
     pub(super) fn recall(&self, left: &Left, now: Timestamp) -> Option<Found> {
-        if !(self.approvals.is_empty() && self.runs.is_empty() && self.counters.is_empty()) {
+        let is_of_budgets = self.approvals.is_empty() && self.runs.is_empty() && self.counters.is_empty();
+        if !is_of_budgets || !self.erasures.is_empty() {
             return None;
         }
         self.moves.recall(left, now).ok().map(of_budgets)
@@ -73,6 +76,9 @@ impl<'p> Wanted<'p> {
             found.counters = stored
                 .map(|(tenant, counter)| ((tenant, counter.key), counter))
                 .collect();
+        }
+        if !self.erasures.is_empty() {
+            found.erased = turn.find_erased(&self.erasures).await?.into_iter().collect();
         }
         Ok(Some(found))
     }
@@ -131,6 +137,18 @@ fn counters(proposals: &[Proposal]) -> Vec<(TenantId, Digest)> {
     };
     let counters: HashSet<_> = proposals.iter().flat_map(counted).collect();
     counters.into_iter().collect()
+}
+
+/// The entries whose bodies are to be erased.
+fn erasures(proposals: &[Proposal]) -> Vec<(TenantId, u64)> {
+    let erased = |proposal: &Proposal| match &proposal.what {
+        Happening::Erasure { bodies, .. } => {
+            let seqs = bodies.iter().map(|body| (proposal.tenant, body.seq));
+            seqs.collect::<Vec<_>>()
+        }
+        _ => Vec::new(),
+    };
+    proposals.iter().flat_map(erased).collect()
 }
 
 /// The approvals that proposals change or use up.

@@ -60,6 +60,41 @@ async fn approvals_are_listed_to_people_and_an_agents_own_to_the_agent() {
 }
 
 #[tokio::test]
+async fn a_page_of_large_approvals_is_shorter_and_the_next_one_goes_on_behind_it() {
+    let scene = Scene::set().await;
+    let mut ask = merging();
+    ask["tool_call"]["parameters"]["note"] = json!("x".repeat(200_000));
+    let mut asked = Vec::new();
+    for _ in 0..25 {
+        scene.stage.clock.advance_millis(1);
+        let answer = scene.stage.ask(&ask).await.expect(200);
+        asked.insert(0, answer["approval"]["id"].as_str().unwrap().to_owned());
+    }
+    for (filter, credential) in [
+        ("", &scene.auditor),
+        ("&status=pending", &scene.ann),
+        ("", &scene.stage.agent.token),
+    ] {
+        let mut found = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let path = format!("/v1/approvals?limit=500{filter}{cursor}");
+            let page = scene.stage.get(&path, credential).await;
+            assert!(page.bytes.len() < 5 << 20, "{} bytes", page.bytes.len());
+            let page = page.expect(200);
+            let items = page["items"].as_array().unwrap().iter();
+            found.extend(items.map(|item| item["id"].as_str().unwrap().to_owned()));
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(found, asked, "{filter}");
+        assert!(!cursor.is_empty(), "all of them were on one page");
+    }
+}
+
+#[tokio::test]
 async fn another_tenants_approval_is_not_there() {
     let scene = Scene::set().await;
     let id = scene.asked().await;

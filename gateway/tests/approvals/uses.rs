@@ -65,6 +65,17 @@ async fn the_answer_to_a_retry_can_be_had_again_under_its_request_id() {
 }
 
 #[tokio::test]
+async fn whether_a_retry_was_answered_before_is_found_without_a_turn() {
+    let scene = Scene::set().await;
+    let asked = scene.stage.ask(&merging()).await.expect(200);
+    let id = asked["approval"]["id"].as_str().unwrap();
+    let turns = scene.stage.faults.turns();
+    let early = named(with(merging(), id), "call-1");
+    scene.stage.ask(&early).await.problem(409, "approval_not_usable");
+    assert_eq!(scene.stage.faults.turns(), turns);
+}
+
+#[tokio::test]
 async fn an_approval_covers_exactly_the_action_that_was_shown() {
     let scene = Scene::set().await;
     let id = scene.approved().await;

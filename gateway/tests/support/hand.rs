@@ -71,7 +71,16 @@ impl Hand {
         let Self::Sqlite(connection, base) = self else {
             return;
         };
-        for Recorded { entry, receipt, .. } in store.recorded(tenant, 1, u32::MAX).await.unwrap() {
+        let mut all: Vec<Recorded> = Vec::new();
+        loop {
+            let next = all.last().map_or(1, |last| last.entry.seq + 1);
+            let page = store.recorded(tenant, next, u32::MAX).await.unwrap();
+            if page.is_empty() {
+                break;
+            }
+            all.extend(page);
+        }
+        for Recorded { entry, receipt, .. } in all {
             let number = *base + entry.seq.cast_signed();
             if entry.erased.is_none() {
                 sqlx::query("UPDATE audit_events SET body = ?, packed = NULL WHERE entry = ?")

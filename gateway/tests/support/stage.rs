@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::ops::Deref;
 use std::sync::Arc;
 use store::faults::FaultyStore;
-use store::{Store, StoredEntry};
+use store::{Store, StoredEntry, is_used_up};
 
 /// More entries than any test writes.
 const ENTRIES_MAX: u32 = 100_000;
@@ -173,7 +173,16 @@ impl Stage {
 
     /// The tenant's whole chain.
     pub(crate) async fn entries(&self) -> Vec<StoredEntry> {
-        self.store.entries(self.tenant, 1, ENTRIES_MAX).await.unwrap()
+        let mut entries: Vec<StoredEntry> = Vec::new();
+        loop {
+            let next = entries.last().map_or(1, |last| last.seq + 1);
+            let page = self.store.entries(self.tenant, next, ENTRIES_MAX).await.unwrap();
+            let is_end = !is_used_up(&page);
+            entries.extend(page);
+            if is_end {
+                return entries;
+            }
+        }
     }
 
     /// How many entries of this kind there are.

@@ -8,12 +8,15 @@ use model::Name;
 use serde::Deserialize;
 use serde_json::Value;
 use std::borrow::Cow;
+use std::collections::HashSet;
 use store::{DecisionFilter, StoredDecision};
 
 /// How many characters of a word count.
 const WORD_CHARS_MAX: usize = 12;
 /// How many words of one decision count: whoever has long parameters kept gets the first of them.
 const WORDS_MAX: usize = 256;
+/// How many beginnings the words of one decision have: each is a row of the index. A call with an event or a mail in it has some 230.
+const BEGINNINGS_MAX: usize = 400;
 
 /// What a term stands for. A number is never given to something else: indexes are kept.
 #[derive(Clone, Copy)]
@@ -47,6 +50,9 @@ struct Told<'a> {
 /// What somebody looks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
+    filter: DecisionFilter,
+    user: Option<Name>,
+    words: Vec<String>,
     terms: Vec<u64>,
     /// What stands in the body of every decision that matches.
     marks: Marks,
@@ -116,12 +122,17 @@ impl Query {
             filter.run_id.as_ref().map(|run| term(Field::Run, run.as_str())),
             user.map(|user| term(Field::User, user.as_str())),
         ];
-        let marks = Marks::of(user, words);
-        let words = words.iter().map(|word| term(Field::Word, word));
-        let mut terms: Vec<u64> = fields.into_iter().flatten().chain(words).collect();
+        let of_words = words.iter().map(|word| term(Field::Word, word));
+        let mut terms: Vec<u64> = fields.into_iter().flatten().chain(of_words).collect();
         terms.sort_unstable();
         terms.dedup();
-        Self { terms, marks }
+        Self {
+            filter: filter.clone(),
+            user: user.cloned(),
+            words: words.to_vec(),
+            terms,
+            marks: Marks::of(user, words),
+        }
     }
 
     /// What a decision must have, all of it.
@@ -129,13 +140,53 @@ impl Query {
         &self.terms
     }
 
-    /// Whether a decision is what is looked for.
+    /// Whether a decision is what is looked for: what it says is compared, not the terms, which another text may have too.
     pub fn matches(&self, decision: &StoredDecision) -> bool {
-        if !self.marks.are_in(decision) {
+        if !self.fits_row(decision) || !self.marks.are_in(decision) {
             return false;
         }
-        let has = of(decision);
-        self.terms.iter().all(|term| has.binary_search(term).is_ok())
+        if self.user.is_none() && self.words.is_empty() {
+            return true;
+        }
+        let told = Told::by(decision);
+        let is_for_another = |user: &Name| told.user.as_deref() != Some(user.as_str());
+        if self.user.as_ref().is_some_and(is_for_another) {
+            return false;
+        }
+        let (has, _) = counted(decision, &told);
+        let begins_one = |wanted: &String| has.iter().any(|word| word.starts_with(wanted.as_str()));
+        self.words.iter().all(begins_one)
+    }
+
+    /// Whether the row of a decision says what is looked for.
+    fn fits_row(&self, decision: &StoredDecision) -> bool {
+        let DecisionFilter {
+            agent,
+            tool,
+            action,
+            verdict,
+            reason,
+            run_id,
+            // The ledger is ordered by these.
+            from: _,
+            to: _,
+            after_seq: _,
+        } = &self.filter;
+        agent.is_none_or(|agent| agent == decision.agent)
+            && tool.as_ref().is_none_or(|tool| *tool == decision.tool)
+            && action.as_ref().is_none_or(|action| *action == decision.action)
+            && verdict.is_none_or(|verdict| verdict == decision.reason.verdict())
+            && reason.is_none_or(|reason| reason == decision.reason)
+            && run_id
+                .as_ref()
+                .is_none_or(|run| Some(run) == decision.run_id.as_ref())
+    }
+}
+
+impl<'a> Told<'a> {
+    /// What the body of a decision tells; nothing if it was erased.
+    fn by(decision: &'a StoredDecision) -> Self {
+        serde_json::from_str(&decision.body).unwrap_or_default()
     }
 }
 
@@ -151,7 +202,7 @@ pub fn words(text: &str) -> Vec<String> {
 
 /// The terms of a decision, each once, going up. One whose body was erased has those of its row.
 pub(super) fn of(decision: &StoredDecision) -> Vec<u64> {
-    let told: Told<'_> = serde_json::from_str(&decision.body).unwrap_or_default();
+    let told = Told::by(decision);
     let mut terms = vec![
         term(Field::Agent, &decision.agent.to_string()),
         term(Field::Tool, decision.tool.as_str()),
@@ -161,28 +212,34 @@ pub(super) fn of(decision: &StoredDecision) -> Vec<u64> {
     ];
     terms.extend(decision.run_id.as_ref().map(|run| term(Field::Run, run.as_str())));
     terms.extend(told.user.as_deref().map(|user| term(Field::User, user)));
-    let mut texts: Vec<&str> = vec![
-        decision.tool.as_str(),
-        decision.action.as_str(),
-        decision.reason.as_str(),
-    ];
-    texts.extend(told.resource.as_deref());
-    texts.extend(told.reason.as_deref());
-    texts.extend(told.environment.as_deref());
-    texts.extend(told.matched_policies.iter().map(String::as_str));
-    if let Some(parameters) = &told.parameters {
-        push_texts(parameters, &mut texts);
-    }
-    let mut left = WORDS_MAX;
-    for text in texts {
-        for word in words(text).into_iter().take(left) {
-            left -= 1;
-            push_beginnings(&word, &mut terms);
-        }
-    }
+    let (_, beginnings) = counted(decision, &told);
+    terms.extend(beginnings);
     terms.sort_unstable();
     terms.dedup();
     terms
+}
+
+/// The words of a decision that count, and the terms of how they begin. What the gateway and the tenant say comes first, so that nobody
+/// who asks can fill the room for it.
+fn counted(decision: &StoredDecision, told: &Told<'_>) -> (Vec<String>, HashSet<u64>) {
+    let mut texts: Vec<&str> = vec![decision.reason.as_str()];
+    texts.extend(told.matched_policies.iter().map(String::as_str));
+    texts.extend(told.reason.as_deref());
+    texts.extend(told.environment.as_deref());
+    texts.extend([decision.tool.as_str(), decision.action.as_str()]);
+    texts.extend(told.resource.as_deref());
+    if let Some(parameters) = &told.parameters {
+        push_texts(parameters, &mut texts);
+    }
+    let (mut kept, mut beginnings) = (Vec::new(), HashSet::new());
+    for word in texts.into_iter().flat_map(words).take(WORDS_MAX) {
+        if beginnings.len() + WORD_CHARS_MAX > BEGINNINGS_MAX {
+            break;
+        }
+        add_beginnings(&word, &mut beginnings);
+        kept.push(word);
+    }
+    (kept, beginnings)
 }
 
 /// The names and texts in parameters. They are as deep as an ask may be, so this does not run out of stack.
@@ -201,12 +258,12 @@ fn push_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>) {
 }
 
 /// A term for each beginning of a word, itself among them.
-fn push_beginnings(word: &str, terms: &mut Vec<u64>) {
+fn add_beginnings(word: &str, terms: &mut HashSet<u64>) {
     let mut hash = start(Field::Word);
     let mut bytes = [0; 4];
     for character in word.chars() {
         hash = mix(hash, character.encode_utf8(&mut bytes).as_bytes());
-        terms.push(hash);
+        terms.insert(hash);
     }
 }
 
@@ -315,6 +372,44 @@ mod tests {
             let query = Query::new(&DecisionFilter::default(), Some(&user), &[]);
             assert_eq!(query.matches(&stored), is_found, "{user:?}");
         }
+    }
+
+    #[test]
+    fn a_run_whose_name_has_the_term_of_another_is_another_run() {
+        let [one, other] = ["run-30-YTXR7Go-JUP", "run-30-IKOPBEJ5Kci"];
+        assert_eq!(term(Field::Run, one), term(Field::Run, other));
+        let stored = StoredDecision {
+            run_id: Some(Name::new(one).unwrap()),
+            ..decision(BODY)
+        };
+        for (run, is_found) in [(one, true), (other, false)] {
+            let filter = DecisionFilter {
+                run_id: Some(Name::new(run).unwrap()),
+                ..DecisionFilter::default()
+            };
+            assert_eq!(Query::new(&filter, None, &[]).matches(&stored), is_found, "{run}");
+        }
+    }
+
+    #[test]
+    fn a_decision_has_so_many_terms_at_most_and_is_found_by_these() {
+        let word = |n: u64| format!("{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
+        let resource: Vec<String> = (0..157).map(word).collect();
+        let resource = resource.join(" ");
+        let body =
+            format!(r#"{{"environment":"production","reason":"Merges wait","resource":"{resource}"}}"#);
+        let stored = decision(&body);
+        let terms = of(&stored);
+        assert!(terms.len() <= BEGINNINGS_MAX + 7, "{}", terms.len());
+        let found = |text: &str| {
+            let query = Query::new(&DecisionFilter::default(), None, &words(text));
+            let has_terms = query.terms.iter().all(|term| terms.binary_search(term).is_ok());
+            assert_eq!(query.matches(&stored), has_terms, "{text}");
+            has_terms
+        };
+        assert!(found("production merges wait github policy_requires_approval"));
+        let count = (0..157).filter(|n| found(&word(*n))).count();
+        assert!((20..157).contains(&count), "{count}");
     }
 
     #[test]

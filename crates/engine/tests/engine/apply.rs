@@ -4,7 +4,7 @@ use crate::support::{
     AGENT, NOW, TENANT, agent, ask, books, proposal, signing_key, tenant, tenant_with, tool,
 };
 use canon::Digest;
-use engine::proposal::{Change, Happening};
+use engine::proposal::{Change, ErasedBody, Happening};
 use engine::{
     Applied, Ask, Books, Conflict, EntryKind, Evidence, Found, Judgement, Proposal, ProposedEntry,
     Recompiled, Replay, Settled, TenantSnapshot,
@@ -459,4 +459,45 @@ fn time_in_a_chain_never_runs_backwards() {
         &signing_key(),
     );
     assert_eq!(applied.batch.entries[0].at, NOW);
+}
+
+fn erasure(books: &Books, seqs: &[u64]) -> Proposal {
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    let bodies = seqs.iter().map(|seq| ErasedBody {
+        seq: *seq,
+        body: Digest::ZERO,
+        request: None,
+        outcome: None,
+        approval: None,
+        reservation: None,
+    });
+    Proposal {
+        tenant: TENANT,
+        revision: tenant.revision,
+        base: tenant.policies.base_digest(),
+        what: Happening::Erasure {
+            entry: ProposedEntry::new(EntryKind::BodiesErased, canon::of(&json!({})).unwrap()),
+            bodies: bodies.collect(),
+        },
+    }
+}
+
+#[test]
+fn a_body_is_erased_by_one_entry() {
+    let books = books(tenant());
+    let found = Found {
+        erased: [(TENANT, 1), (TenantId::SYSTEM, 2)].into(),
+        ..Found::default()
+    };
+    let proposals = [&[1, 2][..], &[2, 3], &[3, 4]].map(|seqs| erasure(&books, seqs));
+    let applied = apply(&books, found, &proposals, NOW, &signing_key());
+    let erased = |settled: &Settled| match settled {
+        Settled::Conflict(Conflict::Erased(seqs)) => Some(seqs.iter().copied().collect::<Vec<_>>()),
+        _ => None,
+    };
+    let before: Vec<_> = applied.settled.iter().map(erased).collect();
+    assert_eq!(before, [Some(vec![1]), None, Some(vec![3])]);
+    assert_eq!(applied.batch.entries.len(), 1);
+    let seqs: Vec<_> = applied.batch.erasures.iter().map(|row| row.seq).collect();
+    assert_eq!(seqs, [2, 3]);
 }

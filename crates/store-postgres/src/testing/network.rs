@@ -2,7 +2,7 @@
 //! statement that is one.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,6 +38,8 @@ pub enum Cut {
 struct Plans {
     commits: Mutex<VecDeque<Cut>>,
     appends: Mutex<VecDeque<Cut>>,
+    /// How often all connections that were there have fallen silent.
+    silences: AtomicUsize,
 }
 
 impl Plans {
@@ -103,6 +105,11 @@ impl Network {
         self.plans.appends.lock().unwrap().extend(cuts);
     }
 
+    /// Lets nothing through any more on the connections that are there. Nobody is told, and new ones work.
+    pub fn fall_silent(&self) {
+        self.plans.silences.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Lets new connections through, or none. Those that are there go on.
     pub fn close(&self, close: bool) {
         self.is_closed.store(close, Ordering::SeqCst);
@@ -123,6 +130,7 @@ fn authority(url: &str) -> &str {
 
 /// Forwards one connection until it is closed or cut.
 async fn forward(mut client: TcpStream, server: String, plans: Arc<Plans>) -> std::io::Result<()> {
+    let silences = plans.silences.load(Ordering::SeqCst);
     let mut server = TcpStream::connect(server).await?;
     let (mut asked, mut answered) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     loop {
@@ -134,6 +142,9 @@ async fn forward(mut client: TcpStream, server: String, plans: Arc<Plans>) -> st
             bytes = client.read(&mut asked) => match bytes? {
                 0 => return Ok(()),
                 bytes => {
+                    if plans.silences.load(Ordering::SeqCst) > silences {
+                        return std::future::pending().await;
+                    }
                     let asked = &asked[..bytes];
                     match plans.next(asked) {
                         Cut::Pass => server.write_all(asked).await?,

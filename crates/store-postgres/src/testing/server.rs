@@ -41,6 +41,12 @@ impl Server {
         run("start", self.folder.path());
     }
 
+    /// Starts it, after it was stopped, as a standby: it follows nobody, can be read and takes no commits.
+    pub fn start_as_standby(&self) {
+        std::fs::write(self.folder.path().join("data/standby.signal"), "").unwrap();
+        self.start_again();
+    }
+
     /// The certificate of the authority that has signed its own.
     pub fn authority(&self) -> std::path::PathBuf {
         self.folder.path().join("authority.pem")

@@ -3,7 +3,7 @@
 use super::{database, open, server, write_three};
 use crate::testing::{Database, Server};
 use crate::{OpenError, PostgresStore};
-use sqlx::Connection;
+use sqlx::{Connection, PgConnection};
 use std::time::{Duration, Instant};
 use store::conformance::sample::Chain;
 use store::conformance::{causes, load};
@@ -76,18 +76,23 @@ async fn a_server_that_is_not_there_is_named() {
     }
 }
 
+/// As a newer version leaves the schema.
+async fn move_on(stranger: &mut PgConnection) {
+    sqlx::query(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (9999, 'from the future', TRUE, '', 0)",
+    )
+    .execute(stranger)
+    .await
+    .unwrap();
+}
+
 #[tokio::test]
 async fn a_database_of_a_newer_version_is_refused_with_both_versions() {
     let database = database().await;
     drop(open(&database).await);
     let mut stranger = database.stranger().await;
-    sqlx::query(
-        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
-         VALUES (9999, 'from the future', TRUE, '', 0)",
-    )
-    .execute(&mut stranger)
-    .await
-    .unwrap();
+    move_on(&mut stranger).await;
     let (error, message) = refused(&database.url()).await;
     assert!(matches!(error, OpenError::Newer { found: 9999, .. }), "{message}");
     assert!(message.contains("start a newer version"), "{message}");
@@ -155,34 +160,55 @@ async fn many_gateways_that_start_at_once_make_one_schema() {
     assert!(load(&open(&database).await).await.is_empty());
 }
 
-#[tokio::test]
-async fn a_role_that_may_not_change_the_schema_can_serve() {
-    let database = database().await;
-    PostgresStore::migrate(&database.url()).await.unwrap();
+/// Makes a role that may read and write and not change the schema, and returns its name and the URL for it.
+async fn make_role(database: &Database, stranger: &mut PgConnection) -> (String, String) {
     let role = format!("{}_role", database.name());
-    let mut stranger = database.stranger().await;
     let make = format!(
         "CREATE ROLE {role} LOGIN PASSWORD 'another-password';
          GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {role}"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(make))
-        .execute(&mut stranger)
+        .execute(stranger)
         .await
         .unwrap();
     let url = database
         .url()
         .replace(&password(&database.url()), "another-password");
-    let store = PostgresStore::open(&url.replace("countersign:", &format!("{role}:")))
-        .await
-        .unwrap();
-    write_three(&store, &mut Chain::new(1)).await;
-    store::Store::close(&store).await;
+    let url = url.replace("countersign:", &format!("{role}:"));
+    (role, url)
+}
+
+async fn drop_role(role: &str, mut stranger: PgConnection) {
     let gone = format!("DROP OWNED BY {role}; DROP ROLE {role}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(gone))
         .execute(&mut stranger)
         .await
         .unwrap();
     stranger.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_change_the_schema_can_serve() {
+    let database = database().await;
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    let mut stranger = database.stranger().await;
+    let (role, url) = make_role(&database, &mut stranger).await;
+    let store = PostgresStore::open(&url).await.unwrap();
+    write_three(&store, &mut Chain::new(1)).await;
+    store::Store::close(&store).await;
+    drop_role(&role, stranger).await;
+}
+
+#[tokio::test]
+async fn a_newer_version_is_named_to_a_role_that_may_not_change_the_schema() {
+    let database = database().await;
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    let mut stranger = database.stranger().await;
+    move_on(&mut stranger).await;
+    let (role, url) = make_role(&database, &mut stranger).await;
+    let (error, message) = refused(&url).await;
+    assert!(matches!(error, OpenError::Newer { found: 9999, .. }), "{message}");
+    drop_role(&role, stranger).await;
 }
 
 #[tokio::test]

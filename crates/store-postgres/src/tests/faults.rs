@@ -1,13 +1,13 @@
 //! Connections that break at the worst moment. The store finds out by itself what became of a commit, and says nothing that
 //! is not so.
 
-use super::{CUT_TRIES, database, head, open, open_at, write_three};
+use super::{CUT_TRIES, PATIENCE, database, head, open, open_at, write_three};
 use crate::PostgresStore;
 use crate::testing::{Cut, Database, Network};
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
 use store::conformance::{STALLS_MAX, stood_still, try_commit};
-use store::{Batch, CommitError, Journal, Records, RequestKey};
+use store::{Batch, CommitError, Directories, Journal, Records, RequestKey};
 use tokio::time::timeout;
 
 /// A store behind a network that breaks when it is told to.
@@ -293,6 +293,24 @@ async fn a_connection_that_the_server_has_closed_is_replaced_without_an_error() 
     }
     write_three(&store, &mut chain).await;
     assert_eq!(head(&store, &chain).await, chain.head());
+}
+
+#[tokio::test]
+async fn a_connection_that_falls_silent_keeps_nobody_from_looking_for_changes() {
+    let scene = scene().await;
+    let look = async || {
+        loop {
+            // A connection may not be made in time either.
+            match scene.store.revisions().await {
+                Ok(revisions) => break revisions,
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let seen = look().await;
+    scene.network.fall_silent();
+    let again = timeout(PATIENCE, look()).await;
+    assert_eq!(again.expect("nobody looked on another connection"), seen);
 }
 
 #[tokio::test]

@@ -203,6 +203,22 @@ async fn a_request_that_another_gateway_recorded_is_found_and_not_recorded_again
     write_three(&stores[0], &mut chain).await;
 }
 
+#[tokio::test]
+async fn an_earlier_request_is_found_while_all_turns_are_taken() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    chain.decision(&mut batch, &Ask::named("call-1"));
+    try_commit(&store, &batch).await.unwrap();
+    let mut turns = Vec::new();
+    while store.turns.free() > 0 {
+        turns.push(store.turns.lend().await.unwrap());
+    }
+    let found = store.answered_request(&chain.key("call-1")).await.unwrap();
+    assert_eq!(found.unwrap().receipt, batch.decisions[0].receipt);
+}
+
 /// What is wrong with who is woken by a change, and when. Where the machine stands still a connection that listens may be made anew, and
 /// then it is as if there had been a change.
 async fn wake_the_others() -> Result<(), &'static str> {

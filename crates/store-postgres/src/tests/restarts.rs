@@ -1,8 +1,9 @@
 //! A server that stops and starts again, under load: what was answered is there, and nobody has to open the store again.
 
-use super::{PATIENCE, TRIES, hear, open_at};
-use crate::PostgresStore;
+use super::{PATIENCE, TRIES, hear, open_at, write_three};
 use crate::testing::Server;
+use crate::{OpenError, PostgresStore};
+use sqlx::{Connection, PgConnection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -101,6 +102,16 @@ async fn is_heard_at_once(store: &Arc<PostgresStore>, another: &PostgresStore, c
     heard.unwrap().is_ok() && begin.elapsed() < Duration::from_secs(1)
 }
 
+/// Writes a batch as soon as that is possible.
+async fn write_within_patience(store: &PostgresStore, batch: &Batch) {
+    let begin = Instant::now();
+    while let Err(error) = try_commit(store, batch).await {
+        let may_go_on = matches!(error, CommitError::NotWritten(_)) && begin.elapsed() < PATIENCE;
+        assert!(may_go_on, "{error:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_server_is_away_everything_fails_soon_and_afterwards_everything_works() {
     let server = Server::start();
@@ -127,12 +138,7 @@ async fn while_the_server_is_away_everything_fails_soon_and_afterwards_everythin
         assert!(changed.unwrap().is_err());
     }
     server.start_again();
-    let (begin, batch) = (Instant::now(), chain.decisions(1));
-    while let Err(error) = try_commit(&*store, &batch).await {
-        let may_go_on = matches!(error, CommitError::NotWritten(_)) && begin.elapsed() < PATIENCE;
-        assert!(may_go_on, "{error:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    write_within_patience(&store, &chain.decisions(1)).await;
     assert_eq!(load(&*store).await[0].place.head(), chain.head());
     // The connection that listens is new, so something may have been missed.
     hear(&store).await;
@@ -142,4 +148,50 @@ async fn while_the_server_is_away_everything_fails_soon_and_afterwards_everythin
         assert!(tries < TRIES, "no change was heard at once");
         tries += 1;
     }
+}
+
+/// What the server answers to somebody who is no gateway.
+async fn asked(server: &Server, question: &'static str) -> String {
+    let mut stranger = PgConnection::connect(&server.url()).await.unwrap();
+    sqlx::query_scalar(question)
+        .fetch_one(&mut stranger)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_is_neither_read_nor_held_on_to() {
+    let server = Server::start();
+    let store = open_at(&server.url()).await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    store.head(chain.tenant).await.unwrap();
+    server.stop();
+    server.start_as_standby();
+    for _ in 0..2 {
+        let batch = chain.clone().decisions(1);
+        // The turn first: it finds out that its connection is dead before anything is sent that could have been written.
+        for outcome in [commit_in_turn(&store, &batch).await, store.append(&batch).await] {
+            let error = outcome.unwrap_err();
+            assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+        }
+        assert!(store.load(None).await.is_err() && store.head(chain.tenant).await.is_err());
+    }
+    let begin = Instant::now();
+    let left = "SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'countersign'";
+    while asked(&server, left).await != "0" {
+        assert!(begin.elapsed() < PATIENCE, "a connection to a standby is kept");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let error = loop {
+        match PostgresStore::open(&server.url()).await {
+            Err(OpenError::TimedOut { .. }) if begin.elapsed() < PATIENCE => {}
+            opened => break opened.unwrap_err(),
+        }
+    };
+    assert!(matches!(error, OpenError::Standby { .. }), "{error:?}");
+    assert!(timeout(PATIENCE, store.changed()).await.unwrap().is_err());
+    assert_eq!(asked(&server, "SELECT pg_promote()::text").await, "true");
+    write_within_patience(&store, &chain.decisions(1)).await;
+    hear(&store).await;
 }

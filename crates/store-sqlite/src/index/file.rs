@@ -17,6 +17,8 @@ use tokio::sync::Mutex;
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite-search");
 /// Searches at once.
 const READERS_MAX: u32 = 2;
+/// Postings that one statement puts: a megabyte or two of JSON.
+const POSTINGS_AT_ONCE: usize = 32_768;
 /// How long a statement waits for somebody else's lock. There is one writer, so this only meets other programs.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -279,19 +281,21 @@ pub(super) async fn put(
     if put.rows_affected() == 0 {
         return Ok(false);
     }
-    let json = postings_json(postings);
-    sqlx::query!(
-        "INSERT INTO search_postings (tenant, block, term, places)
+    for some in postings.chunks(POSTINGS_AT_ONCE) {
+        let json = postings_json(some);
+        sqlx::query!(
+            "INSERT INTO search_postings (tenant, block, term, places)
          SELECT search_tenants.tenant, ?2, posting.value ->> 0, unhex(posting.value ->> 1)
          FROM search_tenants
          CROSS JOIN json_each(?3) AS posting
          WHERE search_tenants.tenant_id = ?1",
-        tenant_id,
-        block,
-        json,
-    )
-    .execute(connection)
-    .await?;
+            tenant_id,
+            block,
+            json,
+        )
+        .execute(&mut *connection)
+        .await?;
+    }
     Ok(true)
 }
 

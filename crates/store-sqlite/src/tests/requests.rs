@@ -7,10 +7,10 @@ use crate::requests::{FAN_OUT, RequestDigest, convert_in_parts};
 use crate::{Bounds, SqliteStore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use store::conformance::sample::{Ask, Chain, agent_id, name};
 use store::conformance::{commit, find_requests, refused};
-use store::{Batch, CommitError, ErasureRow, Records, Store};
+use store::{Batch, CommitError, ErasureRow, Journal, Records, Store};
 
 /// Requests that become a run in these tests.
 const RECENT_MAX: usize = 20;
@@ -520,4 +520,38 @@ async fn every_request_is_answered_once_while_runs_are_made_behind_the_commits()
     let store = folder.open().await;
     let keys: Vec<_> = (0..7 * BATCHES).map(|number| chain.key(&id(number))).collect();
     assert_eq!(find_requests(&store, &keys).await.len(), keys.len());
+}
+
+/// On one thread, so that everybody goes as far as the turn and no further.
+#[tokio::test]
+async fn a_commit_waits_for_one_of_those_who_look_for_requests() {
+    let folder = Folder::new();
+    let store = Arc::new(folder.open().await);
+    let mut chain = Chain::new(1);
+    let turn = store.begin(&[chain.tenant]).await.unwrap();
+    let looked = Arc::new(AtomicUsize::new(0));
+    let looking: Vec<_> = (0..100)
+        .map(|number| {
+            let (store, looked, key) = (Arc::clone(&store), Arc::clone(&looked), chain.key(&id(number)));
+            tokio::spawn(async move {
+                assert!(store.answered_request(&key).await.unwrap().is_none());
+                looked.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let committing = tokio::spawn({
+        let (store, looked, batch) = (Arc::clone(&store), Arc::clone(&looked), chain.decisions(1));
+        async move {
+            commit(&*store, &batch).await;
+            looked.load(Ordering::SeqCst)
+        }
+    });
+    tokio::task::yield_now().await;
+    drop(turn);
+    assert!(committing.await.unwrap() <= 1);
+    for one in looking {
+        one.await.unwrap();
+    }
+    assert_eq!(looked.load(Ordering::SeqCst), 100);
 }

@@ -2,7 +2,7 @@
 
 use super::sample::{Chain, approval, approved, decision_id};
 use super::{Fixture, commit, refused};
-use crate::{ApprovalFilter, Batch, LOOKED_AT_MAX, Store};
+use crate::{ApprovalFilter, BYTES_AT_ONCE, Batch, LOOKED_AT_MAX, Store};
 use model::{Approval, ApprovalId, ApprovalStatus, Timestamp};
 
 /// Commits how approvals are from now on.
@@ -155,6 +155,33 @@ pub async fn approvals_are_looked_for_among_so_many_at_a_time(fixture: &dyn Fixt
     let (found, next) = list(&pending, Some(numbered(12))).await;
     assert_eq!((found.len(), next), (10, Some(numbered(2))));
     assert_eq!(list(&pending, next).await, (vec![numbered(1)], None));
+}
+
+/// A part ends behind the approval with which it is large enough, whatever they are looked for by, and goes on there.
+pub async fn large_approvals_are_listed_few_at_a_time(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let agent = approval(1, 1_000).request.agent;
+    let mut all = Vec::new();
+    for number in 1..=5 {
+        let mut asked = approval(number, 1_000);
+        asked.request.agent = agent;
+        asked.request.parameters = Some(format!(r#"{{"text":"{}"}}"#, "x".repeat(BYTES_AT_ONCE / 3)));
+        write(&*store, &mut chain, &[&asked]).await;
+        all.push(asked.id);
+    }
+    let pending = Some(ApprovalStatus::Pending);
+    for (status, agent) in [(None, None), (pending, None), (None, Some(agent))] {
+        let filter = ApprovalFilter { status, agent };
+        for (before, expected, next) in [
+            (None, vec![all[4], all[3], all[2]], Some(all[2])),
+            (Some(all[2]), vec![all[1], all[0]], None),
+        ] {
+            let part = store.approvals(chain.tenant, &filter, before, 100).await.unwrap();
+            let found: Vec<_> = part.found.iter().map(|approval| approval.id).collect();
+            assert_eq!((found, part.next), (expected, next), "{filter:?}");
+        }
+    }
 }
 
 /// Of all tenants, but not those that are over already.

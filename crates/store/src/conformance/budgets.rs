@@ -564,6 +564,9 @@ pub async fn an_answer_is_found_by_who_asked_and_under_which_key(fixture: &dyn F
         turn.find_replies(keys).await.unwrap()
     };
     assert_eq!(find(&[key(1, "a \"b\"")]).await, given[..1]);
+    let first = store.reply(&given[0].key).await.unwrap();
+    assert_eq!(first.as_ref(), Some(&given[0]));
+    assert_eq!(store.reply(&key(3, "a \"b\"")).await.unwrap(), None);
     assert_eq!(
         find(&[key(1, "a"), key(2, "a \"b\""), key(3, "a \"b\"")]).await,
         given[1..]

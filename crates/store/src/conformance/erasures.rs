@@ -84,6 +84,7 @@ pub async fn an_erased_body_is_gone_with_all_that_tells_of_it(fixture: &dyn Fixt
         agent: agent_id(1),
         request_id: name(request_id),
     };
+    assert!(store.answered_request(&key("call-1")).await.unwrap().is_none());
     let found = find_requests(&*store, &[key("call-1"), key("call-2")]).await;
     assert_eq!(
         found.iter().map(|found| &found.key).collect::<Vec<_>>(),
@@ -141,6 +142,10 @@ pub async fn a_body_is_erased_once(fixture: &dyn Fixture) {
     batch.erasures = vec![erasure(&*store, &chain, 1, by).await];
     commit(&*store, &batch).await;
     let erased = entry(&*store, &chain, 1).await;
+    let mut turn = store.begin(&[chain.tenant]).await.unwrap();
+    let asked = [(chain.tenant, 2), (chain.tenant, 1), (Chain::new(2).tenant, 1)];
+    assert_eq!(turn.find_erased(&asked).await.unwrap(), [(chain.tenant, 1)]);
+    drop(turn);
     let mut batch = Batch::default();
     let again = tell(&mut chain, &mut batch);
     batch.erasures = vec![erasure(&*store, &chain, 1, again).await];

@@ -2,7 +2,7 @@
 
 use super::sample::{Ask, Chain, decision_id, name, receipt};
 use super::{Fixture, commit, refused};
-use crate::{Batch, CommitError, DecisionFilter, Recorded};
+use crate::{BYTES_AT_ONCE, Batch, CommitError, DecisionFilter, Recorded, is_used_up};
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{ReasonCode, TenantId, Timestamp};
@@ -77,6 +77,39 @@ pub async fn entries_come_in_order_and_within_the_limit(fixture: &dyn Fixture) {
         );
     }
     assert!(store.entries(chain.tenant, 1, 0).await.unwrap().is_empty());
+}
+
+/// A call ends behind the row with which it has read enough, whichever call it is, and the next one goes on there.
+pub async fn large_bodies_are_read_few_at_a_time(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    for _ in 0..5 {
+        let ask = Ask {
+            text: "x".repeat(BYTES_AT_ONCE / 3),
+            ..Ask::default()
+        };
+        let mut batch = Batch::default();
+        chain.decision(&mut batch, &ask);
+        commit(&*store, &batch).await;
+    }
+    for (from, expected, is_cut) in [(1, vec![1, 2, 3], true), (4, vec![4, 5], false)] {
+        let entries = store.entries(chain.tenant, from, 100).await.unwrap();
+        let seqs: Vec<u64> = entries.iter().map(|entry| entry.seq).collect();
+        assert_eq!((seqs, is_used_up(&entries)), (expected, is_cut), "from {from}");
+    }
+    let filter = DecisionFilter::default();
+    for (before, expected) in [(None, vec![5, 4, 3]), (Some(3), vec![2, 1])] {
+        let decisions = store.decisions(chain.tenant, &filter, before, 100).await.unwrap();
+        let seqs: Vec<u64> = decisions.iter().map(|decision| decision.seq).collect();
+        assert_eq!(seqs, expected, "before {before:?}");
+    }
+    let decisions = store.decisions_at(chain.tenant, &[1, 2, 3, 4, 5]).await.unwrap();
+    let seqs: Vec<u64> = decisions.iter().map(|decision| decision.seq).collect();
+    assert_eq!((seqs, is_used_up(&decisions)), (vec![5, 4, 3], true));
+    // The body is in there twice.
+    let recorded = store.recorded(chain.tenant, 1, 100).await.unwrap();
+    let seqs: Vec<u64> = recorded.iter().map(|recorded| recorded.entry.seq).collect();
+    assert_eq!((seqs, is_used_up(&recorded)), (vec![1, 2], true));
 }
 
 /// Everything that was recorded about a decision, and exactly the bytes that were answered.

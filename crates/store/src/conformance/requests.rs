@@ -39,6 +39,16 @@ pub async fn a_recorded_request_is_found_with_its_answer(fixture: &dyn Fixture) 
             (Ask::named(id).digest(), ReasonCode::PolicyForbids)
         );
         assert_eq!(found[0].receipt[..], receipt(chain.tenant, seq));
+        let alone = store.answered_request(&chain.key(id)).await.unwrap().unwrap();
+        assert_eq!(
+            (alone.key, alone.ask, alone.reason, alone.receipt),
+            (
+                chain.key(id),
+                found[0].ask,
+                found[0].reason,
+                found[0].receipt.clone()
+            )
+        );
     }
 }
 
@@ -66,6 +76,9 @@ pub async fn a_request_that_was_not_recorded_is_not_found(fixture: &dyn Fixture)
     ];
     assert!(find_requests(&*store, &keys).await.is_empty());
     assert!(find_requests(&*store, &[]).await.is_empty());
+    for key in keys {
+        assert!(store.answered_request(&key).await.unwrap().is_none(), "{key:?}");
+    }
 }
 
 /// More keys than a backend puts into one statement; found and not found among one another.

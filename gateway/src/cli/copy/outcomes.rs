@@ -6,7 +6,7 @@ use engine::EntryKind;
 use model::{DecisionId, TenantId};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
-use store::{OutcomeRow, Recorded, Store, StoreError, StoredEntry};
+use store::{OutcomeRow, Recorded, Store, StoreError, StoredEntry, is_used_up};
 
 /// The decisions whose outcomes are erased, by the `seq` of the entry that told it, until that is copied.
 #[derive(Default)]
@@ -85,7 +85,10 @@ async fn erased_among(
         let limit = u32::try_from(last - first + 1).unwrap_or(CHUNK);
         let entries = from.entries(tenant, first, limit).await?;
         erased.extend(entries.iter().filter_map(erased_seq));
-        seqs = rest;
+        seqs = match entries.last() {
+            Some(end) if is_used_up(&entries) => &seqs[seqs.partition_point(|seq| *seq <= end.seq)..],
+            _ => rest,
+        };
     }
     Ok(erased)
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use store::{Store, StoreError, StoredEntry};
+use store::{Store, StoreError, StoredEntry, is_used_up};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -178,9 +178,7 @@ impl Shared {
             if first > last || rest.decisions == 0 || self.is_given_up.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let from = first.max((last + 1).saturating_sub(u64::from(PAGE)));
-            let tenant = self.candidate.directory.tenant.id;
-            let mut page = handle.block_on(self.store.entries(tenant, from, PAGE))?;
+            let (from, mut page) = handle.block_on(self.page_up_to(first, last))?;
             page.retain(|entry| entry.seq <= last && entry.kind == EntryKind::Decision.as_str());
             let too_many = page
                 .len()
@@ -195,6 +193,21 @@ impl Shared {
             if !page.is_empty() {
                 return Ok(Some(page));
             }
+        }
+    }
+
+    /// The last of these entries, and from which one on they are. Of large ones a call gives the first only, so fewer are asked for.
+    async fn page_up_to(&self, first: u64, last: u64) -> Result<(u64, Vec<StoredEntry>), StoreError> {
+        let tenant = self.candidate.directory.tenant.id;
+        let mut limit = PAGE;
+        loop {
+            let from = first.max((last + 1).saturating_sub(u64::from(limit)));
+            let page = self.store.entries(tenant, from, limit).await?;
+            let is_cut = is_used_up(&page) && page.last().is_some_and(|end| end.seq < last);
+            if !is_cut || limit == 1 {
+                return Ok((from, page));
+            }
+            limit /= 2;
         }
     }
 

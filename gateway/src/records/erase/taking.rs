@@ -165,11 +165,13 @@ impl<'g> Taking<'g> {
         self.release(&blocks, hold).await;
         outcome?;
         self.forget();
-        self.erased += self.bodies.len() as u64;
-        self.reached = Some(Reached {
-            next,
-            waiting: self.waiting,
-        });
+        if !self.bodies.is_empty() {
+            self.erased += self.bodies.len() as u64;
+            self.reached = Some(Reached {
+                next,
+                waiting: self.waiting,
+            });
+        }
         self.bodies.clear();
         self.decisions.clear();
         Ok(())
@@ -219,7 +221,8 @@ impl<'g> Taking<'g> {
         self.gateway.indexing.note(self.tenant);
     }
 
-    async fn record(&self) -> Result<(), Refusal> {
+    /// Erases what somebody else has not erased meanwhile: only that is left.
+    async fn record(&mut self) -> Result<(), Refusal> {
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.gateway.snapshot.load_full();
             self.by.check(&snapshot, self.gateway.clock.now())?;
@@ -237,6 +240,14 @@ impl<'g> Taking<'g> {
             match self.gateway.sequencer.record(proposal).await? {
                 Recorded::Now(_) => return Ok(()),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                // Another gateway may have the same to do.
+                Recorded::Not(Conflict::Erased(erased)) => {
+                    self.forget();
+                    self.bodies.retain(|seq, _| !erased.contains(seq));
+                    if self.bodies.is_empty() {
+                        return Ok(());
+                    }
+                }
                 Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
             }
         }
