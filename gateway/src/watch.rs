@@ -31,6 +31,8 @@ const WORK_MAX_PRESSED: Duration = Duration::from_millis(20);
 pub struct Watch {
     /// The faults of ledgers. Held for a look only.
     faults: Mutex<BTreeMap<TenantId, Fault>>,
+    /// The first entry of a ledger that somebody else has found to be wrong. Held for a look only.
+    suspects: Mutex<BTreeMap<TenantId, u64>>,
 }
 
 impl Watch {
@@ -63,6 +65,26 @@ impl Watch {
         }
     }
 
+    /// Has an entry looked at next, because somebody has found a fault there.
+    pub(crate) fn suspect(&self, tenant: TenantId, seq: u64) {
+        let mut suspects = self.lock_suspects();
+        let first = suspects.entry(tenant).or_insert(seq);
+        *first = seq.min(*first);
+    }
+
+    /// The entry of a ledger that is looked at next, if somebody has found a fault there.
+    pub fn suspected(&self, tenant: TenantId) -> Option<u64> {
+        self.lock_suspects().get(&tenant).copied()
+    }
+
+    /// There is nothing wrong with an entry.
+    fn acquit(&self, tenant: TenantId, seq: u64) {
+        let mut suspects = self.lock_suspects();
+        if suspects.get(&tenant) == Some(&seq) {
+            suspects.remove(&tenant);
+        }
+    }
+
     fn raise(&self, tenant: TenantId, fault: Fault) {
         let Fault { seq, what, .. } = &fault;
         let (seq, what) = (*seq, what.clone());
@@ -84,6 +106,10 @@ impl Watch {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantId, Fault>> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_suspects(&self) -> MutexGuard<'_, BTreeMap<TenantId, u64>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,7 +141,7 @@ async fn run(gateway: Weak<Gateway>) {
     }
 }
 
-/// Looks at one ledger after the other, from where it stopped last, until its time is over or nothing is left to do.
+/// Looks at what is suspected, and then at one ledger after the other, from where it stopped last, until its time is over or nothing is left to do.
 async fn work(
     gateway: &Gateway,
     ledgers: &mut BTreeMap<TenantId, Progress>,
@@ -123,6 +149,11 @@ async fn work(
     work_max: Duration,
 ) {
     let began = Instant::now();
+    for (tenant, progress) in &mut *ledgers {
+        if gateway.watch.suspected(*tenant).is_some() {
+            look(gateway, *tenant, progress).await;
+        }
+    }
     let mut idle = 0;
     while idle < ledgers.len() && began.elapsed() < work_max {
         let behind = ledgers.range((Bound::Excluded(*last), Bound::Unbounded)).next();
@@ -136,16 +167,21 @@ async fn work(
         let Some(progress) = ledgers.get_mut(&tenant) else {
             return;
         };
-        idle = match progress.look(gateway, tenant).await {
-            Ok(0) => idle + 1,
-            Ok(checked) => {
-                gateway.metrics.count_verified(checked);
-                0
-            }
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, %tenant, "the ledger of {tenant} could not be verified on");
-                idle + 1
-            }
-        };
+        let checked = look(gateway, tenant, progress).await;
+        idle = if checked == 0 { idle + 1 } else { 0 };
+    }
+}
+
+/// Looks at a ledger. Returns how many entries were right.
+async fn look(gateway: &Gateway, tenant: TenantId, progress: &mut Progress) -> u64 {
+    match progress.look(gateway, tenant).await {
+        Ok(checked) => {
+            gateway.metrics.count_verified(checked);
+            checked
+        }
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, %tenant, "the ledger of {tenant} could not be verified on");
+            0
+        }
     }
 }

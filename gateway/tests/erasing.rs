@@ -342,6 +342,45 @@ async fn what_people_are_asked_about_waits_until_they_have_answered() {
     scene.get(&path).await.problem(404, "not_found");
 }
 
+/// Votes stay, and a digest of what can be guessed tells what it was.
+#[tokio::test]
+async fn what_people_approved_for_a_user_is_gone_with_its_digest_and_so_is_an_attempt_to_misuse_it() {
+    let stage = Stage::set().await;
+    let ann = json!({"teams": []});
+    stage.admin("PUT", "/v1/users/ann", &ann).await.expect(201);
+    let key = async |role: &str| {
+        let body = json!({"name": role, "role": role, "user": "ann"});
+        let key = stage.admin("POST", "/v1/keys", &body).await.expect(201);
+        key["key"].as_str().unwrap().to_owned()
+    };
+    let (approver, auditor) = (key("approver").await, key("auditor").await);
+    let mut merge = stage::asking("github", "merge_pull_request", "trusted_internal_unsigned");
+    merge["tool_call"]["parameters"] = json!({"number": 42, "base_branch": "main"});
+    merge["user"] = json!({"id": "jane"});
+    let asked = stage.ask(&merge).await.expect(200);
+    let approval = &asked["approval"]["id"];
+    let path = format!("/v1/approvals/{}/approve", approval.as_str().unwrap());
+    let vote = json!({"reason": "a test"});
+    stage.post(&path, &approver, &vote).await.expect(200);
+    merge["approval_id"] = approval.clone();
+    let mut other = merge.clone();
+    other["tool_call"]["parameters"]["number"] = json!(43);
+    stage.ask(&other).await.problem(409, "approval_not_usable");
+    let used = stage.ask(&merge).await.expect(200);
+    assert_eq!(used["reason_code"], "approval_granted");
+
+    let what = json!({"user": "jane"});
+    let erased = stage.admin("POST", "/v1/ledger/erase", &what).await.expect(200);
+    assert_eq!(erased, json!({"erased": 3, "waiting": 0, "done": true}));
+    let export = stage.get("/v1/ledger/export", &auditor).await.text();
+    assert!(export.contains("\"approval_approved\""), "{export}");
+    for gone in [asked["action_hash"].as_str().unwrap(), "jane"] {
+        assert!(!export.contains(gone), "{gone}: {export}");
+    }
+    let verified = stage.post("/v1/ledger/verify", &auditor, &json!({})).await;
+    assert_eq!(verified.expect(200)["verified"], true);
+}
+
 #[tokio::test]
 async fn what_agents_did_with_budgets_by_themselves_stays() {
     let scene = Scene::new().await;

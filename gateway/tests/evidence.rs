@@ -259,12 +259,8 @@ async fn what_was_changed_cut_off_or_left_out_does_not_verify() {
     ] {
         assert!(scene.check(&archive[..length]).is_err(), "{length}");
     }
-    let without_but_with = |part: &str, options: &[&str]| {
-        let (start, files) = (find(&archive, part), files(&archive));
-        let mut less = archive.clone();
-        less.drain(start..start + 512 + files[part].len().next_multiple_of(512));
-        scene.check_with(&less, options).unwrap_err()
-    };
+    let without_but_with =
+        |part: &str, options: &[&str]| scene.check_with(&lacking(&archive, part), options).unwrap_err();
     let without = |part: &str| without_but_with(part, &["--keys", "keys.json"]);
     assert!(without("ledger/00000002.ndjson").contains("there is no checkpoint"));
     scene.write("held.txt", &scene.read("/v1/ledger/checkpoint").await);
@@ -272,10 +268,38 @@ async fn what_was_changed_cut_off_or_left_out_does_not_verify() {
     assert!(without_but_with("ledger/00000002.ndjson", &held).contains("have no end"));
     without("ledger/00000001.ndjson");
     without("manifest.json");
+    let policies = without(&named(&archive, "/policy_digest"));
+    assert!(policies.contains("the policies `sha256:"), "{policies}");
     let answers = String::from_utf8(archive)
         .unwrap()
         .replace("{\"answer\":", "{\"answex\":");
     assert!(scene.check(answers.as_bytes()).is_err());
+}
+
+/// What the policies have seen of agents and people can be taken away where it is stored.
+#[tokio::test]
+async fn what_decisions_name_and_is_not_there_is_counted() {
+    let scene = Scene::new().await;
+    let archive = scene.evidence("").await;
+    assert!(!scene.check(&archive).unwrap().contains("missing"));
+    let less = lacking(&archive, &named(&archive, "/facts/agent"));
+    let told = scene.check(&less).unwrap();
+    assert!(told.contains(", 1 missing of what decisions name"), "{told}");
+}
+
+/// The file that the last decision in an archive names at this place.
+fn named(archive: &[u8], place: &str) -> String {
+    let decision = entries(&ledger(&files(archive))).pop().unwrap();
+    let digest = decision["body"].pointer(place).unwrap();
+    digest.as_str().unwrap().replace("sha256:", "named/")
+}
+
+/// An archive without one of its files.
+fn lacking(archive: &[u8], file: &str) -> Vec<u8> {
+    let (start, files) = (find(archive, file), files(archive));
+    let mut less = archive.to_vec();
+    less.drain(start..start + 512 + files[file].len().next_multiple_of(512));
+    less
 }
 
 /// Where a text begins.

@@ -213,6 +213,11 @@ async fn a_decision_that_was_tampered_with_is_named() {
                 9,
                 "`run_id` of the decision is nothing",
             ),
+            (
+                "UPDATE decisions SET ask = zeroblob(32) WHERE entry = #9",
+                9,
+                "`ask` of the decision is there",
+            ),
             ("DELETE FROM decisions WHERE entry = #9", 9, missing),
             ("DELETE FROM decisions WHERE entry >= #11", 11, missing),
             ("DELETE FROM decisions", 8, missing),

@@ -12,7 +12,7 @@ use gateway::signing::Keyring;
 use gateway::witness::{Folder, Witness};
 use ledger::{SignatureKind, SigningKey};
 use model::time::ManualClock;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,6 +91,12 @@ impl Scene {
         self.checkpoint().await.problem(503, "ledger_fault")
     }
 
+    async fn verify(&self, range: &Value) -> Value {
+        let auditor = &self.tenancy.auditor;
+        let verified = self.world.post("/v1/ledger/verify", auditor, range).await;
+        verified.expect(200)
+    }
+
     async fn checkpoint(&self) -> support::Reply {
         self.world
             .get("/v1/ledger/checkpoint", &self.tenancy.auditor)
@@ -134,6 +140,34 @@ async fn an_entry_that_is_changed_under_a_running_gateway_is_found_and_nothing_i
 }
 
 #[tokio::test]
+async fn what_an_auditor_finds_is_looked_at_next_until_it_is_right_and_what_one_mistakes_is_not() {
+    let mut scene = Scene::new().await;
+    let (watch, tenant) = (Arc::clone(&scene.world.gateway.watch), scene.tenancy.id);
+    let beyond = scene.verify(&json!({"to_seq": 99})).await;
+    assert_eq!(
+        (&beyond["verified"], &beyond["first_fault"]["seq"]),
+        (&json!(false), &json!(ENTRIES + 5))
+    );
+    assert_eq!(watch.suspected(tenant), None);
+    scene
+        .hand
+        .run("UPDATE audit_events SET body = replace(body, 'allow', 'denyy') WHERE entry = #9")
+        .await;
+    let found = scene.verify(&json!({})).await;
+    assert_eq!(found["first_fault"]["seq"], 9, "{found}");
+    assert_eq!(watch.suspected(tenant), Some(9));
+    scene.refusal().await;
+    assert_eq!(watch.suspected(tenant), Some(9));
+    scene
+        .hand
+        .run("UPDATE audit_events SET body = replace(body, 'denyy', 'allow') WHERE entry = #9")
+        .await;
+    scene.until("countersign_ledger_faults 0").await;
+    assert_eq!(watch.suspected(tenant), None);
+    assert_eq!(scene.checkpoint().await.status, 200);
+}
+
+#[tokio::test]
 async fn a_tail_that_is_cut_together_with_the_head_is_found_by_whoever_has_seen_it() {
     let mut scene = Scene::new().await;
     for table in ["audit_events", "decisions", "receipts"] {
@@ -149,15 +183,8 @@ async fn a_tail_that_is_cut_together_with_the_head_is_found_by_whoever_has_seen_
              edge = (SELECT substr(nodes, 97, 32) FROM audit_events WHERE entry = #8 AND ITS) WHERE MINE",
         )
         .await;
-    let asked = scene
-        .world
-        .post("/v1/ledger/verify", &scene.tenancy.auditor, &json!({}))
-        .await;
-    assert_eq!(
-        asked.expect(200)["verified"],
-        true,
-        "what is left agrees with itself"
-    );
+    let asked = scene.verify(&json!({})).await;
+    assert_eq!(asked["verified"], true, "what is left agrees with itself");
     let why = scene.refusal().await;
     assert!(
         why.contains("entry 9: the entry is missing: the ledger ended at seq 11"),

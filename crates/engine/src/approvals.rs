@@ -91,10 +91,10 @@ impl ApprovalChange {
         Ok((after, entry))
     }
 
-    /// The members stand in canonical order.
+    /// The members stand in canonical order. The digest of the action stands in the entry of the decision, with which it can be erased:
+    /// this one stays, and nothing in it keeps a digest from being guessed.
     fn entry(&self, kind: EntryKind, after: &Approval) -> ProposedEntry {
         let mut body = ObjectWriter::new();
-        body.digest("action_hash", &after.request.action_hash);
         body.string("agent", &after.request.agent.to_string());
         body.string("approval", &after.id.to_string());
         if let Step::Approve(ballot) | Step::Reject(ballot) = &self.step {

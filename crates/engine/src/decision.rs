@@ -415,12 +415,9 @@ fn write_provenance(told: &mut ObjectWriter, provenance: &Provenance) {
 /// Where the caller says that parameters came from.
 fn sources(body: &mut ObjectWriter, ask: &Ask) {
     if !ask.sources.is_empty() {
-        body.object("sources", |sources| {
-            // As they stood in the canonical ask; pointers are ordered like the names of members there.
-            for (pointer, level) in ask.sources.iter() {
-                sources.string(pointer, level.as_str());
-            }
-        });
+        // In the order of members, which is that of UTF-16 and not the one in which pointers are kept.
+        let sources = canon::of(&ask.sources).expect("it is words under names that differ");
+        body.canonical("sources", sources.as_str());
     }
 }
 

@@ -123,6 +123,18 @@ pub fn named(body: &str) -> Vec<Digest> {
     })
 }
 
+/// The policies among them, where the body also names what they looked at: then both were recorded with it. What was recorded before
+/// bodies named that has no contents at all.
+pub fn named_policies(body: &str) -> Option<Digest> {
+    #[derive(Deserialize)]
+    struct Named {
+        policy_digest: Digest,
+        facts: BTreeMap<String, Digest>,
+    }
+    let named: Named = serde_json::from_str(body).ok()?;
+    (!named.facts.is_empty()).then_some(named.policy_digest)
+}
+
 /// The nouns that one ask is about, as they are registered.
 pub struct Facts<'a> {
     agent: (&'a Agent, Digest),
@@ -265,5 +277,9 @@ mod tests {
         );
         assert_eq!(named(&body), digests);
         assert!(named("{}").is_empty());
+        assert_eq!(named_policies(&body), Some(*policies));
+        let early = format!(r#"{{"policy_digest":"{policies}"}}"#);
+        assert_eq!(named(&early), [*policies]);
+        assert_eq!(named_policies(&early), None);
     }
 }

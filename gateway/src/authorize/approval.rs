@@ -7,6 +7,7 @@ use crate::sequencer::Recorded;
 use canon::ObjectWriter;
 use engine::proposal::Happening;
 use engine::{Ask, Conflict, EntryKind, Proposal, ProposedEntry, Salt};
+use model::Name;
 use model::approval::Unusable;
 
 /// An ask whose approval cannot be used.
@@ -73,16 +74,19 @@ impl Gateway {
     }
 }
 
-/// The entry that tells of it. The members stand in canonical order.
+/// The entry that tells of it, and for whom it was asked, so that it is erased with the rest. The members stand in canonical order.
 fn misuse(caller: &AgentCaller, ask: &Ask, why: Unusable, salt: Salt) -> ProposedEntry {
     let mut body = ObjectWriter::new();
+    if !ask.act.is_empty() {
+        body.strings("act", ask.act.iter().map(Name::as_str));
+    }
     body.digest("action_hash", &ask.action.digest);
     body.string("agent", &caller.agent.id.to_string());
-    body.string(
-        "approval",
-        ask.approval_id.as_ref().map_or("", model::Name::as_str),
-    );
+    body.string("approval", ask.approval_id.as_ref().map_or("", Name::as_str));
     salt.write(&mut body);
+    if let Some(user) = &ask.user {
+        body.string("user", user.as_str());
+    }
     body.string("why", word(why));
     ProposedEntry::new(EntryKind::ApprovalRefused, body.finish())
 }

@@ -3,15 +3,18 @@
 //! It reads a line at a time, so a file of any size takes the same memory. A file that was cut off has no end. That the ledger was not
 //! rewritten, or its end cut off before the export, only a checkpoint kept elsewhere can show: `--held`, with the keys of the log.
 
+mod named;
 mod pack;
 
 use crate::config::Verify;
 use crate::signing::history::KeyHistory;
+use engine::EntryKind;
 use ledger::export::{ExportReport, ExportVerifier};
 use ledger::{
     Anchor, KeySet, MalformedKeySet, PublishedKey, Report, SignatureKind, Trust, Unverified, VerifierKey,
 };
 use model::TenantId;
+use named::Named;
 use pack::{BadPack, Contents};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,7 +24,8 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The longest line: well above the largest entry, which tells of a tool with all its schemas.
+/// The longest line: well above the largest entry, which tells of a tool with all its schemas, or of all policies of a tenant that
+/// decide one ask or take the place of others. These have bounds for it: `policy::NAMED_MAX`, `STATEMENTS_MAX`, `IDS_BYTES_MAX`.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// The bytes of a time.
 const TIME_BYTES: usize = 24;
@@ -208,6 +212,8 @@ struct Input<'t> {
     is_broken: bool,
     /// What the entries say of the log's keys, if those are known otherwise.
     history: Option<KeyHistory>,
+    /// What decisions name, if it is to be there.
+    named: Option<Named>,
     /// When the last entry was recorded.
     until: String,
 }
@@ -228,6 +234,7 @@ impl<'t> Input<'t> {
             lines: 0,
             is_broken: false,
             history: None,
+            named: None,
             until: String::new(),
         }
     }
@@ -237,7 +244,8 @@ impl<'t> Input<'t> {
         let begin = pack::begin(file)?;
         let is_pack = pack::is_pack(&begin);
         let mut whole = begin.as_slice().chain(file);
-        let pack = if is_pack {
+        let mut pack = if is_pack {
+            self.named = Some(Named::default());
             // What is wrong with an entry is worth more than that the rest was not read.
             let contents = pack::read(&mut whole, &mut self);
             if self.is_broken { None } else { Some(contents?) }
@@ -246,8 +254,8 @@ impl<'t> Input<'t> {
             None
         };
         let report = self.verifier.finish()?;
-        if let Some(contents) = &pack {
-            contents.check(&report)?;
+        if let (Some(contents), Some(named)) = (&mut pack, &self.named) {
+            contents.check(&report, named)?;
         }
         Ok(Found {
             report,
@@ -276,9 +284,11 @@ impl<'t> Input<'t> {
         Ok(())
     }
 
-    /// Takes in what an entry says of the log's keys. The line has been verified, so its layout is known.
+    /// Takes in what an entry says of the log's keys, and what a decision names. The line has been verified, so its layout is known.
     fn note(&mut self, line: &[u8]) {
-        let Some(history) = &mut self.history else { return };
+        if self.history.is_none() && self.named.is_none() {
+            return;
+        }
         let rest = line
             .strip_prefix(br#"{"header":{"at":""#)
             .filter(|_| !self.is_broken);
@@ -291,10 +301,19 @@ impl<'t> Input<'t> {
         let kind = rest
             .get(KIND_AT..)
             .and_then(|rest| rest.strip_prefix(r#""kind":""#)?.split_once('"'));
-        if let Some((kind, rest)) = kind.filter(|(kind, _)| kind.starts_with("log_key_"))
-            && let Some((_, body)) = rest.split_once(r#","body":"#)
-        {
-            history.push(kind, body.trim_end().strip_suffix('}').unwrap_or_default());
+        let Some((kind, rest)) = kind else { return };
+        let (is_of_keys, is_decision) = (kind.starts_with("log_key_"), kind == EntryKind::Decision.as_str());
+        if !is_of_keys && !is_decision {
+            return;
+        }
+        let Some((_, body)) = rest.split_once(r#","body":"#) else {
+            return;
+        };
+        let body = body.trim_end().strip_suffix('}').unwrap_or_default();
+        match (&mut self.history, &mut self.named) {
+            (Some(history), _) if is_of_keys => history.push(kind, body),
+            (_, Some(named)) if is_decision => named.want(body),
+            _ => {}
         }
     }
 }
@@ -324,6 +343,7 @@ impl Found {
         add(report.answers, "answers");
         if let Some(pack) = pack {
             add(pack.named, "files that decisions name");
+            add(pack.missing, "missing of what decisions name");
         }
         let run = pack
             .as_ref()

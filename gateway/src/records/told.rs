@@ -22,6 +22,8 @@ pub(super) struct Told<'a> {
     reason_code: Cow<'a, str>,
     #[serde(borrow)]
     run_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    request_id: Option<Cow<'a, str>>,
     answer_hash: Digest,
 }
 
@@ -58,6 +60,10 @@ impl<'a> Told<'a> {
                     quoted(told)
                 ));
             }
+        }
+        // The other way round it is right where the id keeps standing for an earlier decision.
+        if row.ask.is_some() && self.request_id.is_none() {
+            return Err("`ask` of the decision is there, but its entry names no `request_id`".to_owned());
         }
         Ok(())
     }

@@ -66,16 +66,19 @@ pub async fn verify(
     let Findings {
         checked, first_fault, ..
     } = audit.run(seqs).await?;
-    let first_fault = first_fault
-        .or_else(|| edge.err().map(|what| Fault::at(head.seq, what)))
-        .or_else(|| range.expected_end().and_then(|end| ends_early(&head, end)));
-    let first_fault = match first_fault {
+    let found = first_fault.or_else(|| edge.err().map(|what| Fault::at(head.seq, what)));
+    let found = match found {
         None if tenant == TenantId::SYSTEM => keys_fault(&gateway, &head).await?,
         fault => fault,
     };
-    if let Some(fault) = &first_fault {
-        tracing::error!(tenant = %caller.tenant, seq = fault.seq, what = fault.what, "the ledger does not verify");
+    if let Some(fault) = &found {
+        tracing::error!(%tenant, seq = fault.seq, what = fault.what, "the ledger does not verify");
+        gateway.watch.suspect(tenant, fault.seq);
     }
+    // It took its time, and whoever asked may not read any more.
+    caller.check(&gateway)?;
+    // Whether there was more is known to the caller alone, who may have mistaken the number.
+    let first_fault = found.or_else(|| range.expected_end().and_then(|end| ends_early(&head, end)));
     Ok(Json(Verification {
         verified: first_fault.is_none(),
         checked,

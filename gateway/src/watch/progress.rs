@@ -3,6 +3,7 @@
 use crate::behind::Breaks;
 use crate::gateway::Gateway;
 use crate::records::audit::{Audit, Fault};
+use crate::watch::Watch;
 use ledger::{Head, KeySet, Tip};
 use model::TenantId;
 use std::time::{Duration, Instant};
@@ -67,7 +68,7 @@ impl Progress {
         self.behind
     }
 
-    /// Verifies a slice of what is new, and a slice of what is old. Where there was a fault it looks at the same entries again.
+    /// Verifies what somebody has found to be wrong, a slice of what is new, and a slice of what is old. Where there was a fault it looks at the same entries again.
     /// Returns how many were right; none, if there is nothing to do now.
     pub(super) async fn look(&mut self, gateway: &Gateway, tenant: TenantId) -> Result<u64, StoreError> {
         if self.doubtful.is_some_and(|until| Instant::now() < until) {
@@ -83,6 +84,7 @@ impl Progress {
             keys: &keys,
             breaks: Breaks::long(gateway.sequencer.press()),
         };
+        let suspect = ledger.look_at_suspect(&gateway.watch).await?;
         let new = self.look_at_new(&ledger).await?;
         let old = match self.again {
             Again::Rests(Some(until)) if tenant == TenantId::SYSTEM && Instant::now() >= until => {
@@ -93,14 +95,14 @@ impl Progress {
             }
             _ => self.look_at_old(&ledger).await?,
         };
-        match (new, old) {
-            (Ok(new), Ok(old)) => {
+        match (suspect, new, old) {
+            (Ok(_), Ok(new), Ok(old)) => {
                 self.doubts = 0;
                 self.doubtful = None;
                 gateway.watch.clear(tenant);
                 Ok(new + old)
             }
-            (Err(fault), _) | (_, Err(fault)) => {
+            (Err(fault), ..) | (_, Err(fault), _) | (.., Err(fault)) => {
                 self.doubts = self.doubts.saturating_add(1);
                 if self.doubts >= LOOKS {
                     gateway.watch.raise(tenant, fault);
@@ -174,6 +176,37 @@ impl Progress {
 }
 
 impl Ledger<'_> {
+    /// Verifies the entry that somebody has found to be wrong, if there is one. It is looked at again until it is right.
+    async fn look_at_suspect(&self, watch: &Watch) -> Result<Look, StoreError> {
+        let Some(seq) = watch.suspected(self.tenant) else {
+            return Ok(Ok(0));
+        };
+        let tip = match self.store.tip(self.tenant).await {
+            Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(seq, what))),
+            tip => tip?,
+        };
+        let head = tip.head();
+        // What stands behind the end is found with the last entry.
+        let at = seq.min(head.seq);
+        if at > 0 {
+            let audit = Audit {
+                store: self.store,
+                tenant: self.tenant,
+                head,
+                edge: Some(tip.tree()),
+                keys: Some(self.keys),
+                held: None,
+                from: None,
+                breaks: self.breaks,
+            };
+            if let Some(fault) = audit.run(at..=at).await?.first_fault {
+                return Ok(Err(fault));
+            }
+        }
+        watch.acquit(self.tenant, seq);
+        Ok(Ok(0))
+    }
+
     /// Verifies the entries behind `from` up to `last`. Where that is the end that is expected, it has to be the same, with its tree.
     async fn verify(&self, from: &Tip, last: u64, expected: &Tip) -> Result<Result<Tip, Fault>, StoreError> {
         let audit = Audit {

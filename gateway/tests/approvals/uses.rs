@@ -113,6 +113,10 @@ async fn what_was_approved_for_one_user_is_not_done_for_another() {
     let refused = scene.entries("approval_refused").await;
     let why: Vec<_> = refused.iter().map(|body| &body["why"]).collect();
     assert_eq!(why, ["other_user", "other_user"]);
+    assert_eq!(
+        (&refused[0]["user"], refused[1].get("user")),
+        (&json!("ann"), None)
+    );
     assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
 }
 

@@ -25,7 +25,8 @@ async fn a_vote_is_an_entry_that_says_whose_it_is() {
         ),
         (&json!(id), &json!("ann"), &json!("approved"), &json!("a test"))
     );
-    assert_eq!(approved["action_hash"], shown["action_hash"]);
+    assert_eq!(approved["decision_id"], shown["decision_id"]);
+    assert_eq!(approved.get("action_hash"), None, "the decision has it");
     assert_eq!(scene.entries("approval_rejected").await[0]["by"]["user"], "bob");
 }
 

@@ -178,6 +178,7 @@ def describe(report, evidence):
         "whose body is left out": report.left_out,
         "answers": report.answers,
         "files that decisions name": evidence.named if evidence else 0,
+        "missing of what decisions name": evidence.missing if evidence else 0,
     }
     told = "".join(f", {count} {what}" for what, count in counts.items() if count)
     run = f", about the run `{evidence.run_id}`" if evidence and evidence.run_id is not None else ""

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from . import canonical
 from .archive import files
-from .encoding import Finding, decode_utf8
+from .encoding import Finding, decode_utf8, is_digest
 from .exports import LINE_BYTES_MAX, ExportReport, ExportVerifier
 
 PLAIN = ("README.md", "keys.json")
 MANIFEST_BYTES_MAX = 64 << 20
 MANIFEST_DEPTH_MAX = 8
+# Digests that are kept in mind.
+NAMED_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -20,14 +22,64 @@ class EvidenceReport:
     entries: ExportReport
     # Files that are named by their digest.
     named: int
+    # What decisions name and is not there.
+    missing: int
     # The run that it is about, if it is about one.
     run_id: str | None
+
+
+class Named:
+    """What decisions name by a digest, and what of that is there, in whichever order they come."""
+
+    def __init__(self):
+        self._there = set()
+        # What has not come yet, and whether it is policies that were recorded with what they looked at. Those are about nobody, so
+        # nobody has a reason to take them away.
+        self._awaited = {}
+
+    def want(self, body):
+        """Takes in what the body of a decision names."""
+        digests, policies = _read_named(canonical.parse(body))
+        for digest in digests:
+            if digest not in self._there and len(self._awaited) <= NAMED_MAX:
+                self._awaited[digest] = self._awaited.get(digest, False) or digest == policies
+
+    def come(self, digest):
+        """Takes in what is there."""
+        self._awaited.pop(digest, None)
+        if len(self._there) <= NAMED_MAX:
+            self._there.add(digest)
+
+    def missing(self):
+        """How much is missing, which may have been taken away where it was stored."""
+        if max(len(self._there), len(self._awaited)) > NAMED_MAX:
+            raise Finding("malformed_evidence", f"decisions name more than {NAMED_MAX} things")
+        if policies := [digest for digest, is_policies in self._awaited.items() if is_policies]:
+            raise Finding("malformed_evidence", f"the policies {min(policies)} are missing, and decisions name them")
+        return len(self._awaited)
+
+
+def _read_named(told):
+    """What a decision names, and the policies among it if it also names what they looked at."""
+    policies, facts = told.get("policy_digest"), told.get("facts", {})
+    delegators, teams = told.get("delegators", []), told.get("user_teams", [])
+    if not isinstance(facts, dict) or not isinstance(delegators, list) or not isinstance(teams, list):
+        return [], None
+    if not all(isinstance(delegator, dict) for delegator in delegators):
+        return [], None
+    agents = [delegator.get("agent") for delegator in delegators]
+    their_teams = [delegator["team"] for delegator in delegators if delegator.get("team") is not None]
+    digests = [*facts.values(), *agents, *their_teams, *teams, policies]
+    if not all(is_digest(digest) for digest in digests):
+        return [], None
+    return digests, policies if facts else None
 
 
 def verify_evidence(file, verifier=None):
     """Verifies an archive that is open for reading bytes, its entries with the `ExportVerifier` that is given."""
     verifier = verifier or ExportVerifier()
-    manifest, named, last_part = None, 0, ""
+    manifest, count, named, last_part = None, 0, Named(), ""
+    verifier.on_decision = named.want
     for path, content in files(file):
         folder, _, name = path.partition("/")
         if folder == "ledger" and name > last_part:
@@ -35,14 +87,15 @@ def verify_evidence(file, verifier=None):
             while line := content.readline(LINE_BYTES_MAX):
                 verifier.push_line(line)
         elif folder == "named":
-            named += 1
+            count += 1
             if _digest(content) != name:
                 raise Finding("malformed_evidence", f"{path} does not hash to its name")
+            named.come(f"sha256:{name}")
         elif path == "manifest.json":
             manifest = _read_manifest(content)
         elif path not in PLAIN:
             raise Finding("malformed_evidence", f"{path} has no place here")
-    return _check(verifier.finish(), manifest, named)
+    return _check(verifier.finish(), manifest, named, count)
 
 
 def _digest(content):
@@ -70,8 +123,8 @@ def _read_manifest(content):
     return manifest
 
 
-def _check(report, manifest, named):
-    """Whether the archive has what it says it has."""
+def _check(report, manifest, named, count):
+    """Whether the archive has what it says it has, and what its decisions name."""
     if manifest is None:
         raise Finding("malformed_evidence", "there is no manifest")
     says = [manifest.get(member) for member in ("tenant", "from_seq", "to_seq")]
@@ -84,4 +137,4 @@ def _check(report, manifest, named):
         raise Finding("malformed_evidence", f"the answers to {report.unanswered} decisions are missing")
     if not report.has_end:
         raise Finding("malformed_evidence", "there is no end: the archive was cut off")
-    return EvidenceReport(report, named, run_id)
+    return EvidenceReport(report, count, named.missing(), run_id)

@@ -102,6 +102,8 @@ class ExportVerifier:
         self._untold = Untold()
         self._answerable = None
         self._end = self._end_size = None
+        # What is called with the body of each decision.
+        self.on_decision = None
         for trusted in self._held:
             self._join_tenant(trusted.tenant, 1)
 
@@ -223,6 +225,8 @@ class ExportVerifier:
                 self._untold.note(header.seq)
         elif header.kind == "bodies_erased":
             self._untold.read(body, header.seq)
+        elif header.kind == "decision" and self.on_decision:
+            self.on_decision(body)
 
     def _check_body(self, header, body):
         if body is None:

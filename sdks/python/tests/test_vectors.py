@@ -30,6 +30,7 @@ from countersign_verify import (  # noqa: E402 (the package stands beside, where
     verify_proof,
     witness,
 )
+from countersign_verify.evidence import Named  # noqa: E402
 from countersign_verify.notes import Note  # noqa: E402
 
 VECTORS = ROOT / "crates" / "ledger" / "vectors"
@@ -361,6 +362,32 @@ class EvidenceTest(unittest.TestCase):
             archive = tarfile.TarInfo(name).tobuf(form) + whole
             with self.subTest(words), self.assertRaisesRegex(Finding, words):
                 self.verify(archive)
+
+
+    def test_policies_have_to_be_there_and_the_rest_is_counted(self):
+        policies, agent = (f"sha256:{tree.sha256(of).hex()}" for of in (b"policies", b"agent"))
+        early = {"policy_digest": policies}
+        whole = {"facts": {"agent": agent}, **early}
+        for before, bodies, behind, expected in [
+            ([policies], [whole, early], [agent], 0),
+            ([], [whole], [policies], 1),
+            ([], [early], [], 1),
+            ([agent], [whole, early], [], None),
+            ([], [early, whole], [agent], None),
+            ([], [{"facts": 7, **early}, {"facts": {"agent": "a"}, **early}, {"delegators": [7], **early}], [], 0),
+        ]:
+            named = Named()
+            for digest in before:
+                named.come(digest)
+            for body in bodies:
+                named.want(json.dumps(body))
+            for digest in behind:
+                named.come(digest)
+            with self.subTest(f"{before} {bodies} {behind}"):
+                if expected is None:
+                    self.assertRaises(Finding, named.missing)
+                else:
+                    self.assertEqual(named.missing(), expected)
 
 
 class KeyTest(unittest.TestCase):

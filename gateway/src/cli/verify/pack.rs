@@ -1,5 +1,6 @@
 //! Verifying evidence: the archive of `GET /v1/ledger/evidence`, read once from the beginning to the end, a line at a time.
 
+use super::named::{NAMED_MAX, Named};
 use super::{Failure, Input};
 use crate::records::evidence::tar::{self, BadHeader};
 use canon::Digest;
@@ -32,6 +33,12 @@ pub enum BadPack {
     /// An answer is not there.
     #[error("the answers to {0} decisions are missing")]
     Unanswered(u64),
+    /// The policies by which something was decided are not there.
+    #[error("the policies `{0}` are missing, and decisions name them")]
+    NoPolicies(Digest),
+    /// It has more than is kept in mind.
+    #[error("decisions name more than {NAMED_MAX} things; ask for evidence of fewer entries")]
+    TooMuchNamed,
     /// The last line of its entries is not there.
     #[error("the entries in the archive have no end: they were cut off, or made by hand")]
     NoEnd,
@@ -63,6 +70,8 @@ pub(super) struct Contents {
     pub(super) manifest: Option<Manifest>,
     /// Files that are named by their digest.
     pub(super) named: u64,
+    /// What decisions name and is not there.
+    pub(super) missing: u64,
     /// The last file of entries.
     part: String,
 }
@@ -155,8 +164,12 @@ impl Contents {
         match name.split_once('/') {
             Some((_, digest)) => {
                 self.named += 1;
-                if Digest::of(&bytes).to_string().strip_prefix("sha256:") != Some(digest) {
+                let found = Digest::of(&bytes);
+                if found.to_string().strip_prefix("sha256:") != Some(digest) {
                     return Err(wrong("its bytes do not hash to its name").into());
+                }
+                if let Some(named) = &mut input.named {
+                    named.come(found);
                 }
             }
             None if name == "manifest.json" => {
@@ -169,8 +182,12 @@ impl Contents {
         Ok(())
     }
 
-    /// Whether the archive has what it says it has.
-    pub(super) fn check(&self, report: &ledger::export::ExportReport) -> Result<(), BadPack> {
+    /// Whether the archive has what it says it has, and what its decisions name.
+    pub(super) fn check(
+        &mut self,
+        report: &ledger::export::ExportReport,
+        named: &Named,
+    ) -> Result<(), BadPack> {
         let says = self.manifest.as_ref().ok_or(BadPack::Damaged)?;
         let wrong = |what| BadPack::File {
             file: "manifest.json".to_owned(),
@@ -189,6 +206,7 @@ impl Contents {
         if !report.has_end {
             return Err(BadPack::NoEnd);
         }
+        self.missing = named.missing()?;
         Ok(())
     }
 }
