@@ -12,6 +12,7 @@ pub use force::{Force, ForceQuery};
 use turns::{Kept, Turn};
 pub use turns::{Order, Turns};
 
+use crate::directory::check_in_use;
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
 use crate::sequencer::Recorded;
@@ -224,21 +225,44 @@ impl Gateway {
         Err(Refusal::overloaded())
     }
 
-    /// The policies of a directory that nobody wants to have in force yet in the place of the other, compiled when it is its turn.
+    /// The policies of what is made of a tenant's directory and nobody wants to have in force yet, compiled when it is its turn.
     pub(crate) async fn compile_draft(
         &self,
-        directory: Directory,
-        before: Directory,
-    ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
-        let place = self.drafts.place(directory.tenant.id).await?;
-        let compiler = Arc::clone(self.snapshot.load().compiler());
+        tenant: TenantId,
+        draft: impl FnOnce(&Directory) -> Result<Directory, Refusal>,
+    ) -> Result<Drafted, Refusal> {
+        let place = self.drafts.place(tenant).await?;
+        // One snapshot for all of it: base policies that came into force meanwhile are no part of what is drafted.
+        let snapshot = self.snapshot.load_full();
+        let tenant = Arc::clone(crate::gateway::tenant(&snapshot, tenant)?);
+        check_in_use(&tenant.directory.tenant)?;
+        let directory = draft(&tenant.directory)?;
+        let compiler = Arc::clone(snapshot.compiler());
         off_the_workers(move || {
-            let policies = start::compile_new(&compiler, &directory, Some(&before)).map(Arc::new);
+            let before = Some(&tenant.directory);
+            let policies = start::compile_new(&compiler, &directory, before).map(Arc::new);
             drop(place);
-            policies
+            Drafted {
+                tenant,
+                compiler,
+                directory,
+                policies,
+            }
         })
         .await
     }
+}
+
+/// What somebody would make of a tenant.
+pub(crate) struct Drafted {
+    /// The tenant as it was when it was its turn.
+    pub(crate) tenant: Arc<TenantSnapshot>,
+    /// By what the policies before and after are compiled.
+    pub(crate) compiler: Arc<Compiler>,
+    /// The directory after it.
+    pub(crate) directory: Directory,
+    /// The policies after it.
+    pub(crate) policies: Result<Arc<PolicySet>, Diagnostics>,
 }
 
 /// What a plan comes to once the policies fit what it makes of the directory.

@@ -35,6 +35,9 @@ const RESERVED: [&str; 8] = [
 /// The slots that a template can have.
 const SLOTS: [&str; 2] = ["?principal", "?resource"];
 
+/// The longest description, in bytes: some paragraphs. It is kept with every version and read with every list.
+const DESCRIPTION_BYTES_MAX: usize = 4 << 10;
+
 /// What a new version says, and for whom it counts.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -212,6 +215,15 @@ impl Draft {
         }
     }
 
+    fn check_description(&self) -> Result<(), Refusal> {
+        match self.description.as_ref().map(String::len) {
+            Some(bytes) if bytes > DESCRIPTION_BYTES_MAX => Err(invalid(format!(
+                "`description` has at most {DESCRIPTION_BYTES_MAX} bytes, this one has {bytes}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The policy with this draft as its newest version; a new one if there was none.
     fn applied(
         &self,
@@ -221,6 +233,7 @@ impl Draft {
     ) -> Result<Policy, Refusal> {
         let mode = self.mode(directory)?;
         self.check_slots()?;
+        self.check_description()?;
         Ok(match directory.policies.get(name.as_str()) {
             Some(before) => before.with_version(self.text(), mode, now),
             None => Policy::new(name.clone(), self.text(), mode, now),

@@ -128,10 +128,7 @@ pub(crate) fn rule(
 ///
 /// INVARIANT: what all of them are answered without the claim comes first, so that who is asked because of it, or denied, takes nothing from what is
 /// asked for another one of them. For one alone the policies see to that themselves.
-pub(crate) fn rule_read(
-    question: &ReadQuestion<'_, '_>,
-    delegators: &[Delegator<'_>],
-) -> Result<Ruling, Unanswerable> {
+fn rule_read(question: &ReadQuestion<'_, '_>, delegators: &[Delegator<'_>]) -> Result<Ruling, Unanswerable> {
     let all = rule_each(question, delegators)?;
     match question.as_registered().filter(|_| !delegators.is_empty()) {
         None => Ok(all),
@@ -158,8 +155,15 @@ pub(crate) fn rule_beside(
     if delegators.is_empty() {
         return policies.rule_beside(question);
     }
-    let question = policies.read(question)?;
-    let all = rule_each_beside(&question, delegators)?;
+    rule_read_beside(&policies.read(question)?, delegators)
+}
+
+/// The same where the parameters were read already.
+pub(crate) fn rule_read_beside(
+    question: &ReadQuestion<'_, '_>,
+    delegators: &[Delegator<'_>],
+) -> Result<Rulings, Unanswerable> {
+    let all = rule_each_beside(question, delegators)?;
     // INVARIANT: without the claim first, as in `rule_read`.
     let Some(registered) = question.as_registered() else {
         return Ok(all);

@@ -596,7 +596,7 @@ pub fn explain(
     tenant: &TenantSnapshot,
     agent: &Agent,
     ask: &Ask,
-    usage: &Usage,
+    evidence: &Evidence<'_>,
     now: Timestamp,
 ) -> Option<Result<Explanation, Unanswerable>> {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
@@ -605,25 +605,44 @@ pub fn explain(
     let provenance = provenance::verified(tenant, agent, (ask, false), now);
     let provenance = provenance.ok().flatten();
     let trust = effective_trust(tenant, ask, provenance.as_ref());
-    let run_worst = run_worst(tenant, ask, (None, provenance.as_ref()), trust);
+    let run_worst = run_worst(tenant, ask, (evidence.run, provenance.as_ref()), trust);
     let question = Question {
         vouched: provenance.as_ref().and_then(Provenance::vouched),
-        usage: Some(usage),
+        usage: evidence.usage.map(|usage| &**usage),
         ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
     };
     let explained = tenant.policies.read(&question).and_then(|question| {
         let explanation = question.explain()?;
-        let ruling = match delegation::delegators(tenant, agent, ask) {
+        let rulings = match delegation::delegators(tenant, agent, ask) {
             Ok(delegators) if delegators.is_empty() => return Ok(explanation),
-            Ok(delegators) => delegation::rule_read(&question, &delegators)?,
-            Err(name) => Ruling::denial(ReasonCode::UnknownPrincipal, unknown_principal(&name)),
+            Ok(delegators) => delegation::rule_read_beside(&question, &delegators)?,
+            Err(name) => {
+                let ruling = Ruling::denial(ReasonCode::UnknownPrincipal, unknown_principal(&name));
+                let shadow = explanation.shadow.as_ref().map(|_| ruling.clone());
+                Rulings { ruling, shadow }
+            }
         };
-        Ok(Explanation {
-            ruling,
-            ..explanation
-        })
+        Ok(for_all(explanation, rulings))
     });
     Some(explained)
+}
+
+/// An explanation for the one that asks, with what comes of it for all in whose name it does: what no longer is in the ruling determines nothing.
+fn for_all(mut explanation: Explanation, Rulings { ruling, shadow }: Rulings) -> Explanation {
+    let for_user = explanation.for_user.iter_mut().map(|user| &mut user.policies);
+    let as_registered = explanation.as_registered.iter_mut().flat_map(|registered| {
+        let for_user = registered.for_user.iter_mut().map(|user| &mut user.policies);
+        for_user.chain([&mut registered.policies])
+    });
+    let policies = [&mut explanation.policies].into_iter();
+    for policy in policies.chain(for_user).chain(as_registered).flatten() {
+        policy.determines &= ruling.matched.contains(&policy.id);
+    }
+    Explanation {
+        ruling,
+        shadow,
+        ..explanation
+    }
 }
 
 fn rule(

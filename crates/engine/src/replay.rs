@@ -36,6 +36,8 @@ pub enum WhyNot {
     ParametersRedacted,
     /// The action was another one, and the policies do not fit it as it was.
     ActionChanged,
+    /// The action was another one, and so were too many others for the policies to be compiled for all of them.
+    TooManyChangedActions,
     /// An attribute of the caller's does not have the type that the tenant has declared since.
     AttributesMistyped,
     /// A policy looks at how much is used, which was not looked at then.

@@ -12,6 +12,10 @@ use std::sync::Arc;
 /// How many versions are kept at hand, besides those that are in use. Older ones stand in the ledger.
 pub const POLICY_VERSIONS_MAX: usize = 32;
 
+/// How many bytes those versions have together, but for the newest of them: there is always one to go back to. All that is kept of a policy is
+/// written whenever it changes, so long texts are kept of fewer versions.
+pub const POLICY_VERSIONS_BYTES_MAX: usize = 1 << 20;
+
 /// A policy with its versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
@@ -42,6 +46,14 @@ pub struct PolicyText {
     pub links: Vec<PolicyLink>,
 }
 
+impl PolicyText {
+    fn bytes(&self) -> usize {
+        let description = self.description.as_ref().map_or(0, String::len);
+        let links = self.links.iter().map(PolicyLink::bytes);
+        self.cedar.len() + description + links.sum::<usize>()
+    }
+}
+
 /// One version. It never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyVersion {
@@ -64,6 +76,13 @@ pub struct PolicyLink {
     pub id: Name,
     /// What each slot stands for: an entity as Cedar writes it.
     pub values: BTreeMap<String, String>,
+}
+
+impl PolicyLink {
+    fn bytes(&self) -> usize {
+        let values = self.values.iter().map(|(slot, value)| slot.len() + value.len());
+        self.template.as_str().len() + self.id.as_str().len() + values.sum::<usize>()
+    }
 }
 
 /// A version on trial.
@@ -202,9 +221,19 @@ impl Policy {
 
     fn forget_old(&mut self) {
         let in_use = [self.enforced, self.trial.as_ref().map(|trial| trial.version)];
-        let first_kept = self.version().saturating_sub(POLICY_VERSIONS_MAX as u64) + 1;
+        let is_in_use = |version: u64| in_use.contains(&Some(version));
+        let mut first_kept = self.version().saturating_sub(POLICY_VERSIONS_MAX as u64) + 1;
+        let mut bytes = 0;
+        let others = self.versions.iter().rev().filter(|kept| !is_in_use(kept.version));
+        for (newer, kept) in others.enumerate() {
+            bytes += kept.text.bytes();
+            if bytes > POLICY_VERSIONS_BYTES_MAX && newer > 0 {
+                first_kept = first_kept.max(kept.version + 1);
+                break;
+            }
+        }
         self.versions
-            .retain(|kept| kept.version >= first_kept || in_use.contains(&Some(kept.version)));
+            .retain(|kept| kept.version >= first_kept || is_in_use(kept.version));
     }
 }
 
@@ -280,6 +309,45 @@ mod tests {
         assert!(policy.find(1).is_some(), "it is enforced");
         assert!(policy.find(2).is_none());
         assert!(policy.find(101).is_some());
+    }
+
+    #[test]
+    fn of_long_texts_fewer_versions_are_kept_and_always_one_to_go_back_to() {
+        let kept = |policy: &Policy| {
+            let versions = policy.versions.iter().map(|kept| kept.version);
+            versions.collect::<Vec<_>>()
+        };
+        let half = "x".repeat(POLICY_VERSIONS_BYTES_MAX / 2);
+        let mut policy = policy();
+        for _ in 0..4 {
+            policy = policy.with_version(text(&half), PolicyMode::Shadow, NOW);
+        }
+        assert_eq!(
+            kept(&policy),
+            [1, 3, 4, 5],
+            "one is enforced, and five is on trial"
+        );
+        let long = PolicyText {
+            description: Some("x".repeat(POLICY_VERSIONS_BYTES_MAX + 1)),
+            ..PolicyText::default()
+        };
+        let policy = policy.with_version(long, PolicyMode::Enforced, NOW);
+        assert_eq!(kept(&policy), [4, 5, 6]);
+        let policy = policy.with_version(text("7"), PolicyMode::Enforced, NOW);
+        assert_eq!(kept(&policy), [6, 7]);
+        let link = PolicyLink {
+            template: Name::new("template").unwrap(),
+            id: Name::new("link").unwrap(),
+            values: BTreeMap::from([("?principal".to_owned(), half)]),
+        };
+        let linked = PolicyText {
+            links: vec![link.clone(), link],
+            ..PolicyText::default()
+        };
+        let policy = policy.with_version(linked, PolicyMode::Enforced, NOW);
+        assert_eq!(kept(&policy), [7, 8], "six has too much beside seven");
+        let policy = policy.with_version(text("9"), PolicyMode::Enforced, NOW);
+        assert_eq!(kept(&policy), [8, 9], "links count as texts do");
     }
 
     #[test]

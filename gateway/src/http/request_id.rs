@@ -32,6 +32,25 @@ impl RequestId {
         self.0.to_str().unwrap_or_default()
     }
 
+    /// Counts what has kept the gateway from doing what this request asks for. If it was a mistake of the gateway, the log has it.
+    pub fn note(&self, gateway: &Gateway, refusal: &Refusal) {
+        gateway.metrics.count_refusal(refusal.code());
+        if refusal.code() == Code::Internal {
+            let (request_id, detail) = (self.as_str(), refusal.detail());
+            tracing::error!(
+                request_id,
+                "a request has ended with a mistake of the gateway: {detail}"
+            );
+        }
+    }
+
+    /// The same of one of several things that it asks for: of these, mistakes of the gateway only.
+    pub fn note_part(&self, gateway: &Gateway, refusal: &Refusal) {
+        if refusal.code() == Code::Internal {
+            self.note(gateway, refusal);
+        }
+    }
+
     fn of(headers: &HeaderMap, gateway: &Gateway) -> Self {
         Self(given(headers).cloned().unwrap_or_else(|| {
             HeaderValue::from_bytes(&make(&*gateway.entropy)).expect("hexadecimal digits are visible ASCII")
@@ -78,14 +97,7 @@ impl Reception {
     /// The response that the caller gets.
     pub async fn respond(self, gateway: &Gateway, outcome: Result<Response, Refusal>) -> Response {
         let mut response = outcome.unwrap_or_else(|refusal| {
-            gateway.metrics.count_refusal(refusal.code());
-            if refusal.code() == Code::Internal {
-                let (request_id, detail) = (self.id.as_str(), refusal.detail());
-                tracing::error!(
-                    request_id,
-                    "a request has ended with a mistake of the gateway: {detail}"
-                );
-            }
+            self.id.note(gateway, &refusal);
             refusal.render(self.id.as_str())
         });
         if let Some(name) = self.message {

@@ -3,7 +3,7 @@
 //! The work is done in the crate `policy_diff`, on a thread of its own. Nothing is recorded.
 
 use super::replace::SetBody;
-use crate::directory::read;
+use super::replay::Candidate;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use axum::Extension;
@@ -33,20 +33,22 @@ pub async fn compare(
     Extension(caller): Extension<TenantCaller>,
     SetJson(body): SetJson<Comparing>,
 ) -> Result<Json<Report>, Refusal> {
+    let Candidate { before, after, .. } = gateway.candidate(caller.tenant, &body.candidate).await?;
+    // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
     let turn = gateway.prover.turn().ok_or_else(busy)?;
-    let tenant = read(&gateway, &caller)?;
-    let candidate = gateway.candidate(&tenant, &body.candidate).await?;
     let comparison = Comparison {
-        before: PolicySet::clone(&tenant.policies),
-        after: PolicySet::clone(&candidate.policies),
-        tools: candidate.directory.tools.clone(),
-        attributes: candidate.directory.tenant.settings.context_attributes.clone(),
+        before: PolicySet::clone(&before.policies),
+        after: PolicySet::clone(&after.policies),
+        tools: after.directory.tools.clone(),
+        attributes: after.directory.tenant.settings.context_attributes.clone(),
         now: gateway.clock.now(),
     };
     let report = policy_diff::diff(comparison, turn).await.map_err(|error| {
         tracing::error!(%error, "policies could not be compared");
         Refusal::new(Code::Internal, "the policies could not be compared")
     })?;
+    // It took its time, and whoever asked may not read any more.
+    caller.check(&gateway)?;
     Ok(Json(report))
 }
 

@@ -6,10 +6,11 @@ use crate::gateway::Gateway;
 use crate::http::json::DEPTH_MAX;
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
+use crate::line::Place;
 use axum::Extension;
 use axum::extract::State;
 use engine::{Ask, Evidence, TenantSnapshot, judge};
-use model::{Agent, ReasonCode, Timestamp, Usage, Verdict};
+use model::{Agent, ReasonCode, Timestamp, Verdict};
 use policy::Explanation;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -62,22 +63,28 @@ pub async fn try_asks(
         let detail = format!("`asks` has 1 to {ASKS_MAX} items");
         return Err(Refusal::new(Code::InvalidField, detail));
     }
-    let tenant = read(&gateway, &caller)?;
     let tenant = match trial.candidate {
-        None => tenant,
-        Some(set) => Arc::new(gateway.candidate(&tenant, &set).await?),
+        None => read(&gateway, &caller)?,
+        Some(set) => Arc::new(gateway.candidate(caller.tenant, &set).await?.after),
     };
     let mut results = Vec::with_capacity(trial.asks.len());
     let mut bytes = 0;
     for ask in &trial.asks {
-        let answer = gateway.try_one(&tenant, ask).await;
-        let result = answer.unwrap_or_else(|refusal| problem(&refusal, request_id.as_str()));
+        // One for each: whoever has one draft waits for one ask, and not for all of them.
+        let place = gateway.drafts.place(caller.tenant).await?;
+        let answer = gateway.try_one(&tenant, ask, place).await;
+        let result = answer.unwrap_or_else(|refusal| {
+            request_id.note_part(&gateway, &refusal);
+            problem(&refusal, request_id.as_str())
+        });
         bytes += result.get().len();
         if bytes > ANSWER_BYTES_MAX && !results.is_empty() {
             return Err(too_long(results.len()));
         }
         results.push(result);
     }
+    // It took its time, and whoever asked may not read any more.
+    caller.check(&gateway)?;
     Ok(Json(Tried { results }))
 }
 
@@ -94,7 +101,12 @@ fn too_long(fit: usize) -> Refusal {
 
 impl Gateway {
     /// The answer to one ask, written as JSON. Policies are asked, and told of, where nobody waits for a decision.
-    async fn try_one(&self, tenant: &Arc<TenantSnapshot>, ask: &RawValue) -> Result<Box<RawValue>, Refusal> {
+    async fn try_one(
+        &self,
+        tenant: &Arc<TenantSnapshot>,
+        ask: &RawValue,
+        place: Place,
+    ) -> Result<Box<RawValue>, Refusal> {
         let limits = canon::Limits {
             bytes_max: self.options.body_bytes_max,
             depth_max: DEPTH_MAX,
@@ -108,10 +120,20 @@ impl Gateway {
         let now = self.clock.now();
         let counted = self.counted(tenant, agent, &ask).await?;
         let usage = Arc::new(counted.usage(tenant, agent, &ask, now));
+        let run = self.run_of(tenant, &ask).await?;
         let (tenant, agent) = (Arc::clone(tenant), Arc::clone(agent));
         let work = tokio::task::spawn_blocking(move || {
-            let answer = Answer::of(&tenant, &agent, &ask, &usage, now)?;
-            Ok(serde_json::value::to_raw_value(&answer).expect("an answer is written as JSON"))
+            let evidence = Evidence {
+                run: run.as_ref(),
+                usage: Some(&usage),
+                ..Evidence::default()
+            };
+            let answer = Answer::of(&tenant, &agent, &ask, &evidence, now);
+            let answer = answer.map(|answer| {
+                serde_json::value::to_raw_value(&answer).expect("an answer is written as JSON")
+            });
+            drop(place);
+            answer
         });
         work.await.unwrap_or_else(|error| {
             tracing::error!(%error, "trying policies broke off");
@@ -125,21 +147,17 @@ impl Answer {
         tenant: &TenantSnapshot,
         agent: &Agent,
         ask: &Ask,
-        usage: &Arc<Usage>,
+        evidence: &Evidence<'_>,
         now: Timestamp,
     ) -> Result<Self, Refusal> {
-        let evidence = Evidence {
-            usage: Some(usage),
-            ..Evidence::default()
-        };
-        let judgement = judge::judge(tenant, agent, ask, &evidence, now)?;
+        let judgement = judge::judge(tenant, agent, ask, evidence, now)?;
         Ok(Self {
             decision: judgement.verdict(),
             reason_code: judgement.reason,
             reason: judgement.explanation,
             matched_policies: judgement.matched,
             obligations: judgement.obligations,
-            policies: judge::explain(tenant, agent, ask, usage, now).and_then(Result::ok),
+            policies: judge::explain(tenant, agent, ask, evidence, now).and_then(Result::ok),
         })
     }
 }

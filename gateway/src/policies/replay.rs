@@ -7,7 +7,7 @@ mod range;
 mod run;
 
 use super::replace::SetBody;
-use crate::directory::read;
+use crate::changes::Drafted;
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
@@ -21,7 +21,8 @@ use canon::Digest;
 use engine::TenantSnapshot;
 use engine::replay::{Change, Group, Tally, WhyNot};
 use futures_util::stream;
-use model::Timestamp;
+use model::{Directory, TenantId, Timestamp};
+use policy::Compiler;
 use run::{Progress, Running};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -117,9 +118,8 @@ pub async fn replay(
             format!("this gateway replays {AT_ONCE_MAX} times already; try again when one of them is done");
         Refusal::new(Code::ReplayRunning, detail).with_header(header::RETRY_AFTER, RETRY_AFTER)
     })?;
-    let tenant = read(&gateway, &caller)?;
-    let candidate = gateway.candidate(&tenant, &body.candidate).await?;
-    let digest = candidate.policies.digest();
+    let candidate = gateway.candidate(caller.tenant, &body.candidate).await?;
+    let digest = candidate.after.policies.digest();
     let range = range::within(&*gateway.store, caller.tenant, body.from, body.to).await?;
     let running = Running::start(&gateway, candidate, range, limit, place).map_err(|error| {
         tracing::error!(%error, "a replay could not be started");
@@ -172,25 +172,40 @@ fn limit(asked: Option<u64>, in_lines: bool) -> Result<u64, Refusal> {
     }
 }
 
+/// A tenant with another set in place of its own, and without, under the same base policies.
+pub(super) struct Candidate {
+    /// As it is.
+    pub(super) before: Arc<TenantSnapshot>,
+    /// As it would be.
+    pub(super) after: TenantSnapshot,
+    /// By what both are compiled.
+    pub(super) compiler: Arc<Compiler>,
+}
+
 impl Gateway {
     /// A tenant as it would be with this set in place of its own.
-    pub(super) async fn candidate(
-        &self,
-        tenant: &TenantSnapshot,
-        set: &SetBody,
-    ) -> Result<TenantSnapshot, Refusal> {
-        let directory = set.applied_to(&tenant.directory, self.clock.now())?;
-        let policies = self
-            .compile_draft(directory.clone(), tenant.directory.clone())
-            .await?
-            .map_err(|diagnostics| {
-                Refusal::new(Code::PolicyInvalid, "the candidate is not valid")
-                    .with_diagnostics(json!(diagnostics))
-            })?;
-        Ok(TenantSnapshot {
+    pub(super) async fn candidate(&self, tenant: TenantId, set: &SetBody) -> Result<Candidate, Refusal> {
+        let now = self.clock.now();
+        let draft = |directory: &Directory| set.applied_to(directory, now);
+        let Drafted {
+            tenant: before,
+            compiler,
             directory,
             policies,
-            ..tenant.clone()
+        } = self.compile_draft(tenant, draft).await?;
+        let policies = policies.map_err(|diagnostics| {
+            Refusal::new(Code::PolicyInvalid, "the candidate is not valid")
+                .with_diagnostics(json!(diagnostics))
+        })?;
+        let after = TenantSnapshot {
+            directory,
+            policies,
+            ..TenantSnapshot::clone(&before)
+        };
+        Ok(Candidate {
+            before,
+            after,
+            compiler,
         })
     }
 }
@@ -227,6 +242,7 @@ impl Told {
             Ok(line @ Line::Result(_)) => (text(&line), Self::Ended),
             // The status has gone out already, so the problem is the last line.
             Err(refusal) => {
+                going.request_id.note(&going.gateway, &refusal);
                 let problem = refusal.to_problem(going.request_id.as_str());
                 (format!("{{\"problem\":{problem}}}\n"), Self::Ended)
             }

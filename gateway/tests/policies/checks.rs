@@ -1,7 +1,10 @@
 //! What an editor asks while somebody writes: `validate`, `format`, `schema`. Nothing is recorded.
 
+use crate::stage::changing;
 use crate::{Desk, NO_ISSUES, NO_SECRETS, diagnostics, text};
 use serde_json::{Value, json};
+use std::pin::pin;
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_set_is_validated_as_a_put_of_it_would_be_and_nothing_changes() {
@@ -71,4 +74,23 @@ async fn the_schema_speaks_of_the_tools() {
     desk.admin("PUT", "/v1/tools/slack", &tool).await.expect(201);
     let schema = desk.edit("GET", "/schema", &Value::Null).await.expect(200);
     assert!(text(&schema["cedar"]).contains("slack/post"));
+}
+
+#[tokio::test]
+async fn what_takes_a_core_for_a_while_waits_for_the_drafts_before_it() {
+    let desk = Desk::open().await;
+    let mut ask = changing();
+    ask["agent"] = json!({"id": desk.agent.id});
+    for (method, path, body) in [
+        ("GET", "/schema", Value::Null),
+        ("POST", "/try", json!({"asks": [ask]})),
+        ("POST", "/validate", json!({"policies": []})),
+    ] {
+        let place = desk.gateway.drafts.place(desk.tenant).await.unwrap();
+        let mut working = pin!(desk.edit(method, path, &body));
+        let early = tokio::time::timeout(Duration::from_millis(300), working.as_mut()).await;
+        assert!(early.is_err(), "{path} does not wait");
+        drop(place);
+        working.await.expect(200);
+    }
 }

@@ -1,10 +1,13 @@
 //! `diff`: what a candidate allows that the set in force does not. It takes the solver: `apt-get install cvc5`.
 
-use crate::stage::Stage;
-use crate::{Desk, NO_ISSUES, NO_SECRETS, diagnostics, key};
+use crate::stage::{Stage, changing};
+use crate::{Desk, NO_ISSUES, NO_SECRETS, diagnostics, key, text};
 use gateway::gateway::Options;
+use policy::BasePolicies;
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
 
 fn candidate(cedar: &str) -> Value {
     json!({"candidate": {"policies": [{"name": "issues", "cedar": cedar}]}})
@@ -79,6 +82,57 @@ async fn the_set_in_force_is_no_different_from_itself() {
 }
 
 #[tokio::test]
+async fn a_reload_that_comes_between_is_no_difference() {
+    let none = BasePolicies::parse("").unwrap();
+    let stage = Stage::set_under(none, Options::default()).await;
+    let editor = key(&stage, &stage.tenant.to_string(), "policy_editor").await;
+    let desk = Desk { stage, editor };
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let place = desk.gateway.drafts.place(desk.tenant).await.unwrap();
+    let mut working = pin!(desk.diff(NO_ISSUES));
+    let early = tokio::time::timeout(Duration::from_millis(300), working.as_mut()).await;
+    assert!(early.is_err(), "it does not wait for its turn");
+    let before = desk.gateway.snapshot.load().base_digest();
+    desk.post("/v1/policies/reload", &desk.operator, &json!({}))
+        .await
+        .expect(200);
+    assert_ne!(desk.gateway.snapshot.load().base_digest(), before);
+    drop(place);
+    let report = working.await;
+    assert_eq!(report["in_force_digest"], report["candidate_digest"]);
+    assert_eq!(answers(&report), ["no", "no"]);
+}
+
+#[tokio::test]
+async fn what_takes_long_is_not_told_to_a_key_that_was_deleted_meanwhile() {
+    let desk = Desk::open().await;
+    let mut ask = changing();
+    ask["agent"] = json!({"id": desk.agent.id});
+    for (role, path, body) in [
+        ("policy_editor", "/v1/policies/diff", candidate(NO_ISSUES)),
+        ("policy_editor", "/v1/policies/validate", json!({"policies": []})),
+        ("policy_editor", "/v1/policies/try", json!({"asks": [ask]})),
+        ("auditor", "/v1/ledger/verify", json!({})),
+    ] {
+        let key = json!({"name": role, "role": role, "tenant": desk.tenant});
+        let key = desk.post("/v1/keys", &desk.operator, &key).await.expect(201);
+        let (id, secret) = (text(&key["id"]), text(&key["key"]));
+        let drafts = desk.gateway.drafts.place(desk.tenant).await.unwrap();
+        let readings = desk.gateway.readings.place_for_part(desk.tenant).await;
+        let mut working = pin!(desk.post(path, &secret, &body));
+        let early = tokio::time::timeout(Duration::from_millis(300), working.as_mut()).await;
+        assert!(early.is_err(), "{path} does not wait for its turn");
+        desk.call("DELETE", &format!("/v1/keys/{id}"), &desk.operator)
+            .tenant(desk.tenant)
+            .send()
+            .await
+            .expect(204);
+        drop((drafts, readings));
+        working.await.problem(401, "invalid_token");
+    }
+}
+
+#[tokio::test]
 async fn without_a_solver_the_answer_says_so_and_replay_works() {
     let options = Options {
         cvc5: PathBuf::from("there-is-no-such-solver"),
@@ -105,9 +159,10 @@ async fn one_comparison_runs_at_once_and_invalid_candidates_are_refused() {
     let refused = desk.edit("POST", "/diff", &candidate(NO_ISSUES)).await;
     refused.problem(429, "diff_running");
     assert_eq!(refused.headers["retry-after"], "5");
-    drop(turn);
+    // The turn is for comparing alone: candidates are compiled before they have it.
     let reply = desk.edit("POST", "/diff", &candidate("nonsense")).await;
     assert_eq!(diagnostics(&reply)[0]["policy"], "issues");
+    drop(turn);
     desk.edit("POST", "/diff", &json!({}))
         .await
         .problem(400, "invalid_field");

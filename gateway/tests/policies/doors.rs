@@ -3,7 +3,7 @@
 use crate::{Desk, NO_ISSUES, NO_SECRETS, key, text};
 use serde_json::{Value, json};
 
-const WRITES: [(&str, &str); 12] = [
+const WRITES: [(&str, &str); 13] = [
     ("POST", "/v1/policies"),
     ("PUT", "/v1/policies"),
     ("PUT", "/v1/policies/issues"),
@@ -14,6 +14,7 @@ const WRITES: [(&str, &str); 12] = [
     ("POST", "/v1/policies/validate"),
     ("POST", "/v1/policies/format"),
     ("POST", "/v1/policies/try"),
+    ("POST", "/v1/policies/diff"),
     ("POST", "/v1/policies/replay"),
     ("DELETE", "/v1/policies/other"),
 ];

@@ -4,12 +4,15 @@ use crate::{Desk, NO_ISSUES, diagnostics};
 use serde_json::{Value, json};
 
 /// What is wrong, the text, a word of the message, and the line that is named.
-fn broken() -> Vec<(&'static str, String, &'static str, Option<u64>)> {
-    let when = |condition: &str| {
-        format!(
-            "@id(\"a\")\nforbid (principal, action == Action::\"github/merge_pull_request\", resource)\nwhen {{ {condition} }};"
-        )
-    };
+type Broken = (&'static str, String, &'static str, Option<u64>);
+
+fn when(condition: &str) -> String {
+    format!(
+        "@id(\"a\")\nforbid (principal, action == Action::\"github/merge_pull_request\", resource)\nwhen {{ {condition} }};"
+    )
+}
+
+fn broken() -> Vec<Broken> {
     vec![
         (
             "no Cedar",
@@ -95,10 +98,31 @@ fn broken() -> Vec<(&'static str, String, &'static str, Option<u64>)> {
             "bytes",
             None,
         ),
+    ]
+}
+
+/// What would overflow the stack of a parser that reads it.
+fn too_deep() -> Vec<Broken> {
+    vec![
         (
             "nesting",
             when(&format!("{}true{}", "(".repeat(10_000), ")".repeat(10_000))),
             "nested",
+            Some(3),
+        ),
+        (
+            "nesting behind a comment that a carriage return ends",
+            format!(
+                "//\r{}",
+                when(&format!("{}true{}", "(".repeat(10_000), ")".repeat(10_000)))
+            ),
+            "nested",
+            Some(3),
+        ),
+        (
+            "nesting behind brackets that do not fit",
+            when(&format!("{}true{}", "[),".repeat(10_000), "]".repeat(10_000))),
+            "brackets",
             Some(3),
         ),
     ]
@@ -109,7 +133,7 @@ async fn an_invalid_policy_is_refused_with_its_place_and_the_set_stays_in_force(
     let desk = Desk::open().await;
     desk.put("mine", NO_ISSUES).await.expect(201);
     let head = desk.head().await;
-    for (what, cedar, word, line) in broken() {
+    for (what, cedar, word, line) in broken().into_iter().chain(too_deep()) {
         let found = diagnostics(&desk.put("mine", &cedar).await);
         let about = |one: &&Value| one["message"].as_str().unwrap().contains(word);
         let one = found.iter().find(about);
@@ -203,6 +227,33 @@ async fn a_link_makes_a_policy_of_a_template() {
     assert_eq!(answer["matched_policies"], json!(["agents/builder"]));
     let other = desk.hire(json!({"name": "other", "tools": "all"})).await;
     assert_eq!(desk.decision_for(&other).await, "allow");
+}
+
+#[tokio::test]
+async fn a_description_has_a_bound() {
+    let desk = Desk::open().await;
+    let longest = "x".repeat(4_096);
+    let body = json!({"name": "mine", "cedar": NO_ISSUES, "description": longest});
+    let made = desk.edit("POST", "", &body).await.expect(201);
+    assert_eq!(made["description"], longest);
+    let head = desk.head().await;
+    let longer = format!("{longest}x");
+    let version = json!({"cedar": NO_ISSUES, "description": longer});
+    let named = json!({"name": "other", "cedar": NO_ISSUES, "description": longer});
+    let set = json!({"policies": [named]});
+    for (method, path, body) in [
+        ("POST", "", &named),
+        ("PUT", "/mine", &version),
+        ("PUT", "", &set),
+        ("POST", "/validate", &set),
+    ] {
+        let detail = desk.edit(method, path, body).await.problem(400, "invalid_field");
+        assert_eq!(
+            detail, "`description` has at most 4096 bytes, this one has 4097",
+            "{method} {path}"
+        );
+    }
+    assert_eq!(desk.head().await, head, "nothing was recorded");
 }
 
 #[tokio::test]

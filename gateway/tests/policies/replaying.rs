@@ -520,6 +520,40 @@ async fn an_action_that_has_changed_is_judged_as_it_was_if_the_candidate_fits_it
 }
 
 #[tokio::test]
+async fn many_actions_may_have_changed_and_what_is_too_many_is_counted_as_that() {
+    let desk = Desk::open().await;
+    let tool = |risk: &str| {
+        let action = |number| json!({"name": format!("a{number}"), "mutates_state": false, "risk": risk});
+        json!({"actions": (0..65).map(action).collect::<Vec<_>>()})
+    };
+    desk.admin("PUT", "/v1/tools/bulk", &tool("high"))
+        .await
+        .expect(201);
+    for number in 0..65 {
+        let ask = asking("bulk", &format!("a{number}"), "trusted_internal_unsigned");
+        desk.ask(&ask).await.expect(200);
+    }
+    desk.admin("PUT", "/v1/tools/bulk", &tool("low"))
+        .await
+        .expect(200);
+    let was_high = r#"@id("no") forbid (principal, action in Action::"risk:high", resource);"#;
+    let report = desk.replay(&[("p", was_high)], json!({})).await;
+    assert_eq!((flips(&report), &report["not_replayed"]), (65, &json!({})));
+
+    let long = format!(
+        r#"@id("long") @reason("{}") forbid (principal, action == Action::"vault/store", resource);"#,
+        "x".repeat(150_000)
+    );
+    let report = desk
+        .replay(&[("p", was_high), ("q", &long), ("r", &long)], json!({}))
+        .await;
+    assert_eq!(
+        (flips(&report), &report["not_replayed"]),
+        (64, &json!({"too_many_changed_actions": 1}))
+    );
+}
+
+#[tokio::test]
 async fn an_observed_ask_is_compared_with_what_would_have_been_said() {
     let desk = Desk::open().await;
     desk.put("issues", NO_ISSUES).await.expect(201);
@@ -715,6 +749,9 @@ async fn a_replay_in_lines_tells_nothing_to_a_key_that_was_deleted() {
     assert!(!lines.contains("\"result\""), "{lines}");
     let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     assert_eq!(last["problem"]["code"], "invalid_token");
+    let metrics = desk.get("/metrics", "").await.text();
+    let counted = r#"countersign_refusals_total{code="invalid_token"} 1"#;
+    assert!(metrics.contains(counted), "{metrics}");
 }
 
 #[tokio::test]

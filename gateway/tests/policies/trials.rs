@@ -1,6 +1,6 @@
 //! Shadow and canary: what is on trial changes no answer but its own agents', and says what it would have said.
 
-use crate::stage::reading;
+use crate::stage::{changing, reading};
 use crate::{Desk, NO_ISSUES, NO_SECRETS};
 use serde_json::{Value, json};
 
@@ -39,6 +39,31 @@ async fn a_shadow_changes_no_answer_and_what_it_would_have_said_is_recorded() {
     desk.assert_sound().await;
 }
 
+/// How many decisions that allow policies on trial would have made denials, by the metrics.
+async fn counted(desk: &Desk) -> Option<String> {
+    let metrics = desk.get("/metrics", "").await.text();
+    let name = r#"countersign_shadow_differences_total{decision="allow",shadow="deny"} "#;
+    let count = metrics.lines().find_map(|line| line.strip_prefix(name));
+    count.map(str::to_owned)
+}
+
+#[tokio::test]
+async fn what_a_shadow_would_have_said_otherwise_is_counted_once_it_is_recorded() {
+    let desk = Desk::open().await;
+    desk.shadow("issues", NO_ISSUES).await;
+    desk.post("/v1/decide", &desk.agent.token, &changing())
+        .await
+        .expect(200);
+    desk.ask(&reading()).await.expect(200);
+    assert_eq!(counted(&desk).await, None);
+    desk.answer().await;
+    assert_eq!(counted(&desk).await.as_deref(), Some("1"));
+    let batch = json!({"asks": [changing(), reading(), changing()]});
+    let path = "/v1/authorize/batch";
+    desk.post(path, &desk.agent.token, &batch).await.expect(200);
+    assert_eq!(counted(&desk).await.as_deref(), Some("3"));
+}
+
 #[tokio::test]
 async fn a_shadow_stands_beside_what_is_enforced() {
     let desk = Desk::open().await;
@@ -64,6 +89,27 @@ async fn a_canary_counts_for_its_agents_only() {
     );
     assert_eq!(desk.decision().await, "deny");
     assert!(last(&desk).await.get("shadow").is_none());
+}
+
+#[tokio::test]
+async fn a_canary_without_policies_is_told_by_the_digests() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let before = desk.answer().await;
+    let body = json!({"cedar": "", "mode": "canary", "agents": [desk.agent.id]});
+    desk.edit("PUT", "/issues", &body).await.expect(200);
+    let after = desk.answer().await;
+    assert_eq!(
+        (&before["decision"], &after["decision"]),
+        (&json!("deny"), &json!("allow"))
+    );
+    let digests = [&before, &after].map(|answer| &answer["policy"]["digest"]);
+    assert_ne!(digests[0], digests[1]);
+    let told = desk.told("policy_put").await;
+    assert_eq!(
+        told.last().unwrap()["policy_digests"],
+        json!({"before": digests[0], "after": digests[1]})
+    );
 }
 
 #[tokio::test]

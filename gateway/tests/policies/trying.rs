@@ -16,6 +16,22 @@ impl Desk {
         let tried = self.edit("POST", "/try", &body).await.expect(200);
         tried["results"].as_array().unwrap().clone()
     }
+
+    /// What is told of an ask that is tried, which is what its agent would be answered.
+    async fn tried_as_decided(&self, ask: &Value) -> Value {
+        let tried = self.try_out(&Value::Null, &[self.of_agent(ask.clone())]).await;
+        let decided = self.post("/v1/decide", &self.agent.token, ask).await.expect(200);
+        for member in [
+            "decision",
+            "reason_code",
+            "reason",
+            "matched_policies",
+            "obligations",
+        ] {
+            assert_eq!(tried[0][member], decided[member], "{member}");
+        }
+        tried[0].clone()
+    }
 }
 
 /// What came of a policy in an explanation.
@@ -182,4 +198,64 @@ async fn the_tags_of_the_users_teams_are_seen_as_those_of_the_agents_are() {
     let entities = &results[0]["policies"]["for_user"]["request"]["entities"];
     let guests = json!({"uid": {"type": "Team", "id": "guests"}, "attrs": {}, "parents": [], "tags": {"locked": "yes"}});
     assert!(entities.as_array().unwrap().contains(&guests), "{entities}");
+}
+
+#[tokio::test]
+async fn an_ask_in_a_run_is_tried_with_what_the_run_has_seen_and_shows_it_nothing() {
+    let desk = Desk::open().await;
+    let path = format!("/v1/tenants/{}", desk.tenant);
+    let settings = json!({"settings": {"run_taint": "deny"}});
+    let call = desk.call("PATCH", &path, &desk.operator).json(&settings);
+    call.send().await.expect(200);
+    let within = |mut ask: Value, run: &str| {
+        ask["trace"] = json!({"run_id": run});
+        ask
+    };
+    desk.ask(&within(reading(), "run-1")).await.expect(200);
+    let head = desk.head().await;
+    let tried = desk.tried_as_decided(&within(changing(), "run-1")).await;
+    assert_eq!(tried["reason_code"], "run_tainted");
+    desk.tried_as_decided(&within(reading(), "run-2")).await;
+    let tried = desk.tried_as_decided(&within(changing(), "run-2")).await;
+    assert_eq!(tried["decision"], "allow", "only tried, and no run has seen it");
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+
+    let careful = r#"@id("careful") forbid (principal, action == Action::"github/create_issue", resource)
+        when { context has run && context.run.worst.rank <= 2 };"#;
+    desk.put("runs", careful).await.expect(201);
+    let tried = desk.tried_as_decided(&within(changing(), "run-1")).await;
+    assert_eq!(tried["matched_policies"], json!(["runs/careful"]));
+    assert_eq!(outcome(&tried, "runs/careful")["outcome"], "satisfied");
+    assert_eq!(tried["policies"]["request"]["context"]["run"]["worst"]["rank"], 2);
+}
+
+#[tokio::test]
+async fn an_ask_in_the_name_of_others_is_tried_for_all_of_them() {
+    let desk = Desk::open().await;
+    let planner = desk.hire(json!({"name": "planner", "tools": "all"})).await;
+    let not_for_planner = format!(
+        r#"@id("planner") forbid (principal == Agent::"{}", action, resource);"#,
+        planner.id
+    );
+    let mut ask = changing();
+    ask["act"] = json!({"sub": "planner"});
+    desk.shadow("planned", &not_for_planner).await;
+    let tried = desk.tried_as_decided(&ask).await;
+    assert_eq!(tried["decision"], "allow");
+    desk.ask(&ask).await.expect(200);
+    let recorded = desk.decisions().await[0]["shadow"].clone();
+    assert_eq!(recorded["matched_policies"], json!(["planned/planner"]));
+    for member in ["decision", "reason_code", "matched_policies"] {
+        assert_eq!(tried["policies"]["shadow"][member], recorded[member], "{member}");
+    }
+    assert_eq!(outcome(&tried, "base/mutation-from-trusted")["determines"], true);
+
+    desk.put("planned", &not_for_planner).await.expect(200);
+    let tried = desk.tried_as_decided(&ask).await;
+    assert_eq!(tried["matched_policies"], json!(["planned/planner"]));
+    let permitted = outcome(&tried, "base/mutation-from-trusted");
+    assert_eq!(
+        (&permitted["outcome"], &permitted["determines"]),
+        (&json!("satisfied"), &json!(false))
+    );
 }

@@ -35,8 +35,8 @@ pub(crate) fn signing_key() -> Arc<SigningKey> {
 /// When every test begins: 2026-01-31T09:30:00.000Z.
 pub(crate) const BEGINNING: Timestamp = Timestamp::from_millis(1_769_851_800_000);
 
-/// What gateways of tests read when they are told to reload: the policies that are in force.
-const BASE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies.cedar");
+/// What gateways of tests read when they are told to reload: the shipped policies, which are in force where a test has no others.
+pub(crate) const BASE_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies.cedar");
 
 /// How long a test waits for what has to come, on a machine that may stand still for seconds.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -2,7 +2,7 @@
 //! The store behind the faults is a real one.
 
 use crate::support::home::Home;
-use crate::support::{BEGINNING, Reply, World, patient, patiently, signing_key};
+use crate::support::{BASE_FILE, BEGINNING, Reply, World, patient, patiently, signing_key};
 use gateway::app::App;
 use gateway::gateway::Options;
 use gateway::sequencer::Ended;
@@ -257,7 +257,7 @@ async fn run(
         entropy: Arc::new(SystemEntropy),
         signing_key: signing_key(),
         base_policies,
-        base_file: None,
+        base_file: Some(BASE_FILE.into()),
         options: patient(options),
     };
     let (gateway, sequencer) = start::start(ingredients).await.unwrap();

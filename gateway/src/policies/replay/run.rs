@@ -5,7 +5,7 @@
 //! does not depend on which thread is faster. Memory holds a page and some records a thread, whatever the length of the ledger.
 
 use super::range::Entries;
-use super::{CORES, cores};
+use super::{CORES, Candidate, cores};
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use canon::Digest;
@@ -28,8 +28,12 @@ const PAGE: u32 = 512;
 const THREADS_MAX: usize = 8;
 /// Records that a thread keeps at hand.
 const RECORDS_MAX: usize = 20_000;
-/// For how many actions as they were the candidate is compiled anew, at most.
-const VARIANTS_MAX: usize = 64;
+/// For how many actions as they were the candidate is compiled anew, at most: all that a tool can have.
+const VARIANTS_MAX: usize = 256;
+/// For how many it is, however long it is.
+const VARIANTS_MIN: usize = 64;
+/// How many bytes its texts have together, beyond that. What they are compiled to stays as long as the replay, and is many times as long.
+const VARIANTS_BYTES_MAX: usize = 16 << 20;
 
 /// How far a replay is.
 #[derive(Debug, Serialize)]
@@ -86,15 +90,15 @@ impl Running {
     /// Starts its threads.
     pub(super) fn start(
         gateway: &Gateway,
-        candidate: TenantSnapshot,
+        candidate: Candidate,
         entries: Entries,
         limit: u64,
         place: OwnedSemaphorePermit,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             store: Arc::clone(&gateway.store),
-            compiler: Arc::clone(gateway.snapshot.load().compiler()),
-            candidate,
+            compiler: candidate.compiler,
+            candidate: candidate.after,
             entries: (entries.last + 1).saturating_sub(entries.first),
             rest: Mutex::new(Rest {
                 entries,
@@ -219,8 +223,9 @@ impl Shared {
         }
         let variant = {
             let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
-            if variants.len() >= VARIANTS_MAX && !variants.contains_key(digest) {
-                return Err(WhyNot::ActionChanged);
+            let most = variants_max(self.candidate.policies.text().len());
+            if variants.len() >= most && !variants.contains_key(digest) {
+                return Err(WhyNot::TooManyChangedActions);
             }
             Arc::clone(variants.entry(*digest).or_default())
         };
@@ -233,6 +238,11 @@ impl Shared {
         };
         variant.get_or_init(compile).clone().ok_or(WhyNot::ActionChanged)
     }
+}
+
+/// For how many actions as they were a candidate of this length is compiled anew.
+fn variants_max(text_bytes: usize) -> usize {
+    (VARIANTS_BYTES_MAX / text_bytes.max(1)).clamp(VARIANTS_MIN, VARIANTS_MAX)
 }
 
 /// One thread of a replay.
@@ -302,5 +312,23 @@ impl Thread {
         let digest = recorded.action_digest().ok_or(WhyNot::FactsMissing)?;
         let policies = self.shared.policies(&digest, nouns.tool())?;
         recorded.judge(&policies, &nouns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_candidate_is_compiled_for_fewer_actions_as_they_were() {
+        for (text_bytes, most) in [
+            (0, 256),
+            (64 << 10, 256),
+            (128 << 10, 128),
+            (256 << 10, 64),
+            (4 << 20, 64),
+        ] {
+            assert_eq!(variants_max(text_bytes), most);
+        }
     }
 }
