@@ -16,8 +16,10 @@ use crate::http::{Json, Page, Refusal};
 use crate::records::reader::{Credential, Reader};
 use axum::extract::{Path, State};
 use canon::Digest;
-use model::approval::Vote;
-use model::{AgentId, Approval, ApprovalId, ApprovalStatus, DecisionId, Name, Risk, Timestamp, Trust};
+use model::approval::{Delegator, Vote};
+use model::{
+    AgentId, Approval, ApprovalId, ApprovalStatus, DecisionId, Name, Risk, Sources, Timestamp, Trust,
+};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -61,6 +63,9 @@ pub struct Shown {
     expires_at: Timestamp,
     decision_id: DecisionId,
     agent: ShownAgent,
+    /// The other agents in whose name it asks. Who answers for them is nothing that an agent learns by naming them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    delegators: Vec<ShownAgent>,
     tool: String,
     action: Name,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,8 +80,13 @@ pub struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     risk_level: Option<Risk>,
     trust: ShownTrust,
+    /// Gone with the parameters.
+    #[serde(skip_serializing_if = "Sources::is_empty")]
+    sources: Sources,
     #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_worst: Option<Trust>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Name>,
     votes: Vec<Vote>,
@@ -100,6 +110,18 @@ struct ShownTrust {
     effective: Trust,
 }
 
+impl ShownAgent {
+    /// One in whose name another one asks.
+    fn named(delegator: Delegator) -> Self {
+        Self {
+            id: delegator.id,
+            name: delegator.name,
+            owner: None,
+            team: None,
+        }
+    }
+}
+
 impl Shown {
     fn of(approval: Approval, now: Timestamp) -> Self {
         let status = approval.status_at(now);
@@ -119,6 +141,7 @@ impl Shown {
                 owner: request.owner,
                 team: request.team,
             },
+            delegators: request.delegators.into_iter().map(ShownAgent::named).collect(),
             tool: request.tool.to_string(),
             action: request.action,
             resource: request.resource,
@@ -135,7 +158,13 @@ impl Shown {
                 claimed: request.claimed_trust,
                 effective: request.effective_trust,
             },
+            sources: if status.is_open() {
+                request.sources
+            } else {
+                Sources::default()
+            },
             run_id: request.run_id,
+            run_worst: request.run_worst,
             user: request.user,
             votes: approval.votes,
             spent_by: approval.spent_by,

@@ -2,9 +2,11 @@
 //! batch.
 
 use crate::ask::Ask;
+use crate::delegation;
 use crate::entry_kind::EntryKind;
 use crate::judge::{Judgement, Refusal};
 use crate::proposal::ProposedEntry;
+use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
 use model::approval::{Unusable, VoteError, Voter};
 use model::{Agent, Approval, ApprovalId, ReasonCode, Timestamp, Verdict};
@@ -125,7 +127,7 @@ impl ApprovalChange {
 pub(crate) fn with_approval(
     mut judgement: Judgement,
     approval: &Approval,
-    agent: &Agent,
+    (tenant, agent): (&TenantSnapshot, &Agent),
     ask: &Ask,
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
@@ -144,7 +146,8 @@ pub(crate) fn with_approval(
         }
     }
     if let Some(terms) = &judgement.approval {
-        if !approval.suffices(terms) {
+        let delegators = delegation::shown_to_people(tenant, agent, ask);
+        if !approval.suffices(terms, &delegators) {
             return Ok(judgement);
         }
         judgement.ruling = other_ruling(&judgement);

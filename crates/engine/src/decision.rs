@@ -6,6 +6,7 @@
 use crate::ask::{Ask, Mode};
 use crate::budgets::cost::BudgetPart;
 use crate::budgets::{shown, told};
+use crate::delegation;
 use crate::entry_kind::EntryKind;
 use crate::facts::Facts;
 use crate::judge::Judgement;
@@ -212,10 +213,13 @@ impl Decided<'_> {
             risk_level: judgement.risk,
             claimed_trust: judgement.trust.claimed,
             effective_trust: judgement.trust.level,
+            sources: ask.sources.clone(),
             run_id: ask.run_id.clone(),
+            run_worst: judgement.run_worst,
             user: ask.user.clone(),
             owner: agent.owner.clone(),
             team: agent.team.clone(),
+            delegators: delegation::shown_to_people(self.tenant, agent, ask),
         };
         let settings = &self.tenant.directory.tenant.settings;
         let times = (self.now, settings.approvals.expiry(self.now));

@@ -8,6 +8,7 @@ use crate::ask::Ask;
 use crate::judge::Refusal;
 use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
+use model::approval;
 use model::{Agent, Name, ReasonCode, Standing, Team, Tool, Verdict};
 use policy::{Fact, PolicySet, Question, ReadQuestion, Ruling, Rulings, Unanswerable};
 
@@ -91,6 +92,19 @@ pub(crate) fn delegators<'t>(
     }
     found.sort_by_key(|delegator| delegator.agent.id);
     Ok(found)
+}
+
+/// The same, as people are shown them who are asked to approve. Where one is not registered nobody is asked.
+pub(crate) fn shown_to_people(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Vec<approval::Delegator> {
+    let delegators = delegators(tenant, agent, ask).unwrap_or_default();
+    let agents = delegators.iter().map(|delegator| delegator.agent);
+    let shown = agents.map(|agent| approval::Delegator {
+        id: agent.id,
+        name: agent.name.clone(),
+        owner: agent.owner.clone(),
+        team: agent.team.clone(),
+    });
+    shown.collect()
 }
 
 /// Whether no agent in whose name this is asked was taken out of service. Whoever is not registered never was.

@@ -270,7 +270,7 @@ pub fn judge(
     let mut found = find(tenant, agent, ask, (evidence, provenance.as_ref()), now)?;
     found.provenance = provenance.map(Box::new);
     let found = match (&ask.approval_id, evidence.approval) {
-        (Some(_), Some(approval)) => with_approval(found, approval, agent, ask, now)?,
+        (Some(_), Some(approval)) => with_approval(found, approval, (tenant, agent), ask, now)?,
         (Some(named), None) if found.verdict() != Verdict::Deny => {
             return Err(Refusal::ApprovalNotUsable {
                 approval: named.to_string(),

@@ -6,6 +6,7 @@
 
 use crate::id::{AgentId, ApprovalId, DecisionId};
 use crate::name::{Name, SlashFreeName};
+use crate::sources::Sources;
 use crate::time::Timestamp;
 use crate::tool::Risk;
 use crate::trust::Trust;
@@ -21,7 +22,7 @@ pub struct ApprovalTerms {
     pub group: Option<String>,
     /// How many different people have to.
     pub quorum: u32,
-    /// Whether those who answer for the agent, its owner and its team, do not count.
+    /// Whether those who answer for the agent, its owner and its team, do not count, nor those who answer for an agent in whose name it asks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclude_owner: bool,
 }
@@ -60,9 +61,15 @@ pub struct Request {
     pub claimed_trust: Trust,
     /// What that counted as.
     pub effective_trust: Trust,
+    /// Where the caller said that single parameters came from. They go with the parameters.
+    #[serde(default, skip_serializing_if = "Sources::is_empty")]
+    pub sources: Sources,
     /// The run it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<Name>,
+    /// The least trusted source that the run had seen, the ask included; absent if that is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_worst: Option<Trust>,
     /// For whom the agent acts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Name>,
@@ -70,6 +77,24 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Name>,
     /// The team of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<Name>,
+    /// The other agents in whose name it asks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delegators: Vec<Delegator>,
+}
+
+/// An agent in whose name another one asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delegator {
+    /// Its id.
+    pub id: AgentId,
+    /// What people call it.
+    pub name: Name,
+    /// The person or group that answers for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Name>,
+    /// Its team.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<Name>,
 }
@@ -181,7 +206,9 @@ pub enum VoteError {
         group: String,
     },
     /// The voter answers for the agent.
-    #[error("`{0}` answers for the agent, and the policy wants somebody else to vote")]
+    #[error(
+        "`{0}` answers for the agent or for one in whose name it asks, and the policy wants somebody else to vote"
+    )]
     OwnerExcluded(Name),
     /// The voter has said the same before.
     #[error("`{0}` has voted already, and everybody counts once")]
@@ -212,6 +239,27 @@ pub enum Unusable {
     /// It was used before.
     #[error("it was used before, and an approval is for one action once")]
     Spent,
+}
+
+impl Request {
+    /// Takes off it what people are shown only while something can still become of it.
+    fn close(&mut self) {
+        self.parameters = None;
+        self.sources = Sources::default();
+    }
+}
+
+impl Delegator {
+    /// Whether somebody in these teams owns it, is in the group that does, or in its team.
+    fn is_answered_for_by(&self, user: &Name, teams: &BTreeSet<Name>) -> bool {
+        answers_for((self.owner.as_ref(), self.team.as_ref()), user, teams)
+    }
+}
+
+/// Whether somebody in these teams is the owner of an agent, is in the group that owns it, or in its team.
+fn answers_for((owner, team): (Option<&Name>, Option<&Name>), user: &Name, teams: &BTreeSet<Name>) -> bool {
+    let owns = |owner: &Name| owner == user || teams.contains(owner);
+    owner.is_some_and(owns) || team.is_some_and(|team| teams.contains(team))
 }
 
 impl Approval {
@@ -256,7 +304,7 @@ impl Approval {
     /// The approval after a person approved: it can be used when enough different people have.
     pub fn approve(&self, voter: &Voter, reason: &str, now: Timestamp) -> Result<Self, VoteError> {
         let mut after = self.with_vote(voter, true, reason, now)?;
-        if after.suffices(&after.terms) {
+        if after.suffices(&after.terms, &[]) {
             after.status = ApprovalStatus::Approved;
         }
         Ok(after)
@@ -266,7 +314,7 @@ impl Approval {
     pub fn reject(&self, voter: &Voter, reason: &str, now: Timestamp) -> Result<Self, VoteError> {
         let mut after = self.with_vote(voter, false, reason, now)?;
         after.status = ApprovalStatus::Rejected;
-        after.request.parameters = None;
+        after.request.close();
         Ok(after)
     }
 
@@ -316,25 +364,33 @@ impl Approval {
         Ok(())
     }
 
-    /// Whether somebody owns the agent, is in the group that does, or in its team.
+    /// Whether somebody answers for the agent, or for one of those in whose name it asked.
     fn answers_for_agent(&self, user: &Name, teams: &BTreeSet<Name>) -> bool {
-        let owns = |owner: &Name| owner == user || teams.contains(owner);
-        self.request.owner.as_ref().is_some_and(owns)
-            || self
-                .request
-                .team
-                .as_ref()
-                .is_some_and(|team| teams.contains(team))
+        let Request {
+            owner,
+            team,
+            delegators,
+            ..
+        } = &self.request;
+        let mut delegators = delegators.iter();
+        answers_for((owner.as_ref(), team.as_ref()), user, teams)
+            || delegators.any(|delegator| delegator.is_answered_for_by(user, teams))
     }
 
-    /// Whether the people who have approved are enough for these terms, which may have changed since it was asked for.
-    pub fn suffices(&self, terms: &ApprovalTerms) -> bool {
+    /// Whether the people who have approved are enough for these terms, and where it is asked in the name of these: either may have
+    /// changed since people were asked.
+    pub fn suffices(&self, terms: &ApprovalTerms, delegators: &[Delegator]) -> bool {
+        let answers = |vote: &Vote| {
+            let mut delegators = delegators.iter();
+            self.answers_for_agent(&vote.user, &vote.teams)
+                || delegators.any(|delegator| delegator.is_answered_for_by(&vote.user, &vote.teams))
+        };
         let counts = |vote: &&Vote| {
             let is_in_group = terms
                 .group
                 .as_ref()
                 .is_none_or(|group| vote.teams.iter().any(|team| team.as_str() == group));
-            let is_excluded = terms.exclude_owner && self.answers_for_agent(&vote.user, &vote.teams);
+            let is_excluded = terms.exclude_owner && answers(vote);
             vote.approves && is_in_group && !is_excluded
         };
         // INVARIANT: nobody approves twice, so every vote is another person's.
@@ -372,7 +428,7 @@ impl Approval {
         let mut after = self.clone();
         after.status = ApprovalStatus::Spent;
         after.spent_by = Some(decision);
-        after.request.parameters = None;
+        after.request.close();
         after
     }
 
@@ -383,7 +439,7 @@ impl Approval {
         }
         let mut after = self.clone();
         after.status = ApprovalStatus::Expired;
-        after.request.parameters = None;
+        after.request.close();
         Some(after)
     }
 }

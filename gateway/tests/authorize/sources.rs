@@ -49,6 +49,45 @@ async fn what_comes_from_outside_may_be_an_amount_and_not_a_recipient() {
     stage.assert_sound().await;
 }
 
+/// U+1F600 begins with a surrogate, which comes before U+FF61 where members are put in order, and behind it where code points are.
+#[tokio::test]
+async fn whatever_parameters_are_called_the_ledger_verifies() {
+    let stage = bank("parameter").await;
+    let sources = json!({"": "semi_trusted_customer", "/\u{ff61}": "unknown", "/\u{1f600}": "unknown", "/\"\n": "unknown"});
+    stage.ask(&sending(&sources)).await.expect(200);
+    let recorded = stage.decisions().await.pop().unwrap();
+    assert_eq!(recorded["sources"], sources);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn who_approves_is_shown_what_comes_from_outside_as_long_as_the_parameters() {
+    let stage = bank("parameter").await;
+    stage.settle(json!({"run_taint": "approve"})).await;
+    let sources = json!({"/amount": "untrusted_external"});
+    let mut ask = sending(&sources);
+    ask["trace"] = json!({"run_id": "run-1"});
+    let asked = stage.ask(&ask).await.expect(200);
+    assert_eq!(asked["reason_code"], "run_taint_needs_approval");
+    let path = format!("/v1/approvals/{}", asked["approval"]["id"].as_str().unwrap());
+    let shown = async || stage.get(&path, &stage.agent.token).await.expect(200);
+    let open = shown().await;
+    assert_eq!(
+        (&open["sources"], &open["run_worst"], &open["trust"]["effective"]),
+        (
+            &sources,
+            &json!("untrusted_external"),
+            &json!("trusted_internal_unsigned")
+        )
+    );
+    stage.clock.advance_millis(3_600_000);
+    let over = shown().await;
+    assert_eq!(
+        (&over["status"], over.get("sources"), &over["run_worst"]),
+        (&json!("expired"), None, &json!("untrusted_external"))
+    );
+}
+
 #[tokio::test]
 async fn without_that_setting_the_worst_source_counts_for_the_whole_call() {
     let stage = bank("call").await;

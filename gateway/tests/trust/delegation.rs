@@ -155,6 +155,72 @@ async fn an_agent_gets_nothing_done_in_the_name_of_one_that_may_not() {
     stage.assert_sound().await;
 }
 
+const PLANNED: &str = r#"
+@id("planned") @decision("require_approval") @exclude_owner
+permit (principal is Agent, action in Action::"mutate", resource) when { principal.risk_tier == "high" };"#;
+
+/// Makes it an agent of the kind whose changes need approval.
+async fn make_risky(stage: &Stage, agent: &Player, members: &Value) {
+    let patch = with(json!({"risk_tier": "high"}), members);
+    let itself = format!("/v1/agents/{}", agent.id);
+    stage.admin("PATCH", &itself, &patch).await.expect(200);
+}
+
+/// What comes of it when a person wants to approve.
+async fn approve(stage: &Stage, user: &str, asked: &Value) -> Reply {
+    let body = json!({"name": user, "role": "approver", "user": user});
+    let key = stage.admin("POST", "/v1/keys", &body).await.expect(201);
+    let id = asked["approval"]["id"].as_str().unwrap();
+    let path = format!("/v1/approvals/{id}/approve");
+    let reason = json!({"reason": "a test"});
+    stage.post(&path, key["key"].as_str().unwrap(), &reason).await
+}
+
+/// The ask again, with the approval.
+fn retry(ask: &Value, asked: &Value) -> Value {
+    with(ask.clone(), &json!({"approval_id": asked["approval"]["id"]}))
+}
+
+#[tokio::test]
+async fn a_policy_keeps_from_voting_who_answers_for_one_in_whose_name_it_is_asked() {
+    let (stage, planner) = company(PLANNED).await;
+    make_risky(&stage, &planner, &json!({"owner": "ada", "team": "customers"})).await;
+    let ask = with(changing(), &act(&["planner"]));
+    let asked = stage.ask(&ask).await.expect(200);
+    assert_eq!(asked["approval"]["exclude_owner"], true);
+    for user in ["ada", "eve"] {
+        let reply = approve(&stage, user, &asked).await;
+        assert!(
+            reply
+                .problem(403, "not_an_approver")
+                .contains("in whose name it asks")
+        );
+    }
+    let shown = approve(&stage, "olga", &asked).await.expect(200);
+    assert_eq!(
+        shown["delegators"],
+        json!([{"id": planner.id, "name": "planner"}])
+    );
+    let allowed = stage.ask(&retry(&ask, &asked)).await.expect(200);
+    assert_eq!(said(&allowed), ["allow", "approval_granted"]);
+}
+
+#[tokio::test]
+async fn a_vote_does_not_count_in_the_name_of_one_whom_the_voter_answers_for() {
+    let (stage, planner) = company(PLANNED).await;
+    make_risky(&stage, &planner, &json!({"owner": "ada"})).await;
+    make_risky(&stage, &stage.agent, &json!({})).await;
+    let asked = stage.ask(&changing()).await.expect(200);
+    let shown = approve(&stage, "ada", &asked).await.expect(200);
+    assert_eq!(shown.get("delegators"), None);
+    let later = with(changing(), &act(&["planner"]));
+    let anew = stage.ask(&retry(&later, &asked)).await.expect(200);
+    assert_eq!(said(&anew), ["require_approval", "policy_requires_approval"]);
+    assert_ne!(anew["approval"]["id"], asked["approval"]["id"]);
+    let own = stage.ask(&retry(&changing(), &asked)).await.expect(200);
+    assert_eq!(said(&own), ["allow", "approval_granted"]);
+}
+
 #[tokio::test]
 async fn who_is_frozen_gets_no_earlier_allow_through_another_agent() {
     let (stage, planner) = company(CUSTOMERS).await;

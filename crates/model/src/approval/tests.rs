@@ -54,10 +54,13 @@ fn pending(quorum: u32) -> Approval {
         risk_level: None,
         claimed_trust: Trust::Unknown,
         effective_trust: Trust::Unknown,
+        sources: Sources::default(),
         run_id: None,
+        run_worst: None,
         user: Some(user()),
         owner: Some(name("oscar")),
         team: Some(name("builders")),
+        delegators: Vec::new(),
     };
     Approval::request(
         ApprovalId::from_bytes([3; 16]),
@@ -65,6 +68,25 @@ fn pending(quorum: u32) -> Approval {
         terms(quorum),
         (ASKED, END),
     )
+}
+
+/// The planner, for whom Pete and the team of planners answer.
+fn planner() -> Delegator {
+    Delegator {
+        id: AgentId::from_bytes([5; 16]),
+        name: name("planner"),
+        owner: Some(name("pete")),
+        team: Some(name("planners")),
+    }
+}
+
+/// The same where the planner has something from outside done.
+fn delegated() -> Approval {
+    let mut asked = pending(1);
+    asked.request.delegators = vec![planner()];
+    asked.request.sources = Sources::new([("/number".to_owned(), Trust::UntrustedExternal)].into());
+    asked.request.run_worst = Some(Trust::UntrustedExternal);
+    asked
 }
 
 #[test]
@@ -106,6 +128,32 @@ fn who_may_not_vote_is_told_why() {
     ] {
         assert_eq!(asked.approve(&voter, "", SOON), Err(error.clone()));
         assert_eq!(asked.reject(&voter, "", SOON), Err(error));
+    }
+}
+
+#[test]
+fn who_answers_for_a_delegator_votes_no_more_than_the_agents_owner() {
+    for voter in [voter("pete", &["leads"]), voter("pia", &["planners", "leads"])] {
+        let error = VoteError::OwnerExcluded(voter.user.clone());
+        assert_eq!(delegated().approve(&voter, "", SOON), Err(error));
+        // It was voted on before the planner was named.
+        let approved = pending(1).approve(&voter, "", SOON).unwrap();
+        assert!(approved.suffices(&terms(1), &[]));
+        assert!(!approved.suffices(&terms(1), &[planner()]));
+    }
+    let approved = delegated().approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+    assert!(approved.suffices(&terms(1), &[planner()]));
+}
+
+#[test]
+fn where_parameters_came_from_is_kept_as_long_as_they_are() {
+    let approved = delegated().approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+    assert_eq!(approved.request.sources, delegated().request.sources);
+    let rejected = approved.reject(&voter("bob", &["leads"]), "", SOON).unwrap();
+    let spent = approved.spend(DecisionId::from_bytes([4; 16]));
+    for over in [rejected, spent, approved.expire(END).unwrap()] {
+        assert!(over.request.sources.is_empty());
+        assert_eq!(over.request.run_worst, Some(Trust::UntrustedExternal));
     }
 }
 
@@ -174,17 +222,28 @@ fn from_its_end_on_it_has_expired_whether_that_was_written_down_or_not() {
 #[test]
 fn votes_count_for_the_terms_of_the_moment() {
     let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
-    assert!(approved.suffices(&terms(1)));
-    assert!(!approved.suffices(&terms(2)));
+    assert!(approved.suffices(&terms(1), &[]));
+    assert!(!approved.suffices(&terms(2), &[]));
     let other_group = ApprovalTerms {
         group: Some("owners".to_owned()),
         ..terms(1)
     };
-    assert!(!approved.suffices(&other_group));
+    assert!(!approved.suffices(&other_group, &[]));
 }
 
 #[test]
 fn it_is_the_same_after_being_stored() {
-    let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
-    assert_eq!(Approval::from_json(&approved.to_json()).unwrap(), approved);
+    for asked in [pending(1), delegated()] {
+        let approved = asked.approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+        assert_eq!(Approval::from_json(&approved.to_json()).unwrap(), approved);
+    }
+}
+
+#[test]
+fn one_that_was_stored_before_it_told_where_it_came_from_is_read() {
+    let text = pending(1).to_json();
+    for member in ["sources", "run_worst", "delegators"] {
+        assert!(!text.contains(member), "{text}");
+    }
+    assert_eq!(Approval::from_json(&text).unwrap(), pending(1));
 }

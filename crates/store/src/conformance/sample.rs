@@ -295,10 +295,13 @@ pub fn approval(number: u8, expires_at: i64) -> Approval {
         risk_level: None,
         claimed_trust: Trust::Unknown,
         effective_trust: Trust::Unknown,
+        sources: model::Sources::default(),
         run_id: None,
+        run_worst: None,
         user: None,
         owner: None,
         team: None,
+        delegators: Vec::new(),
     };
     let terms = ApprovalTerms {
         group: None,
