@@ -29,7 +29,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::budgets::cost::Costed;
-use engine::judge::{may_act, seen};
+use engine::judge::{is_contained, seen, shown};
 use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
@@ -188,10 +188,10 @@ impl Gateway {
             }
             return self.dry_run(tenant, &agent, ask, looked_up).map(Step::Answer);
         }
-        let replay = if may_act(tenant, &agent, ask) {
-            Replay::Always
-        } else {
+        let replay = if is_contained(tenant, &agent, ask) {
             Replay::OnlyDenials
+        } else {
+            Replay::Always
         };
         if let Some(answer) = self.replayed(caller, ask, replay)? {
             return Ok(Step::Answer(answer));
@@ -349,8 +349,8 @@ impl Said {
 /// A judged ask that is ready to be recorded.
 struct Ready {
     said: Said,
-    /// An agent that may not act can be denied under an id that keeps standing for an earlier allow: such a denial is
-    /// not remembered as the answer to that id.
+    /// Where somebody or something was taken out of service, an ask can be denied under an id that keeps standing for an earlier
+    /// allow: such a denial is not remembered as the answer to that id.
     replay: Replay,
     proposal: Proposal,
 }
@@ -416,9 +416,10 @@ fn quotas_of(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, verdict: Verdict
 /// What the ask shows to its run, if that is kept.
 fn sighting(decided: &Decided<'_>, evidence: &Evidence<'_>) -> Option<Sighting> {
     decided.judgement.run_worst?;
+    let (run_id, parent) = shown(decided.ask)?;
     Some(Sighting {
-        run_id: decided.ask.run_id.clone()?,
-        parent: decided.ask.parent_run_id.clone(),
+        run_id: run_id.clone(),
+        parent: parent.cloned(),
         seen: seen(
             decided.ask,
             decided.judgement.trust,

@@ -15,7 +15,7 @@ pub use turns::{Order, Turns};
 use crate::directory::check_in_use;
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
-use crate::sequencer::Recorded;
+use crate::sequencer::{FOLLOW_MAX, Recorded};
 use crate::start;
 use engine::proposal::{Change, Happening};
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, TenantSnapshot};
@@ -145,7 +145,12 @@ impl Gateway {
             let before = crate::gateway::tenant(&snapshot, tenant)?;
             let plan = plan(&before.directory, now)?;
             if plan.writes.is_empty() {
-                return Ok(plan.answer);
+                // It may have to follow another gateway.
+                drop(alone.take());
+                if self.is_latest(before).await? {
+                    return Ok(plan.answer);
+                }
+                continue;
             }
             let wanted = Wanted::of(snapshot.compiler(), &before.directory, &plan.writes);
             let fitting = if let Some(fitting) = fitted.find(&wanted) {
@@ -177,6 +182,25 @@ impl Gateway {
             }
         }
         Err(Refusal::overloaded())
+    }
+
+    /// Whether a tenant has not been changed any more: what writes nothing is compared by no commit, and whoever is told that it is so already relies
+    /// on that. Where it has been, by another gateway or by a commit of unknown outcome, what it is now is in force when this returns.
+    async fn is_latest(&self, known: &TenantSnapshot) -> Result<bool, Refusal> {
+        let tenant = known.directory.tenant.id;
+        // A turn: it waits for whatever is being committed, also where nobody knows that any more.
+        let turn = self.store.begin(&[tenant]).await?;
+        let revision = turn.places().get(&tenant).map_or(0, |place| place.revision);
+        drop(turn);
+        if revision <= known.revision {
+            return Ok(true);
+        }
+        self.follower.wake();
+        if self.snapshot.reaches(tenant, revision, FOLLOW_MAX).await {
+            Ok(false)
+        } else {
+            Err(Refusal::ledger_unavailable())
+        }
     }
 
     /// Makes a new tenant, for the program itself under this key.

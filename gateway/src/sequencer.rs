@@ -52,7 +52,7 @@ const END_ROUNDS_MAX: usize = 20;
 const WARY_BATCHES: u32 = 64;
 /// How long a proposal that was turned back waits for the directory as it is now. A follower that takes longer is in
 /// trouble.
-const FOLLOW_MAX: Duration = Duration::from_secs(2);
+pub(crate) const FOLLOW_MAX: Duration = Duration::from_secs(2);
 
 /// Proof that something is on disk and in the chain. Only this module can make one, so there is no answer without it.
 #[derive(Debug)]

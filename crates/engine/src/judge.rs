@@ -287,8 +287,8 @@ pub fn judge(
 }
 
 /// Whether somebody or something in this ask was taken out of service. That is no policy that one could try out: it holds for
-/// asks that are only to be observed, too.
-fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
+/// asks that are only to be observed, too, and for those that were allowed before and come again.
+pub fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str());
     !may_act(tenant, agent, ask) || tool.is_some_and(|tool| !tool.standing.is_active())
 }
@@ -333,25 +333,35 @@ fn untainted(
         Err(denial) => return Ok(*denial),
     };
     let name = ask.action.tool.as_str();
-    let found = tenant.directory.tools.get(name);
+    let found = tenant.directory.tools.get(name).map(|tool| &**tool);
+    let asked = |tool, action| Question {
+        vouched: provenance.and_then(Provenance::vouched),
+        usage: evidence.usage.map(|usage| &**usage),
+        ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
+    };
     let Some((tool, action)) = found.and_then(|tool| Some((tool, tool.actions.get(&ask.action.action)?)))
     else {
+        // Whoever asks a trap for what it does not have has touched it all the same.
+        let any = found.and_then(|tool| Some((tool, tool.actions.values().next()?)));
+        let trapped = any.and_then(|(tool, action)| trapped(tenant, &asked(tool, action)));
         let explanation = format!("`{name}` has no registered action `{}`", ask.action.action);
-        return Ok(Judgement::denial(ReasonCode::UnknownTool, explanation, trust));
+        let unknown = || Judgement::denial(ReasonCode::UnknownTool, explanation, trust);
+        return Ok(trapped.unwrap_or_else(unknown));
     };
-    let mut judgement = if let Some(denial) = tool_denial(agent, tool, action, trust) {
+    // A trap is granted to nobody, and whoever touches it is to meet the policy about traps.
+    let denial = if tool.is_canary() {
+        None
+    } else {
+        tool_denial(agent, (tool, action), trust)
+    };
+    let mut judgement = if let Some(denial) = denial {
         denial
     } else {
-        let question = Question {
-            vouched: provenance.and_then(Provenance::vouched),
-            usage: evidence.usage.map(|usage| &**usage),
-            ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
-        };
-        let who = (agent, &delegators[..]);
+        let question = asked(tool, action);
         if evidence.parameters_unknown {
-            rule_without_parameters(tenant, who, tool, &question)?
+            rule_without_parameters(tenant, &delegators, &question)?
         } else {
-            rule(tenant, who, tool, &question)?
+            rule(tenant, &delegators, &question)?
         }
     };
     judgement.risk = Some(action.risk);
@@ -389,6 +399,15 @@ pub fn keeps_runs(tenant: &TenantSnapshot) -> bool {
     tenant.directory.tenant.settings.run_taint != TaintRule::Off || tenant.policies.looks_at_runs()
 }
 
+/// The run that an ask shows what it has seen, and the one that it says started that. A call that names only who started it is shown to that one: it
+/// is of the same family.
+pub fn shown(ask: &Ask) -> Option<(&Name, Option<&Name>)> {
+    match (&ask.run_id, &ask.parent_run_id) {
+        (Some(run), parent) => Some((run, parent.as_ref())),
+        (None, parent) => parent.as_ref().map(|parent| (parent, None)),
+    }
+}
+
 /// The least trusted source that the run of an ask has seen, the ask included.
 fn run_worst(
     tenant: &TenantSnapshot,
@@ -396,7 +415,7 @@ fn run_worst(
     (run, provenance): (Option<&RunTaint>, Option<&Provenance>),
     trust: EffectiveTrust,
 ) -> Option<Trust> {
-    ask.run_id.as_ref().filter(|_| keeps_runs(tenant))?;
+    shown(ask).filter(|_| keeps_runs(tenant))?;
     let seen = seen(ask, trust, provenance);
     Some(run.map_or(seen, |run| run.worst.worse_of(seen)))
 }
@@ -458,7 +477,7 @@ fn effective_trust(tenant: &TenantSnapshot, ask: &Ask, provenance: Option<&Prove
 }
 
 /// Whether the agent, everybody in whose name it asks, and its tenant may act at all.
-pub fn may_act(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
+fn may_act(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
     tenant.directory.tenant.standing.is_active()
         && agent.standing.is_active()
         && delegation::may_act(tenant, ask)
@@ -525,12 +544,13 @@ fn unknown_principal(name: &Name) -> String {
     format!("`{name}`, in whose name it is asked, is no registered agent")
 }
 
-/// What is wrong with the tool before any policy is asked.
-fn tool_denial(agent: &Agent, tool: &Tool, action: &ToolAction, trust: EffectiveTrust) -> Option<Judgement> {
-    let (reason, explanation) = if tool.is_canary() {
-        // A trap is granted to nobody, and whoever touches it is to meet the policy about traps.
-        return None;
-    } else if !agent.tools.includes(tool.name.as_str()) {
+/// What is wrong with the tool, whatever policies say: of a trap they are asked first, of any other after this.
+fn tool_denial(
+    agent: &Agent,
+    (tool, action): (&Tool, &ToolAction),
+    trust: EffectiveTrust,
+) -> Option<Judgement> {
+    let (reason, explanation) = if !agent.tools.includes(tool.name.as_str()) {
         let explanation = format!("the agent has no grant for `{}`", tool.name);
         (ReasonCode::ToolNotGranted, explanation)
     } else if !tool.standing.is_active() {
@@ -647,47 +667,69 @@ fn for_all(mut explanation: Explanation, Rulings { ruling, shadow }: Rulings) ->
 
 fn rule(
     tenant: &TenantSnapshot,
-    (agent, delegators): (&Agent, &[Delegator<'_>]),
-    tool: &Tool,
+    delegators: &[Delegator<'_>],
     question: &Question<'_>,
 ) -> Result<Judgement, Refusal> {
-    let trust = question.trust;
     match delegation::rule_beside(&tenant.policies, question, delegators) {
         Ok(Rulings { ruling, shadow }) => {
-            let judgement = from_ruling(ruling, agent, tool, trust);
-            let shadow = shadow.map(|ruling| from_ruling(ruling, agent, tool, trust));
+            let judgement = from_ruling(ruling, question);
+            let shadow = shadow.map(|ruling| from_ruling(ruling, question));
             Ok(judgement.beside(shadow))
         }
-        Err(unanswerable) => unanswered(unanswerable, trust),
+        Err(unanswerable) => unanswered(tenant, question, unanswerable),
     }
 }
 
 /// The same where nobody knows the parameters. What could depend on them is denied.
 fn rule_without_parameters(
     tenant: &TenantSnapshot,
-    (agent, delegators): (&Agent, &[Delegator<'_>]),
-    tool: &Tool,
+    delegators: &[Delegator<'_>],
     question: &Question<'_>,
 ) -> Result<Judgement, Refusal> {
-    let trust = question.trust;
     match delegation::rule_without_parameters(&tenant.policies, question, delegators) {
-        Ok(Some(ruling)) => Ok(from_ruling(ruling, agent, tool, trust)),
+        Ok(Some(ruling)) => Ok(from_ruling(ruling, question)),
         Ok(None) => {
             let explanation = "policies look at the parameters, which are not known";
-            Ok(invalid_parameters(explanation.to_owned(), trust))
+            Ok(invalid_parameters(explanation.to_owned(), question.trust))
         }
-        Err(unanswerable) => unanswered(unanswerable, trust),
+        Err(unanswerable) => unanswered(tenant, question, unanswerable),
     }
 }
 
-fn unanswered(unanswerable: Unanswerable, trust: EffectiveTrust) -> Result<Judgement, Refusal> {
+fn unanswered(
+    tenant: &TenantSnapshot,
+    question: &Question<'_>,
+    unanswerable: Unanswerable,
+) -> Result<Judgement, Refusal> {
+    if let Some(trapped) = trapped(tenant, question) {
+        return Ok(trapped);
+    }
     match unanswerable {
         Unanswerable::InvalidParameters { pointer, detail } => {
             let explanation = format!("`parameters{pointer}`: {detail}");
-            Ok(invalid_parameters(explanation, trust))
+            Ok(invalid_parameters(explanation, question.trust))
         }
         Unanswerable::MistypedAttribute { name, detail } => Err(Refusal::MistypedAttribute { name, detail }),
     }
+}
+
+/// What policies say of a trap to whoever asks it for something that they cannot be asked about, if it gets its caller quarantined.
+fn trapped(tenant: &TenantSnapshot, question: &Question<'_>) -> Option<Judgement> {
+    if !question.tool.is_canary() {
+        return None;
+    }
+    let question = Question {
+        attributes: None,
+        ..*question
+    };
+    let ruling = tenant.policies.forbids_without_parameters(&question).ok()??;
+    let judgement = from_ruling(ruling, &question);
+    // They were asked about something else than is recorded: nobody can ask them again, and of the parameters they know nothing.
+    judgement.quarantine.is_some().then_some(Judgement {
+        asked: false,
+        redact: None,
+        ..judgement
+    })
 }
 
 fn invalid_parameters(explanation: String, trust: EffectiveTrust) -> Judgement {
@@ -697,14 +739,24 @@ fn invalid_parameters(explanation: String, trust: EffectiveTrust) -> Judgement {
     }
 }
 
-fn from_ruling(ruling: Ruling, agent: &Agent, tool: &Tool, trust: EffectiveTrust) -> Judgement {
+fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
+    let Question {
+        agent,
+        tool,
+        action,
+        trust,
+        ..
+    } = *question;
     let granted = agent.tools.includes(tool.name.as_str());
-    if ruling.reason.verdict() != Verdict::Deny && !granted {
-        let explanation = format!("the agent has no grant for `{}`", tool.name);
+    // A trap that policies let pass is a tool like any other.
+    if ruling.reason.verdict() != Verdict::Deny
+        && tool.is_canary()
+        && let Some(denial) = tool_denial(agent, (tool, action), trust)
+    {
         return Judgement {
             asked: true,
             granted,
-            ..Judgement::denial(ReasonCode::ToolNotGranted, explanation, trust)
+            ..denial
         };
     }
     let redact = ruling.obligations.iter().filter_map(Obligation::parameter);

@@ -156,7 +156,7 @@ pub struct Change {
 pub enum Replay {
     /// Always.
     Always,
-    /// Only if it was denied: an agent that may not act does not get yesterday's allow.
+    /// Only if it was denied: where somebody or something was taken out of service, nobody gets yesterday's allow.
     OnlyDenials,
 }
 

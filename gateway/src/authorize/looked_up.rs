@@ -8,7 +8,7 @@ use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
 use crate::limits::Admission;
 use engine::TenantSnapshot;
-use engine::judge::{Evidence, keeps_runs};
+use engine::judge::{Evidence, keeps_runs, shown};
 use engine::{Ask, Mode, runs};
 use model::{Approval, Name, RunTaint, TenantId, Usage};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Gateway {
         let approval = ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok());
         let looks_at_usage = tenant.policies.looks_at_usage();
         let counts = looks_at_usage || ask.mode == Mode::DryRun;
-        let is_in_run = ask.run_id.is_some() && keeps_runs(&tenant);
+        let is_in_run = shown(ask).is_some() && keeps_runs(&tenant);
         if approval.is_none() && !is_in_run && !counts {
             return Ok(LookedUp::default());
         }
@@ -105,11 +105,8 @@ impl Gateway {
         tenant: &TenantSnapshot,
         ask: &Ask,
     ) -> Result<Option<RunTaint>, Refusal> {
-        match ask.run_id.as_ref().filter(|_| keeps_runs(tenant)) {
-            Some(run) => {
-                let id = tenant.directory.tenant.id;
-                self.family(id, run, ask.parent_run_id.as_ref()).await
-            }
+        match shown(ask).filter(|_| keeps_runs(tenant)) {
+            Some((run, parent)) => self.family(tenant.directory.tenant.id, run, parent).await,
             None => Ok(None),
         }
     }

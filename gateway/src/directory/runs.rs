@@ -9,7 +9,7 @@ use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::EntryKind;
-use model::run::STOPPED_RUNS_MAX;
+use model::run::{FROZEN_RUNS_MAX, REVOKED_RUNS_MAX};
 use model::{Directory, Name, Noun, Standing, StandingChange, StoppedRun, Timestamp, Write};
 use serde::Serialize;
 use serde_json::json;
@@ -90,10 +90,7 @@ fn plan(
     if after.standing == standing {
         return Ok(Plan::nothing(view));
     }
-    if before.is_none() && directory.runs.len() >= STOPPED_RUNS_MAX {
-        let detail = format!("{STOPPED_RUNS_MAX} runs are stopped already; unfreeze some that have ended");
-        return Err(Refusal::new(Code::Conflict, detail));
-    }
+    check_room(directory, &after.standing)?;
     let facts = told(json!({"run_id": run_id}), &after.standing, reason);
     // One that may go on need not be remembered.
     let is_active = after.standing.is_active();
@@ -109,4 +106,90 @@ fn plan(
         answer: view,
         writes: vec![write],
     })
+}
+
+/// Refuses to stop one run more than may be stopped like that. What is revoked makes no room again, so it takes none from what is frozen.
+fn check_room(directory: &Directory, standing: &Standing) -> Result<(), Refusal> {
+    let (most, detail) = match standing {
+        Standing::Active => return Ok(()),
+        Standing::Frozen { .. } => (
+            FROZEN_RUNS_MAX,
+            format!("{FROZEN_RUNS_MAX} runs are frozen already; unfreeze or revoke some that have ended"),
+        ),
+        Standing::Revoked { .. } => (
+            REVOKED_RUNS_MAX,
+            format!("{REVOKED_RUNS_MAX} runs are revoked already, and stay so; freeze this one"),
+        ),
+    };
+    let runs = directory.runs.values();
+    let alike = runs.filter(|run| run.standing.is_revoked() == standing.is_revoked());
+    if alike.count() < most {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::Conflict, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::TenantId;
+
+    const NOW: Timestamp = Timestamp::from_millis(1);
+
+    fn name(number: usize) -> Name {
+        Name::new(&format!("run-{number}")).unwrap()
+    }
+
+    /// A tenant in which so many runs were stopped like this.
+    fn directory(count: usize, standing: &Standing) -> Directory {
+        let tenant = json!({"id": TenantId::SYSTEM, "name": "acme", "settings": {}, "bucket": null,
+            "status": "active", "created_at": NOW});
+        let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
+        let stopped = (0..count).map(|number| {
+            let run = StoppedRun {
+                run_id: name(number),
+                standing: standing.clone(),
+            };
+            (run.run_id.clone(), Arc::new(run))
+        });
+        directory.runs = stopped.collect();
+        directory
+    }
+
+    /// Whether a run may be stopped like this, or what is said.
+    fn stop(directory: &Directory, run: usize, how: StandingChange) -> Result<(), Code> {
+        let planned = plan(directory, (&name(run), "odd"), how, EntryKind::RunFrozen, NOW);
+        planned.map(drop).map_err(|refusal| refusal.code())
+    }
+
+    #[test]
+    fn as_many_runs_are_frozen_as_may_be_whatever_is_revoked() {
+        let revoked = directory(FROZEN_RUNS_MAX, &Standing::Active.revoke("odd", NOW));
+        for how in [StandingChange::Freeze, StandingChange::Revoke] {
+            assert_eq!(stop(&revoked, FROZEN_RUNS_MAX, how), Ok(()));
+        }
+        let frozen = directory(FROZEN_RUNS_MAX, &Standing::Active.freeze("odd", NOW).unwrap());
+        assert_eq!(
+            stop(&frozen, FROZEN_RUNS_MAX, StandingChange::Freeze),
+            Err(Code::Conflict)
+        );
+        for (run, how) in [
+            (0, StandingChange::Freeze),
+            (0, StandingChange::Unfreeze),
+            (0, StandingChange::Revoke),
+            (FROZEN_RUNS_MAX, StandingChange::Revoke),
+        ] {
+            assert_eq!(stop(&frozen, run, how), Ok(()), "{run} {how:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_revoked_has_a_bound_of_its_own() {
+        let revoked = directory(REVOKED_RUNS_MAX, &Standing::Active.revoke("odd", NOW));
+        assert_eq!(
+            stop(&revoked, REVOKED_RUNS_MAX, StandingChange::Revoke),
+            Err(Code::Conflict)
+        );
+        assert_eq!(stop(&revoked, REVOKED_RUNS_MAX, StandingChange::Freeze), Ok(()));
+    }
 }

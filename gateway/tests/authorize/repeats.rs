@@ -2,6 +2,7 @@
 
 use crate::reason;
 use crate::stage::{Stage, changing, injected, named, trapped};
+use crate::support::Reply;
 use serde_json::json;
 
 #[tokio::test]
@@ -118,4 +119,38 @@ async fn a_frozen_agent_does_not_get_yesterdays_allow() {
     stage.stand(&stage.agent, "unfreeze").await.expect(200);
     assert_eq!(stage.ask(&allowed).await.bytes, allow.bytes);
     stage.assert_sound().await;
+}
+
+/// A tool is frozen by its tenant's admin, a tenant by the operator.
+async fn stand(stage: &Stage, what: &str, verb: &str) -> Reply {
+    let because = json!({"reason": "odd"});
+    if what == "tool" {
+        let path = format!("/v1/tools/github/{verb}");
+        return stage.admin("POST", &path, &because).await;
+    }
+    let path = format!("/v1/tenants/{}/{verb}", stage.tenant);
+    stage.post(&path, &stage.operator, &because).await
+}
+
+#[tokio::test]
+async fn a_frozen_tool_or_tenant_does_not_get_yesterdays_allow() {
+    for (what, expected) in [("tool", "tool_quarantined"), ("tenant", "tenant_frozen")] {
+        let mut stage = Stage::set().await;
+        let (allowed, denied) = (named(changing(), "call-1"), named(injected(), "call-2"));
+        let (allow, denial) = (stage.ask(&allowed).await, stage.ask(&denied).await);
+        assert_eq!(allow.expect(200)["decision"], "allow");
+        stand(&stage, what, "freeze").await.expect(200);
+        for remembered in [true, false] {
+            if !remembered {
+                stage = stage.restart().await;
+            }
+            let told = format!("{what}, remembered: {remembered}");
+            assert_eq!(reason(&stage, &allowed).await, expected, "{told}");
+            assert_eq!(stage.ask(&denied).await.bytes, denial.bytes, "{told}");
+        }
+        assert_eq!(stage.count("decision").await, 4);
+        stand(&stage, what, "unfreeze").await.expect(200);
+        assert_eq!(stage.ask(&allowed).await.bytes, allow.bytes);
+        stage.assert_sound().await;
+    }
 }

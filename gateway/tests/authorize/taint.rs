@@ -108,6 +108,17 @@ async fn runs_that_start_each_other_share_what_they_have_seen() {
             "{run} {parent:?}"
         );
     }
+    // A call that names only who started it is of the family, too.
+    let started_by = |mut ask: Value, parent: &str| {
+        ask["trace"] = json!({"parent_run_id": parent});
+        ask
+    };
+    let answer = stage.ask(&started_by(changing(), "child")).await.expect(200);
+    assert_eq!(answer["reason_code"], "run_tainted");
+    assert_eq!(change(&stage, "apart", None).await, "policy_permits");
+    let answer = stage.ask(&started_by(reading(), "apart")).await.expect(200);
+    assert_eq!(answer["decision"], "allow");
+    assert_eq!(change(&stage, "apart", None).await, "run_tainted");
 }
 
 #[tokio::test]
