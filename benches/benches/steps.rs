@@ -250,6 +250,7 @@ fn propose(ask: &Ask, decided: &Decided<'_>) -> Proposal {
             sighting: None,
             quotas: Vec::new(),
             quarantine: None,
+            shadow: None,
             contents: decided.contents(|_| true),
         })),
     }

@@ -10,6 +10,8 @@ pub mod bell;
 pub mod expiry;
 pub mod vote;
 
+use bell::Ticket;
+
 use crate::gateway::Gateway;
 use crate::http::query::{ListQuery, Query, invalid};
 use crate::http::{Json, Page, Refusal};
@@ -219,15 +221,15 @@ pub async fn show(
         bell.ticket(reader.tenant)
     };
     loop {
-        let rung = bell.rung();
+        let rung = ticket.as_ref().map(Ticket::rung);
         credential.check(&gateway)?;
         let approval = find(&gateway, reader, &id).await?;
         let now = gateway.clock.now();
         let waits = approval.status_at(now) == ApprovalStatus::Pending && Instant::now() < end;
-        if !waits || ticket.is_none() || bell.is_closed() {
-            return Ok(Json(Shown::of(approval, now)));
+        match rung {
+            Some(rung) if waits && !bell.is_closed() => rung.until(end).await,
+            _ => return Ok(Json(Shown::of(approval, now))),
         }
-        rung.until(end).await;
     }
 }
 

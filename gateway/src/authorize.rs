@@ -37,7 +37,7 @@ use engine::{
     Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Records, Replay, Salt,
     TenantSnapshot, judge,
 };
-use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, Verdict};
+use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Verdict};
 use std::sync::Arc;
 use std::time::Instant;
 use store::{ContentRow, RequestKey};
@@ -132,7 +132,7 @@ impl Gateway {
                 Recorded::Now(receipt) => {
                     let said = said.as_recorded(&receipt);
                     let answer = receipt.into_answer();
-                    self.count(said);
+                    self.wake_waiting(caller.tenant, said);
                     if replay == Replay::Always {
                         self.remember(caller, ask, said.reason.verdict(), &answer);
                     }
@@ -247,14 +247,10 @@ impl Gateway {
         }
     }
 
-    fn count(&self, said: Said) {
-        self.metrics.count_decision(said.reason);
-        if said.moves_approval {
-            self.approvals.ring();
-        }
-        if let Some(shadow) = said.shadow {
-            self.metrics
-                .count_shadow_difference(said.reason.verdict(), shadow);
+    /// Wakes whoever waits for an approval that is used up now.
+    fn wake_waiting(&self, tenant: TenantId, said: Said) {
+        if said.spends_approval {
+            self.approvals.ring(tenant);
         }
     }
 
@@ -322,14 +318,12 @@ enum Step {
     Record(Box<Ready>),
 }
 
-/// What is counted of a decision.
+/// What a decision says to others than its caller.
 #[derive(Debug, Clone, Copy)]
 struct Said {
     reason: ReasonCode,
-    /// What policies on trial would have said, where they would have said something else.
-    shadow: Option<Verdict>,
-    /// Whether people are asked, or what they said is used up.
-    moves_approval: bool,
+    /// Whether what people said is used up. What they are only asked now nobody can be waiting for.
+    spends_approval: bool,
 }
 
 impl Said {
@@ -338,8 +332,7 @@ impl Said {
         match receipt.denied() {
             Some(reason) => Self {
                 reason,
-                moves_approval: false,
-                ..self
+                spends_approval: false,
             },
             None => self,
         }
@@ -381,13 +374,13 @@ impl Ready {
             sighting,
             quotas: quotas_of(tenant, decided.agent, ask, judgement.verdict()),
             quarantine: judgement.quarantine.clone(),
+            shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
             contents,
         };
         Self {
             said: Said {
                 reason: judgement.reason,
-                shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
-                moves_approval: decision.approval.is_some(),
+                spends_approval: judgement.spends.is_some(),
             },
             replay,
             proposal: Proposal {

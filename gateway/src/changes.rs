@@ -169,11 +169,14 @@ impl Gateway {
                 base: snapshot.base_digest(),
                 what: Happening::Change(change),
             };
-            match self.sequencer.record(proposal).await? {
+            let recorded = self.sequencer.try_record(proposal).await?;
+            match recorded {
                 Recorded::Now(_) => return Ok(answer),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {
-                    // Those that have to hold at once may come without rest: once they are let through, they wait for one attempt.
+                    // Those that have to hold at once may come without rest: once they are let through, they wait for one attempt, and not until
+                    // this gateway has followed another one, which may compile.
                     drop(alone.take());
+                    self.sequencer.follow(&recorded).await?;
                     if order == Order::InTurn && attempt >= PATIENT_MAX {
                         alone = Some(self.changing.of(tenant, Order::AtOnce).await);
                     }

@@ -7,11 +7,15 @@ use store::StoreError;
 
 /// How often tokens that lie about are given back.
 const ROUND: Duration = Duration::from_secs(1);
-/// How many rounds there are between two looks at the buckets in the store, and at the counters of quotas.
+/// How many rounds there are between two looks at the buckets in the store and in memory. Where many wait for decisions, so many are between two
+/// rounds that look at the counters of quotas, too.
 const FORGET_EVERY: u32 = 60;
 
 /// How many rounds there are between two looks at the files with keys of issuers.
 const READ_ISSUERS_EVERY: u32 = 5;
+
+/// How many rounds there are between the end of a pass over the counters of quotas and the next one: nothing that goes is in a hurry.
+const PASS_EVERY: u32 = 3_600;
 
 /// How long nothing was counted in counters that may go, in milliseconds: longer than any month.
 const COUNTERS_KEPT_MILLIS: i64 = 40 * 86_400_000;
@@ -25,7 +29,7 @@ pub fn start(gateway: &Arc<Gateway>) {
 }
 
 async fn run(gateway: Weak<Gateway>) {
-    let mut is_through = true;
+    let mut passes = Passes::default();
     for round in 0_u32.. {
         tokio::time::sleep(ROUND).await;
         let Some(gateway) = gateway.upgrade() else { return };
@@ -40,9 +44,8 @@ async fn run(gateway: Weak<Gateway>) {
             // What could not be given back is refilled with time.
             tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
         }
-        // Where there are more than one round looks at, the next one goes on, so that they go faster than they can come, while few wait for decisions.
-        if round % FORGET_EVERY == 0 || !(is_through || gateway.sequencer.is_pressed()) {
-            is_through = forget_counters(&gateway).await;
+        if passes.is_due(round, gateway.sequencer.is_pressed()) {
+            passes.looked(round, forget_counters(&gateway).await);
         }
         if let Err(error) = gateway.forget_replies().await {
             tracing::warn!(%error, "old answers could not be forgotten: {error}");
@@ -63,6 +66,28 @@ async fn run(gateway: Weak<Gateway>) {
                 code = refusal.code().as_str(),
                 "expired approvals could not be written down"
             );
+        }
+    }
+}
+
+/// When counters of quotas are looked at.
+#[derive(Debug, Default)]
+struct Passes {
+    /// The round from which on they are.
+    due: u32,
+}
+
+impl Passes {
+    /// Whether this round looks at some. Where there are more than one round looks at, the next one goes on, so that they go faster than they can
+    /// come, while few wait for decisions.
+    const fn is_due(&self, round: u32, is_pressed: bool) -> bool {
+        round >= self.due && (!is_pressed || round.is_multiple_of(FORGET_EVERY))
+    }
+
+    /// Notes that this round did, and whether there is nothing more to look at for now.
+    const fn looked(&mut self, round: u32, is_through: bool) {
+        if is_through {
+            self.due = round.saturating_add(PASS_EVERY);
         }
     }
 }
@@ -94,5 +119,23 @@ async fn forget_counters(gateway: &Gateway) -> bool {
             tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
             true
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_over_counters_goes_on_every_round_and_the_next_one_begins_an_hour_after_its_end() {
+        let mut passes = Passes::default();
+        for round in 0..10 {
+            assert!(passes.is_due(round, false), "{round}");
+            passes.looked(round, round == 9);
+        }
+        let due: Vec<_> = (10..4_000).filter(|round| passes.is_due(*round, false)).collect();
+        assert_eq!((due.first(), due.len()), (Some(&3_609), 391));
+        let due: Vec<_> = (10..3_700).filter(|round| passes.is_due(*round, true)).collect();
+        assert_eq!(due, [3_660], "few rounds look while many wait for decisions");
     }
 }

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use canon::Digest;
 use contents::Contents;
 use engine::proposal::Happening;
-use engine::{Applied, Books, Conflict, Found, Proposal, Settled, Snapshot, apply};
+use engine::{Applied, Books, Conflict, Found, Proposal, ProposedDecision, Settled, Snapshot, apply};
 use ledger::SigningKey;
 use left::Left;
 use lookup::Wanted;
@@ -222,9 +222,38 @@ impl Sequencer {
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
+    /// Records one proposal, and returns at once also where it is turned back because the directory has moved: for whoever has to let something
+    /// go before it [follows](Self::follow).
+    pub async fn try_record(&self, proposal: Proposal) -> Result<Recorded, Fault> {
+        let mut recorded = self.submit(None, vec![proposal]).await?;
+        recorded.pop().ok_or(Fault::LedgerUnavailable)
+    }
+
     /// Records several proposals in one commit. Each has its own outcome, in order. When one is turned back because the
     /// directory has moved, the snapshot that it has to be made again from is in force.
     pub async fn record_all(
+        &self,
+        deadline: Option<Instant>,
+        proposals: Vec<Proposal>,
+    ) -> Result<Vec<Recorded>, Fault> {
+        let recorded = self.submit(deadline, proposals).await?;
+        for outcome in &recorded {
+            self.follow(outcome).await?;
+        }
+        Ok(recorded)
+    }
+
+    /// Waits until the snapshot is in force that a proposal has to be made again from, if this has become of it.
+    pub async fn follow(&self, outcome: &Recorded) -> Result<(), Fault> {
+        if let Recorded::Not(Conflict::DirectoryMoved { tenant, revision }) = outcome
+            && !self.snapshot.reaches(*tenant, *revision, FOLLOW_MAX).await
+        {
+            return Err(Fault::LedgerUnavailable);
+        }
+        Ok(())
+    }
+
+    async fn submit(
         &self,
         deadline: Option<Instant>,
         proposals: Vec<Proposal>,
@@ -243,15 +272,7 @@ impl Sequencer {
                 NoEntry::Closed => Fault::LedgerUnavailable,
             })?;
         // The task drops a reply only when it has panicked: then the ledger cannot trust itself, and neither can we.
-        let recorded = answer.await.unwrap_or(Err(Fault::LedgerUnavailable))?;
-        for outcome in &recorded {
-            if let Recorded::Not(Conflict::DirectoryMoved { tenant, revision }) = outcome
-                && !self.snapshot.reaches(*tenant, *revision, FOLLOW_MAX).await
-            {
-                return Err(Fault::LedgerUnavailable);
-            }
-        }
-        Ok(recorded)
+        answer.await.unwrap_or(Err(Fault::LedgerUnavailable))
     }
 
     /// Whether the last attempt to write succeeded.
@@ -490,7 +511,7 @@ impl Task {
             self.left.note(tenants, place, &applied.batch.budgets);
             self.left.forget_erased(&applied.batch.erasures);
             self.contents.note(&applied.batch.contents);
-            self.count_mismatches(proposals, &applied);
+            self.count(proposals, &applied);
         }
         let settled = self.publish(&before, applied);
         if ends_first {
@@ -499,15 +520,29 @@ impl Task {
         Ok(settled)
     }
 
-    /// Counts the outcomes that differ from what was decided, with the commit that they are in: not before, because whoever repeats a report has
-    /// told of one outcome, and not later, because whoever has reported may be gone by then.
-    fn count_mismatches(&self, proposals: &[Proposal], applied: &Applied) {
-        let settled = proposals.iter().zip(&applied.settled);
-        let is_recorded = |(_, settled): &(&Proposal, &Settled)| matches!(settled, Settled::Recorded { .. });
-        for (proposal, _) in settled.filter(is_recorded) {
-            if matches!(proposal.what, Happening::Outcome { mismatch: true, .. }) {
-                self.parts.metrics.count_mismatch();
+    /// Counts decisions, and the outcomes that differ from what was decided, with the commit that they are in: not before, because what is repeated
+    /// is recorded once, and not later, because whoever has asked or reported may be gone by then.
+    fn count(&self, proposals: &[Proposal], applied: &Applied) {
+        for (proposal, settled) in proposals.iter().zip(&applied.settled) {
+            let Settled::Recorded { denied, .. } = settled else {
+                continue;
+            };
+            match &proposal.what {
+                Happening::Decision(decision) => self.count_decision(decision, *denied),
+                Happening::Outcome { mismatch: true, .. } => self.parts.metrics.count_mismatch(),
+                _ => {}
             }
+        }
+    }
+
+    /// Counts a decision that became a denial for this reason when it was recorded, if it did.
+    fn count_decision(&self, decision: &ProposedDecision, denied: Option<ReasonCode>) {
+        let reason = denied.unwrap_or(decision.records.reason());
+        self.parts.metrics.count_decision(reason);
+        if let Some(shadow) = decision.shadow {
+            self.parts
+                .metrics
+                .count_shadow_difference(reason.verdict(), shadow);
         }
     }
 

@@ -17,12 +17,14 @@ use policy::BasePolicies;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::faults::FaultyStore;
+use store::Store;
+use store::faults::{Fault, FaultyStore};
 use support::home::{self, Home};
 use support::tenancy::{Tenancy, injected, reading};
-use support::{BEGINNING, Reply, World, signing_key};
+use support::{BEGINNING, Reply, World, patient, signing_key};
 
 /// What one gateway changes is in force on the others within two seconds; a machine that does much else may take longer.
 const IN_FORCE_WITHIN: Duration = Duration::from_mins(1);
@@ -75,6 +77,32 @@ impl Cluster {
         let verified = answered(verified).await.expect(200);
         assert_eq!(verified["verified"], true, "{verified}");
         verified
+    }
+
+    /// One more gateway, which can be kept from learning what the others change.
+    async fn join(&self, options: Options) -> (World, Arc<FaultyStore<dyn Store>>) {
+        let home = &self.worlds[0].home;
+        let clock = &self.worlds[0].clock;
+        let faults = Arc::new(FaultyStore::new(home.open().await));
+        let ingredients = Ingredients {
+            store: faults.clone(),
+            clock: clock.clone(),
+            entropy: Arc::new(SystemEntropy),
+            signing_key: signing_key(),
+            base_policies: BasePolicies::shipped(),
+            base_file: None,
+            options,
+        };
+        let (gateway, _) = start::start(ingredients).await.unwrap();
+        let world = World {
+            app: App::new(&gateway),
+            gateway,
+            store: faults.clone(),
+            clock: clock.clone(),
+            operator: self.operator.reveal().to_owned(),
+            home: Arc::clone(home),
+        };
+        (world, faults)
     }
 
     /// A change of the operator's, made on this gateway.
@@ -584,28 +612,40 @@ async fn time_in_a_chain_does_not_run_backwards_though_clocks_differ_by_a_minute
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_is_held_as_long_as_it_should_be_though_clocks_differ_by_a_minute() {
+    let cluster = Cluster::new().await;
+    let budget = json!({"scope": {}, "unit": "CREDITS", "allocated": 10});
+    cluster.change(0, "POST", "/v1/budgets", &budget).await;
+    let [ahead, behind, _] = &cluster.worlds[..] else {
+        panic!("three gateways");
+    };
+    ahead.clock.advance_millis(60_000);
+    let first = named(reading(), "first");
+    cluster.ask(0, &first).await.expect(200);
+    let post = async |world: &World, path: &str, key: &str, body: &Value| {
+        let call = || {
+            let call = world.call("POST", path, &cluster.tenancy.token).json(body);
+            call.header("idempotency-key", key).send()
+        };
+        answered(call).await
+    };
+    let all = json!({"unit": "CREDITS", "amount": 10, "ttl_ms": 30_000});
+    let commit = json!({"actual": {"unit": "CREDITS", "amount": 0}});
+    for (key, waits, status) in [("in time", 34_999, 200), ("late", 35_000, 410)] {
+        let held = post(behind, "/v1/reservations", key, &all).await.expect(201);
+        let path = format!("/v1/reservations/{}/commit", held["id"].as_str().unwrap());
+        ahead.clock.advance_millis(waits);
+        let key = format!("commit {key}");
+        let settled = post(ahead, &path, &key, &commit).await;
+        settled.expect(status);
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
     let cluster = Cluster::new().await;
-    let inner = cluster.worlds[0].home.open().await;
-    let faults = Arc::new(FaultyStore::new(inner));
-    let ingredients = Ingredients {
-        store: faults.clone(),
-        clock: cluster.worlds[0].clock.clone(),
-        entropy: Arc::new(SystemEntropy),
-        signing_key: signing_key(),
-        base_policies: BasePolicies::shipped(),
-        base_file: None,
-        options: Options::default(),
-    };
-    let (gateway, _) = start::start(ingredients).await.unwrap();
-    let deaf = World {
-        app: App::new(&gateway),
-        gateway,
-        store: faults.clone(),
-        clock: cluster.worlds[0].clock.clone(),
-        operator: cluster.operator.reveal().to_owned(),
-        home: Arc::clone(&cluster.worlds[0].home),
-    };
+    let (deaf, faults) = cluster.join(Options::default()).await;
     let known = named(reading(), "call-1");
     deaf.post("/v1/authorize", &cluster.tenancy.token, &known)
         .await
@@ -629,6 +669,70 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
     deaf.post("/v1/authorize", &cluster.tenancy.token, &known)
         .await
         .expect(200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freeze_is_made_where_another_gateway_has_just_lifted_it() {
+    let cluster = Cluster::new().await;
+    let (deaf, faults) = cluster.join(patient(Options::default())).await;
+    let agent = cluster.tenancy.agent;
+    let path = |verb: &str| format!("/v1/agents/{agent}/{verb}");
+    let because = json!({"reason": "a test"});
+    cluster.change(0, "POST", &path("freeze"), &because).await;
+    let knows = || async {
+        let tenant = deaf.gateway.tenant(cluster.tenancy.id).unwrap();
+        !tenant.directory.agents[&agent].standing.is_active()
+    };
+    eventually(knows).await;
+    faults.fail_reads(true);
+    cluster.change(0, "POST", &path("unfreeze"), &because).await;
+    let path = path("freeze");
+    let freeze = || {
+        let call = deaf.call("POST", &path, cluster.operator.reveal());
+        call.tenant(cluster.tenancy.id).json(&because).send()
+    };
+    // All that it knows is that the agent is frozen already.
+    assert!(knows().await);
+    freeze().await.problem(503, "ledger_unavailable");
+    faults.fail_reads(false);
+    answered(freeze).await.expect(200);
+    for world in cluster.worlds.iter().map(|world| &**world).chain([&deaf]) {
+        let (token, ask) = (&cluster.tenancy.token, reading());
+        let asked = answered(|| world.post("/v1/authorize", token, &ask)).await;
+        assert_eq!(asked.expect(200)["reason_code"], "agent_frozen");
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_two_gateways_would_erase_is_told_once() {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let cluster = Cluster::new().await;
+    let (late, faults) = cluster.join(patient(Options::default())).await;
+    for number in 0..3 {
+        let ask = named(reading(), &format!("call-{number}"));
+        cluster.ask(0, &ask).await.expect(200);
+    }
+    let tenant = format!("/v1/tenants/{}", cluster.tenancy.id);
+    let settings = json!({"settings": {"erase_after_days": 1}});
+    cluster.change(0, "PATCH", &tenant, &settings).await;
+    eventually(|| async {
+        let tenant = late.gateway.tenant(cluster.tenancy.id).unwrap();
+        tenant.directory.tenant.settings.erase_after_days.is_some()
+    })
+    .await;
+    late.clock.advance_millis(3 * DAY_MS);
+    faults.plan([Fault::Hold]);
+    let (late_one, ()) = tokio::join!(late.gateway.erase_old(), async {
+        eventually(|| async { faults.held() == 1 }).await;
+        eventually(|| async { cluster.worlds[0].gateway.erase_old().await.erased == 3 }).await;
+        faults.let_go();
+    });
+    assert_eq!(late_one.erased, 0, "it tells of what another one has erased");
+    let entries = late.store.entries(cluster.tenancy.id, 1, 1_000).await.unwrap();
+    let told = entries.iter().filter(|entry| entry.kind == "bodies_erased");
+    assert_eq!(told.count(), 1);
+    cluster.verify().await;
 }
 
 /// Puts something into a directory that this version cannot read, as a newer one may write it during an upgrade.
@@ -688,6 +792,30 @@ async fn tenants_whose_changes_cannot_be_read_are_refused_and_no_others() {
     for other in unreadable {
         eventually(|| async { second.get("/v1/whoami", &other.token).await.status == 200 }).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_stood_in_line_is_not_told_of_a_tenant_whose_changes_cannot_be_read_any_more() {
+    let cluster = Cluster::new().await;
+    let [first, second, _] = &cluster.worlds[..] else {
+        panic!("there are three");
+    };
+    let Home::Database(database) = &*first.home else {
+        panic!("they share a database");
+    };
+    let place = second.gateway.readings.place_for_part(cluster.tenancy.id).await;
+    let verify = second.call("POST", "/v1/ledger/verify", cluster.operator.reveal());
+    let verify = verify.tenant(cluster.tenancy.id).json(&json!({}));
+    let mut verified = pin!(verify.send());
+    let early = tokio::time::timeout(Duration::from_millis(500), verified.as_mut()).await;
+    assert!(early.is_err(), "it does not wait for its turn");
+    spoil(&mut database.stranger().await, cluster.tenancy.id).await;
+    let path = format!("/v1/agents/{}/freeze", cluster.tenancy.other_agent);
+    cluster.change(0, "POST", &path, &json!({"reason": "odd"})).await;
+    let token = &cluster.tenancy.token;
+    eventually(|| async { second.get("/v1/whoami", token).await.status == 503 }).await;
+    drop(place);
+    verified.await.problem(503, "ledger_unavailable");
 }
 
 /// It says who operates the gateways and which keys sign.

@@ -8,20 +8,23 @@ mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use engine::EntryKind;
 use futures_util::future::join_all;
+use gateway::changes::{By, Force, Order, Plan};
 use gateway::gateway::Options;
 use gateway::signing::Keyring;
 use ledger::{Head, NewEntry, SignatureKind, SigningKey};
-use model::{TenantId, Timestamp};
+use model::{Directory, Noun, TenantId, Timestamp, Write};
 use serde_json::{Value, json};
 use stage::{Stage, changing, injected, named, reading, trapped};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::conformance::try_commit;
 use store::faults::Fault;
 use store::{Advance, Batch, EntryRow};
 use support::{Reply, patiently, until};
+use tokio::runtime::Handle;
 
 /// The ways in which a commit fails, and whether the batch is on disk all the same.
 const FAULTS: [(Fault, bool); 3] = [
@@ -218,6 +221,12 @@ async fn nothing_follows_an_entry_from_after_the_end_of_the_signing_key() {
 
 /// Commits an entry of the tenant's without the gateway.
 async fn write_behind_the_back(stage: &Stage, at: Timestamp) -> Head {
+    let revision = stage.gateway.tenant(stage.tenant).unwrap().revision;
+    write_with_revision(stage, at, revision).await
+}
+
+/// Commits one after which its directory has this revision.
+async fn write_with_revision(stage: &Stage, at: Timestamp, revision: u64) -> Head {
     let mut tip = stage.store.tip(stage.tenant).await.unwrap();
     let from = tip.head();
     let body = canon::of(&json!({"who": "somebody else"})).unwrap();
@@ -231,7 +240,6 @@ async fn write_behind_the_back(stage: &Stage, at: Timestamp) -> Head {
     let body_digest = body.digest();
     let appended = tip.append(&new, &mut String::new());
     let to = appended.head;
-    let revision = stage.gateway.tenant(tenant).unwrap().revision;
     let entry = EntryRow {
         tenant,
         seq: to.seq,
@@ -255,6 +263,48 @@ async fn write_behind_the_back(stage: &Stage, at: Timestamp) -> Head {
     };
     try_commit(&*stage.store, &batch).await.unwrap();
     to
+}
+
+/// However often others have changed the same directory before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_has_to_follow_another_gateway_keeps_nobody_from_freezing() {
+    let stage = &Stage::set().await;
+    let gateway = &stage.gateway;
+    let (attempts, pause) = (AtomicUsize::new(0), Mutex::new(None));
+    // Somebody else is faster than each of the first five attempts, and what has come before the sixth is not put in force here.
+    let overtake = |attempt: usize| async move {
+        let held = if attempt == 5 {
+            Some(gateway.snapshot.hold().await)
+        } else {
+            None
+        };
+        let revision = gateway.tenant(stage.tenant).unwrap().revision;
+        write_with_revision(stage, support::BEGINNING, revision + 1).await;
+        held
+    };
+    let plan = |directory: &Directory, _: Timestamp| {
+        let attempt = attempts.fetch_add(1, Ordering::SeqCst) + 1;
+        if attempt <= 5 {
+            let held = || Handle::current().block_on(overtake(attempt));
+            *pause.lock().unwrap() = tokio::task::block_in_place(held);
+        }
+        Ok(Plan {
+            kind: EntryKind::TenantUpdated,
+            facts: json!({}),
+            writes: vec![Write::Put(Noun::Tenant(Arc::clone(&directory.tenant)))],
+            answer: (),
+        })
+    };
+    let change = gateway.change_in(Order::InTurn, By::Start, Force::No, stage.tenant, plan);
+    let freeze = async {
+        until(|| pause.lock().unwrap().is_some()).await;
+        drop(gateway.changing.of(stage.tenant, Order::AtOnce).await);
+        drop(pause.lock().unwrap().take());
+    };
+    let (changed, ()) = tokio::join!(change, freeze);
+    changed.unwrap();
+    assert_eq!(attempts.load(Ordering::SeqCst), 6);
+    stage.assert_sound().await;
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! What somebody wants recorded: entries of one tenant's chain, what they change, and what must hold for them.
 
 use canon::{Canonical, Digest};
-use model::{AgentId, Approval, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Write};
+use model::{
+    AgentId, Approval, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Verdict, Write,
+};
 use policy::PolicySet;
 use std::sync::Arc;
 use store::{ContentRow, RequestKey};
@@ -228,6 +230,8 @@ pub struct ProposedDecision {
     pub quotas: Vec<QuotaUse>,
     /// Why the agent is to be frozen in the same commit, if it is.
     pub quarantine: Option<String>,
+    /// What policies on trial would have said, where they would have said something else: it is counted once it is recorded.
+    pub shadow: Option<Verdict>,
     /// What the entry names by its digest, as far as it is not known to be stored.
     pub contents: Vec<ContentRow>,
 }

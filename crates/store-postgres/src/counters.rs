@@ -130,17 +130,25 @@ impl Counters for PostgresStore {
 
     async fn forget_counters(&self, before: Timestamp) -> Result<Swept, StoreError> {
         let (mut old, mut forgotten) = (Vec::new(), 0);
-        let mut round = self.old_counters.begin();
+        let mut round = self.old_counters.begin_brief();
         while let Some(after) = round.behind() {
             let found = bounded(self.sweeps.read(|| following(&after, before))).await?;
             let is_end = found.len() < LOOKED_AT_MAX as usize;
-            round.looked_to(found.last().filter(|_| !is_end).map(LookedAt::key));
             old.extend(found.iter().filter(|counter| counter.is_old).map(LookedAt::key));
             // Those that are left are deleted together with the next ones, so that few old ones among many take few statements.
             while old.len() >= FORGOTTEN_MAX {
                 let some = old.split_off(old.len() - FORGOTTEN_MAX);
                 forgotten += self.forget(some, before).await?;
+                if round.is_over() {
+                    break;
+                }
             }
+            if old.len() >= FORGOTTEN_MAX {
+                // The next round looks here again, for those that are too many for this one.
+                old.truncate(FORGOTTEN_MAX);
+                break;
+            }
+            round.looked_to(found.last().filter(|_| !is_end).map(LookedAt::key));
         }
         if !old.is_empty() {
             forgotten += self.forget(old, before).await?;

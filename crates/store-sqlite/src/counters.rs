@@ -113,16 +113,24 @@ impl Counters for SqliteStore {
 
     async fn forget_counters(&self, before: Timestamp) -> Result<Swept, StoreError> {
         let (mut old, mut forgotten) = (Vec::new(), 0);
-        let mut round = self.old_counters.begin();
+        let mut round = self.old_counters.begin_brief();
         while let Some(after) = round.behind() {
             let found = bounded(find_old(&self.readers, after, before)).await?;
-            round.looked_to(found.end);
             old.extend(found.keys);
             // Those that are left have a turn together with the next ones, so that few old ones among many take few turns.
             while old.len() >= FORGOTTEN_MAX {
                 let some = old.split_off(old.len() - FORGOTTEN_MAX);
                 forgotten += self.forget_old(&some, before).await?;
+                if round.is_over() {
+                    break;
+                }
             }
+            if old.len() >= FORGOTTEN_MAX {
+                // The next round looks here again, for those that are too many for this one.
+                old.truncate(FORGOTTEN_MAX);
+                break;
+            }
+            round.looked_to(found.end);
         }
         if !old.is_empty() {
             forgotten += self.forget_old(&old, before).await?;

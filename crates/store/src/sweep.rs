@@ -2,11 +2,14 @@
 //! go, and how it is deleted, is for a backend to know.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How often a round looks, at [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX) rows each time: a fraction of a second for all of them.
 const LOOKS_MAX: u32 = 50;
 /// How many rounds begin in the same place and come to no end before one begins with the first row.
 const BEGUN_MAX: u32 = 2;
+/// For how long a brief round goes on. With a second between rounds, whoever waits for it does so a twentieth of the time.
+const BRIEF: Duration = Duration::from_millis(50);
 
 /// A sweep over rows in the order of their keys. How far it has come is in memory only: after a restart it begins with the first row.
 #[derive(Debug, Default)]
@@ -40,11 +43,22 @@ pub struct SweepRound<'sweep, Key> {
     /// Behind which row it looks next; none when it has looked at the last one.
     behind: Option<Key>,
     looks: u32,
+    /// When its time is over; none if it takes as long as it takes.
+    until: Option<Instant>,
 }
 
 impl<Key: Clone + Default> Sweep<Key> {
     /// Begins a round, where the one before has ended.
     pub fn begin(&self) -> SweepRound<'_, Key> {
+        self.begin_until(None)
+    }
+
+    /// The same, for a round that ends soon, however long its looks take. What it does not come to is for the next one.
+    pub fn begin_brief(&self) -> SweepRound<'_, Key> {
+        self.begin_until(Some(Instant::now() + BRIEF))
+    }
+
+    fn begin_until(&self, until: Option<Instant>) -> SweepRound<'_, Key> {
         let mut reached = self.lock();
         if reached.begun == BEGUN_MAX {
             *reached = Reached::default();
@@ -54,6 +68,7 @@ impl<Key: Clone + Default> Sweep<Key> {
             sweep: self,
             behind: Some(reached.behind.clone()),
             looks: 0,
+            until,
         }
     }
 
@@ -63,9 +78,16 @@ impl<Key: Clone + Default> Sweep<Key> {
 }
 
 impl<Key: Clone + Default> SweepRound<'_, Key> {
-    /// Behind which row to look now; none if this round has looked at enough, or at the last row.
+    /// Behind which row to look now; none if this round has looked at enough, or at the last row. It looks once, however short its time is:
+    /// otherwise rounds on a slow machine would come to nothing.
     pub fn behind(&self) -> Option<Key> {
-        self.behind.clone().filter(|_| self.looks < LOOKS_MAX)
+        let goes_on = self.looks == 0 || (self.looks < LOOKS_MAX && !self.is_over());
+        self.behind.clone().filter(|_| goes_on)
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
     }
 
     /// Notes how far one look went: to this row, or to the last one if none is given.
@@ -110,6 +132,22 @@ mod tests {
         let second = looks(&sweep, last);
         assert_eq!((second.first(), second.len()), (Some(&(2 * LOOKS_MAX)), 10));
         assert_eq!(looks(&sweep, last), first);
+    }
+
+    #[test]
+    fn a_round_whose_time_is_over_looks_once_and_the_next_one_goes_on() {
+        let sweep = Sweep::default();
+        let mut round = sweep.begin_until(Some(Instant::now()));
+        assert_eq!((round.is_over(), round.behind()), (true, Some(0)));
+        round.looked_to(Some(2));
+        assert_eq!(round.behind(), None);
+        let swept = Swept {
+            gone: 1,
+            is_through: false,
+        };
+        assert_eq!(round.end(1), swept);
+        assert_eq!(looks(&sweep, 4), [2]);
+        assert!(!sweep.begin().is_over());
     }
 
     #[test]

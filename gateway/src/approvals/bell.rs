@@ -1,4 +1,4 @@
-//! The bell that rings when an approval may have changed: whoever waits for people looks again then.
+//! The bell that rings when an approval of a tenant may have changed: whoever waits for people there looks again then.
 //!
 //! It rings for changes of this gateway. What others change is seen by looking now and then. Nothing rests on it: who
 //! does not hear it is only slower.
@@ -25,8 +25,7 @@ pub struct Bell(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    changed: Notify,
-    /// Held for as long as it takes to count, never across an `await`.
+    /// Held for as long as it takes to count or to wake, never across an `await`.
     waiting: Mutex<Waiting>,
     /// Nobody may wait any more.
     is_closed: AtomicBool,
@@ -37,28 +36,40 @@ struct Shared {
 struct Waiting {
     all: usize,
     /// Of each tenant of which somebody does.
-    of_tenant: HashMap<TenantId, usize>,
+    of_tenant: HashMap<TenantId, OfTenant>,
 }
 
-/// The next time that it rings.
-pub struct Rung<'b>(Notified<'b>);
+/// Those who wait in one tenant.
+#[derive(Default)]
+struct OfTenant {
+    count: usize,
+    changed: Arc<Notify>,
+}
+
+/// The next time that it rings for a tenant.
+pub struct Rung<'t>(Notified<'t>);
 
 /// The right to wait. Dropping it gives the place back.
 pub struct Ticket {
     bell: Bell,
     tenant: TenantId,
+    changed: Arc<Notify>,
 }
 
 impl Bell {
-    /// Wakes everybody who waits.
-    pub fn ring(&self) {
-        self.0.changed.notify_waiters();
+    /// Wakes everybody who waits in this tenant.
+    pub fn ring(&self, tenant: TenantId) {
+        if let Some(here) = self.waiting().of_tenant.get(&tenant) {
+            here.changed.notify_waiters();
+        }
     }
 
     /// Wakes everybody who waits, and lets nobody wait any more: the gateway is stopping.
     pub fn close(&self) {
         self.0.is_closed.store(true, Ordering::SeqCst);
-        self.ring();
+        for here in self.waiting().of_tenant.values() {
+            here.changed.notify_waiters();
+        }
     }
 
     /// Whether nobody may wait any more.
@@ -69,21 +80,18 @@ impl Bell {
     /// The right to wait; none if too many do, of this tenant or of all.
     pub fn ticket(&self, tenant: TenantId) -> Option<Ticket> {
         let mut waiting = self.waiting();
-        let of_tenant = waiting.of_tenant.get(&tenant).copied().unwrap_or(0);
+        let of_tenant = waiting.of_tenant.get(&tenant).map_or(0, |here| here.count);
         if waiting.all >= WAITING_MAX || of_tenant >= WAITING_OF_TENANT_MAX {
             return None;
         }
         waiting.all += 1;
-        waiting.of_tenant.insert(tenant, of_tenant + 1);
+        let here = waiting.of_tenant.entry(tenant).or_default();
+        here.count += 1;
         Some(Ticket {
             bell: self.clone(),
             tenant,
+            changed: Arc::clone(&here.changed),
         })
-    }
-
-    /// The next time that it rings, from this call on: take it before you look.
-    pub fn rung(&self) -> Rung<'_> {
-        Rung(self.0.changed.notified())
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -91,14 +99,22 @@ impl Bell {
     }
 }
 
+impl Ticket {
+    /// The next time that it rings, from this call on: take it before you look.
+    pub fn rung(&self) -> Rung<'_> {
+        Rung(self.changed.notified())
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut waiting = self.bell.waiting();
         waiting.all -= 1;
-        let left = waiting.of_tenant.remove(&self.tenant).unwrap_or(0);
-        // This one is still counted.
-        if left > 1 {
-            waiting.of_tenant.insert(self.tenant, left - 1);
+        if let Some(here) = waiting.of_tenant.get_mut(&self.tenant) {
+            here.count -= 1;
+            if here.count == 0 {
+                waiting.of_tenant.remove(&self.tenant);
+            }
         }
     }
 }
@@ -115,6 +131,7 @@ impl Rung<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt as _;
 
     const OTHER: TenantId = TenantId::from_bytes([0xff; 16]);
 
@@ -144,9 +161,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn it_rings_for_those_who_wait_in_the_tenant_and_for_nobody_else() {
+        let (bell, long) = (Bell::default(), Instant::now() + Duration::from_mins(1));
+        let ours = TenantId::from_bytes([1; 16]);
+        let (first, second) = (bell.ticket(ours).unwrap(), bell.ticket(ours).unwrap());
+        let theirs = bell.ticket(OTHER).unwrap();
+        let rings = [first.rung(), second.rung(), theirs.rung()];
+        bell.ring(ours);
+        let heard = rings.map(|rung| rung.until(long).now_or_never().is_some());
+        assert_eq!(heard, [true, true, false]);
+        drop(first);
+        let rung = second.rung();
+        bell.ring(ours);
+        assert!(rung.until(long).now_or_never().is_some());
+    }
+
+    #[tokio::test]
     async fn whoever_waits_hears_that_nobody_may_any_more() {
         let bell = Bell::default();
-        let (rung, long) = (bell.rung(), Instant::now() + Duration::from_mins(1));
+        let ticket = bell.ticket(OTHER).unwrap();
+        let (rung, long) = (ticket.rung(), Instant::now() + Duration::from_mins(1));
         assert!(!bell.is_closed());
         bell.clone().close();
         assert!(bell.is_closed());

@@ -5,6 +5,7 @@ use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::sequencer::Recorded;
 use engine::approvals::{ApprovalChange, Step};
+use std::collections::BTreeSet;
 
 /// How many are written down in one commit, which reads them with their parameters: some megabytes at most.
 const ROUND_MAX: u32 = 32;
@@ -41,8 +42,11 @@ impl Gateway {
         if proposals.is_empty() {
             return Ok(0);
         }
+        let tenants: BTreeSet<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
         let recorded = self.sequencer.record_all(None, proposals).await?;
-        self.approvals.ring();
+        for tenant in tenants {
+            self.approvals.ring(tenant);
+        }
         let any = recorded.iter().any(|one| !matches!(one, Recorded::Not(_)));
         Ok(if any { found } else { 0 })
     }

@@ -64,7 +64,7 @@ impl Gateway {
                 .sequencer
                 .record(proposal(caller.tenant, tenant, change))
                 .await?;
-            self.approvals.ring();
+            self.approvals.ring(caller.tenant);
             match recorded {
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Not(Conflict::Approval(conflict)) => return Err(refusal(&conflict, text)),

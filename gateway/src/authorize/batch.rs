@@ -252,7 +252,7 @@ impl Gateway {
                 Recorded::Now(receipt) => {
                     let said = said.as_recorded(&receipt);
                     let answer = receipt.into_answer();
-                    self.count(said);
+                    self.wake_waiting(caller.tenant, said);
                     if let Ok(ask) = &item.ask
                         && replay == Replay::Always
                     {

@@ -207,7 +207,7 @@ impl TenantCaller {
     /// Whether the credential still works, and whether this gateway can tell: for answers that take long.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
         can_tell(gateway)?;
-        can_tell_of(gateway, self.holder.tenant())?;
+        can_tell_of(gateway, self.tenant)?;
         let snapshot = gateway.snapshot.load();
         self.holder.by().check(&snapshot, gateway.clock.now())
     }

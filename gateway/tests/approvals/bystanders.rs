@@ -1,6 +1,9 @@
 //! Who sees approvals, and how agents wait for them.
 
+use crate::support::tenancy;
 use crate::{Scene, ask_as, key, merging};
+use futures_util::FutureExt as _;
+use gateway::approvals::bell::Rung;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -148,6 +151,34 @@ async fn an_agent_that_waits_is_told_as_soon_as_people_have_voted() {
             .await
             .problem(400, "invalid_parameter");
     }
+}
+
+#[tokio::test]
+async fn whoever_waits_looks_again_when_something_became_of_an_approval_of_the_tenant_and_not_before() {
+    let scene = Scene::set().await;
+    let stage = &scene.stage;
+    let other = stage.tenancy("globex").await;
+    let id = scene.asked().await;
+    let ticket = stage.gateway.approvals.ticket(stage.tenant).unwrap();
+    let end = tokio::time::Instant::now() + Duration::from_mins(1);
+    let is_woken = |rung: Rung<'_>| rung.until(end).now_or_never().is_some();
+
+    let rung = ticket.rung();
+    let theirs = stage.authorize(&other.token, &tenancy::merging()).await.json();
+    assert_eq!(theirs["approval"]["status"], "pending");
+    scene.asked().await;
+    assert!(!is_woken(rung), "what others are asked");
+
+    let rung = ticket.rung();
+    scene.vote(&scene.ann, &id, "approve").await.expect(200);
+    assert!(is_woken(rung), "a vote");
+    let rung = ticket.rung();
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+    assert!(is_woken(rung), "its use");
+    let rung = ticket.rung();
+    stage.clock.advance_millis(3_600_000);
+    stage.gateway.expire_approvals().await.unwrap();
+    assert!(is_woken(rung), "its end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

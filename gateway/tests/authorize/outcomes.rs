@@ -1,6 +1,6 @@
 //! What became of a decision: told once, by the agent that asked.
 
-use crate::stage::{Stage, changing, injected};
+use crate::stage::{Stage, changing, injected, named, reading};
 use crate::support::until;
 use serde_json::{Value, json};
 use store::faults::Fault;
@@ -116,6 +116,44 @@ async fn a_mismatch_is_counted_also_where_its_caller_has_hung_up() {
         .problem(409, "outcome_reported");
     assert_eq!(mismatches(&stage).await, "1");
     stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_decision_is_counted_also_where_its_caller_has_hung_up() {
+    let stage = Stage::set().await;
+    let cedar = r#"@id("none") forbid (principal, action == Action::"github/create_issue", resource);"#;
+    let shadow = json!({"cedar": cedar, "mode": "shadow"});
+    let put = stage.admin("PUT", "/v1/policies/issues", &shadow).await;
+    assert!(put.status.is_success(), "{}", put.text());
+    let two = json!({"asks": [named(changing(), "call-2"), named(reading(), "call-3")]});
+    for (path, body, decisions) in [
+        ("/v1/authorize", named(changing(), "call-1"), 1),
+        ("/v1/authorize/batch", two, 3),
+    ] {
+        let token = &stage.agent.token;
+        stage.faults.plan([Fault::Hold]);
+        tokio::select! {
+            _ = stage.post(path, token, &body) => panic!("it was answered before it hung up"),
+            () = until(|| stage.faults.held() == 1) => {}
+        }
+        stage.faults.let_go();
+        // It is answered with what was recorded, which is not counted again.
+        stage.post(path, token, &body).await.expect(200);
+        assert_eq!(counted(&stage, "countersign_decisions_total").await, decisions);
+    }
+    let differences = counted(&stage, "countersign_shadow_differences_total").await;
+    assert_eq!(differences, 2);
+    stage.assert_sound().await;
+}
+
+/// What was counted under this name, whatever its labels.
+async fn counted(stage: &Stage, name: &str) -> u64 {
+    let metrics = stage.get("/metrics", "").await.text();
+    let labelled = format!("{name}{{");
+    let counts = metrics.lines().filter(|line| line.starts_with(&labelled));
+    counts
+        .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
+        .sum()
 }
 
 /// How many outcomes were counted that differ from what was decided.

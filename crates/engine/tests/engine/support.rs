@@ -167,6 +167,7 @@ pub(crate) fn proposal(
             sighting: None,
             quotas: Vec::new(),
             quarantine: judgement.quarantine.clone(),
+            shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
             contents: decided.contents(|_| false),
         })),
     }

@@ -1,6 +1,7 @@
 //! Old counters of quotas: whoever looks for them holds up nobody, however many there are.
 
 use super::{PATIENCE, database, lend_all, open, write_three};
+use crate::PostgresStore;
 use model::Timestamp;
 use store::Counters as _;
 use store::conformance::sample::Chain;
@@ -16,6 +17,19 @@ const FILL_IN_ORDER: &str = "INSERT INTO quota_counters (tenant_id, key, start, 
     SELECT tenant_id, int4send(number), 0, 1, CASE WHEN number = 110000 THEN 1000 ELSE 2000 END
     FROM tenants, generate_series(1, 110000) AS number";
 
+/// Looks through all counters. Returns how many were old, and how many rounds it took.
+async fn sweep(store: &PostgresStore) -> (u64, u32) {
+    let before = Timestamp::from_millis(2_000);
+    let (mut gone, mut rounds) = (0, 0);
+    loop {
+        let swept = store.forget_counters(before).await.unwrap();
+        (gone, rounds) = (gone + swept.gone, rounds + 1);
+        if swept.is_through {
+            return (gone, rounds);
+        }
+    }
+}
+
 #[tokio::test]
 async fn whoever_forgets_counters_takes_no_connection_that_others_wait_for() {
     let database = database().await;
@@ -24,9 +38,8 @@ async fn whoever_forgets_counters_takes_no_connection_that_others_wait_for() {
     let mut stranger = database.stranger().await;
     sqlx::query(FILL).execute(&mut stranger).await.unwrap();
     let lent = lend_all(&store).await;
-    let before = Timestamp::from_millis(2_000);
-    let forgotten = timeout(PATIENCE, store.forget_counters(before)).await;
-    assert_eq!(forgotten.expect("it waits for a connection").unwrap().gone, 20);
+    let forgotten = timeout(PATIENCE, sweep(&store)).await;
+    assert_eq!(forgotten.expect("it waits for a connection").0, 20);
     drop(lent);
 }
 
@@ -39,10 +52,9 @@ async fn an_old_counter_that_somebody_counts_in_is_passed_over() {
     sqlx::query(FILL).execute(&mut stranger).await.unwrap();
     let count = "BEGIN; SELECT FROM quota_counters WHERE key = sha256('1000') FOR UPDATE";
     sqlx::raw_sql(count).execute(&mut stranger).await.unwrap();
-    let before = Timestamp::from_millis(2_000);
-    assert_eq!(store.forget_counters(before).await.unwrap().gone, 19);
+    assert_eq!(sweep(&store).await.0, 19);
     sqlx::raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
-    assert_eq!(store.forget_counters(before).await.unwrap().gone, 1);
+    assert_eq!(sweep(&store).await.0, 1);
 }
 
 #[tokio::test]
@@ -52,11 +64,9 @@ async fn so_many_counters_are_looked_at_in_one_go_and_the_next_ones_in_the_next(
     write_three(&store, &mut Chain::new(1)).await;
     let mut stranger = database.stranger().await;
     sqlx::query(FILL_IN_ORDER).execute(&mut stranger).await.unwrap();
-    let before = Timestamp::from_millis(2_000);
-    assert_eq!(store.forget_counters(before).await.unwrap().gone, 0);
-    assert_eq!(store.forget_counters(before).await.unwrap().gone, 1);
+    let (gone, rounds) = sweep(&store).await;
+    assert!(gone == 1 && rounds > 1, "{gone} in {rounds}");
     let age = sqlx::query("UPDATE quota_counters SET at = 1000 WHERE key = int4send(1)");
     age.execute(&mut stranger).await.unwrap();
-    let anew = store.forget_counters(before).await.unwrap();
-    assert_eq!(anew.gone, 1, "it does not begin anew");
+    assert_eq!(sweep(&store).await.0, 1, "it does not begin anew");
 }
