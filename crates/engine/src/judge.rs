@@ -342,8 +342,10 @@ fn untainted(
     let Some((tool, action)) = found.and_then(|tool| Some((tool, tool.actions.get(&ask.action.action)?)))
     else {
         // Whoever asks a trap for what it does not have has touched it all the same.
-        let any = found.and_then(|tool| Some((tool, tool.actions.values().next()?)));
-        let trapped = any.and_then(|(tool, action)| trapped(tenant, &asked(tool, action)));
+        let trapped = found.and_then(|tool| {
+            let each = tool.actions.values();
+            trapped_by_each(each.map(|action| trapped(tenant, &asked(tool, action))))
+        });
         let explanation = format!("`{name}` has no registered action `{}`", ask.action.action);
         let unknown = || Judgement::denial(ReasonCode::UnknownTool, explanation, trust);
         return Ok(trapped.unwrap_or_else(unknown));
@@ -599,7 +601,7 @@ fn question<'a>(
         trust,
         contains_sensitive_data: ask.contains_sensitive_data,
         attributes: ask.attributes.as_deref(),
-        run: ask.run_id.as_ref().map(|run| RunFacts {
+        run: shown(ask).map(|(run, _)| RunFacts {
             id: run.as_str(),
             worst: run_worst.unwrap_or(trust.level),
         }),
@@ -722,7 +724,7 @@ fn trapped(tenant: &TenantSnapshot, question: &Question<'_>) -> Option<Judgement
         attributes: None,
         ..*question
     };
-    let ruling = tenant.policies.forbids_without_parameters(&question).ok()??;
+    let ruling = tenant.policies.forbids_whatever_is_written(&question).ok()??;
     let judgement = from_ruling(ruling, &question);
     // They were asked about something else than is recorded: nobody can ask them again, and of the parameters they know nothing.
     judgement.quarantine.is_some().then_some(Judgement {
@@ -730,6 +732,13 @@ fn trapped(tenant: &TenantSnapshot, question: &Question<'_>) -> Option<Judgement
         redact: None,
         ..judgement
     })
+}
+
+/// The same for an action that the trap does not have, of what policies say for each that it has: only where it would have been quarantined for any of
+/// them. The answer is the one that fewest policies have given, so that none is named that is about an action that nobody has asked for.
+fn trapped_by_each(each: impl Iterator<Item = Option<Judgement>>) -> Option<Judgement> {
+    let each: Option<Vec<_>> = each.collect();
+    each?.into_iter().min_by_key(|judgement| judgement.matched.len())
 }
 
 fn invalid_parameters(explanation: String, trust: EffectiveTrust) -> Judgement {

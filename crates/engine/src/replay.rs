@@ -80,6 +80,8 @@ pub struct Recorded<'a> {
     attributes: Option<&'a RawValue>,
     #[serde(borrow, default)]
     run_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    parent_run_id: Option<Cow<'a, str>>,
     #[serde(default)]
     run_worst: Option<Trust>,
     #[serde(default)]
@@ -198,6 +200,12 @@ impl<'a> Recorded<'a> {
         }
     }
 
+    /// The run that policies saw: of an ask that names only who started it, that one, if what it had seen was kept.
+    fn run(&self) -> Option<&str> {
+        let parent = self.parent_run_id.as_deref().filter(|_| self.run_worst.is_some());
+        self.run_id.as_deref().or(parent)
+    }
+
     /// What policies said then, whatever was answered; `None` if it was not up to them.
     pub fn said(&self) -> Option<Said> {
         let found = self.found();
@@ -310,7 +318,7 @@ impl<'a> Recorded<'a> {
             },
             contains_sensitive_data: self.contains_sensitive_data,
             attributes: self.attributes.map(RawValue::get),
-            run: self.run_id.as_deref().map(|id| RunFacts {
+            run: self.run().map(|id| RunFacts {
                 id,
                 // Where nobody kept it, no policy is asked that looks at it.
                 worst: self.run_worst.unwrap_or(self.trust.effective),

@@ -4,7 +4,7 @@ use crate::annotations::Role;
 use crate::context::{Facts, Principal};
 use crate::evaluate::{Asked, Failure, holds};
 use crate::like;
-use crate::looks::Looks;
+use crate::looks::{Looks, Member};
 use crate::parameters::{Parameters, Rules};
 use crate::question::{Question, Unanswerable};
 use crate::set::{Contents, Presence, TenantRule, World};
@@ -23,29 +23,44 @@ pub(crate) struct Case<'s> {
     pub(crate) asked: Asked,
 }
 
-/// How many steps the patterns of the policies that are found take at most. What is on trial is not counted with what is in
-/// force, so that it changes no answer.
+/// How many steps the patterns of the policies that are found take at most.
 #[derive(Default)]
 struct Steps {
+    /// Of those that look at texts of the ask.
+    asked: Sums,
+    /// Of all others. However long an ask is, they take as many: whoever asks has no say in whether they can be evaluated.
+    registered: Sums,
+}
+
+/// What is on trial is not counted with what is in force, so that it changes no answer.
+#[derive(Default)]
+struct Sums {
     in_force: u64,
-    all: u64,
+    promoted: u64,
 }
 
 impl Steps {
     fn of(found: &[(&Rule, Presence)], contents: &Contents, question: &Question<'_>) -> Self {
-        let mut sums = Self::default();
+        let mut steps = Self::default();
         for (rule, presence) in found {
             let condition = rule.condition.as_ref();
             let Some(condition) = condition.filter(|condition| condition.likes.are_any()) else {
                 continue;
             };
-            let steps = condition.likes.steps(condition.looks, question);
-            sums.all = sums.all.saturating_add(steps);
+            let sums = if like::looks_at_the_ask(condition.looks) {
+                &mut steps.asked
+            } else {
+                &mut steps.registered
+            };
+            let more = condition.likes.steps(condition.looks, question);
+            if contents.counts(*presence, World::Promoted) {
+                sums.promoted = sums.promoted.saturating_add(more);
+            }
             if contents.counts(*presence, World::InForce(&question.agent.id)) {
-                sums.in_force = sums.in_force.saturating_add(steps);
+                sums.in_force = sums.in_force.saturating_add(more);
             }
         }
-        sums
+        steps
     }
 }
 
@@ -175,12 +190,15 @@ impl<'s> Case<'s> {
         conditions.fold(Looks::default(), |looks, condition| looks.and(condition.looks))
     }
 
-    /// The case without the policies that look at the parameters.
-    pub(crate) fn without_parameters(mut self) -> Self {
+    /// The case without the policies that look at what the caller has written, which does not fit this, its question. The others have the time that
+    /// those would take.
+    pub(crate) fn without_what_is_written(mut self, question: &Question<'_>) -> Self {
+        let written = Looks::PARAMETERS.and(Looks::member(Member::Attributes));
         self.found.retain(|(rule, _)| {
             let condition = rule.condition.as_ref();
-            condition.is_none_or(|condition| !condition.looks.at(Looks::PARAMETERS))
+            condition.is_none_or(|condition| !condition.looks.at(written))
         });
+        self.steps = Steps::of(&self.found, self.known.contents, question);
         self
     }
 
@@ -199,21 +217,23 @@ impl<'s> Case<'s> {
 
     fn outcome(&self, evaluator: &Evaluator<'_>, rule: &Rule, presence: Presence) -> Result<bool, Failure> {
         let condition = rule.condition.as_ref();
-        if condition.is_some_and(|condition| condition.likes.are_any()) && !self.is_in_time(presence) {
+        let patterns = condition.filter(|condition| condition.likes.are_any());
+        if patterns.is_some_and(|condition| !self.is_in_time(condition.looks, presence)) {
             return Err(Failure::Patterns);
         }
         holds(evaluator, condition).map_err(Failure::Cedar)
     }
 
-    /// Whether the patterns that count where this does can be evaluated in time.
-    fn is_in_time(&self, presence: Presence) -> bool {
-        let is_in_force = self.known.contents.counts(presence, World::InForce(&self.agent));
-        let steps = if is_in_force {
-            self.steps.in_force
+    /// Whether the patterns of conditions that look at the like of this and count where this does can be evaluated in time.
+    fn is_in_time(&self, looks: Looks, presence: Presence) -> bool {
+        let (sums, most) = if like::looks_at_the_ask(looks) {
+            (&self.steps.asked, like::STEPS_MAX)
         } else {
-            self.steps.all
+            (&self.steps.registered, like::REGISTERED_STEPS_MAX)
         };
-        steps <= like::STEPS_MAX
+        let is_in_force = self.known.contents.counts(presence, World::InForce(&self.agent));
+        let steps = if is_in_force { sums.in_force } else { sums.promoted };
+        steps <= most
     }
 
     /// How many policies are looked at.

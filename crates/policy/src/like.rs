@@ -10,9 +10,11 @@ use cedar_policy_core::ast::{Expr, ExprKind, Literal, Pattern, PatternElem};
 
 /// The longest pattern of a new policy, in characters and wildcards: far more than people write.
 pub const PATTERN_LENGTH_MAX: usize = 256;
-/// The most steps that the patterns of all policies that an ask is about may take: some tens of milliseconds, and at the very
-/// worst some hundred. A thousand characters behind wildcards, and the longest text of an ask, are about as much.
-pub(crate) const STEPS_MAX: u64 = 1 << 28;
+/// The most steps that the patterns of all policies that an ask is about and that look at its texts may take, each time that it is ruled: for the agent, the user and each in whose name it is asked, with and without what is claimed, which are some fifty at most. 250
+/// characters behind wildcards, and the longest text of an ask, are about as much.
+pub(crate) const STEPS_MAX: u64 = 1 << 26;
+/// The same of those that look at what is registered, which is hardly ever as long as it may be.
+pub(crate) const REGISTERED_STEPS_MAX: u64 = 1 << 28;
 /// What is registered, such as the name or a tag of an agent, is no longer text, in bytes.
 const REGISTERED_BYTES_MAX: usize = 1 << 10;
 
@@ -67,6 +69,16 @@ impl Likes {
         let longest = asked_bytes.max(u64::from(self.known_bytes));
         u64::from(self.steps).saturating_mul(longest)
     }
+}
+
+/// Whether a condition that looks at this may meet a text that comes with the ask.
+pub(crate) fn looks_at_the_ask(looks: Looks) -> bool {
+    let texts = [
+        Looks::PARAMETERS,
+        Looks::member(Member::Attributes),
+        Looks::member(Member::Run),
+    ];
+    texts.into_iter().any(|text| looks.at(text))
 }
 
 /// How many steps a pattern takes for each character of a text, at most: one, and those that are taken anew from the next

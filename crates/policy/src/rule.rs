@@ -84,19 +84,26 @@ impl PolicySet {
         Ok(Ruling::with_claim_if_known(as_registered, ruling))
     }
 
-    /// What forbids this whatever the parameters are: the answer of those policies alone that do not look at them, if it is that of a `forbid`.
-    pub fn forbids_without_parameters(
+    /// What forbids this whatever the caller has written: the answer of those policies alone that look neither at parameters nor at attributes, if it
+    /// is that of a `forbid`. What is claimed leads around none of them.
+    pub fn forbids_whatever_is_written(
         &self,
         question: &Question<'_>,
     ) -> Result<Option<Ruling>, Unanswerable> {
-        let Some(known) = Known::blind(&self.contents, question)? else {
-            return Ok(None);
-        };
         let world = World::InForce(&question.agent.id);
-        let case = Case::open(known, question, Looks::default())?.without_parameters();
-        let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
-        let ruling = case.ruling(&evaluated, world);
-        Ok((ruling.reason == ReasonCode::PolicyForbids).then_some(ruling))
+        for question in [Some(*question), question.as_registered()].into_iter().flatten() {
+            let Some(known) = Known::blind(&self.contents, &question)? else {
+                return Ok(None);
+            };
+            let case = Case::open(known, &question, Looks::default())?;
+            let case = case.without_what_is_written(&question);
+            let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
+            let ruling = case.ruling(&evaluated, world);
+            if ruling.reason == ReasonCode::PolicyForbids {
+                return Ok(Some(ruling));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the answer to this question could depend on this.

@@ -110,11 +110,13 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// How much there is to check in this policy: every part of its conditions, for every ask that it has to be validated for.
+    /// How much there is to check in this policy: every part of its conditions, for every ask that it has to be validated for. One whose scope admits
+    /// none is done with that.
     pub(crate) fn checks(&self, parsed: &Parsed) -> usize {
         let admitted = self.admitted(&parsed.statement.scope.action);
         let asks = self.asks_for(parsed, &admitted).len();
         let conditions = parsed.template.non_scope_constraints();
+        let conditions = conditions.filter(|_| !admitted.is_empty());
         let parts = conditions.map_or(0, |conditions| conditions.subexpressions().count());
         asks.saturating_mul(1 + parts)
     }

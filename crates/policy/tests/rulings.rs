@@ -568,6 +568,15 @@ fn patterns_that_could_take_too_long_for_the_ask_fail() {
         (permit.reason, permit.errors.len()),
         (ReasonCode::NoPolicyPermits, 1)
     );
+    // Those that look at nothing of the ask hold all the same: no length of one leads around them.
+    let trap = with("forbid", "", "context.tool.name like \"*\"").replace("\"it\"", "\"trap\"");
+    let trapped = long(200_000).ruled_only_with(&format!("{forbid}\n{trap}"));
+    let patterns_fail = trapped.errors.iter().map(|error| error.policy.to_string());
+    assert_eq!(patterns_fail.collect::<Vec<_>>(), ["mine/it"]);
+    assert_eq!(
+        (trapped.reason, matched(&trapped)),
+        (ReasonCode::PolicyForbids, vec!["mine/trap"])
+    );
     // Patterns that never look at the long text are as quick as before.
     let other = patterns().replace("context.input.text", "context.tool.name");
     let ruling = long(200_000).ruled_only_with(&format!("{ALL}\n{}", with("forbid", "", &other)));

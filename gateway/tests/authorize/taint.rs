@@ -224,10 +224,11 @@ async fn policies_see_what_a_run_has_read_whatever_the_tenants_rule() {
     assert_eq!(change(&stage, "run-2", None).await, "policy_permits");
     read(&stage, "run-2", None).await;
     assert_eq!(change(&stage, "run-2", None).await, "policy_forbids");
-    assert_eq!(
-        stage.ask(&changing()).await.expect(200)["reason_code"],
-        "policy_permits"
-    );
+    let mut started = changing();
+    started["trace"] = json!({"parent_run_id": "run-2"});
+    for (ask, reason) in [(started, "policy_forbids"), (changing(), "policy_permits")] {
+        assert_eq!(stage.ask(&ask).await.expect(200)["reason_code"], reason);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

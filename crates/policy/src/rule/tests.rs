@@ -582,7 +582,7 @@ fn a_policy_that_looks_at_parameters_is_not_ruled_on_without_them() {
 }
 
 #[test]
-fn what_forbids_without_looking_at_parameters_forbids_whatever_they_are() {
+fn what_forbids_without_looking_at_what_is_written_forbids_whatever_that_is() {
     let world = World::default();
     let looks =
         "@id(\"looks\") permit (principal, action, resource) when { context.parameters.contains(\"pin\") };";
@@ -591,13 +591,14 @@ fn what_forbids_without_looking_at_parameters_forbids_whatever_they_are() {
     let forbids = |policies: &[&str]| {
         let text = policies.concat();
         let set = set(&world, "", &[("mine", &text, Mode::Enforced)]);
-        let ruling = world.with_question(|question| set.forbids_without_parameters(question));
+        let ruling = world.with_question(|question| set.forbids_whatever_is_written(question));
         let matched = |ruling: Ruling| ruling.matched.iter().map(ToString::to_string).collect();
         ruling.unwrap().map_or(Vec::new(), matched)
     };
     assert!(forbids(&[looks]).is_empty());
-    assert!(forbids(&[looks, may]).is_empty());
-    assert_eq!(forbids(&[looks, may, certain]), ["mine/certain"]);
+    let drill = "@id(\"drill\") forbid (principal, action, resource) unless { context has attributes };";
+    assert!(forbids(&[looks, may, drill]).is_empty());
+    assert_eq!(forbids(&[looks, may, drill, certain]), ["mine/certain"]);
 }
 
 #[test]

@@ -236,7 +236,7 @@ struct Trace {
     #[serde(rename = "run_id")]
     run: Option<Name>,
     #[serde(rename = "parent_run_id")]
-    _parent: Option<IgnoredAny>,
+    parent: Option<Name>,
     #[serde(rename = "trace_id")]
     _id: Option<IgnoredAny>,
 }
@@ -398,7 +398,8 @@ impl TestEntry {
             sources: Sources::new(std::mem::take(&mut ask.context.sources)),
             context: ask.context,
             user: ask.user.map(|user| user.id),
-            run: ask.trace.run,
+            // What names only who started it counts as one of that run.
+            run: ask.trace.run.or(ask.trace.parent),
             run_worst: self.run_worst,
             usage: Usage {
                 budget: self.usage.budget,
