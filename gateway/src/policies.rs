@@ -215,8 +215,12 @@ impl Draft {
         }
     }
 
-    fn check_description(&self) -> Result<(), Refusal> {
-        match self.description.as_ref().map(String::len) {
+    /// One that the policy has already stays as long as it is.
+    fn check_description(&self, before: Option<&Policy>) -> Result<(), Refusal> {
+        let known = before.and_then(Policy::newest);
+        let known = known.and_then(|newest| newest.text.description.as_ref());
+        let new = self.description.as_ref().filter(|new| known != Some(new));
+        match new.map(String::len) {
             Some(bytes) if bytes > DESCRIPTION_BYTES_MAX => Err(invalid(format!(
                 "`description` has at most {DESCRIPTION_BYTES_MAX} bytes, this one has {bytes}"
             ))),
@@ -233,8 +237,9 @@ impl Draft {
     ) -> Result<Policy, Refusal> {
         let mode = self.mode(directory)?;
         self.check_slots()?;
-        self.check_description()?;
-        Ok(match directory.policies.get(name.as_str()) {
+        let before = directory.policies.get(name.as_str());
+        self.check_description(before.map(|before| &**before))?;
+        Ok(match before {
             Some(before) => before.with_version(self.text(), mode, now),
             None => Policy::new(name.clone(), self.text(), mode, now),
         })

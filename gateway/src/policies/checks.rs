@@ -45,8 +45,8 @@ pub async fn schema(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
 ) -> Result<Json<Box<RawValue>>, Refusal> {
-    let tenant = read(&gateway, &caller)?;
     let place = gateway.drafts.place(caller.tenant).await?;
+    let tenant = read(&gateway, &caller)?;
     let work = tokio::task::spawn_blocking(move || {
         let schema = written(&tenant.directory);
         drop(place);
@@ -56,6 +56,8 @@ pub async fn schema(
         tracing::error!(%error, "writing the schema of a tenant broke off");
         Err(not_written())
     });
+    // It may have waited, and whoever asked may not read any more.
+    caller.check(&gateway)?;
     schema.map(Json)
 }
 

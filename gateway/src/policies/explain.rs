@@ -6,7 +6,6 @@ use crate::gateway::Gateway;
 use crate::http::json::DEPTH_MAX;
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
-use crate::line::Place;
 use axum::Extension;
 use axum::extract::State;
 use engine::{Ask, Evidence, TenantSnapshot, judge};
@@ -68,11 +67,12 @@ pub async fn try_asks(
         Some(set) => Arc::new(gateway.candidate(caller.tenant, &set).await?.after),
     };
     let mut results = Vec::with_capacity(trial.asks.len());
-    let mut bytes = 0;
+    let (mut bytes, mut has_begun) = (0, false);
     for ask in &trial.asks {
-        // One for each: whoever has one draft waits for one ask, and not for all of them.
-        let place = gateway.drafts.place(caller.tenant).await?;
-        let answer = gateway.try_one(&tenant, ask, place).await;
+        let answer = match gateway.try_one(&tenant, ask, &mut has_begun).await {
+            Err(refusal) if !has_begun && refusal.code() == Code::Overloaded => return Err(refusal),
+            answer => answer,
+        };
         let result = answer.unwrap_or_else(|refusal| {
             request_id.note_part(&gateway, &refusal);
             problem(&refusal, request_id.as_str())
@@ -105,7 +105,7 @@ impl Gateway {
         &self,
         tenant: &Arc<TenantSnapshot>,
         ask: &RawValue,
-        place: Place,
+        has_begun: &mut bool,
     ) -> Result<Box<RawValue>, Refusal> {
         let limits = canon::Limits {
             bytes_max: self.options.body_bytes_max,
@@ -122,6 +122,14 @@ impl Gateway {
         let usage = Arc::new(counted.usage(tenant, agent, &ask, now));
         let run = self.run_of(tenant, &ask).await?;
         let (tenant, agent) = (Arc::clone(tenant), Arc::clone(agent));
+        // One for each: whoever has one draft waits for one ask, and not for all of them. What has begun goes on, however long it waits.
+        let id = tenant.directory.tenant.id;
+        let place = if *has_begun {
+            self.drafts.place_for_part(id).await
+        } else {
+            self.drafts.place(id).await?
+        };
+        *has_begun = true;
         let work = tokio::task::spawn_blocking(move || {
             let evidence = Evidence {
                 run: run.as_ref(),

@@ -32,8 +32,10 @@ const RECORDS_MAX: usize = 20_000;
 const VARIANTS_MAX: usize = 256;
 /// For how many it is, however long it is.
 const VARIANTS_MIN: usize = 64;
-/// How many bytes its texts have together, beyond that. What they are compiled to stays as long as the replay, and is many times as long.
+/// How many bytes its texts and actions have together, beyond that. What they are compiled to stays as long as the replay, and is many times as long.
 const VARIANTS_BYTES_MAX: usize = 16 << 20;
+/// What an action counts for, which each of them has compiled anew.
+const ACTION_BYTES: usize = 512;
 
 /// How far a replay is.
 #[derive(Debug, Serialize)]
@@ -52,6 +54,8 @@ struct Shared {
     compiler: Arc<Compiler>,
     /// The tenant with the candidate in place of its policies.
     candidate: TenantSnapshot,
+    /// For how many actions as they were it is compiled anew.
+    variants_max: usize,
     /// What is still to be read. Held while a page is read, so that pages come in order.
     rest: Mutex<Rest>,
     /// The candidate compiled for actions as they were, by the digests of their records; `None` if it does not fit one.
@@ -69,6 +73,8 @@ type Variant = Arc<OnceLock<Option<Arc<PolicySet>>>>;
 
 struct Rest {
     entries: Entries,
+    /// How many entries are asked for at once.
+    page: u32,
     decisions: u64,
 }
 
@@ -98,10 +104,12 @@ impl Running {
         let shared = Arc::new(Shared {
             store: Arc::clone(&gateway.store),
             compiler: candidate.compiler,
+            variants_max: variants_max(&candidate.after),
             candidate: candidate.after,
             entries: (entries.last + 1).saturating_sub(entries.first),
             rest: Mutex::new(Rest {
                 entries,
+                page: PAGE,
                 decisions: limit,
             }),
             variants: Mutex::default(),
@@ -182,7 +190,7 @@ impl Shared {
             if first > last || rest.decisions == 0 || self.is_given_up.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let (from, mut page) = handle.block_on(self.page_up_to(first, last))?;
+            let (from, mut page) = handle.block_on(self.page_up_to(first, last, &mut rest.page))?;
             page.retain(|entry| entry.seq <= last && entry.kind == EntryKind::Decision.as_str());
             let too_many = page
                 .len()
@@ -201,17 +209,27 @@ impl Shared {
     }
 
     /// The last of these entries, and from which one on they are. Of large ones a call gives the first only, so fewer are asked for.
-    async fn page_up_to(&self, first: u64, last: u64) -> Result<(u64, Vec<StoredEntry>), StoreError> {
+    async fn page_up_to(
+        &self,
+        first: u64,
+        last: u64,
+        limit: &mut u32,
+    ) -> Result<(u64, Vec<StoredEntry>), StoreError> {
         let tenant = self.candidate.directory.tenant.id;
-        let mut limit = PAGE;
         loop {
-            let from = first.max((last + 1).saturating_sub(u64::from(limit)));
-            let page = self.store.entries(tenant, from, limit).await?;
-            let is_cut = is_used_up(&page) && page.last().is_some_and(|end| end.seq < last);
-            if !is_cut || limit == 1 {
-                return Ok((from, page));
+            let from = first.max((last + 1).saturating_sub(u64::from(*limit)));
+            let page = self.store.entries(tenant, from, *limit).await?;
+            let is_used_up = is_used_up(&page);
+            let is_cut = is_used_up && page.last().is_some_and(|end| end.seq < last);
+            if is_cut && *limit > 1 {
+                *limit /= 2;
+                continue;
             }
-            limit /= 2;
+            // Those before it may be smaller.
+            if !is_used_up {
+                *limit = PAGE.min(*limit * 2);
+            }
+            return Ok((from, page));
         }
     }
 
@@ -223,8 +241,7 @@ impl Shared {
         }
         let variant = {
             let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
-            let most = variants_max(self.candidate.policies.text().len());
-            if variants.len() >= most && !variants.contains_key(digest) {
+            if variants.len() >= self.variants_max && !variants.contains_key(digest) {
                 return Err(WhyNot::TooManyChangedActions);
             }
             Arc::clone(variants.entry(*digest).or_default())
@@ -240,9 +257,17 @@ impl Shared {
     }
 }
 
-/// For how many actions as they were a candidate of this length is compiled anew.
-fn variants_max(text_bytes: usize) -> usize {
-    (VARIANTS_BYTES_MAX / text_bytes.max(1)).clamp(VARIANTS_MIN, VARIANTS_MAX)
+/// For how many actions as they were a candidate is compiled anew.
+fn variants_max(candidate: &TenantSnapshot) -> usize {
+    let tools = candidate.directory.tools.values();
+    let actions = tools.map(|tool| tool.actions.len()).sum();
+    variants_of(candidate.policies.text().len(), actions)
+}
+
+/// The same for a text of this length and so many actions.
+fn variants_of(text_bytes: usize, actions: usize) -> usize {
+    let bytes = text_bytes + actions * ACTION_BYTES;
+    (VARIANTS_BYTES_MAX / bytes.max(1)).clamp(VARIANTS_MIN, VARIANTS_MAX)
 }
 
 /// One thread of a replay.
@@ -271,6 +296,9 @@ impl Thread {
         let recorded: Vec<_> = page.iter().map(|entry| Recorded::read(&entry.body)).collect();
         self.fetch(recorded.iter().flatten())?;
         for (entry, recorded) in page.iter().zip(recorded) {
+            if self.shared.is_given_up.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
             let said = recorded.and_then(|recorded| {
                 let said = self.judge(&recorded)?;
                 Ok((recorded, said))
@@ -321,14 +349,16 @@ mod tests {
 
     #[test]
     fn a_long_candidate_is_compiled_for_fewer_actions_as_they_were() {
-        for (text_bytes, most) in [
-            (0, 256),
-            (64 << 10, 256),
-            (128 << 10, 128),
-            (256 << 10, 64),
-            (4 << 20, 64),
+        for (text_bytes, actions, most) in [
+            (0, 0, 256),
+            (64 << 10, 0, 256),
+            (128 << 10, 0, 128),
+            (64 << 10, 128, 128),
+            (256 << 10, 0, 64),
+            (1 << 10, 10_000, 64),
+            (4 << 20, 0, 64),
         ] {
-            assert_eq!(variants_max(text_bytes), most);
+            assert_eq!(variants_of(text_bytes, actions), most);
         }
     }
 }
