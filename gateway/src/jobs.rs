@@ -45,7 +45,7 @@ async fn run(gateway: Weak<Gateway>) {
             tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
         }
         if passes.is_due(round, gateway.sequencer.is_pressed()) {
-            passes.looked(round, forget_counters(&gateway).await);
+            passes.looked(round, &forget_counters(&gateway).await);
         }
         if let Err(error) = gateway.forget_replies().await {
             tracing::warn!(%error, "old answers could not be forgotten: {error}");
@@ -84,11 +84,14 @@ impl Passes {
         round >= self.due && (!is_pressed || round.is_multiple_of(FORGET_EVERY))
     }
 
-    /// Notes that this round did, and whether there is nothing more to look at for now.
-    const fn looked(&mut self, round: u32, is_through: bool) {
-        if is_through {
-            self.due = round.saturating_add(PASS_EVERY);
-        }
+    /// Notes that this round did, and whether there is nothing more to look at for now. One that has failed is no end: the pass goes on a minute
+    /// later.
+    const fn looked(&mut self, round: u32, is_through: &Result<bool, StoreError>) {
+        self.due = match is_through {
+            Ok(true) => round.saturating_add(PASS_EVERY),
+            Ok(false) => round,
+            Err(_) => round.saturating_add(FORGET_EVERY),
+        };
     }
 }
 
@@ -111,15 +114,13 @@ impl Gateway {
 
 /// Forgets counters of quotas that nothing was counted in for long, as many as are found in a round. Returns whether there is nothing more to
 /// look at for now.
-async fn forget_counters(gateway: &Gateway) -> bool {
+async fn forget_counters(gateway: &Gateway) -> Result<bool, StoreError> {
     let before = gateway.clock.now().plus_millis(-COUNTERS_KEPT_MILLIS);
-    match gateway.store.forget_counters(before).await {
-        Ok(swept) => swept.is_through,
-        Err(error) => {
-            tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
-            true
-        }
+    let swept = gateway.store.forget_counters(before).await;
+    if let Err(error) = &swept {
+        tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
     }
+    swept.map(|swept| swept.is_through)
 }
 
 #[cfg(test)]
@@ -131,11 +132,19 @@ mod tests {
         let mut passes = Passes::default();
         for round in 0..10 {
             assert!(passes.is_due(round, false), "{round}");
-            passes.looked(round, round == 9);
+            passes.looked(round, &Ok(round == 9));
         }
         let due: Vec<_> = (10..4_000).filter(|round| passes.is_due(*round, false)).collect();
         assert_eq!((due.first(), due.len()), (Some(&3_609), 391));
         let due: Vec<_> = (10..3_700).filter(|round| passes.is_due(*round, true)).collect();
         assert_eq!(due, [3_660], "few rounds look while many wait for decisions");
+    }
+
+    #[test]
+    fn a_pass_that_a_failure_breaks_off_goes_on_a_minute_later() {
+        let mut passes = Passes::default();
+        passes.looked(7, &Err(StoreError::Unavailable("away".into())));
+        let due: Vec<_> = (8..100).filter(|round| passes.is_due(*round, false)).collect();
+        assert_eq!((due.first(), due.len()), (Some(&67), 33));
     }
 }

@@ -48,6 +48,8 @@ const ATTEMPTS_MAX: usize = 4;
 /// How many commits go before a batch that only end reservations whose time is over. They end as many as are left out of balances
 /// that are shown.
 const END_ROUNDS_MAX: usize = 20;
+/// The same while many wait for decisions, as the job that ends them.
+const END_ROUNDS_MAX_PRESSED: usize = 2;
 /// For how many batches after a repeated request the next ones are looked for beforehand: who repeats one often repeats more.
 const WARY_BATCHES: u32 = 64;
 /// How long a proposal that was turned back waits for the directory as it is now. A follower that takes longer is in
@@ -402,8 +404,8 @@ impl Task {
         // What the gateway itself has to say, of what has expired for instance, is waited for by nobody.
         let asked = proposals.iter().filter(|proposal| proposal.is_of_an_agent());
         self.press.note(asked.count());
-        let started = Instant::now();
-        let recorded = self.record(&proposals).await;
+        let mut started = Instant::now();
+        let recorded = self.record(&proposals, &mut started).await;
         self.pace.note(started.elapsed());
         let micros = u64::try_from(self.pace.usual().as_micros()).unwrap_or(u64::MAX);
         self.commit_micros.store(micros, Ordering::Relaxed);
@@ -419,10 +421,16 @@ impl Task {
         }
     }
 
-    async fn record(&mut self, proposals: &[Proposal]) -> Result<Vec<Settled>, Fault> {
+    /// Records a batch. What ends before it is no part of its time.
+    async fn record(&mut self, proposals: &[Proposal], started: &mut Instant) -> Result<Vec<Settled>, Fault> {
         let tenants = tenants(proposals);
         let mut may_guess = true;
-        let (mut attempts, mut end_rounds) = (ATTEMPTS_MAX, END_ROUNDS_MAX);
+        let mut attempts = ATTEMPTS_MAX;
+        let mut end_rounds = if self.press.is_on() {
+            END_ROUNDS_MAX_PRESSED
+        } else {
+            END_ROUNDS_MAX
+        };
         while attempts > 0 {
             let attempt = self.attempt(&tenants, proposals, may_guess, end_rounds > 0);
             let failure = match attempt.await {
@@ -434,6 +442,7 @@ impl Task {
             match failure {
                 Failure::EndedFirst => {
                     end_rounds -= 1;
+                    *started = Instant::now();
                     continue;
                 }
                 Failure::Again => {}
@@ -552,7 +561,9 @@ impl Task {
             return None;
         }
         let places = self.left.places(tenants)?;
-        let found = wanted.recall(&self.left, self.parts.clock.now())?;
+        let chains = places.values().map(|place| place.at);
+        let now = chains.fold(self.parts.clock.now(), Timestamp::max);
+        let found = wanted.recall(&self.left, now)?;
         Some((places, found))
     }
 
@@ -567,7 +578,9 @@ impl Task {
         let mut turn = turn.map_err(|error| unreadable(&error))?;
         let places = turn.places().clone();
         self.left.compare(tenants, &places);
-        let now = self.parts.clock.now();
+        // What has ended by the time of any of their chains is looked up; each decides by its own.
+        let chains = places.values().map(|place| place.at);
+        let now = chains.fold(self.parts.clock.now(), Timestamp::max);
         let found = wanted.find(&mut *turn, &mut self.left, now).await;
         let mut found = found.map_err(|error| unreadable(&error))?.ok_or(Failure::Again)?;
         if self.wary > 0 {

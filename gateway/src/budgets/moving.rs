@@ -74,7 +74,7 @@ impl Gateway {
 
     /// The answer that was given to the same request before, if it is still known. Who must not be given an earlier answer is
     /// refused before this is asked.
-    pub(super) async fn answered_before(&self, repeat: Option<&Repeat>) -> Result<Option<Bytes>, Refusal> {
+    pub(crate) async fn answered_before(&self, repeat: Option<&Repeat>) -> Result<Option<Bytes>, Refusal> {
         let Some(Repeat { key, request }) = repeat else {
             return Ok(None);
         };

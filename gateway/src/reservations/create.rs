@@ -30,8 +30,9 @@ pub struct Body {
 }
 
 impl Body {
-    /// Nothing is held for what was stopped: the run, the one that started it, or the tool.
-    fn check_standing(&self, tenant: &TenantSnapshot) -> Result<(), Refusal> {
+    /// Nothing is held for what was stopped: the agent, the run, the one that started it, or the tool.
+    fn check_standing(&self, tenant: &TenantSnapshot, caller: &AgentCaller) -> Result<(), Refusal> {
+        check_standing(tenant, caller)?;
         let runs = [&self.run_id, &self.parent_run_id].into_iter().flatten();
         check_none_stopped(&tenant.directory, runs, self.tool.as_ref())
     }
@@ -46,9 +47,8 @@ pub async fn create(
     let body = &request.body;
     let ttl_ms = check_ttl(body.ttl_ms.unwrap_or(TTL_MS_DEFAULT))?;
     let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
-    let held = gateway.move_budgets(caller.tenant, repeat, |_, tenant| {
-        check_standing(tenant, &caller)?;
-        body.check_standing(tenant)?;
+    let held = gateway.move_budgets(caller.tenant, repeat.clone(), |_, tenant| {
+        body.check_standing(tenant, &caller)?;
         let agent = caller.refresh(tenant, gateway.clock.now())?;
         check_granted(tenant, &agent, body.tool.as_ref())?;
         Ok(Move::Reserve(Hold {
@@ -68,7 +68,18 @@ pub async fn create(
             decision_id: None,
         }))
     });
-    Ok(Answer(StatusCode::CREATED, held.await?))
+    let answer = match held.await {
+        Ok(answer) => answer,
+        // The same request may have held it while the tool was granted.
+        Err(refusal) if refusal.code() == Code::Forbidden => {
+            caller.check(&gateway)?;
+            let tenant = gateway.tenant(caller.tenant)?;
+            body.check_standing(&tenant, &caller)?;
+            gateway.answered_before(repeat.as_ref()).await?.ok_or(refusal)?
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    Ok(Answer(StatusCode::CREATED, answer))
 }
 
 /// Refuses to hold something for a run or a tool that was stopped.

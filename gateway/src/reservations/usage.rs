@@ -5,7 +5,7 @@ use super::check_granted;
 use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
-use crate::http::{AgentCaller, Refusal};
+use crate::http::{AgentCaller, Code, Refusal};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -35,7 +35,7 @@ pub async fn record(
 ) -> Result<Answer, Refusal> {
     let body = &request.body;
     let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
-    let used = gateway.move_budgets(caller.tenant, repeat, |_, tenant| {
+    let used = gateway.move_budgets(caller.tenant, repeat.clone(), |_, tenant| {
         let agent = caller.refresh(tenant, gateway.clock.now())?;
         check_granted(tenant, &agent, body.tool.as_ref())?;
         Ok(Move::Use(Cost {
@@ -50,5 +50,14 @@ pub async fn record(
             amount: body.amount,
         }))
     });
-    Ok(Answer(StatusCode::CREATED, used.await?))
+    let answer = match used.await {
+        Ok(answer) => answer,
+        // The same request may have told it while the tool was granted.
+        Err(refusal) if refusal.code() == Code::Forbidden => {
+            caller.check(&gateway)?;
+            gateway.answered_before(repeat.as_ref()).await?.ok_or(refusal)?
+        }
+        Err(refusal) => return Err(refusal),
+    };
+    Ok(Answer(StatusCode::CREATED, answer))
 }

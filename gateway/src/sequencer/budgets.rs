@@ -10,7 +10,7 @@ use engine::budgets::moves::{BudgetMove, Move};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::Happening;
 use model::reservation::GRACE_MS;
-use model::{BudgetId, Name, ReservationId, ReservationStatus, TenantId, Timestamp};
+use model::{BudgetId, Name, Reservation, ReservationId, ReservationStatus, TenantId, Timestamp};
 use store::{ReplyKey, StoreError, Turn, WantedBudgets, WantedReservations};
 
 /// How many reservations of its tenants are ended in one commit whose time is over. Where there are as many, they are ended
@@ -29,9 +29,8 @@ pub(super) struct WantedMoves<'p> {
     purposes: Vec<(TenantId, Purpose)>,
     reservations: Vec<Held>,
     keys: Vec<ReplyKey>,
+    /// Those of which something is judged by what budgets have, so that what should have ended has to have done so.
     tenants: Vec<TenantId>,
-    /// Whether any of them is judged by what budgets have.
-    is_judged: bool,
 }
 
 impl<'p> WantedMoves<'p> {
@@ -57,8 +56,9 @@ impl<'p> WantedMoves<'p> {
                 Happening::Budget(change) => wanted.add(tenant, change),
                 _ => continue,
             }
-            wanted.is_judged |= is_judged(&proposal.what);
-            wanted.tenants.push(tenant);
+            if is_judged(&proposal.what) {
+                wanted.tenants.push(tenant);
+            }
         }
         wanted.tenants.sort_unstable();
         wanted.tenants.dedup();
@@ -85,13 +85,13 @@ impl<'p> WantedMoves<'p> {
         &self.keys
     }
 
-    /// Whether as much should have ended as is ended in one commit, and something is judged by what budgets have. There may be more of
-    /// it then, and what that holds would be missing.
+    /// Whether as much should have ended as is ended in one commit, of tenants of which something is judged by what budgets have. There may
+    /// be more of it then, and what that holds would be missing.
     pub(super) fn ends_first(&self, known: &KnownBudgets, now: Timestamp) -> bool {
-        self.is_judged && known.overdue(now) >= OVERDUE_MAX as usize
+        known.overdue(&self.tenants, now) >= OVERDUE_MAX as usize
     }
 
-    /// All of it, if all is remembered and no reservation of its tenants should have ended.
+    /// All of it, if all is remembered and no reservation of those tenants should have ended.
     pub(super) fn recall(&self, left: &Left, now: Timestamp) -> Result<KnownBudgets, Unknown> {
         if !self.loud(left, ended_by(now)).is_empty() {
             return Err(Unknown);
@@ -180,7 +180,7 @@ impl<'p> WantedMoves<'p> {
         Ok(())
     }
 
-    /// Reads the reservations that are settled, and those of the same tenants that should have ended. Returns these.
+    /// Reads the reservations that are settled, and those of tenants that are judged that should have ended. Returns these.
     async fn read_reservations(
         &self,
         turn: &mut dyn Turn,
@@ -202,8 +202,12 @@ impl<'p> WantedMoves<'p> {
         if wanted.ids.is_empty() && wanted.tenants.is_empty() {
             return Ok(Vec::new());
         }
+        let mut found = turn.find_reservations(&wanted).await?;
+        if found.len() >= OVERDUE_MAX as usize {
+            found.extend(read_of_each(turn, &wanted).await?);
+        }
         let mut overdue = Vec::new();
-        for (tenant, reservation) in turn.find_reservations(&wanted).await? {
+        for (tenant, reservation) in found {
             if reservation.status == ReservationStatus::Active && reservation.expires_at <= ended_by {
                 overdue.push((tenant, reservation.id));
             }
@@ -302,6 +306,25 @@ impl<'p> WantedMoves<'p> {
         }
         Ok(())
     }
+}
+
+/// Reads some of each of several tenants, where those of one may have left no room for those of another.
+async fn read_of_each(
+    turn: &mut dyn Turn,
+    read: &WantedReservations,
+) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
+    let mut found = Vec::new();
+    let share = OVERDUE_MAX / u32::try_from(read.tenants.len().max(1)).unwrap_or(OVERDUE_MAX);
+    for tenant in read.tenants.iter().filter(|_| read.tenants.len() > 1) {
+        let wanted = WantedReservations {
+            ids: Vec::new(),
+            tenants: vec![*tenant],
+            ended_by: read.ended_by,
+            limit: share.max(1),
+        };
+        found.extend(turn.find_reservations(&wanted).await?);
+    }
+    Ok(found)
 }
 
 /// Reads when the next reservation ends of each tenant whose overdue ones were read. Where others write in turn it would be

@@ -433,6 +433,31 @@ async fn what_a_tool_has_is_for_those_who_may_use_it_under_its_own_name() {
 }
 
 #[tokio::test]
+async fn a_repetition_is_answered_though_its_tool_is_not_granted_any_more() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let of_github = json!({"unit": "TOKENS", "amount": 10, "tool": "github"});
+    let post = async |path: &str, key: &str| {
+        let call = scene.stage.call("POST", path, &scene.stage.agent.token);
+        let call = call.header("idempotency-key", format!("{key} {path}"));
+        call.json(&of_github).send().await
+    };
+    let paths = ["/v1/reservations", "/v1/usage"];
+    let mut first = Vec::new();
+    for path in paths {
+        first.push(post(path, "first").await.expect(201));
+    }
+    let agent = format!("/v1/agents/{}", scene.stage.agent.id);
+    let none = json!({"tools": []});
+    scene.stage.admin("PATCH", &agent, &none).await.expect(200);
+    for (path, first) in paths.into_iter().zip(first) {
+        assert_eq!(post(path, "first").await.expect(201), first, "{path}");
+        post(path, "second").await.problem(403, "forbidden");
+    }
+    assert_eq!(scene.balances().await, [(json!({}), [80, 10, 10, 0, 0])]);
+}
+
+#[tokio::test]
 async fn what_is_held_for_a_run_or_a_tool_that_was_stopped_is_settled_and_not_held_longer() {
     let scene = Scene::set().await;
     scene.budgets(&[(json!({}), 100)]).await;
