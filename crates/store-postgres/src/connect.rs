@@ -19,9 +19,10 @@ const TURNS_MAX: usize = 8;
 const LEASES_MAX: usize = 4;
 /// Readers at once. They share the server with the commits of all gateways.
 const READERS_MAX: usize = 6;
-/// Loads at once: a gateway catches up with a few at a time, with what is everybody's beside them, and who looks whether it has to waits
-/// for none of these.
-const LOADS_MAX: usize = 5;
+/// Loads at once: a gateway catches up with a few at a time, with what is everybody's beside them.
+const LOADS_MAX: usize = 4;
+/// Who looks whether it has to waits for none of these.
+const LOOKS_MAX: usize = 1;
 /// Sweeps at once: the jobs of a gateway take turns.
 const SWEEPS_MAX: usize = 1;
 /// Connections of each kind for what nobody waits for: that is done on one thread.
@@ -53,9 +54,12 @@ pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(11);
 const LOAD_TIME_MAX: &str = "120s";
 /// The same as seen from here.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(121);
-/// How long the revisions of all tenants are waited for, which are few bytes each: nobody is answered by a gateway that has not seen them for
-/// five seconds, and in these it has to ask again on another connection where one has fallen silent.
-pub(crate) const REVISIONS_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long a look at the revisions of all tenants may run, which are few bytes each: nobody is answered by a gateway that has not seen them for
+/// five seconds, and in these it has to ask again on another connection where one has fallen silent. The server gives it up then, too, so that
+/// those that wait for a lock do not pile up there.
+const LOOK_TIME_MAX: &str = "2s";
+/// The same as seen from here.
+const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long a step of a migration may run, and how long one waits for a gateway that is migrating already.
 const MIGRATION_TIME_MAX: &str = "10min";
 
@@ -106,6 +110,11 @@ pub(crate) fn leases_behind(base: &PgConnectOptions) -> Arc<Connections> {
 /// The connections that directories are loaded on.
 pub(crate) fn loads(base: &PgConnectOptions) -> Arc<Connections> {
     Connections::new(reader(base, LOAD_TIME_MAX), LOADS_MAX, LOAD_WAIT_MAX)
+}
+
+/// The connection on which is looked whether any has to be.
+pub(crate) fn looks(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(reader(base, LOOK_TIME_MAX), LOOKS_MAX, LOOK_WAIT_MAX)
 }
 
 /// The connection on which is forgotten what nobody asks for again. It is planned anew each time: how many rows are looked at is known
@@ -174,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_guide_says_how_many_connections_a_gateway_opens_at_most() {
-        let asked_for = TURNS_MAX + LEASES_MAX + READERS_MAX + LOADS_MAX;
+        let asked_for = TURNS_MAX + LEASES_MAX + READERS_MAX + LOADS_MAX + LOOKS_MAX;
         let most = asked_for + SWEEPS_MAX + 2 * BEHIND_MAX + LISTENERS_MAX as usize;
         let sentence = format!("a gateway opens {most} to the server at most");
         let guide = include_str!("../../../docs/operations.md");

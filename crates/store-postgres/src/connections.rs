@@ -116,24 +116,13 @@ impl Connections {
         self: &Arc<Self>,
         query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,
     ) -> Result<Vec<O>, StoreError> {
-        self.read_within(self.time_max, query).await
-    }
-
-    /// The same for a query that takes less long than others on these connections: one that does not answer within this time has fallen
-    /// silent, and is given up with those that are idle.
-    pub(crate) async fn read_within<O, F>(
-        self: &Arc<Self>,
-        time_max: Duration,
-        query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,
-    ) -> Result<Vec<O>, StoreError>
-    where
-        O: Send + Unpin,
-        F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send,
-    {
         let mut lent = self.lend().await.map_err(unavailable)?;
         loop {
-            let rows = query().fetch_all(lent.start().map_err(unavailable)?);
-            let rows = in_time(time_max, rows).await;
+            let rows = in_time(
+                lent.time_max(),
+                query().fetch_all(lent.start().map_err(unavailable)?),
+            )
+            .await;
             match lent.settle_clean(rows) {
                 Ok(rows) => return Ok(rows),
                 Err(error) if lent.replace(&error).await.map_err(unavailable)? => {}

@@ -1,7 +1,6 @@
 //! Loading what the snapshot is made from, and hearing of what others have changed.
 
 use crate::PostgresStore;
-use crate::connect::REVISIONS_WAIT_MAX;
 use crate::decode::{self, uuid};
 use async_trait::async_trait;
 use ledger::Head;
@@ -62,7 +61,7 @@ impl Directories for PostgresStore {
 
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
         let query = || sqlx::query!("SELECT tenant_id, revision FROM tenants");
-        let rows = self.loads.read_within(REVISIONS_WAIT_MAX, query).await?;
+        let rows = self.looks.read(query).await?;
         let decoded = rows.into_iter().map(|row| {
             let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
             Ok((tenant, of_tenant(tenant).unsigned("revision", row.revision)?))

@@ -68,6 +68,7 @@ pub struct PostgresStore {
     leases: Arc<Connections>,
     readers: Arc<Connections>,
     loads: Arc<Connections>,
+    looks: Arc<Connections>,
     sweeps: Arc<Connections>,
     /// What the handle for work that nobody waits for has in place of `leases`, `sweeps` and `readers`.
     leases_behind: Arc<Connections>,
@@ -99,6 +100,7 @@ impl PostgresStore {
             leases: connect::leases(options),
             readers: connect::readers(options),
             loads: connect::loads(options),
+            looks: connect::looks(options),
             sweeps: connect::sweeps(options),
             leases_behind: connect::leases_behind(options),
             readers_behind: connect::readers_behind(options),
@@ -127,6 +129,7 @@ impl Store for PostgresStore {
             leases: Arc::clone(&self.leases_behind),
             readers: Arc::clone(&self.readers_behind),
             loads: Arc::clone(&self.loads),
+            looks: Arc::clone(&self.looks),
             sweeps: Arc::clone(&self.leases_behind),
             leases_behind: Arc::clone(&self.leases_behind),
             readers_behind: Arc::clone(&self.readers_behind),
@@ -142,6 +145,7 @@ impl Store for PostgresStore {
         self.leases.close().await;
         self.readers.close().await;
         self.loads.close().await;
+        self.looks.close().await;
         self.sweeps.close().await;
         self.leases_behind.close().await;
         self.readers_behind.close().await;

@@ -87,9 +87,10 @@ pub(crate) async fn read(
 }
 
 impl Columns {
-    /// The bytes of its body, which is there twice when it is read, and of its answer.
+    /// The bytes of its body, which is there twice when that of a decision is read, and of its answer.
     fn bytes(&self) -> usize {
-        2 * self.body.len() + self.bytes.as_ref().map_or(0, Vec::len)
+        let times = if self.id.is_some() { 2 } else { 1 };
+        times * self.body.len() + self.bytes.as_ref().map_or(0, Vec::len)
     }
 
     fn decode(self, tenant: TenantId) -> Result<Recorded, StoreError> {

@@ -122,7 +122,12 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
     while at.head().seq < head.seq {
         let mut batch = read(from, id, &at, head.seq, &mut outcomes).await?;
         let reached = batch.advances[0].to.clone();
+        // Each approval has an entry: as many go over with a batch as it has of these, so that few are left for the last one.
+        let due = batch.entries.len();
         beside.add_page(from, id, CHUNK, &mut batch).await?;
+        while batch.approvals.len() < due && beside.has_approvals() {
+            beside.add_approvals(from, id, CHUNK, &mut batch).await?;
+        }
         if reached.head().seq == head.seq {
             while !beside.is_done() {
                 beside.add_page(from, id, CHUNK, &mut batch).await?;

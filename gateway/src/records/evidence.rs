@@ -26,12 +26,14 @@ use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use store::StoredEntry;
+use store::Room;
 
 /// What an auditor reads first.
 const README: &str = include_str!("evidence/README.md");
 /// Digests that are remembered, so that what many decisions name is sent once. Beyond them some may be sent again.
 const NAMED_MAX: usize = 100_000;
+/// How much of what decisions name is read at once.
+const NAMED_AT_ONCE: usize = 4;
 const TAR: HeaderValue = HeaderValue::from_static("application/x-tar");
 const ATTACHMENT: HeaderValue = HeaderValue::from_static("attachment; filename=\"evidence.tar\"");
 const CONTENT_DISPOSITION: HeaderName = header::CONTENT_DISPOSITION;
@@ -44,13 +46,16 @@ pub async fn evidence(
 ) -> Result<Response, Refusal> {
     let store = &*gateway.store;
     let head = store.head(caller.tenant).await?;
-    let (seqs, run) = about.resolve(store, caller.tenant, head.seq).await?;
+    let (seqs, run) = about
+        .resolve((store, &gateway.readings), caller.tenant, head.seq)
+        .await?;
     let keys = gateway.log_keys()?;
     let manifest = manifest(&gateway, &caller, &seqs, run.as_ref());
     let pack = Pack {
         stretch: Stretch::new(gateway, caller, &seqs),
         run,
         parts: 0,
+        awaited: Vec::new(),
         named: HashSet::new(),
     };
     let rest = Rest::Beginning(Box::new(pack), manifest, keys);
@@ -108,8 +113,8 @@ impl Rest {
                 Some(Self::Entries(pack))
             }
             Self::Entries(mut pack) => {
-                pack.push_entries(&mut out).await?;
-                let is_done = pack.stretch.is_done();
+                pack.push_next(&mut out).await?;
+                let is_done = pack.stretch.is_done() && pack.awaited.is_empty();
                 Some(if is_done {
                     Self::End(pack)
                 } else {
@@ -133,8 +138,10 @@ struct Pack {
     run: Option<Run>,
     /// How many files of lines were sent.
     parts: u64,
-    /// What was sent by its digest.
+    /// What was sent by its digest, or is to be.
     named: HashSet<Digest>,
+    /// What is to be sent before more entries are.
+    awaited: Vec<Digest>,
 }
 
 impl Pack {
@@ -147,9 +154,16 @@ impl Pack {
         tar::file(&format!("ledger/{:08}.ndjson", self.parts), lines.as_bytes(), out);
     }
 
-    /// The next entries with the answers to them, and what they name.
-    async fn push_entries(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
+    /// The next part: what is still to be sent of what the entries before it name, or more of them with the answers to them.
+    async fn push_next(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
         let _place = self.stretch.place().await;
+        if self.awaited.is_empty() {
+            self.push_entries(out).await?;
+        }
+        self.push_named(out).await
+    }
+
+    async fn push_entries(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
         let chunk = self.stretch.chunk().await?;
         let (mut lines, mut own) = (String::new(), Vec::new());
         for recorded in &chunk {
@@ -162,25 +176,32 @@ impl Pack {
             }
         }
         self.push_lines(&lines, out);
-        self.push_named(&own, out).await
-    }
-
-    /// What decisions name by its digest, as far as it is there and was not sent before.
-    async fn push_named(&mut self, entries: &[&StoredEntry], out: &mut Vec<u8>) -> Result<(), BrokenOff> {
         if self.named.len() > NAMED_MAX {
             self.named.clear();
         }
-        let named = entries.iter().flat_map(|entry| engine::facts::named(&entry.body));
+        let named = own.iter().flat_map(|entry| engine::facts::named(&entry.body));
         let new: BTreeSet<Digest> = named.filter(|digest| self.named.insert(*digest)).collect();
-        let new: Vec<Digest> = new.into_iter().collect();
+        self.awaited.extend(new);
+        Ok(())
+    }
+
+    /// What decisions name by its digest, as far as it is there and this part has room for more: policies may have megabytes each.
+    async fn push_named(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
         let Stretch { gateway, tenant, .. } = &self.stretch;
-        for (digest, bytes) in gateway.store.contents(*tenant, &new).await? {
-            let hex = digest.to_string();
-            tar::file(
-                &format!("named/{}", hex.trim_start_matches("sha256:")),
-                &bytes,
-                out,
-            );
+        let mut room = Room::default();
+        while room.is_left() && !self.awaited.is_empty() {
+            let few = self
+                .awaited
+                .split_off(self.awaited.len().saturating_sub(NAMED_AT_ONCE));
+            for (digest, bytes) in gateway.store.contents(*tenant, &few).await? {
+                room.take(bytes.len());
+                let hex = digest.to_string();
+                tar::file(
+                    &format!("named/{}", hex.trim_start_matches("sha256:")),
+                    &bytes,
+                    out,
+                );
+            }
         }
         Ok(())
     }

@@ -36,23 +36,29 @@ class Named:
         # What has not come yet, and whether it is policies that were recorded with what they looked at. Those are about nobody, so
         # nobody has a reason to take them away.
         self._awaited = {}
+        # Whether there was more than is kept in mind.
+        self._is_too_much = False
 
     def want(self, body):
         """Takes in what the body of a decision names."""
         digests, policies = _read_named(canonical.parse(body))
         for digest in digests:
-            if digest not in self._there and len(self._awaited) <= NAMED_MAX:
+            if len(self._awaited) >= NAMED_MAX:
+                self._is_too_much = True
+            elif digest not in self._there:
                 self._awaited[digest] = self._awaited.get(digest, False) or digest == policies
 
     def come(self, digest):
         """Takes in what is there."""
         self._awaited.pop(digest, None)
-        if len(self._there) <= NAMED_MAX:
+        if len(self._there) >= NAMED_MAX:
+            self._is_too_much = True
+        else:
             self._there.add(digest)
 
     def missing(self):
         """How much is missing, which may have been taken away where it was stored."""
-        if max(len(self._there), len(self._awaited)) > NAMED_MAX:
+        if self._is_too_much:
             raise Finding("malformed_evidence", f"decisions name more than {NAMED_MAX} things")
         if policies := [digest for digest, is_policies in self._awaited.items() if is_policies]:
             raise Finding("malformed_evidence", f"the policies {min(policies)} are missing, and decisions name them")

@@ -64,13 +64,7 @@ impl Beside {
         limit: u32,
         batch: &mut Batch,
     ) -> Result<(), StoreError> {
-        if let Cursor::After(last) = &self.approvals {
-            let filter = ApprovalFilter::default();
-            let page = from.approvals(tenant, &filter, *last, limit).await?;
-            self.approvals = Cursor::of(page.next);
-            let rows = page.found.into_iter().map(|approval| (tenant, approval));
-            batch.approvals.extend(rows);
-        }
+        self.add_approvals(from, tenant, limit, batch).await?;
         if let Cursor::After(last) = &self.runs {
             let page = from.runs_after(tenant, last.as_ref(), limit).await?;
             let last = page.last().map(|run| run.run_id.clone());
@@ -86,6 +80,29 @@ impl Beside {
                 .extend(page.into_iter().map(|counter| (tenant, counter)));
         }
         self.add_budgets(from, tenant, limit, batch).await
+    }
+
+    /// Whether there are approvals that have not gone over.
+    pub(super) const fn has_approvals(&self) -> bool {
+        !matches!(self.approvals, Cursor::Done)
+    }
+
+    /// Adds the next page of approvals, of which large ones are few.
+    pub(super) async fn add_approvals(
+        &mut self,
+        from: &dyn Store,
+        tenant: TenantId,
+        limit: u32,
+        batch: &mut Batch,
+    ) -> Result<(), StoreError> {
+        if let Cursor::After(last) = &self.approvals {
+            let filter = ApprovalFilter::default();
+            let page = from.approvals(tenant, &filter, *last, limit).await?;
+            self.approvals = Cursor::of(page.next);
+            let rows = page.found.into_iter().map(|approval| (tenant, approval));
+            batch.approvals.extend(rows);
+        }
+        Ok(())
     }
 
     async fn add_budgets(

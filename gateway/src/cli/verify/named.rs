@@ -14,6 +14,8 @@ pub(super) struct Named {
     /// What has not come yet, and whether it is policies that were recorded with what they looked at. Those are about nobody, so nobody
     /// has a reason to take them away.
     awaited: HashMap<Digest, bool>,
+    /// Whether there was more than is kept in mind.
+    is_too_much: bool,
 }
 
 impl Named {
@@ -21,7 +23,9 @@ impl Named {
     pub(super) fn want(&mut self, body: &str) {
         let policies = engine::facts::named_policies(body);
         for digest in engine::facts::named(body) {
-            if !self.there.contains(&digest) && self.awaited.len() <= NAMED_MAX {
+            if self.awaited.len() >= NAMED_MAX {
+                self.is_too_much = true;
+            } else if !self.there.contains(&digest) {
                 *self.awaited.entry(digest).or_default() |= policies == Some(digest);
             }
         }
@@ -30,14 +34,16 @@ impl Named {
     /// Takes in what is there.
     pub(super) fn come(&mut self, digest: Digest) {
         self.awaited.remove(&digest);
-        if self.there.len() <= NAMED_MAX {
+        if self.there.len() >= NAMED_MAX {
+            self.is_too_much = true;
+        } else {
             self.there.insert(digest);
         }
     }
 
     /// How much is missing, which may have been taken away where it was stored.
     pub(super) fn missing(&self) -> Result<u64, BadPack> {
-        if self.there.len().max(self.awaited.len()) > NAMED_MAX {
+        if self.is_too_much {
             return Err(BadPack::TooMuchNamed);
         }
         let policies = self.awaited.iter().filter(|(_, is_policies)| **is_policies);

@@ -2,6 +2,7 @@
 
 use crate::http::query::invalid;
 use crate::http::{Code, Refusal};
+use crate::line::Line;
 use crate::records::range::Range;
 use crate::records::times::first_since;
 use crate::search::page::{Wanted, find};
@@ -48,7 +49,7 @@ impl About {
     /// The entries that it is about, of which there is at least one, and the run, if it is about one.
     pub(super) async fn resolve(
         self,
-        store: &dyn Store,
+        (store, readings): (&dyn Store, &Line),
         tenant: TenantId,
         head: u64,
     ) -> Result<(RangeInclusive<u64>, Option<Run>), Refusal> {
@@ -74,7 +75,7 @@ impl About {
                 Ok((first..=end - 1, None))
             }
             (false, false, Some(id)) => {
-                let (seqs, run) = Run::find(store, tenant, head, id).await?;
+                let (seqs, run) = Run::find((store, readings), tenant, head, id).await?;
                 Ok((seqs, Some(run)))
             }
             _ => Err(invalid(
@@ -87,7 +88,7 @@ impl About {
 impl Run {
     /// Finds a run, and the entries from its first decision to the last of its decisions and of what became of them.
     async fn find(
-        store: &dyn Store,
+        (store, readings): (&dyn Store, &Line),
         tenant: TenantId,
         head: u64,
         id: Name,
@@ -99,6 +100,7 @@ impl Run {
         let (mut first, mut last) = (None, None);
         let mut before = Some(head + 1);
         while let Some(end) = before {
+            let _place = readings.place_for_part(tenant).await;
             let found = find(store, tenant, run.wanted(end)).await?;
             let ids: Vec<DecisionId> = found.decisions.iter().map(|decision| decision.id).collect();
             let outcomes = store.outcomes_of(tenant, &ids).await?;
