@@ -18,7 +18,7 @@ use crate::http::{Json, Page, Refusal};
 use crate::records::reader::{Credential, Reader};
 use axum::extract::{Path, State};
 use canon::Digest;
-use model::approval::{Delegator, Vote};
+use model::approval::{Delegator, GroupQuorum, Vote};
 use model::{
     AgentId, Approval, ApprovalId, ApprovalStatus, DecisionId, Name, Risk, Sources, Timestamp, Trust,
 };
@@ -60,6 +60,8 @@ pub struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     quorum: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    also: Vec<GroupQuorum>,
     exclude_owner: bool,
     requested_at: Timestamp,
     expires_at: Timestamp,
@@ -133,6 +135,7 @@ impl Shown {
             status,
             group: terms.group,
             quorum: terms.quorum,
+            also: terms.also,
             exclude_owner: terms.exclude_owner,
             requested_at: approval.requested_at,
             expires_at: approval.expires_at,

@@ -261,6 +261,9 @@ impl Decided<'_> {
     fn write_approval(&self, body: &mut ObjectWriter) {
         let Some(told) = self.approval_body() else { return };
         body.object("approval", |approval| {
+            if let Some(terms) = told.terms {
+                also(approval, terms);
+            }
             if told.terms.is_some_and(|terms| terms.exclude_owner) {
                 approval.boolean("exclude_owner", true);
             }
@@ -453,8 +456,19 @@ fn would_have(body: &mut ObjectWriter, judgement: &Judgement) {
 fn approval(object: &mut ObjectWriter, terms: Option<&ApprovalTerms>) {
     if let Some(terms) = terms {
         object.object("approval", |approval| {
+            also(approval, terms);
             optional(approval, "group", terms.group.as_deref());
             approval.unsigned("quorum", u64::from(terms.quorum));
+        });
+    }
+}
+
+/// The groups that have to approve beside the first one, if there are any.
+fn also(approval: &mut ObjectWriter, terms: &ApprovalTerms) {
+    if !terms.also.is_empty() {
+        approval.objects("also", &terms.also, |also, other| {
+            also.string("group", &other.group);
+            also.unsigned("quorum", u64::from(other.quorum));
         });
     }
 }

@@ -12,7 +12,9 @@ use model::{
     Agent, Approval, ApprovalId, ApprovalTerms, EffectiveTrust, Name, ReasonCode, Risk, RunTaint, SourceRule,
     Standing, StoppedRun, TaintRule, Timestamp, Tool, ToolAction, Trust, Usage, Verdict,
 };
-use policy::{Explanation, Obligation, Question, Ruling, Rulings, RunFacts, Unanswerable, UserFacts};
+use policy::{
+    Approvers, Explanation, Obligation, Question, Ruling, Rulings, RunFacts, Unanswerable, UserFacts,
+};
 use std::sync::Arc;
 
 /// What was found, and everything that led to it.
@@ -446,6 +448,7 @@ fn tainted(judgement: Judgement, rule: TaintRule) -> Judgement {
             approval: Some(ApprovalTerms {
                 group: None,
                 quorum: 1,
+                also: Vec::new(),
                 exclude_owner: false,
             }),
             ..judgement
@@ -783,7 +786,7 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
         agent_message: ruling.agent_message,
         matched: ruling.matched.iter().map(ToString::to_string).collect(),
         obligations: ruling.obligations.iter().map(ToString::to_string).collect(),
-        approval: ruling.approval,
+        approval: ruling.approval.as_ref().map(Approvers::terms),
         errors: ruling
             .errors
             .iter()

@@ -12,19 +12,31 @@ use crate::tool::Risk;
 use crate::trust::Trust;
 use canon::Digest;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// Who has to approve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalTerms {
-    /// The team that approvers are in; anybody who may approve if absent.
+    /// The team that approvers are in; anybody who may approve if absent. Where there are several teams it is the first by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// How many different people have to.
+    /// How many different people have to, of that team if there is one.
     pub quorum: u32,
+    /// The other teams that have to approve as well, by name. Whoever is in several counts for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<GroupQuorum>,
     /// Whether those who answer for the agent, its owner and its team, do not count, nor those who answer for an agent in whose name it asks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclude_owner: bool,
+}
+
+/// How many different people of one team have to approve.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupQuorum {
+    /// The team.
+    pub group: String,
+    /// How many of it.
+    pub quorum: u32,
 }
 
 /// What people are asked to approve, as they are shown it.
@@ -197,13 +209,13 @@ pub enum VoteError {
     /// The agent acts for this person.
     #[error("the agent acts for `{0}`, who therefore cannot vote on it; somebody else has to")]
     OwnRequest(Name),
-    /// The voter is not in the group.
-    #[error("`{user}` is not in the team `{group}`, whose members vote on this")]
+    /// The voter is in no group that is asked.
+    #[error("{}", not_in_group(user, groups))]
     NotInGroup {
         /// Who.
         user: Name,
-        /// Where they would have to be.
-        group: String,
+        /// Where they would have to be, in one of them.
+        groups: Vec<String>,
     },
     /// The voter answers for the agent.
     #[error(
@@ -213,6 +225,15 @@ pub enum VoteError {
     /// The voter has said the same before.
     #[error("`{0}` has voted already, and everybody counts once")]
     VotedBefore(Name),
+}
+
+/// What a voter is told who is in none of the groups.
+fn not_in_group(user: &Name, groups: &[String]) -> String {
+    if let [group] = groups {
+        return format!("`{user}` is not in the team `{group}`, whose members vote on this");
+    }
+    let groups = groups.join("`, `");
+    format!("`{user}` is in none of the teams `{groups}`, whose members vote on this")
 }
 
 /// Why an agent cannot use an approval.
@@ -239,6 +260,20 @@ pub enum Unusable {
     /// It was used before.
     #[error("it was used before, and an approval is for one action once")]
     Spent,
+}
+
+impl ApprovalTerms {
+    /// Each team that has to approve and how many of it; or how many people, if no team is named.
+    fn each(&self) -> impl Iterator<Item = (Option<&str>, u32)> {
+        let also = self.also.iter();
+        let also = also.map(|also| (Some(also.group.as_str()), also.quorum));
+        std::iter::once((self.group.as_deref(), self.quorum)).chain(also)
+    }
+}
+
+/// Whether somebody in these teams is in the group, if one is named.
+fn is_in(group: Option<&str>, teams: &BTreeSet<Name>) -> bool {
+    group.is_none_or(|group| teams.contains(group))
 }
 
 impl Request {
@@ -350,12 +385,11 @@ impl Approval {
         if self.request.user.as_ref() == Some(user) {
             return Err(VoteError::OwnRequest(user.clone()));
         }
-        if let Some(group) = &self.terms.group
-            && !voter.teams.iter().any(|team| team.as_str() == group)
-        {
+        if !self.terms.each().any(|(group, _)| is_in(group, &voter.teams)) {
+            let groups = self.terms.each().filter_map(|(group, _)| group);
             return Err(VoteError::NotInGroup {
                 user: user.clone(),
-                group: group.clone(),
+                groups: groups.map(str::to_owned).collect(),
             });
         }
         if self.terms.exclude_owner && self.answers_for_agent(user, &voter.teams) {
@@ -385,17 +419,19 @@ impl Approval {
             self.answers_for_agent(&vote.user, &vote.teams)
                 || delegators.any(|delegator| delegator.is_answered_for_by(&vote.user, &vote.teams))
         };
-        let counts = |vote: &&Vote| {
-            let is_in_group = terms
-                .group
-                .as_ref()
-                .is_none_or(|group| vote.teams.iter().any(|team| team.as_str() == group));
-            let is_excluded = terms.exclude_owner && answers(vote);
-            vote.approves && is_in_group && !is_excluded
-        };
+        let counts = |vote: &&Vote| vote.approves && !(terms.exclude_owner && answers(vote));
         // INVARIANT: nobody approves twice, so every vote is another person's.
-        let people = self.votes.iter().filter(counts).count();
-        u32::try_from(people).is_ok_and(|people| people >= terms.quorum)
+        let (mut people, mut of_group) = (0, HashMap::<_, u32>::new());
+        for vote in self.votes.iter().filter(counts) {
+            people += 1;
+            for team in &vote.teams {
+                *of_group.entry(team.as_str()).or_default() += 1;
+            }
+        }
+        let of = |group: Option<&str>| {
+            group.map_or(people, |group| of_group.get(group).copied().unwrap_or_default())
+        };
+        terms.each().all(|(group, quorum)| of(group) >= quorum)
     }
 
     /// Whether this agent can use it for this user and this action now.

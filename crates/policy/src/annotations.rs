@@ -174,6 +174,7 @@ impl<'a> Texts<'a> {
             Some(quorum @ 1..) => Ok(ApprovalTerms {
                 group: self.approvers.map(str::to_owned),
                 quorum,
+                also: Vec::new(),
                 exclude_owner: self.exclude_owner.is_some(),
             }),
             _ => fault(
@@ -274,6 +275,7 @@ mod tests {
             Ok(Role::Approval(ApprovalTerms {
                 group: group.map(str::to_owned),
                 quorum,
+                also: Vec::new(),
                 exclude_owner: false,
             }))
         };

@@ -11,7 +11,9 @@ use crate::ruling::PolicyId;
 use crate::schema;
 use crate::set::PolicySet;
 use crate::statement::Statement;
-use crate::tenant::{IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, NAMED_MAX, STATEMENTS_MAX, TenantPolicy};
+use crate::tenant::{
+    GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, NAMED_MAX, STATEMENTS_MAX, TenantPolicy,
+};
 use crate::validate::{Validator, Verdict};
 use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
@@ -29,14 +31,16 @@ const SCHEMAS_MAX: usize = 8;
 const CHECKS_MAX: usize = 1 << 25;
 const CHECKS: &str = "parts of conditions to validate, each for every action that it is about";
 const TOO_MANY: &str = "write what is for many as one policy about a team or a group of actions";
+const TOO_MANY_GROUPS: &str = "name fewer teams in `@approvers`, or shorter ones";
 const TOO_WIDE: &str =
     "name the actions in the scopes of policies that look at `action`, `context.input` or `context.sources`";
 
 /// What a set may hold, and what to do about more.
-const AMOUNTS: [(&str, usize, &str); 4] = [
+const AMOUNTS: [(&str, usize, &str); 5] = [
     ("named policies", NAMED_MAX, TOO_MANY),
     ("policies in texts and links", STATEMENTS_MAX, TOO_MANY),
     ("bytes of ids", IDS_BYTES_MAX, TOO_MANY),
+    ("bytes of groups that approve", GROUPS_BYTES_MAX, TOO_MANY_GROUPS),
     (CHECKS, CHECKS_MAX, TOO_WIDE),
 ];
 
@@ -379,16 +383,26 @@ impl CompiledPolicy {
 }
 
 /// How much there is of what `AMOUNTS` names.
-fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 4] {
+fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 5] {
     let statements = || policies.iter().flat_map(|policy| &policy.statements);
     let ids = statements().map(|statement| {
         // Quotes and a comma. Other characters than these stand in names as they stand in JSON.
         let id = statement.id.as_str();
         id.len() + id.matches(['"', '\\']).count() + 3
     });
+    let groups = statements().filter_map(|statement| match &statement.notes.role {
+        Role::Approval(terms) => terms.group.as_deref(),
+        Role::Forbid | Role::Permit | Role::Advice => None,
+    });
+    let groups: BTreeSet<&str> = groups.collect();
+    // As they stand in a list, `{"group":…,"quorum":4294967295},`.
+    let groups = groups
+        .into_iter()
+        .map(|group| json!(group).to_string().len() + 31);
     let checks = policies.iter().map(|policy| policy.checks);
     let checks = checks.fold(0_usize, usize::saturating_add);
-    [policies.len(), statements().count(), ids.sum(), checks]
+    let count = statements().count();
+    [policies.len(), count, ids.sum(), groups.sum(), checks]
 }
 
 /// That the policy cannot be validated, because it and those before it would take too long.

@@ -9,7 +9,7 @@
 //! - `looks`, `like`, `guard`, `index`: what policies look at, how long their patterns can take, and which of them can be about an ask;
 //! - `vocabulary`, `memory`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
 //! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
-//! - `evaluate`, `case`, `obligations`, `rule`, [`read`], [`ruling`]: the answer;
+//! - `evaluate`, `case`, `obligations`, `approvers`, `rule`, [`read`], [`ruling`]: the answer;
 //! - [`explain`]: the answer with everything that led to it;
 //! - [`mod@slice`], [`asks`], [`listing`]: a set cut up for whoever compares sets: what policies say about an action, what
 //!   holds for every ask, and which policies there are;
@@ -36,6 +36,7 @@ pub mod suite;
 pub mod tenant;
 
 mod annotations;
+mod approvers;
 mod case;
 mod condition;
 mod context;
@@ -61,6 +62,7 @@ mod text;
 mod validate;
 mod vocabulary;
 
+pub use approvers::Approvers;
 pub use base::BasePolicies;
 pub use compile::{Candidate, Compiler, Registry, TenantPermits};
 pub use diagnostics::{Diagnostic, Diagnostics, Place, Severity};
@@ -77,8 +79,8 @@ pub use set::PolicySet;
 pub use slice::{ActionSide, Effect, Ground, Part, Principals, Slice, Slicer};
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};
 pub use tenant::{
-    IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, Link, Mode, NAMED_MAX, STATEMENTS_MAX, SlotValues,
-    TenantPolicy,
+    GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, Link, Mode, NAMED_MAX, STATEMENTS_MAX,
+    SlotValues, TenantPolicy,
 };
 pub use text::{DEPTH_MAX, NESTING_MAX, POLICY_BYTES_MAX};
 

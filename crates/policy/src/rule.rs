@@ -2,15 +2,16 @@
 //! answer never depends on the order in which policies were evaluated.
 
 use crate::annotations::{Notes, Role};
+use crate::approvers::Approvers;
 use crate::case::{Case, Evaluated, Known};
 use crate::evaluate::Failure;
 use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
 use crate::question::{Fact, Question, Unanswerable};
-use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings, strictest};
+use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 use crate::set::{PolicySet, World};
 use cedar_policy_core::evaluator::EvaluationError;
-use model::{ApprovalTerms, ReasonCode, Verdict};
+use model::{ReasonCode, Verdict};
 
 /// A satisfied policy.
 type Satisfied<'s> = (&'s PolicyId, &'s Notes);
@@ -327,7 +328,7 @@ impl Findings<'_> {
             agent_message: deciding.iter().find_map(|(_, notes)| notes.agent_message.clone()),
             matched: deciding.iter().map(|(id, _)| (*id).clone()).collect(),
             obligations: applicable(deciding, parameters),
-            approval: terms(deciding),
+            approval: approvers(deciding),
             errors: Vec::new(),
         };
         self.advise(&mut ruling, parameters);
@@ -384,13 +385,13 @@ fn applicable(policies: &[Satisfied<'_>], parameters: &Parameters<'_>) -> Vec<Ob
     all.cloned().collect()
 }
 
-/// The strictest terms, in the order of the policies.
-fn terms(deciding: &[Satisfied<'_>]) -> Option<ApprovalTerms> {
+/// Whom these policies want to be asked, all of them.
+fn approvers(deciding: &[Satisfied<'_>]) -> Option<Approvers> {
     let all = deciding.iter().filter_map(|(_, notes)| match &notes.role {
-        Role::Approval(terms) => Some(terms),
+        Role::Approval(terms) => Some(Approvers::of(terms)),
         Role::Forbid | Role::Permit | Role::Advice => None,
     });
-    all.cloned().reduce(strictest)
+    all.reduce(Approvers::and)
 }
 
 /// What went wrong, without the values that it went wrong with.

@@ -1,5 +1,6 @@
 //! The answer to a question: a reason code, which is the verdict, and everything that goes with it.
 
+use crate::approvers::Approvers;
 use model::{ApprovalTerms, ReasonCode, Verdict};
 use serde::{Serialize, Serializer};
 use std::cmp::Ordering;
@@ -138,7 +139,7 @@ pub struct Ruling {
     /// What has to be done, sorted and without repetition.
     pub obligations: Vec<Obligation>,
     /// Who has to approve; present if and only if the verdict is to require approval.
-    pub approval: Option<ApprovalTerms>,
+    pub approval: Option<Approvers>,
     /// The policies that could not be evaluated, sorted.
     pub errors: Vec<PolicyFault>,
 }
@@ -172,7 +173,7 @@ impl Ruling {
     }
 
     /// What comes of this ruling and that for `whose`, where both have to allow the same ask: the stricter one, and of two
-    /// that are as strict this one together with whom the other one wants to be asked. Unless this one denies, what either
+    /// that are as strict this one, where whom either wants to be asked is asked. Unless this one denies, what either
     /// wants to be done has to be done, and what failed in either is told.
     #[must_use]
     pub fn and(self, other: Self, whose: &str) -> Self {
@@ -234,21 +235,13 @@ impl Ruling {
 
     /// This ruling together with one that is as strict.
     fn beside(self, other: Self) -> Self {
+        let approvals = self.approval.into_iter().chain(other.approval);
         Self {
             matched: union(&self.matched, &other.matched),
-            approval: self.approval.into_iter().chain(other.approval).reduce(strictest),
+            approval: approvals.reduce(Approvers::and),
             agent_message: self.agent_message.or(other.agent_message),
             ..self
         }
-    }
-}
-
-/// The strictest of these terms: the largest quorum, and the group that the first of them names.
-pub(crate) fn strictest(one: ApprovalTerms, other: ApprovalTerms) -> ApprovalTerms {
-    ApprovalTerms {
-        group: one.group.or(other.group),
-        quorum: one.quorum.max(other.quorum),
-        exclude_owner: one.exclude_owner || other.exclude_owner,
     }
 }
 
@@ -273,7 +266,7 @@ impl Serialize for Ruling {
             matched_policies: &'a [PolicyId],
             obligations: &'a [Obligation],
             #[serde(skip_serializing_if = "Option::is_none")]
-            approval: Option<&'a ApprovalTerms>,
+            approval: Option<ApprovalTerms>,
             errors: &'a [PolicyFault],
         }
         let words = Words {
@@ -283,7 +276,7 @@ impl Serialize for Ruling {
             agent_message: self.agent_message.as_deref(),
             matched_policies: &self.matched,
             obligations: &self.obligations,
-            approval: self.approval.as_ref(),
+            approval: self.approval.as_ref().map(Approvers::terms),
             errors: &self.errors,
         };
         words.serialize(serializer)

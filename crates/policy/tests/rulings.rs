@@ -5,7 +5,7 @@
 mod world;
 
 use model::{ApprovalTerms, AttributeType, ReasonCode, RiskTier, Sources, Team, Tool, Trust, User, Verdict};
-use policy::{BasePolicies, Fact, Mode, PolicySet, Question, TenantPolicy, Unanswerable};
+use policy::{Approvers, BasePolicies, Fact, Mode, PolicySet, Question, TenantPolicy, Unanswerable};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use world::{World, action, attributes, compile, matched, name, obligations, tenant, tool};
@@ -116,10 +116,11 @@ fn the_strictest_terms_and_the_first_reason_win() {
     let terms = ApprovalTerms {
         group: Some("leads".into()),
         quorum: 3,
+        also: Vec::new(),
         exclude_owner: true,
     };
     assert_eq!(
-        (ruling.reason, ruling.approval.clone()),
+        (ruling.reason, ruling.approval.as_ref().map(Approvers::terms)),
         (ReasonCode::PolicyRequiresApproval, Some(terms))
     );
     assert_eq!(

@@ -110,7 +110,7 @@ fn approvals_and_obligations_of_both_count() {
         obligations(&ruling),
         ["redact:parameters.code", "redact:parameters.pin"]
     );
-    let terms = ruling.approval.unwrap();
+    let terms = ruling.approval.unwrap().terms();
     assert_eq!(
         (terms.group.as_deref(), terms.quorum, terms.exclude_owner),
         (Some("leads"), 2, true)

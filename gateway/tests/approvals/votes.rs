@@ -1,6 +1,6 @@
 //! Who may vote, what counts, and what is recorded of it.
 
-use crate::{Scene, key};
+use crate::{Scene, key, merging, with};
 use serde_json::json;
 
 #[tokio::test]
@@ -44,6 +44,84 @@ async fn only_people_in_the_group_vote() {
         );
     }
     scene.vote(&scene.ann, &id, "approve").await.expect(200);
+}
+
+/// Has the team `support` approve changes for customers, in a policy that comes before all others.
+async fn ask_support_for_customers(scene: &Scene) -> String {
+    let team = scene.stage.admin("PUT", "/v1/teams/support", &json!({})).await;
+    team.expect(201);
+    let sue = json!({"teams": ["support"]});
+    scene.stage.admin("PUT", "/v1/users/sue", &sue).await.expect(201);
+    let cedar = "@id(\"changes\") @decision(\"require_approval\") @approvers(\"support\")
+         permit (principal, action in Action::\"mutate\", resource) when { context.trust.rank == 3 };";
+    let body = json!({"name": "customers", "cedar": cedar});
+    scene.stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    key(&scene.stage, "sue", "approver").await
+}
+
+#[tokio::test]
+async fn each_group_that_policies_name_has_to_approve() {
+    let scene = Scene::with_terms("@approvers(\"leads\")").await;
+    let sue = ask_support_for_customers(&scene).await;
+    let id = scene.asked().await;
+    assert_eq!(scene.shown(&id).await.get("also"), None);
+    scene
+        .vote(&sue, &id, "approve")
+        .await
+        .problem(403, "not_an_approver");
+
+    // Whoever calls it less trusted asks support as well, and the leads all the same.
+    let mut ask = merging();
+    ask["context"]["source_trust"] = json!("semi_trusted_customer");
+    let answer = scene.stage.ask(&ask).await.expect(200);
+    let id = answer["approval"]["id"].as_str().unwrap().to_owned();
+    let support = json!([{"group": "support", "quorum": 1}]);
+    let shown = scene.shown(&id).await;
+    let entry = scene.entries("decision").await.pop().unwrap();
+    for told in [&answer["approval"], &shown, &entry["approval"]] {
+        assert_eq!(
+            (&told["group"], &told["quorum"], &told["also"]),
+            (&json!("leads"), &json!(1), &support)
+        );
+    }
+    let reply = scene.vote(&scene.carl, &id, "approve").await;
+    let detail = reply.problem(403, "not_an_approver");
+    assert!(
+        detail.contains("none of the teams `leads`, `support`"),
+        "{detail}"
+    );
+    let retry = with(ask, &id);
+    assert_eq!(
+        scene.vote(&sue, &id, "approve").await.expect(200)["status"],
+        "pending"
+    );
+    scene.stage.ask(&retry).await.problem(409, "approval_not_usable");
+    assert_eq!(
+        scene.vote(&scene.ann, &id, "approve").await.expect(200)["status"],
+        "approved"
+    );
+    let answer = scene.stage.ask(&retry).await.expect(200);
+    assert_eq!(answer["reason"], "approved by `sue`, `ann`");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_group_that_is_named_by_now_has_not_approved_what_another_one_did() {
+    let scene = Scene::with_terms("@approvers(\"leads\")").await;
+    let mut ask = merging();
+    ask["context"]["source_trust"] = json!("semi_trusted_customer");
+    let answer = scene.stage.ask(&ask).await.expect(200);
+    let id = answer["approval"]["id"].as_str().unwrap().to_owned();
+    let shown = scene.vote(&scene.ann, &id, "approve").await.expect(200);
+    assert_eq!(shown["status"], "approved");
+    ask_support_for_customers(&scene).await;
+    let answer = scene.stage.ask(&with(ask, &id)).await.expect(200);
+    assert_eq!(answer["decision"], "require_approval");
+    assert_eq!(
+        answer["approval"]["also"],
+        json!([{"group": "support", "quorum": 1}])
+    );
+    assert_eq!(scene.status(&id).await, "approved");
 }
 
 #[tokio::test]

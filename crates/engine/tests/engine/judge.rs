@@ -97,6 +97,26 @@ fn a_claim_takes_nothing_from_what_is_asked_for_another_agent() {
 }
 
 #[test]
+fn whom_each_agent_of_a_chain_needs_has_to_approve() {
+    let text = r#"
+        @id("planners") @decision("require_approval") @approvers("leads") @quorum("2")
+        permit (principal, action, resource) when { context.agent.name == "planner" };
+        @id("builders") @decision("require_approval") @approvers("helpers")
+        permit (principal, action, resource) when { context.agent.name == "builder" };"#;
+    let tenant = tenant_with_planner(text);
+    let asked = |members| {
+        let ask = ask("write", members);
+        let judgement = judge(&tenant, &agent(), &ask, &Evidence::default(), NOW).unwrap();
+        serde_json::to_value(judgement.approval.unwrap()).unwrap()
+    };
+    assert_eq!(asked(json!({})), json!({"group": "helpers", "quorum": 1}));
+    assert_eq!(
+        asked(json!({"act": {"sub": "planner"}})),
+        json!({"group": "helpers", "quorum": 1, "also": [{"group": "leads", "quorum": 2}]})
+    );
+}
+
+#[test]
 fn what_a_claim_denies_for_certain_is_denied_whatever_the_parameters_are() {
     let text = r#"
         @id("reads") permit (principal, action in Action::"read", resource)

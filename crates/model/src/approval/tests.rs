@@ -21,7 +21,19 @@ fn terms(quorum: u32) -> ApprovalTerms {
     ApprovalTerms {
         group: Some("leads".to_owned()),
         quorum,
+        also: Vec::new(),
         exclude_owner: true,
+    }
+}
+
+/// Two leads, and one of support.
+fn leads_and_support() -> ApprovalTerms {
+    ApprovalTerms {
+        also: vec![GroupQuorum {
+            group: "support".to_owned(),
+            quorum: 1,
+        }],
+        ..terms(2)
     }
 }
 
@@ -114,7 +126,7 @@ fn who_may_not_vote_is_told_why() {
             voter("ann", &["others"]),
             VoteError::NotInGroup {
                 user: name("ann"),
-                group: "leads".to_owned(),
+                groups: vec!["leads".to_owned()],
             },
         ),
         (
@@ -232,8 +244,64 @@ fn votes_count_for_the_terms_of_the_moment() {
 }
 
 #[test]
+fn each_group_that_is_asked_has_to_approve() {
+    let asked = Approval {
+        terms: leads_and_support(),
+        ..pending(2)
+    };
+    let approve = |asked: &Approval, user: &str, teams: &[&str]| {
+        let after = asked.approve(&voter(user, teams), "", SOON).unwrap();
+        let is_enough = after.status == ApprovalStatus::Approved;
+        assert_eq!(after.suffices(&leads_and_support(), &[]), is_enough);
+        (after, is_enough)
+    };
+    let (one, is_enough) = approve(&asked, "sue", &["support"]);
+    assert!(!is_enough, "no lead");
+    let (two, is_enough) = approve(&one, "ann", &["leads"]);
+    assert!(!is_enough, "one lead");
+    assert!(approve(&two, "bob", &["leads"]).1);
+    // However many of one group approve, they are none of the other.
+    let (ann, _) = approve(&asked, "ann", &["leads"]);
+    let (leads, is_enough) = approve(&ann, "bob", &["leads"]);
+    assert!(!is_enough, "nobody of support");
+    assert!(leads.suffices(&terms(2), &[]));
+    // Whoever is in both counts for both.
+    assert!(approve(&ann, "max", &["leads", "support"]).1);
+}
+
+#[test]
+fn who_is_in_none_of_the_groups_is_told_which_they_are() {
+    let asked = Approval {
+        terms: leads_and_support(),
+        ..pending(2)
+    };
+    let error = asked.reject(&voter("carl", &["others"]), "", SOON).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`carl` is in none of the teams `leads`, `support`, whose members vote on this"
+    );
+}
+
+#[test]
+fn terms_of_one_group_are_written_as_before_there_were_several() {
+    let written = |terms: ApprovalTerms| serde_json::to_string(&terms).unwrap();
+    assert_eq!(
+        written(terms(2)),
+        r#"{"group":"leads","quorum":2,"exclude_owner":true}"#
+    );
+    assert_eq!(
+        written(leads_and_support()),
+        r#"{"group":"leads","quorum":2,"also":[{"group":"support","quorum":1}],"exclude_owner":true}"#
+    );
+}
+
+#[test]
 fn it_is_the_same_after_being_stored() {
-    for asked in [pending(1), delegated()] {
+    let several = Approval {
+        terms: leads_and_support(),
+        ..pending(2)
+    };
+    for asked in [pending(1), delegated(), several] {
         let approved = asked.approve(&voter("ann", &["leads"]), "", SOON).unwrap();
         assert_eq!(Approval::from_json(&approved.to_json()).unwrap(), approved);
     }

@@ -237,12 +237,29 @@ fn forbids(name: &str, count: usize) -> TenantPolicy {
     TenantPolicy::new(SlashFreeName::new(name).unwrap(), cedar)
 }
 
+/// A text in which so many groups of long names have to approve, each named twice.
+fn asks_groups(count: usize) -> TenantPolicy {
+    let one = |number: usize| {
+        let group = number % count;
+        format!(
+            "@id(\"{number}\")@decision(\"require_approval\")@approvers(\"{group:0220}\")permit(principal,action,resource);"
+        )
+    };
+    let cedar: String = (0..2 * count).map(one).collect();
+    TenantPolicy::new(SlashFreeName::new("groups").unwrap(), cedar)
+}
+
 #[test]
 fn how_much_a_set_holds_has_a_bound_and_what_is_in_force_may_stay() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let many = ["a", "b", "c", "d"].map(|name| forbids(name, 5_001));
     let long = [forbids(&"x".repeat(250), 5_000)];
+    let groups = [asks_groups(300)];
     for (policies, said) in [
+        (
+            &groups[..],
+            "the set has 75900 bytes of groups that approve, and may have 65536",
+        ),
         (
             &many[..],
             "the set has 20004 policies in texts and links, and may have 20000",

@@ -16,8 +16,11 @@ use crate::world::{World, attributes, name};
 use cedar_policy_core::ast;
 use cedar_policy_core::authorizer::Authorizer;
 use model::amount::AMOUNT_MAX;
+use model::approval::GroupQuorum;
 use model::usage::{BudgetUsage, CallsUsage};
-use model::{Amount, Estimate, RiskTier, SlashFreeName, Team, Trust, Unit, Usage, User, Verdict, Window};
+use model::{
+    Amount, ApprovalTerms, Estimate, RiskTier, SlashFreeName, Team, Trust, Unit, Usage, User, Verdict, Window,
+};
 use policy::Registry;
 use proptest::prelude::*;
 use serde_json::json;
@@ -313,18 +316,33 @@ proptest! {
     }
 }
 
+/// Each group that has to approve, and how many of it; no name where anybody may.
+fn each(terms: &ApprovalTerms) -> Vec<(Option<&str>, u32)> {
+    let also = terms.also.iter();
+    let also = also.map(|also| (Some(also.group.as_str()), also.quorum));
+    std::iter::once((terms.group.as_deref(), terms.quorum))
+        .chain(also)
+        .collect()
+}
+
+/// Whether whoever is enough for the first ruling is enough for the second one, where both ask people.
+fn asks_all_of(ruling: &Ruling, other: &Ruling) -> bool {
+    let (Some(ours), Some(theirs)) = (&ruling.approval, &other.approval) else {
+        return true;
+    };
+    let (ours, theirs) = (ours.terms(), theirs.terms());
+    let is_asked = |(group, quorum): &(Option<&str>, u32)| {
+        let mut ours = each(&ours).into_iter();
+        ours.any(|(ours, asked)| (group.is_none() || *group == ours) && asked >= *quorum)
+    };
+    // Where anybody may approve, whoever is in a group may, and not the other way round.
+    each(&theirs).iter().all(is_asked) && (ours.exclude_owner || !theirs.exclude_owner)
+}
+
 /// Whether nothing is left out of the first ruling that the second one asks for.
 fn holds_to(ruling: &Ruling, other: &Ruling) -> bool {
-    let approval = match (&ruling.approval, &other.approval) {
-        (Some(ours), Some(theirs)) => {
-            (theirs.group.is_none() || ours.group == theirs.group)
-                && ours.quorum >= theirs.quorum
-                && (ours.exclude_owner || !theirs.exclude_owner)
-        }
-        _ => true,
-    };
     let all_of = |one: &[Obligation], others: &[Obligation]| others.iter().all(|other| one.contains(other));
-    approval
+    asks_all_of(ruling, other)
         && ruling.verdict().strictness() >= other.verdict().strictness()
         && all_of(&ruling.obligations, &other.obligations)
         && other.errors.iter().all(|error| ruling.errors.contains(error))
@@ -430,8 +448,64 @@ fn ruled_in_every_way(world: &World, policies: &str) -> Vec<Ruling> {
     })
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn one_policy_more_takes_nobody_away_who_is_asked(
+        mine in prop::collection::vec(policies(), 1..6),
+        more in policies(),
+        world in worlds(),
+    ) {
+        let (mine, more) = (numbered(&mine), numbered(&[more]));
+        // It comes before the others.
+        let all = [("aa", more.as_str(), Mode::Enforced), ("mine", mine.as_str(), Mode::Enforced)];
+        let ruled = |texts: &[(&str, &str, Mode)]| world.ask(&set(&world, "", texts)).unwrap();
+        let (without, with) = (ruled(&all[1..]), ruled(&all));
+        prop_assert!(asks_all_of(&with, &without), "{} {} {:?} {:?}", more, mine, with, without);
+    }
+}
+
+/// A policy that asks people, whoever asks for what.
+fn asking(annotations: &str, condition: &str) -> String {
+    format!(
+        "@id(\"it\") @decision(\"require_approval\") {annotations} \
+         permit (principal, action, resource) when {{ {condition} }};"
+    )
+}
+
 #[test]
-fn a_claim_changes_nothing_about_who_is_asked_for_a_read() {
+fn every_group_that_a_satisfied_policy_names_is_asked() {
+    let base = asking("@approvers(\"platform-leads\") @quorum(\"2\")", "true");
+    let customers = asking("@approvers(\"support\")", "context.trust.rank == 3");
+    let asked = |trust| {
+        let world = World {
+            trust,
+            ..World::default()
+        };
+        let set = set(&world, &base, &[("aa", &customers, Mode::Enforced)]);
+        world.ask(&set).unwrap().approval.unwrap().terms()
+    };
+    let leads = ApprovalTerms {
+        group: Some("platform-leads".into()),
+        quorum: 2,
+        also: Vec::new(),
+        exclude_owner: false,
+    };
+    assert_eq!(asked(Trust::TrustedInternalUnsigned), leads);
+    let support = GroupQuorum {
+        group: "support".into(),
+        quorum: 1,
+    };
+    let both = ApprovalTerms {
+        also: vec![support],
+        ..leads
+    };
+    assert_eq!(asked(Trust::SemiTrustedCustomer), both);
+}
+
+#[test]
+fn a_claim_takes_nobody_away_who_is_asked_for_a_read() {
     let changes = "@id(\"changes\") @decision(\"require_approval\") @approvers(\"team-leads\") @quorum(\"2\") \
         permit (principal, action in Action::\"mutate\", resource);";
     let salaries = |terms: &str| {
@@ -442,17 +516,26 @@ fn a_claim_changes_nothing_about_who_is_asked_for_a_read() {
     };
     let asked = |world: &World, policies: &str| -> Vec<_> {
         let rulings = ruled_in_every_way(world, policies).into_iter();
-        rulings.map(|ruling| ruling.approval.unwrap()).collect()
+        rulings.map(|ruling| ruling.approval.unwrap().terms()).collect()
     };
     let group = |group: &str, quorum| ApprovalTerms {
         group: Some(group.into()),
         quorum,
+        also: Vec::new(),
         exclude_owner: false,
     };
     let [read, claimed] = read_and_claimed();
     let both = format!("{changes}\n{}", salaries("@approvers(\"data-owners\")"));
     assert_eq!(asked(&read, &both), vec![group("data-owners", 1); 6]);
-    assert_eq!(asked(&claimed, &both), vec![group("data-owners", 2); 6]);
+    let leads = GroupQuorum {
+        group: "team-leads".into(),
+        quorum: 2,
+    };
+    let owners_and_leads = ApprovalTerms {
+        also: vec![leads],
+        ..group("data-owners", 1)
+    };
+    assert_eq!(asked(&claimed, &both), vec![owners_and_leads; 6]);
     // Where whoever approves would do for the read, those who are named for changes are some of them.
     let anybody = format!("{changes}\n{}", salaries(""));
     assert_eq!(asked(&claimed, &anybody), vec![group("team-leads", 2); 6]);

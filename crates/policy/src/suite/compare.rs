@@ -1,5 +1,6 @@
 //! What is expected of an answer, and how it differs.
 
+use crate::approvers::Approvers;
 use crate::ruling::{PolicyId, Ruling};
 use model::{ReasonCode, Verdict};
 use serde::{Deserialize, Serialize};
@@ -30,8 +31,18 @@ struct Terms {
     group: Option<String>,
     #[serde(default = "one")]
     quorum: u32,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    also: BTreeSet<Also>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     exclude_owner: bool,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Also {
+    group: String,
+    #[serde(default = "one")]
+    quorum: u32,
 }
 
 const fn one() -> u32 {
@@ -41,6 +52,7 @@ const fn one() -> u32 {
 /// What is not as expected, in sentences with the JSON of the file.
 pub(super) fn differences(expected: &Expectation, ruling: &Ruling) -> Vec<String> {
     let errors: BTreeSet<&PolicyId> = ruling.errors.iter().map(|fault| &fault.policy).collect();
+    let approval = ruling.approval.as_ref().map(Approvers::terms);
     let members = [
         ("decision", json!(expected.decision), json!(ruling.verdict())),
         ("reason_code", json!(expected.reason_code), json!(ruling.reason)),
@@ -56,7 +68,7 @@ pub(super) fn differences(expected: &Expectation, ruling: &Ruling) -> Vec<String
             json!(expected.obligations),
             json!(ruling.obligations),
         ),
-        ("approval", json!(expected.approval), json!(ruling.approval)),
+        ("approval", json!(expected.approval), json!(approval)),
         ("errors", json!(expected.errors), json!(errors)),
     ];
     let differ = members

@@ -87,6 +87,22 @@ fn an_approval_that_leaves_out_the_owner_is_expected_as_such() {
 }
 
 #[test]
+fn of_several_groups_each_is_expected() {
+    let more = "@id(\"more\") @decision(\"require_approval\") @approvers(\"auditors\") @quorum(\"2\")
+        permit (principal, action, resource);";
+    let policy = format!("{POLICY}\n{more}");
+    let approval = |terms: Value| json!({"decision": "require_approval", "approval": terms});
+    let both = json!({"group": "auditors", "quorum": 2, "also": [{"group": "leads"}]});
+    let tests = tests(&[
+        pay(11, approval(both)),
+        pay(12, approval(json!({"group": "auditors", "quorum": 2}))),
+    ]);
+    let report = suite_of(&policy, &tools(), &tests).unwrap().run();
+    assert!(report.results[0].passed(), "{report:?}");
+    assert!(!report.results[1].passed(), "{report:?}");
+}
+
+#[test]
 fn what_is_not_as_expected_is_told_in_sentences() {
     let wrong = json!({
         "decision": "deny", "reason_code": "policy_forbids", "policies": ["mine/never"], "approval": {"quorum": 2},

@@ -306,6 +306,7 @@ pub fn approval(number: u8, expires_at: i64) -> Approval {
     let terms = ApprovalTerms {
         group: None,
         quorum: 1,
+        also: Vec::new(),
         exclude_owner: false,
     };
     let times = (Timestamp::from_millis(0), Timestamp::from_millis(expires_at));
