@@ -29,7 +29,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::budgets::cost::Costed;
-use engine::judge::{is_contained, seen, shown};
+use engine::judge::{may_repeat_allow, seen, shown};
 use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
@@ -188,10 +188,10 @@ impl Gateway {
             }
             return self.dry_run(tenant, &agent, ask, looked_up).map(Step::Answer);
         }
-        let replay = if is_contained(tenant, &agent, ask) {
-            Replay::OnlyDenials
-        } else {
+        let replay = if may_repeat_allow(tenant, &agent, ask) {
             Replay::Always
+        } else {
+            Replay::OnlyDenials
         };
         if let Some(answer) = self.replayed(caller, ask, replay)? {
             return Ok(Step::Answer(answer));
@@ -342,8 +342,8 @@ impl Said {
 /// A judged ask that is ready to be recorded.
 struct Ready {
     said: Said,
-    /// Where somebody or something was taken out of service, an ask can be denied under an id that keeps standing for an earlier
-    /// allow: such a denial is not remembered as the answer to that id.
+    /// Where somebody or something was taken out of service, or a definition is held, an ask can be denied under an id that keeps standing for an
+    /// earlier allow: such a denial is not remembered as the answer to that id.
     replay: Replay,
     proposal: Proposal,
 }

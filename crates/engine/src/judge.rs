@@ -122,10 +122,11 @@ impl Judgement {
         self
     }
 
-    /// An allow, whatever was found, that tells what it was. Nothing comes of it: nobody is asked to approve, and nobody is
-    /// quarantined. Other obligations stay, because the action will be carried out.
+    /// An allow, whatever was found, that tells what it was. Nothing comes of it: nobody is asked to approve, what people approved is not used
+    /// up, and nobody is quarantined. Other obligations stay, because the action will be carried out.
     fn observed(self) -> Self {
-        let is_allowed = self.verdict() == Verdict::Allow;
+        // What people approved is allowed once: an allow that does not use it up is none of theirs.
+        let is_allowed = self.verdict() == Verdict::Allow && self.reason != ReasonCode::ApprovalGranted;
         let would_have = WouldHave {
             reason: self.reason,
             explanation: self.explanation,
@@ -290,9 +291,20 @@ pub fn judge(
 
 /// Whether somebody or something in this ask was taken out of service. That is no policy that one could try out: it holds for
 /// asks that are only to be observed, too, and for those that were allowed before and come again.
-pub fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
+fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str());
     !may_act(tenant, agent, ask) || tool.is_some_and(|tool| !tool.standing.is_active())
+}
+
+/// Whether an allow of this ask may be given again: nobody and nothing in it was taken out of service, and the definition of its action is
+/// none that waits to be accepted. That one keeps nobody from observing.
+pub fn may_repeat_allow(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
+    let is_held = || {
+        let tool = tenant.directory.tools.get(ask.action.tool.as_str());
+        let action = tool.and_then(|tool| tool.actions.get(&ask.action.action));
+        action.is_some_and(|action| action.held.is_some())
+    };
+    !is_contained(tenant, agent, ask) && (ask.mode == Mode::Observe || !is_held())
 }
 
 /// What is found about one ask, whatever it will be answered.

@@ -158,7 +158,7 @@ pub struct Change {
 pub enum Replay {
     /// Always.
     Always,
-    /// Only if it was denied: where somebody or something was taken out of service, nobody gets yesterday's allow.
+    /// Only if it was denied: where somebody or something was taken out of service, or a definition is held, nobody gets yesterday's allow.
     OnlyDenials,
 }
 

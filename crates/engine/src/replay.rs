@@ -335,7 +335,8 @@ impl<'a> Recorded<'a> {
         if self.usage.is_none() && depends(Fact::Usage)? {
             return Err(WhyNot::UsageNotKept);
         }
-        if self.run_id.is_some() && self.run_worst.is_none() && depends(Fact::Run)? {
+        let is_in_run = self.run_id.is_some() || self.parent_run_id.is_some();
+        if is_in_run && self.run_worst.is_none() && depends(Fact::Run)? {
             return Err(WhyNot::RunNotKept);
         }
         if nouns.user_teams.is_none() && depends(Fact::TeamTags)? {

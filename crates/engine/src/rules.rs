@@ -83,12 +83,14 @@ struct RuleTold<'a> {
     name: Cow<'a, str>,
 }
 
-/// Denials of somebody, or for something, that was stopped already: they say nothing new.
-const STOPPED: [&str; 5] = [
+/// Denials of somebody, or for something, that was stopped already: they say nothing new. What waits for its definition to be accepted has a trigger of
+/// its own.
+const STOPPED: [&str; 6] = [
     "agent_frozen",
     "agent_revoked",
     "run_frozen",
     "tenant_frozen",
+    "tool_definition_changed",
     "tool_quarantined",
 ];
 
@@ -335,6 +337,10 @@ mod tests {
             (
                 r#""decision":"allow","mode":"observe","mutates_state":true,"mismatch":true"#,
                 Trigger::OutcomeMismatch,
+            ),
+            (
+                r#""decision":"deny","reason_code":"tool_definition_changed""#,
+                Trigger::DefinitionChanged,
             ),
         ] {
             let watch = watch(&[(1, 0, members)]);

@@ -112,6 +112,50 @@ async fn what_is_allowed_anyway_says_so() {
 }
 
 #[tokio::test]
+async fn what_people_approved_is_told_and_not_used_up() {
+    let stage = permitting().await;
+    let key = json!({"name": "ann", "role": "approver", "user": "ann"});
+    let ann = stage.admin("POST", "/v1/keys", &key).await.expect(201);
+    let ann = ann["key"].as_str().unwrap();
+    let mut ask = asking("github", "create_issue", "semi_trusted_customer");
+    let asked = stage.ask(&ask).await.expect(200);
+    let id = asked["approval"]["id"].as_str().unwrap();
+    let path = format!("/v1/approvals/{id}");
+    let reason = json!({"reason": "looked at it"});
+    stage
+        .post(&format!("{path}/approve"), ann, &reason)
+        .await
+        .expect(200);
+    ask["approval_id"] = json!(id);
+    let would_have = json!({
+        "decision": "allow", "reason_code": "approval_granted", "reason": "approved by `ann`",
+        "matched_policies": ["base/mutation-from-customer"],
+    });
+    for _ in 0..2 {
+        let answer = stage.ask(&observed(ask.clone())).await.expect(200);
+        let told = ["decision", "reason_code", "would_have", "matched_policies"];
+        assert_eq!(
+            told.map(|member| &answer[member]),
+            [&json!("allow"), &json!("observed"), &would_have, &json!([])]
+        );
+        assert_eq!(answer["approval"], Value::Null);
+    }
+    let recorded = stage.decisions().await.pop().unwrap();
+    assert_eq!(
+        (&recorded["reason_code"], &recorded["would_have"]),
+        (&json!("observed"), &would_have)
+    );
+    assert_eq!(stage.get(&path, ann).await.expect(200)["status"], "approved");
+
+    let allowed = stage.ask(&ask).await.expect(200);
+    assert_eq!(allowed["reason_code"], "approval_granted");
+    assert_eq!(stage.get(&path, ann).await.expect(200)["status"], "spent");
+    let again = stage.ask(&observed(ask)).await;
+    again.problem(409, "approval_not_usable");
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn obligations_are_told_and_nobody_is_quarantined() {
     let stage = permitting().await;
     let mut ask = observed(trapped());

@@ -392,23 +392,27 @@ async fn what_a_run_had_seen_is_not_guessed_where_nobody_kept_it() {
     };
     desk.ask(&in_a_run("untrusted_external")).await.expect(200);
     desk.ask(&in_a_run("trusted_internal_unsigned")).await.expect(200);
+    // What names only who started it is of that run.
+    let mut started = asking("bank", "balance", "trusted_internal_unsigned");
+    started["trace"] = json!({"parent_run_id": "run-1"});
+    desk.ask(&started).await.expect(200);
     desk.ask(&asking("bank", "balance", "trusted_internal_unsigned"))
         .await
         .expect(200);
     let tainted = r#"@id("no") forbid (principal, action == Action::"bank/balance", resource) when { context has run && context.run.worst.rank <= 2 };"#;
     let report = desk.replay(&[("tainted", tainted)], json!({})).await;
-    assert_eq!(report["not_replayed"], json!({"run_not_kept": 2}));
+    assert_eq!(report["not_replayed"], json!({"run_not_kept": 3}));
     assert_eq!(report["unchanged"], 1, "what is in no run has seen nothing");
     let elsewhere = tainted.replace("bank/balance", "bank/pay");
     let report = desk.replay(&[("elsewhere", &elsewhere)], json!({})).await;
-    assert_eq!((flips(&report), &report["replayed"]), (0, &json!(3)));
+    assert_eq!((flips(&report), &report["replayed"]), (0, &json!(4)));
 
     desk.put("tainted", tainted).await.expect(201);
     desk.ask(&in_a_run("trusted_internal_unsigned")).await.expect(200);
     let report = desk.replay(&[("tainted", tainted)], json!({})).await;
     assert_eq!(
         (&report["not_replayed"], &report["unchanged"]),
-        (&json!({"run_not_kept": 2}), &json!(2))
+        (&json!({"run_not_kept": 3}), &json!(2))
     );
 }
 
