@@ -15,7 +15,7 @@ use bell::Ticket;
 use crate::gateway::Gateway;
 use crate::http::query::{ListQuery, Query, invalid};
 use crate::http::{Json, Page, Refusal};
-use crate::records::reader::{Credential, Reader};
+use crate::records::reader::{Credential, Reader, in_place};
 use axum::extract::{Path, State};
 use canon::Digest;
 use model::approval::{Delegator, GroupQuorum, Vote};
@@ -223,16 +223,21 @@ pub async fn show(
     } else {
         bell.ticket(reader.tenant)
     };
+    // Whoever waits for people keeps nobody from reading.
+    let mut place = gateway.reads.place(reader.party()).await?;
     loop {
         let rung = ticket.as_ref().map(Ticket::rung);
         credential.check(&gateway)?;
-        let approval = find(&gateway, reader, &id).await?;
+        let (looked_at, wanted) = (Arc::clone(&gateway), id.clone());
+        let look = async move { find(&looked_at, reader, &wanted).await };
+        let approval = in_place(place, look).await??;
         let now = gateway.clock.now();
         let waits = approval.status_at(now) == ApprovalStatus::Pending && Instant::now() < end;
         match rung {
             Some(rung) if waits && !bell.is_closed() => rung.until(end).await,
             _ => return Ok(Json(Shown::of(approval, now))),
         }
+        place = gateway.reads.place_for_part(reader.party()).await;
     }
 }
 

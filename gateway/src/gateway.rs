@@ -15,6 +15,7 @@ use crate::http::{Code, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
 use crate::line::Line;
 use crate::live::Live;
+use crate::look::Look;
 use crate::metrics::Metrics;
 use crate::records::erase::retention::Retention;
 use crate::replays::Replays;
@@ -155,6 +156,12 @@ pub struct Gateway {
     pub searches: Line,
     /// Who reads a chunk of a ledger now, to verify it or to have it in a file.
     pub readings: Line,
+    /// Who reads a page or a single thing now.
+    pub reads: Line,
+    /// Whether the store can be read.
+    pub readable: Look<Result<(), Refusal>>,
+    /// How large the database is, if that can be told.
+    pub size: Look<Option<u64>>,
     /// The places for those who judge recorded decisions again.
     pub replaying: Arc<tokio::sync::Semaphore>,
     /// What compares sets of policies, and how many of them at once.

@@ -25,7 +25,12 @@ pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str,
     }
     gateway.cosigning.check()?;
     gateway.check_key()?;
-    gateway.store.entries(TenantId::SYSTEM, 1, 1).await?;
+    let store = Arc::clone(&gateway.store);
+    let read = async move {
+        let entries = store.entries(TenantId::SYSTEM, 1, 1).await;
+        entries.map(drop).map_err(Refusal::from)
+    };
+    gateway.readable.at(read).await?;
     gateway.watch.check_all()?;
     if gateway.sequencer.is_healthy() {
         Ok("ready\n")
@@ -37,7 +42,9 @@ pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str,
 /// `GET /metrics`: what was counted.
 pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     // Metrics are wanted most when the database is in trouble: the last known size will do then.
-    if let Ok(bytes) = gateway.store.size_bytes().await {
+    let store = Arc::clone(&gateway.store);
+    let size = async move { store.size_bytes().await.ok() };
+    if let Some(bytes) = gateway.size.at(size).await {
         gateway.metrics.set_database_bytes(bytes);
     }
     gateway.metrics.set_search_behind(gateway.indexing.behind());

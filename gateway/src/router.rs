@@ -1,7 +1,8 @@
 //! Every route in one table: method, path, whom it lets in, and the handler.
 //!
 //! A route that is not in the table does not exist, and no route is without an [`Access`]. The `OpenAPI` document is held
-//! against this table by a test.
+//! against this table by a test. What reads the store and is answered by that alone stands in one line; what waits, streams or changes something
+//! does not.
 
 use crate::directory::{
     agents, grants, import, issuers, keys, quota, rules, runs, standing, teams, tenants, tokens, tools, users,
@@ -55,6 +56,8 @@ pub struct Route {
     pub path: &'static str,
     /// Whom it lets in.
     pub access: Access,
+    /// Whether it stands in the line of those who read the store.
+    reads: bool,
     handler: MethodRouter<Arc<Gateway>>,
 }
 
@@ -62,6 +65,11 @@ impl Route {
     /// The path as the contract writes it, which has no sign for a parameter of several parts.
     pub fn template(&self) -> String {
         self.path.replace("{*", "{")
+    }
+
+    /// The same in the line of those who read the store.
+    fn in_line(self) -> Self {
+        Self { reads: true, ..self }
     }
 }
 
@@ -82,6 +90,7 @@ where
         method,
         path,
         access,
+        reads: false,
         handler: on(filter, handler),
     }
 }
@@ -113,7 +122,7 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/tenants/{id}/freeze", Access::Operator, standing::freeze_tenant),
         route("POST", "/v1/tenants/{id}/unfreeze", Access::Operator, standing::unfreeze_tenant),
         route("POST", "/v1/tenants/{id}/revoke", Access::Operator, standing::revoke_tenant),
-        route("GET", "/v1/tenants/{id}/quota", KEYS_READ, quota::get_of_tenant),
+        route("GET", "/v1/tenants/{id}/quota", KEYS_READ, quota::get_of_tenant).in_line(),
         route("PUT", "/v1/tenants/{id}/quota", Access::Operator, quota::put_of_tenant),
 
         route("POST", "/v1/keys", KEYS, keys::create),
@@ -141,13 +150,13 @@ pub fn routes() -> Vec<Route> {
         route("DELETE", "/v1/agents/{id}/tokens/{token_id}", ADMIN, tokens::delete),
         route("PUT", "/v1/agents/{id}/tools/{tool}", ADMIN, grants::grant),
         route("DELETE", "/v1/agents/{id}/tools/{tool}", ADMIN, grants::withdraw),
-        route("GET", "/v1/agents/{id}/quota", DIRECTORY, quota::get_of_agent),
+        route("GET", "/v1/agents/{id}/quota", DIRECTORY, quota::get_of_agent).in_line(),
         route("PUT", "/v1/agents/{id}/quota", ADMIN, quota::put_of_agent),
-        route("GET", "/v1/agents/{id}/quota/probe", DIRECTORY, quota::probe::get_of_agent),
-        route("GET", "/v1/teams/{team}/quota", DIRECTORY, quota::get_of_team),
+        route("GET", "/v1/agents/{id}/quota/probe", DIRECTORY, quota::probe::get_of_agent).in_line(),
+        route("GET", "/v1/teams/{team}/quota", DIRECTORY, quota::get_of_team).in_line(),
         route("PUT", "/v1/teams/{team}/quota", ADMIN, quota::put_of_team),
-        route("GET", "/v1/quota", Access::Agent, quota::get_own),
-        route("GET", "/v1/quota/probe", Access::Agent, quota::probe::get_own),
+        route("GET", "/v1/quota", Access::Agent, quota::get_own).in_line(),
+        route("GET", "/v1/quota/probe", Access::Agent, quota::probe::get_own).in_line(),
 
         route("GET", "/v1/rules", DIRECTORY, rules::list),
         route("PUT", "/v1/rules/{name}", ADMIN, rules::put_rule),
@@ -194,40 +203,40 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/policies/{name}/promote", POLICIES, policies::trials::promote),
         route("POST", "/v1/policies/{name}/revert", POLICIES, policies::trials::revert),
 
-        route("GET", "/v1/approvals", APPROVALS, approvals::list),
+        route("GET", "/v1/approvals", APPROVALS, approvals::list).in_line(),
         route("GET", "/v1/approvals/{id}", APPROVALS, approvals::show),
         route("POST", "/v1/approvals/{id}/approve", VOTES, approvals::vote::approve),
         route("POST", "/v1/approvals/{id}/reject", VOTES, approvals::vote::reject),
 
         route("POST", "/v1/budgets", ADMIN, budgets::create::create),
-        route("GET", "/v1/budgets", BUDGETS, budgets::list),
-        route("GET", "/v1/budgets/{id}", BUDGETS, budgets::show),
+        route("GET", "/v1/budgets", BUDGETS, budgets::list).in_line(),
+        route("GET", "/v1/budgets/{id}", BUDGETS, budgets::show).in_line(),
         route("POST", "/v1/budgets/{id}/fund", ADMIN, budgets::change::fund),
         route("POST", "/v1/budgets/{id}/debit", ADMIN, budgets::change::debit),
         route("POST", "/v1/budgets/{id}/reset", ADMIN, budgets::change::reset),
         route("POST", "/v1/budgets/{id}/freeze", ADMIN, budgets::change::freeze),
         route("POST", "/v1/budgets/{id}/unfreeze", ADMIN, budgets::change::unfreeze),
         route("POST", "/v1/budgets/{id}/close", ADMIN, budgets::change::close),
-        route("GET", "/v1/balances", BALANCES, budgets::balances),
+        route("GET", "/v1/balances", BALANCES, budgets::balances).in_line(),
         route("POST", "/v1/reservations", Access::Agent, reservations::create::create),
-        route("GET", "/v1/reservations", BALANCES, reservations::list),
-        route("GET", "/v1/reservations/{id}", BALANCES, reservations::show),
+        route("GET", "/v1/reservations", BALANCES, reservations::list).in_line(),
+        route("GET", "/v1/reservations/{id}", BALANCES, reservations::show).in_line(),
         route("POST", "/v1/reservations/{id}/commit", Access::Agent, reservations::settle::commit),
         route("POST", "/v1/reservations/{id}/release", Access::Agent, reservations::settle::release),
         route("POST", "/v1/reservations/{id}/extend", Access::Agent, reservations::settle::extend),
         route("POST", "/v1/usage", Access::Agent, reservations::usage::record),
 
-        route("GET", "/v1/decisions", DECISIONS, records::decisions::list),
-        route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show),
-        route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show),
-        route("GET", "/v1/receipts/{decision_id}/proof", DECISIONS, records::proof::show),
-        route("GET", "/v1/audit/events", LEDGER, records::events::list),
+        route("GET", "/v1/decisions", DECISIONS, records::decisions::list).in_line(),
+        route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show).in_line(),
+        route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show).in_line(),
+        route("GET", "/v1/receipts/{decision_id}/proof", DECISIONS, records::proof::show).in_line(),
+        route("GET", "/v1/audit/events", LEDGER, records::events::list).in_line(),
         route("GET", "/v1/events", LEDGER, live::stream::events),
-        route("GET", "/v1/ledger/head", LEDGER, records::head::show),
-        route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show),
-        route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show),
-        route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes),
-        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries),
+        route("GET", "/v1/ledger/head", LEDGER, records::head::show).in_line(),
+        route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show).in_line(),
+        route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show).in_line(),
+        route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes).in_line(),
+        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries).in_line(),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
         route("GET", "/v1/ledger/evidence", LEDGER, records::evidence::evidence),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),
@@ -245,8 +254,13 @@ pub fn routes() -> Vec<Route> {
 pub fn router(gateway: &Arc<Gateway>) -> Router {
     let mut router: Router<Arc<Gateway>> = Router::new();
     for route in routes() {
+        let mut handler = route.handler;
+        if route.reads {
+            let state = Arc::clone(gateway);
+            handler = handler.layer(from_fn_with_state(state, records::reader::stand_in_line));
+        }
         let state = (Arc::clone(gateway), route.access);
-        let handler = route.handler.layer(from_fn_with_state(state, caller::layer));
+        let handler = handler.layer(from_fn_with_state(state, caller::layer));
         router = router.route(route.path, handler);
     }
     router

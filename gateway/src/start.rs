@@ -17,6 +17,7 @@ use crate::jobs;
 use crate::limits::Limits;
 use crate::line::Line;
 use crate::live::Live;
+use crate::look::Look;
 use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
 use crate::records::erase::retention::{self, Retention};
@@ -158,6 +159,9 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         follower,
         behind: Arc::new(Behind::start(&*store).map_err(StartError::Thread)?),
         limits: Limits::new(Arc::clone(&store)),
+        reads: Line::of_reads(store.readers()),
+        readable: Look::none(),
+        size: Look::none(),
         store,
         replays: Replays::new(),
         sign_ins: SignIns::default(),

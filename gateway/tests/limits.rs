@@ -475,6 +475,20 @@ async fn whoever_loops_against_an_empty_shared_bucket_costs_the_store_few_leases
     assert!(leases <= most, "{leases} of {most}");
 }
 
+#[tokio::test]
+async fn whoever_looks_at_shared_buckets_has_nothing_written() {
+    let stage = sharing(&Value::Null, &json!({"capacity": 1, "refill_per_second": 0})).await;
+    let shown = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
+    assert_eq!(shown["remaining"]["tokens"], 1);
+    stage.ask(&reading()).await.expect(200);
+    let before = stage.faults.leases();
+    for _ in 0..20 {
+        let shown = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
+        assert_eq!(shown["remaining"]["tokens"], 0);
+    }
+    assert_eq!(stage.faults.leases(), before);
+}
+
 /// Also in between, when a bucket that was empty a moment ago is not asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_at_once_pass_a_shared_bucket_as_often_as_it_holds_and_what_came_back() {

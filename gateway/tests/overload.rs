@@ -24,6 +24,10 @@ const SLOW: Duration = Duration::from_millis(600);
 const LONG: Duration = Duration::from_millis(100);
 /// How many places a tenant alone may have of those that [`few`] leaves.
 const PLACES: usize = 8;
+/// How many readers nobody lists with.
+const READERS_LEFT: usize = 2;
+/// How many requests of a tenant wait to read.
+const READS_WAITING: usize = 256;
 
 /// A gateway that is busy with one commit until that is let go, and the ask that is in it.
 async fn busy(options: Options) -> (Arc<Stage>, JoinHandle<Reply>) {
@@ -43,6 +47,11 @@ async fn let_go_late(stage: &Stage) {
 fn ask(stage: &Arc<Stage>, n: usize) -> JoinHandle<Reply> {
     let stage = Arc::clone(stage);
     tokio::spawn(async move { stage.ask(&named(changing(), &format!("call-{n}"))).await })
+}
+
+fn get(stage: &Arc<Stage>, path: &str, token: &str) -> JoinHandle<Reply> {
+    let (stage, path, token) = (Arc::clone(stage), path.to_owned(), token.to_owned());
+    tokio::spawn(async move { stage.get(&path, &token).await })
 }
 
 /// So many asks at once, beside a commit that is held: all places that their tenant may have are taken, and the others were refused.
@@ -236,4 +245,115 @@ async fn a_flood_of_asks_keeps_nobody_from_freezing_the_agent() {
         assert_eq!(reply.json()["reason_code"], "agent_frozen");
     }
     stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn lists_of_one_tenant_leave_readers_to_others_and_a_long_line_is_refused() {
+    const REFUSED: usize = 10;
+    let stage = Arc::new(Stage::set().await);
+    let other = stage.tenancy("quiet").await;
+    let at_once = stage.store.readers() - READERS_LEFT;
+    stage.faults.hold_lists(true);
+    let count = at_once + READS_WAITING + REFUSED;
+    let lists: Vec<_> = (0..count)
+        .map(|_| get(&stage, "/v1/approvals", &stage.agent.token))
+        .collect();
+    let finished = || lists.iter().filter(|list| list.is_finished()).count();
+    until(|| finished() >= REFUSED && stage.faults.lists_held() == at_once).await;
+    let mut ask = support::tenancy::reading();
+    ask["approval_id"] = json!("apr_00000000000000000000000000");
+    let asked = stage.post("/v1/authorize", &other.token, &ask).await;
+    asked.problem(409, "approval_not_usable");
+    let ready = stage.get("/readyz", "").await;
+    assert_eq!(ready.status, 200, "{}", ready.text());
+    assert_eq!(stage.faults.lists_held(), at_once);
+    // Whoever has to stop the agents that do this.
+    let of_people = {
+        let stage = Arc::clone(&stage);
+        tokio::spawn(async move {
+            let call = stage.call("GET", "/v1/approvals", &stage.operator);
+            call.tenant(stage.tenant).send().await
+        })
+    };
+    tokio::time::sleep(LONG).await;
+    assert!(!of_people.is_finished(), "it waits, and is not refused");
+    stage.faults.hold_lists(false);
+    of_people.await.unwrap().expect(200);
+    let replies = join_all(lists).await.into_iter().map(Result::unwrap);
+    let (listed, refused): (Vec<_>, Vec<_>) = replies.partition(|reply| reply.status == 200);
+    for reply in &refused {
+        reply.problem(503, "overloaded");
+        assert_eq!(reply.headers["retry-after"], "5");
+    }
+    // On a machine that stands still, those that waited are refused as well.
+    assert!(
+        refused.len() >= REFUSED && listed.len() >= at_once,
+        "{}",
+        refused.len()
+    );
+}
+
+#[tokio::test]
+async fn a_list_that_nobody_waits_for_any_more_keeps_its_place_until_it_is_read() {
+    let stage = Arc::new(Stage::set().await);
+    let at_once = stage.store.readers() - READERS_LEFT;
+    let list = || get(&stage, "/v1/approvals", &stage.agent.token);
+    stage.faults.hold_lists(true);
+    let left: Vec<_> = (0..at_once).map(|_| list()).collect();
+    until(|| stage.faults.lists_held() == at_once).await;
+    for list in left {
+        list.abort();
+    }
+    let later = list();
+    tokio::time::sleep(LONG).await;
+    assert_eq!(stage.faults.lists_held(), at_once);
+    stage.faults.hold_lists(false);
+    later.await.unwrap().expect(200);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_people_or_takes_a_list_slowly_keeps_nobody_from_reading() {
+    let stage = Arc::new(Stage::set().await);
+    let other = stage.tenancy("waiting").await;
+    let merging = support::tenancy::merging();
+    let asked = stage.authorize(&other.token, &merging).await.json();
+    let approval = asked["approval"]["id"].as_str().unwrap();
+    let path = format!("/v1/approvals/{approval}?wait=60s");
+    let waiting: Vec<_> = (0..stage.store.readers())
+        .map(|_| get(&stage, &path, &other.token))
+        .collect();
+    let mut untaken = Vec::new();
+    for _ in 0..20 {
+        let list = stage.call("GET", "/v1/approvals", &other.token).respond().await;
+        assert_eq!(list.status(), 200);
+        untaken.push(list);
+    }
+    for waits in waiting {
+        waits.abort();
+    }
+}
+
+#[tokio::test]
+async fn whose_token_is_deleted_in_line_reads_nothing() {
+    let stage = Arc::new(Stage::set().await);
+    let leaving = stage.hire(json!({"name": "leaving"})).await;
+    let at_once = stage.store.readers() - READERS_LEFT;
+    stage.faults.hold_lists(true);
+    let lists: Vec<_> = (0..at_once)
+        .map(|_| get(&stage, "/v1/approvals", &stage.agent.token))
+        .collect();
+    until(|| stage.faults.lists_held() == at_once).await;
+    let late = get(&stage, "/v1/approvals", &leaving.token);
+    tokio::time::sleep(LONG).await;
+    let tokens = format!("/v1/agents/{}/tokens", leaving.id);
+    let shown = stage.call("GET", &tokens, &stage.operator).tenant(stage.tenant);
+    let shown = shown.send().await.expect(200);
+    let token = format!("{tokens}/{}", shown["items"][0]["id"].as_str().unwrap());
+    let delete = stage.call("DELETE", &token, &stage.operator).tenant(stage.tenant);
+    delete.send().await.expect(204);
+    stage.faults.hold_lists(false);
+    late.await.unwrap().problem(401, "invalid_token");
+    for list in lists {
+        list.await.unwrap().expect(200);
+    }
 }

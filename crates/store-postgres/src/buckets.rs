@@ -21,6 +21,11 @@ struct Written {
     level: f64,
 }
 
+/// What somebody sees who does not want anything out of a bucket.
+struct Seen {
+    level: f64,
+}
+
 #[async_trait]
 impl Buckets for PostgresStore {
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError> {
@@ -35,6 +40,12 @@ impl Buckets for PostgresStore {
         };
         let granted = u32::try_from(written.lent).map_err(|_| corrupt(key))?;
         Ok(Lease::new(size, wanted, granted, written.level))
+    }
+
+    async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
+        let seen = bounded(self.readers.read(|| look(key, size))).await?.pop();
+        let capacity = f64::from(size.capacity());
+        Ok(seen.map_or(capacity, |seen| seen.level.min(capacity)))
     }
 
     async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError> {
@@ -78,6 +89,25 @@ impl Buckets for PostgresStore {
         }
         Ok(round.end(forgotten).gone)
     }
+}
+
+/// How full a bucket is, but for what does not fit.
+fn look(
+    key: &BucketKey,
+    size: Bucket,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Seen, sqlx::Error> + Send, PgArguments> {
+    sqlx::query_as!(
+        Seen,
+        r#"SELECT
+               level + greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - at)
+                   / 1000 * $3::double precision AS "level!"
+           FROM buckets
+           WHERE tenant_id = $1
+             AND owner = $2"#,
+        uuid(key.tenant),
+        key.owner,
+        size.refill_per_second(),
+    )
 }
 
 /// What a bucket is found by, as it stands in its row.

@@ -18,7 +18,7 @@ const TURNS_MAX: usize = 8;
 /// waits for another gateway.
 const LEASES_MAX: usize = 4;
 /// Readers at once. They share the server with the commits of all gateways.
-const READERS_MAX: usize = 6;
+pub(crate) const READERS_MAX: usize = 6;
 /// Loads at once: a gateway catches up with a few at a time, with what is everybody's beside them.
 const LOADS_MAX: usize = 4;
 /// Who looks whether it has to waits for none of these.

@@ -139,6 +139,10 @@ impl Store for PostgresStore {
         })
     }
 
+    fn readers(&self) -> usize {
+        connect::READERS_MAX
+    }
+
     async fn close(&self) {
         self.listener.close().await;
         self.turns.close().await;

@@ -25,6 +25,10 @@ impl Buckets for SqliteStore {
         self.written(lease(writer, key.clone(), size, wanted)).await
     }
 
+    async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
+        bounded(left(&self.readers, key, size)).await
+    }
+
     async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError> {
         let writer = Arc::clone(&self.writer).lock_owned().await;
         self.written(give_back(writer, key.clone(), size, tokens)).await
@@ -114,6 +118,26 @@ async fn lease(
     .map_err(unavailable)?;
     let granted = u32::try_from(row.lent).map_err(|_| corrupt(&key))?;
     Ok(Lease::new(size, wanted, granted, row.level))
+}
+
+/// How full a bucket is, for somebody who does not want anything out of it.
+async fn left(readers: &SqlitePool, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
+    let tenant_id = &key.tenant.as_bytes()[..];
+    let refill = size.refill_per_second();
+    let level = sqlx::query_scalar!(
+        r#"SELECT level + max(0, 1000 * unixepoch('subsec') - at) / 1000.0 * ?3 AS "level!: f64"
+           FROM buckets
+           WHERE tenant_id = ?1
+             AND owner = ?2"#,
+        tenant_id,
+        key.owner,
+        refill,
+    )
+    .fetch_optional(readers)
+    .await
+    .map_err(unavailable)?;
+    let capacity = f64::from(size.capacity());
+    Ok(level.map_or(capacity, |level| level.min(capacity)))
 }
 
 async fn give_back(

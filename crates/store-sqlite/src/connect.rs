@@ -24,7 +24,7 @@ pub(crate) const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(40);
 /// What is left of the write-ahead log's file when it starts over: 64 MiB.
 const JOURNAL_BYTES_MAX: &str = "67108864";
 /// Readers at once. They share two cores with the writer: more would only wait in another place.
-const READERS_MAX: u32 = 4;
+pub(crate) const READERS_MAX: u32 = 4;
 /// Readers for what nobody waits for: that is done on one thread.
 const READERS_BEHIND_MAX: u32 = 1;
 /// How long a read waits for one of them.

@@ -213,6 +213,10 @@ impl Store for SqliteStore {
         })
     }
 
+    fn readers(&self) -> usize {
+        connect::READERS_MAX as usize
+    }
+
     /// The write-ahead log is moved into the file, and somebody else can open it.
     async fn close(&self) {
         self.upkeep.lock().await.stop().await;

@@ -62,6 +62,9 @@ pub trait Buckets: Send + Sync {
     /// the most. A bucket that was never asked for is full. Another size than before counts from now on.
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError>;
 
+    /// How many tokens are in a bucket of this size: what a lease would find. Nothing is written. A bucket that was never asked for is full.
+    async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError>;
+
     /// Puts tokens back that were lent and not used. What does not fit is lost.
     async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError>;
 

@@ -22,7 +22,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// What becomes of one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct FaultyStore<S: ?Sized> {
     reads_fail: Arc<AtomicBool>,
     turns: Arc<AtomicUsize>,
     leases: Arc<AtomicUsize>,
+    reservation_reads: Arc<AtomicUsize>,
+    lists: Arc<Gate>,
     inner: Arc<S>,
 }
 
@@ -66,6 +68,8 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             reads_fail: Arc::default(),
             turns: Arc::default(),
             leases: Arc::default(),
+            reservation_reads: Arc::default(),
+            lists: Arc::default(),
             inner,
         }
     }
@@ -104,6 +108,21 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many leases buckets were asked for so far.
     pub fn leases(&self) -> usize {
         self.leases.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever lists approvals from now on, or lets everybody go.
+    pub fn hold_lists(&self, hold: bool) {
+        self.lists.is_closed.send_replace(hold);
+    }
+
+    /// How many lists of approvals are held now.
+    pub fn lists_held(&self) -> usize {
+        self.lists.held.load(Ordering::SeqCst)
+    }
+
+    /// How often turns were asked for reservations so far.
+    pub fn reservation_reads(&self) -> usize {
+        self.reservation_reads.load(Ordering::SeqCst)
     }
 
     /// The store behind it.
@@ -169,6 +188,34 @@ impl Plan {
     }
 }
 
+/// A gate that is open until it is closed.
+#[derive(Debug)]
+struct Gate {
+    is_closed: watch::Sender<bool>,
+    held: AtomicUsize,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            is_closed: watch::Sender::new(false),
+            held: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Gate {
+    /// Waits until it is open.
+    async fn pass(&self) {
+        let mut is_closed = self.is_closed.subscribe();
+        self.held.fetch_add(1, Ordering::SeqCst);
+        while *is_closed.borrow_and_update() {
+            is_closed.changed().await.expect("the gate is still there");
+        }
+        self.held.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 fn writes_nothing(batch: &Batch) -> bool {
     let Batch {
         advances,
@@ -229,6 +276,7 @@ impl<S: Store + ?Sized> Journal for FaultyStore<S> {
             inner,
             plan: Arc::clone(&self.plan),
             reads_fail: Arc::clone(&self.reads_fail),
+            reservation_reads: Arc::clone(&self.reservation_reads),
         }))
     }
 
@@ -273,6 +321,7 @@ struct FaultyTurn {
     inner: Box<dyn Turn>,
     plan: Arc<Plan>,
     reads_fail: Arc<AtomicBool>,
+    reservation_reads: Arc<AtomicUsize>,
 }
 
 #[async_trait]
@@ -333,6 +382,7 @@ impl Turn for FaultyTurn {
         wanted: &WantedReservations,
     ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
         fail_if(&self.reads_fail)?;
+        self.reservation_reads.fetch_add(1, Ordering::SeqCst);
         self.inner.find_reservations(wanted).await
     }
 
@@ -517,6 +567,7 @@ impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
         before: Option<ApprovalId>,
         limit: u32,
     ) -> Result<Part<Approval, ApprovalId>, StoreError> {
+        self.lists.pass().await;
         self.read()?.approvals(tenant, filter, before, limit).await
     }
 
@@ -554,6 +605,10 @@ impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError> {
         self.leases.fetch_add(1, Ordering::SeqCst);
         self.read()?.lease(key, size, wanted).await
+    }
+
+    async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
+        self.read()?.left(key, size).await
     }
 
     async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError> {
@@ -656,8 +711,14 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             reads_fail: Arc::clone(&self.reads_fail),
             turns: Arc::clone(&self.turns),
             leases: Arc::clone(&self.leases),
+            reservation_reads: Arc::clone(&self.reservation_reads),
+            lists: Arc::clone(&self.lists),
             inner: self.inner.behind(),
         })
+    }
+
+    fn readers(&self) -> usize {
+        self.inner.readers()
     }
 
     async fn close(&self) {

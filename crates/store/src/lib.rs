@@ -303,6 +303,9 @@ pub trait Store:
     /// priority is that of the threads that its connections need. Closing the store closes it too. Errors: as of the store.
     fn behind(&self) -> Arc<dyn Store>;
 
+    /// How many reads are done at once for those who wait for them. What is asked for beyond that waits for one of them, and not for ever.
+    fn readers(&self) -> usize;
+
     /// Closes it after what is being written. What is asked of it afterwards is refused. Closing twice does nothing.
     async fn close(&self);
 }

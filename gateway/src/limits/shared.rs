@@ -172,19 +172,12 @@ impl Shared {
         empty.filter(|empty| empty.size == want.size && empty.least == missing && empty.holds())
     }
 
-    /// How full a bucket is: what is in the store, and what was lent to this gateway.
+    /// How full a bucket is: what is in the store, and what was lent to this gateway. Nothing is written for that.
     pub(super) async fn remaining(&self, want: &Shortage) -> Result<Remaining, StoreError> {
-        let more_than_fit = Wanted {
-            least: u32::MAX,
-            most: u32::MAX,
-        };
-        let lease = self
-            .store
-            .lease(&key(want.tenant, &want.owner), want.size, more_than_fit)
-            .await?;
+        let left = self.store.left(&key(want.tenant, &want.owner), want.size).await?;
         let here = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
         let level = Level {
-            tokens: (lease.left + f64::from(here)).min(f64::from(want.size.capacity())),
+            tokens: (left + f64::from(here)).min(f64::from(want.size.capacity())),
             at: Timestamp::from_millis(0),
             size: want.size,
         };

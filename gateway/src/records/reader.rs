@@ -1,10 +1,15 @@
-//! Who reads decisions: an agent its own, the holder of a key all of the tenant's.
+//! Who reads decisions: an agent its own, the holder of a key all of the tenant's; and the line that they stand in with all who read the store.
 
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Refusal, TenantCaller};
-use axum::extract::FromRequestParts;
+use crate::line::Place;
+use crate::party::Party;
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
 use model::{AgentId, DecisionId, TenantId};
+use std::sync::Arc;
 use store::{Store, StoredDecision};
 
 /// Somebody who may read decisions of a tenant.
@@ -47,6 +52,36 @@ impl<S: Sync> FromRequestParts<S> for Credential {
     }
 }
 
+/// Has a request answered when there is a place for it among those that read the store. It has the place until its answer is there, and not until
+/// that is taken. What it leads to takes no place itself.
+pub async fn stand_in_line(
+    State(gateway): State<Arc<Gateway>>,
+    credential: Credential,
+    request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let place = gateway.reads.place(credential.reader().party()).await?;
+    // The line may have taken a while: it is looked at what is in force now.
+    credential.check(&gateway)?;
+    in_place(place, next.run(request)).await
+}
+
+/// What comes of a read, which keeps its place until it is done: what a caller leaves behind who hangs up goes on in the store.
+pub async fn in_place<T: Send + 'static>(
+    place: Place,
+    read: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Refusal> {
+    let reading = tokio::spawn(async move {
+        let found = read.await;
+        drop(place);
+        found
+    });
+    reading.await.map_err(|error| {
+        tracing::error!(%error, "a read broke off");
+        Refusal::new(Code::Internal, "the read was not finished")
+    })
+}
+
 fn holder(parts: &Parts) -> Result<&TenantCaller, Refusal> {
     // INVARIANT: a route that takes a reader lets in agents and keys only, and the layer before it has checked.
     let caller = parts.extensions.get::<TenantCaller>();
@@ -67,6 +102,16 @@ impl From<&TenantCaller> for Reader {
         Self {
             tenant: caller.tenant,
             agent: None,
+        }
+    }
+}
+
+impl Reader {
+    /// Who shares the places for readers.
+    pub const fn party(self) -> Party {
+        match self.agent {
+            Some(_) => Party::agents_of(self.tenant),
+            None => Party::people_of(self.tenant),
         }
     }
 }

@@ -105,6 +105,34 @@ pub async fn what_is_given_back_can_be_lent_again(fixture: &dyn Fixture) {
     assert_eq!(lease(&*store, "never asked for", size, 1, 80).await.granted, 10);
 }
 
+/// However often, and nothing is taken; never more than fits, and also what has come back with time.
+pub async fn whoever_looks_at_a_bucket_sees_what_a_lease_would_find(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let never = size(10, 0.0);
+    let left = async |owner: &str, size| store.left(&key(owner), size).await.unwrap();
+    assert_eq!((left("a", never).await, left("a", never).await), (10.0, 10.0));
+    assert_eq!(lease(&*store, "a", never, 1, 4).await.granted, 4);
+    assert_eq!((left("a", never).await, left("a", never).await), (6.0, 6.0));
+    assert_eq!(
+        (left("b", never).await, left("a", size(5, 0.0)).await),
+        (10.0, 5.0)
+    );
+    assert_eq!(lease(&*store, "a", never, 1, 10).await.granted, 6);
+    assert_eq!((left("a", never).await, left("b", never).await), (0.0, 10.0));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let fast = left("a", size(10, 1_000.0)).await;
+    let slow = left("a", size(10, 0.001)).await;
+    assert!((0.000_04..0.1).contains(&slow), "{slow}");
+    assert_eq!((fast, left("a", never).await), (10.0, 0.0));
+    // The same owner of another tenant.
+    let another = BucketKey {
+        tenant: TenantId::from_bytes([2; 16]),
+        ..key("a")
+    };
+    let of_another = store.left(&another, never).await.unwrap();
+    assert_eq!((of_another, left("a", never).await), (10.0, 0.0));
+}
+
 /// Neither another owner of the tenant nor the same owner of another tenant.
 pub async fn a_bucket_is_its_owners_alone(fixture: &dyn Fixture) {
     let store = fixture.open().await;
