@@ -19,6 +19,8 @@ pub struct Place {
     room: Arc<Mutex<Room>>,
     tenant: TenantId,
     since: Instant,
+    /// How many asks are answered in it.
+    asks: u32,
     is_of_flood: bool,
 }
 
@@ -47,6 +49,7 @@ impl Admission {
             room: Arc::clone(&self.room),
             tenant,
             since: Instant::now(),
+            asks: 1,
             is_of_flood: room.is_flooded_by(tenant),
         })
     }
@@ -79,6 +82,12 @@ impl Admission {
 }
 
 impl Place {
+    /// Says that so many asks are answered in it. Each takes its part of the time: many together are not one that takes long, which would be expected of
+    /// the next ask of anybody.
+    pub const fn share(&mut self, asks: u32) {
+        self.asks = if asks == 0 { 1 } else { asks };
+    }
+
     /// Whether its tenant floods the gateway.
     pub const fn is_of_flood(&self) -> bool {
         self.is_of_flood
@@ -88,10 +97,34 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let now = Instant::now();
-        lock(&self.room).leave(self.tenant, now.duration_since(self.since), now);
+        let took = now.duration_since(self.since) / self.asks;
+        lock(&self.room).leave(self.tenant, took, now);
     }
 }
 
 fn lock(room: &Mutex<Room>) -> MutexGuard<'_, Room> {
     room.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_asks_in_one_place_are_not_one_that_takes_long() {
+        let tenant = TenantId::from_bytes([1; 16]);
+        for (asks, is_long) in [(1, true), (1_000_000, false)] {
+            let admission = Admission::new(64);
+            for _ in 0..100 {
+                let mut place = admission.enter(tenant, Duration::ZERO).unwrap();
+                place.share(asks);
+                // Has been in it for a second.
+                place.since = place.since.checked_sub(Duration::from_secs(1)).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            drop(admission.enter(tenant, Duration::ZERO));
+            let usual = admission.usual().unwrap();
+            assert_eq!(usual > Duration::from_millis(500), is_long, "{asks}: {usual:?}");
+        }
+    }
 }

@@ -39,7 +39,7 @@ impl App {
     }
 
     /// What handlers share.
-    pub(crate) fn gateway(&self) -> &Gateway {
+    pub(crate) const fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
     }
 }
@@ -64,7 +64,7 @@ impl Service<Request> for App {
 }
 
 /// The response to an ask of which so much has come.
-pub(crate) async fn ask(gateway: &Gateway, request: Request, come: Come) -> Response {
+pub(crate) async fn ask(gateway: &Arc<Gateway>, request: Request, come: Come) -> Response {
     let reception = Reception::of(request.headers(), gateway);
     let outcome = async {
         let (caller, request) = caller::agent(gateway, request).await?;

@@ -70,12 +70,24 @@ pub async fn authorize(
 
 /// The answer to the ask of an agent.
 pub(crate) async fn answer(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     caller: AgentCaller,
     request: Request,
     come: Come,
 ) -> Result<Answer, Refusal> {
+    // Whoever has found a place at the door is in the lane already if it belongs there.
+    let is_where_it_belongs = come.has_place();
     let (admitted, request) = Admitted::new(gateway, caller, request, come).await?;
+    if is_where_it_belongs || !admitted.place.is_of_flood() {
+        return answer_admitted(gateway, admitted, request).await;
+    }
+    gateway.metrics.count_slow_lane();
+    let answering = Arc::clone(gateway);
+    let answer = async move { answer_admitted(&answering, admitted, request).await };
+    gateway.slow_lane.run(answer).await
+}
+
+async fn answer_admitted(gateway: &Gateway, admitted: Admitted, request: Request) -> Result<Answer, Refusal> {
     let Admitted {
         caller,
         deadline,
@@ -97,12 +109,15 @@ pub async fn decide(
     request: Request,
 ) -> Result<Answer, Refusal> {
     let accepted = Accepted::new(&gateway, caller, request).await?;
-    // An `Idempotency-Key` stands for nothing, because nothing is recorded; one that is none is refused all the same.
-    let ask = Ask {
-        mode: Mode::DryRun,
-        ..Ask::parse(&accepted.text)?
+    let answer = |accepted: Accepted| async move {
+        // An `Idempotency-Key` stands for nothing, because nothing is recorded; one that is none is refused all the same.
+        let ask = Ask {
+            mode: Mode::DryRun,
+            ..Ask::parse(&accepted.text)?
+        };
+        accepted.answer(ask).await.map(Answer)
     };
-    accepted.answer(ask).await.map(Answer)
+    accepted.where_it_belongs(answer).await
 }
 
 impl Gateway {

@@ -23,12 +23,14 @@ mod plain;
 mod turns;
 mod wording;
 
-use crate::admission::{Entry, Place};
+use crate::admission::Entry;
 use crate::app::{self, App};
 use crate::authorize::Come;
 use crate::http::Code;
 use crate::http::caller;
+use crate::http::json::HeadAt;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::response::Response;
 use axum::serve::Listener;
 use handed_on::Begun;
@@ -44,6 +46,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
+use tokio::task::coop::consume_budget;
 use tokio::time::Sleep;
 use turns::Turns;
 use wording::{Desk, Words};
@@ -99,7 +102,7 @@ struct Connection<S> {
     head_at: Option<Instant>,
     /// What could not be written yet.
     unsent: Vec<u8>,
-    /// How many asks were refused at once since one was not.
+    /// How many asks were refused in a row.
     refused: u32,
     turns: Arc<Turns>,
     /// Until when the rest is waited for of a request that has begun; none where nothing is missing.
@@ -121,13 +124,13 @@ enum Next {
     End,
 }
 
-/// An ask that has come whole and was not refused.
+/// An ask that has come whole and was not refused in the usual words.
 struct Asked {
     request: Box<Request>,
     /// Whether the caller wants no more than its answer.
     is_last: bool,
-    /// Its place, if there was a reason to look for one already.
-    place: Option<Place>,
+    /// What it has found at the door.
+    entry: Entry,
 }
 
 impl<S> Connection<S>
@@ -169,9 +172,13 @@ where
                 }
                 Next::Other(begun) => {
                     let Self {
-                        stream, app, place, ..
+                        stream,
+                        app,
+                        turns,
+                        place,
+                        ..
                     } = self;
-                    Box::pin(handed_on::serve(begun, stream, app, stopped)).await;
+                    Box::pin(handed_on::serve(begun, stream, (app, turns), stopped)).await;
                     drop(place);
                     return;
                 }
@@ -199,14 +206,22 @@ where
         let Asked {
             request,
             is_last,
-            place,
+            entry,
         } = asked;
-        self.refused = 0;
         // In a box, so that a connection that says nothing is small.
-        let response = Box::pin(app::ask(self.app.gateway(), *request, Come::Whole(place))).await;
+        let response = Box::pin(app::ask(self.app.gateway(), *request, Come::Whole(entry))).await;
+        let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+        self.refused = if is_refused { self.refused + 1 } else { 0 };
         let is_last = is_last || *told.borrow();
         let sent = self.send(response, is_last).await;
-        sent.is_ok() && !is_last
+        let goes_on = sent.is_ok() && !is_last;
+        if goes_on && self.stands_in_line() {
+            self.turns.wait().await;
+        }
+        // Whoever asks ahead lets others go on, where neither reading nor writing makes it: what has come is read at once, and a local write is no
+        // event of the runtime's.
+        consume_budget().await;
+        goes_on
     }
 
     /// The next request that takes more than a word. Whoever is silent when the gateway stops has none.
@@ -275,9 +290,8 @@ where
             Seen::Other => return Some(Next::other(bytes)),
             Seen::Ask(ask) => {
                 let next = match self.enter(&ask) {
-                    Entry::Full => self.refuse(&mut desk.words, context),
-                    Entry::Open => Some(Next::of(&ask, bytes, None)),
-                    Entry::Taken(place) => Some(Next::of(&ask, bytes, Some(place))),
+                    Entry::Full if ask.is_refused_like_any() => self.refuse(&mut desk.words, context),
+                    entry => Some(Next::of(&ask, bytes, entry, self.head_at)),
                 };
                 (next, ask.length())
             }
@@ -296,7 +310,7 @@ where
     /// or where it matters whose ask it is.
     fn enter(&self, ask: &Plain<'_, '_>) -> Entry {
         let gateway = self.app.gateway();
-        let tenant = || caller::tenant_of_agent(gateway, ask.authorization_alone()?);
+        let tenant = || caller::tenant_of_agent(gateway, ask.authorization()?);
         let commit = gateway.sequencer.usual_commit();
         gateway.admission.enter_under_pressure(tenant, commit)
     }
@@ -316,8 +330,13 @@ where
         if sent < refusal.len() {
             Some(Next::Unsent)
         } else {
-            (self.refused >= REFUSED_MAX).then_some(Next::Turn)
+            self.stands_in_line().then_some(Next::Turn)
         }
+    }
+
+    /// Whether so many of its asks were refused that it has to wait for its turn.
+    const fn stands_in_line(&self) -> bool {
+        self.refused >= REFUSED_MAX
     }
 
     async fn send(&mut self, response: Response, is_last: bool) -> io::Result<()> {
@@ -341,16 +360,19 @@ where
 }
 
 impl Next {
-    /// What an ask is that begins these bytes, and may have its place already.
-    fn of(ask: &Plain<'_, '_>, bytes: &[u8], place: Option<Place>) -> Self {
-        match ask.to_request() {
-            Some(request) => Self::Ask(Asked {
-                request: Box::new(request),
-                is_last: ask.is_last(),
-                place,
-            }),
-            None => Self::other(bytes),
+    /// What an ask is that begins these bytes, whose head came earlier if it did not come with the rest.
+    fn of(ask: &Plain<'_, '_>, bytes: &[u8], entry: Entry, head_at: Option<Instant>) -> Self {
+        let Some(mut request) = ask.to_request() else {
+            return Self::other(bytes);
+        };
+        if let Some(head_at) = head_at {
+            request.extensions_mut().insert(HeadAt(head_at));
         }
+        Self::Ask(Asked {
+            request: Box::new(request),
+            is_last: ask.is_last(),
+            entry,
+        })
     }
 
     /// What begins with these bytes, and is not waited for.
@@ -364,6 +386,6 @@ impl Next {
 
 impl Asked {
     fn is_of_flood(&self) -> bool {
-        self.place.as_ref().is_some_and(Place::is_of_flood)
+        matches!(&self.entry, Entry::Taken(place) if place.is_of_flood())
     }
 }

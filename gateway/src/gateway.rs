@@ -11,6 +11,7 @@ use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::directory::issuers::Complaints;
 use crate::follower::Follower;
+use crate::http::arrivals::Arrivals;
 use crate::http::{Code, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
 use crate::line::Line;
@@ -44,6 +45,8 @@ pub struct Options {
     pub head_time_max: Duration,
     /// How long a body may be on its way.
     pub body_time_max: Duration,
+    /// The room for all bodies that are on their way. Gateways with clones of these options share it.
+    pub arrivals: Arrivals,
     /// How many connections may be open at all doors.
     pub connections_max: usize,
     /// How many asks may be in the gateway, and how many may wait to be recorded. One tenant alone gets half of that.
@@ -68,8 +71,9 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
+        let body_bytes_max = 256 * 1024;
         Self {
-            body_bytes_max: 256 * 1024,
+            body_bytes_max,
             ask_time_max: Duration::from_secs(10),
             // Longer than proxies and clients keep connections that nothing is asked on (ten minutes, of those that are known), so that
             // it is they who close them. If both do, an ask is lost that was on its way.
@@ -77,6 +81,7 @@ impl Default for Options {
             connections_max: connections::places_max(),
             // A body of `body_bytes_max` comes in this time over a slow line, and nobody keeps a connection for longer by sending a byte now and then.
             body_time_max: Duration::from_secs(10),
+            arrivals: Arrivals::new(body_bytes_max),
             // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places, and finds nobody else waiting.
             queue_max: 2_048,
             batch_max: 512,

@@ -7,14 +7,17 @@
 //!
 //! How long the lane may become is not decided here: whoever is in it has a place (`admission`).
 
+use crate::http::{Code, Refusal};
 use std::io;
 use std::num::NonZero;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
 
 /// The threads. What is under way when this is dropped is broken off where it waits.
 pub struct SlowLane {
     /// There until this is dropped.
     threads: Option<Runtime>,
+    handle: Handle,
 }
 
 impl SlowLane {
@@ -30,15 +33,27 @@ impl SlowLane {
             .enable_all()
             .build()?;
         Ok(Self {
+            handle: threads.handle().clone(),
             threads: Some(threads),
         })
     }
 
+    /// What comes of this, done in the lane.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        self.spawn(work).await.map_err(|error| {
+            tracing::error!(%error, "an ask was broken off in the lane for floods");
+            let detail =
+                "the answer was not finished: ask again, under the same `request_id` if there was one";
+            Refusal::new(Code::Internal, detail)
+        })?
+    }
+
     /// Has something done in the lane.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Some(threads) = &self.threads {
-            threads.spawn(work);
-        }
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.handle.spawn(work)
     }
 }
 

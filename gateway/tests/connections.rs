@@ -9,7 +9,9 @@ mod stage;
 mod support;
 
 use gateway::connections;
+use gateway::doors::{Address, Door};
 use gateway::gateway::Options;
+use gateway::http::arrivals::Arrivals;
 use serde_json::Value;
 use stage::{Stage, changing, named, reading};
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use store::faults::Fault;
 use support::{Reply, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -162,6 +164,49 @@ async fn an_ask_may_come_in_pieces() {
     assert_eq!(stage.gateway.admission.places().0, 0);
 }
 
+/// Of a body in chunks the end is read later than the rest, though all of it has come.
+#[tokio::test]
+async fn bodies_in_chunks_that_have_come_need_no_room() {
+    let options = Options {
+        arrivals: Arrivals::new(4 << 20),
+        body_bytes_max: 4 << 20,
+        ..Options::default()
+    };
+    let stage = Stage::set_with(options).await;
+    let server = Server::of(&stage).await;
+    let mut connections = Vec::new();
+    for _ in 0..16 {
+        connections.push(server.connect().await);
+    }
+    let body = reading().to_string();
+    let head = written(&stage, &reading(), "");
+    let (head, _) = head.split_once("Content-Length").unwrap();
+    let text = format!(
+        "{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+        body.len()
+    );
+    for connection in &mut connections {
+        connection.send(&text).await;
+    }
+    for connection in &mut connections {
+        connection.receive().await.unwrap().expect(200);
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_whoever_waits_begins_with_the_head() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let text = written(&stage, &ask(1), "X-Request-Timeout-Ms: 200\r\n");
+    let (head, body) = text.split_at(text.find("\r\n\r\n").unwrap() + 4);
+    let mut connection = server.connect().await;
+    connection.send(head).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let late = connection.exchange(body).await;
+    late.problem(503, "deadline_exceeded");
+    assert_eq!(stage.count("decision").await, 0);
+}
+
 #[tokio::test]
 async fn whatever_else_comes_is_answered_on_the_same_connection_and_so_are_asks_after_it() {
     let stage = Stage::set().await;
@@ -270,6 +315,37 @@ async fn a_request_that_does_not_go_on_is_not_waited_for() {
     late.problem(408, "request_timeout");
     assert!(connection.receive().await.is_none());
     assert_eq!(stage.count("decision").await, 0);
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_long_is_not_kept() {
+    // Longer than a machine that stands still takes to read it.
+    let options = Options {
+        ask_time_max: Duration::from_secs(20),
+        head_time_max: Duration::from_secs(20),
+        ..Options::default()
+    };
+    let stage = Stage::set_with(options).await;
+    let server = Server::of(&stage).await;
+    let many: Vec<_> = (0..64)
+        .map(|number| format!("X-{number}: {}\r\n", "a".repeat(120)))
+        .collect();
+    let asked = written(&stage, &ask(0), "");
+    for request in [HEALTH, &*asked] {
+        let (first, rest) = request.split_once("\r\n").unwrap();
+        let mut connection = server.connect().await;
+        let long = format!("{first}\r\n{}{rest}", many.concat());
+        for _ in 0..2 {
+            assert_eq!(connection.exchange(&long).await.status, 200, "{first}");
+        }
+        // No more than is read of it: what is left unread when a connection ends may take the answer with it.
+        let mut endless = format!("{first}\r\nX-A: ");
+        endless.push_str(&"a".repeat(32 * 1024 - endless.len()));
+        let mut connection = server.connect().await;
+        assert_eq!(connection.exchange(&endless).await.status, 431, "{first}");
+        assert!(connection.receive().await.is_none(), "{first}");
+    }
+    assert_eq!(stage.count("decision").await, 1);
 }
 
 /// How long after the head of an ask its body was given up. The gateway has the head first, and then, while it waits, `pause` later its end.
@@ -508,22 +584,30 @@ async fn be_flooded(stage: &Arc<Stage>) {
     }
 }
 
+/// What this metric says; 0 before it says anything.
+fn counted(stage: &Stage, metric: &str) -> u64 {
+    let metrics = stage.gateway.metrics.render(0, true);
+    let value = metrics.lines().find_map(|line| line.strip_prefix(metric));
+    value.map_or(0, |value| value.trim().parse().unwrap())
+}
+
 /// How many asks were answered in the lane for floods.
 fn answered_aside(stage: &Stage) -> u64 {
-    let metrics = stage.gateway.metrics.render(0, true);
-    let line = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("countersign_slow_lane_asks_total "));
-    line.unwrap().parse().unwrap()
+    counted(stage, "countersign_slow_lane_asks_total ")
 }
 
 /// A connection of a tenant that asked for more than there was for it a moment ago, and what it takes to be answered aside.
 async fn of_flood(stage: &Arc<Stage>, server: &Server) -> Connection {
+    of_flood_with(stage, server, "").await
+}
+
+/// The same, with these lines in the head of each ask.
+async fn of_flood_with(stage: &Arc<Stage>, server: &Server, lines: &str) -> Connection {
     let mut connection = server.connect().await;
-    let text = written(stage, &ask(100), "");
+    let text = written(stage, &ask(100), lines);
     for _ in 0..100 {
         be_flooded(stage).await;
-        connection.exchange(&text).await.expect(200);
+        assert_eq!(connection.exchange(&text).await.status, 200);
         if answered_aside(stage) > 0 {
             return connection;
         }
@@ -550,6 +634,132 @@ async fn asks_of_a_flood_are_answered_aside_one_after_another_and_then_whatever_
     }
     assert_eq!(stage.gateway.admission.places().0, 0);
     stage.assert_sound().await;
+}
+
+/// Most clients say what they accept, and many name their requests.
+#[tokio::test]
+async fn asks_of_a_flood_are_answered_aside_whatever_their_heads_say() {
+    for lines in [
+        "Accept: */*\r\n",
+        "X-Request-Id: mine\r\n",
+        "Accept: application/msgpack, */*\r\n",
+        "X-Request-Timeout-Ms: 60000\r\n",
+    ] {
+        let stage = narrow().await;
+        let server = Server::of(&stage).await;
+        of_flood_with(&stage, &server, lines).await;
+        stage.assert_sound().await;
+    }
+}
+
+/// A connection on which something else came before is read by another server.
+#[tokio::test]
+async fn asks_of_a_flood_are_answered_aside_on_connections_of_other_requests_too() {
+    let stage = narrow().await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    assert_eq!(connection.exchange(HEALTH).await.text(), "ok\n");
+    let text = written(&stage, &ask(100), "");
+    let mut rounds = 0;
+    while answered_aside(&stage) == 0 {
+        assert!(rounds < 100, "nobody is answered aside");
+        rounds += 1;
+        be_flooded(&stage).await;
+        connection.exchange(&text).await.expect(200);
+    }
+    stage.assert_sound().await;
+}
+
+/// On a connection on which something else came before, too: beside it others have turns.
+#[tokio::test]
+async fn who_is_refused_again_and_again_waits_for_its_turn_on_every_connection() {
+    const ASKS: u64 = 100;
+    let stage = narrow().await;
+    let server = Server::of(&stage).await;
+    let flood = flood(&stage).await;
+    let mut connection = server.connect().await;
+    assert_eq!(connection.exchange(HEALTH).await.text(), "ok\n");
+    let text = written(&stage, &ask(1), "");
+    let refused = || counted(&stage, r#"countersign_refusals_total{code="overloaded"}"#);
+    let before = refused();
+    connection.send(&text.repeat(ASKS.try_into().unwrap())).await;
+    let taking = tokio::spawn(async move {
+        for _ in 0..ASKS {
+            connection.receive().await.unwrap().problem(503, "overloaded");
+        }
+    });
+    let (mut last, mut most) = (before, 0);
+    while last < before + ASKS {
+        tokio::task::yield_now().await;
+        let now = refused();
+        most = most.max(now - last);
+        last = now;
+    }
+    assert!(most <= 4, "{most} asks were refused while nobody else had a turn");
+    taking.await.unwrap();
+    stage.faults.let_go();
+    for ask in flood {
+        ask.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_accepts_anything_is_refused_in_the_usual_words() {
+    let stage = narrow().await;
+    let server = Server::of(&stage).await;
+    let flood = flood(&stage).await;
+    let mut connection = server.connect().await;
+    for lines in [
+        "",
+        "Accept: */*\r\n",
+        "X-Request-Id: mine\r\n",
+        "X-Request-Timeout-Ms: 60000\r\n",
+    ] {
+        for _ in 0..4 {
+            let reply = connection.exchange(&written(&stage, &ask(1), lines)).await;
+            reply.problem(503, "overloaded");
+            let id = reply.headers["x-request-id"].to_str().unwrap();
+            assert_eq!(id == "mine", lines.starts_with("X-Request-Id"), "{id}");
+        }
+    }
+    let wrong = written(&stage, &ask(1), "X-Request-Timeout-Ms: soon\r\n");
+    connection
+        .exchange(&wrong)
+        .await
+        .problem(400, "invalid_parameter");
+    stage.faults.let_go();
+    for ask in flood {
+        ask.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn whoever_asks_ahead_at_the_local_door_lets_others_go_on() {
+    const ASKS: u64 = 300;
+    let stage = Stage::set().await;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("c.sock");
+    let door = Door::open(&Address::Unix(path.clone()), 0o600).await.unwrap();
+    let serving = tokio::spawn(door.serve(stage.app.clone(), std::future::pending()));
+    let (mut answers, mut asks) = UnixStream::connect(&path).await.unwrap().into_split();
+    let taking = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await });
+    let nobodys = "POST /v1/authorize HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+    asks.write_all(nobodys.repeat(300).as_bytes()).await.unwrap();
+    let refused = || counted(&stage, r#"countersign_refusals_total{code="invalid_token"}"#);
+    let (mut before, mut most) = (0, 0);
+    while before < ASKS {
+        tokio::task::yield_now().await;
+        let now = refused();
+        most = most.max(now - before);
+        before = now;
+    }
+    // What the runtime lets a task do before it lets others go on.
+    assert!(
+        most <= 130,
+        "{most} asks were answered while nobody else had a turn"
+    );
+    serving.abort();
+    taking.abort();
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use stage::{Stage, changing, named};
 use std::sync::Arc;
 use std::time::Duration;
 use store::faults::Fault;
-use support::{Reply, until};
+use support::{Held, Reply, until};
 use tokio::task::JoinHandle;
 
 /// How long a slow commit takes. What comes meanwhile has to wait.
@@ -156,6 +156,44 @@ async fn whoever_sends_slowly_has_no_place_and_takes_none_away() {
         held.finish().await.expect(200);
     }
     assert_eq!(stage.gateway.admission.places(), (0, 16));
+}
+
+/// An ask whose body is on its way. Nobody is told how long it is, so it may become as long as any.
+async fn slow(stage: &Stage, token: &str, number: usize) -> Held {
+    let ask = named(changing(), &format!("slow-{number}"));
+    let call = stage.call("POST", "/v1/authorize", token).json(&ask);
+    call.hold().await
+}
+
+#[tokio::test]
+async fn bodies_on_their_way_have_so_much_room_together_and_half_of_it_the_agents_of_a_tenant() {
+    let stage = Stage::set_with(few()).await;
+    let other = stage.tenancy("quiet").await;
+    let token = &stage.agent.token;
+    let mut waiting = Vec::new();
+    // Half of 64 MiB, 256 KiB each.
+    for number in 0..128 {
+        waiting.push(slow(&stage, token, number).await);
+    }
+    let refused = slow(&stage, token, 128).await.refused().await;
+    assert_eq!(refused.expect(503)["code"], "overloaded");
+    assert_eq!(refused.headers["retry-after"], "1");
+    // Whoever has to stop them has room of its own.
+    for verb in ["freeze", "unfreeze"] {
+        let path = format!("/v1/agents/{}/{verb}", stage.agent.id);
+        let call = stage.call("POST", &path, &stage.operator).tenant(stage.tenant);
+        let change = call.json(&json!({"reason": "a test"})).hold().await;
+        change.finish().await.expect(200);
+    }
+    // What is there at once needs none, and there is some for others.
+    let call = stage.call("POST", "/v1/authorize", token).json(&changing());
+    Reply::of(call.respond().await).await.expect(200);
+    let beside = slow(&stage, &other.token, 0).await;
+    beside.finish().await.expect(200);
+    waiting.pop().unwrap().finish().await.expect(200);
+    let later = slow(&stage, token, 129).await;
+    later.finish().await.expect(200);
+    stage.assert_sound().await;
 }
 
 #[tokio::test]

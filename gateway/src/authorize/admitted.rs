@@ -3,12 +3,12 @@
 //! A gateway that has more to do than it can says so at once. What it does for asks that it will refuse anyway, it takes from
 //! those that it could answer.
 
-use crate::admission::Place;
+use crate::admission::{Entry, Place};
 use crate::gateway::Gateway;
-use crate::http::json::{self, Bounds};
+use crate::http::json::{self, Bounds, HeadAt};
 use crate::http::{AgentCaller, Code, Refusal};
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderName};
+use axum::http::HeaderName;
 use model::TenantId;
 use std::time::{Duration, Instant};
 
@@ -29,11 +29,18 @@ pub(super) struct Admitted {
 
 /// How much of an ask has come.
 pub(crate) enum Come {
-    /// All of it. It may have its place already.
-    Whole(Option<Place>),
+    /// All of it, and it has found this at the door.
+    Whole(Entry),
     /// Its head. Whether it is worth reading on is looked at before its body is read, and it takes its place when that is there: whoever
     /// sends slowly has none, and does not count as an ask that takes long.
     Head,
+}
+
+impl Come {
+    /// Whether it has its place.
+    pub(super) const fn has_place(&self) -> bool {
+        matches!(self, Self::Whole(Entry::Taken(_)))
+    }
 }
 
 impl Admitted {
@@ -44,29 +51,37 @@ impl Admitted {
         request: Request,
         come: Come,
     ) -> Result<(Self, Request), Refusal> {
-        let deadline = deadline(request.headers())?;
-        let (request, place) = match come {
-            Come::Whole(place) => (request, place),
+        let deadline = deadline(&request)?;
+        let (request, entry) = match come {
+            Come::Whole(entry) => (request, entry),
             Come::Head => {
                 check(gateway, caller.tenant, deadline)?;
                 if !gateway.admission.has_place(caller.tenant) {
                     return Err(Refusal::overloaded());
                 }
-                (json::whole(request, Bounds::of(&gateway.options)).await?, None)
+                let bounds = Bounds::of(&gateway.options).of_agents_of(caller.tenant);
+                let request = json::whole(request, bounds).await?;
+                (request, Entry::Open)
             }
         };
-        Self::enter(gateway, caller, deadline, place).map(|admitted| (admitted, request))
+        Self::enter(gateway, caller, deadline, entry).map(|admitted| (admitted, request))
     }
 
     fn enter(
         gateway: &Gateway,
         caller: AgentCaller,
         deadline: Option<Instant>,
-        place: Option<Place>,
+        entry: Entry,
     ) -> Result<Self, Refusal> {
         check(gateway, caller.tenant, deadline)?;
-        let commit = gateway.sequencer.usual_commit();
-        let place = place.or_else(|| gateway.admission.enter(caller.tenant, commit));
+        let place = match entry {
+            Entry::Taken(place) => Some(place),
+            Entry::Full => None,
+            Entry::Open => {
+                let commit = gateway.sequencer.usual_commit();
+                gateway.admission.enter(caller.tenant, commit)
+            }
+        };
         Ok(Self {
             place: place.ok_or_else(Refusal::overloaded)?,
             caller,
@@ -92,8 +107,9 @@ fn is_late(deadline: Option<Instant>, usual: Option<Duration>) -> bool {
     deadline.is_some_and(|deadline| deadline < Instant::now() + usual)
 }
 
-fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Refusal> {
-    let Some(value) = headers.get(X_REQUEST_TIMEOUT_MS) else {
+/// Until when an answer is of use. The wait begins when the head has come, whoever has waited for the body.
+fn deadline(request: &Request) -> Result<Option<Instant>, Refusal> {
+    let Some(value) = request.headers().get(X_REQUEST_TIMEOUT_MS) else {
         return Ok(None);
     };
     let millis = value.to_str().ok().and_then(|value| value.parse().ok());
@@ -103,31 +119,46 @@ fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Refusal> {
             format!("`X-Request-Timeout-Ms` is a whole number of milliseconds, 1 to {TIMEOUT_MS_MAX}");
         Refusal::new(Code::InvalidParameter, detail)
     })?;
-    Ok(Some(Instant::now() + Duration::from_millis(millis)))
+    let head_at = request.extensions().get::<HeadAt>();
+    let began = head_at.map_or_else(Instant::now, |HeadAt(at)| *at);
+    Ok(Some(began + Duration::from_millis(millis)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Body;
     use axum::http::HeaderValue;
 
-    fn headers(value: &'static str) -> HeaderMap {
-        HeaderMap::from_iter([(X_REQUEST_TIMEOUT_MS, HeaderValue::from_static(value))])
+    fn request(value: &'static str) -> Request {
+        let mut request = Request::new(Body::empty());
+        let value = HeaderValue::from_static(value);
+        request.headers_mut().insert(X_REQUEST_TIMEOUT_MS, value);
+        request
     }
 
     #[test]
     fn a_wait_is_counted_from_now() {
         let before = Instant::now();
-        let deadline = deadline(&headers("250")).unwrap().unwrap();
         let wait = Duration::from_millis(250);
-        assert!((before + wait..=Instant::now() + wait).contains(&deadline));
+        let counted = deadline(&request("250")).unwrap().unwrap();
+        assert!((before + wait..=Instant::now() + wait).contains(&counted));
+    }
+
+    #[test]
+    fn where_the_body_was_waited_for_a_wait_is_counted_from_the_head() {
+        let mut request = request("250");
+        let head_at = Instant::now();
+        request.extensions_mut().insert(HeadAt(head_at));
+        let counted = deadline(&request).unwrap().unwrap();
+        assert_eq!(counted, head_at + Duration::from_millis(250));
     }
 
     #[test]
     fn what_is_no_wait_is_refused() {
-        assert!(deadline(&HeaderMap::new()).unwrap().is_none());
+        assert!(deadline(&Request::new(Body::empty())).unwrap().is_none());
         for value in ["", "0", "-1", "1.5", "1s", "600001", "99999999999999999999"] {
-            let refusal = deadline(&headers(value)).unwrap_err();
+            let refusal = deadline(&request(value)).unwrap_err();
             assert_eq!(refusal.code(), Code::InvalidParameter, "{value}");
         }
     }

@@ -39,15 +39,18 @@ pub async fn authorize_batch(
     request: Request,
 ) -> Result<Answer, Refusal> {
     let accepted = Accepted::new(&gateway, caller, request).await?;
-    accepted.refuse_key("name `request_id` in each ask of a batch")?;
-    let asks = read(&accepted.text)?;
-    let answers = accepted.answer_all(asks).await?;
-    Ok(Answer(write(answers, request_id.as_str())))
+    let answer = |mut accepted: Accepted| async move {
+        accepted.refuse_key("name `request_id` in each ask of a batch")?;
+        let asks = read(&accepted.text)?;
+        let answers = accepted.answer_all(asks).await?;
+        Ok(Answer(write(answers, request_id.as_str())))
+    };
+    accepted.where_it_belongs(answer).await
 }
 
 /// A request of an agent that has a place, and may have several asks.
-pub(crate) struct Accepted<'g> {
-    gateway: &'g Gateway,
+pub(crate) struct Accepted {
+    gateway: Arc<Gateway>,
     /// Who asks.
     pub(crate) caller: AgentCaller,
     /// The body.
@@ -59,10 +62,10 @@ pub(crate) struct Accepted<'g> {
     place: Option<Place>,
 }
 
-impl<'g> Accepted<'g> {
+impl Accepted {
     /// The request of this agent, if there is room for it.
     pub(crate) async fn new(
-        gateway: &'g Arc<Gateway>,
+        gateway: &Arc<Gateway>,
         caller: AgentCaller,
         request: Request,
     ) -> Result<Self, Refusal> {
@@ -76,7 +79,7 @@ impl<'g> Accepted<'g> {
         let trace_id = trace_id(request.headers());
         let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
         Ok(Self {
-            gateway,
+            gateway: Arc::clone(gateway),
             caller,
             text,
             key,
@@ -84,6 +87,23 @@ impl<'g> Accepted<'g> {
             deadline,
             place: Some(place),
         })
+    }
+
+    /// What comes of it, found out where it belongs: in the lane for floods if its tenant floods the gateway, and here otherwise.
+    pub(crate) async fn where_it_belongs<T, F>(self, answer: impl FnOnce(Self) -> F) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Refusal>> + Send + 'static,
+    {
+        let gateway = Arc::clone(&self.gateway);
+        let is_of_flood = self.place.as_ref().is_some_and(Place::is_of_flood);
+        let answer = answer(self);
+        if is_of_flood {
+            gateway.metrics.count_slow_lane();
+            gateway.slow_lane.run(answer).await
+        } else {
+            answer.await
+        }
     }
 
     /// Refuses an `Idempotency-Key` where there are several asks, and says what to do in its place.
@@ -118,9 +138,12 @@ impl<'g> Accepted<'g> {
     /// The answer to each of several asks. They are recorded in one commit, but for those that have to be judged again because of what another
     /// of them has changed.
     pub(crate) async fn answer_all(
-        &self,
+        &mut self,
         asks: Vec<Result<Ask, Refusal>>,
     ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
+        if let Some(place) = &mut self.place {
+            place.share(u32::try_from(asks.len()).unwrap_or(u32::MAX));
+        }
         let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
         let mut items: Vec<Item> = asks.map(Item::new).collect();
         for _ in 0..super::ATTEMPTS_MAX {

@@ -60,8 +60,11 @@ pub async fn evaluate(
     request: Request,
 ) -> Result<Answer, Refusal> {
     let accepted = Accepted::new(&gateway, caller, request).await?;
-    let tuple: Tuple<'_> = canon::read(accepted.text.as_str())?;
-    one(&accepted, tuple).await
+    let answer = |accepted: Accepted| async move {
+        let tuple: Tuple<'_> = canon::read(accepted.text.as_str())?;
+        one(&accepted, tuple).await
+    };
+    accepted.where_it_belongs(answer).await
 }
 
 /// Answers several evaluations, or one that is sent here.
@@ -71,7 +74,17 @@ pub async fn evaluate_all(
     Extension(request_id): Extension<RequestId>,
     request: Request,
 ) -> Result<Answer, Refusal> {
-    let mut accepted = Accepted::new(&gateway, caller, request).await?;
+    let bytes_max = gateway.options.body_bytes_max;
+    let accepted = Accepted::new(&gateway, caller, request).await?;
+    let answer = move |accepted| async move { evaluate_each(accepted, bytes_max, &request_id).await };
+    accepted.where_it_belongs(answer).await
+}
+
+async fn evaluate_each(
+    mut accepted: Accepted,
+    bytes_max: usize,
+    request_id: &RequestId,
+) -> Result<Answer, Refusal> {
     let body: Boxcar<'_> = canon::read(accepted.text.as_str())?;
     let defaults: Tuple<'_> = canon::read(accepted.text.as_str())?;
     let evaluations = body.evaluations.unwrap_or_default();
@@ -84,7 +97,7 @@ pub async fn evaluate_all(
     }
     accepted.refuse_key("name `request_id` in `context.countersign` of each evaluation")?;
     // A text can be longer than the message that it was made of, and nobody is refused for that.
-    let bytes_max = gateway.options.body_bytes_max.max(accepted.text.as_str().len());
+    let bytes_max = bytes_max.max(accepted.text.as_str().len());
     let asks = asks(&accepted.caller, &evaluations, defaults, bytes_max)?;
     let semantic = body.options.and_then(|options| options.semantic);
     let answers = match semantic.unwrap_or_default() {
@@ -125,7 +138,7 @@ fn too_large(bytes_max: usize) -> Refusal {
     Refusal::new(Code::BodyTooLarge, detail)
 }
 
-async fn one(accepted: &Accepted<'_>, tuple: Tuple<'_>) -> Result<Answer, Refusal> {
+async fn one(accepted: &Accepted, tuple: Tuple<'_>) -> Result<Answer, Refusal> {
     let ask = tuple.ask(&accepted.caller.agent)?;
     let answer = accepted.answer(ask).await?;
     let mut text = Vec::with_capacity(answer.len() + 32);
@@ -136,7 +149,7 @@ async fn one(accepted: &Accepted<'_>, tuple: Tuple<'_>) -> Result<Answer, Refusa
 /// The answers to these asks, one after the other, up to the first decision that is `last`. Those behind it are not asked; nor are those behind one
 /// that the gateway has no answer to now. If it has none to the first, it is that of the request.
 async fn until(
-    accepted: &mut Accepted<'_>,
+    accepted: &mut Accepted,
     asks: Vec<Result<Ask, Refusal>>,
     last: bool,
 ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {

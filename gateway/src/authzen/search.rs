@@ -129,7 +129,7 @@ async fn search(
     if let Credential::Agent(caller) = credential {
         gateway.pass_buckets(caller).await?;
     }
-    let place = gateway.searches.place(id).await?;
+    let place = gateway.searches.place(credential.reader().party()).await?;
     // The body and the line may have taken a while: it is looked at what is in force now.
     credential.check(gateway)?;
     let tenant = gateway.tenant(id)?;

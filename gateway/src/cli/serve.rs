@@ -8,6 +8,7 @@ use crate::config::Serve;
 use crate::cosigning::{Witness, WitnessOptions};
 use crate::doors::Door;
 use crate::gateway::{Gateway, Options};
+use crate::http::arrivals::Arrivals;
 use crate::sequencer::Ended;
 use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
@@ -54,6 +55,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         base_file: options.policies,
         options: Options {
             body_bytes_max: options.body_bytes_max,
+            arrivals: Arrivals::new(options.body_bytes_max),
             replies_kept: Duration::from_hours(options.replies_kept_hours.into()),
             cvc5: options.cvc5,
             issuer_keys: options.issuer_keys,

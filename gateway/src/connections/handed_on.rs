@@ -1,20 +1,31 @@
 //! Connections on which something else comes than plain asks: hyper's, from the beginning of that on.
 
+use super::turns::Turns;
+use super::{REFUSED_MAX, plain};
 use crate::app::App;
 use crate::http::json;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
+
+/// The longest head of a request, in bytes. One that does not end is kept until its time is over, on every connection and whoever sends it. Most
+/// proxies pass on none that is longer than half of this.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+// What was read as the first part of a plain ask is not too long already.
+const _: () = assert!(HEAD_BYTES_MAX > plain::BYTES_MAX);
 
 /// What has been read of a connection.
 pub(super) struct Begun {
@@ -25,8 +36,13 @@ pub(super) struct Begun {
 }
 
 /// Serves the rest of a connection of which so much has been read. When the gateway stops, what has begun is answered.
-pub(super) async fn serve<S>(begun: Begun, stream: S, app: App, stopped: Pin<&mut impl Future<Output = ()>>)
-where
+/// Whoever is refused again and again waits for its turn before the next request is answered.
+pub(super) async fn serve<S>(
+    begun: Begun,
+    stream: S,
+    (app, turns): (App, Arc<Turns>),
+    stopped: Pin<&mut impl Future<Output = ()>>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     // The body of the first request has no more time than is left of what every body has.
@@ -38,14 +54,27 @@ where
     };
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(app.gateway().options.head_time_max);
+        .header_read_timeout(app.gateway().options.head_time_max)
+        .max_header_size(HEAD_BYTES_MAX);
+    let refused = Arc::new(AtomicU32::new(0));
     let answer = service_fn(move |request: Request<Incoming>| {
-        let mut app = app.clone();
+        let (mut app, turns, refused) = (app.clone(), Arc::clone(&turns), Arc::clone(&refused));
         let mut request = request.map(Body::new);
         if let Some(head_at) = first.take() {
             request.extensions_mut().insert(head_at);
         }
-        async move { app.call(request).await as Result<Response<Body>, _> }
+        async move {
+            if refused.load(Ordering::Relaxed) >= REFUSED_MAX {
+                turns.wait().await;
+            }
+            let response: Response<Body> = app.call(request).await?;
+            if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+                refused.fetch_add(1, Ordering::Relaxed);
+            } else {
+                refused.store(0, Ordering::Relaxed);
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), answer));
     let served = tokio::select! {

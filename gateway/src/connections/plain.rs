@@ -7,6 +7,7 @@
 
 use crate::app::AUTHORIZE;
 use crate::authorize::X_REQUEST_TIMEOUT_MS;
+use crate::http::messagepack;
 use crate::http::request_id::X_REQUEST_ID;
 use axum::body::Body;
 use axum::extract::Request;
@@ -123,6 +124,10 @@ impl Way {
     }
 }
 
+fn is(header: &Header<'_>, name: &HeaderName) -> bool {
+    name.as_str().eq_ignore_ascii_case(header.name)
+}
+
 /// The number that these digits are, and nothing else is.
 fn number(digits: &[u8]) -> Option<usize> {
     let is_number = (1..=DIGITS_MAX).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
@@ -144,22 +149,25 @@ impl<'b> Plain<'_, 'b> {
         self.is_last
     }
 
-    /// The value of `Authorization`, if no other header says anything about the answer, and the connection goes on after it.
-    pub(super) fn authorization_alone(&self) -> Option<&'b [u8]> {
-        let mut found = None;
-        for Header { name, value } in self.headers {
-            if header::AUTHORIZATION.as_str().eq_ignore_ascii_case(name) {
-                if found.replace(*value).is_some() {
-                    return None;
-                }
-            } else if [header::ACCEPT, X_REQUEST_ID, X_REQUEST_TIMEOUT_MS]
-                .iter()
-                .any(|other| name.eq_ignore_ascii_case(other.as_str()))
-            {
-                return None;
-            }
-        }
-        found.filter(|_| !self.is_last)
+    /// The value of `Authorization`, if there is one and no other.
+    pub(super) fn authorization(&self) -> Option<&'b [u8]> {
+        let mut found = self
+            .headers
+            .iter()
+            .filter(|other| is(other, &header::AUTHORIZATION));
+        let first = found.next()?;
+        found.next().is_none().then_some(first.value)
+    }
+
+    /// Whether a refusal of it is like any other: nothing says how it should be written or named, nor that it should be another one, and the connection
+    /// goes on after it.
+    pub(super) fn is_refused_like_any(&self) -> bool {
+        let says_more = |header: &Header<'_>| {
+            is(header, &X_REQUEST_ID)
+                || is(header, &X_REQUEST_TIMEOUT_MS)
+                || is(header, &header::ACCEPT) && messagepack::may_be_asked(header.value)
+        };
+        !self.is_last && !self.headers.iter().any(says_more)
     }
 
     /// The request that it is; `None` if it has a header that cannot be one of a request.
@@ -211,7 +219,8 @@ mod tests {
         };
         assert_eq!((ask.length(), ask.body), (bytes.len() - 4, &b"{}"[..]));
         assert!(!ask.is_last());
-        assert_eq!(ask.authorization_alone(), Some(&b"Bearer t"[..]));
+        assert_eq!(ask.authorization(), Some(&b"Bearer t"[..]));
+        assert!(ask.is_refused_like_any());
         let request = ask.to_request().unwrap();
         assert_eq!(
             (request.method(), request.uri().path()),
@@ -222,27 +231,43 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_refused_at_once_whose_headers_say_more_than_who_asks() {
-        for (headers, is_alone) in [
-            ("Authorization: Bearer t\r\n", true),
-            ("authorization: Bearer t\r\nX-A: 1\r\n", true),
-            ("", false),
-            ("Authorization: Bearer t\r\nAuthorization: Bearer u\r\n", false),
+    fn nobody_is_refused_in_the_usual_words_whose_headers_say_more_than_who_asks() {
+        for (headers, is_usual) in [
+            ("", true),
+            ("X-A: 1\r\n", true),
+            ("Accept: */*\r\n", true),
+            ("accept: application/json, text/plain, */*\r\n", true),
+            ("Accept: application/msgpack\r\n", false),
             (
-                "Authorization: Bearer t\r\nAccept: application/msgpack\r\n",
+                "Accept: */*\r\nAccept: application/json;q=0.5, Application/VND.MsgPack\r\n",
                 false,
             ),
-            ("Authorization: Bearer t\r\nX-Request-Id: mine\r\n", false),
-            ("x-request-timeout-ms: 5\r\nAuthorization: Bearer t\r\n", false),
-            ("Authorization: Bearer t\r\nConnection: close\r\n", false),
+            ("X-Request-Id: mine\r\n", false),
+            ("x-request-timeout-ms: 5\r\n", false),
+            ("Connection: close\r\n", false),
         ] {
+            let headers = format!("{headers}Authorization: Bearer t\r\n");
             let bytes = request(&format!("{headers}Content-Length: 0\r\n"), "");
             let mut room = Headers::new();
             let Seen::Ask(ask) = read(bytes.as_bytes(), &mut room) else {
                 panic!("it is plainly an ask: {headers}")
             };
-            assert_eq!(ask.authorization_alone().is_some(), is_alone, "{headers}");
+            assert_eq!(ask.is_refused_like_any(), is_usual, "{headers}");
+            assert_eq!(ask.authorization(), Some(&b"Bearer t"[..]), "{headers}");
         }
+    }
+
+    #[test]
+    fn of_two_credentials_none_says_who_asks() {
+        let bytes = request(
+            "Authorization: a\r\nAuthorization: b\r\nContent-Length: 0\r\n",
+            "",
+        );
+        let mut room = Headers::new();
+        let Seen::Ask(ask) = read(bytes.as_bytes(), &mut room) else {
+            panic!("it is plainly an ask")
+        };
+        assert_eq!(ask.authorization(), None);
     }
 
     #[test]
@@ -260,7 +285,7 @@ mod tests {
             panic!("it is whole")
         };
         assert!(ask.is_last());
-        assert_eq!(ask.authorization_alone(), None);
+        assert_eq!(ask.authorization(), None);
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! JSON bodies: bounded, I-JSON, read from their canonical text, with errors that name the field.
 
+use super::arrivals::Arrivals;
+use super::caller::{AgentCaller, TenantCaller};
 use super::messagepack;
 use super::refusal::{Code, Refusal};
 use crate::gateway::{Gateway, Options};
+use crate::party::Party;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use canon::{Canonical, Integers};
 use futures_util::FutureExt;
+use model::TenantId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::pin::pin;
@@ -24,26 +28,41 @@ pub const SET_BYTES_MAX: usize = 4 << 20;
 
 /// What bodies may be.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct Bounds<'g> {
     /// How many bytes they may have.
     pub bytes_max: usize,
     /// How long they may be on their way.
     pub time_max: Duration,
     /// How much of that is over.
     waited: Duration,
+    /// Where there is room for those that are on their way.
+    arrivals: &'g Arrivals,
+    /// For which tenant they are sent, if that is known.
+    party: Option<Party>,
 }
 
 /// When the head of a request had come. It goes with one whose body was waited for before anybody asked for it.
 #[derive(Debug, Clone, Copy)]
 pub struct HeadAt(pub Instant);
 
-impl Bounds {
+impl<'g> Bounds<'g> {
     /// Those of nearly all bodies.
-    pub const fn of(options: &Options) -> Self {
+    pub const fn of(options: &'g Options) -> Self {
         Self {
             bytes_max: options.body_bytes_max,
             time_max: options.body_time_max,
             waited: Duration::ZERO,
+            arrivals: &options.arrivals,
+            party: None,
+        }
+    }
+
+    /// The same of bodies that agents of this tenant send.
+    #[must_use]
+    pub const fn of_agents_of(self, tenant: TenantId) -> Self {
+        Self {
+            party: Some(Party::agents_of(tenant)),
+            ..self
         }
     }
 
@@ -52,6 +71,7 @@ impl Bounds {
         let head_at = extensions.get::<HeadAt>();
         Self {
             waited: head_at.map_or(self.waited, |HeadAt(at)| at.elapsed()),
+            party: self.party.or_else(|| party(extensions)),
             ..self
         }
     }
@@ -64,6 +84,14 @@ impl Bounds {
     }
 }
 
+/// Of whom a request is that was let in, if it is for a tenant.
+fn party(extensions: &Extensions) -> Option<Party> {
+    let agents = extensions.get::<AgentCaller>();
+    let agents = agents.map(|caller| Party::agents_of(caller.tenant));
+    let people = || extensions.get::<TenantCaller>();
+    agents.or_else(|| people().map(|caller| Party::people_of(caller.tenant)))
+}
+
 /// The canonical text of a JSON body. An integer that it would write as another one is refused: what was approved for one account would be
 /// approved for its neighbours.
 pub struct CanonicalBody(pub Canonical);
@@ -73,13 +101,14 @@ impl FromRequest<Arc<Gateway>> for CanonicalBody {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
-        Self::read(&parts.headers, body, Bounds::of(&gateway.options)).await
+        let bounds = Bounds::of(&gateway.options).left(&parts.extensions);
+        Self::read(&parts.headers, body, bounds).await
     }
 }
 
 impl CanonicalBody {
     /// The text of a body within these bounds, which comes with these headers.
-    pub async fn read(headers: &HeaderMap, body: Body, bounds: Bounds) -> Result<Self, Refusal> {
+    pub async fn read(headers: &HeaderMap, body: Body, bounds: Bounds<'_>) -> Result<Self, Refusal> {
         canonical(headers, body, bounds, Integers::Exact).await.map(Self)
     }
 }
@@ -92,7 +121,7 @@ impl FromRequest<Arc<Gateway>> for SchemaBody {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
-        let bounds = Bounds::of(&gateway.options);
+        let bounds = Bounds::of(&gateway.options).left(&parts.extensions);
         let text = canonical(&parts.headers, body, bounds, Integers::Rounded);
         text.await.map(Self)
     }
@@ -101,7 +130,7 @@ impl FromRequest<Arc<Gateway>> for SchemaBody {
 async fn canonical(
     headers: &HeaderMap,
     body: Body,
-    bounds: Bounds,
+    bounds: Bounds<'_>,
     integers: Integers,
 ) -> Result<Canonical, Refusal> {
     let format = Format::of(headers)?;
@@ -132,12 +161,12 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for SetJson<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
-        let mut bounds = Bounds::of(&gateway.options);
+        let (parts, body) = request.into_parts();
+        let mut bounds = Bounds::of(&gateway.options).left(&parts.extensions);
         let times = SET_BYTES_MAX.div_ceil(bounds.bytes_max.max(1)).max(1);
         bounds.bytes_max = bounds.bytes_max.max(SET_BYTES_MAX);
         // So many times as long, or they could not be sent over a slow line that others can be sent over.
         bounds.time_max *= u32::try_from(times).unwrap_or(u32::MAX);
-        let (parts, body) = request.into_parts();
         let CanonicalBody(text) = CanonicalBody::read(&parts.headers, body, bounds).await?;
         Ok(Self(canon::read(text.as_str())?))
     }
@@ -203,11 +232,13 @@ impl Format {
 }
 
 /// The bytes of a body, if it keeps to these bounds.
-pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds) -> Result<Bytes, Refusal> {
+pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds<'_>) -> Result<Bytes, Refusal> {
     let Bounds {
         bytes_max,
         time_max,
         waited,
+        arrivals,
+        party,
     } = bounds;
     let too_large = || {
         Refusal::new(
@@ -217,20 +248,26 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds) -> Re
     };
     let announced = headers
         .get(header::CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok());
-    if announced
-        .and_then(|length| length.parse::<usize>().ok())
-        .is_some_and(|length| length > bytes_max)
-    {
+        .and_then(|value| value.to_str().ok())
+        .and_then(|length| length.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > bytes_max) {
         return Err(too_large());
     }
     let mut read = pin!(axum::body::to_bytes(body, bytes_max));
-    // Nearly every body is there already, and takes no timer.
-    let read = match read.as_mut().now_or_never() {
-        Some(read) => read,
-        None => tokio::time::timeout(time_max.saturating_sub(waited), read)
+    // Nearly every body is there already, and takes no timer and no room.
+    let mut come = read.as_mut().now_or_never();
+    if come.is_none() && announced.is_none() {
+        // Of one in chunks hyper reads the end only after somebody has waited for it.
+        tokio::task::yield_now().await;
+        come = read.as_mut().now_or_never();
+    }
+    let read = if let Some(read) = come {
+        read
+    } else {
+        let _room = arrivals.enter(party, announced.unwrap_or(bytes_max))?;
+        tokio::time::timeout(time_max.saturating_sub(waited), read)
             .await
-            .map_err(|_| late(time_max))?,
+            .map_err(|_| late(time_max))?
     };
     read.map_err(|error| {
         use std::error::Error as _;
@@ -243,7 +280,7 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds) -> Re
 }
 
 /// A request whose body has come whole.
-pub async fn whole(request: Request, bounds: Bounds) -> Result<Request, Refusal> {
+pub async fn whole(request: Request, bounds: Bounds<'_>) -> Result<Request, Refusal> {
     let (parts, body) = request.into_parts();
     let body = bytes(body, &parts.headers, bounds.left(&parts.extensions)).await?;
     Ok(Request::from_parts(parts, Body::from(body)))

@@ -15,6 +15,8 @@ const NAMES: [&str; 3] = [
     "application/msgpack",
     "application/x-msgpack",
 ];
+/// What each of its names has in it.
+const IN_EACH: &[u8] = b"msgpack";
 /// What is turned into a message.
 const JSON: [&str; 2] = ["application/json", "application/problem+json"];
 
@@ -25,6 +27,12 @@ pub struct Exact;
 /// Whether a media type is one of its names.
 pub(super) fn is_messagepack(media_type: &str) -> bool {
     NAMES.iter().any(|name| media_type.eq_ignore_ascii_case(name))
+}
+
+/// Whether this value of `Accept` may ask for it. Most callers accept whatever there is, and say so.
+pub fn may_be_asked(accept: &[u8]) -> bool {
+    let mut parts = accept.windows(IN_EACH.len());
+    parts.any(|part| part.eq_ignore_ascii_case(IN_EACH))
 }
 
 /// The name by which a caller asks for it; `None` if the caller does not, or not at least as much as for JSON.

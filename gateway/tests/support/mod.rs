@@ -288,6 +288,12 @@ impl Held {
         self.go.send(()).unwrap();
         self.reply.await.unwrap()
     }
+
+    /// What it is told without its body.
+    pub(crate) async fn refused(self) -> Reply {
+        let Self { go: _not_told, reply } = self;
+        reply.await.unwrap()
+    }
 }
 
 impl Reply {

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::Digest;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 /// When most requests are signed: behind the second in which the gateway starts, of which it cannot tell what it has seen.
 const SIGNED_AT: i64 = NOW + 1;
@@ -83,6 +84,19 @@ impl Letter {
 }
 
 impl Signed {
+    /// Sends its body when whoever waits for so long has gone.
+    async fn send_late(&self, stage: &Stage, timeout_ms: u64) -> Reply {
+        let call = stage
+            .call("POST", &self.letter.path, &self.letter.token)
+            .header("content-digest", &*self.digest)
+            .header("signature-input", &*self.input)
+            .header("signature", &*self.signature)
+            .header("x-request-timeout-ms", timeout_ms.to_string());
+        let held = call.body(self.letter.body.clone()).hold().await;
+        tokio::time::sleep(Duration::from_millis(3 * timeout_ms)).await;
+        held.finish().await
+    }
+
     async fn send(&self, stage: &Stage) -> Reply {
         let letter = &self.letter;
         let mut call = stage
@@ -160,6 +174,17 @@ async fn a_stolen_token_opens_nothing_without_the_key() {
     // Who has no keys signs nothing.
     assert_eq!(stage.ask(&changing()).await.expect(200)["decision"], "allow");
     stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn the_time_of_whoever_waits_for_a_signed_ask_begins_with_its_head() {
+    let signer = Signer::ed25519(1);
+    let (stage, agent) = stage(&signer).await;
+    let letter = Letter::ask(&agent.token, &changing(), "n-1");
+    let late = letter.sign(&signer).send_late(&stage, 100).await;
+    // By the router, whatever the door, so it is JSON.
+    assert_eq!(late.expect(503)["code"], "deadline_exceeded");
+    assert_eq!(stage.count("decision").await, 0);
 }
 
 #[tokio::test]

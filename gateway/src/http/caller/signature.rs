@@ -5,7 +5,7 @@
 
 use super::AgentCaller;
 use crate::gateway::Gateway;
-use crate::http::json::{self, Bounds};
+use crate::http::json::{self, Bounds, HeadAt};
 use crate::http::refusal::{Code, Refusal};
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -16,6 +16,7 @@ use engine::SigningKeys;
 use model::{AgentId, TenantId, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 use tokens::{RequestSignature, SignedRequest};
 
 const SIGNATURE_INPUT: HeaderName = HeaderName::from_static("signature-input");
@@ -156,8 +157,13 @@ pub(super) async fn check(
     request: Request,
 ) -> Result<Request, Refusal> {
     let signature = signature(request.headers())?;
-    let (parts, body) = request.into_parts();
-    let bounds = Bounds::of(&gateway.options).left(&parts.extensions);
+    let (mut parts, body) = request.into_parts();
+    if parts.extensions.get::<HeadAt>().is_none() {
+        // Whoever comes after this would take the end of the body for the beginning.
+        parts.extensions.insert(HeadAt(Instant::now()));
+    }
+    let bounds = Bounds::of(&gateway.options).of_agents_of(caller.tenant);
+    let bounds = bounds.left(&parts.extensions);
     let body = json::bytes(body, &parts.headers, bounds).await?;
     let signed = verify(gateway, keys, signature, (&parts, &body))?;
     let now = gateway.clock.now();
