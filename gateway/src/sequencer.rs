@@ -506,7 +506,7 @@ impl Task {
         if matches!(way, Way::Append) && says_more_than_it_writes(&applied, proposals) {
             return Err(Failure::AgainInTurn);
         }
-        if !applied.batch.entries.is_empty() {
+        if !applied.batch.is_empty() {
             let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
             let outcome = match way {
                 Way::Append => self.parts.store.append(&applied.batch).await,

@@ -116,7 +116,7 @@ impl KnownBudgets {
 
     /// The runs that something counts against: its own and those that started it, the outermost first.
     pub fn line(&self, tenant: TenantId, subject: &Subject) -> Vec<Name> {
-        let Some(run_id) = &subject.run_id else {
+        let Some(run_id) = subject.run() else {
             return Vec::new();
         };
         let parent_of = |run: &Name| self.parents.get(&(tenant, run.clone()));

@@ -25,6 +25,7 @@ pub(crate) struct Work {
     tenants: Vec<TenantId>,
     /// Those among them that have never written.
     new: Vec<Uuid>,
+    is_nothing: bool,
     insert: Insert,
     changes: Vec<Changes>,
     erasures: Erasures,
@@ -82,6 +83,7 @@ impl Work {
         Ok(Self {
             tenants: batch.advances.iter().map(|advance| advance.tenant).collect(),
             new,
+            is_nothing: batch.is_empty(),
             insert: insert::statement(batch)?,
             changes: changes::of(batch),
             erasures: Erasures::of(batch),
@@ -91,8 +93,8 @@ impl Work {
     }
 
     /// Whether there is nothing to write.
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.tenants.is_empty()
+    pub(crate) const fn is_nothing(&self) -> bool {
+        self.is_nothing
     }
 
     /// Writes it. To be run where nobody cancels it.

@@ -85,7 +85,8 @@ pub(crate) enum NotWritten {
     /// SQLite did not do it.
     #[error(transparent)]
     Database(#[from] rusqlite::Error),
-    /// A row's tenant is not among the batch's advances. It cannot happen with a batch that was checked.
+    /// A row's tenant is not among the batch's advances, or an answer is of one that has never written. It cannot happen with a batch that was
+    /// checked and made in a turn.
     #[error("a row belongs to {0}, which the batch does not advance")]
     UnknownTenant(TenantId),
     /// A `seq` beyond what a number of the ledger can hold.
@@ -122,19 +123,33 @@ pub(crate) struct Transaction<'c> {
 pub(crate) struct Writing<'b> {
     pub(crate) batch: &'b Batch,
     pub(crate) moves: &'b [Move],
+    /// What every tenant that has committed is called here.
+    pub(crate) numbers: &'b TenantNumbers,
     /// What each decision's request is known by.
     pub(crate) digests: &'b [Option<RequestDigest>],
     /// Which entries answered which requests, before.
     pub(crate) requests: &'b Requests,
 }
 
+impl Writing<'_> {
+    /// What the tenants of the batch are called here: those that move, and those that have only an answer in it.
+    fn tenant_numbers(&self) -> TenantNumbers {
+        let replies = self.batch.budgets.replies.iter();
+        let answered = replies.filter_map(|reply| {
+            let tenant = reply.key.tenant;
+            Some((tenant, *self.numbers.get(&tenant)?))
+        });
+        let moved = self.moves.iter().map(|step| (step.tenant, step.tenant_no));
+        answered.chain(moved).collect()
+    }
+}
+
 /// Writes a batch in one transaction. On a failure it may still be open.
 pub(crate) fn commit(connection: &Connection, writing: &Writing<'_>) -> Result<(), Failure> {
     let packed = PackedRows::of(writing.batch);
-    let numbers = writing.moves.iter().map(|step| (step.tenant, step.tenant_no));
     let transaction = Transaction {
         connection,
-        numbers: &numbers.collect(),
+        numbers: &writing.tenant_numbers(),
     };
     run(connection, BEGIN)?;
     if writing.requests.repeat(connection, writing.digests)? {

@@ -159,6 +159,7 @@ impl Writer {
         let writing = Writing {
             batch,
             moves: &moves,
+            numbers: &self.numbers,
             digests: &digests,
             requests: &self.requests,
         };

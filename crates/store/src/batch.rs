@@ -170,7 +170,7 @@ pub enum MalformedBatch {
     /// Two advances for one tenant.
     #[error("{0} advances twice in one batch")]
     AdvancesTwice(TenantId),
-    /// A row of a tenant that does not advance.
+    /// A row of a tenant that does not advance, and no answer.
     #[error("a row belongs to {0}, which the batch does not advance")]
     DoesNotAdvance(TenantId),
     /// An entry that is not the next one of its chain.
@@ -206,8 +206,14 @@ pub enum MalformedBatch {
 }
 
 impl Batch {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.budgets.replies.is_empty()
+    }
+
     /// Whether the batch hangs together: the entries of each tenant lead from the head it advances from to the one it
-    /// advances to, at least one of them, and every other row has its entry among them. Every backend checks before it writes.
+    /// advances to, at least one of them, and every other row has its entry among them, but for answers to what was so already. Every
+    /// backend checks before it writes.
     pub fn check(&self) -> Result<(), MalformedBatch> {
         let mut heads: Vec<(&Advance, Head)> = Vec::with_capacity(self.advances.len());
         for advance in &self.advances {
@@ -291,7 +297,9 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::sample::{Ask, Chain};
+    use crate::conformance::sample::{Ask, Chain, name};
+    use crate::{ReplyKey, ReplyRow};
+    use model::RunLink;
 
     /// Two tenants that take turns: decisions, an outcome, a write and a content.
     fn whole() -> Batch {
@@ -315,6 +323,30 @@ mod tests {
     fn chains_that_take_turns_hang_together() {
         assert_eq!(whole().check(), Ok(()));
         assert_eq!(Batch::default().check(), Ok(()));
+        assert!(Batch::default().is_empty() && !whole().is_empty());
+    }
+
+    #[test]
+    fn an_answer_alone_needs_no_entry_and_a_budget_does() {
+        let tenant = Chain::new(1).tenant;
+        let mut batch = Batch::default();
+        batch.budgets.replies.push(ReplyRow {
+            key: ReplyKey {
+                tenant,
+                caller: [1; 16],
+                key: name("k"),
+            },
+            request: Digest::ZERO,
+            bytes: b"{}".to_vec().into(),
+            at: Timestamp::from_millis(1),
+        });
+        assert_eq!((batch.check(), batch.is_empty()), (Ok(()), false));
+        let link = RunLink {
+            run_id: name("child"),
+            parent: name("root"),
+        };
+        batch.budgets.links.push((tenant, link));
+        assert_eq!(batch.check(), Err(MalformedBatch::DoesNotAdvance(tenant)));
     }
 
     #[test]

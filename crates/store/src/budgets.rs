@@ -17,7 +17,8 @@ pub struct BudgetRows {
     pub reservations: Vec<(TenantId, Reservation)>,
     /// Which run started which. What is known of a run already is left as it is.
     pub links: Vec<(TenantId, RunLink)>,
-    /// Answers that are given again to whoever repeats the request.
+    /// Answers that are given again to whoever repeats the request. What was so already moves nothing, so an answer may be of a tenant that
+    /// the batch does not advance.
     pub replies: Vec<ReplyRow>,
 }
 
@@ -30,13 +31,12 @@ impl BudgetRows {
             && self.replies.is_empty()
     }
 
-    /// Whose rows these are, in no particular order, and perhaps more than once.
+    /// Whose rows these are, but for answers, in no particular order, and perhaps more than once.
     pub(crate) fn tenants(&self) -> impl Iterator<Item = TenantId> {
         let budgets = self.budgets.iter().map(|(tenant, _)| *tenant);
         let reservations = self.reservations.iter().map(|(tenant, _)| *tenant);
         let links = self.links.iter().map(|(tenant, _)| *tenant);
-        let replies = self.replies.iter().map(|reply| reply.key.tenant);
-        budgets.chain(reservations).chain(links).chain(replies)
+        budgets.chain(reservations).chain(links)
     }
 }
 

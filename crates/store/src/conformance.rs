@@ -203,6 +203,7 @@ macro_rules! conformance_tests {
             budgets::the_first_end_is_that_of_what_is_held,
             budgets::a_line_of_runs_is_found_upwards_and_never_changed,
             budgets::an_answer_is_found_by_who_asked_and_under_which_key,
+            budgets::an_answer_is_kept_where_nothing_moves,
             budgets::answers_are_forgotten_that_were_given_long_ago,
             budgets::budgets_are_written_beside_whatever_else_a_batch_changes,
             budgets::any_number_of_budgets_is_written_at_once,

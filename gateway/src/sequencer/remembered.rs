@@ -55,7 +55,7 @@ impl Remembered {
 
     /// The runs that something counts against, the outermost first; or those of which it is not known who started them.
     pub(super) fn line(&self, subject: &Subject) -> Result<Vec<Name>, Vec<Name>> {
-        let Some(run_id) = &subject.run_id else {
+        let Some(run_id) = subject.run() else {
             return Ok(Vec::new());
         };
         let unknown = RefCell::new(Vec::new());
@@ -215,6 +215,11 @@ mod tests {
         assert_eq!(of(&remembered, "c", None), Ok(vec![name("b"), name("c")]));
         assert_eq!(of(&remembered, "c", Some("x")), Err(vec![name("x")]));
         assert_eq!(of(&remembered, "b", Some("b")), Ok(vec![name("b")]));
+        let of_parent = Subject {
+            run_id: None,
+            ..subject("x", Some("c"))
+        };
+        assert_eq!(remembered.line(&of_parent), Ok(vec![name("b"), name("c")]));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Answers that are given again to whoever repeats a request, and how long.
 
+use crate::support::Reply;
 use crate::{Scene, tokens};
 use gateway::gateway::Options;
-use serde_json::json;
+use serde_json::{Value, json};
+use store::faults::Fault;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -87,4 +89,69 @@ async fn what_was_settled_is_not_settled_again_when_its_answer_is_forgotten() {
     // The same amount again is no news, with a key or without.
     commit().await.expect(200);
     assert_eq!(scene.standing().await, [96, 0, 4, 0, 0]);
+}
+
+/// A change of a budget under a key.
+async fn keyed(scene: &Scene, path: &str, key: &str, body: &Value) -> Reply {
+    let call = scene.stage.call("POST", path, &scene.stage.operator);
+    let call = call.tenant(scene.stage.tenant).header("idempotency-key", key);
+    call.json(body).send().await
+}
+
+async fn status(scene: &Scene, id: &str) -> Value {
+    let path = format!("/v1/budgets/{id}");
+    scene.stage.get(&path, &scene.auditor).await.expect(200)["status"].clone()
+}
+
+#[tokio::test]
+async fn a_request_that_changed_nothing_is_known_again_and_changes_nothing_later() {
+    let mut scene = Scene::set().await;
+    let terms = json!({"scope": {}, "unit": "TOKENS", "allocated": 100});
+    let id = scene.budget(&terms).await;
+    let nothing = json!({});
+    let [unfreeze, fund] = ["unfreeze", "fund"].map(|verb| format!("/v1/budgets/{id}/{verb}"));
+    let head = scene.stage.head().await;
+    let first = keyed(&scene, &unfreeze, "k1", &nothing).await;
+    assert_eq!(first.expect(200)["status"], "active");
+    assert_eq!(scene.stage.head().await, head, "nothing has happened");
+    scene.change(&id, "freeze", &nothing).await.expect(200);
+    for remembered in [true, false] {
+        if !remembered {
+            scene = Scene {
+                stage: scene.stage.restart().await,
+                ..scene
+            };
+        }
+        let again = keyed(&scene, &unfreeze, "k1", &nothing).await;
+        assert_eq!(again.bytes, first.bytes, "remembered: {remembered}");
+        assert_eq!(status(&scene, &id).await, "frozen", "remembered: {remembered}");
+        let other = keyed(&scene, &fund, "k1", &json!({"amount": 1})).await;
+        other.problem(422, "idempotency_key_reused");
+    }
+    let new = keyed(&scene, &unfreeze, "k2", &nothing).await;
+    assert_eq!(new.expect(200)["status"], "active");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_request_that_changed_nothing_is_answered_when_it_is_kept_and_not_before() {
+    let scene = Scene::set().await;
+    let terms = json!({"scope": {}, "unit": "TOKENS", "allocated": 100});
+    let id = scene.budget(&terms).await;
+    let nothing = json!({});
+    let unfreeze = format!("/v1/budgets/{id}/unfreeze");
+    for (fault, kept) in [
+        (Fault::Lose, "active"),
+        (Fault::LoseUnknown, "active"),
+        (Fault::KeepButReportUnknown, "frozen"),
+    ] {
+        let key = format!("call-{fault:?}");
+        scene.stage.faults.plan([fault]);
+        let first = keyed(&scene, &unfreeze, &key, &nothing).await;
+        first.problem(503, "ledger_unavailable");
+        scene.change(&id, "freeze", &nothing).await.expect(200);
+        keyed(&scene, &unfreeze, &key, &nothing).await.expect(200);
+        assert_eq!(status(&scene, &id).await, kept, "{fault:?}");
+    }
+    scene.stage.assert_sound().await;
 }

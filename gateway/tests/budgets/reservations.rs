@@ -469,6 +469,7 @@ async fn what_is_held_for_a_run_or_a_tool_that_was_stopped_is_settled_and_not_he
             "first",
             "/v1/runs/first",
         ),
+        (json!({"parent_run_id": "alone"}), "alone", "/v1/runs/alone"),
         (json!({"tool": "github"}), "github", "/v1/tools/github"),
     ] {
         let change = async |verb: &str| {
@@ -495,7 +496,7 @@ async fn what_is_held_for_a_run_or_a_tool_that_was_stopped_is_settled_and_not_he
         let commit = json!({"actual": tokens(4)});
         scene.settle(id, "commit", &commit).await.expect(200);
     }
-    assert_eq!(scene.standing().await, [88, 0, 12, 0, 0]);
+    assert_eq!(scene.standing().await, [84, 0, 16, 0, 0]);
 }
 
 #[tokio::test]

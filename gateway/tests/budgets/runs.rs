@@ -137,3 +137,58 @@ async fn a_child_has_its_own_limit_and_its_parents() {
         .collect();
     assert_eq!(standing, [[10, 20, 70, 0, 0], [0, 20, 0, 0, 0]]);
 }
+
+#[tokio::test]
+async fn a_call_that_names_only_its_parent_spends_from_it() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({"run": "root"}), 100), (json!({}), 1_000_000)])
+        .await;
+    let of_parent = |amount, parent: &str| {
+        let mut ask = costing(amount);
+        ask["trace"] = json!({"parent_run_id": parent});
+        ask
+    };
+    assert_eq!(decision(&scene, &of_parent(500, "root")).await, "budget_exceeded");
+    assert_eq!(decision(&scene, &of_parent(40, "root")).await, "allow");
+    assert_eq!(
+        decision(&scene, &in_run(20, "child", Some("root"))).await,
+        "allow"
+    );
+    let scene = Scene {
+        stage: scene.stage.restart().await,
+        ..scene
+    };
+    // The child's own is its parent's, too.
+    let mut tried = of_parent(41, "child");
+    assert_eq!(decision(&scene, &tried).await, "budget_exceeded");
+    tried["mode"] = json!("dry_run");
+    assert_eq!(decision(&scene, &tried).await, "budget_exceeded");
+    assert_eq!(decision(&scene, &of_parent(30, "child")).await, "allow");
+    let usage = json!({"unit": "TOKENS", "amount": 5, "parent_run_id": "root"});
+    scene.post("/v1/usage", &usage).await.expect(201);
+    let reserve = json!({"unit": "TOKENS", "amount": 6, "parent_run_id": "root"});
+    scene
+        .post("/v1/reservations", &reserve)
+        .await
+        .problem(409, "budget_exceeded");
+    let standing: Vec<_> = scene
+        .balances()
+        .await
+        .into_iter()
+        .map(|(_, standing)| standing)
+        .collect();
+    assert_eq!(standing, [[5, 90, 5, 0, 0], [999_905, 90, 5, 0, 0]]);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn the_budget_of_a_run_is_found_by_whoever_names_it_as_the_parent() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({"run": "root"}), 100)]).await;
+    let mut ask = costing(60);
+    ask["trace"] = json!({"parent_run_id": "root"});
+    assert_eq!(decision(&scene, &ask).await, "allow");
+    assert_eq!(decision(&scene, &ask).await, "budget_exceeded");
+    assert_eq!(scene.standing().await, [40, 60, 0, 0, 0]);
+}

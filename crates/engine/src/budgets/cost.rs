@@ -231,7 +231,7 @@ impl KnownBudgets {
             amount: cost.amount,
             budgets: after.iter().map(|budget| budget.id).collect(),
             tool: cost.subject.tool.clone(),
-            run_id: cost.subject.run_id.clone(),
+            run_id: cost.subject.run().cloned(),
             decision_id: hold.decision_id,
             status: ReservationStatus::Active,
             charge: None,

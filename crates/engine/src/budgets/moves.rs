@@ -177,7 +177,10 @@ impl KnownBudgets {
             return (reply.request == repeat.request).then(|| Ok(Moved::Before(reply.bytes.clone())));
         }
         let moved = self.make(tenant, &change.what, now);
-        if let (Ok(Moved::Now { answer, .. }), Some(repeat)) = (&moved, &change.repeat) {
+        // Also where nothing had to be done: done now, it would be another thing than it was then.
+        if let (Ok(Moved::Now { answer, .. } | Moved::Before(answer)), Some(repeat)) =
+            (&moved, &change.repeat)
+        {
             let reply = ReplyRow {
                 key: repeat.key.clone(),
                 request: repeat.request,

@@ -101,7 +101,7 @@ pub(super) fn used(cost: &super::cost::Cost, charge: Charge, budgets: &[Budget])
     body.string("agent", &subject.agent.to_string());
     balances(&mut body, budgets);
     amount(&mut body, "charged", charge.charged);
-    if let Some(run_id) = &subject.run_id {
+    if let Some(run_id) = subject.run() {
         body.string("run_id", run_id.as_str());
     }
     if let Some(tool) = &subject.tool {

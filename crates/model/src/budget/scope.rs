@@ -125,6 +125,11 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// The run that it is of. A call that names only who started it is of that one.
+    pub fn run(&self) -> Option<&Name> {
+        self.run_id.as_ref().or(self.parent_run_id.as_ref())
+    }
+
     /// Every scope that it is in, the widest first: the tenant, then by team, agent and tool, then `runs`, which are its run and
     /// those that started it, the outermost first.
     pub fn scopes(&self, runs: &[Name]) -> Vec<Scope> {

@@ -2,7 +2,7 @@
 //! again are there once.
 
 use super::sample::{Ask, Chain, agent_id, name};
-use super::{Fixture, commit, refused};
+use super::{Fixture, commit, refused, settle};
 use crate::{
     Batch, BudgetFilter, CommitError, LOOKED_AT_MAX, OpenBudgets, ReplyKey, ReplyRow, ReservationFilter,
     Store, WantedBalances, WantedBudgets, WantedReservations,
@@ -583,6 +583,45 @@ pub async fn an_answer_is_found_by_who_asked_and_under_which_key(fixture: &dyn F
         store.replies_after(Chain::new(2).tenant, None, 5).await.unwrap(),
         []
     );
+}
+
+async fn write_in_turn(store: &dyn Store, tenants: &[TenantId], batch: &Batch) -> Result<(), CommitError> {
+    let turn = store.begin(tenants).await;
+    let turn = turn.map_err(|error| CommitError::NotWritten(Box::new(error)))?;
+    turn.commit(batch).await
+}
+
+/// What was asked for may have been so already: then there is an answer and no entry, and the chain goes on as if nothing had been written.
+pub async fn an_answer_is_kept_where_nothing_moves(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut chain, mut other) = (Chain::new(1), Chain::new(2));
+    put_budgets(&*store, &mut chain, &[]).await;
+    let reply = |key: &str| ReplyRow {
+        key: ReplyKey {
+            tenant: Chain::new(1).tenant,
+            caller: [1; 16],
+            key: name(key),
+        },
+        request: Digest::ZERO,
+        bytes: b"{}".to_vec().into(),
+        at: Timestamp::from_millis(7),
+    };
+    let tenants = [chain.tenant, other.tenant];
+    let mut alone = Batch::default();
+    alone.budgets.replies.push(reply("alone"));
+    let written = settle(|| write_in_turn(&*store, &tenants, &alone)).await;
+    written.unwrap();
+    let again = settle(|| write_in_turn(&*store, &tenants, &alone)).await;
+    let again = again.unwrap_err();
+    assert!(matches!(again, CommitError::AlreadyRecorded), "{again}");
+    let mut beside = batch(&mut other);
+    beside.budgets.replies.push(reply("beside"));
+    let written = settle(|| write_in_turn(&*store, &tenants, &beside)).await;
+    written.unwrap();
+    put_budgets(&*store, &mut chain, &[]).await;
+    let store = fixture.reopen().await;
+    let kept = store.replies_after(chain.tenant, None, 5).await.unwrap();
+    assert_eq!(kept, [reply("alone"), reply("beside")]);
 }
 
 /// Those that were given before, of all tenants and some at a time; then the key is free.
