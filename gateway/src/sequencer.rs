@@ -10,12 +10,15 @@
 mod budgets;
 mod busy_poll;
 mod contents;
+mod gathered;
 mod left;
 mod lookup;
+mod overdue;
 mod pace;
 mod press;
 mod queue;
 mod remembered;
+mod times;
 
 use crate::live::Live;
 use crate::metrics::Metrics;
@@ -27,10 +30,12 @@ use canon::Digest;
 use contents::Contents;
 use engine::proposal::Happening;
 use engine::{Applied, Books, Conflict, Found, Proposal, ProposedDecision, Settled, Snapshot, apply};
+use gathered::Gathered;
 use ledger::SigningKey;
 use left::Left;
 use lookup::Wanted;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
+use overdue::Ends;
 use pace::Pace;
 pub use press::Press;
 use queue::{Entrance, Exit, Line, NoEntry};
@@ -39,6 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::{Batch, CommitError, Place, Store, StoreError, Turn};
+use times::Times;
 use tokio::sync::{Notify, oneshot};
 
 /// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
@@ -327,8 +333,8 @@ struct Task {
 
 /// How a batch is written.
 enum Way {
-    /// In a turn, which says where its tenants stand.
-    Turn(Box<dyn Turn>),
+    /// In a turn, which says where its tenants stand, and when what they hold beyond its time ends.
+    Turn(Box<dyn Turn>, Ends),
     /// Without one, from where this gateway has left its tenants.
     Append,
 }
@@ -348,10 +354,12 @@ enum Failure {
 impl Task {
     async fn run(mut self, mut waiting: Exit<Submission>) {
         while let Some(first) = self.next(&mut waiting).await {
-            let batch = drain(first, &waiting, self.parts.batch_max);
-            let batch = self.in_time(batch);
-            if !batch.is_empty() {
-                self.process(batch).await;
+            let mut gathered = Gathered::of(drain(first, &waiting, self.parts.batch_max));
+            self.send_away_late(&mut gathered);
+            if gathered.is_empty() {
+                self.pace.ease();
+            } else {
+                self.process(gathered).await;
             }
         }
     }
@@ -368,21 +376,10 @@ impl Task {
     }
 
     /// Sends away those whose answers would come too late, before anything of theirs is recorded.
-    fn in_time(&mut self, batch: Vec<Submission>) -> Vec<Submission> {
-        if batch.iter().all(|submission| submission.deadline.is_none()) {
-            return batch;
+    fn send_away_late(&self, gathered: &mut Gathered) {
+        if gathered.has_deadlines() {
+            gathered.send_away(Instant::now() + self.pace.expected());
         }
-        let done = Instant::now() + self.pace.expected();
-        let is_late = |submission: &Submission| submission.deadline.is_some_and(|deadline| deadline < done);
-        let (late, in_time): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_late);
-        if in_time.is_empty() {
-            self.pace.ease();
-        }
-        for submission in late {
-            // Nobody waits any more: that is the caller's right.
-            let _ = submission.reply.send(Err(Fault::TooLate));
-        }
-        in_time
     }
 
     /// Finds out whether the ledger can be locked for writing. It writes nothing.
@@ -394,36 +391,29 @@ impl Task {
         }
     }
 
-    async fn process(&mut self, submissions: Vec<Submission>) {
-        let mut sizes = Vec::with_capacity(submissions.len());
-        let mut proposals = Vec::with_capacity(submissions.len());
-        for submission in submissions {
-            sizes.push((submission.proposals.len(), submission.reply));
-            proposals.extend(submission.proposals);
-        }
+    async fn process(&mut self, mut gathered: Gathered) {
         // What the gateway itself has to say, of what has expired for instance, is waited for by nobody.
-        let asked = proposals.iter().filter(|proposal| proposal.is_of_an_agent());
+        let proposals = gathered.proposals().iter();
+        let asked = proposals.filter(|proposal| proposal.is_of_an_agent());
         self.press.note(asked.count());
-        let mut started = Instant::now();
-        let recorded = self.record(&proposals, &mut started).await;
-        self.pace.note(started.elapsed());
+        let recorded = self.record(&mut gathered).await;
+        let took = gathered.took();
+        // Where everybody was sent away there may have been no commit. A wait that was longer than is expected of one says something all the same.
+        if !gathered.is_empty() || took > self.pace.expected() {
+            self.pace.note(took);
+        }
         let micros = u64::try_from(self.pace.usual().as_micros()).unwrap_or(u64::MAX);
         self.commit_micros.store(micros, Ordering::Relaxed);
-        self.healthy.store(recorded.is_ok(), Ordering::Relaxed);
-        match recorded {
-            Ok(settled) => answer_each(sizes, settled),
-            Err(fault) => {
-                for (_, reply) in sizes {
-                    // Nobody waits any more: that is the caller's right.
-                    let _ = reply.send(Err(fault));
-                }
-            }
+        if !gathered.is_empty() || recorded.is_err() {
+            self.healthy.store(recorded.is_ok(), Ordering::Relaxed);
         }
+        gathered.answer(recorded);
     }
 
-    /// Records a batch. What ends before it is no part of its time.
-    async fn record(&mut self, proposals: &[Proposal], started: &mut Instant) -> Result<Vec<Settled>, Fault> {
-        let tenants = tenants(proposals);
+    /// Records a batch, and sends away those of it to whom that has become too late before it is made once more. What ends before it is no
+    /// part of its time.
+    async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Settled>, Fault> {
+        let tenants = tenants(gathered.proposals());
         let mut may_guess = true;
         let mut attempts = ATTEMPTS_MAX;
         let mut end_rounds = if self.press.is_on() {
@@ -432,7 +422,7 @@ impl Task {
             END_ROUNDS_MAX
         };
         while attempts > 0 {
-            let attempt = self.attempt(&tenants, proposals, may_guess, end_rounds > 0);
+            let attempt = self.attempt(&tenants, gathered, may_guess, end_rounds > 0);
             let failure = match attempt.await {
                 Ok(settled) => return Ok(settled),
                 Err(failure) => failure,
@@ -442,40 +432,45 @@ impl Task {
             match failure {
                 Failure::EndedFirst => {
                     end_rounds -= 1;
-                    *started = Instant::now();
-                    continue;
+                    gathered.begin_anew();
                 }
-                Failure::Again => {}
-                Failure::AgainInTurn => may_guess = false,
+                Failure::Again => attempts -= 1,
+                Failure::AgainInTurn => {
+                    may_guess = false;
+                    attempts -= 1;
+                }
                 Failure::Fault => return Err(Fault::LedgerUnavailable),
             }
-            attempts -= 1;
+            self.send_away_late(gathered);
+            if gathered.is_empty() {
+                return Ok(Vec::new());
+            }
         }
         Err(Fault::LedgerUnavailable)
     }
 
     /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes. If it may, it only ends what
-    /// should have ended where that is more than goes with a batch.
+    /// should have ended where that is more than goes with a batch. Who cannot wait any more because the turn has come late is sent away.
     async fn attempt(
         &mut self,
         tenants: &[TenantId],
-        proposals: &[Proposal],
+        gathered: &mut Gathered,
         may_guess: bool,
         may_end_first: bool,
     ) -> Result<Vec<Settled>, Failure> {
         let snapshot = Arc::clone(&self.parts.snapshot);
-        let _held = if proposals.iter().any(Proposal::replaces_base) {
+        let _held = if gathered.proposals().iter().any(Proposal::replaces_base) {
             Some(snapshot.hold().await)
         } else {
             None
         };
-        let wanted = Wanted::of(proposals);
         let was_looked_up = self.wary > 0;
-        let recalled = may_guess.then(|| self.recall(tenants, &wanted)).flatten();
-        let (way, places, found) = match recalled {
-            Some((places, found)) => (Way::Append, places, found),
-            None => self.take_turn(tenants, proposals, &wanted).await?,
-        };
+        let looked_up = self.look_up(tenants, gathered.proposals(), may_guess);
+        let (way, places, found) = looked_up.await?;
+        // As long as it has not taken longer than the whole of it was expected to, those who could wait for that still can.
+        if gathered.has_deadlines() && gathered.took() > self.pace.expected() {
+            self.send_away_late(gathered);
+        }
         let before = self.parts.snapshot.load_full();
         let key = &self.parts.signing_key;
         let now = self.parts.clock.now();
@@ -488,9 +483,8 @@ impl Task {
             return Err(Failure::Fault);
         };
         let books = Books::new(Snapshot::clone(&before), places);
-        let ends_first =
-            may_end_first && matches!(way, Way::Turn(_)) && wanted.ends_first(&found.budgets, now);
-        let proposals: &[Proposal] = if ends_first { &[] } else { proposals };
+        let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First));
+        let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
         let applied = apply(&books, found, proposals, now, key);
         if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
@@ -510,7 +504,7 @@ impl Task {
             let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
             let outcome = match way {
                 Way::Append => self.parts.store.append(&applied.batch).await,
-                Way::Turn(turn) => turn.commit(&applied.batch).await,
+                Way::Turn(turn, _) => turn.commit(&applied.batch).await,
             };
             self.parts
                 .metrics
@@ -555,15 +549,29 @@ impl Task {
         }
     }
 
+    /// Where the tenants stand and what has to be known beforehand: as it is remembered if it may be, or as the turn says.
+    async fn look_up(
+        &mut self,
+        tenants: &[TenantId],
+        proposals: &[Proposal],
+        may_guess: bool,
+    ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
+        let wanted = Wanted::of(proposals);
+        let recalled = may_guess.then(|| self.recall(tenants, &wanted)).flatten();
+        match recalled {
+            Some((places, found)) => Ok((Way::Append, places, found)),
+            None => self.take_turn(tenants, proposals, &wanted).await,
+        }
+    }
+
     /// Where the tenants stand and what has to be known beforehand, if this gateway need not ask.
     fn recall(&self, tenants: &[TenantId], wanted: &Wanted<'_>) -> Option<(HashMap<TenantId, Place>, Found)> {
         if self.wary > 0 {
             return None;
         }
         let places = self.left.places(tenants)?;
-        let chains = places.values().map(|place| place.at);
-        let now = chains.fold(self.parts.clock.now(), Timestamp::max);
-        let found = wanted.recall(&self.left, now)?;
+        let times = Times::new(self.parts.clock.now(), &places);
+        let found = wanted.recall(&self.left, times)?;
         Some((places, found))
     }
 
@@ -578,17 +586,16 @@ impl Task {
         let mut turn = turn.map_err(|error| unreadable(&error))?;
         let places = turn.places().clone();
         self.left.compare(tenants, &places);
-        // What has ended by the time of any of their chains is looked up; each decides by its own.
-        let chains = places.values().map(|place| place.at);
-        let now = chains.fold(self.parts.clock.now(), Timestamp::max);
-        let found = wanted.find(&mut *turn, &mut self.left, now).await;
-        let mut found = found.map_err(|error| unreadable(&error))?.ok_or(Failure::Again)?;
+        let times = Times::new(self.parts.clock.now(), &places);
+        let found = wanted.find(&mut *turn, &mut self.left, times).await;
+        let found = found.map_err(|error| unreadable(&error))?;
+        let (mut found, ends) = found.ok_or(Failure::Again)?;
         if self.wary > 0 {
             self.wary -= 1;
             let looked = wanted.find_recorded(&mut *turn, proposals, &mut found).await;
             looked.map_err(|error| unreadable(&error))?;
         }
-        Ok((Way::Turn(turn), places, found))
+        Ok((Way::Turn(turn, ends), places, found))
     }
 
     /// What to do about a batch that was not committed, or may have been.
@@ -694,15 +701,6 @@ fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec
         batch.push(next);
     }
     batch
-}
-
-fn answer_each(sizes: Vec<(usize, Reply)>, settled: Vec<Settled>) {
-    let mut settled = settled.into_iter();
-    for (size, reply) in sizes {
-        let recorded = settled.by_ref().take(size).map(receipt).collect();
-        // Nobody waits any more: that is the caller's right.
-        let _ = reply.send(Ok(recorded));
-    }
 }
 
 fn receipt(settled: Settled) -> Recorded {

@@ -127,6 +127,36 @@ async fn a_batch_has_one_deadline() {
 }
 
 #[tokio::test]
+async fn who_cannot_wait_any_more_when_the_turn_has_come_is_refused_and_the_others_are_answered() {
+    let stage = Arc::new(Stage::set().await);
+    stage.faults.plan([Fault::Hold, Fault::Hold]);
+    let first = ask(&stage, 0);
+    until(|| stage.faults.held() == 1).await;
+    let patient = ask(&stage, 1);
+    // Whether there is a budget for it is looked for in a turn, and that is what is held.
+    let mut costly = changing();
+    costly["estimate"] = json!({"unit": "TOKENS", "amount": 1});
+    let hasty = stage
+        .call("POST", "/v1/authorize", &stage.agent.token)
+        .header("x-request-timeout-ms", "1000")
+        .json(&costly)
+        .send();
+    let letting_go = async {
+        until(|| stage.gateway.sequencer.waiting() == 2).await;
+        stage.faults.let_go();
+        until(|| stage.gateway.sequencer.waiting() == 0 && stage.faults.held() == 1).await;
+        tokio::time::sleep(2 * SLOW).await;
+        stage.faults.let_go();
+    };
+    let (late, ()) = tokio::join!(hasty, letting_go);
+    late.problem(503, "deadline_exceeded");
+    first.await.unwrap().expect(200);
+    patient.await.unwrap().expect(200);
+    assert_eq!(stage.count("decision").await, 2);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn a_deadline_that_is_none_is_refused() {
     let stage = Stage::set().await;
     for millis in ["0", "-5", "soon", "600001"] {

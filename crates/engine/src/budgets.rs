@@ -94,13 +94,6 @@ impl KnownBudgets {
         self.budgets.get(&(tenant, id))
     }
 
-    /// How many reservations of these tenants are known that should have ended.
-    pub fn overdue(&self, tenants: &[TenantId], now: Timestamp) -> usize {
-        let held = self.reservations.iter();
-        let overdue = held.filter(|((tenant, _), held)| held.is_overdue(now) && tenants.contains(tenant));
-        overdue.count()
-    }
-
     fn learn(&mut self, tenant: TenantId, budget: Budget) {
         let place = (tenant, budget.scope.clone(), budget.unit.clone());
         if budget.status == model::budget::BudgetStatus::Closed {

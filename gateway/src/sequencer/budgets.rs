@@ -3,19 +3,16 @@
 //! Whatever is read is remembered first, and a batch is told what is remembered: so there is one way to it.
 
 use super::left::Left;
+use super::overdue::{self, Ends, OVERDUE_MAX, ended_by};
 use super::remembered::{NEVER, Purpose, Remembered, Unknown};
+use super::times::Times;
 use engine::Proposal;
 use engine::budgets::cost::Cost;
 use engine::budgets::moves::{BudgetMove, Move};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::Happening;
-use model::reservation::GRACE_MS;
-use model::{BudgetId, Name, Reservation, ReservationId, ReservationStatus, TenantId, Timestamp};
+use model::{BudgetId, Name, ReservationId, TenantId};
 use store::{ReplyKey, StoreError, Turn, WantedBudgets, WantedReservations};
-
-/// How many reservations of its tenants are ended in one commit whose time is over. Where there are as many, they are ended
-/// before the batch, or with the next ones, or by the job.
-const OVERDUE_MAX: u32 = 500;
 
 /// A reservation of a tenant.
 type Held = (TenantId, ReservationId);
@@ -85,31 +82,28 @@ impl<'p> WantedMoves<'p> {
         &self.keys
     }
 
-    /// Whether as much should have ended as is ended in one commit, of tenants of which something is judged by what budgets have. There may
-    /// be more of it then, and what that holds would be missing.
-    pub(super) fn ends_first(&self, known: &KnownBudgets, now: Timestamp) -> bool {
-        known.overdue(&self.tenants, now) >= OVERDUE_MAX as usize
-    }
-
-    /// All of it, if all is remembered and no reservation of those tenants should have ended.
-    pub(super) fn recall(&self, left: &Left, now: Timestamp) -> Result<KnownBudgets, Unknown> {
-        if !self.loud(left, ended_by(now)).is_empty() {
+    /// All of it, if all is remembered and no reservation of the tenants should have ended of which something is judged by what budgets
+    /// have.
+    pub(super) fn recall(&self, left: &Left, times: Times<'_>) -> Result<KnownBudgets, Unknown> {
+        if !self.loud(left, times).is_empty() {
             return Err(Unknown);
         }
         self.recall_with(left, &[])
     }
 
-    /// All of it, after what is not remembered was read. Unknown only if that was forgotten meanwhile.
+    /// All of it, after what is not remembered was read, and when what should have ended does so. Unknown only if something was forgotten
+    /// meanwhile.
     pub(super) async fn find(
         &self,
         turn: &mut dyn Turn,
         left: &mut Left,
-        now: Timestamp,
-    ) -> Result<Result<KnownBudgets, Unknown>, StoreError> {
+        times: Times<'_>,
+    ) -> Result<Result<(KnownBudgets, Ends), Unknown>, StoreError> {
         self.read_links(turn, left).await?;
-        let overdue = self.read_reservations(turn, left, ended_by(now)).await?;
+        let (overdue, ends) = self.read_reservations(turn, left, times).await?;
         self.read_budgets(turn, left, &overdue).await?;
-        Ok(self.recall_with(left, &overdue))
+        let known = self.recall_with(left, &overdue);
+        Ok(known.map(|known| (known, ends)))
     }
 
     /// What is remembered of all of it, and of these reservations that should have ended.
@@ -150,11 +144,11 @@ impl<'p> WantedMoves<'p> {
         Ok(known)
     }
 
-    /// The tenants that may hold reservations that should have ended by then.
-    fn loud(&self, left: &Left, ended_by: Timestamp) -> Vec<TenantId> {
+    /// The tenants that may hold reservations that should have ended by the time of their chain.
+    fn loud(&self, left: &Left, times: Times<'_>) -> Vec<TenantId> {
         let is_quiet = |tenant: &TenantId| {
-            let remembered = left.remembered(*tenant);
-            remembered.is_ok_and(|remembered| remembered.is_quiet(ended_by))
+            let (remembered, by) = (left.remembered(*tenant), ended_by(times.of(*tenant)));
+            remembered.is_ok_and(|remembered| remembered.is_quiet(by))
         };
         let tenants = self.tenants.iter().copied();
         tenants.filter(|tenant| !is_quiet(tenant)).collect()
@@ -180,35 +174,34 @@ impl<'p> WantedMoves<'p> {
         Ok(())
     }
 
-    /// Reads the reservations that are settled, and those of tenants that are judged that should have ended. Returns these.
+    /// Reads the reservations that are settled, and those of tenants that are judged that should have ended. Returns these, and when they
+    /// do.
     async fn read_reservations(
         &self,
         turn: &mut dyn Turn,
         left: &mut Left,
-        ended_by: Timestamp,
-    ) -> Result<Vec<Held>, StoreError> {
+        times: Times<'_>,
+    ) -> Result<(Vec<Held>, Ends), StoreError> {
         let is_unknown = |(tenant, id): &Held| {
             let remembered = left.remembered(*tenant);
             remembered
                 .and_then(|remembered| remembered.reservation(*id))
                 .is_err()
         };
+        let tenants = self.loud(left, times);
         let wanted = WantedReservations {
             ids: each_once(self.reservations.iter().copied().filter(is_unknown)),
-            tenants: self.loud(left, ended_by),
-            ended_by,
+            ended_by: ended_by(times.latest(&tenants)),
+            tenants,
             limit: OVERDUE_MAX,
         };
         if wanted.ids.is_empty() && wanted.tenants.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Ends::WithBatch));
         }
-        let mut found = turn.find_reservations(&wanted).await?;
-        if found.len() >= OVERDUE_MAX as usize {
-            found.extend(read_of_each(turn, &wanted).await?);
-        }
+        let (found, ends) = overdue::read(turn, &wanted, times).await?;
         let mut overdue = Vec::new();
         for (tenant, reservation) in found {
-            if reservation.status == ReservationStatus::Active && reservation.expires_at <= ended_by {
+            if reservation.is_overdue(times.of(tenant)) {
                 overdue.push((tenant, reservation.id));
             }
             left.learn(tenant, |remembered| remembered.learn_reservation(reservation));
@@ -216,10 +209,10 @@ impl<'p> WantedMoves<'p> {
         for (tenant, id) in &wanted.ids {
             left.learn(*tenant, |remembered| remembered.end_reservation(*id));
         }
-        if overdue.len() < OVERDUE_MAX as usize {
-            read_first_ends(turn, left, &wanted).await?;
+        if ends == Ends::WithBatch {
+            read_first_ends(turn, left, &wanted.tenants, times).await?;
         }
-        Ok(overdue)
+        Ok((overdue, ends))
     }
 
     /// Reads the budgets that it is about, and that these reservations are held in.
@@ -308,42 +301,22 @@ impl<'p> WantedMoves<'p> {
     }
 }
 
-/// Reads some of each of several tenants, where those of one may have left no room for those of another.
-async fn read_of_each(
-    turn: &mut dyn Turn,
-    read: &WantedReservations,
-) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
-    let mut found = Vec::new();
-    let share = OVERDUE_MAX / u32::try_from(read.tenants.len().max(1)).unwrap_or(OVERDUE_MAX);
-    for tenant in read.tenants.iter().filter(|_| read.tenants.len() > 1) {
-        let wanted = WantedReservations {
-            ids: Vec::new(),
-            tenants: vec![*tenant],
-            ended_by: read.ended_by,
-            limit: share.max(1),
-        };
-        found.extend(turn.find_reservations(&wanted).await?);
-    }
-    Ok(found)
-}
-
 /// Reads when the next reservation ends of each tenant whose overdue ones were read. Where others write in turn it would be
 /// forgotten before it is of use.
 async fn read_first_ends(
     turn: &mut dyn Turn,
     left: &mut Left,
-    read: &WantedReservations,
+    read: &[TenantId],
+    times: Times<'_>,
 ) -> Result<(), StoreError> {
-    let ours = read
-        .tenants
-        .iter()
-        .copied()
-        .filter(|tenant| left.is_ours(*tenant));
+    let ours = read.iter().copied().filter(|tenant| left.is_ours(*tenant));
     let ours: Vec<_> = ours.collect();
     if ours.is_empty() {
         return Ok(());
     }
-    let first_ends = turn.find_first_ends(&ours, read.ended_by).await?;
+    // A later time would leave out what a chain that is behind holds until then. An end that is too early for one that is ahead costs a look.
+    let after = ended_by(times.earliest(&ours));
+    let first_ends = turn.find_first_ends(&ours, after).await?;
     for tenant in ours {
         let first = first_ends.iter().find(|(of, _)| *of == tenant);
         let first = first.map_or(NEVER, |(_, first)| *first);
@@ -355,11 +328,6 @@ async fn read_first_ends(
 /// Whether what budgets have matters to something that has to do with them.
 const fn is_judged(what: &Happening) -> bool {
     !matches!(what, Happening::Budget(change) if matches!(change.what, Move::Expire(_)))
-}
-
-/// What should have ended had done so by then.
-fn ended_by(now: Timestamp) -> Timestamp {
-    now.plus_millis(-GRACE_MS)
 }
 
 /// What the budgets are for that a cost counts against.

@@ -2,12 +2,14 @@
 
 use super::budgets::WantedMoves;
 use super::left::Left;
+use super::overdue::Ends;
+use super::times::Times;
 use canon::Digest;
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::{ApprovalUse, Happening};
 use engine::runs::Sighting;
 use engine::{Found, Proposal};
-use model::{ApprovalId, Name, TenantId, Timestamp};
+use model::{ApprovalId, Name, TenantId};
 use std::collections::HashSet;
 use store::{RequestKey, StoreError, Turn};
 
@@ -35,27 +37,22 @@ impl<'p> Wanted<'p> {
     }
 
     /// All of it, if it is remembered.
-    pub(super) fn recall(&self, left: &Left, now: Timestamp) -> Option<Found> {
+    pub(super) fn recall(&self, left: &Left, times: Times<'_>) -> Option<Found> {
         let is_of_budgets = self.approvals.is_empty() && self.runs.is_empty() && self.counters.is_empty();
         if !is_of_budgets || !self.erasures.is_empty() {
             return None;
         }
-        self.moves.recall(left, now).ok().map(of_budgets)
+        self.moves.recall(left, times).ok().map(of_budgets)
     }
 
-    /// Whether what should have ended ends in a commit of its own, before any of these is judged.
-    pub(super) fn ends_first(&self, known: &KnownBudgets, now: Timestamp) -> bool {
-        self.moves.ends_first(known, now)
-    }
-
-    /// Looks it up. None if it could not be remembered meanwhile.
+    /// Looks it up, and when what should have ended does so. None if it could not be remembered meanwhile.
     pub(super) async fn find(
         &self,
         turn: &mut dyn Turn,
         left: &mut Left,
-        now: Timestamp,
-    ) -> Result<Option<Found>, StoreError> {
-        let Ok(budgets) = self.moves.find(turn, left, now).await? else {
+        times: Times<'_>,
+    ) -> Result<Option<(Found, Ends)>, StoreError> {
+        let Ok((budgets, ends)) = self.moves.find(turn, left, times).await? else {
             return Ok(None);
         };
         let mut found = of_budgets(budgets);
@@ -80,7 +77,7 @@ impl<'p> Wanted<'p> {
         if !self.erasures.is_empty() {
             found.erased = turn.find_erased(&self.erasures).await?.into_iter().collect();
         }
-        Ok(Some(found))
+        Ok(Some((found, ends)))
     }
 
     /// Adds what was recorded before of what these proposals would record.

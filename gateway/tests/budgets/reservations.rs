@@ -1,10 +1,13 @@
 //! Reservations and usage without a decision: held, settled once, ended in time, and the same bytes under the same key.
 
+use crate::stage::reading;
 use crate::support::{Reply, until};
 use crate::{Scene, balance, costing, tokens};
 use futures_util::future::join_all;
 use model::Clock as _;
 use serde_json::{Value, json};
+use std::time::Duration;
+use store::faults::Fault;
 use tokio::join;
 
 #[tokio::test]
@@ -115,6 +118,43 @@ async fn what_is_held_ends_by_the_time_of_the_chain_though_the_clock_was_set_bac
     assert_eq!(scene.standing().await, [98, 0, 2, 0, 0]);
 }
 
+/// In a batch with something of a tenant whose chain is ahead, what another one holds does not end, and is not forgotten either.
+#[tokio::test]
+async fn what_is_held_ends_by_the_time_of_its_own_chain_though_another_one_is_ahead() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let stage = &scene.stage;
+    let ahead = stage.tenancy("ahead").await;
+    stage.clock.advance_millis(60_000);
+    stage.authorize(&ahead.token, &reading()).await;
+    stage.clock.advance_millis(-60_000);
+    for (amount, ttl_ms) in [(10, 1_000), (60, 8_000)] {
+        let body = json!({"unit": "TOKENS", "amount": amount, "ttl_ms": ttl_ms});
+        scene.post("/v1/reservations", &body).await.expect(201);
+    }
+    stage.faults.plan([Fault::Hold]);
+    let (read, cost, used) = (reading(), costing(1), tokens(1));
+    let both = async {
+        until(|| stage.faults.held() == 1).await;
+        let of_ahead = stage.authorize(&ahead.token, &cost);
+        join!(of_ahead, scene.post("/v1/usage", &used))
+    };
+    let letting_go = async {
+        until(|| stage.gateway.sequencer.waiting() == 2).await;
+        // The first of the two should have ended, and that is looked for.
+        stage.clock.advance_millis(6_000);
+        stage.faults.let_go();
+    };
+    let (first, (_, used), ()) = join!(stage.ask(&read), both, letting_go);
+    first.expect(200);
+    used.expect(201);
+    stage.clock.advance_millis(7_000);
+    let answer = stage.ask(&costing(60)).await.expect(200);
+    assert_eq!(answer["decision"], "allow", "{answer}");
+    assert_eq!(scene.standing().await, [39, 60, 1, 0, 0]);
+    stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn what_has_ended_is_there_for_whoever_comes_next_and_for_the_job() {
     let scene = Scene::set().await;
@@ -170,6 +210,78 @@ async fn what_has_ended_is_there_for_whoever_comes_next_however_much_there_is() 
     assert_eq!(scene.standing().await, [500, 600, 0, 0, 0]);
     assert_eq!(scene.entries("reservation_expired").await.len(), HELD);
     scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn who_cannot_wait_until_what_has_ended_is_written_down_is_refused_and_nothing_is_recorded() {
+    const HELD: usize = 1_100;
+    const SLOW: Duration = Duration::from_millis(600);
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 1_100)]).await;
+    join_all((0..HELD).map(|_| scene.reserve(1))).await;
+    let stage = &scene.stage;
+    // While the first commit is held, nobody else writes down what has ended.
+    stage
+        .faults
+        .plan([Fault::Hold, Fault::Delay(SLOW), Fault::Delay(SLOW)]);
+    let (read, cost) = (reading(), costing(600));
+    let hasty = async {
+        until(|| stage.faults.held() == 1).await;
+        let call = stage.call("POST", "/v1/authorize", &stage.agent.token);
+        let call = call.header("x-request-timeout-ms", "1000").json(&cost);
+        call.send().await
+    };
+    let letting_go = async {
+        // The one that waits is not the first any more.
+        until(|| stage.faults.held() == 1 && stage.gateway.sequencer.waiting() == 1).await;
+        stage.clock.advance_millis(65_000);
+        stage.faults.let_go();
+    };
+    let (first, hasty, ()) = join!(stage.ask(&read), hasty, letting_go);
+    first.expect(200);
+    hasty.problem(503, "deadline_exceeded");
+    assert_eq!(stage.count("decision").await, 1);
+    let answer = stage.ask(&cost).await.expect(200);
+    assert_eq!(answer["decision"], "allow", "{answer}");
+    assert_eq!(scene.standing().await, [500, 600, 0, 0, 0]);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_one_tenant_holds_beyond_its_time_is_no_look_for_each_of_the_others() {
+    const HELD: usize = 600;
+    const OTHERS: usize = 8;
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 600)]).await;
+    join_all((0..HELD).map(|_| scene.reserve(1))).await;
+    let stage = &scene.stage;
+    let mut others = Vec::new();
+    for number in 0..OTHERS {
+        others.push(stage.tenancy(&format!("other-{number}")).await);
+    }
+    stage.faults.plan([Fault::Hold]);
+    let (read, cost) = (reading(), costing(1));
+    let asks = async {
+        until(|| stage.faults.held() == 1).await;
+        let asks = others.iter().map(|other| stage.authorize(&other.token, &cost));
+        join!(stage.ask(&cost), join_all(asks))
+    };
+    let letting_go = async {
+        until(|| stage.gateway.sequencer.waiting() == OTHERS + 1).await;
+        stage.clock.advance_millis(65_000);
+        let reads = stage.faults.reservation_reads();
+        stage.faults.let_go();
+        reads
+    };
+    let (first, (own, _), reads) = join!(stage.ask(&read), asks, letting_go);
+    first.expect(200);
+    // Beside the three of the batch there may be some of the job.
+    let reads = stage.faults.reservation_reads() - reads;
+    assert!(reads < OTHERS, "{reads} looks");
+    let own = own.expect(200);
+    assert_eq!(own["decision"], "allow", "{own}");
+    assert_eq!(scene.standing().await, [599, 1, 0, 0, 0]);
+    stage.assert_sound().await;
 }
 
 #[tokio::test]
