@@ -81,17 +81,35 @@ impl Gateway {
         let base = blocking(move || read(&file)).await??;
         let before = self.snapshot.load().base_digest();
         let after = base.digest();
-        if after != before || !self.is_everybodys(after) {
+        if !self.is_in_force(after).await? {
             self.replace_base(&mut Replacement::new(base), by).await?;
         }
         Ok(Reloaded { before, after })
     }
 
-    /// Whether the other gateways have these in force, or will soon: they are the last, and were not only started with.
-    fn is_everybodys(&self, base: Digest) -> bool {
-        let snapshot = self.snapshot.load();
-        let last = last(&snapshot).filter(|last| last.digest == base);
-        !self.store.is_shared() || last.is_some_and(|last| last.cedar.is_some())
+    /// Whether these are in force for everybody, and no gateway has put others in force that this one has not heard of yet.
+    async fn is_in_force(&self, base: Digest) -> Result<bool, Refusal> {
+        for _ in 0..ATTEMPTS_MAX {
+            let snapshot = self.snapshot.load_full();
+            if snapshot.base_digest() != base || !self.is_everybodys(&snapshot, base) {
+                return Ok(false);
+            }
+            // It may have to follow another gateway.
+            let known = gateway::tenant(&snapshot, TenantId::SYSTEM)?;
+            if self.is_latest(known).await? {
+                return Ok(true);
+            }
+        }
+        Err(Refusal::overloaded())
+    }
+
+    /// Whether the ledger says these last, and the other gateways, if there may be some, have them in force or will soon: they were not only started
+    /// with.
+    fn is_everybodys(&self, snapshot: &Snapshot, base: Digest) -> bool {
+        let is_alone = !self.store.is_shared();
+        last(snapshot).map_or(is_alone, |last| {
+            last.digest == base && (is_alone || last.cedar.is_some())
+        })
     }
 
     /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last. Returns whether they are.

@@ -189,7 +189,7 @@ impl Gateway {
 
     /// Whether a tenant has not been changed any more: what writes nothing is compared by no commit, and whoever is told that it is so already relies
     /// on that. Where it has been, by another gateway or by a commit of unknown outcome, what it is now is in force when this returns.
-    async fn is_latest(&self, known: &TenantSnapshot) -> Result<bool, Refusal> {
+    pub(crate) async fn is_latest(&self, known: &TenantSnapshot) -> Result<bool, Refusal> {
         let tenant = known.directory.tenant.id;
         // A turn: it waits for whatever is being committed, also where nobody knows that any more.
         let turn = self.store.begin(&[tenant]).await?;

@@ -17,6 +17,7 @@ use policy::BasePolicies;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use store::Store;
 use store::faults::{Fault, FaultyStore};
 use support::home::{self, Home};
 use support::tenancy::{Tenancy, injected, reading};
-use support::{BEGINNING, Reply, World, patient, signing_key};
+use support::{BASE_FILE, BEGINNING, Reply, World, patient, signing_key};
 
 /// What one gateway changes is in force on the others within two seconds; a machine that does much else may take longer.
 const IN_FORCE_WITHIN: Duration = Duration::from_mins(1);
@@ -81,6 +82,15 @@ impl Cluster {
 
     /// One more gateway, which can be kept from learning what the others change.
     async fn join(&self, options: Options) -> (World, Arc<FaultyStore<dyn Store>>) {
+        self.join_with(options, None).await
+    }
+
+    /// The same, which reads its base policies again from this file.
+    async fn join_with(
+        &self,
+        options: Options,
+        base_file: Option<PathBuf>,
+    ) -> (World, Arc<FaultyStore<dyn Store>>) {
         let home = &self.worlds[0].home;
         let clock = &self.worlds[0].clock;
         let faults = Arc::new(FaultyStore::new(home.open().await));
@@ -90,7 +100,7 @@ impl Cluster {
             entropy: Arc::new(SystemEntropy),
             signing_key: signing_key(),
             base_policies: BasePolicies::shipped(),
-            base_file: None,
+            base_file,
             options,
         };
         let (gateway, _) = start::start(ingredients).await.unwrap();
@@ -103,6 +113,12 @@ impl Cluster {
             home: Arc::clone(home),
         };
         (world, faults)
+    }
+
+    /// Has this gateway read its base policies again.
+    async fn reload(&self, world: &World) -> Reply {
+        let call = world.call("POST", "/v1/policies/reload", self.operator.reveal());
+        call.send().await
     }
 
     /// A change of the operator's, made on this gateway.
@@ -700,6 +716,36 @@ async fn a_freeze_is_made_where_another_gateway_has_just_lifted_it() {
         let (token, ask) = (&cluster.tenancy.token, reading());
         let asked = answered(|| world.post("/v1/authorize", token, &ask)).await;
         assert_eq!(asked.expect(200)["reason_code"], "agent_frozen");
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_is_made_where_another_gateway_has_just_reloaded_something_else() {
+    const READ: &str = r#"@id("read") permit (principal, action in Action::"read", resource);"#;
+    let cluster = Cluster::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("base.cedar");
+    std::fs::write(&file, READ).unwrap();
+    let options = || patient(Options::default());
+    let (deaf, faults) = cluster.join_with(options(), Some(BASE_FILE.into())).await;
+    let (other, _) = cluster.join_with(options(), Some(file)).await;
+    for _ in 0..2 {
+        let reloaded = answered(|| cluster.reload(&deaf)).await.expect(200);
+        assert_eq!(reloaded["changed"], false, "{reloaded}");
+    }
+    faults.fail_reads(true);
+    answered(|| cluster.reload(&other)).await.expect(200);
+    let shipped = BasePolicies::shipped().digest();
+    assert_ne!(other.gateway.snapshot.load().base_digest(), shipped);
+    // All that it knows is that what its file says is in force for everybody already.
+    assert_eq!(deaf.gateway.snapshot.load().base_digest(), shipped);
+    let blind = cluster.reload(&deaf).await;
+    blind.problem(503, "ledger_unavailable");
+    faults.fail_reads(false);
+    answered(|| cluster.reload(&deaf)).await.expect(200);
+    for world in cluster.worlds.iter().map(|world| &**world).chain([&deaf, &other]) {
+        eventually(|| async { world.gateway.snapshot.load().base_digest() == shipped }).await;
     }
     cluster.verify().await;
 }
