@@ -42,6 +42,9 @@ const DESCRIPTION_BYTES_MAX: usize = 4 << 10;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Draft {
+    /// A policy is named by its path, and a body may say so again.
+    #[serde(default)]
+    name: Option<SlashFreeName>,
     cedar: Arc<str>,
     #[serde(default)]
     description: Option<String>,
@@ -168,6 +171,7 @@ impl From<&Policy> for PolicyView {
 impl NamedDraft {
     fn split(self) -> (SlashFreeName, Draft) {
         let draft = Draft {
+            name: None,
             cedar: self.cedar,
             description: self.description,
             links: self.links,
@@ -179,6 +183,14 @@ impl NamedDraft {
 }
 
 impl Draft {
+    /// A policy is not renamed, and what is meant for another one is not written over this one.
+    fn check_named(&self, path: &SlashFreeName) -> Result<(), Refusal> {
+        match self.name.as_ref().filter(|name| *name != path) {
+            Some(name) => Err(invalid(format!("`name` is `{name}`, and the path says `{path}`"))),
+            None => Ok(()),
+        }
+    }
+
     fn text(&self) -> PolicyText {
         PolicyText {
             cedar: Arc::clone(&self.cedar),
@@ -375,6 +387,7 @@ pub async fn put(
     SetJson(draft): SetJson<Draft>,
 ) -> Result<Tagged, Refusal> {
     let name = policy_name(&name)?;
+    draft.check_named(&name)?;
     change(&gateway, &caller, |directory, now| {
         let before = directory.policies.get(name.as_str()).map(|policy| &**policy);
         check_if_match(&headers, before)?;

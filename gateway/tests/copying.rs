@@ -7,13 +7,15 @@ mod support;
 
 use canon::Digest;
 use gateway::cli::copy::copy;
-use model::{Noun, Role, Timestamp, Write};
+use model::{Approval, Noun, Role, Timestamp, Write};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use store::conformance::commit;
-use store::conformance::sample::{Chain, agent};
+use store::conformance::sample::{Chain, agent, approval};
 use store::faults::{Fault, FaultyStore};
-use store::{Batch, ErasureRow, Records, Store};
+use store::{ApprovalFilter, Approvals, Batch, ErasureRow, Records, Store};
 use support::home::Home;
+use support::tenancy::reading;
 use support::{World, until};
 
 /// Each ledger goes over in one commit. While the last one does, somebody writes to the first, or makes a tenant.
@@ -126,4 +128,72 @@ async fn a_commit_of_a_copy_has_no_more_erasures_than_a_server_has_time_for() {
     let erased = target.entries(chain.tenant, 1, 6_000).await.unwrap();
     assert_eq!(erased.len(), 6_000);
     assert!(erased.iter().all(|entry| entry.erased.is_some()));
+}
+
+/// What is named again does not go over again, and takes no room.
+#[tokio::test]
+async fn a_commit_of_a_copy_ends_where_what_its_decisions_name_comes_to_megabytes() {
+    let (world, home) = (World::start().await, Home::new().await);
+    let tenancy = world.tenancy("acme").await;
+    for letter in ["a", "b", "c", "a", "b", "c"] {
+        world.describe(tenancy.id, &letter.repeat(2 << 20)).await;
+        world.authorize(&tenancy.token, &reading()).await;
+    }
+    let target = FaultyStore::new(home.open().await);
+    copy(&*world.store, &target).await.unwrap();
+    // One for the system's ledger, one with two of the descriptions, and one with the third.
+    assert_eq!(target.turns(), 3);
+    let entries = target.entries(tenancy.id, 1, 100).await.unwrap();
+    let decisions = entries.iter().filter(|entry| entry.kind == "decision");
+    let named: BTreeSet<_> = decisions
+        .flat_map(|entry| engine::facts::named(&entry.body))
+        .collect();
+    let named: Vec<_> = named.into_iter().collect();
+    let copied = target.contents(tenancy.id, &named).await.unwrap();
+    assert_eq!(copied.len(), named.len());
+}
+
+/// Approvals of a ledger, of which seventeen are a page.
+const LARGE_APPROVALS: u8 = 40;
+
+/// A ledger with an entry for each of its approvals.
+async fn ledger_of_large_approvals(source: &dyn Store) -> Chain {
+    let mut chain = Chain::new(1);
+    for number in 1..=LARGE_APPROVALS {
+        let mut batch = Batch::default();
+        tell(&mut chain, &mut batch, "approval_refused", &json!({}));
+        let mut large = approval(number, 1_800_000_000_000);
+        large.request.parameters = Some(json!({"text": "x".repeat(250_000)}).to_string());
+        batch.approvals.push((chain.tenant, large));
+        if number == 1 {
+            batch.writes.push((chain.tenant, Write::Put(chain.noun())));
+        }
+        commit(source, &batch).await;
+    }
+    chain
+}
+
+/// A page of them goes over with as many entries, so that there are entries left for the last ones.
+#[tokio::test]
+async fn a_commit_of_a_copy_has_one_page_of_approvals() {
+    let (home, other) = (Home::new().await, Home::new().await);
+    let source = home.open().await;
+    let chain = ledger_of_large_approvals(&*source).await;
+    let target = FaultyStore::new(other.open().await);
+    assert_eq!(copy(&*source, &target).await.unwrap(), [chain.head()]);
+    assert_eq!(target.turns(), 3);
+    let (mut copied, mut before): (Vec<Approval>, _) = (Vec::new(), None);
+    loop {
+        let filter = ApprovalFilter::default();
+        let page = target
+            .approvals(chain.tenant, &filter, before, 100)
+            .await
+            .unwrap();
+        copied.extend(page.found);
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(copied.len(), usize::from(LARGE_APPROVALS));
 }

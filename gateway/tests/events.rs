@@ -134,6 +134,44 @@ async fn a_stream_goes_on_where_it_broke_off() {
 }
 
 #[tokio::test]
+async fn a_stream_that_breaks_before_its_first_event_goes_on_where_it_began() {
+    let (world, tenancy) = world().await;
+    let mut events = Events::open(&world, "/v1/events", &tenancy.auditor, None).await;
+    let beginning = events.any().await.unwrap();
+    assert_eq!(
+        (beginning.id, beginning.data),
+        (ENTRIES.to_string(), String::new())
+    );
+    drop(events);
+    world.authorize(&tenancy.token, &reading()).await;
+    let mut events = Events::open(&world, "/v1/events", &tenancy.auditor, Some(ENTRIES)).await;
+    assert_eq!(events.seqs(1).await, [ENTRIES + 1]);
+    for (from_seq, began) in [(1, 0), (ENTRIES + 2, ENTRIES + 1)] {
+        let path = format!("/v1/events?from_seq={from_seq}");
+        let mut events = Events::open(&world, &path, &tenancy.auditor, None).await;
+        assert_eq!(events.any().await.unwrap().id, began.to_string());
+    }
+    let mut events = Events::open(&world, "/v1/events", &tenancy.auditor, Some(0)).await;
+    assert_eq!(events.seqs(2).await, [1, 2]);
+}
+
+/// What was recorded just before it stopped was not sent, and is when the client has connected again.
+#[tokio::test]
+async fn a_stream_that_is_closed_says_how_far_it_has_come() {
+    let (world, tenancy) = world().await;
+    let mut events = Events::open(&world, "/v1/events", &tenancy.auditor, None).await;
+    world.authorize(&tenancy.token, &reading()).await;
+    assert_eq!(events.seqs(1).await, [ENTRIES + 1]);
+    world.authorize(&tenancy.token, &reading()).await;
+    world.gateway.live.close();
+    let closed = events.next().await.unwrap();
+    assert_eq!(
+        (closed.name.as_str(), closed.id),
+        ("closed", (ENTRIES + 1).to_string())
+    );
+}
+
+#[tokio::test]
 async fn only_the_kinds_that_are_wanted_come_and_as_many() {
     let (world, tenancy) = world().await;
     for _ in 0..100 {
@@ -154,7 +192,7 @@ async fn a_stream_that_finds_nothing_says_how_far_it_has_looked_and_goes_on_behi
     }
     let path = "/v1/events?from_seq=1&kind=agent_frozen";
     let mut events = Events::open(&world, path, &tenancy.auditor, None).await;
-    assert_eq!(events.any().await.unwrap().id, "", "that is its beginning");
+    assert_eq!(events.any().await.unwrap().id, "0", "that is its beginning");
     // Nothing is read before it is taken, so all of the ledger is still to be looked through.
     tokio::time::sleep(HEARTBEAT).await;
     let looked_through: u64 = events.any().await.unwrap().id.parse().unwrap();

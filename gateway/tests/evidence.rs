@@ -7,6 +7,7 @@
 mod support;
 
 use canon::Digest;
+use futures_util::StreamExt;
 use model::Role;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -285,6 +286,28 @@ async fn what_decisions_name_and_is_not_there_is_counted() {
     let less = lacking(&archive, &named(&archive, "/facts/agent"));
     let told = scene.check(&less).unwrap();
     assert!(told.contains(", 1 missing of what decisions name"), "{told}");
+}
+
+/// What the decisions name is more than a part has room for. Whoever takes it slowly gets no more of it than while the key works.
+#[tokio::test]
+async fn evidence_breaks_off_in_the_middle_of_what_decisions_name_when_its_key_is_deleted() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    for letter in ["a", "b", "c", "d", "e", "f"] {
+        world.describe(tenancy.id, &letter.repeat(3 << 20)).await;
+        world.authorize(&tenancy.token, &reading()).await;
+    }
+    let evidence = world.call("GET", "/v1/ledger/evidence", &tenancy.auditor);
+    let mut parts = evidence.respond().await.into_body().into_data_stream();
+    parts.next().await.unwrap().unwrap();
+    let entries = parts.next().await.unwrap().unwrap();
+    assert!(entries.len() > 4 << 20, "{}", entries.len());
+    let whoami = world.get("/v1/whoami", &tenancy.auditor).await.expect(200);
+    let key = format!("/v1/keys/{}", whoami["key"].as_str().unwrap());
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    world.call("DELETE", &key, &admin).send().await.expect(204);
+    assert!(parts.next().await.unwrap().is_err());
+    assert!(parts.next().await.is_none());
 }
 
 /// The file that the last decision in an archive names at this place.

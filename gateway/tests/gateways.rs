@@ -256,7 +256,8 @@ async fn what_one_gateway_records_is_followed_on_the_others() {
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(followed.text().matches("id: ").count(), 2, "{}", followed.text());
+    let followed = followed.text();
+    assert_eq!(followed.matches("data: ").count(), 2, "{followed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -240,8 +240,8 @@ async fn a_ledger_of_large_entries_is_read_to_its_end_at_every_door() {
     assert_eq!(entries.count() as u64, size);
     let events = format!("/v1/events?from_seq=1&limit={size}");
     let events = world.get(&events, &tenancy.auditor).await.text();
-    let ids = events.lines().filter(|line| line.starts_with("id: "));
-    assert_eq!(ids.count() as u64, size);
+    let data = events.lines().filter(|line| line.starts_with("data: "));
+    assert_eq!(data.count() as u64, size);
     let tile = format!("/v1/ledger/tile/entries/000.p/{size}");
     assert_eq!(world.get(&tile, &tenancy.auditor).await.status, 200);
     let editor = world.add_key(tenancy.id, Role::PolicyEditor).await;
@@ -538,7 +538,8 @@ async fn a_range_without_entries_is_refused() {
             .get(&path, &tenancy.auditor)
             .await
             .problem(422, "empty_range");
-        let range = json!({"from_seq": from, "to_seq": to});
+    }
+    for range in [json!({"from_seq": 5, "to_seq": 4}), json!({"from_seq": 12})] {
         world
             .post("/v1/ledger/verify", &tenancy.auditor, &range)
             .await
@@ -548,6 +549,25 @@ async fn a_range_without_entries_is_refused() {
         .post("/v1/ledger/verify", &tenancy.auditor, &json!({"form_seq": 1}))
         .await;
     assert!(typo.problem(400, "unknown_field").contains("form_seq"));
+}
+
+/// Whoever names an end has seen it.
+#[tokio::test]
+async fn a_range_behind_the_end_of_the_ledger_does_not_verify() {
+    let (world, tenancy, _) = world().await;
+    for (from, to) in [(12, 12), (12, 20), (SEQ_MAX, SEQ_MAX)] {
+        let range = json!({"from_seq": from, "to_seq": to});
+        let found = world
+            .post("/v1/ledger/verify", &tenancy.auditor, &range)
+            .await
+            .expect(200);
+        assert_eq!(
+            (&found["verified"], &found["checked"]),
+            (&json!(false), &json!(0))
+        );
+        let what = format!("the entry is missing: the ledger ends at seq 11, and `to_seq` is {to}");
+        assert_eq!(found["first_fault"], json!({"seq": 12, "what": what}));
+    }
 }
 
 #[tokio::test]

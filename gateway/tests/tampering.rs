@@ -417,6 +417,8 @@ async fn an_entry_behind_the_head_is_named() {
 #[tokio::test]
 async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it() {
     let mut scene = Scene::new().await;
+    let auditor = scene.tenancy.auditor.clone();
+    let checkpoint = scene.world.get("/v1/ledger/checkpoint", &auditor).await.text();
     for table in TABLES {
         scene.run(&format!("DELETE FROM {table} WHERE entry > #8")).await;
     }
@@ -438,6 +440,33 @@ async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it(
     let found = scene.verify(json!({"to_seq": 12})).await;
     assert_eq!(found["first_fault"]["seq"], 9, "{found}");
     assert_eq!(found["checked"], 8);
+    let found = scene.verify(json!({"from_seq": 10, "to_seq": 12})).await;
+    assert_eq!(found["first_fault"]["seq"], 9, "{found}");
+    assert_eq!(found["checked"], 0);
+    for from in [9, 13] {
+        let found = scene.verify(json!({"held": checkpoint, "from_seq": from})).await;
+        assert_eq!(found["first_fault"]["seq"], 9, "{found}");
+        assert_eq!(found["verified"], false);
+    }
+}
+
+#[tokio::test]
+async fn whoever_follows_a_ledger_sees_what_comes_before_an_entry_that_cannot_be_read() {
+    let mut scene = Scene::new().await;
+    for spoiled in ["body = 'spoiled'", "hash = zeroblob(1)"] {
+        scene
+            .run(&format!("UPDATE audit_events SET {spoiled} WHERE entry = #9"))
+            .await;
+        let auditor = &scene.tenancy.auditor;
+        let followed = scene.world.get("/v1/events?from_seq=1", auditor).await.text();
+        let (before, end) = followed.split_once("event: closed").unwrap();
+        assert_eq!(before.matches("data: {\"seq\":").count(), 8, "{followed}");
+        assert!(
+            before.ends_with("\n\nid: 8\n") || end.contains("\nid: 8\n"),
+            "{followed}"
+        );
+        scene.restore().await;
+    }
 }
 
 #[tokio::test]

@@ -51,6 +51,8 @@ impl Scene {
                 .unwrap()
                 .contains("immutable")
         );
+        // Another tenant has another tile at the same address.
+        assert_eq!(reply.headers["vary"], "Authorization, Countersign-Tenant");
         reply.bytes
     }
 

@@ -5,9 +5,11 @@
 //! over, or a ledger or a directory of theirs has moved, the copy is not what is there now, and the command says so and fails.
 
 mod beside;
+mod named;
 mod outcomes;
 
 use beside::Beside;
+use named::Named;
 use outcomes::Outcomes;
 
 use crate::behind::Breaks;
@@ -15,20 +17,20 @@ use crate::config::Copy;
 use crate::records::audit::Audit;
 use crate::stores;
 use anyhow::{Context, bail, ensure};
-use canon::{Digest, Limits};
+use canon::Limits;
 use engine::EntryKind;
 use ledger::{Head, NewEntry, Tip};
 use model::{Name, Noun, TenantId, Write};
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use store::{
-    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, Recorded, Room, Store, StoredDecision,
-    StoredEntry, StoredTenant,
+    Advance, Batch, DecisionRow, EntryRow, ErasureRow, Recorded, Room, Store, StoredDecision, StoredEntry,
+    StoredTenant,
 };
 
 /// Entries in one commit, and nouns: the hop and the sync are spread over many, and memory stays flat. Of large ones it is fewer, as many as
-/// are read at once: a server gives up a commit that takes seconds.
+/// are read at once, and so it is of those that name much: a server gives up a commit that takes seconds.
 const CHUNK: u32 = 1_024;
 /// Erasures after which a commit takes no further entry, for the same reason: one entry tells of some hundreds.
 const ERASURES_MAX: usize = 4_096;
@@ -118,16 +120,13 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
         .partition(|noun| id == TenantId::SYSTEM || matches!(noun, Noun::Tenant(_)));
     let mut others = others.into_iter();
     let mut at = Tip::GENESIS;
-    let (mut beside, mut outcomes) = (Beside::default(), Outcomes::default());
+    let (mut beside, mut chain) = (Beside::default(), Chain::new(from, id));
     while at.head().seq < head.seq {
-        let mut batch = read(from, id, &at, head.seq, &mut outcomes).await?;
-        let reached = batch.advances[0].to.clone();
-        // Each approval has an entry: as many go over with a batch as it has of these, so that few are left for the last one.
-        let due = batch.entries.len();
+        let mut batch = Batch::default();
         beside.add_page(from, id, CHUNK, &mut batch).await?;
-        while batch.approvals.len() < due && beside.has_approvals() {
-            beside.add_approvals(from, id, CHUNK, &mut batch).await?;
-        }
+        let left = u32::try_from(head.seq - at.head().seq).unwrap_or(CHUNK);
+        let limit = beside.entries_max(&batch, CHUNK).min(left);
+        let reached = chain.add_entries(&at, limit, &mut batch).await?;
         if reached.head().seq == head.seq {
             while !beside.is_done() {
                 beside.add_page(from, id, CHUNK, &mut batch).await?;
@@ -186,49 +185,61 @@ async fn verify(store: &dyn Store, tenant: TenantId, head: Head) -> anyhow::Resu
     }
 }
 
-/// The next entries behind a head, with everything that belongs to them, as a batch.
-async fn read(
-    from: &dyn Store,
+/// A ledger as it is read, and what is remembered on the way.
+struct Chain<'a> {
+    from: &'a dyn Store,
     tenant: TenantId,
-    at: &Tip,
-    last: u64,
-    outcomes: &mut Outcomes,
-) -> anyhow::Result<Batch> {
-    let Head { seq, .. } = at.head();
-    let limit = u32::try_from(last - seq).unwrap_or(CHUNK).min(CHUNK);
-    let chunk = from.recorded(tenant, seq + 1, limit).await?;
-    outcomes.find(from, tenant, &chunk).await?;
-    let mut batch = Batch {
-        contents: contents(from, tenant, chunk.iter().map(|recorded| &recorded.entry)).await?,
-        ..Batch::default()
-    };
-    let mut to = at.clone();
-    for Recorded {
-        entry,
-        decision,
-        receipt,
-    } in chunk
-    {
-        if batch.erasures.len() >= ERASURES_MAX {
-            break;
+    outcomes: Outcomes,
+    named: Named,
+}
+
+impl<'a> Chain<'a> {
+    fn new(from: &'a dyn Store, tenant: TenantId) -> Self {
+        Self {
+            from,
+            tenant,
+            outcomes: Outcomes::default(),
+            named: Named::default(),
         }
-        if entry.kind == EntryKind::BodiesErased.as_str() {
-            batch.erasures.extend(erasures(from, tenant, &entry).await?);
-        }
-        batch.outcomes.extend(outcomes.row(tenant, &entry)?);
-        if let (Some(decision), Some(receipt)) = (decision, receipt) {
-            batch.decisions.push(decision_row(tenant, decision, receipt)?);
-        }
-        batch.entries.push(entry_row(tenant, &entry, &mut to)?);
     }
-    ensure!(to.head().seq > seq, "entries are missing");
-    batch.advances.push(Advance {
-        tenant,
-        from: at.head(),
-        to,
-        revision: 0,
-    });
-    Ok(batch)
+
+    /// Adds the next entries behind a tip to a batch, with everything that belongs to them. Returns where they end.
+    async fn add_entries(&mut self, at: &Tip, limit: u32, batch: &mut Batch) -> anyhow::Result<Tip> {
+        let (from, tenant) = (self.from, self.tenant);
+        let chunk = from.recorded(tenant, at.head().seq + 1, limit).await?;
+        self.outcomes.find(from, tenant, &chunk).await?;
+        let (mut to, mut room) = (at.clone(), Room::default());
+        for Recorded {
+            entry,
+            decision,
+            receipt,
+        } in chunk
+        {
+            if batch.erasures.len() >= ERASURES_MAX || !room.is_left() {
+                break;
+            }
+            if entry.kind == EntryKind::BodiesErased.as_str() {
+                batch.erasures.extend(erasures(from, tenant, &entry).await?);
+            }
+            for row in self.named.rows(from, tenant, &entry).await? {
+                room.take(row.bytes.len());
+                batch.contents.push(row);
+            }
+            batch.outcomes.extend(self.outcomes.row(tenant, &entry)?);
+            if let (Some(decision), Some(receipt)) = (decision, receipt) {
+                batch.decisions.push(decision_row(tenant, decision, receipt)?);
+            }
+            batch.entries.push(entry_row(tenant, &entry, &mut to)?);
+        }
+        ensure!(to.head().seq > at.head().seq, "entries are missing");
+        batch.advances.push(Advance {
+            tenant,
+            from: at.head(),
+            to: to.clone(),
+            revision: 0,
+        });
+        Ok(to)
+    }
 }
 
 /// What an entry tells of erasures, as far as it is the one by which they were erased.
@@ -265,32 +276,6 @@ async fn erasures(
         }
     }
     Ok(rows)
-}
-
-/// What these entries name by its digest, as far as it is still there. The target keeps what it has already.
-async fn contents(
-    from: &dyn Store,
-    tenant: TenantId,
-    entries: impl Iterator<Item = &StoredEntry>,
-) -> anyhow::Result<Vec<ContentRow>> {
-    let decisions = entries.filter(|entry| entry.kind == EntryKind::Decision.as_str());
-    let named: BTreeSet<_> = decisions
-        .flat_map(|entry| engine::facts::named(&entry.body))
-        .collect();
-    let named: Vec<_> = named.into_iter().collect();
-    let found = from.contents(tenant, &named).await?.into_iter();
-    let row = |(digest, bytes): (Digest, Vec<u8>)| {
-        ensure!(
-            Digest::of(&bytes) == digest,
-            "the content `{digest}` is not what its digest says"
-        );
-        Ok(ContentRow {
-            tenant,
-            digest,
-            bytes: bytes.into(),
-        })
-    };
-    found.map(row).collect()
 }
 
 /// An entry behind the end of a ledger, which moves to it.

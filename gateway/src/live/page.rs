@@ -12,9 +12,10 @@ use store::StoredEntry;
 pub(super) struct Page(String);
 
 impl Page {
-    /// What a stream begins with: how long a client waits before it connects again.
-    pub(super) fn beginning(retry_ms: u64) -> Self {
-        Self(format!("retry: {retry_ms}\n\n"))
+    /// What a stream begins with: how long a client waits before it connects again, and behind which entry it goes on then, should this
+    /// be all that it gets.
+    pub(super) fn beginning(retry_ms: u64, seq: u64) -> Self {
+        Self(format!("retry: {retry_ms}\nid: {seq}\n\n"))
     }
 
     /// A sign of life that says up to which entry everything was looked at.
@@ -32,9 +33,9 @@ impl Page {
         Ok(())
     }
 
-    /// Adds why the stream ends.
-    pub(super) fn push_end(&mut self, problem: &str) {
-        self.0.push_str("event: closed\n");
+    /// Adds why the stream ends, and up to which entry everything was looked at.
+    pub(super) fn push_end(&mut self, seq: u64, problem: &str) {
+        self.0.extend(["id: ", &seq.to_string(), "\nevent: closed\n"]);
         self.push_data(problem);
     }
 

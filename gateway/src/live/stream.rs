@@ -2,8 +2,9 @@
 //!
 //! A stream goes on after the entry that `Last-Event-ID` names, or begins at `from_seq`, or with what is recorded from now on. It
 //! reads the next page only when the caller has taken the one before. It ends when the key stops working, when the gateway
-//! stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again misses nothing. Where nothing is
-//! wanted of what it reads, it says now and then how far it has come, and whoever comes again goes on from there.
+//! stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again misses nothing. It says where it
+//! begins, where it ends and, if nothing is wanted of what it reads, now and then how far it has come: whoever comes again goes on from
+//! there.
 
 use super::page::Page;
 use super::{Follower, Heard, NoPlace};
@@ -25,7 +26,7 @@ use std::convert::Infallible;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
-use store::is_used_up;
+use store::{StoreError, is_used_up};
 use tokio::time::Instant;
 
 /// By which a client says where it broke off.
@@ -170,7 +171,7 @@ impl Following {
             Ok(page) => (page, Some(self)),
             Err(refusal) => {
                 let mut page = Page::default();
-                page.push_end(&refusal.to_problem(self.request_id.as_str()));
+                page.push_end(self.next - 1, &refusal.to_problem(self.request_id.as_str()));
                 (page, None)
             }
         };
@@ -192,7 +193,7 @@ impl Following {
             match self.phase {
                 Phase::Beginning => {
                     self.phase = Phase::Reading;
-                    return Ok(Page::beginning(RETRY_MS));
+                    return Ok(Page::beginning(RETRY_MS, self.next - 1));
                 }
                 Phase::Reading => {
                     let began = Instant::now();
@@ -228,23 +229,38 @@ impl Following {
         is_due.then(|| Page::heartbeat(self.next - 1))
     }
 
-    /// The next entries as far as they are wanted.
+    /// The next entries as far as they are wanted, up to one that cannot be read or shown.
     async fn read(&mut self) -> Result<Page, Refusal> {
-        let store = &self.gateway.store;
-        let entries = store.entries(self.caller.tenant, self.next, PAGE).await?;
-        if entries.len() < PAGE as usize && !is_used_up(&entries) {
-            self.phase = Phase::Waiting;
-        }
+        let (store, tenant) = (&self.gateway.store, self.caller.tenant);
+        let entries = match store.entries(tenant, self.next, PAGE).await {
+            // It may not be the first of them: what comes before it comes by itself.
+            Err(StoreError::Corrupt { .. }) => store.entries(tenant, self.next, 1).await?,
+            read => {
+                let entries = read?;
+                if entries.len() < PAGE as usize && !is_used_up(&entries) {
+                    self.phase = Phase::Waiting;
+                }
+                entries
+            }
+        };
         let mut page = Page::default();
         for entry in entries {
             if self.left == 0 {
                 break;
             }
-            self.next = entry.seq + 1;
+            let seq = entry.seq;
             if self.kinds.is_empty() || self.kinds.iter().any(|kind| kind.as_str() == entry.kind) {
-                page.push(entry)?;
-                self.left -= 1;
+                match page.push(entry) {
+                    Ok(()) => self.left -= 1,
+                    Err(refusal) if page.is_empty() => return Err(refusal),
+                    // What comes before it is sent, and it is the first of the next page.
+                    Err(_) => {
+                        self.phase = Phase::Reading;
+                        return Ok(page);
+                    }
+                }
             }
+            self.next = seq + 1;
         }
         Ok(page)
     }

@@ -47,8 +47,8 @@ impl Fault {
     }
 }
 
-/// What an audit found.
-#[derive(Debug)]
+/// What an audit found; by default that of nothing.
+#[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// How many entries were right before the first fault.
     pub(crate) checked: u64,

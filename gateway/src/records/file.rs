@@ -121,7 +121,7 @@ impl Stretch {
     }
 
     /// Whoever takes a file slowly has what was sent while the credential worked.
-    fn check(&self) -> Result<(), BrokenOff> {
+    pub(super) fn check(&self) -> Result<(), BrokenOff> {
         let checked = self.caller.check(&self.gateway);
         checked.map_err(|_| BrokenOff::NotAllowed)
     }

@@ -40,6 +40,17 @@ impl Range {
         Ok(from..=to.min(head_seq))
     }
 
+    /// Whether a ledger that ends here has nothing of it although the caller has named its end, and so expects it to be there.
+    pub fn is_missing(self, head_seq: u64) -> bool {
+        let from = self.from_seq.map_or(1, NonZeroU64::get);
+        self.begins_behind(head_seq) && self.expected_end().is_some_and(|to| from <= to)
+    }
+
+    /// Whether a ledger that ends here has nothing of it.
+    pub fn begins_behind(self, head_seq: u64) -> bool {
+        self.from_seq.map_or(1, NonZeroU64::get) > head_seq
+    }
+
     /// The last entry that the caller expects, if it named one.
     pub fn expected_end(self) -> Option<u64> {
         self.to_seq.map(NonZeroU64::get)
@@ -73,6 +84,16 @@ mod tests {
     fn a_range_ends_at_the_head() {
         assert_eq!(range(2, 9).within(7).unwrap(), 2..=7);
         assert_eq!(range(2, 9).expected_end(), Some(9));
+    }
+
+    #[test]
+    fn a_range_is_missing_whose_end_is_named_and_whose_beginning_is_not_there() {
+        for (from, to, head) in [(8, 8, 7), (8, 9, 7), (0, 1, 0), (1, 3, 0)] {
+            assert!(range(from, to).is_missing(head), "{from} {to} {head}");
+        }
+        for (from, to, head) in [(8, 0, 7), (9, 8, 7), (7, 9, 7), (0, 9, 7), (0, 0, 0)] {
+            assert!(!range(from, to).is_missing(head), "{from} {to} {head}");
+        }
     }
 
     #[test]

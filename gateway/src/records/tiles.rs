@@ -21,6 +21,8 @@ use store::StoredEntry;
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// By whoever has asked for it: it is a tenant's own.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
+/// What says whose it is: the address is the same for every tenant.
+const BY_CALLER: HeaderValue = HeaderValue::from_static("Authorization, Countersign-Tenant");
 
 /// `GET /v1/ledger/tile/{level}/{place}`: hashes.
 pub async fn hashes(
@@ -76,6 +78,10 @@ async fn find(gateway: &Gateway, tenant: TenantId, level: &str, place: &str) -> 
 }
 
 fn bytes(bytes: Vec<u8>) -> Response {
-    let headers = [(header::CONTENT_TYPE, BYTES), (header::CACHE_CONTROL, FOR_EVER)];
+    let headers = [
+        (header::CONTENT_TYPE, BYTES),
+        (header::CACHE_CONTROL, FOR_EVER),
+        (header::VARY, BY_CALLER),
+    ];
     (headers, bytes).into_response()
 }

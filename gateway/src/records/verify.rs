@@ -8,7 +8,7 @@ use crate::http::{Code, Json, OptionalJson, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
 use ledger::merkle::Frontier;
-use ledger::{Head, KeySet, Trust, TrustedCheckpoint};
+use ledger::{Head, KeySet, Trust, TrustedCheckpoint, Unverified};
 use model::TenantId;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
@@ -52,7 +52,6 @@ pub async fn verify(
     let checkpoint = asked.held(tenant, &keys)?;
     let (head, edge) = end(store, tenant).await?;
     let range = asked.range();
-    let seqs = range.within(head.seq)?;
     let audit = Audit {
         store,
         tenant,
@@ -63,9 +62,17 @@ pub async fn verify(
         from: None,
         breaks: Breaks::in_line(&gateway.readings, tenant),
     };
+    let cut = cut_before(checkpoint.as_ref(), range, &head);
     let Findings {
         checked, first_fault, ..
-    } = audit.run(seqs).await?;
+    } = if cut.is_some() || range.is_missing(head.seq) {
+        Findings {
+            first_fault: cut,
+            ..Findings::default()
+        }
+    } else {
+        audit.run(range.within(head.seq)?).await?
+    };
     let found = first_fault.or_else(|| edge.err().map(|what| Fault::at(head.seq, what)));
     let found = match found {
         None if tenant == TenantId::SYSTEM => keys_fault(&gateway, &head).await?,
@@ -85,6 +92,14 @@ pub async fn verify(
         head,
         first_fault,
     }))
+}
+
+/// What is wrong where a ledger ends before the beginning of what is asked about and before the end that a checkpoint says it had. The checkpoint is
+/// signed, so that is no mistake of whoever asks.
+fn cut_before(checkpoint: Option<&TrustedCheckpoint>, range: Range, end: &Head) -> Option<Fault> {
+    let (held, found) = (checkpoint?.checkpoint().size, end.seq);
+    let is_cut = held > found && range.begins_behind(found);
+    is_cut.then(|| Fault::at(found + 1, Unverified::Cut { held, found }.to_string()))
 }
 
 /// The system tenant's ledger tells of the keys of the log. One that is added in this moment is asked for once more.

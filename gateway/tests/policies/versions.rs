@@ -21,6 +21,25 @@ async fn a_policy_is_in_force_when_the_call_returns() {
 }
 
 #[tokio::test]
+async fn a_body_may_say_again_what_the_policy_is_called_and_nothing_else() {
+    let desk = Desk::open().await;
+    let head = desk.head().await;
+    let other = json!({"name": "other", "cedar": NO_ISSUES});
+    let refused = desk.edit("PUT", "/issues", &other).await;
+    assert_eq!(
+        refused.problem(400, "invalid_field"),
+        "`name` is `other`, and the path says `issues`"
+    );
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+    let same = json!({"name": "issues", "cedar": NO_ISSUES});
+    let made = desk.edit("PUT", "/issues", &same).await.expect(201);
+    assert_eq!((&made["name"], &made["version"]), (&json!("issues"), &json!(1)));
+    let unnamed = json!({"name": null, "cedar": NO_ISSUES});
+    let again = desk.edit("PUT", "/issues", &unnamed).await.expect(200);
+    assert_eq!(again["version"], 1);
+}
+
+#[tokio::test]
 async fn a_tenants_permit_cannot_lift_a_base_forbid() {
     let desk = Desk::open().await;
     let everything = r#"@id("everything") permit (principal, action, resource);"#;

@@ -108,6 +108,15 @@ impl World {
         (id, secret.reveal().to_owned())
     }
 
+    /// Registers the tool anew. The record of what `get_file` is has this description, and decisions about that name the record.
+    pub(crate) async fn describe(&self, tenant: TenantId, description: &str) {
+        let mut tool: Value = serde_json::from_str(TOOL).unwrap();
+        tool["actions"]["get_file"]["input_schema"] = json!({"type": "object", "description": description});
+        let tool: Tool = serde_json::from_value(tool).unwrap();
+        self.put(tenant, EntryKind::ToolPut, Noun::Tool(Arc::new(tool)))
+            .await;
+    }
+
     async fn put(&self, tenant: TenantId, kind: EntryKind, noun: Noun) {
         let key = self.key(tenant, Role::Admin).0;
         let plan = |_: &_, _| {

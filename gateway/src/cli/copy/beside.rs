@@ -82,13 +82,19 @@ impl Beside {
         self.add_budgets(from, tenant, limit, batch).await
     }
 
-    /// Whether there are approvals that have not gone over.
-    pub(super) const fn has_approvals(&self) -> bool {
-        !matches!(self.approvals, Cursor::Done)
+    /// How many entries may go over with the page that a batch has, of at most so many.
+    // INVARIANT: each approval has an entry of its own. While no commit takes more entries than approvals, there are entries left for all
+    // that are to come, of which large ones are few on a page; otherwise the last commit would have them all.
+    pub(super) fn entries_max(&self, batch: &Batch, limit: u32) -> u32 {
+        if matches!(self.approvals, Cursor::Done) {
+            return limit;
+        }
+        let approvals = u32::try_from(batch.approvals.len()).unwrap_or(limit);
+        approvals.clamp(1, limit)
     }
 
-    /// Adds the next page of approvals, of which large ones are few.
-    pub(super) async fn add_approvals(
+    /// Adds the next page of approvals.
+    async fn add_approvals(
         &mut self,
         from: &dyn Store,
         tenant: TenantId,
