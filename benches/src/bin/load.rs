@@ -4,7 +4,8 @@
 //! tenant notices of another's flood.
 //!
 //! Starts a gateway of its own on a temporary SQLite file or on the database it is given, or takes a running one. Exit code 1 means that the run is
-//! worth nothing (errors, wrong decisions, or a ledger that disagrees with what was answered), or that it has missed a bound of `--sla`.
+//! worth nothing (errors, refusals that it is not about, wrong decisions, or a ledger that disagrees with what was answered), or that it has missed a
+//! bound of `--sla`.
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
 use std::path::PathBuf;

@@ -207,19 +207,19 @@ impl Asker {
     ) -> Option<(u16, &'c [u8])> {
         self.course.asks[ask].write(self.number, turn, &mut self.body);
         let format = self.course.setting.format;
+        // Nearly all clients that ask in JSON accept anything and say so, and what is measured is the way of their asks.
+        let accept = match format {
+            Format::Json => "*/*",
+            Format::MessagePack => format.media_type(),
+        };
         let headers = [
             ("Authorization", &*self.course.authorizations[agent]),
-            ("Accept", format.media_type()),
+            ("Accept", accept),
         ];
-        // Without the second, the answer is JSON.
-        let headers = match format {
-            Format::Json => &headers[..1],
-            Format::MessagePack => &headers,
-        };
         let request = Request {
             method: "POST",
             path: "/v1/authorize",
-            headers,
+            headers: &headers,
             format,
             body: &self.body,
         };
@@ -288,6 +288,54 @@ fn refusal_code(status: u16, body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::{Setting, asks};
+    use std::cell::{Cell, RefCell};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    /// What is sent for an ask.
+    async fn sent_in(format: Format) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let now = Instant::now();
+        let setting = Setting {
+            format,
+            ..Setting::default()
+        };
+        let course = Course {
+            addresses: vec![listener.local_addr().unwrap().into()],
+            authorizations: vec!["Bearer t".to_owned()],
+            asks: asks::asks(1, setting.mix, format),
+            setting,
+            timetable: None,
+            measured_from: now,
+            end: now,
+            begun: Cell::new(0),
+            unsent: Cell::new(0),
+            tally: RefCell::default(),
+        };
+        let mut asker = Asker::new(Rc::new(course), 0);
+        let mut connection = Connection::open(&asker.address).await.unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        // It is there before the ask, and as good as one after it.
+        let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
+        stream.write_all(answer).await.unwrap();
+        let (status, _) = asker.send(&mut connection, 0, 0, 0).await.unwrap();
+        assert_eq!(status, 503);
+        let mut sent = vec![0; 4_096];
+        let length = stream.read(&mut sent).await.unwrap();
+        String::from_utf8_lossy(&sent[..length]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn an_ask_says_what_it_accepts_like_those_of_nearly_all_clients() {
+        for (format, accepted) in [
+            (Format::Json, "*/*"),
+            (Format::MessagePack, "application/vnd.msgpack"),
+        ] {
+            let sent = sent_in(format).await;
+            assert!(sent.contains(&format!("\r\nAccept: {accepted}\r\n")), "{sent}");
+        }
+    }
 
     #[test]
     fn a_refusal_is_named_by_its_code_and_by_its_status_without_one() {

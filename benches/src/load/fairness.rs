@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use serde::Serialize;
 use tokio::runtime;
 
@@ -50,17 +50,19 @@ pub struct Fairness {
     pub quiet_refused: u64,
 }
 
-/// Measures the capacity with the connections of the flood's setting, then the quiet tenant alone, then both. The rate of the flood
+/// Measures the capacity with a few connections, then the quiet tenant alone, then both. The rate of the flood
 /// follows from the capacity, unless its setting has one.
 ///
 /// # Errors
 /// The gateway cannot be reached or does not answer any more.
 pub fn run(quiet: Plan<'_>, flood: Plan<'_>) -> Result<Fairness> {
     let closed = Setting {
+        connections: CAPACITY_CONNECTIONS,
         per_second: None,
+        gives_up: false,
         ..flood.setting
     };
-    let capacity = alone(with(flood, closed))?.per_second;
+    let capacity = capacity(with(flood, closed))?;
     let share = capacity / TENANTS;
     let quiet_alone = alone(quiet)?;
     let rate = flood.setting.per_second.unwrap_or(share * TIMES_SHARE);
@@ -80,7 +82,7 @@ pub fn run_among_neighbours(neighbours: Plan<'_>, flood: Plan<'_>) -> Result<Fai
         per_second: None,
         ..neighbours.setting
     };
-    let capacity = alone(with(neighbours, closed))?.per_second;
+    let capacity = capacity(with(neighbours, closed))?;
     let share = capacity * LOAD / f64::from(NEIGHBOURS + 1);
     let neighbours = at(
         with(
@@ -131,6 +133,18 @@ const fn at(plan: Plan<'_>, per_second: f64) -> Plan<'_> {
 
 const fn with(plan: Plan<'_>, setting: Setting) -> Plan<'_> {
     Plan { setting, ..plan }
+}
+
+/// How much is answered in a closed loop. All rates follow from it, so it has to be one in which nothing went wrong.
+fn capacity(plan: Plan<'_>) -> Result<f64> {
+    let report = alone(plan)?;
+    let faults = report.faults();
+    ensure!(
+        faults.is_empty(),
+        "the capacity could not be measured: {}",
+        faults.join("; ")
+    );
+    Ok(report.per_second)
 }
 
 fn alone(plan: Plan<'_>) -> Result<Report> {

@@ -9,9 +9,13 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::asks::Mix;
+use super::tally::OVERLOADED;
 use crate::address::Door;
 use crate::http::Format;
 use crate::machine::{Cpu, Machine};
+
+/// How an ask is refused whose bucket is empty.
+const RATE_LIMITED: &str = "rate_limited";
 
 /// How often each outcome came, warm-up included: the ledger does not know of a warm-up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -105,6 +109,15 @@ impl Setting {
         let is_rate = self.per_second.is_none_or(|rate| rate.is_finite() && rate > 0.0);
         ensure!(is_rate, "a rate is a number above 0");
         Ok(())
+    }
+
+    /// Whether refusals with this code are what such a run is about: buckets that are used up, or asks that come whether there is room or not.
+    fn expects(&self, code: &str) -> bool {
+        match code {
+            RATE_LIMITED => self.bucket.is_some(),
+            OVERLOADED => self.per_second.is_some(),
+            _ => false,
+        }
     }
 
     /// How many asks the buckets of all agents admit.
@@ -280,6 +293,12 @@ impl Report {
         if outcomes.errors > 0 {
             faults.push(format!("{} asks got no answer", outcomes.errors));
         }
+        let refused = outcomes.refused.iter();
+        faults.extend(
+            refused
+                .filter(|(code, _)| !self.setting.expects(code))
+                .map(|(code, count)| format!("{count} asks were refused with `{code}`")),
+        );
         if outcomes.repeats_different > 0 {
             faults.push(format!(
                 "{} asks that were sent again did not get the bytes of their first answer",
@@ -500,6 +519,7 @@ pub(super) mod tests {
             tally.end_stretch(Some(25.0));
             ledger.recorded = 4;
         });
+        report.setting.per_second = Some(8.0);
         report.capacity = Some(Capacity {
             per_second: 4.0,
             goodput: report.in_time_per_second / 4.0,
@@ -541,24 +561,46 @@ pub(super) mod tests {
 
     #[test]
     fn what_found_no_room_is_not_recorded() {
-        let faults = report(|tally, ledger| {
+        let mut report = report(|tally, ledger| {
             tally.refused(503, "overloaded".to_owned());
             ledger.recorded = 4;
         });
+        report.setting.per_second = Some(8.0);
         assert_eq!(
-            faults.faults(),
+            report.faults(),
             ["3 decisions were answered (0 more asks are uncertain) and 4 are recorded"]
         );
     }
 
     #[test]
-    fn a_good_run_has_no_faults_and_refusals_are_none() {
+    fn a_good_run_has_no_faults_and_refuses_nobody_but_whom_it_is_about() {
         assert!(report(|_, _| ()).faults().is_empty());
-        assert!(
-            report(|tally, _| tally.refused(429, "rate_limited".to_owned()))
-                .faults()
-                .is_empty()
-        );
+        let closed = Setting::default();
+        let open = Setting {
+            per_second: Some(8.0),
+            ..closed
+        };
+        let limited = Setting {
+            agents: 1,
+            bucket: Some(3),
+            ..closed
+        };
+        for (status, code, about) in [
+            (429, "rate_limited", Some(limited)),
+            (503, "overloaded", Some(open)),
+            (401, "invalid_token", None),
+        ] {
+            for setting in [closed, open, limited] {
+                let mut report = report(|tally, _| tally.refused(status, code.to_owned()));
+                report.setting = setting;
+                let is_about = about.is_some_and(|about| {
+                    (about.bucket, about.per_second) == (setting.bucket, setting.per_second)
+                });
+                let expected = format!("1 asks were refused with `{code}`");
+                let expected = if is_about { Vec::new() } else { vec![expected] };
+                assert_eq!(report.faults(), expected, "{setting:?}");
+            }
+        }
     }
 
     #[test]
@@ -581,7 +623,7 @@ pub(super) mod tests {
                 tally.refused(503, "ledger_unavailable".to_owned());
                 ledger.recorded = recorded;
             });
-            assert!(faults.faults().is_empty());
+            assert_eq!(faults.faults(), ["1 asks were refused with `ledger_unavailable`"]);
         }
     }
 

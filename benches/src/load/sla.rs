@@ -207,6 +207,28 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_shed_but_where_that_is_what_the_run_is_about() {
+        let text = include_str!("../../sla.toml");
+        let about = [
+            Profile::Overload,
+            Profile::Fairness,
+            Profile::Neighbours,
+            Profile::Budgets,
+        ];
+        let others = Profile::value_variants().iter();
+        let others = others.filter(|profile| !about.contains(profile));
+        let report = report::tests::overloaded();
+        for name in others
+            .map(|profile| profile.name())
+            .chain(["postgres".to_owned(), "slow-disk".to_owned()])
+        {
+            let misses = Sla::parse(text, &name).unwrap().misses(&report).unwrap();
+            let expected = "`shed` is 1, and has to be 0 or less".to_owned();
+            assert!(misses.contains(&expected), "{name}: {misses:?}");
+        }
+    }
+
+    #[test]
     fn a_file_that_bounds_nothing_is_refused() {
         for (text, expected) in [
             (

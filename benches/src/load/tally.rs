@@ -15,7 +15,7 @@ const LATENCY_US_MAX: u64 = 60_000_000;
 /// What a gateway answers that has no room.
 const UNAVAILABLE: u16 = 503;
 /// How it is told that the queue is full.
-const OVERLOADED: &str = "overloaded";
+pub(super) const OVERLOADED: &str = "overloaded";
 
 /// Counts while the run goes on. One for all connections: they share a thread.
 #[derive(Debug)]
