@@ -101,13 +101,19 @@ impl Scene {
         balances
     }
 
+    /// The same without their scopes.
+    async fn standings(&self) -> Vec<[i64; 5]> {
+        let balances = self.balances().await.into_iter();
+        balances.map(|(_, standing)| standing).collect()
+    }
+
     /// The same of the only one there is.
     async fn standing(&self) -> [i64; 5] {
-        let balances = self.balances().await;
-        let [(_, standing)] = &balances[..] else {
-            panic!("one budget: {balances:?}");
+        let standings = self.standings().await;
+        let [standing] = standings[..] else {
+            panic!("one budget: {standings:?}");
         };
-        *standing
+        standing
     }
 
     /// What entries of a kind say, in order.

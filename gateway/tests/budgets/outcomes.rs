@@ -32,13 +32,7 @@ async fn an_outcome_charges_what_was_spent_and_gives_back_the_rest() {
     let told = report(&scene, &decision, Some(45)).await;
     assert_eq!(told["reservation"]["status"], "committed");
     assert_eq!(told["reservation"]["charged"], 45);
-    let standing: Vec<_> = scene
-        .balances()
-        .await
-        .into_iter()
-        .map(|(_, standing)| standing)
-        .collect();
-    assert_eq!(standing, [[955, 0, 45, 0, 0], [55, 0, 45, 0, 0]]);
+    assert_eq!(scene.standings().await, [[955, 0, 45, 0, 0], [55, 0, 45, 0, 0]]);
     let body = scene.entries("outcome_reported").await.pop().unwrap();
     assert_eq!(body["settled"]["charged"], 45);
     assert_eq!(body["balances"].as_array().unwrap().len(), 2);
@@ -63,13 +57,7 @@ async fn what_an_outcome_spends_beyond_every_budget_is_uncovered_at_every_level(
     scene.budget(&strict).await;
     let decision = decided(&scene, 60).await;
     report(&scene, &decision, Some(90)).await;
-    let standing: Vec<_> = scene
-        .balances()
-        .await
-        .into_iter()
-        .map(|(_, standing)| standing)
-        .collect();
-    assert_eq!(standing, [[940, 0, 60, 0, 30], [40, 0, 60, 0, 30]]);
+    assert_eq!(scene.standings().await, [[940, 0, 60, 0, 30], [40, 0, 60, 0, 30]]);
 }
 
 #[tokio::test]

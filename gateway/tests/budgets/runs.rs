@@ -51,13 +51,7 @@ async fn a_child_run_spends_from_what_its_parent_has_left() {
         "budget_exceeded"
     );
     assert_eq!(decision(&scene, &in_run(1, "unrelated", None)).await, "allow");
-    let standing: Vec<_> = scene
-        .balances()
-        .await
-        .into_iter()
-        .map(|(_, standing)| standing)
-        .collect();
-    assert_eq!(standing, [[0, 100, 0, 0, 0], [899, 101, 0, 0, 0]]);
+    assert_eq!(scene.standings().await, [[0, 100, 0, 0, 0], [899, 101, 0, 0, 0]]);
 }
 
 #[tokio::test]
@@ -129,13 +123,7 @@ async fn a_child_has_its_own_limit_and_its_parents() {
         .post("/v1/reservations", &reserve)
         .await
         .problem(409, "budget_exceeded");
-    let standing: Vec<_> = scene
-        .balances()
-        .await
-        .into_iter()
-        .map(|(_, standing)| standing)
-        .collect();
-    assert_eq!(standing, [[10, 20, 70, 0, 0], [0, 20, 0, 0, 0]]);
+    assert_eq!(scene.standings().await, [[10, 20, 70, 0, 0], [0, 20, 0, 0, 0]]);
 }
 
 #[tokio::test]
@@ -172,13 +160,10 @@ async fn a_call_that_names_only_its_parent_spends_from_it() {
         .post("/v1/reservations", &reserve)
         .await
         .problem(409, "budget_exceeded");
-    let standing: Vec<_> = scene
-        .balances()
-        .await
-        .into_iter()
-        .map(|(_, standing)| standing)
-        .collect();
-    assert_eq!(standing, [[5, 90, 5, 0, 0], [999_905, 90, 5, 0, 0]]);
+    assert_eq!(
+        scene.standings().await,
+        [[5, 90, 5, 0, 0], [999_905, 90, 5, 0, 0]]
+    );
     scene.stage.assert_sound().await;
 }
 
