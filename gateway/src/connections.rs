@@ -8,6 +8,8 @@
 //! - `turns`: in which order connections are read that are refused again and again;
 //! - `wording`: how a response is written, and the one that says that the gateway is full;
 //! - `handed_on`: everything else;
+//! - `written_first`: when hyper may read on;
+//! - `routed`: the connections of a program that is no gateway;
 //! - `places`: how many connections there may be.
 //!
 //! Asks of a tenant that floods the gateway are answered in the lane for those ([`SlowLane`](crate::slow_lane::SlowLane)), and its connections are read here again
@@ -20,8 +22,10 @@
 mod handed_on;
 mod places;
 mod plain;
+mod routed;
 mod turns;
 mod wording;
+mod written_first;
 
 use crate::admission::Entry;
 use crate::app::{self, App};
@@ -36,12 +40,13 @@ use axum::serve::Listener;
 use handed_on::Begun;
 pub use places::places_max;
 use plain::{Headers, Plain, Seen};
+pub use routed::serve_router;
 use std::cell::RefCell;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -51,6 +56,9 @@ use tokio::time::Sleep;
 use turns::Turns;
 use wording::{Desk, Words};
 
+/// How long a head may take that hyper reads, from the end of the request before. That is longer than proxies and clients keep connections that nothing
+/// is asked on (ten minutes, of those that are known), so that it is they who close them. If both do, an ask is lost that was on its way.
+pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_mins(11);
 /// So many asks of a connection are refused in a row before it stands in line with the others.
 const REFUSED_MAX: u32 = 2;
 
@@ -73,7 +81,8 @@ pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Out
     loop {
         let accepted = async {
             // Whoever connects while there is none waits in the system's own queue.
-            let place = places::take(app.gateway()).await;
+            let gateway = app.gateway();
+            let place = places::take(&gateway.connections, gateway.options.connections_max).await;
             (listener.accept().await.0, place)
         };
         tokio::select! {

@@ -8,7 +8,7 @@ mod local;
 use crate::app::App;
 use crate::connections;
 use anyhow::{Context, bail};
-use axum::serve::ListenerExt;
+use axum::serve::{Listener, ListenerExt};
 use futures_util::future::BoxFuture;
 use local::LocalListener;
 use socket2::{SockRef, TcpKeepalive};
@@ -105,20 +105,22 @@ impl Door {
     /// Serves until it is told to stop and what has begun is answered. Then a socket is gone.
     pub fn serve(self, app: App, stop: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()> {
         match self {
-            Self::Tcp(listener) => {
-                let listener = listener.tap_io(|stream| {
-                    if let Err(error) = set_options(stream) {
-                        tracing::debug!(%error, "the options of a connection could not be set");
-                    }
-                });
-                Box::pin(connections::serve(listener, app, stop))
-            }
+            Self::Tcp(listener) => Box::pin(connections::serve(with_options(listener), app, stop)),
             Self::Unix(listener, file) => Box::pin(async move {
                 connections::serve(LocalListener(listener), app, stop).await;
                 drop(file);
             }),
         }
     }
+}
+
+/// A listener whose connections have the options that are asked of each over TCP.
+pub fn with_options(listener: TcpListener) -> impl Listener<Io = TcpStream, Addr = SocketAddr> {
+    listener.tap_io(|stream| {
+        if let Err(error) = set_options(stream) {
+            tracing::debug!(%error, "the options of a connection could not be set");
+        }
+    })
 }
 
 /// What is asked of each connection over TCP.

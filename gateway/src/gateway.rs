@@ -75,9 +75,7 @@ impl Default for Options {
         Self {
             body_bytes_max,
             ask_time_max: Duration::from_secs(10),
-            // Longer than proxies and clients keep connections that nothing is asked on (ten minutes, of those that are known), so that
-            // it is they who close them. If both do, an ask is lost that was on its way.
-            head_time_max: Duration::from_mins(11),
+            head_time_max: connections::HEAD_TIME_MAX,
             connections_max: connections::places_max(),
             // A body of `body_bytes_max` comes in this time over a slow line, and nobody keeps a connection for longer by sending a byte now and then.
             body_time_max: Duration::from_secs(10),

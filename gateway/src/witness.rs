@@ -10,19 +10,22 @@ pub use folder::{Folder, FolderError};
 
 use crate::signing::Keyring;
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use bytes::BytesMut;
 use ledger::witness::{AddCheckpoint, Uncosigned, cosignature_lines};
 use ledger::{Checkpoint, Note, NoteSignature, VerifierKey};
 use model::Clock;
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The largest request: a proof has 63 lines at most, and a note some hundred bytes and its signatures.
 const REQUEST_BYTES_MAX: usize = 128 * 1024;
+/// How long it may be on its way: it is small, and nobody keeps a connection for longer by sending a byte now and then.
+const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most signatures of a log that are kept: one for each of its keys that sign at a time.
 const SIGNATURES_KEPT_MAX: usize = 16;
 /// What the body of a 409 is.
@@ -46,6 +49,9 @@ enum Refused {
     /// 404.
     #[error("`{0}` is not a tenant of a log that this witness knows")]
     UnknownOrigin(String),
+    /// 408.
+    #[error("the body did not come in time")]
+    LateBody,
     /// 500: nothing is cosigned that is not kept.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -56,6 +62,7 @@ impl Refused {
         let status = match self {
             Self::Uncosigned(uncosigned) => uncosigned.status(),
             Self::UnknownOrigin(_) => 404,
+            Self::LateBody => 408,
             Self::Folder(_) => 500,
         };
         StatusCode::from_u16(status).expect("all of these are statuses")
@@ -177,8 +184,12 @@ fn keep_evidence(folder: &Folder, claimed: &Checkpoint, uncosigned: &Uncosigned,
 }
 
 /// `POST /add-checkpoint`.
-async fn add_checkpoint(State(witness): State<Arc<Witness>>, body: Bytes) -> Result<String, Refused> {
-    witness.cosign(&body).await
+async fn add_checkpoint(State(witness): State<Arc<Witness>>, request: Request) -> Response {
+    match tokio::time::timeout(BODY_TIME_MAX, BytesMut::from_request(request, &())).await {
+        Ok(Ok(body)) => witness.cosign(&body).await.into_response(),
+        Ok(Err(rejection)) => rejection.into_response(),
+        Err(_) => Refused::LateBody.into_response(),
+    }
 }
 
 /// Which log.

@@ -8,18 +8,21 @@ mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use axum::serve::Listener;
 use gateway::connections;
 use gateway::doors::{Address, Door};
 use gateway::gateway::Options;
 use gateway::http::arrivals::Arrivals;
-use serde_json::Value;
+use serde_json::{Value, json};
 use stage::{Stage, changing, named, reading};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use store::faults::Fault;
 use support::{Reply, until};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{
+    AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Join, ReadHalf, SimplexStream, WriteHalf,
+};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -257,6 +260,35 @@ async fn a_body_in_chunks_and_a_long_one_are_read_like_any_other() {
     let mut connection = server.connect().await;
     let second = connection.exchange(&long).await.expect(200);
     assert_eq!(first["decision_id"], second["decision_id"]);
+}
+
+/// A proxy writes it so where it learns of the end of a body after its head.
+#[tokio::test]
+async fn a_body_that_may_be_left_out_may_be_left_out_in_chunks() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let budget = json!({"scope": {}, "unit": "CREDITS", "allocated": 100});
+    let budget = stage.admin("POST", "/v1/budgets", &budget).await.expect(201);
+    let budget = format!("/v1/budgets/{}", budget["id"].as_str().unwrap());
+    let send = async |path: &str, lines: &str, body: &str| {
+        let (operator, tenant) = (&stage.operator, stage.tenant);
+        let text = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {operator}\r\nCountersign-Tenant: {tenant}\r\n{lines}Transfer-Encoding: chunked\r\n\r\n{body}0\r\n\r\n"
+        );
+        server.connect().await.exchange(&text).await
+    };
+    let (freeze, unfreeze) = (format!("{budget}/freeze"), format!("{budget}/unfreeze"));
+    let tokens = format!("/v1/agents/{}/tokens", stage.agent.id);
+    let json = "Content-Type: application/json\r\n";
+    send(&freeze, "", "").await.expect(200);
+    send(&unfreeze, json, "").await.expect(200);
+    send(&tokens, "", "").await.expect(201);
+    send(&tokens, json, "").await.expect(201);
+    // What is not left out says what it is.
+    for path in [&freeze, &tokens] {
+        let refused = send(path, "", "2\r\n{}\r\n").await;
+        refused.problem(415, "unsupported_media_type");
+    }
 }
 
 /// The head of a request whose body comes in chunks, or never.
@@ -760,6 +792,111 @@ async fn whoever_asks_ahead_at_the_local_door_lets_others_go_on() {
     );
     serving.abort();
     taking.abort();
+}
+
+/// The gateway's end of a connection of which both ways hold a known number of bytes.
+type Pipe = Join<ReadHalf<SimplexStream>, WriteHalf<SimplexStream>>;
+
+/// A door through which one caller comes.
+struct OneCaller(Option<Pipe>);
+
+impl Listener for OneCaller {
+    type Io = Pipe;
+    type Addr = ();
+
+    async fn accept(&mut self) -> (Pipe, ()) {
+        match self.0.take() {
+            Some(pipe) => (pipe, ()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The caller's end: so many bytes of requests are on their way at most, and so many of answers.
+fn pipe(
+    stage: &Stage,
+    requests_max: usize,
+    answers_max: usize,
+) -> (WriteHalf<SimplexStream>, ReadHalf<SimplexStream>) {
+    let (asked, requests) = tokio::io::simplex(requests_max);
+    let (answers, answered) = tokio::io::simplex(answers_max);
+    let door = OneCaller(Some(tokio::io::join(asked, answered)));
+    let stop = std::future::pending();
+    tokio::spawn(connections::serve(door, stage.app.clone(), stop));
+    (requests, answers)
+}
+
+/// The same request, of so many bytes.
+fn padded(request: &str, length: usize) -> String {
+    let padding = "a".repeat(length - request.len() - "X-Pad: \r\n".len());
+    request.replacen("\r\n", &format!("\r\nX-Pad: {padding}\r\n"), 1)
+}
+
+/// Answers without a body are made before the ones before them have left.
+#[tokio::test]
+async fn whoever_takes_no_answers_is_not_read_on_until_it_does() {
+    const REQUESTS: usize = 5_000;
+    // The end of the body is read when the answer is made already, and then the next request.
+    const HEAD: &str =
+        "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
+    let stage = Stage::set().await;
+    let (mut requests, answers) = pipe(&stage, 4096, 4096);
+    // None is read in two parts: a body that is there in part is not waited for, and the connection ends.
+    let ahead = padded(HEAD, 128).repeat(REQUESTS).into_bytes();
+    let mut sent = 0;
+    let patience = Duration::from_secs(1);
+    while let Ok(more) = tokio::time::timeout(patience, requests.write(&ahead[sent..])).await {
+        sent += more.unwrap();
+        assert!(sent < 256 * 1024, "{sent} bytes are read and no answer is taken");
+    }
+    let rest = requests.write_all(&ahead[sent..]);
+    let taking = async {
+        let (mut lines, mut taken) = (BufReader::new(answers).lines(), 0);
+        while taken < REQUESTS {
+            let line = lines.next_line().await.unwrap().unwrap();
+            taken += usize::from(line.starts_with("HTTP/1.1 200 "));
+        }
+    };
+    let all = async { tokio::join!(rest, taking) };
+    let (rest, ()) = tokio::time::timeout(Duration::from_mins(1), all).await.unwrap();
+    rest.unwrap();
+}
+
+#[tokio::test]
+async fn not_much_is_read_at_once_of_what_is_sent_ahead() {
+    const REQUESTS: usize = 3_000;
+    const LENGTH: usize = 1024;
+    const ON_THE_WAY: usize = 1024 * 1024;
+    let stage = Stage::set().await;
+    let (mut requests, answers) = pipe(&stage, ON_THE_WAY, LENGTH);
+    let sent = Arc::new(AtomicUsize::new(0));
+    let sending = tokio::spawn({
+        let sent = Arc::clone(&sent);
+        async move {
+            let ahead = padded(HEALTH, LENGTH).repeat(REQUESTS);
+            let mut rest = ahead.as_bytes();
+            while !rest.is_empty() {
+                let more = requests.write(rest).await.unwrap();
+                sent.fetch_add(more, Ordering::Relaxed);
+                rest = &rest[more..];
+            }
+        }
+    });
+    let mut lines = BufReader::new(answers).lines();
+    let (mut answered, mut most) = (0, 0);
+    while answered < REQUESTS {
+        if lines.next_line().await.unwrap().unwrap() == "ok" {
+            answered += 1;
+            most = most.max(sent.load(Ordering::Relaxed) - answered * LENGTH);
+        }
+    }
+    sending.await.unwrap();
+    // As much as a head may have, in a buffer that may be twice as long, and what is on its way back.
+    assert!(most < ON_THE_WAY + 128 * 1024, "{most} bytes are not answered");
 }
 
 #[tokio::test]

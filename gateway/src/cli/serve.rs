@@ -27,7 +27,7 @@ use tokio::sync::watch;
 
 /// How long requests that have begun may take to finish once the server is told to stop. A client that never sends the
 /// rest of its body would otherwise keep it from stopping.
-const GRACE: Duration = Duration::from_secs(10);
+pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// How long the gateway waits at its start for witnesses to say what they have seen. Then it serves, and goes on asking.
 const WITNESSES_WITHIN: Duration = Duration::from_secs(10);
@@ -153,7 +153,8 @@ async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> any
     Ok(())
 }
 
-async fn out_of_patience(mut told: watch::Receiver<bool>) {
+/// Ends that long after this was told.
+pub(super) async fn out_of_patience(mut told: watch::Receiver<bool>) {
     // An error means that the server has ended, and then nobody waits for this.
     let _ = told.wait_for(|stop| *stop).await;
     tokio::time::sleep(GRACE).await;

@@ -1,17 +1,21 @@
 //! `countersign witness`: cosigns the checkpoints of the logs that it is told of, until it is told to stop.
 
-use super::serve::told_to_stop;
+use super::serve::{GRACE, out_of_patience, told_to_stop};
 use crate::config::RunWitness;
+use crate::connections;
+use crate::doors;
 use crate::signing;
 use crate::witness::{Folder, Witness};
 use anyhow::{Context, ensure};
+use axum::Router;
 use ledger::SignatureKind;
 use model::{SystemClock, SystemEntropy};
 use std::io::Write;
 use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
-/// Serves until SIGINT or SIGTERM.
+/// Serves until SIGINT or SIGTERM; what has begun by then is still answered.
 pub async fn run(options: RunWitness) -> anyhow::Result<()> {
     let folder = Folder::open(&options.folder)?;
     let key_file = options.key_file.unwrap_or_else(|| options.folder.join("key"));
@@ -30,10 +34,20 @@ pub async fn run(options: RunWitness) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "witness key: {}", keys.signing.verifier())?;
     let witness = Witness::new(keys, options.logs, Arc::new(SystemClock), folder);
     tracing::info!(%address, "listening on {address}");
-    let app = Arc::new(witness).router();
-    axum::serve(listener, app)
-        .with_graceful_shutdown(told_to_stop())
-        .await?;
+    serve(listener, Arc::new(witness).router()).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+async fn serve(listener: TcpListener, router: Router) {
+    let (stopping, told) = watch::channel(false);
+    let stop = async move {
+        told_to_stop().await;
+        stopping.send_replace(true);
+    };
+    let serving = connections::serve_router(doors::with_options(listener), router, stop);
+    tokio::select! {
+        () = serving => {}
+        () = out_of_patience(told) => tracing::warn!("some requests did not finish within {GRACE:?} and get no answer"),
+    }
 }

@@ -1,13 +1,14 @@
 //! Connections on which something else comes than plain asks: hyper's, from the beginning of that on.
 
 use super::turns::Turns;
+use super::written_first::WrittenFirst;
 use super::{REFUSED_MAX, plain};
 use crate::app::App;
 use crate::http::json;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{self, service_fn};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::cell::Cell;
@@ -17,12 +18,12 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
 
 /// The longest head of a request, in bytes. One that does not end is kept until its time is over, on every connection and whoever sends it. Most
-/// proxies pass on none that is longer than half of this.
+/// proxies pass on none that is longer than half of this. As much is read at once, whatever it is.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 // What was read as the first part of a plain ask is not too long already.
 const _: () = assert!(HEAD_BYTES_MAX > plain::BYTES_MAX);
@@ -52,10 +53,7 @@ pub(super) async fn serve<S>(
         read: 0,
         stream,
     };
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(app.gateway().options.head_time_max)
-        .max_header_size(HEAD_BYTES_MAX);
+    let head_time_max = app.gateway().options.head_time_max;
     let refused = Arc::new(AtomicU32::new(0));
     let answer = service_fn(move |request: Request<Incoming>| {
         let (mut app, turns, refused) = (app.clone(), Arc::clone(&turns), Arc::clone(&refused));
@@ -65,7 +63,7 @@ pub(super) async fn serve<S>(
         }
         async move {
             if refused.load(Ordering::Relaxed) >= REFUSED_MAX {
-                turns.wait().await;
+                stand_in_line(&turns, &mut request).await;
             }
             let response: Response<Body> = app.call(request).await?;
             if response.status() == StatusCode::SERVICE_UNAVAILABLE {
@@ -76,7 +74,34 @@ pub(super) async fn serve<S>(
             Ok::<_, Infallible>(response)
         }
     });
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), answer));
+    answer_all(stream, answer, head_time_max, stopped).await;
+}
+
+/// Waits for the turn of a request whose head has come.
+async fn stand_in_line(turns: &Turns, request: &mut Request<Body>) {
+    // Whoever comes after this would take the end of the wait for the beginning.
+    let extensions = request.extensions_mut();
+    extensions.get_or_insert_with(|| json::HeadAt(Instant::now()));
+    turns.wait().await;
+}
+
+/// Has each request on a stream answered. When told to stop, what has begun is answered.
+pub(super) async fn answer_all<S, A>(
+    stream: S,
+    answer: A,
+    head_time_max: Duration,
+    stopped: Pin<&mut impl Future<Output = ()>>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+    A: service::Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+{
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(head_time_max)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(HEAD_BYTES_MAX);
+    let stream = TokioIo::new(WrittenFirst::new(stream));
+    let mut connection = pin!(http.serve_connection(stream, answer));
     let served = tokio::select! {
         // First, so that a request of which something was read has begun before it is told to stop.
         biased;
@@ -150,5 +175,34 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_time_of_whoever_stands_in_line_begins_with_the_head() {
+        const LONG: Duration = Duration::from_millis(50);
+        let turns = Turns::new();
+        let mut request = Request::new(Body::empty());
+        let mut times = Vec::new();
+        for _ in 0..2 {
+            let giving = async {
+                tokio::time::sleep(LONG).await;
+                turns.give().await;
+            };
+            tokio::select! {
+                biased;
+                () = stand_in_line(&turns, &mut request) => (),
+                () = giving => (),
+            }
+            let json::HeadAt(at) = *request.extensions().get::<json::HeadAt>().unwrap();
+            times.push(at);
+        }
+        // Of one that has waited for its body, too, it began then.
+        assert_eq!(times[0], times[1]);
+        assert!(times[0].elapsed() >= 2 * LONG);
     }
 }

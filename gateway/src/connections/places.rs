@@ -1,10 +1,9 @@
 //! How many connections there may be: fewer than the process may have files open, so that the ledger, and whoever is connected, never go without.
 
-use crate::gateway::Gateway;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Files that are not for connections: databases with their logs, indexes, sockets of the doors, and connections to PostgreSQL and witnesses.
 const KEPT: usize = 128;
@@ -15,14 +14,13 @@ const MOST: usize = 65_536;
 /// How long nobody may be let in before it is said.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits for a place. Whoever has it counts as open until it is dropped.
-pub(super) async fn take(gateway: &Gateway) -> OwnedSemaphorePermit {
-    let place = Arc::clone(&gateway.connections).acquire_owned();
+/// Waits for a place, of which there are so many. Whoever has it counts as open until it is dropped.
+pub(super) async fn take(places: &Arc<Semaphore>, connections: usize) -> OwnedSemaphorePermit {
+    let place = Arc::clone(places).acquire_owned();
     let mut place = pin!(place);
     let taken = if let Ok(taken) = tokio::time::timeout(PATIENCE, &mut place).await {
         taken
     } else {
-        let connections = gateway.options.connections_max;
         tracing::warn!(
             connections,
             "all places for connections are taken, so nobody new is let in: raise the limit of open files, or find out who keeps them"
@@ -30,7 +28,7 @@ pub(super) async fn take(gateway: &Gateway) -> OwnedSemaphorePermit {
         place.await
     };
     // INVARIANT: nobody closes it.
-    taken.expect("there are places for connections as long as the gateway runs")
+    taken.expect("there are places for connections as long as anybody is let in")
 }
 
 /// How many there are, from how many files this process may have open.

@@ -5,7 +5,7 @@
 //! the other was refused stands in a line of its own before it is read again. The runtime does everything else that is ready between two
 //! rounds; where there is nothing else, one follows the other, and nobody waits for anything but the processor.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, Semaphore};
 
 /// How many connections are read in a round. The runtime looks for what has come after some 60 tasks, so this is about an eighth of what it does
@@ -14,17 +14,20 @@ const ROUND: usize = 8;
 
 /// A line.
 pub(super) struct Turns {
-    /// How many stand in it and are in no round yet.
-    waiting: AtomicUsize,
+    /// How many stand in it and are in no round yet. A round is taken out and given under the lock.
+    waiting: Mutex<usize>,
     given: Semaphore,
     /// Somebody stands in a line that was empty.
     news: Notify,
 }
 
+/// Somebody who stands in a line. Whoever goes away without a turn leaves none behind.
+struct Standing<'t>(&'t Turns);
+
 impl Turns {
     pub(super) const fn new() -> Self {
         Self {
-            waiting: AtomicUsize::new(0),
+            waiting: Mutex::new(0),
             given: Semaphore::const_new(0),
             news: Notify::const_new(),
         }
@@ -32,27 +35,58 @@ impl Turns {
 
     /// Waits for a turn, behind all who came before.
     pub(super) async fn wait(&self) {
-        if self.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.news.notify_one();
-        }
+        let standing = self.stand();
         // INVARIANT: nobody closes it.
         if let Ok(turn) = self.given.acquire().await {
             turn.forget();
+            std::mem::forget(standing);
         }
+    }
+
+    fn stand(&self) -> Standing<'_> {
+        let mut waiting = self.lock();
+        *waiting += 1;
+        if *waiting == 1 {
+            self.news.notify_one();
+        }
+        Standing(self)
     }
 
     /// Gives turns for as long as it is polled, in rounds.
     pub(super) async fn give(&self) {
         loop {
-            let round = self.waiting.load(Ordering::Relaxed).min(ROUND);
-            if round == 0 {
+            if self.give_round() == 0 {
                 self.news.notified().await;
             } else {
-                self.waiting.fetch_sub(round, Ordering::Relaxed);
-                self.given.add_permits(round);
                 // Goes on after what is ready now, and after a look at what has come.
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    /// Says how many turns it gave.
+    fn give_round(&self) -> usize {
+        let mut waiting = self.lock();
+        let round = ROUND.min(*waiting);
+        *waiting -= round;
+        self.given.add_permits(round);
+        round
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        // INVARIANT: as many turns are given and not had, or are yet to be given, as stand in line. Its own wait is dropped before this: a turn that was given
+        // to it is the next one's, or nobody's.
+        let mut waiting = self.0.lock();
+        if *waiting == 0 {
+            self.0.given.forget_permits(1);
+        } else {
+            *waiting -= 1;
         }
     }
 }
@@ -60,7 +94,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
     use std::time::Duration;
     use tokio::task::JoinSet;
 
@@ -113,6 +147,24 @@ mod tests {
         }
         line.join_all().await;
         giving.abort();
+    }
+
+    #[tokio::test]
+    async fn whoever_goes_away_leaves_no_turn_behind() {
+        let (turns, had) = (Arc::new(Turns::new()), Had::default());
+        let pause = || tokio::time::sleep(Duration::from_millis(20));
+        let mut line = line_up(&turns, &had, 0..10 * ROUND);
+        pause().await;
+        // Some of them are given one, and do not come to have it.
+        assert_eq!(turns.give_round(), ROUND);
+        line.shutdown().await;
+        assert_eq!(turns.give_round(), 0);
+        let line = line_up(&turns, &had, 0..1);
+        pause().await;
+        assert!(had.lock().unwrap().is_empty());
+        assert_eq!(turns.give_round(), 1);
+        line.join_all().await;
+        assert_eq!(*had.lock().unwrap(), [0]);
     }
 
     #[tokio::test]

@@ -4,7 +4,6 @@ use super::caller::Holder;
 use super::json::CanonicalBody;
 use super::refusal::{Code, Refusal};
 use crate::gateway::Gateway;
-use axum::body::HttpBody;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderName};
 use canon::Digest;
@@ -54,12 +53,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Repeatable<T> {
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let key = key(request.headers())?;
         let path = request.uri().path().to_owned();
-        let text = if request.body().is_end_stream() {
-            "{}".to_owned()
-        } else {
-            let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
-            text.into_string()
-        };
+        let text = CanonicalBody::read_if_any(request, gateway).await?;
+        let text = text.map_or_else(|| "{}".to_owned(), |CanonicalBody(text)| text.into_string());
         Ok(Self {
             body: canon::read(&text)?,
             key,

@@ -11,7 +11,7 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use canon::{Canonical, Integers};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt};
 use model::TenantId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -111,6 +111,18 @@ impl CanonicalBody {
     pub async fn read(headers: &HeaderMap, body: Body, bounds: Bounds<'_>) -> Result<Self, Refusal> {
         canonical(headers, body, bounds, Integers::Exact).await.map(Self)
     }
+
+    /// The text of a body that may be left out; none if it is. Whether it is, only its bytes say: one in chunks has no length.
+    pub(super) async fn read_if_any(request: Request, gateway: &Gateway) -> Result<Option<Self>, Refusal> {
+        let (parts, body) = request.into_parts();
+        let bounds = Bounds::of(&gateway.options).left(&parts.extensions);
+        let body = bytes(body, &parts.headers, bounds).await?;
+        if body.is_empty() {
+            return Ok(None);
+        }
+        let text = Self::read(&parts.headers, Body::from(body), bounds);
+        text.await.map(Some)
+    }
 }
 
 /// The canonical text of a JSON body with JSON Schemas. Their bounds are often those of integers of 64 bits, and are rounded.
@@ -179,12 +191,10 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<Gateway>> for OptionalJson<T
     type Rejection = Refusal;
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
-        if request.body().is_end_stream() {
-            return Ok(Self(T::default()));
+        match CanonicalBody::read_if_any(request, gateway).await? {
+            Some(CanonicalBody(text)) => Ok(Self(canon::read(text.as_str())?)),
+            None => Ok(Self(T::default())),
         }
-        Json::from_request(request, gateway)
-            .await
-            .map(|Json(body)| Self(body))
     }
 }
 
@@ -240,20 +250,14 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds<'_>) -
         arrivals,
         party,
     } = bounds;
-    let too_large = || {
-        Refusal::new(
-            Code::BodyTooLarge,
-            format!("a body has at most {bytes_max} bytes"),
-        )
-    };
     let announced = headers
         .get(header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|length| length.parse::<usize>().ok());
     if announced.is_some_and(|length| length > bytes_max) {
-        return Err(too_large());
+        return Err(too_large(bytes_max));
     }
-    let mut read = pin!(axum::body::to_bytes(body, bytes_max));
+    let mut read = pin!(gather(body, bytes_max));
     // Nearly every body is there already, and takes no timer and no room.
     let mut come = read.as_mut().now_or_never();
     if come.is_none() && announced.is_none() {
@@ -261,22 +265,41 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds<'_>) -
         tokio::task::yield_now().await;
         come = read.as_mut().now_or_never();
     }
-    let read = if let Some(read) = come {
-        read
-    } else {
-        let _room = arrivals.enter(party, announced.unwrap_or(bytes_max))?;
-        tokio::time::timeout(time_max.saturating_sub(waited), read)
-            .await
-            .map_err(|_| late(time_max))?
-    };
-    read.map_err(|error| {
-        use std::error::Error as _;
-        // The limit is the source of the error; anything else is a connection that broke off.
-        match error.source() {
-            Some(source) if source.to_string().contains("length limit") => too_large(),
-            _ => Refusal::new(Code::MalformedJson, "the body broke off before its end"),
+    if let Some(read) = come {
+        return read;
+    }
+    let _room = arrivals.enter(party, announced.unwrap_or(bytes_max))?;
+    tokio::time::timeout(time_max.saturating_sub(waited), read)
+        .await
+        .map_err(|_| late(time_max))?
+}
+
+/// The bytes of a body, if there are not more of them. A piece of it keeps all of the buffer that it was read into, so each is let go before
+/// the next one is waited for: however small they are, no more is kept than the body.
+async fn gather(body: Body, bytes_max: usize) -> Result<Bytes, Refusal> {
+    let mut pieces = body.into_data_stream();
+    let mut gathered: Vec<u8> = Vec::new();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| broken_off())?;
+        if piece.len() > bytes_max - gathered.len() {
+            return Err(too_large(bytes_max));
         }
-    })
+        // Nearly every body is one piece, which is not copied.
+        if gathered.is_empty() && pieces.is_end_stream() {
+            return Ok(piece);
+        }
+        gathered.extend_from_slice(&piece);
+    }
+    Ok(gathered.into())
+}
+
+fn broken_off() -> Refusal {
+    Refusal::new(Code::MalformedJson, "the body broke off before its end")
+}
+
+fn too_large(bytes_max: usize) -> Refusal {
+    let detail = format!("a body has at most {bytes_max} bytes");
+    Refusal::new(Code::BodyTooLarge, detail)
 }
 
 /// A request whose body has come whole.
@@ -308,4 +331,72 @@ pub async fn readable(response: Response) -> Response {
         .unwrap_or_default();
     let detail = canon::in_plain_words(&String::from_utf8_lossy(&text));
     Refusal::new(Code::InvalidParameter, detail).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{Stream, stream};
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// What one byte of a body came in. It counts those that are kept.
+    struct Piece(Arc<AtomicUsize>);
+
+    impl AsRef<[u8]> for Piece {
+        fn as_ref(&self) -> &[u8] {
+            b"1"
+        }
+    }
+
+    impl Drop for Piece {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// So many bytes that come one by one.
+    fn pieces(
+        count: usize,
+        kept: Arc<AtomicUsize>,
+    ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + 'static {
+        let piece = move || {
+            kept.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, Infallible>(Bytes::from_owner(Piece(Arc::clone(&kept))))
+        };
+        stream::repeat_with(piece).take(count)
+    }
+
+    #[tokio::test]
+    async fn of_a_body_that_comes_byte_by_byte_nothing_is_kept_but_its_bytes() {
+        let (options, headers) = (Options::default(), HeaderMap::new());
+        let kept = Arc::new(AtomicUsize::new(0));
+        let body = pieces(1_000, Arc::clone(&kept)).chain(stream::pending());
+        let mut read = pin!(bytes(Body::from_stream(body), &headers, Bounds::of(&options)));
+        assert!(read.as_mut().now_or_never().is_none());
+        assert_eq!(kept.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn pieces_of_a_body_are_bounded_together() {
+        let (options, headers) = (Options::default(), HeaderMap::new());
+        let bounds = Bounds {
+            bytes_max: 2,
+            ..Bounds::of(&options)
+        };
+        let read = async |count| {
+            let body = Body::from_stream(pieces(count, Arc::default()));
+            bytes(body, &headers, bounds).await
+        };
+        assert_eq!(read(2).await.unwrap(), "11");
+        assert_eq!(read(3).await.unwrap_err().code(), Code::BodyTooLarge);
+    }
+
+    #[tokio::test]
+    async fn a_body_of_one_piece_is_not_copied() {
+        let (options, headers) = (Options::default(), HeaderMap::new());
+        let sent = Bytes::from(b"{}".to_vec());
+        let read = bytes(Body::from(sent.clone()), &headers, Bounds::of(&options));
+        assert_eq!(read.await.unwrap().as_ptr(), sent.as_ptr());
+    }
 }
