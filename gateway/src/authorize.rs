@@ -194,13 +194,9 @@ impl Gateway {
         if tenant.policies.looks_at_usage() && evidence.usage.is_none() {
             return Ok(Step::LookAgain);
         }
-        let asking = asking(tenant, &agent, ask);
-        // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing.
+        // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing. What its buckets have was
+        // looked up.
         if ask.mode == Mode::DryRun {
-            let admission = self.limits.probe(&asking, now)?;
-            if let Admission::Short(short) = admission {
-                return Ok(Step::Fill(short));
-            }
             return self.dry_run(tenant, &agent, ask, looked_up).map(Step::Answer);
         }
         let replay = if may_repeat_allow(tenant, &agent, ask) {
@@ -212,7 +208,7 @@ impl Gateway {
             return Ok(Step::Answer(answer));
         }
         if !*admitted {
-            let admission = self.limits.admit(&asking, now)?;
+            let admission = self.limits.admit(&asking(tenant, &agent, ask), now)?;
             if let Admission::Short(short) = admission {
                 return Ok(Step::Fill(short));
             }

@@ -9,6 +9,7 @@ mod local;
 mod passing;
 pub mod quota;
 mod shared;
+mod to_the_end;
 
 pub use local::Local;
 
@@ -201,14 +202,14 @@ pub struct BucketsLeft {
 /// All buckets.
 pub struct Limits {
     local: Local,
-    shared: Shared,
+    shared: Arc<Shared>,
 }
 
 /// Whether an ask may pass.
 pub enum Admission {
     /// It may.
     Admitted,
-    /// Tokens have to be lent first, with [`Limits::fill`].
+    /// Of shared buckets too few tokens are here: more have to be lent first, with [`Limits::fill`], or looked for, with [`Limits::check`].
     Short(Short),
 }
 
@@ -220,7 +221,7 @@ impl Limits {
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self {
             local: Local::new(),
-            shared: Shared::new(store),
+            shared: Arc::new(Shared::new(store)),
         }
     }
 
@@ -243,6 +244,11 @@ impl Limits {
     /// Has tokens of shared buckets lent; a refusal if there are none.
     pub async fn fill(&self, short: &Short) -> Result<(), Refusal> {
         self.shared.fill(&short.0).await
+    }
+
+    /// A refusal if shared buckets have too few tokens to be lent. Takes nothing.
+    pub async fn check(&self, short: &Short) -> Result<(), Refusal> {
+        self.shared.check(&short.0).await
     }
 
     /// Gives back what was lent and nobody has asked for in a while. To be called every now and then.

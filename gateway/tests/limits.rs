@@ -476,17 +476,74 @@ async fn whoever_loops_against_an_empty_shared_bucket_costs_the_store_few_leases
 }
 
 #[tokio::test]
+async fn what_was_lent_for_a_caller_that_hung_up_is_there_for_the_next_one() {
+    let stage = sharing(&Value::Null, &json!({"capacity": 32, "refill_per_second": 0})).await;
+    let left = async || {
+        let shown = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
+        shown["remaining"]["tokens"].as_u64().unwrap()
+    };
+    stage.faults.hold_leases(true);
+    let ask = reading();
+    tokio::select! {
+        biased;
+        // Not through a socket, behind which an ask is answered whether somebody waits for it or not.
+        reply = stage.call("POST", "/v1/authorize", &stage.agent.token).json(&ask).respond() => panic!("it was answered: {reply:?}"),
+        () = async {
+            while stage.faults.leases_held() == 0 {
+                tokio::task::yield_now().await;
+            }
+        } => {}
+    }
+    stage.faults.hold_leases(false);
+    while stage.faults.leases_held() > 0 {
+        tokio::task::yield_now().await;
+    }
+    stage.ask(&ask).await.expect(200);
+    assert_eq!(left().await, 31, "only what was answered took a token");
+}
+
+#[tokio::test]
 async fn whoever_looks_at_shared_buckets_has_nothing_written() {
     let stage = sharing(&Value::Null, &json!({"capacity": 1, "refill_per_second": 0})).await;
-    let shown = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
-    assert_eq!(shown["remaining"]["tokens"], 1);
-    stage.ask(&reading()).await.expect(200);
-    let before = stage.faults.leases();
-    for _ in 0..20 {
-        let shown = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
-        assert_eq!(shown["remaining"]["tokens"], 0);
+    let token = &stage.agent.token;
+    let mut dry = reading();
+    dry["mode"] = json!("dry_run");
+    let batch = json!({"asks": [dry]});
+    let look = async || {
+        let before = stage.faults.leases();
+        let shown = stage.get("/v1/quota", token).await.expect(200);
+        let probe = "/v1/quota/probe?tool=github&action=get_file";
+        let probe = stage.get(probe, token).await.expect(200);
+        let batch = stage.post("/v1/authorize/batch", token, &batch).await.expect(200);
+        let decided = stage.post("/v1/decide", token, &reading()).await;
+        assert_eq!(stage.faults.leases(), before);
+        (
+            shown["remaining"]["tokens"].clone(),
+            probe,
+            batch["answers"][0]["code"].clone(),
+            decided,
+        )
+    };
+    for _ in 0..5 {
+        let (left, probe, in_batch, decided) = look().await;
+        assert_eq!(
+            (left, probe, in_batch),
+            (json!(1), json!({"passes": true}), Value::Null)
+        );
+        assert_eq!(decided.expect(200)["decision"], "allow");
     }
-    assert_eq!(stage.faults.leases(), before);
+    stage.ask(&reading()).await.expect(200);
+    let detail = stage.ask(&reading()).await.problem(429, "rate_limited");
+    let refused = json!({"passes": false, "code": "rate_limited", "detail": detail});
+    for _ in 0..5 {
+        let (left, probe, in_batch, decided) = look().await;
+        assert_eq!(
+            (left, &probe, in_batch),
+            (json!(0), &refused, json!("rate_limited"))
+        );
+        assert_eq!(decided.problem(429, "rate_limited"), detail);
+        assert_eq!(decided.headers["retry-after"], "86400");
+    }
 }
 
 /// Also in between, when a bucket that was empty a moment ago is not asked.

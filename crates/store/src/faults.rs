@@ -57,6 +57,7 @@ pub struct FaultyStore<S: ?Sized> {
     leases: Arc<AtomicUsize>,
     reservation_reads: Arc<AtomicUsize>,
     lists: Arc<Gate>,
+    lent: Arc<Gate>,
     inner: Arc<S>,
 }
 
@@ -70,6 +71,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             leases: Arc::default(),
             reservation_reads: Arc::default(),
             lists: Arc::default(),
+            lent: Arc::default(),
             inner,
         }
     }
@@ -118,6 +120,16 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many lists of approvals are held now.
     pub fn lists_held(&self) -> usize {
         self.lists.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever was lent something of a bucket before it is told, from now on, or lets everybody go.
+    pub fn hold_leases(&self, hold: bool) {
+        self.lent.is_closed.send_replace(hold);
+    }
+
+    /// How many leases are held now.
+    pub fn leases_held(&self) -> usize {
+        self.lent.held.load(Ordering::SeqCst)
     }
 
     /// How often turns were asked for reservations so far.
@@ -604,7 +616,9 @@ impl<S: Store + ?Sized> Counters for FaultyStore<S> {
 impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError> {
         self.leases.fetch_add(1, Ordering::SeqCst);
-        self.read()?.lease(key, size, wanted).await
+        let lease = self.read()?.lease(key, size, wanted).await;
+        self.lent.pass().await;
+        lease
     }
 
     async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
@@ -713,6 +727,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             leases: Arc::clone(&self.leases),
             reservation_reads: Arc::clone(&self.reservation_reads),
             lists: Arc::clone(&self.lists),
+            lent: Arc::clone(&self.lent),
             inner: self.inner.behind(),
         })
     }

@@ -76,7 +76,8 @@ impl Gateway {
         Ok(looked_up)
     }
 
-    /// Refuses an ask that the buckets refuse, unless it was answered before. Of those that gateways share, tokens are lent now, if they have to be.
+    /// Refuses an ask that the buckets refuse, unless it was answered before. Of those that gateways share, tokens are lent now, if they have to be,
+    /// but for a dry run, which takes none.
     async fn check_buckets(
         &self,
         caller: &AgentCaller,
@@ -94,6 +95,7 @@ impl Gateway {
         let agent = caller.refresh(tenant, now)?;
         match self.limits.probe(&asking(tenant, &agent, ask), now)? {
             Admission::Admitted => Ok(()),
+            Admission::Short(short) if ask.mode == Mode::DryRun => self.limits.check(&short).await,
             // Others may take them before this ask does, and then it has some lent once more.
             Admission::Short(short) => self.limits.fill(&short).await,
         }

@@ -5,6 +5,7 @@
 //! and what is with a gateway that dies is lost. A bucket fills up in the store also while some of it is lent, so a burst can be larger than
 //! the bucket by what its gateways have left. What lies about unused is given back, so that it is there for the others.
 
+use super::to_the_end::ToTheEnd;
 use super::{Admission, Lacking, Level, Owner, Remaining, Short, refusal_of_last};
 use crate::http::Refusal;
 use model::{Bucket, Tenant, TenantId, Timestamp};
@@ -120,15 +121,41 @@ impl Shared {
         Admission::Admitted
     }
 
-    /// Has tokens lent, so that there are enough; a refusal if there are not.
-    pub(super) async fn fill(&self, missing: &[Shortage]) -> Result<(), Refusal> {
+    /// Has tokens lent, so that there are enough; a refusal if there are not. A caller that hangs up in between changes nothing: what the store
+    /// lends is kept, because it is nowhere else.
+    pub(super) async fn fill(self: &Arc<Self>, missing: &[Shortage]) -> Result<(), Refusal> {
+        let (shared, missing) = (Arc::clone(self), missing.to_vec());
+        let lending = ToTheEnd::new(async move { shared.lend_all(&missing).await });
+        let lacking = lending.await?;
+        refusal_of_last(lacking).map_or(Ok(()), Err)
+    }
+
+    /// Refuses what one of these buckets has too few tokens for. Nothing is lent: whoever only looks takes nothing from other gateways.
+    pub(super) async fn check(&self, missing: &[Shortage]) -> Result<(), Refusal> {
+        let mut lacking = Vec::new();
+        for want in missing {
+            let left = self.left(want).await?;
+            if left < f64::from(want.cost) {
+                let wanted = Wanted {
+                    least: want.cost,
+                    most: want.cost,
+                };
+                let lease = Lease::new(want.size, wanted, 0, left);
+                lacking.push(Lacking::of_lease(want.owner.clone(), want.size, lease));
+            }
+        }
+        refusal_of_last(lacking).map_or(Ok(()), Err)
+    }
+
+    /// Has tokens of each of these buckets lent; those that have too few.
+    async fn lend_all(&self, missing: &[Shortage]) -> Result<Vec<Lacking>, StoreError> {
         let mut lacking = Vec::new();
         for want in missing {
             if let Some(lease) = self.lend(want).await? {
                 lacking.push(Lacking::of_lease(want.owner.clone(), want.size, lease));
             }
         }
-        refusal_of_last(lacking).map_or(Ok(()), Err)
+        Ok(lacking)
     }
 
     /// Has tokens of one bucket lent, so that there are enough; if there are not, what became of the lease.
@@ -172,16 +199,21 @@ impl Shared {
         empty.filter(|empty| empty.size == want.size && empty.least == missing && empty.holds())
     }
 
-    /// How full a bucket is: what is in the store, and what was lent to this gateway. Nothing is written for that.
+    /// How full a bucket is.
     pub(super) async fn remaining(&self, want: &Shortage) -> Result<Remaining, StoreError> {
-        let left = self.store.left(&key(want.tenant, &want.owner), want.size).await?;
-        let here = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
         let level = Level {
-            tokens: (left + f64::from(here)).min(f64::from(want.size.capacity())),
+            tokens: self.left(want).await?,
             at: Timestamp::from_millis(0),
             size: want.size,
         };
         Ok(Remaining::of(&level, level.at))
+    }
+
+    /// How many tokens a bucket has: in the store, and lent to this gateway. Nothing is written for that.
+    async fn left(&self, want: &Shortage) -> Result<f64, StoreError> {
+        let left = self.store.left(&key(want.tenant, &want.owner), want.size).await?;
+        let here = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
+        Ok((left + f64::from(here)).min(f64::from(want.size.capacity())))
     }
 
     /// Gives back what nobody has asked for in a while. Where something cannot be given back, the rest is kept for another time.

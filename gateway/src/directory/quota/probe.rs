@@ -12,9 +12,6 @@ use model::{Agent, Name};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// How often shared buckets are asked for tokens before a probe gives up: each time others may have been faster.
-const FILLS_MAX: usize = 4;
-
 /// A call that somebody would like to know about.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,13 +121,10 @@ async fn passes_buckets(
         agent,
         tool,
     };
-    for _ in 0..FILLS_MAX {
-        match gateway.limits.probe(&asking, gateway.clock.now())? {
-            Admission::Admitted => return Ok(()),
-            Admission::Short(short) => gateway.limits.fill(&short).await?,
-        }
+    match gateway.limits.probe(&asking, gateway.clock.now())? {
+        Admission::Admitted => Ok(()),
+        Admission::Short(short) => gateway.limits.check(&short).await,
     }
-    Err(Refusal::overloaded())
 }
 
 async fn passes_quotas(
