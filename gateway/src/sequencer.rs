@@ -39,11 +39,11 @@ use overdue::Ends;
 use pace::Pace;
 pub use press::Press;
 use queue::{Entrance, Exit, Line, NoEntry};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use store::{Batch, CommitError, Place, Store, StoreError, Turn};
+use store::{Batch, CommitError, Place, RequestKey, Store, StoreError, Turn};
 use times::Times;
 use tokio::sync::{Notify, oneshot};
 
@@ -333,10 +333,22 @@ struct Task {
 
 /// How a batch is written.
 enum Way {
-    /// In a turn, which says where its tenants stand, and when what they hold beyond its time ends.
-    Turn(Box<dyn Turn>, Ends),
+    /// In a turn, which says where its tenants stand, when what they hold beyond its time ends, and which asks that a quota has no room for were
+    /// looked for among those that were answered.
+    Turn(Box<dyn Turn>, Ends, HashSet<RequestKey>),
     /// Without one, from where this gateway has left its tenants.
     Append,
+}
+
+impl Way {
+    /// Whether this ask was looked for among those that were answered, because a quota has no room for it.
+    fn has_looked_for(&self, proposal: &Proposal) -> bool {
+        let (Self::Turn(.., looked_for), Happening::Decision(decision)) = (self, &proposal.what) else {
+            return false;
+        };
+        let request = decision.request.as_ref();
+        request.is_some_and(|(key, ..)| looked_for.contains(key))
+    }
 }
 
 /// Why a batch did not go through.
@@ -483,7 +495,7 @@ impl Task {
             return Err(Failure::Fault);
         };
         let books = Books::new(Snapshot::clone(&before), places);
-        let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First));
+        let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First, _));
         let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
         let applied = apply(&books, found, proposals, now, key);
         if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
@@ -493,7 +505,8 @@ impl Task {
             return Err(Failure::Again);
         }
         let mut settled = proposals.iter().zip(&applied.settled);
-        if !was_looked_up && settled.any(may_be_repeated) {
+        if !was_looked_up && settled.any(|settled| may_be_repeated(settled) && !way.has_looked_for(settled.0))
+        {
             self.wary = 1;
             return Err(Failure::Again);
         }
@@ -504,7 +517,7 @@ impl Task {
             let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
             let outcome = match way {
                 Way::Append => self.parts.store.append(&applied.batch).await,
-                Way::Turn(turn, _) => turn.commit(&applied.batch).await,
+                Way::Turn(turn, ..) => turn.commit(&applied.batch).await,
             };
             self.parts
                 .metrics
@@ -590,12 +603,17 @@ impl Task {
         let found = wanted.find(&mut *turn, &mut self.left, times).await;
         let found = found.map_err(|error| unreadable(&error))?;
         let (mut found, ends) = found.ok_or(Failure::Again)?;
-        if self.wary > 0 {
+        let looked_for = if self.wary > 0 {
             self.wary -= 1;
             let looked = wanted.find_recorded(&mut *turn, proposals, &mut found).await;
-            looked.map_err(|error| unreadable(&error))?;
-        }
-        Ok((Way::Turn(turn, ends), places, found))
+            looked.map(|()| HashSet::new())
+        } else {
+            wanted
+                .find_refused(&mut *turn, proposals, &mut found, times)
+                .await
+        };
+        let looked_for = looked_for.map_err(|error| unreadable(&error))?;
+        Ok((Way::Turn(turn, ends, looked_for), places, found))
     }
 
     /// What to do about a batch that was not committed, or may have been.
@@ -655,11 +673,18 @@ fn says_more_than_it_writes(applied: &Applied, proposals: &[Proposal]) -> bool {
     })
 }
 
-/// Whether a move of budgets that its caller has named was not made: then it may have been made before, and that has an answer.
-/// One that was made again would not be written.
+/// Whether something that its caller has named came to nothing: a move of budgets, or an ask that a quota has no room for. It may have been
+/// recorded before, and that has an answer. Storage says so of what would be written again, and of this nothing would be.
 fn may_be_repeated((proposal, settled): (&Proposal, &Settled)) -> bool {
-    let is_named = matches!(&proposal.what, Happening::Budget(change) if change.repeat.is_some());
-    is_named && !matches!(settled, Settled::Recorded { .. }) && !was_turned_back(settled)
+    match &proposal.what {
+        Happening::Budget(change) if change.repeat.is_some() => {
+            !matches!(settled, Settled::Recorded { .. }) && !was_turned_back(settled)
+        }
+        Happening::Decision(decision) if decision.request.is_some() => {
+            matches!(settled, Settled::Conflict(Conflict::QuotaExceeded(_)))
+        }
+        _ => false,
+    }
 }
 
 fn unreadable(error: &StoreError) -> Failure {

@@ -115,6 +115,24 @@ impl Cluster {
         (world, faults)
     }
 
+    /// Gives the agent a bucket of so many tokens that never refills and that all gateways share.
+    async fn share_bucket(&self, capacity: u32) {
+        let Tenancy { id, agent, .. } = &self.tenancy;
+        let settings = json!({"settings": {"limits": {"shared": true}}});
+        self.change(0, "PATCH", &format!("/v1/tenants/{id}"), &settings)
+            .await;
+        let bucket = json!({"bucket": {"capacity": capacity, "refill_per_second": 0}});
+        self.change(0, "PUT", &format!("/v1/agents/{agent}/quota"), &bucket)
+            .await;
+        for world in &self.worlds {
+            eventually(|| async {
+                let tenant = world.gateway.tenant(*id).unwrap();
+                tenant.directory.agents[agent].limits.bucket.is_some()
+            })
+            .await;
+        }
+    }
+
     /// Has this gateway read its base policies again.
     async fn reload(&self, world: &World) -> Reply {
         let call = world.call("POST", "/v1/policies/reload", self.operator.reveal());
@@ -552,24 +570,28 @@ async fn a_quota_allows_its_limit_whatever_gateway_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_took_the_last_of_a_quota_is_answered_alike_whatever_gateway_is_asked_again() {
+    let cluster = Cluster::new().await;
+    let path = format!("/v1/agents/{}/quota", cluster.tenancy.agent);
+    let quotas = json!({"quotas": [{"window": "month", "limit": 1}]});
+    cluster.change(0, "PUT", &path, &quotas).await;
+    let ask = named(reading(), "call-1");
+    let first = cluster.ask(0, &ask).await;
+    assert_eq!(first.expect(200)["decision"], "allow");
+    for at in 1..3 {
+        let again = cluster.ask(at, &ask).await;
+        again.expect(200);
+        assert_eq!(again.bytes, first.bytes);
+    }
+    let other = cluster.ask(1, &named(reading(), "call-2")).await;
+    other.problem(429, "quota_exceeded");
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shared_bucket_admits_what_it_holds_whatever_gateway_is_asked() {
     let cluster = Cluster::new().await;
-    let tenant = format!("/v1/tenants/{}", cluster.tenancy.id);
-    let settings = json!({"settings": {"limits": {"shared": true}}});
-    cluster.change(0, "PATCH", &tenant, &settings).await;
-    let bucket = json!({"bucket": {"capacity": 50, "refill_per_second": 0}});
-    let quota = format!("/v1/agents/{}/quota", cluster.tenancy.agent);
-    cluster.change(0, "PUT", &quota, &bucket).await;
-    for world in &cluster.worlds {
-        eventually(|| async {
-            let tenant = world.gateway.tenant(cluster.tenancy.id).unwrap();
-            tenant.directory.agents[&cluster.tenancy.agent]
-                .limits
-                .bucket
-                .is_some()
-        })
-        .await;
-    }
+    cluster.share_bucket(50).await;
     let token = cluster.tenancy.token.as_str();
     let asks = (0..120).map(|number| {
         let world = &cluster.worlds[number % 3];
@@ -609,6 +631,24 @@ async fn a_shared_bucket_admits_what_it_holds_whatever_gateway_is_asked() {
     let left = answered(|| cluster.worlds[1].get("/v1/quota", token)).await;
     let left = left.expect(200);
     assert_eq!(left["remaining"]["tokens"], 0, "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_looks_at_a_shared_bucket_leaves_it_to_the_other_gateways() {
+    let cluster = Cluster::new().await;
+    cluster.share_bucket(1).await;
+    let token = cluster.tenancy.token.as_str();
+    let (probe, ask) = ("/v1/quota/probe?tool=github&action=get_file", reading());
+    for world in &cluster.worlds {
+        let told = answered(|| world.get(probe, token)).await.expect(200);
+        assert_eq!(told, json!({"passes": true}));
+        let decided = answered(|| world.post("/v1/decide", token, &ask)).await;
+        assert_eq!(decided.expect(200)["decision"], "allow");
+    }
+    let ask = named(ask, "call-1");
+    let (reply, refused) = repeated(|| cluster.worlds[1].post("/v1/authorize", token, &ask)).await;
+    // Where the ledger stood still, the token may be used up.
+    assert!(reply.status == 200 || refused > 0, "{}", reply.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

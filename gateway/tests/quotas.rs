@@ -363,6 +363,30 @@ async fn what_was_not_written_was_not_counted_and_what_was_written_was() {
 }
 
 #[tokio::test]
+async fn what_took_the_last_of_a_quota_is_answered_again_to_whoever_never_heard_of_it() {
+    let stage = with_quotas(json!([{"window": "day", "limit": 1}])).await;
+    let ask = named(reading(), "call-1");
+    stage.faults.plan([Fault::KeepButReportUnknown]);
+    stage.ask(&ask).await.problem(503, "ledger_unavailable");
+    let told = stage.ask(&ask).await.expect(200);
+    assert_eq!(told["decision"], "allow");
+    assert_eq!(used(&stage).await, 1);
+    // Whoever goes on asking costs others nothing that one without an id would not.
+    let before = stage.faults.turns();
+    stage
+        .ask(&named(reading(), "call-2"))
+        .await
+        .problem(429, "quota_exceeded");
+    assert_eq!(stage.faults.turns(), before + 1);
+    stage
+        .ask(&named(changing(), "call-1"))
+        .await
+        .problem(422, "idempotency_key_reused");
+    stage.clock.advance_millis(86_400_000);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn a_tool_has_a_bucket_of_its_own_and_an_ask_may_cost_more_than_one() {
     let stage = Stage::set().await;
     let path = format!("/v1/agents/{}/quota", stage.agent.id);

@@ -8,7 +8,7 @@ use canon::Digest;
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::{ApprovalUse, Happening};
 use engine::runs::Sighting;
-use engine::{Found, Proposal};
+use engine::{Found, Proposal, quotas};
 use model::{ApprovalId, Name, TenantId};
 use std::collections::HashSet;
 use store::{RequestKey, StoreError, Turn};
@@ -78,6 +78,34 @@ impl<'p> Wanted<'p> {
             found.erased = turn.find_erased(&self.erasures).await?.into_iter().collect();
         }
         Ok(Some((found, ends)))
+    }
+
+    /// Adds what was recorded before of asks that a quota has no room for as it is found, and says for which it looked. Of what is recorded
+    /// anew storage says whether it was recorded before; of these nothing would be.
+    pub(super) async fn find_refused(
+        &self,
+        turn: &mut dyn Turn,
+        proposals: &[Proposal],
+        found: &mut Found,
+        times: Times<'_>,
+    ) -> Result<HashSet<RequestKey>, StoreError> {
+        if self.counters.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let refused = |proposal: &Proposal| {
+            let Happening::Decision(decision) = &proposal.what else {
+                return None;
+            };
+            let find = |key: &Digest| found.counters.get(&(proposal.tenant, *key));
+            let has_room = quotas::check(&decision.quotas, find, times.of(proposal.tenant)).is_ok();
+            let named = decision.request.as_ref().filter(|_| !has_room);
+            named.map(|(key, ..)| key.clone())
+        };
+        let refused: Vec<RequestKey> = proposals.iter().filter_map(refused).collect();
+        if !refused.is_empty() {
+            find_requests(turn, &refused, found).await?;
+        }
+        Ok(refused.into_iter().collect())
     }
 
     /// Adds what was recorded before of what these proposals would record.
@@ -178,14 +206,21 @@ async fn find_recorded(
         }
     }
     if !requests.is_empty() {
-        let recorded = turn.find_requests(&requests).await?;
-        found.requests = recorded
-            .into_iter()
-            .map(|request| (request.key.clone(), request))
-            .collect();
+        find_requests(turn, &requests, found).await?;
     }
     if !outcomes.is_empty() {
         found.outcomes = turn.find_outcomes(&outcomes).await?.into_iter().collect();
     }
+    Ok(())
+}
+
+async fn find_requests(
+    turn: &mut dyn Turn,
+    requests: &[RequestKey],
+    found: &mut Found,
+) -> Result<(), StoreError> {
+    let recorded = turn.find_requests(requests).await?;
+    let recorded = recorded.into_iter().map(|request| (request.key.clone(), request));
+    found.requests = recorded.collect();
     Ok(())
 }
