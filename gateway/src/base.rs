@@ -13,6 +13,7 @@ use crate::changes::{ATTEMPTS_MAX, By, Force, Plan, broken_off, entry, unexpecte
 use crate::gateway::{self, Gateway};
 use crate::http::{Code, Refusal};
 use crate::sequencer::Recorded;
+use crate::start;
 use canon::Digest;
 use engine::proposal::{Change, Happening};
 use engine::{Conflict, EntryKind, Proposal, Recompiled, Snapshot};
@@ -133,6 +134,9 @@ impl Gateway {
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(_) => {
                     self.metrics.set_base_differs(false);
+                    for (_, tenant) in self.snapshot.load_full().tenants() {
+                        start::tell_of_users(tenant);
+                    }
                     return Ok(true);
                 }
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}

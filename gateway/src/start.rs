@@ -195,9 +195,25 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
     let mut snapshot = Snapshot::new(Arc::clone(&compiler));
     snapshot.insert(restore(&compiler, system_tenant())?);
     for tenant in store.load(None).await? {
-        snapshot.insert(restore(&compiler, tenant)?);
+        let restored = restore(&compiler, tenant)?;
+        tell_of_users(&restored);
+        snapshot.insert(restored);
     }
     Ok(snapshot)
+}
+
+/// Says that policies of a tenant are wrong for users, if some are. They are right for agents and stay, and deny asks for users by failing.
+pub fn tell_of_users(snapshot: &TenantSnapshot) {
+    let tenant = snapshot.directory.tenant.id;
+    let mut wrong = snapshot.policies.wrong_for_users();
+    let Some(first) = wrong.next() else { return };
+    let (policy, more) = (first.policy.as_deref().unwrap_or_default(), wrong.count());
+    tracing::warn!(
+        %tenant,
+        policy,
+        more,
+        "the policy {policy} of {tenant} is wrong for users, and asks for them may be denied for that"
+    );
 }
 
 fn system_tenant() -> StoredTenant {

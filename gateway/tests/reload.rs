@@ -192,6 +192,26 @@ fn a_start_with_other_base_policies_is_told() {
     );
 }
 
+/// It is right for agents, so it is in force.
+#[test]
+fn a_policy_that_is_wrong_for_users_is_told_of_at_a_reload_and_at_a_start() {
+    let desk = Desk::open(READ);
+    let wrong = format!(
+        "{READ} @id(\"high\") forbid (principal, action, resource)
+        when {{ principal is User && principal.risk_tier == \"high\" }};"
+    );
+    let said = format!("the policy base/high of {} is wrong for users", desk.tenant);
+    assert!(!desk.place.stderr().contains(&said));
+    desk.write(&wrong);
+    assert_eq!(desk.reload().status, 200);
+    assert!(desk.place.stderr().contains(&said), "{}", desk.place.stderr());
+
+    let Desk { server, place, .. } = desk;
+    server.kill();
+    let desk = Desk::at(place, &wrong);
+    assert!(desk.place.stderr().contains(&said), "{}", desk.place.stderr());
+}
+
 #[test]
 fn a_file_that_cannot_be_used_leaves_what_is_in_force() {
     let desk = Desk::open(READ);

@@ -269,12 +269,13 @@ impl Delegator<'_> {
     /// The ruling for the others together with that for this agent, which is denied what it has no grant for, whatever policies
     /// permit.
     fn join(&self, others: Ruling, own: Ruling, tool: &Tool) -> Ruling {
+        let whose = format!("for the agent `{}`", self.agent.name);
         let own = if self.granted || own.verdict() == Verdict::Deny {
             own
         } else {
             let explanation = format!("the agent has no grant for `{}`", tool.name);
-            Ruling::denial(ReasonCode::ToolNotGranted, explanation)
+            Ruling::denial(ReasonCode::ToolNotGranted, explanation).and(own, &whose)
         };
-        others.and(own, &format!("for the agent `{}`", self.agent.name))
+        others.and(own, &whose)
     }
 }

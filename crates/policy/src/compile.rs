@@ -5,6 +5,7 @@ use crate::base::BasePolicies;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::like;
 use crate::memory::{Recent, Shelf};
+use crate::nobody;
 use crate::parameters::{self, Rules};
 use crate::parse::{self, Parsed};
 use crate::ruling::PolicyId;
@@ -110,7 +111,8 @@ type Unfit<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
 pub(crate) struct CompiledPolicy {
     pub(crate) statements: Vec<Arc<Statement>>,
     pub(crate) warnings: Vec<Diagnostic>,
-    /// Why nobody puts it in force, because parts of it can never match or take too long. One that is keeps nothing from starting.
+    /// Why nobody puts it in force, because parts of it can never match, are wrong for users only or take too long. One that is keeps
+    /// nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     /// How much there was to validate.
     pub(crate) checks: usize,
@@ -217,9 +219,8 @@ impl Compiler {
         let mut findings = Vec::new();
         for (digest, found) in unfit {
             let was_said = |finding: &&Diagnostic| {
-                known
-                    .get(&digest)
-                    .is_some_and(|known| known.unfit.contains(finding))
+                let mut known = known.get(&digest).into_iter().flat_map(|known| &known.unfit);
+                known.any(|known| known.is_same_as(finding))
             };
             findings.extend(found.unfit.iter().filter(|finding| !was_said(finding)).cloned());
         }
@@ -360,16 +361,22 @@ impl CompiledPolicy {
         for statement in &parsed {
             let verdict = validator.validate(statement);
             all.errors.extend(verdict.errors);
+            all.unfit.extend(verdict.unfit);
             all.warnings.extend(verdict.warnings);
         }
-        let (mut unfit, errors): (Vec<_>, Vec<_>) = all.errors.into_iter().partition(Validator::is_idle);
+        let Verdict {
+            errors,
+            mut unfit,
+            mut warnings,
+        } = all;
+        warnings.extend(nobody::warnings(&parsed));
         unfit.extend(parsed.iter().filter_map(like::fault));
         if !errors.is_empty() {
             return Err(Diagnostics([errors, unfit].concat()));
         }
         Ok(Self {
             statements: parsed.into_iter().map(|parsed| parsed.statement).collect(),
-            warnings: all.warnings,
+            warnings,
             unfit,
             checks,
         })

@@ -68,9 +68,19 @@ pub struct Diagnostic {
     /// Where in the policy's text it is.
     #[serde(flatten)]
     pub place: Option<Place>,
+    /// Whether it is so for users only, in a policy that is right for agents.
+    #[serde(skip)]
+    pub(crate) is_for_users: bool,
 }
 
 impl Diagnostic {
+    /// Whether it is the same finding. What is so for users only is told with one of the actions for which it is so, and another one may
+    /// come first where actions are added or taken away.
+    pub(crate) fn is_same_as(&self, other: &Self) -> bool {
+        let are_for_users = self.is_for_users && other.is_for_users;
+        self == other || are_for_users && (&self.policy, self.place) == (&other.policy, other.place)
+    }
+
     /// An error that is not about a place in a policy.
     pub(crate) fn error(message: impl Into<String>) -> Self {
         Self {
@@ -79,6 +89,7 @@ impl Diagnostic {
             message: message.into(),
             help: None,
             place: None,
+            is_for_users: false,
         }
     }
 
@@ -91,6 +102,7 @@ impl Diagnostic {
             message: found.to_string(),
             help: found.help().map(|help| help.to_string()),
             place: label.map(|label| Place::of(text, label.offset(), label.len())),
+            is_for_users: false,
         }
     }
 
@@ -99,6 +111,15 @@ impl Diagnostic {
     pub(crate) fn into_warning(self) -> Self {
         Self {
             severity: Severity::Warning,
+            ..self
+        }
+    }
+
+    /// The same finding, as one that is so for users only.
+    #[must_use]
+    pub(crate) fn for_users(self) -> Self {
+        Self {
+            is_for_users: true,
             ..self
         }
     }

@@ -5,7 +5,7 @@
 //! - [`base`], [`tenant`]: the texts that policies come from;
 //! - `text`: how long and how deep a text may be;
 //! - `parse`, `link`, `statement`, `condition`, `annotations`: single policies, each with its id and what its annotations ask for;
-//! - `json_schema`, [`schema`], `validate`: the Cedar schema of a registry, and validation against it;
+//! - `json_schema`, [`schema`], `validate`, `nobody`: the Cedar schema of a registry, and validation against it;
 //! - `looks`, `like`, `guard`, `index`: what policies look at, how long their patterns can take, and which of them can be about an ask;
 //! - `vocabulary`, `memory`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
 //! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
@@ -53,6 +53,7 @@ mod link;
 mod looks;
 mod members;
 mod memory;
+mod nobody;
 mod obligations;
 mod parameters;
 mod parse;

@@ -46,8 +46,9 @@ members! {
 }
 
 impl Looks {
-    /// Everything.
-    pub(crate) const ALL: Self = Self(u32::MAX);
+    /// Everything that can be made for a policy. Who is meant by the principal is none of it: whoever looks at the whole context says nothing
+    /// of that.
+    pub(crate) const ALL: Self = Self(!Self::OF_AN_AGENT.and(Self::IS_A_USER).0);
     /// What is made of the parameters.
     pub(crate) const PARAMETERS: Self = Self::member(Member::Input)
         .and(Self::member(Member::Parameters))
@@ -65,6 +66,8 @@ impl Looks {
     pub(crate) const USER: Self = Self(1 << 28);
     /// A member of the principal, such as its owner: only agents have any.
     pub(crate) const OF_AN_AGENT: Self = Self(1 << 29);
+    /// Whether the principal is a user, or one that is named: what asks for that speaks of users.
+    pub(crate) const IS_A_USER: Self = Self(1 << 30);
 
     /// This member of the context.
     pub(crate) const fn member(member: Member) -> Self {
@@ -81,6 +84,11 @@ impl Looks {
         self.0 & other.0 != 0
     }
 
+    /// Whether all of these are among them.
+    pub(crate) const fn has_all(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
     /// Whether nothing else is among them.
     pub(crate) const fn only_at(self, other: Self) -> bool {
         self.0 & !other.0 == 0
@@ -94,6 +102,9 @@ impl Looks {
         for part in expression.subexpressions() {
             if member_of(part).is_some_and(may_be_principal) {
                 looks = looks.and(Self::OF_AN_AGENT);
+            }
+            if asks_for_a_user(part) {
+                looks = looks.and(Self::IS_A_USER);
             }
             match part.expr_kind() {
                 ExprKind::Var(Var::Context) => mentions += 1,
@@ -122,7 +133,11 @@ impl Looks {
                 _ => {}
             }
         }
-        if mentions == members { looks } else { Self::ALL }
+        if mentions == members {
+            looks
+        } else {
+            looks.and(Self::ALL)
+        }
     }
 
     /// The member of the context with this name. One that is no member's is not valid, and will be found to be so.
@@ -142,15 +157,38 @@ fn member_of(expression: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Whether the principal can come of this. Where it is hidden more deeply, the types tell.
-fn may_be_principal(expression: &Expr) -> bool {
+/// Whether this asks if the principal is a user, or holds it against one that is named. Whatever else two such things can be held against each other
+/// for, `<` say, the types tell.
+fn asks_for_a_user(expression: &Expr) -> bool {
     match expression.expr_kind() {
-        ExprKind::Var(Var::Principal) => true,
-        ExprKind::If {
-            then_expr, else_expr, ..
-        } => may_be_principal(then_expr) || may_be_principal(else_expr),
+        ExprKind::Is { expr, entity_type } => *entity_type == TYPES.user && may_be_principal(expr),
+        ExprKind::BinaryApp { arg1, arg2, .. } => {
+            let is_held = |one: &Expr, other: &Expr| may_be_principal(one) && may_be(other, is_user);
+            is_held(arg1, arg2) || is_held(arg2, arg1)
+        }
         _ => false,
     }
+}
+
+fn may_be_principal(expression: &Expr) -> bool {
+    may_be(expression, |part| {
+        matches!(part.expr_kind(), ExprKind::Var(Var::Principal))
+    })
+}
+
+/// Whether such a thing can come of this, alone or in a set. Where it is hidden more deeply, the types tell.
+fn may_be(expression: &Expr, is_such: fn(&Expr) -> bool) -> bool {
+    match expression.expr_kind() {
+        ExprKind::If {
+            then_expr, else_expr, ..
+        } => may_be(then_expr, is_such) || may_be(else_expr, is_such),
+        ExprKind::Set(items) => items.iter().any(|item| may_be(item, is_such)),
+        _ => is_such(expression),
+    }
+}
+
+fn is_user(part: &Expr) -> bool {
+    matches!(part.expr_kind(), ExprKind::Lit(Literal::EntityUID(uid)) if *uid.entity_type() == TYPES.user)
 }
 
 fn is_context(expression: &Expr) -> bool {
@@ -196,6 +234,32 @@ mod tests {
         ] {
             assert_eq!(looks(condition), Looks::ALL, "{condition}");
         }
+        assert!(!Looks::ALL.at(Looks::OF_AN_AGENT.and(Looks::IS_A_USER)));
+    }
+
+    #[test]
+    fn to_hold_the_principal_against_a_user_is_to_speak_of_users() {
+        for condition in [
+            "principal is User",
+            "principal == User::\"u\" || context.sensitive",
+            "User::\"u\" == principal",
+            "principal in [User::\"u\", User::\"v\"]",
+            "principal == (if context.sensitive then User::\"u\" else User::\"v\")",
+            "[User::\"u\"].contains(if true then principal else principal)",
+            "[principal].containsAny([User::\"u\"])",
+            "[User::\"u\"].containsAll([principal])",
+        ] {
+            assert!(looks(condition).at(Looks::IS_A_USER), "{condition}");
+        }
+        for condition in [
+            "context.user == User::\"u\"",
+            "[User::\"u\"].contains(context.user) && principal is Agent",
+            "principal == (if context.user == User::\"u\" then Agent::\"a\" else Agent::\"b\")",
+            "principal in Team::\"t\" && User::\"u\" in Team::\"t\"",
+            "principal == Agent::\"a\" || principal.hasTag(\"User\")",
+        ] {
+            assert!(!looks(condition).at(Looks::IS_A_USER), "{condition}");
+        }
     }
 
     #[test]
@@ -207,11 +271,19 @@ mod tests {
             ),
             (
                 "(if context == context then principal else principal) has owner",
-                Looks::ALL,
+                Looks::ALL.and(Looks::OF_AN_AGENT),
             ),
             (
                 "principal.hasTag(\"vip\") || principal == principal",
                 Looks::PRINCIPAL,
+            ),
+            (
+                "principal is Agent || principal is User in Team::\"b\"",
+                Looks::PRINCIPAL.and(Looks::TEAM).and(Looks::IS_A_USER),
+            ),
+            (
+                "User::\"u\" is User && principal is Agent",
+                Looks::USER.and(Looks::PRINCIPAL),
             ),
             ("Agent::\"a\" in Team::\"b\"", Looks::PRINCIPAL.and(Looks::TEAM)),
             ("action in Action::\"read\"", Looks::ACTION),
@@ -222,6 +294,7 @@ mod tests {
             assert_eq!(looks(condition), seen, "{condition}");
         }
         assert!(!looks("context.sensitive").at(Looks::PRINCIPAL));
+        assert!(Looks::ALL.and(NOW).has_all(Looks::ALL) && !NOW.has_all(Looks::ALL));
         assert!(
             looks("context.now == context.now").only_at(NOW) && !looks("principal has owner").only_at(NOW)
         );

@@ -137,4 +137,15 @@ mod tests {
         let wrong = "@id(\"wrong\") permit (principal, action, resource) when { context.trsut.rank > 0 };";
         assert!(matches!(probed(wrong), Err(ProbeFailure::Invalid(_))));
     }
+
+    #[test]
+    fn policies_that_are_wrong_for_users_only_are_invalid_too() {
+        for (scope, condition) in [
+            ("principal", "principal is User && context.trust.rank < \"3\""),
+            ("principal == User::\"ada\"", "context.trust.rank > \"x\""),
+        ] {
+            let wrong = format!("@id(\"wrong\") forbid ({scope}, action, resource) when {{ {condition} }};");
+            assert!(matches!(probed(&wrong), Err(ProbeFailure::Invalid(_))), "{wrong}");
+        }
+    }
 }

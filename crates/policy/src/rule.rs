@@ -221,17 +221,14 @@ impl Ruling {
     }
 }
 
-/// The ruling for the agent together with that for the user for whom it acts, who is not asked about where the agent is denied: what it may
-/// not do, it may do for nobody.
+/// The ruling for the agent together with that for the user for whom it acts, who is asked about also where the agent is denied: what is to be
+/// redacted for the user is to be redacted in the record of a denial.
 fn for_both(
     case: &Case<'_>,
     question: &Question<'_>,
     rule: impl Fn(&Case<'_>) -> Ruling,
 ) -> Result<Ruling, Unanswerable> {
     let ruling = rule(case);
-    if ruling.verdict() == Verdict::Deny {
-        return Ok(ruling);
-    }
     match case.of_user(question, Looks::default())? {
         Some(user) => Ok(ruling.and(rule(&user), &whose(question))),
         None => Ok(ruling),

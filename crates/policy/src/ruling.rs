@@ -87,6 +87,11 @@ impl Obligation {
         }
     }
 
+    /// Whether it keeps something out of records, whatever the verdict is.
+    pub(crate) const fn is_redaction(&self) -> bool {
+        matches!(self, Self::Redact(_))
+    }
+
     /// The obligation with this text.
     pub(crate) fn parse(text: &str) -> Self {
         if text == Self::QUARANTINE_AGENT {
@@ -173,15 +178,21 @@ impl Ruling {
     }
 
     /// What comes of this ruling and that for `whose`, where both have to allow the same ask: the stricter one, and of two
-    /// that are as strict this one, where whom either wants to be asked is asked. Unless this one denies, what either
-    /// wants to be done has to be done, and what failed in either is told.
+    /// that are as strict this one, where whom either wants to be asked is asked. What either wants to be done has to be done, and
+    /// what failed in either is told. Where this one denies, that of the other's is left which holds for the record as well.
     #[must_use]
     pub fn and(self, other: Self, whose: &str) -> Self {
+        let errors = union(&self.errors, &other.errors);
         if self.verdict() == Verdict::Deny {
-            return self;
+            let redactions = other.obligations.into_iter().filter(Obligation::is_redaction);
+            let redactions: Vec<_> = redactions.collect();
+            return Self {
+                obligations: union(&self.obligations, &redactions),
+                errors,
+                ..self
+            };
         }
         let obligations = union(&self.obligations, &other.obligations);
-        let errors = union(&self.errors, &other.errors);
         let (ours, theirs) = (self.verdict().strictness(), other.verdict().strictness());
         let ruling = match theirs.cmp(&ours) {
             Ordering::Greater => Self {

@@ -163,6 +163,11 @@ impl PolicySet {
         &self.contents.warnings
     }
 
+    /// Those of them that say what is wrong with policies for users only. Asks for a user may be denied because such a policy fails.
+    pub fn wrong_for_users(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.warnings().iter().filter(|warning| warning.is_for_users)
+    }
+
     /// The ids of all policies, sorted.
     pub fn policy_ids(&self) -> Vec<&PolicyId> {
         let base = self.contents.vocabulary.base.policies.iter();

@@ -61,11 +61,19 @@ impl Statement {
     }
 
     /// Whether it is about principals of this type, on resources. A policy that looks at what only agents have is about
-    /// agents, whatever its scope says.
+    /// agents, unless it speaks of users: then what it says of them holds, or it would leave them out without a word.
     pub(crate) fn is_about(&self, principal: &EntityType) -> bool {
-        let looks_at_agent = |condition: &Condition| condition.looks.at(Looks::OF_AN_AGENT);
         self.scope.admits_types(principal, &TYPES.resource)
-            && (*principal == TYPES.agent || !self.condition.as_ref().is_some_and(looks_at_agent))
+            && (*principal == TYPES.agent
+                || !self.looks_at(Looks::OF_AN_AGENT)
+                || self.looks_at(Looks::IS_A_USER)
+                || self.scope.is_of_users())
+    }
+
+    /// Whether its condition looks at any of these.
+    fn looks_at(&self, any: Looks) -> bool {
+        let condition = self.condition.as_ref();
+        condition.is_some_and(|condition| condition.looks.at(any))
     }
 
     /// The policy's own text, without what stands around it.
@@ -96,6 +104,18 @@ impl Scope {
             ActionConstraint::In(wanted) => wanted
                 .iter()
                 .any(|wanted| **wanted == *action.entity || action.ancestors.contains(wanted)),
+        }
+    }
+
+    /// Whether it says that principals are users, or names one.
+    fn is_of_users(&self) -> bool {
+        match &self.principal {
+            PrincipalOrResourceConstraint::Is(kind) | PrincipalOrResourceConstraint::IsIn(kind, _) => {
+                **kind == TYPES.user
+            }
+            named => named
+                .get_euid()
+                .is_some_and(|uid| *uid.entity_type() == TYPES.user),
         }
     }
 

@@ -172,7 +172,7 @@ impl Suite {
             attributes: attributes.as_deref(),
             run: test.run.as_ref().map(|run| RunFacts {
                 id: run.as_str(),
-                worst: test.run_worst.unwrap_or(trust.level),
+                worst: test.seen(trust),
             }),
             usage: Some(&test.usage),
             sources: Some(&test.sources),

@@ -4,7 +4,7 @@
 //! of them where it looks at nothing in which they differ: that is the same and takes a thousandth of the time.
 
 use crate::diagnostics::{Diagnostic, Severity};
-use crate::facts;
+use crate::facts::{self, TYPES};
 use crate::looks::{Looks, Member};
 use crate::parse::Parsed;
 use crate::statement::Statement;
@@ -45,6 +45,8 @@ pub(crate) struct Validator<'s> {
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) errors: Vec<Diagnostic>,
+    /// Why nobody puts it in force: it can never match, or is wrong for users only. It keeps nothing from starting.
+    pub(crate) unfit: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
@@ -93,19 +95,29 @@ impl<'s> Validator<'s> {
             .map(|warning| finding(parsed, Severity::Warning, &warning))
             .collect();
         let admitted = self.admitted(&parsed.statement.scope.action);
-        let mut satisfiable = false;
+        let (mut satisfiable, mut of_users) = (false, Vec::new());
         for ask in self.asks_for(parsed, &admitted) {
-            satisfiable |= self.typecheck(parsed, ask, &mut errors);
+            let is_of_a_user = ask.principal_entity_type() == Some(&TYPES.user);
+            let found = if is_of_a_user { &mut of_users } else { &mut errors };
+            satisfiable |= self.typecheck(parsed, ask, found);
         }
-        if errors.is_empty() && !satisfiable {
+        let mut unfit = Vec::new();
+        let is_about_agents = parsed.statement.is_about(&TYPES.agent);
+        if errors.is_empty() && is_about_agents && may_be_in_force_unvalidated(&parsed.statement) {
+            unfit = of_users.into_iter().map(Diagnostic::for_users).collect();
+        } else {
+            errors.extend(of_users);
+        }
+        if errors.is_empty() && unfit.is_empty() && !satisfiable {
             let (severity, said) = self.idle(parsed, admitted.is_empty()).told(parsed);
             match severity {
-                Severity::Error => errors.push(said),
+                Severity::Error => unfit.push(said),
                 Severity::Warning => warnings.push(said),
             }
         }
         Verdict {
             errors: once_a_place(errors),
+            unfit: once_a_place(unfit),
             warnings: once_a_place(warnings),
         }
     }
@@ -119,11 +131,6 @@ impl<'s> Validator<'s> {
         let conditions = conditions.filter(|_| !admitted.is_empty());
         let parts = conditions.map_or(0, |conditions| conditions.subexpressions().count());
         asks.saturating_mul(1 + parts)
-    }
-
-    /// Whether an error of [`Self::validate`] says that the policy can never match, and nothing else.
-    pub(crate) fn is_idle(error: &Diagnostic) -> bool {
-        error.message == IMPOSSIBLE
     }
 
     /// Checks the types of a policy for one ask. Whether the ask could satisfy it, as far as types tell.
@@ -245,6 +252,14 @@ fn finding(parsed: &Parsed, severity: Severity, found: &dyn miette::Diagnostic) 
 fn is_about(policy: &Statement, ask: &RequestEnv<'_>) -> bool {
     ask.principal_entity_type()
         .is_none_or(|principal| policy.is_about(principal))
+}
+
+/// Whether a policy can be in force that was not validated for users. Which policies are about them as well was not always told as it is now:
+/// whatever looks at what only agents have, or at the whole context, was about agents.
+fn may_be_in_force_unvalidated(policy: &Statement) -> bool {
+    policy.condition.as_ref().is_some_and(|condition| {
+        condition.looks.at(Looks::OF_AN_AGENT) || condition.looks.has_all(Looks::ALL)
+    })
 }
 
 /// Whether two asks differ in nothing but the principal, the action and its parameters.

@@ -11,6 +11,7 @@ use crate::guard::{Left, Split};
 use crate::index::Index;
 use crate::json_schema::Record;
 use crate::memory::Shelf;
+use crate::nobody;
 use crate::parameters::{self, Rules};
 use crate::schema;
 use crate::statement::Statement;
@@ -78,7 +79,7 @@ impl Vocabulary {
         rules: &Shelf<Digest, Rules>,
     ) -> Result<Self, Diagnostics> {
         let vocabulary = Self::unvalidated(base, registry, rules)?;
-        let Verdict { errors, warnings } = validate(base, schema);
+        let Verdict { errors, warnings, .. } = validate(base, schema);
         if !errors.is_empty() {
             return Err(Diagnostics(errors));
         }
@@ -169,18 +170,19 @@ pub(crate) fn of_schema(tool: &SlashFreeName, action: &Name, fault: Diagnostic) 
     Diagnostic { message, ..fault }
 }
 
-/// The base policies fit every registry, also one without the actions that they are about: what never matches is odd only.
+/// The base policies fit every registry, also one without the actions that they are about: what never matches is odd only, and so is what is
+/// wrong for users only, which they may have said for long.
 fn validate(base: &BasePolicies, schema: &Schema) -> Verdict {
     let validator = Validator::new(schema);
     let mut all = Verdict::default();
     for parsed in &*base.policies {
-        let Verdict { errors, warnings } = validator.validate(parsed);
-        let (idle, errors): (Vec<_>, Vec<_>) = errors.into_iter().partition(Validator::is_idle);
-        all.errors.extend(errors);
-        all.warnings.extend(warnings);
-        all.warnings
-            .extend(idle.into_iter().map(Diagnostic::into_warning));
+        let verdict = validator.validate(parsed);
+        let unfit = verdict.unfit.into_iter().map(Diagnostic::into_warning);
+        all.errors.extend(verdict.errors);
+        all.warnings.extend(verdict.warnings);
+        all.warnings.extend(unfit);
     }
+    all.warnings.extend(nobody::warnings(&base.policies));
     all
 }
 

@@ -177,6 +177,50 @@ fn what_is_wrong_with_a_link_is_told() {
 }
 
 #[test]
+fn a_link_for_whom_nobody_can_be_is_pointed_out() {
+    let warned = |principal: &str| {
+        let mut links = both();
+        links[1]["values"]["?principal"] = principal.into();
+        compiled(&read(), linked(links)).unwrap().warnings().to_vec()
+    };
+    assert_eq!(warned(AGENT), []);
+    let found = warned("Agent::\"billing-bot\"");
+    let [warning] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(warning.policy.as_deref(), Some("mine/freeze-builder"));
+    let said = "nobody can ever be `Agent::\"billing-bot\"`";
+    assert!(warning.message.starts_with(said), "{warning:?}");
+}
+
+#[test]
+fn whom_nobody_can_be_is_pointed_out_once_for_all_links_and_so_often_at_most() {
+    let bot = |number: usize| format!("Agent::\"bot-{number}\"");
+    let bots: Vec<_> = (0..50).map(bot).collect();
+    let warned = |principal: &dyn Fn(usize) -> String| {
+        let link = |number: usize| {
+            let values = json!({"?principal": principal(number)});
+            json!({"template": "t", "id": format!("link-{number:02}"), "values": values})
+        };
+        let links: Vec<_> = (0..100).map(link).collect();
+        let cedar = format!(
+            "@id(\"t\") forbid (principal == ?principal, action, resource) when {{ [{}].contains(principal) }};",
+            bots.join(", ")
+        );
+        let policy = TenantPolicy {
+            links: serde_json::from_value(json!(links)).unwrap(),
+            ..tenant("mine", &cedar)
+        };
+        let set = compiled(&read(), policy).unwrap();
+        let warnings = set.warnings().iter().map(|warning| warning.policy.clone());
+        warnings.collect::<Option<Vec<_>>>().unwrap()
+    };
+    assert_eq!(warned(&|_| AGENT.to_owned()), vec!["mine/link-00"; 50]);
+    let found = warned(&bot);
+    assert_eq!((found.len(), &*found[50]), (64, "mine/link-01"));
+}
+
+#[test]
 fn a_value_that_is_nested_deeply_is_no_crash() {
     let mut links = both();
     links[1]["values"]["?principal"] = "(".repeat(10_000).into();

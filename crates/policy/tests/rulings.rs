@@ -722,10 +722,8 @@ fn agentdojo(suite: &str) -> Option<(Tool, Vec<Value>)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/agentdojo");
     let read = |path: String| std::fs::read_to_string(format!("{folder}/{path}"));
     let Ok(tools) = read(format!("tools/{suite}.json")) else {
-        assert!(
-            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-            "the benchmark's tools are missing"
-        );
+        let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
+        assert!(!is_ci, "the benchmark's tools are missing");
         eprintln!("skipped: no {folder}");
         return None;
     };

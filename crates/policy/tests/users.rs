@@ -73,6 +73,42 @@ fn both_have_to_be_permitted() {
 }
 
 #[test]
+fn what_is_about_users_is_so_whatever_members_it_looks_at() {
+    let users = "permit (principal is User, action, resource);";
+    let secret = "principal has clearance && principal.clearance == \"secret\"";
+    // No member of the context is called so, and none of the principal is looked at.
+    let mfa = "context has mfa && context.mfa";
+    let either = "principal is Agent && principal.risk_tier == \"low\" || principal is User && principal in Team::\"payroll\"";
+    let low = "principal is Agent && principal.risk_tier == \"low\"";
+    let but_eve = format!("principal == User::\"eve\" || {low}");
+    let but_two = format!("principal in [User::\"eve\", User::\"mallory\"] || {low}");
+    let but_any = format!("{low} || !(principal is Agent) && [User::\"eve\"].contains(principal)");
+    for (scope, condition) in [
+        ("principal is User", secret),
+        ("principal is User in Team::\"staff\"", secret),
+        ("principal is User", mfa),
+        ("principal in Team::\"staff\"", mfa),
+        ("principal == User::\"ada\"", mfa),
+        ("principal == User::\"ada\"", secret),
+        ("principal", either),
+        ("principal in Team::\"staff\"", either),
+        ("principal", but_eve.as_str()),
+        ("principal", but_two.as_str()),
+        ("principal", but_any.as_str()),
+    ] {
+        let forbid = format!("forbid ({scope}, action, resource) unless {{ {condition} }};");
+        let ruling = ruled(&for_ada(), &[AGENTS, users, &forbid]);
+        assert_eq!(
+            (ruling.reason, matched(&ruling)),
+            (ReasonCode::PolicyForbids, vec!["mine/2"]),
+            "{forbid}"
+        );
+        let alone = ruled(&World::default(), &[AGENTS, users, &forbid]);
+        assert_eq!(alone.verdict(), Verdict::Allow, "{forbid}");
+    }
+}
+
+#[test]
 fn the_strictest_is_the_answer_and_says_for_whom() {
     let all = "permit (principal, action, resource);";
     let no = "@reason(\"not you\") forbid (principal == User::\"ada\", action, resource);";
@@ -84,7 +120,7 @@ fn the_strictest_is_the_answer_and_says_for_whom() {
     assert_eq!(ruling.explanation, "for the user `ada`: not you");
     let fails = "forbid (principal == User::\"ada\", action, resource) when { 9223372036854775807 + context.trust.rank > 0 };";
     assert_eq!(ruled(&for_ada(), &[all, fails]).reason, ReasonCode::PolicyError);
-    // What the agent may not do is not asked for the user.
+    // What the agent may not do is denied for that, whatever is said of the user.
     let never = "@reason(\"no agent\") forbid (principal is Agent, action, resource);";
     assert_eq!(ruled(&for_ada(), &[all, no, never]).explanation, "no agent");
 }
@@ -115,6 +151,27 @@ fn approvals_and_obligations_of_both_count() {
         (terms.group.as_deref(), terms.quorum, terms.exclude_owner),
         (Some("leads"), 2, true)
     );
+}
+
+#[test]
+fn what_is_to_be_redacted_for_the_user_is_so_where_the_agent_is_denied() {
+    let world = World {
+        parameters: json!({"pin": "1"}),
+        ..for_ada()
+    };
+    let ruling = ruled(
+        &world,
+        &[
+            "@reason(\"no agent\") forbid (principal is Agent, action, resource);",
+            "@obligation(\"quarantine:agent\") forbid (principal is User, action, resource);",
+            "@decision(\"advise\") @obligation(\"redact:parameters.pin, tell:somebody\") permit (principal is User, action, resource);",
+        ],
+    );
+    assert_eq!(
+        (ruling.explanation.as_str(), matched(&ruling)),
+        ("no agent", vec!["mine/0"])
+    );
+    assert_eq!(obligations(&ruling), ["redact:parameters.pin"]);
 }
 
 #[test]

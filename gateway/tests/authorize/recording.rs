@@ -251,6 +251,35 @@ async fn where_something_is_redacted_nothing_is_kept_that_no_policy_has_looked_t
 }
 
 #[tokio::test]
+async fn what_is_to_be_redacted_for_the_user_is_so_in_the_denial_of_an_agent() {
+    let stage = Stage::set().await;
+    stage.settle(json!({"parameters": "redacted"})).await;
+    let cedar = r#"@id("pin") @decision("advise") @obligation("redact:parameters.pin")
+        permit (principal in Team::"customers", action, resource);"#;
+    for (method, path, body) in [
+        ("PUT", "/v1/teams/customers", json!({})),
+        ("PUT", "/v1/users/ada", json!({"teams": ["customers"]})),
+        ("POST", "/v1/policies", json!({"name": "own", "cedar": cedar})),
+    ] {
+        stage.admin(method, path, &body).await.expect(201);
+    }
+    let mut ask = asking("vault", "store", "untrusted_external");
+    ask["tool_call"]["parameters"] = json!({"path": "a/b", "pin": "1234"});
+    ask["user"] = json!({"id": "ada"});
+    let answer = stage.ask(&ask).await.expect(200);
+    assert_eq!(
+        (&answer["reason_code"], &answer["matched_policies"]),
+        (&json!("policy_forbids"), &json!(["base/mutation-from-untrusted"]))
+    );
+    assert_eq!(answer["obligations"], json!(["redact:parameters.pin"]));
+    let entry = stage.last_decision().await;
+    assert_eq!(
+        (&entry["parameters"], &entry["redacted"]),
+        (&json!({"path": "a/b", "pin": null}), &json!(["/pin"]))
+    );
+}
+
+#[tokio::test]
 async fn settings_that_contradict_each_other_are_refused() {
     let stage = Stage::set().await;
     let path = format!("/v1/tenants/{}", stage.tenant);

@@ -1,7 +1,7 @@
 //! In whose name an agent asks: whoever is named, by a token or by the ask, has to be allowed it, too.
 
 use crate::hand::Signer;
-use crate::stage::{Player, Stage, changing, named, reading};
+use crate::stage::{Player, Stage, asking, changing, injected, named, reading};
 use crate::support::Reply;
 use crate::{ISSUER, NOW, token};
 use gateway::gateway::Options;
@@ -88,7 +88,7 @@ async fn naming_somebody_only_takes_away() {
         @id("untrusted") forbid (principal is Agent, action == Action::"vault/store", resource);"#,
     )
     .await;
-    let mut vault = crate::stage::asking("vault", "store", "trusted_internal_unsigned");
+    let mut vault = asking("vault", "store", "trusted_internal_unsigned");
     vault["user"] = json!({"id": "ada"});
     let answer = stage.ask(&vault).await.expect(200);
     assert_eq!(
@@ -279,6 +279,26 @@ async fn an_entry_tells_in_whose_name_it_was_and_what_was_looked_at() {
         let digest = digest.as_str().unwrap().parse().unwrap();
         let found = stage.store.contents(stage.tenant, &[digest]).await.unwrap();
         assert_eq!(found.len(), 1, "{digest}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_be_redacted_for_one_in_whose_name_it_is_asked_is_so_in_a_denial() {
+    let cedar = r#"@id("pin") @decision("advise") @obligation("redact:parameters.pin")
+        permit (principal in Team::"customers", action, resource);"#;
+    let (stage, planner) = company(cedar).await;
+    stage.settle(json!({"parameters": "redacted"})).await;
+    let itself = format!("/v1/agents/{}", planner.id);
+    let patch = json!({"team": "customers"});
+    stage.admin("PATCH", &itself, &patch).await.expect(200);
+    let not_granted = asking("vault", "store", "trusted_internal_unsigned");
+    for (mut ask, reason) in [(injected(), "policy_forbids"), (not_granted, "tool_not_granted")] {
+        ask["tool_call"]["parameters"] = json!({"path": "a/b", "pin": "1234"});
+        let answer = stage.ask(&with(ask, &act(&["planner"]))).await.expect(200);
+        assert_eq!(said(&answer), ["deny", reason]);
+        let entry = stage.decisions().await.pop().unwrap();
+        assert_eq!(entry["parameters"], json!({"path": "a/b", "pin": null}));
+        assert_eq!(entry["redacted"], json!(["/pin"]));
     }
 }
 

@@ -4,8 +4,9 @@ use super::*;
 use crate::Severity;
 use crate::case::{Case, Known};
 use crate::looks::Looks;
-use crate::world::{action, tool};
-use model::SlashFreeName;
+use crate::ruling::Ruling;
+use crate::world::{World, action, tool};
+use model::{ReasonCode, SlashFreeName};
 
 fn policies(count: usize) -> Vec<TenantPolicy> {
     let policy = |number: usize| {
@@ -178,11 +179,84 @@ fn a_policy_in_force_that_can_never_match_is_a_warning() {
     let ([warning], [fault]) = (set.warnings(), &found[..]) else {
         panic!("{:?}, {found:?}", set.warnings());
     };
+    assert_eq!(set.wrong_for_users().count(), 0);
     assert_eq!(warning.message, fault.message);
     assert_eq!(
         (warning.severity, fault.severity),
         (Severity::Warning, Severity::Error)
     );
+}
+
+/// What comes of an ask for this user, if for one.
+fn asked_for(set: &PolicySet, user: Option<&str>) -> Ruling {
+    let world = World {
+        tool: "a".into(),
+        action: "x".into(),
+        user: user.map(|id| (id.to_owned(), None)),
+        ..World::default()
+    };
+    world.ask(set).unwrap()
+}
+
+#[test]
+fn what_is_wrong_for_users_only_is_a_warning_where_it_is_in_force_and_is_not_put_in_force() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let agents = "[Agent::\"agt_070w3ge1r70w3ge1r70w3ge1r7\"].contains(principal)";
+    // No member of the context is called so.
+    let maintenance = "context has maintenance";
+    for (scope, condition, reason) in [
+        (
+            "principal",
+            format!("{agents} || {maintenance}"),
+            ReasonCode::PolicyForbids,
+        ),
+        (
+            "principal",
+            "!(principal is User) || principal.risk_tier == \"low\"".to_owned(),
+            ReasonCode::PolicyError,
+        ),
+        (
+            "principal",
+            "principal == User::\"eve\" || principal.risk_tier == \"low\"".to_owned(),
+            ReasonCode::PolicyError,
+        ),
+        (
+            "principal == User::\"ada\"",
+            "principal.risk_tier == \"low\"".to_owned(),
+            ReasonCode::PolicyError,
+        ),
+        (
+            "principal",
+            "!(principal is User) && principal.risk_tier == \"low\" || principal is User && context.sesitive"
+                .to_owned(),
+            ReasonCode::PolicyError,
+        ),
+    ] {
+        let all = "@id(\"all\") permit (principal, action, resource);";
+        let cedar = format!("{all} @id(\"a\") forbid ({scope}, action, resource) unless {{ {condition} }};");
+        let window = [TenantPolicy::new(SlashFreeName::new("window").unwrap(), cedar)];
+        let set = compiled(&compiler, &window, &["a"]);
+        let warning = set.warnings().first().unwrap();
+        assert_eq!(warning.policy.as_deref(), Some("window/a"));
+        assert_eq!(set.wrong_for_users().next(), Some(warning));
+        let for_nobody = asked_for(&set, None).verdict();
+        assert_eq!(for_nobody, model::Verdict::Allow, "{condition}");
+        assert_eq!(asked_for(&set, Some("ada")).reason, reason, "{condition}");
+        assert!(!warning.message.contains("never match"), "{warning}");
+        let before: (&[_], &[_]) = (&window, &["a"]);
+        assert!(changed(&compiler, (&window, &["a", "b"]), before).is_ok());
+        // The finding is told of an action that was not there before.
+        assert!(
+            changed(&compiler, (&window, &["0", "a"]), before).is_ok(),
+            "{condition}"
+        );
+        let nothing = changed(&compiler, before, (&[], before.1));
+        assert_eq!(nothing.unwrap_err()[0], "window/a", "{condition}");
+    }
+    // What is wrong for agents is wrong.
+    let cedar = "@id(\"a\") forbid (principal, action, resource) when { principal.risk_tier > 3 };";
+    let wrong = [TenantPolicy::new(SlashFreeName::new("wrong").unwrap(), cedar)];
+    assert!(with_candidate(&wrong, &["a"], |candidate| compiler.compile(candidate)).is_err());
 }
 
 #[test]

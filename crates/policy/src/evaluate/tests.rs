@@ -51,7 +51,7 @@ fn vectors() -> Option<PathBuf> {
     if folder.exists() {
         return Some(folder.to_owned());
     }
-    let is_ci = std::env::vars().any(|(name, value)| name == "CI" && value == "true");
+    let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
     assert!(!is_ci, "{} is missing", folder.display());
     eprintln!("skipped: {} is missing", folder.display());
     None

@@ -60,7 +60,7 @@ const RESOURCES: [&str; 6] = [
     "resource is Resource in Resource::\"repo\"",
     "resource is Agent",
 ];
-const CONDITIONS: [&str; 19] = [
+const CONDITIONS: [&str; 21] = [
     "true",
     "false",
     "context.tool.canary",
@@ -73,6 +73,8 @@ const CONDITIONS: [&str; 19] = [
     "context.parameters.contains(\"base\")",
     "action in Action::\"mutate\"",
     "principal.risk_tier == \"high\"",
+    "principal is User",
+    "principal in [User::\"u-17\", User::\"u-18\"]",
     "principal in Team::\"sales\"",
     "Team::\"sales\".getTag(\"floor\") == \"3\"",
     "context.user in Team::\"sales\" && context.user.hasTag(\"vip\")",
@@ -274,6 +276,13 @@ pub(crate) fn telling(mut outcomes: Outcomes) -> Outcomes {
     outcomes
 }
 
+/// Whether this policy is about users as far as its scope says. They have no members: whoever looks at one and does not speak of users, or of one
+/// by name, means agents.
+fn means_users(policy: &str) -> bool {
+    let speaks_of_users = ["principal is User", "principal == User::", "principal in [User::"];
+    !policy.contains("principal.") || speaks_of_users.iter().any(|words| policy.contains(words))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -295,11 +304,14 @@ proptest! {
             let may_tell = |id: &str| {
                 statement(id).notes.role != Role::Advice || question.parameters.contains("base")
             };
+            let is_meant = |id: &str, principal: Principal<'_>| {
+                matches!(principal, Principal::Agent) || means_users(statement(id).text())
+            };
             let by_cedar = |principal| {
                 let asked = whole_of(&set, question, principal);
                 let mut outcomes = by_cedar(&asked, "base", &base);
                 outcomes.extend(by_cedar(&asked, "mine", &mine));
-                outcomes.retain(|(id, _)| may_tell(id) && statement(id).is_about(principal.kind()));
+                outcomes.retain(|(id, _)| may_tell(id) && is_meant(id, principal));
                 telling(outcomes)
             };
             let ours = |mut outcomes: Outcomes| {

@@ -152,6 +152,27 @@ fn an_ask_that_would_be_refused_fails_and_one_for_an_unknown_tool_is_denied() {
 }
 
 #[test]
+fn what_a_run_has_seen_is_what_it_had_seen_before_and_the_ask_itself() {
+    let policy = "@id(\"tainted\") forbid (principal, action, resource)
+        when { context has run && context.run.worst.rank <= 2 };";
+    let mut tools = tools();
+    tools["sources"] = "parameter".into();
+    let is_tainted = |sources: Value, before: Value| {
+        let mut test = pay(5, json!({"decision": "deny", "policies": ["mine/tainted"]}));
+        test["ask"]["trace"] = json!({"run_id": "run-1"});
+        test["ask"]["context"] = json!({ "sources": sources });
+        test["run_worst"] = before;
+        suite_of(policy, &tools, &tests(&[test])).unwrap().run().passed()
+    };
+    let read = || json!({"/amount": "untrusted_external"});
+    assert!(is_tainted(read(), Value::Null));
+    assert!(is_tainted(read(), json!("trusted_internal_unsigned")));
+    assert!(is_tainted(json!({}), json!("untrusted_external")));
+    assert!(!is_tainted(json!({}), json!("semi_trusted_customer")));
+    assert!(!is_tainted(json!({}), Value::Null));
+}
+
+#[test]
 fn a_whole_ask_can_be_pasted_in() {
     let mut test = pay(11, json!({"decision": "deny"}));
     test["at"] = "2025-01-01T00:00:00Z".into();

@@ -62,7 +62,7 @@ const ACTIONS: [&str; 10] = [
     "action == Action::\"read\"",
     "action == Action::\"mail/sned\"",
 ];
-const CONDITIONS: [&str; 20] = [
+const CONDITIONS: [&str; 21] = [
     "true",
     "false",
     "context.trust.rank > 3",
@@ -80,6 +80,7 @@ const CONDITIONS: [&str; 20] = [
     "action == Action::\"github/put\"",
     "principal.name == context.agent.name",
     "principal has owner && principal.owner == \"x\"",
+    "principal is User",
     "resource == Agent::\"a\"",
     "context == context",
     "User::\"a\" in Group::\"b\"",
@@ -117,9 +118,10 @@ fn by_cedar(text: &str) -> ValidationResult {
     cedar_policy::Validator::new(SCHEMA.clone()).validate(&set, cedar_policy::ValidationMode::Strict)
 }
 
-/// Whoever looks at a member of the principal means an agent: users have none.
+/// Whoever looks at a member of the principal and does not speak of users means an agent: users have none.
 fn as_meant(text: &str) -> String {
-    if !text.contains("principal.") && !text.contains("principal has") {
+    let looks_at_members = text.contains("principal.") || text.contains("principal has");
+    if !looks_at_members || text.contains("principal is User") {
         return text.to_owned();
     }
     let text = text.replacen("(principal,", "(principal is Agent,", 1);
@@ -142,10 +144,11 @@ proptest! {
     #[test]
     fn a_policy_is_valid_if_cedar_says_so(text in policies()) {
         let (ours, cedars) = (by_us(&text), by_cedar(&as_meant(&text)));
-        let error = ours.errors.iter().find(|error| !is_about_never_matching(error));
+        let wrong = || ours.errors.iter().chain(&ours.unfit);
+        let error = wrong().find(|error| !is_about_never_matching(error));
         prop_assert_eq!(error.is_none(), cedars.validation_passed(), "{}: {:?}", text, error);
         if cedars.validation_passed() {
-            let idle = ours.errors.iter().chain(&ours.warnings).any(is_about_never_matching);
+            let idle = wrong().chain(&ours.warnings).any(is_about_never_matching);
             let warned = cedars.validation_warnings().next().is_some();
             prop_assert_eq!(idle, warned, "{}", text);
         }
@@ -192,8 +195,12 @@ fn there_is_as_much_to_check_as_parts_for_the_asks_that_are_met() {
 fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
     let told = |scope: &str, condition: &str| {
         let text = format!("@id(\"a\") forbid (principal, {scope}, resource) when {{ {condition} }};");
-        let Verdict { errors, warnings } = by_us(&text);
-        (errors.len(), warnings.len())
+        let Verdict {
+            errors,
+            unfit,
+            warnings,
+        } = by_us(&text);
+        (errors.len() + unfit.len(), warnings.len())
     };
     let (fine, odd, wrong) = ((0, 0), (0, 1), (1, 0));
     for (scope, condition, expected) in [
@@ -220,8 +227,9 @@ fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
 fn users_are_principals_and_only_agents_have_members() {
     let said = |scope: &str, condition: &str| {
         let text = format!("@id(\"a\") permit ({scope}, action, resource) when {{ {condition} }};");
-        let errors = by_us(&text).errors;
-        errors.into_iter().map(|error| error.message).collect::<String>()
+        let Verdict { errors, unfit, .. } = by_us(&text);
+        let wrong = errors.into_iter().chain(unfit);
+        wrong.map(|error| error.message).collect::<String>()
     };
     for scope in [
         "principal",
@@ -234,8 +242,10 @@ fn users_are_principals_and_only_agents_have_members() {
     for scope in ["principal", "principal in Team::\"t\"", "principal is Agent"] {
         assert_eq!(said(scope, "principal.risk_tier == \"low\""), "", "{scope}");
     }
-    let said = said("principal is User", "principal.risk_tier == \"low\"");
-    assert!(said.contains("risk_tier"), "{said}");
+    for scope in ["principal is User", "principal == User::\"u\""] {
+        let said = said(scope, "principal.risk_tier == \"low\"");
+        assert!(said.contains("risk_tier"), "{said}");
+    }
 }
 
 #[test]
