@@ -20,7 +20,8 @@ use axum::extract::{Path, State};
 use canon::Digest;
 use model::approval::{Delegator, GroupQuorum, Vote};
 use model::{
-    AgentId, Approval, ApprovalId, ApprovalStatus, DecisionId, Name, Risk, Sources, Timestamp, Trust,
+    AgentId, Approval, ApprovalId, ApprovalStatus, DecisionId, Estimate, Name, Risk, Sources, Timestamp,
+    Trust,
 };
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,8 @@ pub struct Shown {
     /// The canonical parameters, byte for byte those that the digest is made of; gone when the approval is over.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameters: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<Estimate>,
     reason: String,
     matched_policies: Vec<String>,
     policy_digest: Digest,
@@ -155,6 +158,7 @@ impl Shown {
                 .parameters
                 .filter(|_| status.is_open())
                 .and_then(|text| RawValue::from_string(text).ok()),
+            estimate: request.estimate,
             reason: request.reason,
             matched_policies: request.matched_policies,
             policy_digest: request.policy_digest,

@@ -119,8 +119,8 @@ impl ApprovalChange {
     }
 }
 
-/// What was found becomes of an agent that comes with an approval: allowed where people have approved exactly this, and
-/// where that is enough for what policy asks now.
+/// What was found becomes of an agent that comes with an approval: allowed where people have approved exactly this, at no more
+/// than they were shown that it may cost, and where that is enough for what policy asks now.
 ///
 /// A denial stays one, and the approval is kept. What policy permits without an approval spends it all the same: it is for
 /// this action once.
@@ -146,8 +146,10 @@ pub(crate) fn with_approval(
         }
     }
     if let Some(terms) = &judgement.approval {
-        let delegators = delegation::shown_to_people(tenant, agent, ask);
-        if !approval.suffices(terms, &delegators) {
+        let agents = delegation::answered_for(tenant, agent, ask);
+        let users = &tenant.directory.users;
+        let is_enough = approval.suffices(terms, &agents, |user| users.get(user).map(|user| &user.teams));
+        if !is_enough || !approval.covers_cost(ask.estimate.as_ref()) {
             return Ok(judgement);
         }
         judgement.ruling = other_ruling(&judgement);

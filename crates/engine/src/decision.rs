@@ -207,6 +207,7 @@ impl Decided<'_> {
             resource: ask.action.resource.clone(),
             action_hash: ask.action.digest,
             parameters: Some(ask.action.parameters.clone()),
+            estimate: ask.estimate.clone(),
             reason: judgement.explanation.clone(),
             matched_policies: judgement.matched.clone(),
             policy_digest: self.tenant.policies.digest(),

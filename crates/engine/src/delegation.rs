@@ -97,14 +97,26 @@ pub(crate) fn delegators<'t>(
 /// The same, as people are shown them who are asked to approve. Where one is not registered nobody is asked.
 pub(crate) fn shown_to_people(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Vec<approval::Delegator> {
     let delegators = delegators(tenant, agent, ask).unwrap_or_default();
-    let agents = delegators.iter().map(|delegator| delegator.agent);
-    let shown = agents.map(|agent| approval::Delegator {
+    delegators
+        .iter()
+        .map(|delegator| shown(delegator.agent))
+        .collect()
+}
+
+/// The same and the agent that asks, as all of them are now: whoever answered for it when people were asked may be somebody else.
+pub(crate) fn answered_for(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Vec<approval::Delegator> {
+    let mut all = shown_to_people(tenant, agent, ask);
+    all.push(shown(agent));
+    all
+}
+
+fn shown(agent: &Agent) -> approval::Delegator {
+    approval::Delegator {
         id: agent.id,
         name: agent.name.clone(),
         owner: agent.owner.clone(),
         team: agent.team.clone(),
-    });
-    shown.collect()
+    }
 }
 
 /// Whether no agent in whose name this is asked was taken out of service. Whoever is not registered never was.

@@ -4,6 +4,7 @@
 //! changes; people vote, and it is spent. Every change is a method that returns the changed approval. Whether an approval is
 //! enough for what policy asks at the moment of its use is not decided here, but by whoever judges the ask again.
 
+use crate::amount::Estimate;
 use crate::id::{AgentId, ApprovalId, DecisionId};
 use crate::name::{Name, SlashFreeName};
 use crate::sources::Sources;
@@ -60,6 +61,9 @@ pub struct Request {
     /// The canonical parameters. They go when the approval can no longer be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<String>,
+    /// What the ask said it may cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
     /// Why approval is asked for.
     pub reason: String,
     /// The policies that ask for it.
@@ -76,7 +80,7 @@ pub struct Request {
     /// Where the caller said that single parameters came from. They go with the parameters.
     #[serde(default, skip_serializing_if = "Sources::is_empty")]
     pub sources: Sources,
-    /// The run it is part of.
+    /// The run it is part of: of an ask that names only who started it, that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<Name>,
     /// The least trusted source that the run had seen, the ask included; absent if that is not kept.
@@ -339,7 +343,7 @@ impl Approval {
     /// The approval after a person approved: it can be used when enough different people have.
     pub fn approve(&self, voter: &Voter, reason: &str, now: Timestamp) -> Result<Self, VoteError> {
         let mut after = self.with_vote(voter, true, reason, now)?;
-        if after.suffices(&after.terms, &[]) {
+        if after.suffices(&after.terms, &[], |_| None) {
             after.status = ApprovalStatus::Approved;
         }
         Ok(after)
@@ -411,13 +415,22 @@ impl Approval {
             || delegators.any(|delegator| delegator.is_answered_for_by(user, teams))
     }
 
-    /// Whether the people who have approved are enough for these terms, and where it is asked in the name of these: either may have
-    /// changed since people were asked.
-    pub fn suffices(&self, terms: &ApprovalTerms, delegators: &[Delegator]) -> bool {
+    /// Whether the people who have approved are enough for these terms, where these are the agent and those in whose name it asks, and
+    /// `teams_now` says what teams a person is in: all of it may have changed since people were asked. Who answered for one of them
+    /// then counts no more than who does now. For a group that has to approve counts who was in it when they voted.
+    pub fn suffices<'k>(
+        &self,
+        terms: &ApprovalTerms,
+        agents: &[Delegator],
+        teams_now: impl Fn(&Name) -> Option<&'k BTreeSet<Name>>,
+    ) -> bool {
+        let answers_in = |user: &Name, teams: &BTreeSet<Name>| {
+            let mut agents = agents.iter();
+            self.answers_for_agent(user, teams) || agents.any(|agent| agent.is_answered_for_by(user, teams))
+        };
         let answers = |vote: &Vote| {
-            let mut delegators = delegators.iter();
-            self.answers_for_agent(&vote.user, &vote.teams)
-                || delegators.any(|delegator| delegator.is_answered_for_by(&vote.user, &vote.teams))
+            let now = teams_now(&vote.user);
+            answers_in(&vote.user, &vote.teams) || now.is_some_and(|teams| answers_in(&vote.user, teams))
         };
         let counts = |vote: &&Vote| vote.approves && !(terms.exclude_owner && answers(vote));
         // INVARIANT: nobody approves twice, so every vote is another person's.
@@ -432,6 +445,16 @@ impl Approval {
             group.map_or(people, |group| of_group.get(group).copied().unwrap_or_default())
         };
         terms.each().all(|(group, quorum)| of(group) >= quorum)
+    }
+
+    /// Whether people were shown that it may cost this much. What costs less needs nobody else. What no longer says what it costs
+    /// does: no budget would be looked at, and nothing held.
+    pub fn covers_cost(&self, estimate: Option<&Estimate>) -> bool {
+        match (&self.request.estimate, estimate) {
+            (None, None) => true,
+            (Some(shown), Some(estimate)) => shown.unit == estimate.unit && estimate.amount <= shown.amount,
+            (None, Some(_)) | (Some(_), None) => false,
+        }
     }
 
     /// Whether this agent can use it for this user and this action now.

@@ -174,6 +174,44 @@ async fn a_policy_keeps_the_owner_and_the_team_from_voting() {
 }
 
 #[tokio::test]
+async fn who_has_become_the_owner_since_people_were_asked_does_not_count() {
+    let scene = Scene::with_terms("@exclude_owner").await;
+    let id = scene.asked().await;
+    let path = format!("/v1/agents/{}", scene.stage.agent.id);
+    let body = json!({"owner": "bob"});
+    scene.stage.admin("PATCH", &path, &body).await.expect(200);
+    let shown = scene.vote(&scene.bob, &id, "approve").await.expect(200);
+    assert_eq!(shown["status"], "approved", "he did not answer for it then");
+    let answer = scene.retry(&id).await.expect(200);
+    assert_eq!(answer["decision"], "require_approval", "{answer}");
+    let reply = scene.vote(&scene.bob, answer["approval"]["id"].as_str().unwrap(), "approve");
+    reply.await.problem(403, "not_an_approver");
+    scene.vote(&scene.ann, &id, "approve").await.expect(200);
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
+async fn who_has_joined_the_team_since_they_voted_does_not_count() {
+    let scene = Scene::with_terms("@exclude_owner").await;
+    let team = scene.stage.admin("PUT", "/v1/teams/core", &json!({})).await;
+    team.expect(201);
+    let path = format!("/v1/agents/{}", scene.stage.agent.id);
+    let body = json!({"team": "core"});
+    scene.stage.admin("PATCH", &path, &body).await.expect(200);
+    let id = scene.asked().await;
+    let shown = scene.vote(&scene.bob, &id, "approve").await.expect(200);
+    assert_eq!(shown["status"], "approved", "he was not in its team then");
+    let bob = json!({"teams": ["leads", "core"]});
+    scene.stage.admin("PUT", "/v1/users/bob", &bob).await.expect(200);
+    let answer = scene.retry(&id).await.expect(200);
+    assert_eq!(answer["decision"], "require_approval", "{answer}");
+    let reply = scene.vote(&scene.bob, answer["approval"]["id"].as_str().unwrap(), "approve");
+    reply.await.problem(403, "not_an_approver");
+    scene.vote(&scene.ann, &id, "approve").await.expect(200);
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
 async fn only_a_person_with_the_role_votes() {
     let scene = Scene::set().await;
     let id = scene.asked().await;

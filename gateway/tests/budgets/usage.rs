@@ -1,7 +1,7 @@
 //! `context.usage`: policies that look at how much is used, what they see, and that it is looked up for nobody else.
 
 use crate::stage::{changing, reading};
-use crate::{Scene, costing};
+use crate::{Scene, costing, tokens};
 use serde_json::{Value, json};
 
 /// Answers get shorter when less than a fifth is left, and dear calls need approval.
@@ -120,6 +120,40 @@ async fn an_approval_can_depend_on_the_estimate_and_a_denial_on_the_calls_of_the
         (&report["decisions"], &report["unchanged"]),
         (&json!(5), &json!(5))
     );
+}
+
+#[tokio::test]
+async fn what_was_approved_may_cost_what_people_were_shown_and_no_more() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 10_000)]).await;
+    scene
+        .policy("@id(\"all\") @decision(\"require_approval\") permit (principal, action, resource);")
+        .await;
+    let answer = scene.stage.ask(&costing(501)).await.expect(200);
+    let id = answer["approval"]["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/approvals/{id}");
+    let shown = scene.stage.get(&path, &scene.auditor).await.expect(200);
+    assert_eq!(shown["estimate"], tokens(501));
+    let key = json!({"name": "ann", "role": "approver", "user": "ann"});
+    let key = scene.stage.admin("POST", "/v1/keys", &key).await.expect(201);
+    let (ann, vote) = (key["key"].as_str().unwrap(), json!({"reason": "fine"}));
+    let vote = scene.stage.post(&format!("{path}/approve"), ann, &vote).await;
+    assert_eq!(vote.expect(200)["status"], "approved");
+    let mut retry = costing(5_000);
+    retry["approval_id"] = json!(id);
+    let mut without = retry.clone();
+    without.as_object_mut().unwrap().remove("estimate");
+    for ask in [&retry, &without] {
+        let answer = scene.stage.ask(ask).await.expect(200);
+        assert_eq!(answer["decision"], "require_approval", "{answer}");
+        assert_ne!(answer["approval"]["id"], json!(id), "people are asked again");
+        assert_eq!(scene.standing().await, [10_000, 0, 0, 0, 0]);
+    }
+    retry["estimate"] = tokens(501);
+    let answer = scene.stage.ask(&retry).await.expect(200);
+    assert_eq!(answer["reason_code"], "approval_granted", "{answer}");
+    assert_eq!(scene.standing().await, [9_499, 501, 0, 0, 0]);
+    scene.stage.assert_sound().await;
 }
 
 #[tokio::test]

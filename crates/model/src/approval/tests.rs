@@ -1,6 +1,7 @@
 //! How an approval goes from one state to the next, and how it does not.
 
 use super::*;
+use crate::amount::{Amount, Unit};
 
 const ASKED: Timestamp = Timestamp::from_millis(1_000);
 const SOON: Timestamp = Timestamp::from_millis(2_000);
@@ -60,6 +61,7 @@ fn pending(quorum: u32) -> Approval {
         resource: None,
         action_hash: Digest::of(b"action"),
         parameters: Some("{}".to_owned()),
+        estimate: None,
         reason: "merges need approval".to_owned(),
         matched_policies: vec!["base/merge".to_owned()],
         policy_digest: Digest::of(b"policies"),
@@ -150,11 +152,31 @@ fn who_answers_for_a_delegator_votes_no_more_than_the_agents_owner() {
         assert_eq!(delegated().approve(&voter, "", SOON), Err(error));
         // It was voted on before the planner was named.
         let approved = pending(1).approve(&voter, "", SOON).unwrap();
-        assert!(approved.suffices(&terms(1), &[]));
-        assert!(!approved.suffices(&terms(1), &[planner()]));
+        assert!(approved.suffices(&terms(1), &[], |_| None));
+        assert!(!approved.suffices(&terms(1), &[planner()], |_| None));
     }
     let approved = delegated().approve(&voter("ann", &["leads"]), "", SOON).unwrap();
-    assert!(approved.suffices(&terms(1), &[planner()]));
+    assert!(approved.suffices(&terms(1), &[planner()], |_| None));
+}
+
+#[test]
+fn who_has_joined_a_team_that_answers_since_they_voted_does_not_count() {
+    let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+    let whoever_answers = ApprovalTerms {
+        exclude_owner: false,
+        ..terms(1)
+    };
+    for (team, counts) in [("builders", false), ("planners", false), ("others", true)] {
+        let now = voter("ann", &[team]);
+        let teams_now = |user: &Name| (*user == now.user).then_some(&now.teams);
+        assert_eq!(
+            approved.suffices(&terms(1), &[planner()], teams_now),
+            counts,
+            "{team}"
+        );
+        // She has left the leads, and votes as the lead that she was.
+        assert!(approved.suffices(&whoever_answers, &[planner()], teams_now));
+    }
 }
 
 #[test]
@@ -234,13 +256,13 @@ fn from_its_end_on_it_has_expired_whether_that_was_written_down_or_not() {
 #[test]
 fn votes_count_for_the_terms_of_the_moment() {
     let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
-    assert!(approved.suffices(&terms(1), &[]));
-    assert!(!approved.suffices(&terms(2), &[]));
+    assert!(approved.suffices(&terms(1), &[], |_| None));
+    assert!(!approved.suffices(&terms(2), &[], |_| None));
     let other_group = ApprovalTerms {
         group: Some("owners".to_owned()),
         ..terms(1)
     };
-    assert!(!approved.suffices(&other_group, &[]));
+    assert!(!approved.suffices(&other_group, &[], |_| None));
 }
 
 #[test]
@@ -252,7 +274,7 @@ fn each_group_that_is_asked_has_to_approve() {
     let approve = |asked: &Approval, user: &str, teams: &[&str]| {
         let after = asked.approve(&voter(user, teams), "", SOON).unwrap();
         let is_enough = after.status == ApprovalStatus::Approved;
-        assert_eq!(after.suffices(&leads_and_support(), &[]), is_enough);
+        assert_eq!(after.suffices(&leads_and_support(), &[], |_| None), is_enough);
         (after, is_enough)
     };
     let (one, is_enough) = approve(&asked, "sue", &["support"]);
@@ -264,7 +286,7 @@ fn each_group_that_is_asked_has_to_approve() {
     let (ann, _) = approve(&asked, "ann", &["leads"]);
     let (leads, is_enough) = approve(&ann, "bob", &["leads"]);
     assert!(!is_enough, "nobody of support");
-    assert!(leads.suffices(&terms(2), &[]));
+    assert!(leads.suffices(&terms(2), &[], |_| None));
     // Whoever is in both counts for both.
     assert!(approve(&ann, "max", &["leads", "support"]).1);
 }
@@ -295,6 +317,35 @@ fn terms_of_one_group_are_written_as_before_there_were_several() {
     );
 }
 
+/// So much of this unit.
+fn estimate(amount: i64, unit: &str) -> Estimate {
+    Estimate {
+        amount: Amount::new(amount).unwrap(),
+        unit: Unit::new(unit).unwrap(),
+    }
+}
+
+#[test]
+fn it_covers_what_people_were_shown_that_it_may_cost_and_no_more() {
+    let mut asked = pending(1);
+    assert!(asked.covers_cost(None));
+    assert!(
+        !asked.covers_cost(Some(&estimate(1, "TOKENS"))),
+        "nobody was shown it"
+    );
+    asked.request.estimate = Some(estimate(501, "TOKENS"));
+    for (wanted, is_covered) in [
+        (None, false),
+        (Some(estimate(1, "TOKENS")), true),
+        (Some(estimate(501, "TOKENS")), true),
+        (Some(estimate(502, "TOKENS")), false),
+        (Some(estimate(501, "CREDITS")), false),
+    ] {
+        assert_eq!(asked.covers_cost(wanted.as_ref()), is_covered, "{wanted:?}");
+    }
+    assert_eq!(Approval::from_json(&asked.to_json()).unwrap(), asked);
+}
+
 #[test]
 fn it_is_the_same_after_being_stored() {
     let several = Approval {
@@ -310,7 +361,7 @@ fn it_is_the_same_after_being_stored() {
 #[test]
 fn one_that_was_stored_before_it_told_where_it_came_from_is_read() {
     let text = pending(1).to_json();
-    for member in ["sources", "run_worst", "delegators"] {
+    for member in ["sources", "run_worst", "delegators", "estimate"] {
         assert!(!text.contains(member), "{text}");
     }
     assert_eq!(Approval::from_json(&text).unwrap(), pending(1));

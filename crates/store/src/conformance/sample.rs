@@ -289,6 +289,7 @@ pub fn approval(number: u8, expires_at: i64) -> Approval {
         resource: Some("repo:acme/\"widgets\"#42".to_owned()),
         action_hash: Digest::of(&[number]),
         parameters: Some(r#"{"base_branch":"m\u0000in","Zoë":1}"#.to_owned()),
+        estimate: None,
         reason: "merges need approval".to_owned(),
         matched_policies: vec!["base/merge".to_owned()],
         policy_digest: Digest::ZERO,
