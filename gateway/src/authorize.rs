@@ -379,7 +379,7 @@ impl Ready {
             agent: decided.agent.id,
             tool: ask.action.tool.clone().into(),
             action: ask.action.action.clone(),
-            run_id: ask.run_id.clone(),
+            run_id: ask.run().cloned(),
             request: request_key(caller, ask).map(|key| (key, ask.digest, replay)),
             approval: approval_use(decided),
             sighting,

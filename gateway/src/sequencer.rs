@@ -34,7 +34,7 @@ use gathered::Gathered;
 use ledger::SigningKey;
 use left::Left;
 use lookup::Wanted;
-use model::{Clock, ReasonCode, TenantId, Timestamp};
+use model::{Clock, ReasonCode, TenantId, Timestamp, Verdict};
 use overdue::Ends;
 use pace::Pace;
 pub use press::Press;
@@ -555,7 +555,9 @@ impl Task {
     fn count_decision(&self, decision: &ProposedDecision, denied: Option<ReasonCode>) {
         let reason = denied.unwrap_or(decision.records.reason());
         self.parts.metrics.count_decision(reason);
-        if let Some(shadow) = decision.shadow {
+        // An allow on trial would have become the same denial.
+        let is_told = |shadow: &Verdict| denied.is_none() || *shadow != Verdict::Allow;
+        if let Some(shadow) = decision.shadow.filter(is_told) {
             self.parts
                 .metrics
                 .count_shadow_difference(reason.verdict(), shadow);

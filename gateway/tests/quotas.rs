@@ -302,6 +302,34 @@ async fn a_run_answers_for_what_it_starts_and_asks_without_one_are_one_run() {
     assert_eq!(view["quotas"][0]["resets_at"], Value::Null);
 }
 
+#[tokio::test]
+async fn a_call_that_names_only_who_started_it_is_of_that_run_and_of_no_other() {
+    let stage = with_quotas(json!([{"window": "run", "limit": 2}])).await;
+    let started_by = |parent: &str| {
+        let mut ask = reading();
+        ask["trace"] = json!({"parent_run_id": parent});
+        ask
+    };
+    for parent in ["a", "b", "c"] {
+        for _ in 0..2 {
+            stage.ask(&started_by(parent)).await.expect(200);
+        }
+        stage
+            .ask(&started_by(parent))
+            .await
+            .problem(429, "quota_exceeded");
+    }
+    stage
+        .ask(&in_run(reading(), "a", None))
+        .await
+        .problem(429, "quota_exceeded");
+    // Those that name no run at all have lost nothing by that.
+    for _ in 0..2 {
+        stage.ask(&reading()).await.expect(200);
+    }
+    stage.ask(&reading()).await.problem(429, "quota_exceeded");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_at_once_exactly_the_limit_is_allowed_and_a_restart_forgets_nothing() {
     let stage = with_quotas(json!([

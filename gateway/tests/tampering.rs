@@ -248,6 +248,23 @@ async fn a_decision_that_was_tampered_with_is_named() {
         .await;
 }
 
+/// Earlier versions left the run out of such a row.
+#[tokio::test]
+async fn the_row_of_a_call_that_names_only_who_started_it_names_that_run_or_none() {
+    let mut scene = Scene::new().await;
+    let mut of_parent = reading();
+    of_parent["trace"] = json!({"parent_run_id": "root"});
+    scene.world.authorize(&scene.tenancy.token, &of_parent).await;
+    let found = scene.verify(json!({})).await;
+    assert_eq!(found["verified"], true, "{found}");
+    for (run, is_sound) in [("NULL", true), ("'another'", false), ("'root'", true)] {
+        let sql = format!("UPDATE decisions SET run_id = {run} WHERE entry = #13");
+        scene.run(&sql).await;
+        let found = scene.verify(json!({})).await;
+        assert_eq!(found["verified"], is_sound, "{run}: {found}");
+    }
+}
+
 #[tokio::test]
 async fn a_receipt_that_was_tampered_with_is_named() {
     let mut scene = Scene::new().await;

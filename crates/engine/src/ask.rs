@@ -229,6 +229,11 @@ impl Ask {
             mode: body.mode.unwrap_or_default(),
         })
     }
+
+    /// The run that it is of. An ask that names only who started it is of that one.
+    pub fn run(&self) -> Option<&Name> {
+        self.run_id.as_ref().or(self.parent_run_id.as_ref())
+    }
 }
 
 impl Body<'_> {

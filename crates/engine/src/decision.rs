@@ -215,7 +215,7 @@ impl Decided<'_> {
             claimed_trust: judgement.trust.claimed,
             effective_trust: judgement.trust.level,
             sources: ask.sources.clone(),
-            run_id: ask.run_id.clone(),
+            run_id: ask.run().cloned(),
             run_worst: judgement.run_worst,
             user: ask.user.clone(),
             owner: agent.owner.clone(),
@@ -414,7 +414,11 @@ fn write_provenance(told: &mut ObjectWriter, provenance: &Provenance) {
     told.string("issuer", &provenance.issuer);
     optional(told, "key", provenance.key_id.as_deref());
     told.string("level", provenance.level.as_str());
-    optional(told, "parameter", provenance.parameter.as_deref());
+    let parameters = &provenance.parameters;
+    optional(told, "parameter", parameters.first().map(String::as_str));
+    if parameters.len() > 1 {
+        told.strings("parameters", parameters);
+    }
     told.string("registered_as", provenance.registered_as.as_str());
     name(told, "subject", provenance.subject.as_ref());
     told.digest("token", &provenance.token);

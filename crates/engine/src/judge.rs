@@ -17,6 +17,9 @@ use policy::{
 };
 use std::sync::Arc;
 
+/// How an obligation begins that keeps something out of records.
+const REDACT: &str = "redact:";
+
 /// What was found, and everything that led to it.
 #[derive(Debug, Clone)]
 pub struct Judgement {
@@ -42,8 +45,8 @@ pub struct Judgement {
     pub mutates: bool,
     /// Why the agent is to be frozen, if it is.
     pub quarantine: Option<String>,
-    /// What policies on trial would have said, where it is something else.
-    pub shadow: Option<Shadow>,
+    /// What would have been found if everything on trial were enforced, where it is something else.
+    pub shadow: Option<Box<Judgement>>,
     /// Whether policies were asked.
     pub asked: bool,
     /// Whether the agent has a grant for the tool. Policies are asked about some tools that it has none for.
@@ -94,15 +97,6 @@ pub struct WouldHave {
     pub approval: Option<ApprovalTerms>,
 }
 
-/// What would have been said if everything on trial were enforced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shadow {
-    /// The verdict and its reason.
-    pub reason: ReasonCode,
-    /// The policies that would have determined it, sorted.
-    pub matched: Vec<String>,
-}
-
 impl Judgement {
     /// Allow, deny or require approval.
     pub const fn verdict(&self) -> Verdict {
@@ -113,6 +107,13 @@ impl Judgement {
     pub(crate) fn found_first(&self) -> (ReasonCode, Vec<String>) {
         let found = || (self.reason, self.matched.clone());
         self.ruling.as_deref().cloned().unwrap_or_else(found)
+    }
+
+    /// The obligations that keep something out of records.
+    pub(crate) fn redactions(&self) -> Vec<String> {
+        let redactions = self.obligations.iter();
+        let redactions = redactions.filter(|obligation| obligation.starts_with(REDACT));
+        redactions.cloned().collect()
     }
 
     fn without_quarantine(mut self) -> Self {
@@ -155,15 +156,15 @@ impl Judgement {
         .without_quarantine()
     }
 
-    /// The same, with what a judgement of policies on trial says differently.
-    fn beside(mut self, shadow: Option<Self>) -> Self {
-        self.shadow = shadow
-            .filter(|shadow| shadow.reason != self.reason || shadow.matched != self.matched)
-            .map(|shadow| Shadow {
-                reason: shadow.reason,
-                matched: shadow.matched,
-            });
-        self
+    /// Leaves out a shadow that says nothing else. Where policies have not the last word, it does not matter which they are.
+    fn compare_shadow(&mut self) {
+        let says_the_same = |shadow: &Self| {
+            let are_others = self.reason.is_ruling() && shadow.matched != self.matched;
+            shadow.reason == self.reason && !are_others
+        };
+        if self.shadow.as_deref().is_some_and(says_the_same) {
+            self.shadow = None;
+        }
     }
 
     fn denial(reason: ReasonCode, explanation: impl Into<String>, trust: EffectiveTrust) -> Self {
@@ -272,8 +273,14 @@ pub fn judge(
     let provenance = provenance::verified(tenant, agent, (ask, evidence.parameters_unknown), now)?;
     let mut found = find(tenant, agent, ask, (evidence, provenance.as_ref()), now)?;
     found.provenance = provenance.map(Box::new);
-    let found = match (&ask.approval_id, evidence.approval) {
-        (Some(_), Some(approval)) => with_approval(found, approval, (tenant, agent), ask, now)?,
+    let mut found = match (&ask.approval_id, evidence.approval) {
+        (Some(_), Some(approval)) => {
+            let heard = |found| with_approval(found, approval, (tenant, agent), ask, now);
+            // Where it would have been a refusal, the shadow stays what it was before people were listened to.
+            let shadow = found.shadow.take();
+            found.shadow = shadow.map(|shadow| heard(Judgement::clone(&shadow)).map_or(shadow, Box::new));
+            heard(found)?
+        }
         (Some(named), None) if found.verdict() != Verdict::Deny => {
             return Err(Refusal::ApprovalNotUsable {
                 approval: named.to_string(),
@@ -282,6 +289,7 @@ pub fn judge(
         }
         _ => found,
     };
+    found.compare_shadow();
     Ok(match ask.mode {
         Mode::Enforce | Mode::DryRun => found,
         Mode::Observe if is_contained(tenant, agent, ask) => found.without_quarantine(),
@@ -327,7 +335,17 @@ fn find(
     )?;
     // The run has seen it, whatever is answered.
     judgement.run_worst = run_worst;
-    Ok(tainted(judgement, tenant.directory.tenant.settings.run_taint))
+    let rule = tenant.directory.tenant.settings.run_taint;
+    if let Some(shadow) = judgement.shadow.take() {
+        let mutates = judgement.mutates;
+        let shadow = Judgement {
+            mutates,
+            run_worst,
+            ..*shadow
+        };
+        judgement.shadow = Some(Box::new(tainted(shadow, rule)));
+    }
+    Ok(tainted(judgement, rule))
 }
 
 /// The same but for what the tenant's rule makes of what the run has seen.
@@ -689,9 +707,11 @@ fn rule(
 ) -> Result<Judgement, Refusal> {
     match delegation::rule_beside(&tenant.policies, question, delegators) {
         Ok(Rulings { ruling, shadow }) => {
-            let judgement = from_ruling(ruling, question);
-            let shadow = shadow.map(|ruling| from_ruling(ruling, question));
-            Ok(judgement.beside(shadow))
+            let shadow = shadow.map(|ruling| Box::new(from_ruling(ruling, question)));
+            Ok(Judgement {
+                shadow,
+                ..from_ruling(ruling, question)
+            })
         }
         Err(unanswerable) => unanswered(tenant, question, unanswerable),
     }

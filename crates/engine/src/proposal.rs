@@ -218,7 +218,7 @@ pub struct ProposedDecision {
     pub tool: Name,
     /// For which action.
     pub action: Name,
-    /// The run it was part of.
+    /// The run it was part of: of an ask that names only who started it, that one.
     pub run_id: Option<Name>,
     /// What the agent calls the ask, its digest, and when an earlier answer will do.
     pub request: Option<(RequestKey, Digest, Replay)>,

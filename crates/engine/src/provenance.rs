@@ -1,6 +1,6 @@
 //! What a signed token says about where the content of an ask came from, verified by the issuers of its tenant.
 //!
-//! A token speaks of the call, or, if it names the digest of some content, of that content only: of all parameters, or of one.
+//! A token speaks of the call, or, if it names the digest of some content, of that content only: of all parameters, or of each that has it.
 //! It is good for its run and for whom it names. Whoever shows one that is not good is refused; what is not shown is not
 //! signed. Where nobody knows the parameters, a token that names content is verified and says nothing.
 
@@ -19,8 +19,8 @@ use tokens::{ProvenanceClaims, UnverifiedToken};
 pub struct Provenance {
     /// How far the source is trusted.
     pub level: Trust,
-    /// The parameter that it speaks of; of the call if there is none.
-    pub parameter: Option<String>,
+    /// The parameters that have the content that it speaks of; it speaks of the call if there are none.
+    pub parameters: Vec<String>,
     /// What the tenant calls the issuer.
     pub registered_as: Name,
     /// Who issued it.
@@ -66,11 +66,12 @@ pub enum ProvenanceError {
 }
 
 impl Provenance {
-    /// What it says of the source of one parameter, if it speaks of one.
+    /// What it says of the source of single parameters, if it speaks of any.
     pub fn vouched(&self) -> Option<Vouched<'_>> {
-        let level = self.level;
-        let parameter = self.parameter.as_deref();
-        parameter.map(|parameter| Vouched { parameter, level })
+        (!self.parameters.is_empty()).then_some(Vouched {
+            parameters: &self.parameters,
+            level: self.level,
+        })
     }
 }
 
@@ -111,7 +112,7 @@ fn verify(
     }
     Ok(Some(Provenance {
         level: said.level,
-        parameter: about(ask, said.content)?,
+        parameters: about(ask, said.content)?,
         registered_as: issuer.noun.name.clone(),
         issuer: said.issuer,
         key_id: claims.key_id().map(str::to_owned),
@@ -142,20 +143,23 @@ fn check_subject(agent: &Agent, ask: &Ask, subject: Option<&Name>) -> Result<(),
     Err(ProvenanceError::OtherSubject(subject.clone()))
 }
 
-/// The parameter that has this digest; none if nothing was said of content, or if it is that of all parameters together.
-fn about(ask: &Ask, content: Option<Digest>) -> Result<Option<String>, ProvenanceError> {
+/// The parameters that have this digest, under whatever names; none if nothing was said of content, or if it is that of all parameters
+/// together.
+fn about(ask: &Ask, content: Option<Digest>) -> Result<Vec<String>, ProvenanceError> {
     let parameters = &ask.action.parameters;
     let Some(content) = content.filter(|content| *content != Digest::of(parameters.as_bytes())) else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
     let members: BTreeMap<Cow<'_, str>, &RawValue> =
         serde_json::from_str(parameters).expect("the parameters of an ask are a JSON object");
-    let mut members = members.into_iter();
-    let found = members.find(|(_, value)| content_digest(value) == content);
-    match found {
-        Some((name, _)) => Ok(Some(name.into_owned())),
-        None => Err(ProvenanceError::OtherContent(content)),
+    let found = members
+        .into_iter()
+        .filter(|(_, value)| content_digest(value) == content);
+    let found: Vec<String> = found.map(|(name, _)| name.into_owned()).collect();
+    if found.is_empty() {
+        return Err(ProvenanceError::OtherContent(content));
     }
+    Ok(found)
 }
 
 /// The digest of a value as content: of a text its bytes, of anything else its canonical JSON.

@@ -37,7 +37,7 @@ impl Holder<'_> {
     }
 
     /// By what the calls are counted that a quota of this holder covers. The limit is no part of it: one that is raised goes on
-    /// counting. `run` is given for a quota of runs; asks that name no run are one run together.
+    /// counting. `run` is given for a quota of runs; asks that name none, and none that started theirs, are one run together.
     pub fn key(&self, quota: &Quota, run: Option<&Name>) -> Digest {
         let mut key = ObjectWriter::new();
         if let Self::Agent(agent) = self {
@@ -153,7 +153,9 @@ pub fn uses(tenant: &TenantSnapshot, agent: &Agent, asked: &Asked<'_>) -> Vec<Qu
     };
     let mut uses = Vec::new();
     for (holder, quota) in quotas.filter(|(_, quota)| quota.covers(&registered) || quota.covers(&claimed)) {
-        let run = asked.run_id.filter(|_| quota.window == Window::Run);
+        // A call that names only who started it is of that run.
+        let run = asked.run_id.or(asked.parent_run_id);
+        let run = run.filter(|_| quota.window == Window::Run);
         uses.push(quota_use(&holder, quota, run));
         // What a run does, the one that started it is responsible for.
         let parent = asked.parent_run_id.filter(|parent| Some(*parent) != run);

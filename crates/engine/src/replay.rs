@@ -72,8 +72,7 @@ pub struct Recorded<'a> {
     #[serde(borrow, default)]
     resource: Option<Cow<'a, str>>,
     mutates_state: bool,
-    #[serde(borrow)]
-    trust: TrustSaid<'a>,
+    trust: TrustSaid,
     #[serde(default)]
     contains_sensitive_data: bool,
     #[serde(borrow, default)]
@@ -116,28 +115,33 @@ pub struct Recorded<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-struct TrustSaid<'a> {
+struct TrustSaid {
     claimed: Trust,
     effective: Trust,
     #[serde(default)]
     signed: bool,
-    #[serde(borrow, default)]
-    provenance: Option<ProvenanceSaid<'a>>,
+    #[serde(default)]
+    provenance: Option<ProvenanceSaid>,
 }
 
 /// What a signed token said of the source.
 #[derive(Debug, Deserialize)]
-struct ProvenanceSaid<'a> {
+struct ProvenanceSaid {
     level: Trust,
-    #[serde(borrow, default)]
-    parameter: Option<Cow<'a, str>>,
+    #[serde(default)]
+    parameter: Option<String>,
+    /// All of them, where it is about several.
+    #[serde(default)]
+    parameters: Vec<String>,
 }
 
-impl TrustSaid<'_> {
+impl TrustSaid {
     fn vouched(&self) -> Option<Vouched<'_>> {
         let provenance = self.provenance.as_ref()?;
-        Some(Vouched {
-            parameter: provenance.parameter.as_deref()?,
+        let (one, several) = (provenance.parameter.as_slice(), &provenance.parameters[..]);
+        let parameters = if several.is_empty() { one } else { several };
+        (!parameters.is_empty()).then_some(Vouched {
+            parameters,
             level: provenance.level,
         })
     }

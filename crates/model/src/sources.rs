@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 #[serde(transparent)]
 pub struct Sources(BTreeMap<String, Trust>);
 
-/// What a signature that was checked says of the source of one parameter.
+/// What a signature that was checked says of the source of single parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vouched<'a> {
-    /// Which.
-    pub parameter: &'a str,
-    /// How far its source is trusted.
+    /// Which: all that have the content that it speaks of.
+    pub parameters: &'a [String],
+    /// How far the source of that is trusted.
     pub level: Trust,
 }
 
@@ -41,10 +41,10 @@ impl Sources {
     }
 
     /// What the source of a parameter counts as in this call: the worst of what was said of it, of a part of it and of all
-    /// parameters, or else the level of the call. Signed is what a signature speaks of: the call's, or one about this parameter,
-    /// which also says how good it is at best.
+    /// parameters, or else the level of the call. Signed is what a signature speaks of: the call's, or one about the content of this
+    /// parameter, which also says how good it is at best.
     pub fn level(&self, parameter: &str, call: EffectiveTrust, vouched: Option<Vouched<'_>>) -> Trust {
-        let vouched = vouched.filter(|vouched| vouched.parameter == parameter);
+        let vouched = vouched.filter(|vouched| vouched.parameters.iter().any(|name| name == parameter));
         let unsigned = call.level.worse_of(Trust::TrustedInternalUnsigned);
         let best = match vouched {
             Some(vouched) => vouched.level,
@@ -102,19 +102,23 @@ mod tests {
         let claim = sources(&[("/amount", Trust::TrustedInternalSigned)]);
         let unsigned = EffectiveTrust::without_signature(Trust::TrustedInternalSigned, None);
         let level = |parameter, vouched| claim.level(parameter, unsigned, vouched);
-        let about = |parameter, level| Some(Vouched { parameter, level });
+        let both = ["amount".to_owned(), "recipient".to_owned()];
+        let (amount, recipient) = both.split_at(1);
+        let about = |parameters, level| Some(Vouched { parameters, level });
         assert_eq!(level("amount", None), Trust::TrustedInternalUnsigned);
         let signed = Trust::TrustedInternalSigned;
-        assert_eq!(level("amount", about("amount", signed)), signed);
+        assert_eq!(level("amount", about(amount, signed)), signed);
         assert_eq!(
-            level("amount", about("recipient", signed)),
+            level("amount", about(recipient, signed)),
             Trust::TrustedInternalUnsigned
         );
-        assert_eq!(
-            level("recipient", about("recipient", Trust::UntrustedExternal)),
-            Trust::UntrustedExternal,
-            "a signature also says how bad it is, asked or not"
-        );
+        for parameters in [recipient, &both[..]] {
+            assert_eq!(
+                level("recipient", about(parameters, Trust::UntrustedExternal)),
+                Trust::UntrustedExternal,
+                "a signature also says how bad it is, asked or not"
+            );
+        }
         let call = EffectiveTrust::signed(signed, signed, None);
         assert_eq!(claim.level("amount", call, None), signed);
         assert_eq!(claim.level("recipient", call, None), signed);

@@ -23,6 +23,8 @@ pub(super) struct Told<'a> {
     #[serde(borrow)]
     run_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
+    parent_run_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
     request_id: Option<Cow<'a, str>>,
     answer_hash: Digest,
 }
@@ -49,7 +51,7 @@ impl<'a> Told<'a> {
             ("tool", Some(row.tool.as_str()), Some(&*self.tool)),
             ("action", Some(row.action.as_str()), Some(&*self.action)),
             ("reason_code", Some(row.reason.as_str()), Some(&*self.reason_code)),
-            ("run_id", run_id, self.run_id.as_deref()),
+            ("run_id", run_id, self.run(run_id.is_some())),
         ] {
             if stored != told {
                 let quoted =
@@ -66,6 +68,13 @@ impl<'a> Told<'a> {
             return Err("`ask` of the decision is there, but its entry names no `request_id`".to_owned());
         }
         Ok(())
+    }
+
+    /// The run that the row should name. Of an ask that names only who started it, it is that one, or none: earlier versions left
+    /// it out.
+    fn run(&self, is_named: bool) -> Option<&str> {
+        let parent = self.parent_run_id.as_deref().filter(|_| is_named);
+        self.run_id.as_deref().or(parent)
     }
 
     /// Whether the receipt is the answer that the entry names, and says of the entry what it is. Who has signed it is not

@@ -122,6 +122,27 @@ async fn runs_that_start_each_other_share_what_they_have_seen() {
 }
 
 #[tokio::test]
+async fn a_run_that_has_read_what_is_not_trusted_would_be_kept_from_changes_on_trial_too() {
+    let stage = stage("deny").await;
+    let path = "/v1/policies/issues";
+    let cedar = r#"@id("people") @decision("require_approval")
+        permit (principal, action == Action::"github/create_issue", resource);"#;
+    let enforced = json!({"cedar": cedar});
+    stage.admin("PUT", path, &enforced).await.expect(201);
+    let on_trial = json!({"cedar": "", "mode": "shadow"});
+    stage.admin("PUT", path, &on_trial).await.expect(200);
+    let shadow = async || stage.decisions().await.pop().unwrap()["shadow"]["reason_code"].clone();
+    assert_eq!(change(&stage, "run-1", None).await, "policy_requires_approval");
+    assert_eq!(shadow().await, "policy_permits");
+    read(&stage, "run-1", None).await;
+    assert_eq!(change(&stage, "run-1", None).await, "run_tainted");
+    assert_eq!(shadow().await, Value::Null);
+    stage.settle(json!({"run_taint": "approve"})).await;
+    assert_eq!(change(&stage, "run-1", None).await, "policy_requires_approval");
+    assert_eq!(shadow().await, "run_taint_needs_approval");
+}
+
+#[tokio::test]
 async fn a_tenant_can_have_people_approve_instead() {
     let stage = stage("approve").await;
     read(&stage, "run-1", None).await;

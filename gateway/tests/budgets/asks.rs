@@ -91,6 +91,56 @@ async fn what_one_budget_lacks_is_held_in_none_and_the_answer_says_which() {
 }
 
 #[tokio::test]
+async fn what_is_to_be_redacted_is_so_in_the_denial_of_a_budget() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 10)]).await;
+    let cedar = r#"@id("short") @decision("advise") @obligation("max_tokens:2000")
+        permit (principal, action, resource);"#;
+    let body = json!({"name": "own", "cedar": cedar});
+    scene.stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    let mut ask = crate::stage::asking("vault", "store", "trusted_internal_unsigned");
+    ask["tool_call"]["parameters"] = json!({"password": "hunter2"});
+    ask["estimate"] = tokens(11);
+    for path in ["/v1/decide", "/v1/authorize"] {
+        let answer = scene.post(path, &ask).await.expect(200);
+        assert_eq!(answer["reason_code"], "budget_exceeded", "{path}");
+        assert_eq!(
+            answer["obligations"],
+            json!(["redact:parameters.password"]),
+            "{path}"
+        );
+    }
+    let body = scene.stage.decisions().await.pop().unwrap();
+    assert_eq!(body["obligations"], json!(["redact:parameters.password"]));
+    ask["estimate"] = tokens(10);
+    let answer = scene.post("/v1/authorize", &ask).await.expect(200);
+    assert_eq!(answer["decision"], "allow", "{answer}");
+    assert_eq!(answer["obligations"].as_array().unwrap().len(), 2, "{answer}");
+}
+
+#[tokio::test]
+async fn what_budgets_lack_an_allow_on_trial_lacks_as_well() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 10)]).await;
+    let cedar = r#"@id("other") permit (principal, action, resource);"#;
+    let body = json!({"name": "own", "cedar": cedar, "mode": "shadow"});
+    scene.stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    for (amount, reason, shadow) in [
+        (1, "policy_permits", json!("allow")),
+        (11, "budget_exceeded", json!(null)),
+    ] {
+        let answer = scene.stage.ask(&costing(amount)).await.expect(200);
+        assert_eq!(answer["reason_code"], reason, "{answer}");
+        let body = scene.stage.decisions().await.pop().unwrap();
+        assert_eq!(body["shadow"]["decision"], shadow, "{body}");
+    }
+    let metrics = scene.stage.get("/metrics", "").await.text();
+    let counted = |labels: &str| metrics.contains(&format!("shadow_differences_total{{{labels}}} 1"));
+    assert!(counted(r#"decision="allow",shadow="allow""#), "{metrics}");
+    assert!(!counted(r#"decision="deny",shadow="allow""#), "{metrics}");
+}
+
+#[tokio::test]
 async fn no_word_of_the_caller_leads_around_a_budget() {
     let scene = Scene::set().await;
     let agent = scene.stage.agent.id.clone();

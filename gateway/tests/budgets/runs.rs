@@ -164,6 +164,21 @@ async fn a_call_that_names_only_its_parent_spends_from_it() {
         scene.standings().await,
         [[5, 90, 5, 0, 0], [999_905, 90, 5, 0, 0]]
     );
+    // What has spent from a run is found by it.
+    let path = "/v1/decisions?run_id=root";
+    let found = scene.stage.get(path, &scene.auditor).await.expect(200);
+    let found = found["items"].as_array().unwrap().iter();
+    let found: Vec<_> = found
+        .map(|one| (&one["reason_code"], &one["parent_run_id"]))
+        .collect();
+    let root = &json!("root");
+    assert_eq!(
+        found,
+        [
+            (&json!("policy_permits"), root),
+            (&json!("budget_exceeded"), root)
+        ]
+    );
     scene.stage.assert_sound().await;
 }
 

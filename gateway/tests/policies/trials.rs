@@ -1,7 +1,7 @@
 //! Shadow and canary: what is on trial changes no answer but its own agents', and says what it would have said.
 
 use crate::stage::{changing, reading};
-use crate::{Desk, NO_ISSUES, NO_SECRETS};
+use crate::{Desk, NO_ISSUES, NO_SECRETS, text};
 use serde_json::{Value, json};
 
 /// What would be said with [`NO_ISSUES`].
@@ -72,6 +72,39 @@ async fn a_shadow_stands_beside_what_is_enforced() {
     assert_eq!((&put["version"], &put["enforced"]), (&json!(2), &json!(1)));
     assert_eq!(desk.decision().await, "deny");
     assert_eq!(last(&desk).await["shadow"]["decision"], "allow");
+}
+
+/// Has so many people look at issues.
+fn looked_at(id: &str, quorum: u32) -> String {
+    format!(
+        r#"@id("{id}") @decision("require_approval") @quorum("{quorum}")
+permit (principal, action == Action::"github/create_issue", resource);"#
+    )
+}
+
+#[tokio::test]
+async fn what_people_have_approved_counts_for_a_shadow_as_far_as_it_would() {
+    let desk = Desk::open().await;
+    desk.put("issues", &looked_at("one", 1)).await.expect(201);
+    let key = json!({"name": "ann", "role": "approver", "user": "ann"});
+    let ann = desk.admin("POST", "/v1/keys", &key).await.expect(201);
+    for (trial, shadow) in [
+        (looked_at("other", 1), Value::Null),
+        (looked_at("other", 2), json!("require_approval")),
+    ] {
+        desk.shadow("issues", &trial).await;
+        let id = desk.answer().await["approval"]["id"].clone();
+        assert_eq!(last(&desk).await["shadow"]["decision"], "require_approval");
+        let path = format!("/v1/approvals/{}/approve", text(&id));
+        let reason = json!({"reason": "looked at it"});
+        desk.post(&path, &text(&ann["key"]), &reason).await.expect(200);
+        let mut retry = changing();
+        retry["approval_id"] = id;
+        let answer = desk.ask(&retry).await.expect(200);
+        assert_eq!(answer["reason_code"], "approval_granted", "{answer}");
+        assert_eq!(last(&desk).await["shadow"]["decision"], shadow, "{trial}");
+    }
+    desk.assert_sound().await;
 }
 
 #[tokio::test]

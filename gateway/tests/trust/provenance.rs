@@ -279,6 +279,55 @@ async fn a_token_about_one_parameter_signs_that_one_and_not_the_call() {
 }
 
 #[tokio::test]
+async fn a_token_speaks_of_every_parameter_that_has_its_content() {
+    let signer = Signer::ed25519(1);
+    let stage = trusting(&signer).await;
+    let text = json!({"type": "string"});
+    let schema = json!({"type": "object", "properties": {"memo": text, "recipient": text}});
+    let tool = json!({"actions": [{"name": "send", "mutates_state": true, "risk": "medium", "input_schema": schema}]});
+    stage.admin("PUT", "/v1/tools/bank", &tool).await.expect(201);
+    stage
+        .settle(json!({"sources": "parameter", "parameters": "clear"}))
+        .await;
+    let cedar = r#"@id("recipient") forbid (principal, action == Action::"bank/send", resource)
+        when { context.sources.recipient.rank <= 2 };"#;
+    let policies = json!({"name": "transfers", "cedar": cedar});
+    stage.admin("POST", "/v1/policies", &policies).await.expect(201);
+    let claims = json!({"content_hash": Digest::of(b"evil@x").to_string()});
+    let token = saying(&signer, "untrusted_external", &claims);
+    for (memo, recipient, reason, told) in [
+        ("evil@x", "bank@x", "policy_permits", json!(["memo", null])),
+        ("Pay", "evil@x", "policy_forbids", json!(["recipient", null])),
+        (
+            "evil@x",
+            "evil@x",
+            "policy_forbids",
+            json!(["memo", ["memo", "recipient"]]),
+        ),
+    ] {
+        let ask = json!({
+            "tool_call": {"tool": "bank", "action": "send", "parameters": {"memo": memo, "recipient": recipient}},
+            "context": {"source_trust": "trusted_internal_unsigned", "provenance": token},
+        });
+        let answer = stage.ask(&ask).await.expect(200);
+        assert_eq!(answer["reason_code"], reason, "{memo} {recipient}");
+        let recorded = stage.decisions().await.pop().unwrap();
+        let said = &recorded["trust"]["provenance"];
+        assert_eq!(json!([said["parameter"], said["parameters"]]), told, "{recorded}");
+    }
+    let candidate = json!({"candidate": {"policies": [policies]}});
+    let replayed = stage
+        .admin("POST", "/v1/policies/replay", &candidate)
+        .await
+        .expect(200);
+    assert_eq!(
+        (&replayed["replayed"], &replayed["unchanged"]),
+        (&json!(3), &json!(3)),
+        "{replayed}"
+    );
+}
+
+#[tokio::test]
 async fn what_was_signed_is_read_back_when_it_is_judged_again() {
     let signer = Signer::ed25519(1);
     let stage = trusting(&signer).await;

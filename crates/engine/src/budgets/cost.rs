@@ -13,7 +13,7 @@ use model::budget::{Lack, Subject};
 use model::usage::BudgetUsage;
 use model::{
     Agent, Amount, AmountOverflow, Budget, BudgetId, DecisionId, ReasonCode, Reservation, ReservationId,
-    ReservationStatus, Scope, TenantId, Timestamp, Unit,
+    ReservationStatus, Scope, TenantId, Timestamp, Unit, Verdict,
 };
 use std::sync::Arc;
 
@@ -286,15 +286,18 @@ impl Costed {
 }
 
 impl Judgement {
-    /// The denial that an allow becomes where budgets do not have what it costs. An approval is kept for another time.
+    /// The denial that an allow becomes where budgets do not have what it costs. An approval is kept for another time, and what is to
+    /// be kept out of records is so whatever the verdict is. An allow on trial would cost the same, and says nothing else.
     #[must_use]
     pub fn lacking(&self, lacking: &Lacking) -> Self {
+        let shadow = self.shadow.clone();
         Self {
+            shadow: shadow.filter(|shadow| shadow.verdict() != Verdict::Allow),
             reason: lacking.reason(),
             explanation: lacking.to_string(),
             agent_message: Some(lacking.advice()),
             matched: Vec::new(),
-            obligations: Vec::new(),
+            obligations: self.redactions(),
             ruling: Some(Box::new(self.found_first())),
             spends: None,
             ..self.clone()
