@@ -9,7 +9,7 @@ use crate::changes::{By, Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::EntryKind;
-use engine::rules::{Due, Known, Watch};
+use engine::rules::{Due, Watch};
 use engine::snapshot::TenantSnapshot;
 use model::rule::Subject;
 use model::{AgentId, Directory, Name, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
@@ -113,7 +113,7 @@ impl Gateway {
         tenant: &TenantSnapshot,
         progress: &mut Progress,
     ) -> Result<(), String> {
-        let read = self.read_on(id, tenant, progress).await;
+        let read = self.read_on(id, progress).await;
         read.map_err(|error| error.to_string())?;
         let rules = tenant.directory.rules.values();
         let due: Vec<_> = rules.flat_map(|rule| progress.watch.due(rule)).collect();
@@ -125,32 +125,19 @@ impl Gateway {
         Ok(())
     }
 
-    async fn read_on(
-        &self,
-        tenant: TenantId,
-        known: &TenantSnapshot,
-        progress: &mut Progress,
-    ) -> Result<(), StoreError> {
+    async fn read_on(&self, tenant: TenantId, progress: &mut Progress) -> Result<(), StoreError> {
         let head = self.store.head(tenant).await?.seq;
         if progress.next == 0 {
             progress.next = head.saturating_sub(BACKWARDS_MAX) + 1;
         }
-        let tools = &known.directory.tools;
-        let known = Known {
-            revision: known.revision,
-            is_canary: &|tool| tools.get(tool).is_some_and(|tool| tool.is_canary()),
-        };
-        'pages: for _ in 0..PAGES_MAX {
+        for _ in 0..PAGES_MAX {
             if progress.next > head {
                 break;
             }
             let entries = self.store.entries(tenant, progress.next, PAGE).await?;
             for entry in &entries {
                 let place = (entry.seq, entry.at);
-                if !progress.watch.see(place, &entry.kind, &entry.body, known) {
-                    // The directory as this gateway knows it is older; it has caught up before the next look, or the one after it.
-                    break 'pages;
-                }
+                progress.watch.see(place, &entry.kind, &entry.body);
                 progress.next = entry.seq + 1;
             }
         }
@@ -172,10 +159,11 @@ impl Gateway {
 /// What comes of a rule that is due: the agent or the tool afterwards, and the rule, which remembers what it counted.
 fn fired(directory: &Directory, due: &Due, now: Timestamp) -> Plan<()> {
     let rule = directory.rules.get(&due.rule);
-    // Whoever was first has counted the last of them, or the rule has changed since.
+    // Whoever was first has counted the last of them, or the rule has changed since. That none of them is older than the rule was seen
+    // by their own times: those of the chain may be ahead of this clock.
     let rule = rule.filter(|rule| {
         let last = due.evidence.last();
-        rule.since == due.since && last.is_some_and(|last| rule.counts(&due.subject, *last, now))
+        rule.since == due.since && last.is_some_and(|last| rule.counts(&due.subject, *last, rule.since))
     });
     let Some(rule) = rule else {
         return Plan::nothing(());

@@ -286,6 +286,14 @@ impl Decided<'_> {
         });
     }
 
+    /// That the tool was a trap, if it was: what it becomes later says nothing about whoever asked for it now.
+    fn write_trap(&self, body: &mut ObjectWriter) {
+        let tool = self.tenant.directory.tools.get(self.ask.action.tool.as_str());
+        if tool.is_some_and(|tool| tool.is_canary()) {
+            body.boolean("canary", true);
+        }
+    }
+
     /// The members stand in canonical order, which is that of their names.
     fn body(&self, answer: Digest) -> Canonical {
         let (ask, judgement) = (self.ask, self.judgement);
@@ -306,6 +314,7 @@ impl Decided<'_> {
         if let Some(part) = self.budget {
             told::balances(&mut body, &part.balances);
         }
+        self.write_trap(&mut body);
         if ask.contains_sensitive_data {
             body.boolean("contains_sensitive_data", true);
         }

@@ -4,7 +4,7 @@
 //! recorded by whoever gets there first; the rule then remembers what it counted, so nobody else counts it again.
 
 use crate::entry_kind::EntryKind;
-use model::rule::{COUNT, Subject, Trigger, WINDOW_SECONDS};
+use model::rule::{COUNT, Effect, Subject, Trigger, WINDOW_SECONDS};
 use model::{AgentId, Name, Rule, SlashFreeName, Timestamp};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -17,15 +17,8 @@ pub struct Watch {
     seen: BTreeMap<(Trigger, Subject), VecDeque<(u64, Timestamp)>>,
     /// The entries that rules were put by last: times alone do not tell what was before in the same millisecond.
     puts: BTreeMap<String, u64>,
-}
-
-/// What is known of a tenant's directory.
-#[derive(Clone, Copy)]
-pub struct Known<'a> {
-    /// The revision that is known.
-    pub revision: u64,
-    /// Whether a tool is a trap.
-    pub is_canary: &'a (dyn Fn(&str) -> bool + Sync),
+    /// The entries by which people have unfrozen agents and tools last.
+    unfrozen: BTreeMap<Subject, (u64, Timestamp)>,
 }
 
 /// A rule that is to fire.
@@ -46,8 +39,6 @@ pub struct Due {
 struct Told<'a> {
     agent: AgentId,
     #[serde(borrow, default)]
-    tool: Cow<'a, str>,
-    #[serde(borrow, default)]
     decision: Cow<'a, str>,
     #[serde(borrow, default)]
     mode: Cow<'a, str>,
@@ -57,8 +48,9 @@ struct Told<'a> {
     mutates_state: bool,
     #[serde(default)]
     mismatch: bool,
+    /// Whether the tool was a trap when it was asked for. Earlier versions did not say so.
     #[serde(default)]
-    revision: u64,
+    canary: bool,
 }
 
 /// The members of an entry about an import.
@@ -83,11 +75,24 @@ struct RuleTold<'a> {
     name: Cow<'a, str>,
 }
 
+/// The member of an entry about an agent that says which.
+#[derive(Deserialize)]
+struct AgentTold {
+    id: AgentId,
+}
+
+/// The member of an entry about a tool that says which.
+#[derive(Deserialize)]
+struct ToolTold {
+    name: SlashFreeName,
+}
+
 /// Denials of somebody, or for something, that was stopped already: they say nothing new. What waits for its definition to be accepted has a trigger of
 /// its own.
-const STOPPED: [&str; 6] = [
+const STOPPED: [&str; 7] = [
     "agent_frozen",
     "agent_revoked",
+    "budget_frozen",
     "run_frozen",
     "tenant_frozen",
     "tool_definition_changed",
@@ -95,18 +100,15 @@ const STOPPED: [&str; 6] = [
 ];
 
 impl Watch {
-    /// Takes note of an entry, unless it was decided by a later revision of the directory than is known: a trap that was set in
-    /// between would be missed. False says that this entry and all after it are to be seen again when more is known.
-    #[must_use = "what was not noted has to be seen again"]
-    pub fn see(&mut self, (seq, at): (u64, Timestamp), kind: &str, body: &str, known: Known<'_>) -> bool {
+    /// Takes note of an entry.
+    pub fn see(&mut self, (seq, at): (u64, Timestamp), kind: &str, body: &str) {
         if [EntryKind::RulePut.as_str(), EntryKind::RuleDeleted.as_str()].contains(&kind) {
             self.see_rule(seq, kind, body);
-            return true;
         }
-        let Some(shown) = shown(kind, body, known) else {
-            return false;
-        };
-        for shown in shown {
+        if let Some(subject) = unfrozen(kind, body) {
+            self.unfrozen.insert(subject, (seq, at));
+        }
+        for shown in shown(kind, body) {
             let seen = self.seen.entry(shown).or_default();
             let oldest = at.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
             seen.push_back((seq, at));
@@ -114,7 +116,6 @@ impl Watch {
                 seen.pop_front();
             }
         }
-        true
     }
 
     fn see_rule(&mut self, seq: u64, kind: &str, body: &str) {
@@ -138,6 +139,8 @@ impl Watch {
             }
             !seen.is_empty()
         });
+        // All that was before it is forgotten as well.
+        self.unfrozen.retain(|_, (_, at)| *at >= oldest);
     }
 
     /// When this rule is due first, for each agent and each tool.
@@ -148,6 +151,7 @@ impl Watch {
             .iter()
             .filter(|((trigger, _), _)| *trigger == rule.trigger);
         let due = subjects.filter_map(|((_, subject), seen)| {
+            let put = put.max(self.lifted(rule, subject));
             Some(Due {
                 rule: rule.name.clone(),
                 subject: subject.clone(),
@@ -157,32 +161,50 @@ impl Watch {
         });
         due.collect()
     }
+
+    /// The entry by which a person has lifted what this rule does, if it freezes; 0 if there is none. Nobody is frozen again for
+    /// what was before it.
+    fn lifted(&self, rule: &Rule, subject: &Subject) -> u64 {
+        let unfrozen = self.unfrozen.get(subject);
+        let unfrozen = unfrozen.filter(|_| rule.effect == Effect::Freeze);
+        unfrozen.map_or(0, |(seq, _)| *seq)
+    }
 }
 
-/// What an entry shows, and of whom; `None` if it was decided by more than is known. A body that was erased shows nothing any
-/// more.
-fn shown(kind: &str, body: &str, known: Known<'_>) -> Option<Vec<(Trigger, Subject)>> {
+/// Whom or what a person has unfrozen, if that is what an entry is about.
+fn unfrozen(kind: &str, body: &str) -> Option<Subject> {
+    if kind == EntryKind::AgentUnfrozen.as_str() {
+        let told = serde_json::from_str::<AgentTold>(body).ok()?;
+        return Some(Subject::Agent(told.id));
+    }
+    if kind == EntryKind::ToolUnfrozen.as_str() {
+        let told = serde_json::from_str::<ToolTold>(body).ok()?;
+        return Some(Subject::Tool(told.name));
+    }
+    None
+}
+
+/// What an entry shows, and of whom. A body that was erased shows nothing any more.
+fn shown(kind: &str, body: &str) -> Vec<(Trigger, Subject)> {
     if kind == EntryKind::ToolImported.as_str() {
         let told = serde_json::from_str::<ImportTold>(body).ok();
         let told = told.filter(|told| told.changed.iter().any(|action| action.held.is_some()));
         let shown = told.map(|told| (Trigger::DefinitionChanged, Subject::Tool(told.tool)));
-        return Some(shown.into_iter().collect());
+        return shown.into_iter().collect();
     }
     let counted = [EntryKind::Decision, EntryKind::OutcomeReported].map(EntryKind::as_str);
     let told = Some(body).filter(|_| counted.contains(&kind));
     let Some(told) = told.and_then(|body| serde_json::from_str::<Told<'_>>(body).ok()) else {
-        return Some(Vec::new());
+        return Vec::new();
     };
-    if told.revision > known.revision {
-        return None;
-    }
-    let triggers = told.shows(known).into_iter();
-    let shown = triggers.map(|trigger| (trigger, Subject::Agent(told.agent)));
-    Some(shown.collect())
+    let triggers = told.shows().into_iter();
+    triggers
+        .map(|trigger| (trigger, Subject::Agent(told.agent)))
+        .collect()
 }
 
 impl Told<'_> {
-    fn shows(&self, known: Known<'_>) -> Vec<Trigger> {
+    fn shows(&self) -> Vec<Trigger> {
         let is_decision = !self.decision.is_empty();
         let is_enforced = is_decision && self.mode.is_empty();
         let is_denied = is_enforced && self.decision == "deny";
@@ -191,7 +213,7 @@ impl Told<'_> {
                 Trigger::Denials,
                 is_denied && !STOPPED.contains(&&*self.reason_code),
             ),
-            (Trigger::CanaryCalls, is_decision && (known.is_canary)(&self.tool)),
+            (Trigger::CanaryCalls, is_decision && self.canary),
             (
                 Trigger::Mutations,
                 is_enforced && self.decision == "allow" && self.mutates_state,
@@ -226,7 +248,6 @@ fn evidence(rule: &Rule, subject: &Subject, put: u64, seen: &VecDeque<(u64, Time
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::rule::Effect;
 
     fn rule(trigger: Trigger, count: u32) -> Rule {
         Rule {
@@ -257,15 +278,10 @@ mod tests {
     fn watch(entries: &[(u64, i64, &str)]) -> Watch {
         let mut watch = Watch::default();
         for (seq, seconds, members) in entries {
-            assert!(watch.see((*seq, at(*seconds)), "decision", &body(members), KNOWN));
+            watch.see((*seq, at(*seconds)), "decision", &body(members));
         }
         watch
     }
-
-    const KNOWN: Known<'static> = Known {
-        revision: 7,
-        is_canary: &|tool| tool == "trap",
-    };
 
     const DENIED: &str = r#""decision":"deny","reason_code":"policy_forbids""#;
 
@@ -287,17 +303,35 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_by_more_than_is_known_is_left_for_later() {
-        let touched = |revision: u64| {
-            let body = body(&format!(
-                r#""decision":"deny","tool":"trap","revision":{revision}"#
-            ));
-            let mut watch = Watch::default();
-            let seen = watch.see((1, at(0)), "decision", &body, KNOWN);
-            (seen, watch.due(&rule(Trigger::CanaryCalls, 1)).len())
+    fn nobody_is_frozen_again_for_what_was_before_a_person_lifted_it() {
+        let github = Subject::Tool(SlashFreeName::new("github").unwrap());
+        let changed = r#"{"tool":"github","changed":[{"name":"a","held":{"digest":"x"}}]}"#;
+        let mut watch = watch(&[(1, 0, DENIED), (2, 0, DENIED)]);
+        watch.see((3, at(0)), "tool_imported", changed);
+        let due = |watch: &Watch, trigger, effect| {
+            let rule = Rule {
+                effect,
+                ..rule(trigger, 1)
+            };
+            let due = watch.due(&rule).into_iter();
+            due.map(|due| (due.subject, due.evidence)).collect::<Vec<_>>()
         };
-        assert_eq!(touched(7), (true, 1));
-        assert_eq!(touched(8), (false, 0));
+        let of_agent = |seq: u64| vec![(Subject::Agent(agent()), vec![seq])];
+        assert_eq!(due(&watch, Trigger::Denials, Effect::Freeze), of_agent(1));
+        let lifted = format!(r#"{{"by":{{"key":"k"}},"id":"{}","name":"builder"}}"#, agent());
+        watch.see((4, at(1)), "agent_unfrozen", &lifted);
+        assert!(due(&watch, Trigger::Denials, Effect::Freeze).is_empty());
+        assert_eq!(due(&watch, Trigger::Denials, Effect::Alert), of_agent(1));
+        assert_eq!(
+            due(&watch, Trigger::DefinitionChanged, Effect::Freeze),
+            [(github, vec![3_u64])]
+        );
+        watch.see((5, at(1)), "tool_unfrozen", r#"{"name":"github"}"#);
+        assert!(due(&watch, Trigger::DefinitionChanged, Effect::Freeze).is_empty());
+        watch.see((6, at(1)), "decision", &body(DENIED));
+        assert_eq!(due(&watch, Trigger::Denials, Effect::Freeze), of_agent(6));
+        watch.forget(at(100_000));
+        assert!(watch.seen.is_empty() && watch.unfrozen.is_empty());
     }
 
     #[test]
@@ -319,7 +353,13 @@ mod tests {
 
     #[test]
     fn denials_of_what_was_stopped_are_not_counted() {
-        for reason in ["agent_frozen", "run_frozen", "tenant_frozen", "tool_quarantined"] {
+        for reason in [
+            "agent_frozen",
+            "budget_frozen",
+            "run_frozen",
+            "tenant_frozen",
+            "tool_quarantined",
+        ] {
             let denied = format!(r#""decision":"deny","reason_code":"{reason}""#);
             let watch = watch(&[(1, 0, &denied)]);
             assert!(watch.seen.is_empty(), "{reason}");
@@ -331,7 +371,7 @@ mod tests {
         for (members, trigger) in [
             (r#""decision":"allow","mutates_state":true"#, Trigger::Mutations),
             (
-                r#""decision":"deny","tool":"trap","reason_code":"agent_frozen""#,
+                r#""canary":true,"decision":"deny","reason_code":"agent_frozen""#,
                 Trigger::CanaryCalls,
             ),
             (
@@ -360,7 +400,7 @@ mod tests {
             (3, r#"[{"name":"a","held":{"digest":"x"}}]"#),
         ] {
             let body = format!(r#"{{"tool":"github","held":["a"],"changed":{changed}}}"#);
-            assert!(imports.see((seq, at(0)), "tool_imported", &body, KNOWN));
+            imports.see((seq, at(0)), "tool_imported", &body);
         }
         let due = imports.due(&rule(Trigger::DefinitionChanged, 1));
         let github = Subject::Tool(SlashFreeName::new("github").unwrap());

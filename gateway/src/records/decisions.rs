@@ -81,7 +81,8 @@ pub async fn list(
         limit,
     };
     let Found { decisions, next } = page::find(store, reader.tenant, wanted).await?;
-    let items = decisions.iter().map(Decision::of).collect::<Result<_, _>>()?;
+    let items = decisions.iter().map(|decision| Decision::of(decision, reader));
+    let items = items.collect::<Result<_, _>>()?;
     Ok(Json(Page {
         items,
         next_cursor: next.map(|seq| seq.to_string()),
@@ -114,7 +115,7 @@ pub async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<Decision>, Refusal> {
     let decision = reader.decision(&*gateway.store, &id).await?;
-    Decision::of(&decision).map(Json)
+    Decision::of(&decision, reader).map(Json)
 }
 
 /// The filter as far as this reader may see; `None` if nothing is left of it.
@@ -170,7 +171,7 @@ impl Filter {
 }
 
 impl Decision {
-    fn of(stored: &StoredDecision) -> Result<Self, Refusal> {
+    fn of(stored: &StoredDecision, reader: Reader) -> Result<Self, Refusal> {
         let body = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&stored.body);
         let mut body = body.map_err(|error| {
             tracing::error!(%error, seq = stored.seq, "the entry of a decision could not be read");
@@ -179,6 +180,10 @@ impl Decision {
         // The columns say the same; `/v1/ledger/verify` checks that they do. The salt says nothing.
         for member in ["decision_id", "seq", "at", "hash", "salt"] {
             body.remove(member);
+        }
+        // Which tools are traps is nothing that an agent learns.
+        if reader.agent.is_some() {
+            body.remove("canary");
         }
         Ok(Self {
             id: stored.id,

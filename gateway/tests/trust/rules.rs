@@ -1,6 +1,6 @@
 //! `/v1/rules`: what is done about an agent when the ledger shows too much of something.
 
-use crate::stage::{Stage, changing, injected, reading};
+use crate::stage::{Stage, asking, changing, injected, reading};
 use crate::support::hand::Hand;
 use crate::support::{World, until};
 use gateway::changes::Order;
@@ -85,6 +85,43 @@ async fn an_agent_that_is_denied_too_often_is_frozen_once_and_the_entry_says_why
         .await
         .expect(200);
     assert_eq!(agent["status"], "frozen");
+}
+
+#[tokio::test]
+async fn a_freeze_that_a_person_has_lifted_does_not_come_back_for_what_was_before() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "freeze", 3)).await;
+    // Nothing is done while they come, as if they came all at once.
+    let turn = stage.gateway.changing.of(stage.tenant, Order::AtOnce).await;
+    for _ in 0..5 {
+        stage.deny().await;
+    }
+    drop(turn);
+    assert_eq!(stage.contained().await.len(), 1);
+    assert_eq!(
+        stage.ask(&reading()).await.expect(200)["reason_code"],
+        "agent_frozen"
+    );
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 1);
+    assert_eq!(stage.ask(&reading()).await.expect(200)["decision"], "allow");
+    let stage = stage.restart().await;
+    assert_eq!(stage.contained().await.len(), 1, "nor after a restart");
+    stage.deny().await;
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 2, "what comes after it counts");
+}
+
+#[tokio::test]
+async fn a_rule_that_was_put_before_the_clock_went_back_fires() {
+    let stage = Stage::set().await;
+    stage.clock.advance_millis(600_000);
+    stage.rule(&rule("denials", "freeze", 2)).await;
+    stage.clock.advance_millis(-600_000);
+    stage.deny().await;
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 1);
 }
 
 #[tokio::test]
@@ -214,6 +251,38 @@ async fn an_outcome_that_differs_and_a_trap_are_told() {
     stage.ask(&touch).await.expect(200);
     let (_, body) = stage.contained().await.pop().unwrap();
     assert_eq!(body["trigger"], "canary_calls");
+}
+
+#[tokio::test]
+async fn a_tool_that_becomes_a_trap_was_none_for_those_who_used_it_before() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("canary_calls", "freeze", 1)).await;
+    let put = async |stage: &Stage, canary: bool, status: u16| {
+        let action = json!({"name": "read", "mutates_state": false, "risk": "low"});
+        let tool = json!({"canary": canary, "actions": [action]});
+        let put = stage.admin("PUT", "/v1/tools/attic", &tool).await;
+        put.expect(status);
+    };
+    let touch = asking("attic", "read", "trusted_internal_unsigned");
+    put(&stage, false, 201).await;
+    assert_eq!(stage.ask(&touch).await.expect(200)["decision"], "allow");
+    put(&stage, true, 200).await;
+    assert_eq!(stage.contained().await, []);
+    let stage = stage.restart().await;
+    assert_eq!(stage.contained().await, []);
+
+    let answer = stage.ask(&touch).await.expect(200);
+    assert_eq!(answer["matched_policies"], json!(["base/canary"]));
+    let (_, body) = stage.contained().await.pop().unwrap();
+    assert_eq!(body["evidence"], json!([answer["receipt"]["seq"]]));
+    // The ledger says that it was one, and the agent is not told.
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    let path = format!("/v1/decisions/{}", answer["decision_id"].as_str().unwrap());
+    let shown = stage.admin("GET", &path, &json!({})).await.expect(200);
+    assert_eq!(shown["canary"], true);
+    let shown = stage.get(&path, &stage.agent.token).await.expect(200);
+    assert_eq!(shown.get("canary"), None);
+    stage.assert_sound().await;
 }
 
 #[tokio::test]
