@@ -212,9 +212,10 @@ fn check_future(expires_at: Option<Timestamp>, now: Timestamp) -> Result<(), Ref
     }
 }
 
-/// Refuses names of tools that are not registered.
+/// Refuses names of tools that are not registered, in this member of a body.
 fn check_registered<'n>(
     directory: &Directory,
+    member: &str,
     names: impl IntoIterator<Item = &'n SlashFreeName>,
 ) -> Result<(), Refusal> {
     match names
@@ -223,13 +224,13 @@ fn check_registered<'n>(
     {
         Some(name) => Err(Refusal::new(
             Code::InvalidField,
-            format!("`tools`: there is no tool `{name}`"),
+            format!("`{member}`: there is no tool `{name}`"),
         )),
         None => Ok(()),
     }
 }
 
-/// The page of a map that a caller asks for, of those values that `keep` keeps.
+/// The page of a map that a caller asks for, of those values that `keep` keeps. It has a bound in bytes: what an admin registers may be large.
 pub(crate) fn page<K, N, V>(
     map: &OrdMap<K, Arc<N>>,
     query: &PageQuery,
@@ -237,13 +238,13 @@ pub(crate) fn page<K, N, V>(
 ) -> Result<Page<V>, Refusal>
 where
     K: Ord + Display + FromStr,
-    V: for<'n> From<&'n N>,
+    V: Serialize + for<'n> From<&'n N>,
 {
     let start = query.after::<K>()?.map_or(Bound::Unbounded, Bound::Excluded);
     let items = map
         .range((start, Bound::Unbounded))
         .filter(|(_, noun)| keep(noun));
-    Ok(Page::of(
+    Ok(Page::in_room(
         items,
         query.limit()?,
         |(key, _)| key.to_string(),

@@ -170,7 +170,7 @@ pub async fn create(
         check_name(directory, &agent)?;
         check_team(directory, &agent)?;
         if let ToolAccess::Granted(tools) = &agent.tools {
-            check_registered(directory, tools)?;
+            check_registered(directory, "tools", tools)?;
         }
         Ok(saved(EntryKind::AgentCreated, agent))
     });
@@ -217,7 +217,7 @@ pub async fn patch(
         check_name(directory, &after)?;
         check_team(directory, &after)?;
         if let (Some(_), ToolAccess::Granted(tools)) = (&body.tools, &after.tools) {
-            check_registered(directory, tools)?;
+            check_registered(directory, "tools", tools)?;
         }
         Ok(saved(EntryKind::AgentUpdated, after))
     });

@@ -7,7 +7,7 @@
 
 mod listing;
 
-use super::tools::check_count;
+use super::tools::{check_bytes, check_count};
 use super::{Upserted, change_with, facts, find_tool, new_name};
 use crate::changes::{ForceQuery, Plan};
 use crate::gateway::Gateway;
@@ -169,6 +169,10 @@ fn imported(before: &Tool, listing: &Listing, now: Timestamp) -> Result<Imported
             .insert(name, action.unwrap_or_else(|| incoming.clone()));
     }
     check_count(tool.actions.len())?;
+    // What is there already is held when it changes, whatever it comes to: an action has one definition that waits, which is bounded.
+    if !view.added.is_empty() {
+        check_bytes(Some(before), &tool)?;
+    }
     if listing.complete {
         let absent = before
             .actions

@@ -3,7 +3,7 @@
 
 pub mod probe;
 
-use super::{change_at_once, find_agent, read, tenants};
+use super::{change_at_once, check_registered, find_agent, read, tenants};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Json, KeyCaller, Query, Refusal, TenantCaller};
@@ -13,12 +13,12 @@ use axum::extract::{Path, State};
 use engine::EntryKind;
 use engine::quotas::{self, Holder};
 use model::{
-    Agent, Bucket, LimitTerms, Name, Noun, Quota, Role, SlashFreeName, Team, Tenant, TenantId, Timestamp,
-    Window, Write,
+    Agent, Bucket, Directory, LimitTerms, Name, Noun, Quota, Role, SlashFreeName, Team, Tenant, TenantId,
+    Timestamp, Window, Write,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What a PUT says: all limits there are from now on.
@@ -241,6 +241,7 @@ pub async fn put_of_agent(
         if before.limits == terms {
             return Ok(Plan::nothing(Arc::clone(before)));
         }
+        check_tools(directory, &before.limits, &terms)?;
         let after = Arc::new(Agent {
             limits: terms.clone(),
             ..(**before).clone()
@@ -287,6 +288,7 @@ pub async fn put_of_tenant(
         if before.limits == terms {
             return Ok(Plan::nothing(Arc::clone(before)));
         }
+        check_tools(directory, &before.limits, &terms)?;
         let after = Arc::new(Tenant {
             limits: terms.clone(),
             ..(**before).clone()
@@ -329,6 +331,7 @@ pub async fn put_of_team(
         if before.quotas == body.quotas {
             return Ok(Plan::nothing(Arc::clone(before)));
         }
+        check_counted(directory, &before.quotas, &body.quotas)?;
         let after = Arc::new(Team {
             quotas: body.quotas.clone(),
             ..(**before).clone()
@@ -344,6 +347,26 @@ pub async fn put_of_team(
     Ok(Json(
         TeamQuotaView::of(&gateway, caller.tenant, &team, None).await?,
     ))
+}
+
+/// Refuses limits for tools that are not registered: a misspelt name must not pass for a limit. Those for a tool that was deleted may stay.
+fn check_tools(directory: &Directory, before: &LimitTerms, after: &LimitTerms) -> Result<(), Refusal> {
+    let buckets = after.tool_buckets.keys();
+    let new = buckets.filter(|tool| !before.tool_buckets.contains_key(*tool));
+    check_registered(directory, "tools", new)?;
+    check_counted(directory, &before.quotas, &after.quotas)
+}
+
+/// The same for quotas.
+fn check_counted(directory: &Directory, before: &[Quota], after: &[Quota]) -> Result<(), Refusal> {
+    let known: BTreeSet<_> = counted(before).collect();
+    let new = counted(after).filter(|tool| !known.contains(tool));
+    check_registered(directory, "quotas", new)
+}
+
+/// The tools whose calls alone are counted.
+fn counted(quotas: &[Quota]) -> impl Iterator<Item = &SlashFreeName> {
+    quotas.iter().filter_map(|quota| quota.tool.as_ref())
 }
 
 /// What the entry tells: the same members as the body of the PUT.

@@ -98,7 +98,7 @@ pub async fn list(
     let snapshot = Arc::clone(&gateway.snapshot.load());
     let tenants = snapshot.tenants().map(|(_, tenant)| &tenant.directory.tenant);
     let tenants = tenants.filter(|tenant| after.is_none_or(|after| after < tenant.id) && is_in_use(tenant));
-    let page = Page::of(
+    let page = Page::in_room(
         tenants,
         query.limit()?,
         |tenant| tenant.id.to_string(),

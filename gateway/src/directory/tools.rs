@@ -18,12 +18,18 @@ use model::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 
 /// The most actions of one tool: each is a type of the policy schema.
 pub(super) const ACTIONS_MAX: usize = 256;
 /// The longest JSON Schema of an action, in bytes of canonical JSON.
 pub(super) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// The longest description of an action, in bytes: some pages, in which servers explain to a model how to use it.
+pub(super) const DESCRIPTION_BYTES_MAX: usize = 16 << 10;
+/// The most bytes of the descriptions and schemas of one tool, with those that are held: 8 KiB for each of the most actions, and as many that
+/// wait to be accepted. All of it is written whenever the tool changes.
+const DEFINITIONS_BYTES_MAX: usize = 4 << 20;
 
 /// What a PUT says.
 #[derive(Debug, Deserialize)]
@@ -80,14 +86,20 @@ pub async fn put_tool(
     let force = query.by(&caller.holder)?;
     let name: SlashFreeName = new_name(&name)?;
     let canary = body.canary;
-    let actions = read_actions(body.actions)?;
+    let actions = {
+        let tenant = read(&gateway, &caller)?;
+        let known = tenant.directory.tools.get(&name);
+        read_actions(body.actions, known.map(|tool| &**tool))?
+    };
     change_with(&gateway, &caller, force, |directory, now| {
         let known = directory.tools.get(&name);
         let before = known.iter().flat_map(|tool| tool.actions.values());
         check_none_held(before.filter(|action| !actions.contains_key(&action.name)))?;
-        let tool = registered(known.map(|tool| &**tool), &name, &actions, canary, now)?;
+        let known = known.map(|tool| &**tool);
+        let tool = registered(known, &name, &actions, canary, now)?;
+        check_bytes(known, &tool)?;
         let view = ToolView::from(&tool);
-        if known.is_some_and(|known| **known == tool) {
+        if known == Some(&tool) {
             return Ok(Plan::nothing(Upserted::Known(view)));
         }
         let facts = facts(&view);
@@ -220,7 +232,11 @@ fn with_pin_of(known: &ToolAction, action: &ToolAction) -> ToolAction {
     action
 }
 
-fn read_actions(bodies: Vec<ActionBody>) -> Result<BTreeMap<Name, ToolAction>, Refusal> {
+/// The actions that a body names. `known` is the tool as it was a moment ago.
+fn read_actions(
+    bodies: Vec<ActionBody>,
+    known: Option<&Tool>,
+) -> Result<BTreeMap<Name, ToolAction>, Refusal> {
     check_count(bodies.len())?;
     let mut actions = BTreeMap::new();
     for (place, body) in bodies.into_iter().enumerate() {
@@ -234,6 +250,7 @@ fn read_actions(bodies: Vec<ActionBody>) -> Result<BTreeMap<Name, ToolAction>, R
             held: None,
         };
         check_schema(&action, &format!("/actions/{place}/input_schema"))?;
+        check_description(known, &action, &format!("/actions/{place}/description"))?;
         if actions.insert(body.name.clone(), action).is_some() {
             let detail = format!(
                 "`/actions/{place}/name`: `{}` stands in the list already",
@@ -256,15 +273,59 @@ pub(super) fn check_count(count: usize) -> Result<(), Refusal> {
 
 /// Refuses a schema that is longer than it may be.
 pub(super) fn check_schema(action: &ToolAction, place: &str) -> Result<(), Refusal> {
-    let bytes = action
-        .input_schema
-        .as_ref()
-        .map_or(0, |schema| schema.to_string().len());
+    let bytes = schema_bytes(action);
     if bytes <= SCHEMA_BYTES_MAX {
         return Ok(());
     }
     let detail = format!("`{place}`: a schema has at most {SCHEMA_BYTES_MAX} bytes, this one has {bytes}");
     Err(Refusal::new(Code::InvalidField, detail))
+}
+
+/// Refuses a description that is longer than it may be. One that the action has already, or that is held, stays as long as it is.
+fn check_description(known: Option<&Tool>, action: &ToolAction, place: &str) -> Result<(), Refusal> {
+    let bytes = description_bytes(action);
+    let known = known.and_then(|known| known.actions.get(&action.name));
+    let mut known = known.into_iter().flat_map(definitions);
+    if bytes <= DESCRIPTION_BYTES_MAX || known.any(|known| known.description == action.description) {
+        return Ok(());
+    }
+    let detail =
+        format!("`{place}`: a description has at most {DESCRIPTION_BYTES_MAX} bytes, this one has {bytes}");
+    Err(Refusal::new(Code::InvalidField, detail))
+}
+
+/// Refuses a tool whose definitions have more bytes than they may have. One with more may become smaller.
+pub(super) fn check_bytes(known: Option<&Tool>, tool: &Tool) -> Result<(), Refusal> {
+    let bytes = definition_bytes(tool);
+    if bytes <= DEFINITIONS_BYTES_MAX || known.is_some_and(|known| bytes <= definition_bytes(known)) {
+        return Ok(());
+    }
+    let detail = format!(
+        "the definitions of a tool have at most {DEFINITIONS_BYTES_MAX} bytes with those that are held, these would have {bytes}"
+    );
+    Err(Refusal::new(Code::InvalidField, detail))
+}
+
+fn definition_bytes(tool: &Tool) -> usize {
+    let definitions = tool.actions.values().flat_map(definitions);
+    definitions
+        .map(|action| schema_bytes(action) + description_bytes(action))
+        .sum()
+}
+
+/// The definition of an action, and the one that is held.
+fn definitions(action: &ToolAction) -> impl Iterator<Item = &ToolAction> {
+    let held = action.held.as_ref().map(|held| &*held.action);
+    iter::once(action).chain(held)
+}
+
+fn schema_bytes(action: &ToolAction) -> usize {
+    let schema = action.input_schema.as_ref();
+    schema.map_or(0, |schema| schema.to_string().len())
+}
+
+fn description_bytes(action: &ToolAction) -> usize {
+    action.description.as_ref().map_or(0, String::len)
 }
 
 #[cfg(test)]

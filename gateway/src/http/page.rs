@@ -1,11 +1,12 @@
 //! Pages of a list: `?limit=` and `&cursor=` in, `items` and `next_cursor` out.
 //!
-//! A cursor is the key of the last item, so a page is stable while things are added and removed.
+//! A cursor is the key of the last item, so a page is stable while things are added and removed. A page has a bound in bytes, too: where
+//! items are large there are fewer.
 
 use super::refusal::{Code, Refusal};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU16;
-use store::Part;
+use store::{Part, Room};
 
 /// Items on a page when the caller does not say.
 const LIMIT_DEFAULT: u16 = 50;
@@ -58,8 +59,39 @@ pub fn no_cursor() -> Refusal {
     )
 }
 
+/// How many bytes a value has where it is answered.
+fn json_bytes<T: Serialize>(value: &T) -> usize {
+    let text = serde_json::to_string(value);
+    text.expect("what is answered has string keys and no fallible serializers")
+        .len()
+}
+
+impl<T: Serialize> Page<T> {
+    /// The page that these items begin, which ends with the one with which they come to [`store::BYTES_AT_ONCE`]. `items` may go on behind it:
+    /// then there is a next one.
+    pub fn in_room<S>(
+        items: impl Iterator<Item = S>,
+        limit: usize,
+        key: impl Fn(&S) -> String,
+        view: impl Fn(S) -> T,
+    ) -> Self {
+        let (mut sources, mut room) = (items.peekable(), Room::default());
+        let (mut items, mut next_cursor) = (Vec::new(), None);
+        while items.len() < limit
+            && room.is_left()
+            && let Some(source) = sources.next()
+        {
+            next_cursor = sources.peek().is_some().then(|| key(&source));
+            let item = view(source);
+            room.take(json_bytes(&item));
+            items.push(item);
+        }
+        Self { items, next_cursor }
+    }
+}
+
 impl<T> Page<T> {
-    /// The page that these items begin. `items` may hold one more than the page: then there is a next one.
+    /// The page that these small items begin. `items` may hold one more than the page: then there is a next one.
     pub fn of<S>(
         items: impl Iterator<Item = S>,
         limit: usize,
@@ -107,6 +139,27 @@ mod tests {
         assert_eq!(page(3, 3).items, [4, 5]);
         assert_eq!(page(3, 3).next_cursor, None);
         assert_eq!(page(0, 5).next_cursor, None);
+    }
+
+    #[test]
+    fn a_page_ends_with_the_item_that_takes_the_last_of_its_room_however_large_that_is() {
+        let page = |sizes: &[usize], limit| {
+            let items = sizes.iter().copied().enumerate();
+            let page = Page::in_room(
+                items,
+                limit,
+                |(place, _)| place.to_string(),
+                |(_, size)| "x".repeat(size),
+            );
+            (page.items.len(), page.next_cursor)
+        };
+        let most = store::BYTES_AT_ONCE;
+        assert_eq!(page(&[most, 1], 9), (1, Some("0".to_owned())));
+        assert_eq!(page(&[1, most, 1], 9), (2, Some("1".to_owned())));
+        assert_eq!(page(&[1, most], 9), (2, None));
+        assert_eq!(page(&[1, 1, 1], 2), (2, Some("1".to_owned())));
+        assert_eq!(page(&[1, 1], 2), (2, None));
+        assert_eq!(page(&[], 2), (0, None));
     }
 
     #[test]

@@ -297,6 +297,67 @@ async fn a_bad_list_is_refused_with_what_is_wrong() {
         .problem(404, "not_found");
 }
 
+#[tokio::test]
+async fn a_long_description_is_cut_and_a_change_of_it_is_held() {
+    let acme = Acme::open().await;
+    let import = |description: &str| {
+        let list = json!({"tools": [definition("send", description)]});
+        acme.admin("POST", "/v1/tools/mail/import", list)
+    };
+    import("sends").await.expect(201);
+    let held = import(&"\u{e9}".repeat(50_000)).await.expect(200);
+    assert_eq!(held["held"], json!(["send"]));
+    let tool = acme.admin("GET", "/v1/tools/mail", Value::Null).await.expect(200);
+    let kept = tool["actions"][0]["held"]["action"]["description"]
+        .as_str()
+        .unwrap();
+    assert!(
+        kept.ends_with("\u{e9} [cut: the description has 100000 bytes]"),
+        "{kept}"
+    );
+    assert!((16_000..=16 << 10).contains(&kept.len()));
+    // What is cut off counts for the digest.
+    import(&"\u{e9}".repeat(50_000)).await.expect(200);
+    acme.admin("POST", "/v1/tools/mail/actions/send/accept", Value::Null)
+        .await
+        .expect(200);
+    let other = import(&"\u{e9}".repeat(50_001)).await.expect(200);
+    assert_eq!(other["held"], json!(["send"]));
+}
+
+#[tokio::test]
+async fn imports_do_not_add_up_to_a_tool_without_a_bound() {
+    let acme = Acme::open().await;
+    let import = |page: usize| {
+        let schema = json!({"title": "x".repeat(60_000)});
+        let definition = |n: usize| json!({"name": format!("a{page}-{n}"), "inputSchema": schema});
+        let tools: Vec<_> = (0..4).map(definition).collect();
+        acme.admin(
+            "POST",
+            "/v1/tools/mail/import",
+            json!({"tools": tools, "nextCursor": "more"}),
+        )
+    };
+    import(0).await.expect(201);
+    for page in 1..17 {
+        import(page).await.expect(200);
+    }
+    let detail = import(17).await.problem(400, "invalid_field");
+    assert!(
+        detail.starts_with("the definitions of a tool have at most 4194304 bytes"),
+        "{detail}"
+    );
+    let tool = acme.admin("GET", "/v1/tools/mail", Value::Null).await.expect(200);
+    assert_eq!(tool["actions"].as_array().unwrap().len(), 4 * 17);
+
+    let again = import(0).await.expect(200);
+    assert_eq!(again["unchanged"].as_array().unwrap().len(), 4);
+    acme.admin("PUT", "/v1/tools/mail", json!({"actions": []}))
+        .await
+        .expect(200);
+    import(17).await.expect(200);
+}
+
 /// Every published example of a list, and the tools of a public benchmark.
 #[tokio::test]
 async fn published_lists_are_imported_and_are_unchanged_when_they_come_again() {
@@ -309,7 +370,7 @@ async fn published_lists_are_imported_and_are_unchanged_when_they_come_again() {
         format!("{shared}/data/agentdojo/tools/workspace.json"),
     ];
     if !std::path::Path::new(&vectors).exists() {
-        let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
         assert!(!is_ci, "the vectors are not at {vectors}");
         println!("skipped: the vectors are not at {vectors}");
         return;

@@ -1,6 +1,6 @@
 //! `/v1/teams` and `/v1/users`.
 
-use crate::{Acme, column};
+use crate::{Acme, column, text};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -63,6 +63,42 @@ async fn a_team_that_somebody_is_in_stays() {
         .expect(200);
     acme.admin("DELETE", "/v1/teams/a", Value::Null).await.expect(204);
     assert_eq!(acme.kinds().await, ["user_put", "agent_updated", "team_deleted"]);
+}
+
+/// What 64 attributes can be of a few dozen users is more than a page holds.
+#[tokio::test]
+async fn a_page_of_large_users_ends_by_its_bytes_and_the_next_one_goes_on() {
+    let acme = Acme::open().await;
+    let attributes: Value = (0..64)
+        .map(|number| (format!("a{number}"), json!("x".repeat(1_024))))
+        .collect();
+    let names: Vec<String> = (100..170).map(|number| format!("user-{number}")).collect();
+    for name in &names {
+        acme.admin(
+            "PUT",
+            &format!("/v1/users/{name}"),
+            json!({"attributes": attributes}),
+        )
+        .await
+        .expect(201);
+    }
+    let (mut found, cursor) = many_users(&acme, "").await;
+    let user = json!({"name": names[0], "teams": [], "attributes": attributes});
+    let bytes = user.to_string().len();
+    assert_eq!(found.len(), store::BYTES_AT_ONCE.div_ceil(bytes));
+    assert_eq!(cursor, json!(found.last()));
+    let cursor = format!("&cursor={}", text(&cursor));
+    let (rest, end) = many_users(&acme, &cursor).await;
+    found.extend(rest);
+    assert_eq!((found, end), (names, Value::Null));
+}
+
+/// The names on a page for which as many are wanted as there may be, and where the next one begins.
+async fn many_users(acme: &Acme, cursor: &str) -> (Vec<String>, Value) {
+    let path = format!("/v1/users?limit=500{cursor}");
+    let mut page = acme.admin("GET", &path, Value::Null).await.expect(200);
+    let names = column(page["items"].as_array().unwrap(), "name");
+    (names, page["next_cursor"].take())
 }
 
 /// Each decision for a user names all teams of that user.

@@ -114,6 +114,59 @@ async fn the_limit_of_a_tenant_is_the_operators_to_set_and_the_tenants_to_see() 
 }
 
 #[tokio::test]
+async fn a_limit_for_a_tool_that_is_not_there_is_refused_and_one_for_a_deleted_tool_may_stay() {
+    let acme = Acme::open().await;
+    acme.put_mail().await;
+    acme.admin("PUT", "/v1/teams/crew", json!({})).await.expect(201);
+    let agent = acme.hire(json!({"name": "builder"})).await;
+    acme.news().await;
+    let put = |path: &str, body: &Value| {
+        let call = acme.call("PUT", path, &acme.operator).tenant(&acme.tenant.id);
+        call.json(body).send()
+    };
+    let with_buckets = [
+        format!("/v1/agents/{agent}/quota"),
+        format!("/v1/tenants/{}/quota", acme.tenant.id),
+    ];
+    let buckets = |tool: &str| json!({"tools": {tool: bucket()}});
+    for path in &with_buckets {
+        let detail = put(path, &buckets("Mail")).await.problem(400, "invalid_field");
+        assert_eq!(detail, "`tools`: there is no tool `Mail`");
+    }
+    let team = "/v1/teams/crew/quota".to_owned();
+    let quotas = |limit: u64| json!({"quotas": [{"window": "day", "limit": limit, "tool": "mail"}]});
+    let mut misspelt = quotas(1);
+    misspelt["quotas"][0]["tool"] = json!("mails");
+    let all = || with_buckets.iter().chain([&team]);
+    for path in all() {
+        let detail = put(path, &misspelt).await.problem(400, "invalid_field");
+        assert_eq!(detail, "`quotas`: there is no tool `mails`");
+    }
+    acme.assert_silent().await;
+
+    let limits = |path: &String, limit: u64| {
+        let mut limits = quotas(limit);
+        if *path != team {
+            limits["tools"] = buckets("mail")["tools"].take();
+        }
+        limits
+    };
+    for path in all() {
+        put(path, &limits(path, 1)).await.expect(200);
+    }
+    acme.admin("DELETE", "/v1/tools/mail", Value::Null)
+        .await
+        .expect(204);
+    for path in all() {
+        for limit in [1, 2] {
+            put(path, &limits(path, limit)).await.expect(200);
+        }
+        put(path, &json!({"quotas": []})).await.expect(200);
+        put(path, &limits(path, 1)).await.problem(400, "invalid_field");
+    }
+}
+
+#[tokio::test]
 async fn a_bad_limit_is_refused() {
     let acme = Acme::open().await;
     let agent = acme.hire(json!({"name": "builder"})).await;

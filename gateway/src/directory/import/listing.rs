@@ -2,7 +2,7 @@
 //!
 //! The protocol is extensible, so members that are not known here are let pass; they count in the digest of a definition.
 
-use crate::directory::tools::check_schema;
+use crate::directory::tools::{DESCRIPTION_BYTES_MAX, check_schema};
 use crate::http::{Code, Refusal};
 use canon::Digest;
 use model::{Name, Risk, ToolAction};
@@ -105,11 +105,23 @@ impl Definition {
             mutates_state,
             risk,
             input_schema: Some(Arc::new(Value::Object(self.input_schema))),
-            description: self.description,
+            description: self.description.map(cut),
             pinned: Some(pinned),
             held: None,
         }
     }
+}
+
+/// As much of a description as is kept, with a word about the rest, so that whoever accepts it knows that there is more. The digest of the
+/// definition is of all of it, so a longer one is held like any other when it changes.
+fn cut(mut description: String) -> String {
+    let bytes = description.len();
+    if bytes > DESCRIPTION_BYTES_MAX {
+        let note = format!(" [cut: the description has {bytes} bytes]");
+        description.truncate(description.floor_char_boundary(DESCRIPTION_BYTES_MAX - note.len()));
+        description.push_str(&note);
+    }
+    description
 }
 
 /// The text of the result itself.

@@ -7,7 +7,7 @@ const NOW: Timestamp = Timestamp::from_millis(5);
 
 fn actions(json: Value) -> Result<BTreeMap<Name, ToolAction>, Code> {
     let bodies: Vec<ActionBody> = serde_json::from_value(json).unwrap();
-    read_actions(bodies).map_err(|refusal| refusal.code())
+    read_actions(bodies, None).map_err(|refusal| refusal.code())
 }
 
 fn send(description: &str, risk: &str) -> BTreeMap<Name, ToolAction> {
@@ -64,6 +64,52 @@ fn actions_and_schemas_have_a_bound() {
     };
     assert_eq!(schema(SCHEMA_BYTES_MAX), Ok(()));
     assert_eq!(schema(SCHEMA_BYTES_MAX + 1), Err(Code::InvalidField));
+}
+
+#[test]
+fn a_new_description_has_a_bound_and_one_that_is_there_may_stay() {
+    let put = |bytes: usize, known: Option<&Tool>| {
+        let description = "x".repeat(bytes);
+        let actions =
+            json!([{"name": "send", "mutates_state": true, "risk": "low", "description": description}]);
+        let read = read_actions(serde_json::from_value(actions).unwrap(), known);
+        read.map_err(|refusal| refusal.detail().to_owned())
+    };
+    let long = DESCRIPTION_BYTES_MAX + 1;
+    assert!(put(DESCRIPTION_BYTES_MAX, None).is_ok());
+    let detail = put(long, None).unwrap_err();
+    let expected = "`/actions/0/description`: a description has at most 16384 bytes, this one has 16385";
+    assert_eq!(detail, expected);
+    assert!(put(long, Some(&imported())).is_err());
+    let mut known = imported();
+    let action = known.actions.values_mut().next().unwrap();
+    action.description = Some("x".repeat(long));
+    action.held.as_mut().unwrap().action.description = Some("x".repeat(long + 1));
+    assert!(put(long, Some(&known)).is_ok());
+    assert!(put(long + 1, Some(&known)).is_ok(), "it is held");
+    assert!(put(long + 2, Some(&known)).is_err());
+}
+
+#[test]
+fn a_tool_has_a_bound_and_a_larger_one_may_become_smaller() {
+    let tool = |bytes: usize| {
+        let mut tool = imported();
+        let action = tool.actions.values_mut().next().unwrap();
+        action.description = None;
+        action.held.as_mut().unwrap().action.description = Some("x".repeat(bytes));
+        tool
+    };
+    let is_taken = |known: Option<usize>, bytes: usize| {
+        let known = known.map(tool);
+        check_bytes(known.as_ref(), &tool(bytes)).is_ok()
+    };
+    let most = DEFINITIONS_BYTES_MAX;
+    assert!(is_taken(None, most));
+    assert!(!is_taken(None, most + 1));
+    assert!(!is_taken(Some(most), most + 1));
+    assert!(is_taken(Some(most + 2), most + 2));
+    assert!(is_taken(Some(most + 2), most + 1));
+    assert!(!is_taken(Some(most + 1), most + 2));
 }
 
 #[test]
