@@ -11,10 +11,16 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// For how long answers to named requests may be kept. A day at least, which is as long as anything is held: so what settles it can be
 /// repeated as long. A year is longer than anybody repeats.
 const REPLIES_KEPT_HOURS: RangeInclusive<i64> = 24..=8_760;
+/// Which log lines are printed of what is not named.
+const PRINTED_ANYWAY: &str = "warn";
+/// Our crates that have log lines.
+const PRINTING: [&str; 3] = ["gateway", "store_sqlite", "store_postgres"];
 
 /// An authorization gateway for AI agents.
 #[derive(Debug, Parser)]
@@ -207,6 +213,49 @@ impl FromStr for PublicUrl {
     }
 }
 
+/// Which log lines to print: warnings, and what a text adds to them or takes away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFilter(String);
+
+impl LogFilter {
+    /// What lets these lines through.
+    pub fn to_env_filter(&self) -> EnvFilter {
+        EnvFilter::try_new(&self.0).expect("each word of it was tried when it was read")
+    }
+}
+
+/// Why a text is no such filter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is neither a level (`off`, `error`, `warn`, `info`, `debug`, `trace`) nor a target with one, such as `gateway=debug`"
+)]
+pub struct NoLogFilter(String);
+
+impl FromStr for LogFilter {
+    type Err = NoLogFilter;
+
+    fn from_str(text: &str) -> Result<Self, NoLogFilter> {
+        // A level that comes later for everything takes the place of this one.
+        let mut filter = PRINTED_ANYWAY.to_owned();
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            if is_misspelt(word) || EnvFilter::try_new(word).is_err() {
+                return Err(NoLogFilter(word.to_owned()));
+            }
+            filter.push(',');
+            filter.push_str(word);
+        }
+        Ok(Self(filter))
+    }
+}
+
+/// A word alone that is no level is a target, of which everything is printed. Nobody means one of which there is nothing.
+fn is_misspelt(word: &str) -> bool {
+    let is_alone = !word.contains(['=', '[']);
+    let is_level = word.parse::<LevelFilter>().is_ok();
+    let is_ours = word.split("::").next().is_some_and(|of| PRINTING.contains(&of));
+    is_alone && !is_level && !is_ours
+}
+
 /// How to serve.
 #[derive(Debug, Args)]
 pub struct Serve {
@@ -309,14 +358,14 @@ pub struct Serve {
 /// What to print.
 #[derive(Debug, Args)]
 pub struct Logging {
-    /// Which log lines to print, such as `info` or `gateway=debug`.
+    /// Which log lines to print, such as `info` or `gateway=debug`. Warnings are printed of what it does not name.
     #[arg(
         long = "log",
         env = "COUNTERSIGN_LOG",
         default_value = "info",
         value_name = "FILTER"
     )]
-    pub filter: String,
+    pub filter: LogFilter,
     /// Print log lines as JSON.
     #[arg(long = "log-json", env = "COUNTERSIGN_LOG_JSON")]
     pub json: bool,
@@ -381,4 +430,38 @@ pub struct Verify {
     /// Only whether the file agrees with itself, whoever has made it: compared with no key, it proves nothing.
     #[arg(long, conflicts_with_all = ["key", "keys", "held", "witness"])]
     pub unsigned: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_filter_leaves_warnings_of_what_it_does_not_name() {
+        for (text, printed) in [
+            ("info", "info"),
+            ("", "warn"),
+            ("off", "off"),
+            ("gateway=debug", "gateway=debug,warn"),
+            ("gateway=debug, error", "gateway=debug,error"),
+            ("gateway::sequencer", "gateway::sequencer=trace,warn"),
+        ] {
+            let filter: LogFilter = text.parse().unwrap();
+            assert_eq!(filter.to_env_filter().to_string(), printed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_misspelt_level_is_no_log_filter() {
+        for (text, word) in [
+            ("warning", "warning"),
+            ("warn,inof", "inof"),
+            ("gateway=inof", "gateway=inof"),
+            ("gatewya", "gatewya"),
+            ("a=b=c", "a=b=c"),
+        ] {
+            let refused = NoLogFilter(word.to_owned());
+            assert_eq!(text.parse::<LogFilter>(), Err(refused), "{text}");
+        }
+    }
 }

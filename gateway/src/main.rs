@@ -3,9 +3,8 @@
 use clap::Parser;
 use gateway::cli;
 use gateway::config::{BudgetsCommand, Command, CommandLine, DemoCommand, Logging, PolicyCommand};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
 
 /// An ask is many small allocations, made by one thread and freed by another.
 #[global_allocator]
@@ -14,7 +13,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     match CommandLine::parse().command {
         Command::Serve(options) => {
-            report(start_logging(&options.logging).and_then(|()| block_on(cli::serve::run(options))))
+            start_logging(&options.logging);
+            report(block_on(cli::serve::run(options)))
         }
         Command::CheckConfig(options) => report(block_on(cli::check_config::run(options))),
         Command::Migrate(database) => report(block_on(cli::migrate::run(database))),
@@ -25,7 +25,8 @@ fn main() -> ExitCode {
         Command::RotateKey(options) => report(cli::rotate_key::run(&options)),
         Command::Verify(options) => cli::verify::run(&options),
         Command::Witness(options) => {
-            report(start_logging(&options.logging).and_then(|()| block_on(cli::witness::run(options))))
+            start_logging(&options.logging);
+            report(block_on(cli::witness::run(options)))
         }
     }
 }
@@ -39,19 +40,20 @@ fn report(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The log may not be running, so this goes to the terminal directly.
-            eprintln!("countersign: {}", told(&error));
+            // The log may not be running, so this goes to the terminal directly. If nobody can read it, the exit code says it.
+            let _ = writeln!(std::io::stderr(), "countersign: {}", told(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-fn start_logging(options: &Logging) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&options.filter)?;
+fn start_logging(options: &Logging) {
     // Colours are for people: in a file they are noise.
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(options.filter.to_env_filter())
+        // A line that cannot be written, on a full disk say, is lost. Telling of it in the same place would end whoever has logged it.
+        .log_internal_errors(false)
         .with_ansi(colours)
         .with_writer(std::io::stderr);
     if options.json {
@@ -59,7 +61,6 @@ fn start_logging(options: &Logging) -> anyhow::Result<()> {
     } else {
         lines.init();
     }
-    Ok(())
 }
 
 /// An error with its causes, each of which is told once: some errors tell their cause themselves, and then what to do.

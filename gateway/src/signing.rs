@@ -8,7 +8,7 @@ pub mod history;
 mod published;
 
 pub use file::KeyFileError;
-pub use published::{keys, known_name, signs_at};
+pub use published::{keys, known_name, signs_at, signs_ledger};
 
 use crate::config::Signing;
 use crate::stores;
@@ -87,7 +87,7 @@ impl Keyring {
         file::read_or_make(&file_of(options, database_url), &new)?.of_log()
     }
 
-    /// Whether [`Self::load`] would load keys that can be used, or make one. Nothing is made.
+    /// The keys that [`Self::load`] would load; `None` if it would make one. Nothing is made.
     ///
     /// # Errors
     /// The keys cannot be used, or none can be made under the name.
@@ -96,11 +96,12 @@ impl Keyring {
         database_url: &str,
         known_name: Option<String>,
         entropy: &dyn Entropy,
-    ) -> Result<(), SigningError> {
-        if Self::find(options, database_url)?.is_none() {
+    ) -> Result<Option<Self>, SigningError> {
+        let found = Self::find(options, database_url)?;
+        if found.is_none() {
             new_key_of_log(options, known_name, entropy)?;
         }
-        Ok(())
+        Ok(found)
     }
 
     /// The keys that the options name, if they are there already.

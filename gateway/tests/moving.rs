@@ -323,6 +323,32 @@ fn a_configuration_is_checked_as_serving_takes_it_and_makes_no_key() {
     assert!(message.contains("is not a signing key"), "{message}");
 }
 
+/// As it is when a gateway has started with a newer one a minute ago.
+#[tokio::test]
+async fn a_signing_key_that_was_replaced_is_no_good_configuration() {
+    let place = Place::on_file();
+    place.serve(&[]).kill();
+    let url = file_of(&place);
+    let check = ["check-config", "--database-url", &url];
+    succeeds(&check);
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(place.database());
+    let mut hand = <sqlx::SqliteConnection as sqlx::Connection>::connect_with(&options)
+        .await
+        .unwrap();
+    sqlx::raw_sql(
+        "UPDATE directory SET value = json_set(value, '$.not_after', '2020-01-01T00:00:00.000Z')
+         WHERE kind = 'log_key'",
+    )
+    .execute(&mut hand)
+    .await
+    .unwrap();
+    sqlx::Connection::close(hand).await.unwrap();
+    let serves = place.fails(&mut place.command(&[]));
+    for said in [serves, fails(&check)] {
+        assert!(said.contains("has been replaced: start with the one"), "{said}");
+    }
+}
+
 #[test]
 fn a_bad_configuration_is_named() {
     let place = Place::on_file();
@@ -336,8 +362,10 @@ fn a_bad_configuration_is_named() {
         (&["--operator-key", "csk_hunter2"], "csk_"),
         (&["--operator-key", "csk_hunter2\tand more"], "printable ASCII"),
         (&["--log", "a=b=c"], "a=b=c"),
+        (&["--log", "warning"], "`warning` is neither a level"),
         (&["--log-name", "two words"], "two words"),
         (&["--policies", "/no/such/file"], "/no/such/file"),
+        (&["--issuer-keys", "/no/such/keys"], "/no/such/keys"),
     ] {
         let mut all = vec!["check-config", "--database-url", &url];
         all.extend(args);

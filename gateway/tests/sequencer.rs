@@ -214,8 +214,14 @@ async fn nothing_follows_an_entry_from_after_the_end_of_the_signing_key() {
     rotated.replaced.push(key(1));
     stage.gateway.publish_keys(&rotated).await.unwrap();
     stage.ask(&reading()).await.expect(200);
+    let checkpoint = || {
+        let call = stage.call("GET", "/v1/ledger/checkpoint", &stage.operator);
+        call.tenant(stage.tenant).send()
+    };
+    assert_eq!(checkpoint().await.status, 200);
     // Another gateway has the new key, and a clock that is ahead of the one here.
     write_behind_the_back(&stage, support::BEGINNING.plus_millis(120_000)).await;
+    assert_unavailable(&checkpoint().await);
     assert_unavailable(&stage.ask(&reading()).await);
 }
 

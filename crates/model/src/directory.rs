@@ -7,7 +7,7 @@ use crate::agent::{Agent, AgentToken};
 use crate::base::BaseInForce;
 use crate::id::{AgentId, KeyId, TokenId};
 use crate::issuer::Issuer;
-use crate::key::ApiKey;
+use crate::key::{ApiKey, DeletedKey};
 use crate::log_key::LogKey;
 use crate::name::{Name, SlashFreeName};
 use crate::people::{Team, User};
@@ -16,6 +16,7 @@ use crate::rule::Rule;
 use crate::run::StoppedRun;
 use crate::tenant::Tenant;
 use crate::tool::Tool;
+use canon::Digest;
 use imbl::OrdMap;
 use std::sync::Arc;
 
@@ -50,6 +51,8 @@ pub struct Directory {
     pub rules: OrdMap<Name, Arc<Rule>>,
     /// The base policies that were put in force last; in the system tenant's directory only.
     pub base: Option<Arc<BaseInForce>>,
+    /// The operators' keys that were deleted, by the digest of the secret; in the system tenant's directory only.
+    pub deleted_keys: OrdMap<Digest, Arc<DeletedKey>>,
 }
 
 /// The kinds of noun that a directory holds.
@@ -81,11 +84,13 @@ pub enum NounKind {
     Rule,
     /// The base policies that were put in force last.
     Base,
+    /// An operator's key that was deleted.
+    DeletedKey,
 }
 
 impl NounKind {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Tenant,
         Self::Key,
         Self::Agent,
@@ -99,6 +104,7 @@ impl NounKind {
         Self::LogKey,
         Self::Rule,
         Self::Base,
+        Self::DeletedKey,
     ];
 
     /// The word that storage keeps.
@@ -117,6 +123,7 @@ impl NounKind {
             Self::LogKey => "log_key",
             Self::Rule => "rule",
             Self::Base => "base",
+            Self::DeletedKey => "deleted_key",
         }
     }
 
@@ -155,6 +162,8 @@ pub enum Noun {
     Rule(Arc<Rule>),
     /// The base policies that were put in force last.
     Base(Arc<BaseInForce>),
+    /// An operator's key that was deleted.
+    DeletedKey(Arc<DeletedKey>),
 }
 
 impl Noun {
@@ -174,6 +183,7 @@ impl Noun {
             Self::LogKey(_) => NounKind::LogKey,
             Self::Rule(_) => NounKind::Rule,
             Self::Base(_) => NounKind::Base,
+            Self::DeletedKey(_) => NounKind::DeletedKey,
         }
     }
 
@@ -194,6 +204,7 @@ impl Noun {
             Self::Rule(rule) => rule.name.to_string(),
             // There is only one.
             Self::Base(_) => NounKind::Base.as_str().to_owned(),
+            Self::DeletedKey(key) => key.digest.to_string(),
         }
     }
 
@@ -221,6 +232,7 @@ impl Noun {
             Self::LogKey(key) => serde_json::to_string(key),
             Self::Rule(rule) => serde_json::to_string(rule),
             Self::Base(base) => serde_json::to_string(base),
+            Self::DeletedKey(key) => serde_json::to_string(key),
         };
         json.expect("nouns have string keys and no fallible serializers")
     }
@@ -241,6 +253,7 @@ impl Noun {
             NounKind::LogKey => Self::LogKey(serde_json::from_str(json)?),
             NounKind::Rule => Self::Rule(serde_json::from_str(json)?),
             NounKind::Base => Self::Base(serde_json::from_str(json)?),
+            NounKind::DeletedKey => Self::DeletedKey(serde_json::from_str(json)?),
         })
     }
 }
@@ -272,6 +285,7 @@ impl Directory {
             log_keys: OrdMap::new(),
             rules: OrdMap::new(),
             base: None,
+            deleted_keys: OrdMap::new(),
         }
     }
 
@@ -341,6 +355,9 @@ impl Directory {
                 self.rules.insert(rule.name.clone(), rule);
             }
             Noun::Base(base) => self.base = Some(base),
+            Noun::DeletedKey(key) => {
+                self.deleted_keys.insert(key.digest, key);
+            }
         }
     }
 
@@ -383,6 +400,9 @@ impl Directory {
                 self.rules.remove(&rule.name);
             }
             Noun::Base(_) => self.base = None,
+            Noun::DeletedKey(key) => {
+                self.deleted_keys.remove(&key.digest);
+            }
         }
     }
 }

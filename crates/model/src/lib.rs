@@ -61,7 +61,7 @@ pub use entropy::{Entropy, SystemEntropy};
 pub use id::{AgentId, ApprovalId, BudgetId, DecisionId, KeyId, ReservationId, TenantId, TokenId};
 pub use issuer::{Issuer, Purpose};
 pub use keeping::{Keeping, Pointer};
-pub use key::{ApiKey, Role};
+pub use key::{ApiKey, DeletedKey, Role};
 pub use log_key::LogKey;
 pub use name::{Name, SlashFreeName};
 pub use people::{Attributes, Team, User};

@@ -104,7 +104,7 @@ pub enum OpenError {
         source: MigrateError,
     },
     /// A ledger from before trees were kept is not what was recorded.
-    #[error("{broken} in `{}`, so there can be no tree over this ledger: put a backup in place of the file", database.display())]
+    #[error("{broken} in `{}`, so there can be no tree over this ledger: move the file away with its `-wal` and `-shm`, and put a backup in its place", database.display())]
     Broken {
         /// The path of the database.
         database: PathBuf,

@@ -12,6 +12,8 @@ const KEY_BYTES_MAX: usize = 16 << 10;
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 /// Members that only a private key has, or one that is shared.
 const SECRETS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+/// The same of keys of the type AKP, such as those of ML-DSA, of which none is verified here.
+const SECRET_OF_AKP: &str = "priv";
 
 /// Why a key cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +46,15 @@ pub enum KeyError {
 pub(crate) fn read(bytes: &[u8]) -> Result<PublicKey, KeyError> {
     let members = json::object(bytes, KEY_BYTES_MAX).map_err(KeyError::Json)?;
     of_members(&members)
+}
+
+/// The key with these members, which come to be registered. Earlier versions took the private key of a type that they did not know for
+/// one that is for others, and what they have registered is read all the same.
+pub(crate) fn of_new_members(members: &Map<String, Value>) -> Result<PublicKey, KeyError> {
+    if members.contains_key(SECRET_OF_AKP) {
+        return Err(KeyError::Secret(SECRET_OF_AKP));
+    }
+    of_members(members)
 }
 
 /// The key with these members. [`KeyError::Unsuited`] says that it may be a good key for others.

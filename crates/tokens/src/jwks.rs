@@ -63,9 +63,21 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// The keys in a JWKS. Keys for something else are left out, as the specification has it; a key that is wrong, or a
-    /// secret, makes the set wrong.
+    /// The keys in a JWKS that comes to be registered. Keys for something else are left out, as the specification has it; a key that is
+    /// wrong, or a secret, makes the set wrong.
+    pub fn parse_new(bytes: &[u8]) -> Result<Self, KeySetError> {
+        Self::parse_by(bytes, jwk::of_new_members)
+    }
+
+    /// The keys in a JWKS that was registered, maybe by an earlier version, which did not know all secrets.
     pub fn parse(bytes: &[u8]) -> Result<Self, KeySetError> {
+        Self::parse_by(bytes, jwk::of_members)
+    }
+
+    fn parse_by(
+        bytes: &[u8],
+        read: fn(&Map<String, Value>) -> Result<PublicKey, KeyError>,
+    ) -> Result<Self, KeySetError> {
         let mut set = json::object(bytes, KEY_SET_BYTES_MAX).map_err(KeySetError::Json)?;
         let Some(Value::Array(entries)) = set.remove("keys") else {
             return Err(KeySetError::Shape);
@@ -78,7 +90,7 @@ impl KeySet {
             let Value::Object(members) = entry else {
                 return Err(KeySetError::Shape);
             };
-            let key = match jwk::of_members(&members) {
+            let key = match read(&members) {
                 Ok(key) => key,
                 Err(KeyError::Unsuited(_)) => continue,
                 Err(source) => return Err(KeySetError::Key { place, source }),

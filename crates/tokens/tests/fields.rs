@@ -128,7 +128,7 @@ fn published(folder: &str) -> Vec<Value> {
     ));
     let folder = root.join(folder);
     if !folder.exists() {
-        let is_ci = std::env::vars().any(|(name, value)| name == "CI" && value == "true");
+        let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
         assert!(!is_ci, "{} is missing", folder.display());
         eprintln!("skipped: {} is missing", folder.display());
         return Vec::new();

@@ -1,33 +1,35 @@
-//! `countersign check-config`: whether `serve` would start with these settings, without serving.
+//! `countersign check-config`: whether `serve` would start with these settings and find what they name, without serving.
 //!
 //! It opens the database as `serve` does, which brings its schema up to date, and compiles every tenant's policies. It does not
 //! listen, because a gateway may be serving at the same place meanwhile, and makes no signing key.
 
 use super::operator_key;
 use crate::config::Serve;
+use crate::directory::issuers;
 use crate::signing::{self, Keyring};
 use crate::start;
 use crate::stores;
-use anyhow::Context;
-use model::SystemEntropy;
+use anyhow::{Context, anyhow};
+use model::{Clock, SystemClock, SystemEntropy};
 use policy::Compiler;
 use std::io::Write;
 use std::sync::Arc;
-use tracing_subscriber::EnvFilter;
 
 /// Checks, and says what was found.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
-    let filter = &options.logging.filter;
-    EnvFilter::try_new(filter).with_context(|| format!("`--log` cannot be `{filter}`"))?;
     let base = super::serve::base_policies(options.policies.as_deref())?;
     policy::probe(&base)?;
     if let Some(key) = &options.operator_key {
         operator_key::check(key)?;
     }
     super::serve::witnesses(&options)?;
+    if let Some(folder) = &options.issuer_keys {
+        issuers::check_folder(folder)
+            .with_context(|| format!("`--issuer-keys` cannot be `{}`", folder.display()))?;
+    }
     let store = stores::open(&options.database.url).await?;
     let known_name = signing::known_name(&*store).await?;
-    Keyring::check(
+    let keys = Keyring::check(
         &options.signing,
         &options.database.url,
         known_name,
@@ -35,7 +37,12 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     )?;
     let snapshot = start::load_snapshot(&*store, Arc::new(Compiler::new(base))).await;
     store.close().await;
-    let tenants = snapshot?.tenants().count() - 1;
+    let snapshot = snapshot?;
+    if let Some(keys) = keys {
+        let unended = keys.check_unended(&snapshot, SystemClock.now());
+        unended.map_err(|refusal| anyhow!(refusal.detail().to_owned()))?;
+    }
+    let tenants = snapshot.tenants().count() - 1;
     let tenants = match tenants {
         1 => "1 tenant".to_owned(),
         more => format!("{more} tenants"),

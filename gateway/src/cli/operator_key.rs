@@ -35,6 +35,9 @@ pub enum OperatorKeyError {
     /// It could not be recorded.
     #[error("the operator key could not be recorded: {0}")]
     NotRecorded(String),
+    /// Somebody has deleted the one that was brought along.
+    #[error("the operator key that was brought along was deleted, and is not installed again")]
+    Deleted,
 }
 
 /// Makes sure that there is an operator key. One that is made up is shown before it is recorded: one that nobody has seen would keep the next
@@ -46,7 +49,14 @@ pub async fn ensure(
 ) -> Result<(), OperatorKeyError> {
     if let Some(text) = given {
         let key = check(text)?;
-        return install(gateway, Digest::of(key.as_bytes()), "from the environment").await;
+        return match install(gateway, Digest::of(key.as_bytes()), "from the environment").await {
+            // It is still in the environment of a gateway that was not told. Nobody signs in with it, and agents are not kept waiting for that.
+            Err(error @ OperatorKeyError::Deleted) => {
+                tracing::warn!(%error, "{error}: start with another one, or with none");
+                Ok(())
+            }
+            installed => installed,
+        };
     }
     let exists = gateway
         .tenant(TenantId::SYSTEM)
@@ -71,8 +81,8 @@ pub fn check(given: &str) -> Result<&str, OperatorKeyError> {
     Ok(key)
 }
 
-/// Records an operator key with this digest, unless there is one. Gateways that are started together with one key record
-/// it once: whether it is there is asked again of the directory that the change is made to.
+/// Records an operator key with this digest, unless there is one, or there was one that somebody has deleted. Gateways that are started together
+/// with one key record it once: whether it is there is asked again of the directory that the change is made to.
 pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<(), OperatorKeyError> {
     if gateway.snapshot.load().credential(&digest).is_some() {
         return Ok(());
@@ -90,18 +100,25 @@ pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<()
     });
     let plan = |directory: &Directory, _| {
         if directory.keys.values().any(|key| key.digest == digest) {
-            return Ok(Plan::nothing(()));
+            return Ok(Plan::nothing(true));
+        }
+        if directory.deleted_keys.contains_key(&digest) {
+            return Ok(Plan::nothing(false));
         }
         Ok(Plan {
             kind: EntryKind::KeyCreated,
             facts: json!({"id": key.id, "name": key.name, "role": key.role}),
             writes: vec![Write::Put(Noun::Key(Arc::clone(&key)))],
-            answer: (),
+            answer: true,
         })
     };
     // The key speaks for itself: there is nobody else yet.
-    let recorded: Result<(), Refusal> = gateway.change_tenant(TenantId::SYSTEM, &key, plan).await;
-    recorded.map_err(|refusal| OperatorKeyError::NotRecorded(refusal.to_problem("start")))
+    let is_there: Result<bool, Refusal> = gateway.change_tenant(TenantId::SYSTEM, &key, plan).await;
+    match is_there {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(OperatorKeyError::Deleted),
+        Err(refusal) => Err(OperatorKeyError::NotRecorded(refusal.to_problem("start"))),
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use super::asking::{Answer, AskError, Line};
 use super::{Cosigning, Difference, Fork};
 use crate::records::tree::{self, TreeError};
-use crate::signing::signs_at;
+use crate::signing::signs_ledger;
 use futures_util::future::join_all;
 use ledger::merkle::verify_consistency;
 use ledger::witness::{AddCheckpoint, Cosigned};
@@ -196,7 +196,7 @@ impl Cosigning {
         for _ in 0..ATTEMPTS_MAX {
             // The root is known of what this process has shown itself, and only that is compared here.
             let known = seen.filter(|seen| seen.size == old);
-            if !self.may_sign(tenant) {
+            if !self.may_sign(tenant, checkpoint.size).await? {
                 return Ok(Outcome::Unasked);
             }
             let request = match self.request(tenant, old, known, &checkpoint).await? {
@@ -234,10 +234,13 @@ impl Cosigning {
 
     /// Whether this ledger may be what was recorded, and the time of the signing key is not over. A witness that has cosigned what is not
     /// would refuse the ledger that is.
-    fn may_sign(&self, tenant: TenantId) -> bool {
-        let now = self.clock.now();
-        self.watch.check(tenant).is_ok()
-            && signs_at(&self.signing_key, &self.snapshot.load(), now, now).is_some()
+    async fn may_sign(&self, tenant: TenantId, size: u64) -> Result<bool, StoreError> {
+        if self.watch.check(tenant).is_err() {
+            return Ok(false);
+        }
+        let snapshot = self.snapshot.load_full();
+        let ledger = (&*self.store, tenant, size);
+        signs_ledger(&self.signing_key, &snapshot, self.clock.now(), ledger).await
     }
 
     /// The request, with a proof that the database continues its own ledger of the size `old`, and what is `known` of it.

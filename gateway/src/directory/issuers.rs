@@ -5,7 +5,7 @@
 
 mod files;
 
-pub use files::Complaints;
+pub use files::{Complaints, check_folder};
 
 use super::{change, change_at_once, deleted, facts, page, put, read};
 use crate::changes::Plan;
@@ -174,7 +174,7 @@ fn new_issuer(body: IssuerBody, now: Timestamp) -> Result<Issuer, Refusal> {
 
 /// Refuses keys that verify nothing, and secrets, of which nothing is told but the name of the member.
 fn check_keys(jwks: &Value) -> Result<(), Refusal> {
-    match KeySet::parse(jwks.to_string().as_bytes()) {
+    match KeySet::parse_new(jwks.to_string().as_bytes()) {
         Ok(_) => Ok(()),
         Err(error) => Err(Refusal::new(Code::InvalidField, format!("`jwks`: {error}"))),
     }

@@ -12,7 +12,9 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
-use model::{ApiKey, Directory, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Timestamp, Write};
+use model::{
+    ApiKey, DeletedKey, Directory, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Timestamp, Write,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
@@ -118,7 +120,7 @@ pub async fn delete(
         let key = id.parse::<KeyId>().ok().and_then(|id| directory.keys.get(&id));
         let key = key.ok_or_else(|| Refusal::not_found("key", &id))?;
         check_not_last(directory, key, now)?;
-        Ok(deletion(directory, key))
+        Ok(deletion(directory, key, now))
     };
     gateway
         .change_in(Order::AtOnce, caller.holder.by(), Force::No, caller.tenant, plan)
@@ -126,8 +128,8 @@ pub async fn delete(
 }
 
 /// Deletes a key together with all others of its secret, which would leave the secret working. Gateways that were started
-/// together have recorded the operator key that they brought along once each.
-fn deletion(directory: &Directory, key: &Arc<ApiKey>) -> Plan<StatusCode> {
+/// together have recorded the operator key that they brought along once each. Of an operator's key the digest stays: no start may install it again.
+fn deletion(directory: &Directory, key: &Arc<ApiKey>, now: Timestamp) -> Plan<StatusCode> {
     let twins = || {
         let others = directory.keys.values();
         others.filter(|other| other.digest == key.digest && other.id != key.id)
@@ -137,12 +139,19 @@ fn deletion(directory: &Directory, key: &Arc<ApiKey>) -> Plan<StatusCode> {
         facts["twins"] = twins().map(|twin| json!(twin.id)).collect();
     }
     let deleted = std::iter::once(key).chain(twins());
+    let mut writes: Vec<_> = deleted
+        .map(|key| Write::Delete(Noun::Key(Arc::clone(key))))
+        .collect();
+    if key.role == Role::Operator {
+        writes.push(Write::Put(Noun::DeletedKey(Arc::new(DeletedKey {
+            digest: key.digest,
+            deleted_at: now,
+        }))));
+    }
     Plan {
         kind: EntryKind::KeyDeleted,
         facts,
-        writes: deleted
-            .map(|key| Write::Delete(Noun::Key(Arc::clone(key))))
-            .collect(),
+        writes,
         answer: StatusCode::NO_CONTENT,
     }
 }
@@ -272,11 +281,22 @@ mod tests {
 
         directory.apply(&Write::Put(Noun::Key(Arc::new(other.clone()))));
         assert!(check_not_last(&directory, &first, now).is_ok());
-        let plan = deletion(&directory, &Arc::new(first));
+        let plan = deletion(&directory, &Arc::new(first.clone()), now);
         assert_eq!(plan.facts["twins"], json!([twin.id]));
         for write in &plan.writes {
             directory.apply(write);
         }
         assert_eq!(directory.keys.keys().collect::<Vec<_>>(), [&other.id]);
+        let deleted = directory.deleted_keys.keys();
+        assert_eq!(deleted.collect::<Vec<_>>(), [&first.digest]);
+    }
+
+    #[test]
+    fn nothing_stays_of_a_key_that_no_gateway_is_started_with() {
+        let mut auditors = key(1, None);
+        auditors.role = Role::Auditor;
+        let now = Timestamp::from_millis(0);
+        let plan = deletion(&system(&[auditors.clone()]), &Arc::new(auditors), now);
+        assert!(matches!(&plan.writes[..], [Write::Delete(Noun::Key(_))]));
     }
 }

@@ -20,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use canon::Digest;
 use engine::{Credential, Delegation, SigningKeys, Snapshot, TenantSnapshot};
 use model::{Agent, ApiKey, Name, Role, Secret, TenantId, Timestamp, TokenId, User};
+use signature::SignedBy;
 use std::sync::Arc;
 
 /// By which an operator says which tenant is meant, and others can say that they mean their own.
@@ -66,6 +67,8 @@ pub struct AgentCaller {
     /// In whose name its token lets it ask.
     pub delegation: Delegation,
     credential: AgentCredential,
+    /// The key that has signed its request, if it had to.
+    signed_by: Option<Arc<SignedBy>>,
 }
 
 /// What an agent has shown.
@@ -171,7 +174,7 @@ impl By<'_> {
 }
 
 impl AgentCaller {
-    /// The agent as it is now, if its token still works and its tenant was not deleted.
+    /// The agent as it is now, if its token still works, its tenant was not deleted and the key is still its own that has signed the request.
     pub fn refresh(&self, tenant: &TenantSnapshot, now: Timestamp) -> Result<Arc<Agent>, Refusal> {
         let directory = &tenant.directory;
         let works = match &self.credential {
@@ -183,7 +186,11 @@ impl AgentCaller {
         };
         let works = works && directory.tenant.deleted_at.is_none();
         let agent = directory.agents.get(&self.agent.id).filter(|_| works);
-        agent.cloned().ok_or_else(unknown_credential)
+        let agent = agent.ok_or_else(unknown_credential)?;
+        if let Some(keys) = tenant.request_keys.of_agent(agent.id) {
+            signature::check_key(self.signed_by.as_deref(), keys)?;
+        }
+        Ok(Arc::clone(agent))
     }
 
     /// Whether the token still works, and whether this gateway can tell: for answers that take long.
@@ -244,12 +251,12 @@ pub async fn agent(gateway: &Gateway, request: Request) -> Result<(AgentCaller, 
     once::check(request.headers())?;
     can_tell(gateway)?;
     let snapshot = gateway.snapshot.load();
-    let Caller::Agent(caller) = identify(gateway, &snapshot, request.headers())? else {
+    let Caller::Agent(mut caller) = identify(gateway, &snapshot, request.headers())? else {
         return Err(forbidden(Access::Agent));
     };
     let keys = signing_keys(&snapshot, &caller);
     drop(snapshot);
-    let request = check_signature(gateway, &caller, keys, request).await?;
+    let request = check_signature(gateway, &mut caller, keys, request).await?;
     own_tenant(caller.tenant, request.headers())?;
     Ok((caller, request))
 }
@@ -259,29 +266,36 @@ async fn let_in(gateway: &Gateway, access: Access, mut request: Request) -> Resu
     once::check(request.headers())?;
     can_tell(gateway)?;
     let snapshot = gateway.snapshot.load();
-    let Caller::Agent(caller) = admit(gateway, &snapshot, access, &mut request)? else {
-        return Ok(request);
+    let mut caller = match admit(gateway, &snapshot, access, &mut request)? {
+        Caller::Agent(caller) => caller,
+        caller => {
+            request.extensions_mut().insert(caller);
+            return Ok(request);
+        }
     };
     let keys = signing_keys(&snapshot, &caller);
     drop(snapshot);
-    let request = check_signature(gateway, &caller, keys, request).await?;
+    let mut request = check_signature(gateway, &mut caller, keys, request).await?;
     if access != Access::Anybody {
         own_tenant(caller.tenant, request.headers())?;
+        request.extensions_mut().insert(caller.clone());
     }
+    request.extensions_mut().insert(Caller::Agent(caller));
     Ok(request)
 }
 
-/// The request, if the agent has signed it or signs none.
+/// The request, if the agent has signed it or signs none. The caller remembers by which key: until its body has come, that may have been
+/// taken away.
 async fn check_signature(
     gateway: &Gateway,
-    caller: &AgentCaller,
+    caller: &mut AgentCaller,
     keys: Option<Arc<SigningKeys>>,
     request: Request,
 ) -> Result<Request, Refusal> {
-    match keys {
-        Some(keys) => signature::check(gateway, caller, &keys, request).await,
-        None => Ok(request),
-    }
+    let Some(keys) = keys else { return Ok(request) };
+    let (request, signed_by) = signature::check(gateway, caller, &keys, request).await?;
+    caller.signed_by = Some(Arc::new(signed_by));
+    Ok(request)
 }
 
 /// Whether this gateway can tell who may do what, and vouch for what it answers.
@@ -306,6 +320,7 @@ fn signing_keys(snapshot: &Snapshot, caller: &AgentCaller) -> Option<Arc<Signing
     tenant.request_keys.of_agent(caller.agent.id).map(Arc::clone)
 }
 
+/// Who sends the request, if this route lets them in. An agent goes with it only when it has signed, if it has to.
 fn admit(
     gateway: &Gateway,
     snapshot: &Snapshot,
@@ -314,10 +329,7 @@ fn admit(
 ) -> Result<Caller, Refusal> {
     let caller = identify(gateway, snapshot, request.headers())?;
     match (&caller, access) {
-        (Caller::Agent(agent), Access::Agent | Access::AgentOrRoles(_)) => {
-            let agent = agent.clone();
-            request.extensions_mut().insert(agent);
-        }
+        (Caller::Agent(_), Access::Agent | Access::AgentOrRoles(_)) | (_, Access::Anybody) => {}
         (Caller::Key(key), Access::Operator) if key.key.role == Role::Operator => {
             let key = key.clone();
             request.extensions_mut().insert(key);
@@ -339,10 +351,8 @@ fn admit(
             can_tell_of(gateway, tenant)?;
             request.extensions_mut().insert(TenantCaller { tenant, holder });
         }
-        (_, Access::Anybody) => {}
         _ => return Err(forbidden(access)),
     }
-    request.extensions_mut().insert(caller.clone());
     Ok(caller)
 }
 
@@ -400,6 +410,7 @@ fn holder_of(gateway: &Gateway, snapshot: &Snapshot, credential: Credential) -> 
                 agent,
                 delegation: Delegation::default(),
                 credential: AgentCredential::Token(token),
+                signed_by: None,
             }))
         }
         Credential::Key { key, .. } => {

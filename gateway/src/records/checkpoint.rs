@@ -25,7 +25,7 @@ impl Which {
     /// That of a tenant.
     pub(super) async fn of(&self, gateway: &Gateway, tenant: TenantId) -> Result<Signed, Refusal> {
         if self.witnessed {
-            Signed::witnessed(gateway, tenant)
+            Signed::witnessed(gateway, tenant).await
         } else {
             Signed::newest(gateway, tenant).await
         }

@@ -145,7 +145,7 @@ impl Stretch {
     /// One that witnesses have cosigned, if it goes further than the file. One that goes just as far has to be made now: a body that was
     /// erased while the file was read is told of behind it.
     async fn checkpoint(&self) -> Result<Signed, Refusal> {
-        match Signed::witnessed(&self.gateway, self.tenant) {
+        match Signed::witnessed(&self.gateway, self.tenant).await {
             Ok(witnessed) if witnessed.size > self.last => Ok(witnessed),
             _ => Signed::newest(&self.gateway, self.tenant).await,
         }

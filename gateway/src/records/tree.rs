@@ -55,22 +55,19 @@ impl Signed {
     pub(super) async fn newest(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
         let tip = gateway.store.tip(tenant).await?;
         let (size, root) = (tip.head().seq, tip.tree().root());
-        Self::of(
-            gateway,
-            tenant,
-            &checkpoint(&gateway.signing_key, tenant, size, root),
-        )
+        let newest = checkpoint(&gateway.signing_key, tenant, size, root);
+        Self::of(gateway, tenant, &newest).await
     }
 
     /// The newest that as many witnesses have cosigned as the operator wants.
-    pub(super) fn witnessed(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
+    pub(super) async fn witnessed(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
         let cosigned = gateway.cosigning.witnessed(tenant)?;
-        Self::of(gateway, tenant, &cosigned)
+        Self::of(gateway, tenant, &cosigned).await
     }
 
     /// Signs, unless the time of the key is over or the ledger is known not to be what was recorded.
-    fn of(gateway: &Gateway, tenant: TenantId, checkpoint: &Checkpoint) -> Result<Self, Refusal> {
-        gateway.check_key()?;
+    async fn of(gateway: &Gateway, tenant: TenantId, checkpoint: &Checkpoint) -> Result<Self, Refusal> {
+        gateway.check_key_for(tenant, checkpoint.size).await?;
         gateway.watch.check(tenant)?;
         let unsigned = |error: NoteFault| unprovable(tenant, &error.to_string());
         let mut note = checkpoint.sign(&[&gateway.signing_key]).map_err(unsigned)?;

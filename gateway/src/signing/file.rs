@@ -3,9 +3,9 @@
 use super::Keyring;
 use canon::Digest;
 use ledger::{MalformedKey, SigningKey};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// More than the keys of a lifetime.
@@ -78,20 +78,61 @@ pub(super) fn read_or_make(path: &Path, new: &str) -> Result<Keyring, KeyFileErr
     read(path)
 }
 
-/// Adds a key to a file, which signs from the next start on.
+/// Adds a key to a file, which signs from the next start on. The file stays where it is, also behind a link, and its owner's.
 ///
 /// # Errors
 /// It is not a file of keys, or cannot be written.
 pub(super) fn append(path: &Path, new: &str) -> Result<(), KeyFileError> {
-    let before = text(path)?;
-    read_text(path, &before)?;
     let unwritable = |source| KeyFileError::Unwritable {
         file: path.to_owned(),
         source,
     };
-    let beside = written_beside(path, &format!("{}\n{new}\n", before.trim_end())).map_err(unwritable)?;
-    fs::rename(&beside, path).map_err(unwritable)?;
-    sync_folder(path).map_err(unwritable)
+    let unreadable = |source| KeyFileError::Unreadable {
+        file: path.to_owned(),
+        source,
+    };
+    let file = fs::canonicalize(path).map_err(unreadable)?;
+    let opened = File::open(&file).map_err(unreadable)?;
+    let owner = opened.metadata().map_err(unreadable)?;
+    let before = text_of(path, opened)?;
+    read_text(path, &before)?;
+    let text = format!("{}\n{new}\n", before.trim_end());
+    let (beside, written) = written_beside(&file, &text).map_err(unwritable)?;
+    let replaced = give_to(&written, &owner)
+        .and_then(|()| check_same(&file, &owner))
+        .and_then(|()| fs::rename(&beside, &file));
+    if let Err(error) = replaced {
+        // The secret is of no use there.
+        let _ = fs::remove_file(&beside);
+        return Err(unwritable(error));
+    }
+    sync_folder(&file).map_err(unwritable)
+}
+
+/// Fails if another file has this name by now: whose folder it is may put a link to anything there.
+fn check_same(path: &Path, before: &Metadata) -> io::Result<()> {
+    let now = fs::symlink_metadata(path)?;
+    if (now.dev(), now.ino()) == (before.dev(), before.ino()) {
+        return Ok(());
+    }
+    Err(io::Error::other("another file has taken its place meanwhile"))
+}
+
+/// Gives a new file to the owner of the one that it replaces. Whoever adds a key may be root, and the gateway somebody else, who could not read
+/// it at the next start.
+// INVARIANT: the file that was made, and not what has its name by now.
+fn give_to(file: &File, owner: &Metadata) -> io::Result<()> {
+    if file.metadata()?.uid() == owner.uid() {
+        return Ok(());
+    }
+    fchown(file, Some(owner.uid()), Some(owner.gid())).map_err(|error| {
+        let why = format!(
+            "a new file cannot be given to user {}, whose it is: {error}",
+            owner.uid()
+        );
+        io::Error::new(error.kind(), why)
+    })?;
+    file.sync_all()
 }
 
 /// The keys in a file.
@@ -107,7 +148,15 @@ fn text(path: &Path) -> Result<String, KeyFileError> {
         file: path.to_owned(),
         source,
     };
-    let file = File::open(path).map_err(unreadable)?;
+    text_of(path, File::open(path).map_err(unreadable)?)
+}
+
+/// The text of this file, which was opened at this path.
+fn text_of(path: &Path, file: File) -> Result<String, KeyFileError> {
+    let unreadable = |source| KeyFileError::Unreadable {
+        file: path.to_owned(),
+        source,
+    };
     let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
     if mode & OTHERS != 0 {
         return Err(KeyFileError::Open {
@@ -143,7 +192,7 @@ fn make(path: &Path, text: &str) -> io::Result<bool> {
     if path.exists() {
         return Ok(false);
     }
-    let beside = written_beside(path, text)?;
+    let (beside, _) = written_beside(path, text)?;
     let linked = fs::hard_link(&beside, path);
     fs::remove_file(&beside)?;
     match linked {
@@ -154,7 +203,7 @@ fn make(path: &Path, text: &str) -> io::Result<bool> {
 }
 
 /// A file beside it with this text, on disk. Nobody else's has its name: in the text is a new key.
-fn written_beside(path: &Path, text: &str) -> io::Result<PathBuf> {
+fn written_beside(path: &Path, text: &str) -> io::Result<(PathBuf, File)> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     let digest = Digest::of(text.as_bytes());
     name.push(".");
@@ -170,7 +219,7 @@ fn written_beside(path: &Path, text: &str) -> io::Result<PathBuf> {
         let _ = fs::remove_file(&beside);
         return Err(error);
     }
-    Ok(beside)
+    Ok((beside, file))
 }
 
 /// The name is not on disk before its folder is.
@@ -239,6 +288,38 @@ mod tests {
         let labels: Vec<_> = keys.all().map(|key| key.verifier().label()).collect();
         assert_eq!(labels, [label(1), label(2), label(3)]);
         assert_eq!(keys.signing.verifier().label(), label(3));
+    }
+
+    #[test]
+    fn a_key_is_added_to_what_a_link_leads_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("kept");
+        fs::create_dir(&kept).unwrap();
+        let (path, link) = (kept.join("keys"), folder.path().join("keys"));
+        read_or_make(&path, &key(1)).unwrap();
+        std::os::unix::fs::symlink("kept/keys", &link).unwrap();
+        append(&link, &key(2)).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(read(&path).unwrap().all().count(), 2);
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_stays_its_owners_when_a_key_is_added() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        read_or_make(&path, &key(1)).unwrap();
+        // Only root gives files away: for anybody else it is its own, before and after.
+        let _ = std::os::unix::fs::chown(&path, Some(65_534), Some(65_534));
+        let owner = || {
+            let found = fs::metadata(&path).unwrap();
+            (found.uid(), found.gid())
+        };
+        let before = owner();
+        append(&path, &key(2)).unwrap();
+        assert_eq!(owner(), before);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, MODE);
     }
 
     #[test]

@@ -49,6 +49,41 @@ pub fn signs_at(
     published.signs_at(now)
 }
 
+/// Whether this key signs a ledger of this size now. Its newest entry may be of a clock that is ahead, and whoever verifies the signature
+/// holds the time of that against the time of the key.
+///
+/// # Errors
+/// The entry cannot be read.
+pub async fn signs_ledger(
+    key: &SigningKey,
+    snapshot: &Snapshot,
+    now: Timestamp,
+    (store, tenant, size): (&dyn Store, TenantId, u64),
+) -> Result<bool, StoreError> {
+    let system = snapshot.tenant(TenantId::SYSTEM);
+    let published = system.and_then(|system| system.directory.log_keys.get(&key.verifier().label()));
+    // Most keys have no end, and then nothing is read.
+    if published.is_none_or(|published| published.not_after.is_none()) {
+        return Ok(true);
+    }
+    let newest = store.entries(tenant, size, 1).await?;
+    let latest = newest.first().map_or(now, |newest| newest.at.max(now));
+    Ok(signs_at(key, snapshot, now, latest).is_some())
+}
+
+impl Keyring {
+    /// Refuses these if the one that signs has been replaced by another: no gateway starts with it any more.
+    ///
+    /// # Errors
+    /// Its time is over.
+    pub fn check_unended(&self, snapshot: &Snapshot, now: Timestamp) -> Result<(), Refusal> {
+        match snapshot.tenant(TenantId::SYSTEM) {
+            Some(system) => check_unended(&system.directory, self.signing.verifier(), now),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Gateway {
     /// The keys of the log: those of all gateways on the store, over all time.
     pub fn log_keys(&self) -> Result<KeySet, Refusal> {
@@ -74,6 +109,17 @@ impl Gateway {
         match signs_at(&self.signing_key, &self.snapshot.load(), now, now) {
             Some(_) => Ok(()),
             None => Err(Refusal::key_ended()),
+        }
+    }
+
+    /// Refuses to sign a ledger of this size, if the time of the key is over, or ends before the newest entry of it.
+    pub async fn check_key_for(&self, tenant: TenantId, size: u64) -> Result<(), Refusal> {
+        let snapshot = self.snapshot.load_full();
+        let ledger = (&*self.store, tenant, size);
+        if signs_ledger(&self.signing_key, &snapshot, self.clock.now(), ledger).await? {
+            Ok(())
+        } else {
+            Err(Refusal::key_ended())
         }
     }
 
@@ -140,16 +186,22 @@ fn published_key(key: &LogKey) -> Result<PublishedKey, String> {
     })
 }
 
-fn announce(directory: &Directory, key: &VerifierKey, now: Timestamp) -> Result<Plan<()>, Refusal> {
+fn check_unended(directory: &Directory, key: &VerifierKey, now: Timestamp) -> Result<(), Refusal> {
     let label = key.label();
-    if let Some(known) = directory.log_keys.get(&label) {
-        return match known.signs_at(now) {
-            Some(_) => Ok(Plan::nothing(())),
-            None => Err(Refusal::new(
-                Code::Conflict,
-                format!("the signing key `{label}` has been replaced: start with the one that replaced it"),
-            )),
-        };
+    match directory.log_keys.get(&label) {
+        Some(known) if known.signs_at(now).is_none() => Err(Refusal::new(
+            Code::Conflict,
+            format!("the signing key `{label}` has been replaced: start with the one that replaced it"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn announce(directory: &Directory, key: &VerifierKey, now: Timestamp) -> Result<Plan<()>, Refusal> {
+    check_unended(directory, key, now)?;
+    let label = key.label();
+    if directory.log_keys.contains_key(&label) {
+        return Ok(Plan::nothing(()));
     }
     let key = LogKey {
         label,

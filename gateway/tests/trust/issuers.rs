@@ -125,7 +125,8 @@ async fn a_private_key_is_refused_and_told_to_nobody() {
     let mut key = Signer::ed25519(1).jwk("a");
     key["d"] = json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A");
     let shared = json!({"kty": "oct", "kid": "b", "k": "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"});
-    for key in [key, shared] {
+    let of_akp = json!({"kty": "AKP", "kid": "b", "alg": "ML-DSA-44", "pub": "AA", "priv": "nWGxne_9"});
+    for key in [key, shared, of_akp] {
         let body = issuer("agents", &json!({"keys": [Signer::p256().jwk("c"), key]}));
         let detail = stage
             .admin("POST", "/v1/issuers", &body)

@@ -2,7 +2,7 @@
 
 use crate::hand::Signer;
 use crate::stage::{Player, Stage, changing};
-use crate::support::Reply;
+use crate::support::{Held, Reply};
 use crate::{NOW, token};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -95,6 +95,16 @@ impl Signed {
         let held = call.body(self.letter.body.clone()).hold().await;
         tokio::time::sleep(Duration::from_millis(3 * timeout_ms)).await;
         held.finish().await
+    }
+
+    /// Sends its head.
+    async fn hold(&self, stage: &Stage) -> Held {
+        let call = stage
+            .call("POST", &self.letter.path, &self.letter.token)
+            .header("content-digest", &*self.digest)
+            .header("signature-input", &*self.input)
+            .header("signature", &*self.signature);
+        call.body(self.letter.body.clone()).hold().await
     }
 
     async fn send(&self, stage: &Stage) -> Reply {
@@ -405,6 +415,39 @@ async fn keys_are_registered_replaced_and_taken_away() {
     set(Value::Null).await.expect(200);
     let plain = stage.post("/v1/authorize", &agent.token, &changing()).await;
     assert_eq!(plain.expect(200)["decision"], "allow");
+}
+
+/// Of a request whose head has come, the body may come seconds later.
+#[tokio::test]
+async fn what_is_still_on_its_way_is_signed_by_a_key_that_the_agent_has_when_it_is_there() {
+    let (old, new) = (Signer::ed25519(1), Signer::ed25519(2));
+    let (stage, agent) = stage(&old).await;
+    let itself = format!("/v1/agents/{}", agent.id);
+    let set = |keys: Value| {
+        let (stage, itself) = (&stage, &itself);
+        async move {
+            let change = json!({ "signing_keys": keys });
+            stage.admin("PATCH", itself, &change).await.expect(200)
+        }
+    };
+    let letter = |nonce: &str| Letter::ask(&agent.token, &changing(), nonce).sign(&old);
+    let held = letter("n-1").hold(&stage).await;
+    set(keys(&[("a", &old), ("b", &new)])).await;
+    held.finish().await.expect(200);
+    let held = letter("n-2").hold(&stage).await;
+    set(keys(&[("a", &new)])).await;
+    // What is held comes by the router, however others ask.
+    assert_eq!(held.finish().await.expect(401)["code"], "signature_invalid");
+    set(Value::Null).await;
+    let unsigned = stage
+        .call("POST", "/v1/authorize", &agent.token)
+        .body(changing().to_string());
+    let held = unsigned.hold().await;
+    set(keys(&[("a", &new)])).await;
+    let refused = held.finish().await;
+    assert!(refused.headers.contains_key("accept-signature"));
+    assert_eq!(refused.expect(401)["code"], "signature_required");
+    assert_eq!(stage.decisions().await.len(), 1);
 }
 
 #[tokio::test]

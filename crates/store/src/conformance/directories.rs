@@ -59,6 +59,10 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
             created_at: at,
             expires_at: None,
         })),
+        Noun::DeletedKey(Arc::new(model::DeletedKey {
+            digest: Digest::of(b"deleted"),
+            deleted_at: at,
+        })),
         Noun::Token(Arc::new(AgentToken {
             id: TokenId::from_bytes([1; 16]),
             agent: agent_id(1),

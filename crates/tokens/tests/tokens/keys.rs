@@ -99,6 +99,13 @@ fn a_secret_in_a_set_is_refused_and_named() {
             "{refused}"
         );
     }
+    // An earlier version may have registered this one.
+    let of_akp = json!({"kty": "AKP", "alg": "ML-DSA-44", "pub": "AA", "priv": "AA"});
+    let keys = json!([signer.jwk("b"), of_akp]);
+    assert_eq!(parse(&keys).unwrap().count(), 1);
+    let refused = KeySet::parse_new(json!({ "keys": keys }).to_string().as_bytes()).unwrap_err();
+    let source = KeyError::Secret("priv");
+    assert_eq!(refused, KeySetError::Key { place: 1, source });
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl<'de> Deserialize<'de> for SigningKeysField {
 }
 
 fn check(jwks: &serde_json::Value) -> Result<(), String> {
-    let keys = KeySet::parse(jwks.to_string().as_bytes()).map_err(|error| error.to_string())?;
+    let keys = KeySet::parse_new(jwks.to_string().as_bytes()).map_err(|error| error.to_string())?;
     let listed = jwks["keys"].as_array().map_or(0, Vec::len);
     let are_good = keys.count() == listed
         && keys.iter().all(|(name, key)| {

@@ -2,7 +2,7 @@
 //!
 //! No decision waits for a file. They are read every now and then, and what one holds becomes the keys of the issuer of that name as
 //! if an admin had sent it: a change of the directory, with an entry that has the keys in it, on every gateway. A file that
-//! is not there or not good leaves the keys as they are. Tenants name no files, and a name that is no plain file name has none.
+//! is gone or not good leaves the keys as they are, and the log says so once. Tenants name no files, and a name that is no plain file name has none.
 //!
 //! Keys are given when a file has changed, and not because they are others: gateways whose files differ would set each other's keys back for
 //! ever. So each remembers what it has given, and one that starts gives what its files hold once.
@@ -17,7 +17,7 @@ use engine::EntryKind;
 use model::{Name, Noun, TenantId, Timestamp};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,6 +57,19 @@ impl Complaints {
         self.given().get(file) == Some(&given)
     }
 
+    /// What is wrong with what was found, if anything is. An issuer whose keys nobody keeps in a file lacks none.
+    fn wrong(&self, found: &Found) -> Option<String> {
+        match &found.jwks {
+            Ok(Some((jwks, _))) => check_keys(jwks).err().map(|refusal| refusal.detail().to_owned()),
+            Ok(None) => {
+                let given = self.given().get(&found.file).copied();
+                let is_gone = given.is_some_and(|given| given.since == found.since);
+                is_gone.then(|| "it is not there any more".to_owned())
+            }
+            Err(wrong) => Some(wrong.clone()),
+        }
+    }
+
     /// Notes that this was given.
     fn note_given(&self, file: PathBuf, given: Given) {
         self.given().insert(file, given);
@@ -67,6 +80,9 @@ impl Complaints {
     }
 }
 
+/// Issuers by tenant, and when each was registered.
+type Registered = Vec<(TenantId, Vec<(Name, Timestamp)>)>;
+
 /// What was found in the file of an issuer.
 struct Found {
     tenant: TenantId,
@@ -74,8 +90,8 @@ struct Found {
     /// When the issuer was registered.
     since: Timestamp,
     file: PathBuf,
-    /// With the digest of the file.
-    jwks: Result<(Value, Digest), String>,
+    /// With the digest of the file; none if there is no file.
+    jwks: Result<Option<(Value, Digest)>, String>,
 }
 
 impl Gateway {
@@ -85,7 +101,7 @@ impl Gateway {
     /// # Errors
     /// The last of what could not be given.
     pub async fn read_issuer_files(&self) -> Result<(), Refusal> {
-        let Some(folder) = self.options.issuer_keys.clone() else {
+        let Some(folder) = &self.options.issuer_keys else {
             return Ok(());
         };
         let snapshot = self.snapshot.load_full();
@@ -96,21 +112,17 @@ impl Gateway {
                 .collect();
             (!issuers.is_empty() && tenant.directory.tenant.deleted_at.is_none()).then_some((*id, issuers))
         });
-        let registered: Vec<_> = registered.collect();
-        let read = tokio::task::spawn_blocking(move || found(&folder, registered));
+        let registered = registered.collect();
         let mut given_all = Ok(());
-        for found in read.await.unwrap_or_default() {
-            let wrong = match &found.jwks {
-                Ok((jwks, _)) => check_keys(jwks).err().map(|refusal| refusal.detail().to_owned()),
-                Err(wrong) => Some(wrong.clone()),
-            };
+        for found in self.found(folder, registered).await {
+            let wrong = self.issuer_files.wrong(&found);
             if self.issuer_files.is_news(&found.file, wrong.as_deref())
                 && let Some(wrong) = &wrong
             {
                 let file = found.file.display();
                 tracing::warn!(%file, "the keys in `{file}` are not used, and the issuer keeps its own: {wrong}");
             }
-            if let (None, Ok((jwks, digest))) = (wrong, found.jwks) {
+            if let (None, Ok(Some((jwks, digest)))) = (wrong, found.jwks) {
                 let given = Given {
                     file: digest,
                     since: found.since,
@@ -130,6 +142,25 @@ impl Gateway {
             }
         }
         given_all
+    }
+
+    /// What the files of these issuers hold; nothing if the folder cannot be read, and that is told.
+    async fn found(&self, folder: &Path, registered: Registered) -> Vec<Found> {
+        let read = {
+            let folder = folder.to_owned();
+            tokio::task::spawn_blocking(move || found(&folder, registered))
+        };
+        let read = read
+            .await
+            .unwrap_or_else(|_| Err("reading them broke off".to_owned()));
+        let wrong = read.as_ref().err().map(String::as_str);
+        if self.issuer_files.is_news(folder, wrong)
+            && let Some(wrong) = wrong
+        {
+            let folder = folder.display();
+            tracing::warn!(%folder, "the files in `{folder}` are not used, and issuers keep their keys: {wrong}");
+        }
+        read.unwrap_or_default()
     }
 
     async fn give_keys(&self, tenant: TenantId, name: &Name, jwks: &Arc<Value>) -> Result<(), Refusal> {
@@ -155,23 +186,21 @@ impl Gateway {
     }
 }
 
-/// What the files of these issuers hold, where there are any.
-fn found(folder: &Path, registered: Vec<(TenantId, Vec<(Name, Timestamp)>)>) -> Vec<Found> {
+/// What the files of these issuers hold, or why the folder cannot be read.
+fn found(folder: &Path, registered: Registered) -> Result<Vec<Found>, String> {
+    check_folder(folder).map_err(|error| error.to_string())?;
     let mut all = Vec::new();
     for (tenant, issuers) in registered {
         let folder = folder.join(tenant.to_string());
-        if !folder.is_dir() {
-            continue;
-        }
         for (issuer, since) in issuers {
             let Some(file) = file(&folder, &issuer) else {
                 continue;
             };
             let jwks = match read(&file) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error.to_string()),
                 Ok(bytes) => serde_json::from_slice(&bytes)
-                    .map(|jwks| (jwks, Digest::of(&bytes)))
+                    .map(|jwks| Some((jwks, Digest::of(&bytes))))
                     .map_err(|error| error.to_string()),
             };
             all.push(Found {
@@ -183,7 +212,19 @@ fn found(folder: &Path, registered: Vec<(TenantId, Vec<(Name, Timestamp)>)>) -> 
             });
         }
     }
-    all
+    Ok(all)
+}
+
+/// Whether the folder of the files is there.
+///
+/// # Errors
+/// It is not, or may not be looked at, or is something else.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
+    if fs::metadata(folder)?.is_dir() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::NotADirectory.into())
+    }
 }
 
 /// The file of this issuer; none if its name would lead out of the folder.
@@ -230,6 +271,34 @@ mod tests {
             [Some("bad"), Some("bad"), Some("worse"), None, None, Some("bad")].map(news),
             [true, false, true, true, false, true]
         );
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_and_a_file_that_is_gone_are_told_and_an_issuer_without_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tenant, since) = (TenantId::from_bytes([1; 16]), Timestamp::from_millis(1));
+        let read = |folder: &Path| found(folder, vec![(tenant, vec![(Name::new("crm").unwrap(), since)])]);
+        assert!(read(&folder.path().join("missing")).is_err());
+        let complaints = Complaints::default();
+        let wrong = || {
+            let found = read(folder.path()).unwrap();
+            found.iter().find_map(|found| complaints.wrong(found))
+        };
+        assert_eq!(wrong(), None);
+        let of_tenant = folder.path().join(tenant.to_string());
+        fs::write(&of_tenant, "").unwrap();
+        assert!(read(&of_tenant).is_err());
+        assert!(wrong().is_some(), "it is no folder");
+        fs::remove_file(&of_tenant).unwrap();
+        assert_eq!(wrong(), None);
+        let given = |since| Given {
+            file: Digest::of(b""),
+            since: Timestamp::from_millis(since),
+        };
+        complaints.note_given(of_tenant.join("crm.json"), given(0));
+        assert_eq!(wrong(), None, "that was another issuer of its name");
+        complaints.note_given(of_tenant.join("crm.json"), given(1));
+        assert_eq!(wrong().as_deref(), Some("it is not there any more"));
     }
 
     #[test]

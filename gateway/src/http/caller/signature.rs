@@ -17,7 +17,7 @@ use model::{AgentId, TenantId, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
-use tokens::{RequestSignature, SignedRequest};
+use tokens::{PublicKey, RequestSignature, SignedRequest};
 
 const SIGNATURE_INPUT: HeaderName = HeaderName::from_static("signature-input");
 const SIGNATURE: HeaderName = HeaderName::from_static("signature");
@@ -36,6 +36,13 @@ const NONCES_MAX: usize = 1 << 20;
 const NONCES_OF_A_TENANT_FOR_A_FREE_PLACE: usize = 7;
 /// How long a page of nonces is, in milliseconds. Pages are thrown away whole.
 const PAGE_MILLIS: i64 = 60_000;
+
+/// The key that has signed a request, and its name.
+#[derive(Debug)]
+pub(super) struct SignedBy {
+    key_id: String,
+    key: PublicKey,
+}
 
 /// The nonces of requests that could be sent again, by when that ends.
 pub struct Nonces {
@@ -149,13 +156,13 @@ fn name(agent: AgentId, key: &str, nonce: &str) -> [u8; 16] {
     *first
 }
 
-/// The request, if one of these keys has signed it and it was not sent before.
+/// The request, if one of these keys has signed it and it was not sent before, and which.
 pub(super) async fn check(
     gateway: &Gateway,
     caller: &AgentCaller,
     keys: &SigningKeys,
     request: Request,
-) -> Result<Request, Refusal> {
+) -> Result<(Request, SignedBy), Refusal> {
     let signature = signature(request.headers())?;
     let (mut parts, body) = request.into_parts();
     if parts.extensions.get::<HeadAt>().is_none() {
@@ -165,15 +172,31 @@ pub(super) async fn check(
     let bounds = Bounds::of(&gateway.options).of_agents_of(caller.tenant);
     let bounds = bounds.left(&parts.extensions);
     let body = json::bytes(body, &parts.headers, bounds).await?;
-    let signed = verify(gateway, keys, signature, (&parts, &body))?;
+    let (signed, key) = verify(gateway, keys, signature, (&parts, &body))?;
+    let signed_by = SignedBy {
+        key_id: signed.key_id().to_owned(),
+        key: key.clone(),
+    };
     let now = gateway.clock.now();
     match gateway.nonces.take(caller, &signed, now) {
-        Ok(()) => Ok(Request::from_parts(parts, Body::from(body))),
+        Ok(()) => Ok((Request::from_parts(parts, Body::from(body)), signed_by)),
         Err(NotTaken::Full) => Err(Refusal::overloaded()),
         Err(NotTaken::Seen) => Err(Refusal::new(
             Code::SignatureReplayed,
             "a request with this `nonce` was sent before; sign each request anew",
         )),
+    }
+}
+
+/// Refuses a request that none of the keys has signed that the agent has by now: they may be newer than its head.
+pub(super) fn check_key(signed_by: Option<&SignedBy>, keys: &SigningKeys) -> Result<(), Refusal> {
+    let SignedBy { key_id, key } = signed_by.ok_or_else(required)?;
+    if keys.named(key_id) == Some(key) {
+        Ok(())
+    } else {
+        Err(invalid(
+            "the key that has signed the request was taken away while it came",
+        ))
     }
 }
 
@@ -186,19 +209,17 @@ fn signature(headers: &HeaderMap) -> Result<RequestSignature, Refusal> {
             .map(|lines| lines.join(", "))
     };
     let (Some(input), Some(signature)) = (lines(&SIGNATURE_INPUT), lines(&SIGNATURE)) else {
-        let detail = "this agent signs its requests: send `Signature-Input`, `Signature` and `Content-Digest` (RFC 9421, RFC 9530)";
-        let refusal = Refusal::new(Code::SignatureRequired, detail);
-        return Err(refusal.with_header(ACCEPT_SIGNATURE, ACCEPTED));
+        return Err(required());
     };
     RequestSignature::parse(&input, &signature).map_err(|error| invalid(error.to_string()))
 }
 
-fn verify(
+fn verify<'k>(
     gateway: &Gateway,
-    keys: &SigningKeys,
+    keys: &'k SigningKeys,
     signature: RequestSignature,
     (parts, body): (&Parts, &Bytes),
-) -> Result<SignedRequest, Refusal> {
+) -> Result<(SignedRequest, &'k PublicKey), Refusal> {
     let key = keys
         .named(signature.key_id())
         .ok_or_else(|| invalid("`keyid` is the name of no key of this agent's"))?;
@@ -229,7 +250,12 @@ fn verify(
             "the request was signed before this gateway began; sign it anew",
         ));
     }
-    Ok(signed)
+    Ok((signed, key))
+}
+
+fn required() -> Refusal {
+    let detail = "this agent signs its requests: send `Signature-Input`, `Signature` and `Content-Digest` (RFC 9421, RFC 9530)";
+    Refusal::new(Code::SignatureRequired, detail).with_header(ACCEPT_SIGNATURE, ACCEPTED)
 }
 
 fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {

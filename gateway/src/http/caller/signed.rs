@@ -211,6 +211,7 @@ fn caller(directory: &Directory, signed_in: Arc<SignedIn>) -> Result<Caller, Ref
         agent: Arc::clone(agent),
         delegation: delegation(directory, &signed_in.for_whom),
         credential: AgentCredential::Signed(signed_in),
+        signed_by: None,
     }))
 }
 
