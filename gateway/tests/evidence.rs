@@ -1,5 +1,5 @@
 //! Exports and evidence are files that verify by themselves, and do not when anything in them was changed, cut off or left out. They
-//! are verified by the program that strangers use.
+//! are verified by the program that strangers use, and by the verifier in Python, which was written without it and has to say the same.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -13,9 +13,28 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 use support::World;
 use support::tenancy::{ENTRIES, Tenancy, ask, injected, reading};
 use tempfile::TempDir;
+
+/// The folder of the verifier in Python.
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sdks/python");
+
+/// Whether it can be run here: it takes its `cryptography`. Without that nothing is compared with it, except in CI.
+static HAS_PYTHON: LazyLock<bool> = LazyLock::new(|| {
+    let mut python = Command::new("python3");
+    python
+        .current_dir(PYTHON)
+        .args(["-c", "import countersign_verify"]);
+    let is_there = python.output().is_ok_and(|done| done.status.success());
+    let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
+    assert!(is_there || !is_ci, "the verifier in Python cannot be run");
+    if !is_there {
+        eprintln!("skipped: the verifier in Python cannot be run");
+    }
+    is_there
+});
 
 /// A tenant whose agents have decided in two runs, in turns, and an auditor's folder with the keys that he has kept.
 struct Scene {
@@ -65,6 +84,7 @@ impl Scene {
 
     /// What the program says of a file with the keys, and these options beside them.
     fn check_with(&self, file: &[u8], options: &[&str]) -> Result<String, String> {
+        let is_archive = file.get(257..262) == Some(b"ustar".as_slice());
         let file = self.write("file", file);
         let done = Command::new(env!("CARGO_BIN_EXE_countersign"))
             .current_dir(self.folder.path())
@@ -73,11 +93,53 @@ impl Scene {
             .args(options)
             .output()
             .unwrap();
-        match done.status.code() {
+        let told = match done.status.code() {
             Some(0) => Ok(String::from_utf8(done.stdout).unwrap()),
             Some(1) => Err(String::from_utf8(done.stderr).unwrap()),
             _ => panic!("{done:?}"),
+        };
+        // It takes no single key, and to name none is a wrong use of it.
+        if options.contains(&"--keys") || options.contains(&"--unsigned") {
+            let what = if is_archive { "evidence" } else { "export" };
+            self.compare(&told, &[&[what, "file"][..], options].concat());
         }
+        told
+    }
+
+    /// Fails unless the verifier in Python says the same with these arguments: whether the file is right, and what is in it.
+    fn compare(&self, told: &Result<String, String>, arguments: &[&str]) {
+        let Some((code, said)) = self.python(arguments) else {
+            return;
+        };
+        match told {
+            Ok(told) => {
+                assert_eq!(code, 0, "{said} but {told}");
+                assert_eq!(counts(&said), counts(told));
+                let (entries, hash) = (behind(told, ", seq "), behind(told, ", head "));
+                let beginning = format!("file: verified: entries {entries} of ");
+                assert!(
+                    said.starts_with(&beginning) && said.contains(hash),
+                    "{said} but {told}"
+                );
+            }
+            Err(why) => assert!(code == 1 && said.contains(": NOT VERIFIED: "), "{said} but {why}"),
+        }
+    }
+
+    /// The exit code of the verifier in Python and what it says, if it can be run.
+    fn python(&self, arguments: &[&str]) -> Option<(i32, String)> {
+        if !*HAS_PYTHON {
+            return None;
+        }
+        let done = Command::new("python3")
+            .current_dir(self.folder.path())
+            .env("PYTHONPATH", PYTHON)
+            .args(["-m", "countersign_verify"])
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+        Some((done.status.code().unwrap(), said))
     }
 
     fn check(&self, file: &[u8]) -> Result<String, String> {
@@ -95,6 +157,20 @@ impl Scene {
             .expect(200);
         assert_eq!(erased["erased"], 3);
     }
+}
+
+/// How many there are of what: both verifiers say that in the same words.
+fn counts(told: &str) -> Vec<&str> {
+    let parts = told.trim_end().split(", ");
+    parts
+        .filter(|part| part.starts_with(|first: char| first.is_ascii_digit()))
+        .collect()
+}
+
+/// What stands behind these words, up to the next comma.
+fn behind<'t>(told: &'t str, words: &str) -> &'t str {
+    let (_, rest) = told.split_once(words).unwrap();
+    rest.split(',').next().unwrap()
 }
 
 /// The files in an archive, as `tar` would see them.
@@ -160,6 +236,33 @@ async fn evidence_of_everything_verifies_and_has_what_decisions_name() {
     assert_eq!(keys, kept);
 }
 
+/// The program that strangers use verifies files of entries alone.
+#[tokio::test]
+async fn an_answer_and_the_proof_of_its_entry_are_verified_in_python_and_not_when_they_were_changed() {
+    let scene = Scene::new().await;
+    let answer = scene.world.authorize(&scene.tenancy.token, &reading()).await;
+    let told = answer.json();
+    let id = told["decision_id"].as_str().unwrap();
+    let proof = scene.read(&format!("/v1/receipts/{id}/proof")).await;
+    let seq = ENTRIES + 7;
+    for (what, bytes, before, after) in [
+        ("receipt", &answer.bytes, "\"dec_0", "\"dec_1"),
+        ("proof", &proof, "\nindex ", "\nindex 1"),
+    ] {
+        scene.write("file", bytes);
+        let verify = || scene.python(&[what, "file", "--keys", "keys.json"]);
+        let Some((code, said)) = verify() else { return };
+        let beginning = format!("file: verified: entry {seq} of {}", scene.tenancy.id);
+        assert!(code == 0 && said.starts_with(&beginning), "{said}");
+        let text = std::str::from_utf8(bytes).unwrap();
+        let changed = text.replacen(before, after, 1);
+        assert_ne!(text, changed);
+        scene.write("file", changed.as_bytes());
+        let (code, said) = verify().unwrap();
+        assert!(code == 1 && said.contains(": NOT VERIFIED: "), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn evidence_of_a_run_has_its_own_bodies_and_nothing_is_left_out_of_the_middle() {
     let scene = Scene::new().await;
@@ -179,6 +282,64 @@ async fn evidence_of_a_run_has_its_own_bodies_and_nothing_is_left_out_of_the_mid
         assert_eq!(entry["body"].is_object(), is_own, "{entry}");
     }
     assert!(!String::from_utf8_lossy(&archive).contains("run-create_issue"));
+}
+
+/// Nobody knows any more what it was about, but it was not left out.
+#[tokio::test]
+async fn evidence_of_a_run_says_what_was_erased_and_what_tells_of_that() {
+    let scene = Scene::new().await;
+    let admin = scene.world.add_key(scene.tenancy.id, Role::Admin).await;
+    let what = json!({"seq": ENTRIES + 3});
+    let erased = scene.world.post("/v1/ledger/erase", &admin, &what).await;
+    assert_eq!(erased.expect(200)["erased"], 1);
+    let archive = scene.evidence("?run_id=run-get_file").await;
+    let told = scene.check(&archive).unwrap();
+    for part in [
+        "verified 5 entries",
+        "1 without a body",
+        "1 of these without a word about it in this file",
+        "2 whose body is left out",
+        "2 answers",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    // The new key, the erasure and this stand behind. Now the evidence reaches as far as the ledger, so the erasure has to tell.
+    scene.world.authorize(&scene.tenancy.token, &reading()).await;
+    let archive = scene.evidence("?run_id=run-get_file").await;
+    let told = scene.check(&archive).unwrap();
+    for part in [
+        "verified 9 entries",
+        "1 without a body",
+        "4 whose body is left out",
+        "3 answers",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(!told.contains("without a word"), "{told}");
+}
+
+#[tokio::test]
+async fn evidence_of_a_run_has_what_names_only_who_started_it() {
+    let scene = Scene::new().await;
+    let mut of_parent = reading();
+    of_parent["trace"] = json!({"parent_run_id": "root"});
+    for _ in 0..2 {
+        scene.world.authorize(&scene.tenancy.token, &of_parent).await;
+        scene
+            .world
+            .authorize(&scene.tenancy.other_token, &injected())
+            .await;
+    }
+    let archive = scene.evidence("?run_id=root").await;
+    let told = scene.check(&archive).unwrap();
+    for part in [
+        "verified 3 entries",
+        "1 whose body is left out",
+        "2 answers",
+        "about the run `root`",
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
 }
 
 #[tokio::test]
@@ -500,13 +661,48 @@ async fn evidence_is_verified_that_another_program_has_packed_again() {
 #[tokio::test]
 async fn a_file_that_other_programs_would_take_for_another_one_does_not_verify() {
     let scene = Scene::new().await;
-    let mut archive = scene.evidence("").await;
+    let archive = scene.evidence("").await;
     scene.check(&archive).unwrap();
-    // The first file is `README.md`; to `tar` it is `x/README.md` now. The sum of its header is right.
-    let sum = u32::from_str_radix(std::str::from_utf8(&archive[148..154]).unwrap(), 8).unwrap();
-    archive[345] = b'x';
-    let sum = format!("{:06o}", sum + u32::from(b'x'));
-    archive[148..154].copy_from_slice(sum.as_bytes());
-    let why = scene.check(&archive).unwrap_err();
-    assert!(why.contains("a name in the archive has a prefix"), "{why}");
+    // The first file is `README.md`; to `tar` it is `x/README.md` now, or has another length.
+    for (place, byte, words) in [
+        (345, b'x', "a name in the archive has a prefix"),
+        (135, b'0', "cut off or damaged"),
+        (124, b'+', "cut off or damaged"),
+    ] {
+        let mut changed = archive.clone();
+        changed[place] = byte;
+        seal(&mut changed[..512]);
+        let why = scene.check(&changed).unwrap_err();
+        assert!(why.contains(words), "{place}: {why}");
+    }
+}
+
+/// Where it is unpacked, only the later one of two files would be left.
+#[tokio::test]
+async fn a_file_that_lies_over_another_one_when_it_is_unpacked_does_not_verify() {
+    let scene = Scene::new().await;
+    let archive = scene.evidence("").await;
+    let mut renamed = archive.clone();
+    let at = find(&renamed, "ledger/00000001.ndjson");
+    let name = "ledger/./00000001.ndjson";
+    renamed[at..at + name.len()].copy_from_slice(name.as_bytes());
+    seal(&mut renamed[at..at + 512]);
+    let why = scene.check(&renamed).unwrap_err();
+    assert!(why.contains("evidence has no such file"), "{why}");
+    let files = files(&archive);
+    let mut start = 0;
+    for name in ["README.md", "manifest.json", "keys.json"] {
+        let end = start + 512 + files[name].len().next_multiple_of(512);
+        let twice = [&archive[..end], &archive[start..]].concat();
+        let why = scene.check(&twice).unwrap_err();
+        assert!(why.contains(&format!("`{name}`: it is there twice")), "{why}");
+        start = end;
+    }
+}
+
+/// Makes the sum of a header right, which is taken with spaces in its own place.
+fn seal(header: &mut [u8]) {
+    header[148..156].fill(b' ');
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }

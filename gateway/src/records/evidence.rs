@@ -3,7 +3,7 @@
 //!
 //! It is a tar archive, made and sent a chunk at a time. `countersign verify` takes it as it is; a `README.md` in it says how to check it by
 //! hand. What is about one run has the headers of everything between its first and its last entry, so that nothing can be left out of the
-//! middle, and the bodies of its own only.
+//! middle, and the bodies of its own and of erasures only.
 
 mod about;
 pub(crate) mod tar;
@@ -20,13 +20,14 @@ use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use canon::Digest;
+use engine::EntryKind;
 use futures_util::stream;
 use ledger::KeySet;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use store::Room;
+use store::{Room, StoredEntry};
 
 /// What an auditor reads first.
 const README: &str = include_str!("evidence/README.md");
@@ -169,7 +170,7 @@ impl Pack {
         let (mut lines, mut own) = (String::new(), Vec::new());
         for recorded in &chunk {
             let entry = &recorded.entry;
-            if self.run.as_ref().is_none_or(|run| run.has(entry)) {
+            if self.tells(entry) {
                 self.stretch.write(recorded, &mut lines);
                 own.push(entry);
             } else {
@@ -184,6 +185,13 @@ impl Pack {
         let new: BTreeSet<Digest> = named.filter(|digest| self.named.insert(*digest)).collect();
         self.awaited.extend(new);
         Ok(())
+    }
+
+    /// Whether it says what an entry tells, or that this was erased: nobody knows any more which run that was about.
+    fn tells(&mut self, entry: &StoredEntry) -> bool {
+        let is_of_erasures = entry.erased.is_some() || entry.kind == EntryKind::BodiesErased.as_str();
+        let run = self.run.as_mut();
+        run.is_none_or(|run| is_of_erasures || run.has(&entry.body))
     }
 
     /// What decisions name by its digest, as far as it is there and this part has room for more: policies may have megabytes each.

@@ -14,7 +14,8 @@ MAGIC = b"ustar\x0000"
 # What stands there in GNU's own format, which programs write unless they are told otherwise.
 MAGIC_OF_GNU = b"ustar  \0"
 
-_OCTAL = re.compile(rb"[0-7]+[ \0]*")
+# Something stands behind the digits: there are programs that do not read the last byte of a number.
+_OCTAL = re.compile(rb"[0-7]+[ \0]+")
 
 
 def files(archive):

@@ -1,6 +1,7 @@
 """Evidence: the archive that a log hands to auditors, read once from the beginning to the end."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 from . import canonical
@@ -8,11 +9,15 @@ from .archive import files
 from .encoding import Finding, decode_utf8, is_digest
 from .exports import LINE_BYTES_MAX, ExportReport, ExportVerifier
 
-PLAIN = ("README.md", "keys.json")
+# What is there once, beside entries and what decisions name.
+PLAIN = ("README.md", "manifest.json", "keys.json")
 MANIFEST_BYTES_MAX = 64 << 20
 MANIFEST_DEPTH_MAX = 8
 # Digests that are kept in mind.
 NAMED_MAX = 1_000_000
+
+# Files of entries are numbered, so no two names lead to one place where they are unpacked.
+_PART = re.compile(r"[0-9]+\.ndjson")
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,11 @@ def _read_named(told):
 def verify_evidence(file, verifier=None):
     """Verifies an archive that is open for reading bytes, its entries with the `ExportVerifier` that is given."""
     verifier = verifier or ExportVerifier()
-    manifest, count, named, last_part = None, 0, Named(), ""
+    manifest, count, named, last_part, plain = None, 0, Named(), "", set()
     verifier.on_decision = named.want
     for path, content in files(file):
         folder, _, name = path.partition("/")
-        if folder == "ledger" and name > last_part:
+        if folder == "ledger" and _PART.fullmatch(name) and name > last_part:
             last_part = name
             while line := content.readline(LINE_BYTES_MAX):
                 verifier.push_line(line)
@@ -97,10 +102,11 @@ def verify_evidence(file, verifier=None):
             if _digest(content) != name:
                 raise Finding("malformed_evidence", f"{path} does not hash to its name")
             named.come(f"sha256:{name}")
-        elif path == "manifest.json":
-            manifest = _read_manifest(content)
-        elif path not in PLAIN:
-            raise Finding("malformed_evidence", f"{path} has no place here")
+        elif path in PLAIN and path not in plain:
+            plain.add(path)
+            manifest = _read_manifest(content) if path == "manifest.json" else manifest
+        else:
+            raise Finding("malformed_evidence", f"{path} has no place here, or has had it")
     return _check(verifier.finish(), manifest, named, count)
 
 

@@ -5,8 +5,11 @@ use super::{Failure, Input};
 use crate::records::evidence::tar::{self, BadHeader};
 use canon::Digest;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, Read};
 
+/// What is there once, beside entries and what decisions name.
+const PLAIN: [&str; 3] = ["README.md", "manifest.json", "keys.json"];
 /// The largest file in an archive that is read as a whole: a set of policies, or a noun.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -74,6 +77,8 @@ pub(super) struct Contents {
     pub(super) missing: u64,
     /// The last file of entries.
     part: String,
+    /// Which of the files were there that are there once.
+    plain: BTreeSet<String>,
 }
 
 /// Where an archive says in its first block that it is one, and what it says (POSIX.1-1988, ustar).
@@ -148,14 +153,18 @@ impl Contents {
             what,
         };
         match name.split_once('/') {
-            Some(("ledger", part)) => {
+            Some(("ledger", part)) if is_part(part) => {
                 if *part <= *self.part {
                     return Err(wrong("files of entries are not in their order").into());
                 }
                 part.clone_into(&mut self.part);
                 return input.push_lines(file);
             }
-            None if ["README.md", "manifest.json", "keys.json"].contains(&name) => {}
+            None if PLAIN.contains(&name) => {
+                if !self.plain.insert(name.to_owned()) {
+                    return Err(wrong("it is there twice, and only one of them is unpacked").into());
+                }
+            }
             Some(("named", _)) => {}
             _ => return Err(wrong("evidence has no such file").into()),
         }
@@ -209,6 +218,12 @@ impl Contents {
         self.missing = named.missing()?;
         Ok(())
     }
+}
+
+/// Whether a file of entries is called like this: by a number, so that no two names lead to one place where they are unpacked.
+fn is_part(name: &str) -> bool {
+    name.strip_suffix(".ndjson")
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
-use store::{DecisionFilter, Store, StoredEntry};
+use store::{DecisionFilter, Store};
 
 /// Decisions that are looked for at once.
 const PAGE: usize = 500;
-/// Decisions of a run that are kept in mind: some megabytes.
+/// Decisions of a run that are found and kept in mind: some megabytes. As many again may be kept that only their entries tell of.
 const DECISIONS_MAX: usize = 100_000;
 
 /// What a caller asks for.
@@ -37,10 +37,13 @@ pub(super) struct Run {
 }
 
 /// The members of a body by which its run is known.
+#[expect(clippy::struct_field_names, reason = "they are called as in the body")]
 #[derive(Default, Deserialize)]
 struct Whose<'a> {
     #[serde(borrow)]
     run_id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    parent_run_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
     decision_id: Option<Cow<'a, str>>,
 }
@@ -134,11 +137,46 @@ impl Run {
         }
     }
 
-    /// Whether an entry tells of the run or of a decision of it.
-    pub(super) fn has(&self, entry: &StoredEntry) -> bool {
-        let whose: Whose<'_> = serde_json::from_str(&entry.body).unwrap_or_default();
-        let decision = whose.decision_id.and_then(|id| id.parse().ok());
-        whose.run_id.as_deref() == Some(self.id.as_str())
-            || decision.is_some_and(|id: DecisionId| self.decisions.contains(&id))
+    /// Whether the entry with this body, which is behind those that were asked about, tells of the run or of a decision of it. What names only
+    /// who started it is of that run. Earlier versions did not find such a decision by its run, so it is kept in mind for what became of it.
+    pub(super) fn has(&mut self, body: &str) -> bool {
+        let whose: Whose<'_> = serde_json::from_str(body).unwrap_or_default();
+        let decision: Option<DecisionId> = whose.decision_id.and_then(|id| id.parse().ok());
+        if whose.run_id.or(whose.parent_run_id).as_deref() != Some(self.id.as_str()) {
+            return decision.is_some_and(|id| self.decisions.contains(&id));
+        }
+        if self.decisions.len() < 2 * DECISIONS_MAX {
+            self.decisions.extend(decision);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_became_of_a_decision_that_names_only_who_started_it_is_of_that_run() {
+        let mut run = Run {
+            id: Name::new("root").unwrap(),
+            decisions: HashSet::new(),
+        };
+        let [own, of_a_child] = [1, 2].map(|byte| DecisionId::from_bytes([byte; 16]).to_string());
+        for (body, is_of_it) in [
+            (json!({"decision_id": own, "parent_run_id": "root"}), true),
+            (
+                json!({"decision_id": of_a_child, "parent_run_id": "root", "run_id": "child"}),
+                false,
+            ),
+            (json!({"decision_id": own, "status": "success"}), true),
+            (json!({"decision_id": of_a_child, "status": "success"}), false),
+            (json!({"run_id": "root"}), true),
+            (json!({}), false),
+        ] {
+            assert_eq!(run.has(&body.to_string()), is_of_it, "{body}");
+        }
+        assert!(!run.has(""));
     }
 }

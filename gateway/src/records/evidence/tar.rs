@@ -11,6 +11,11 @@ pub(crate) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 /// The format and its version, and what stands there in GNU's own, which programs write unless they are told otherwise.
 const MAGIC: &[u8; 8] = b"ustar\x0000";
 const MAGIC_OF_GNU: &[u8; 8] = b"ustar  \0";
+/// Where the length of a file and the sum of a header stand.
+const LENGTH: Range<usize> = 124..135;
+const SUM: Range<usize> = 148..154;
+/// What stands behind a number. Where a digit does, most programs read it too.
+const ENDS_OF_NUMBER: [u8; 2] = *b"\0 ";
 /// Where the beginning of a name stands that is too long for its place.
 const PREFIX: Range<usize> = 345..500;
 
@@ -86,12 +91,17 @@ fn read_file(header: &[u8; BLOCK]) -> Option<(String, u64)> {
     if &header[257..265] != MAGIC || header[156] != b'0' {
         return None;
     }
-    (octal(&header[148..154])? == sum(header)).then_some(())?;
+    (number(header, SUM)? == sum(header)).then_some(())?;
     let name = header[..NAME_BYTES].split(|byte| *byte == 0).next()?;
-    Some((String::from_utf8(name.to_vec()).ok()?, octal(&header[124..135])?))
+    Some((String::from_utf8(name.to_vec()).ok()?, number(header, LENGTH)?))
 }
 
-fn octal(digits: &[u8]) -> Option<u64> {
+/// A number of octal digits and of nothing else: signs mean different things to different programs.
+fn number(header: &[u8; BLOCK], digits: Range<usize>) -> Option<u64> {
+    let is_ended = ENDS_OF_NUMBER.contains(&header[digits.end]);
+    let digits = &header[digits];
+    let is_octal = digits.iter().all(|digit| matches!(digit, b'0'..=b'7'));
+    (is_ended && is_octal).then_some(())?;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
@@ -126,5 +136,18 @@ mod tests {
         of_gnu[257..265].copy_from_slice(MAGIC_OF_GNU);
         seal(&mut of_gnu);
         assert_eq!(read_header(&of_gnu), Err(BadHeader::OfGnu));
+        for (place, text) in [(LENGTH.end, "0"), (LENGTH.start, "+"), (LENGTH.start, " ")] {
+            let mut longer = header("README.md", 8);
+            put(&mut longer, place, text);
+            seal(&mut longer);
+            assert_eq!(read_header(&longer), Err(BadHeader::Damaged), "{place} {text}");
+        }
+        let mut spaced = header("README.md", 8);
+        put(&mut spaced, LENGTH.end, " ");
+        seal(&mut spaced);
+        assert_eq!(read_header(&spaced), Ok(("README.md".to_owned(), 8)));
+        // The sum does not count its own place.
+        put(&mut spaced, SUM.end, "0");
+        assert_eq!(read_header(&spaced), Err(BadHeader::Damaged));
     }
 }
