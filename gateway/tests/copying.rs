@@ -7,21 +7,47 @@ mod support;
 
 use canon::Digest;
 use gateway::cli::copy::copy;
-use model::{Approval, Noun, Role, Timestamp, Write};
+use model::{Approval, Noun, Role, TenantId, Timestamp, Write};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use store::conformance::commit;
-use store::conformance::sample::{Chain, agent, approval};
+use store::conformance::sample::{Chain, agent, approval, name};
 use store::faults::{Fault, FaultyStore};
-use store::{ApprovalFilter, Approvals, Batch, ErasureRow, Records, Store};
+use store::{ApprovalFilter, Approvals, Batch, Budgets, ErasureRow, Records, ReplyKey, ReplyRow, Store};
 use support::home::Home;
 use support::tenancy::reading;
 use support::{World, until};
 
+/// What somebody writes to a source while it goes over.
+#[derive(Debug, Clone, Copy)]
+enum Meanwhile {
+    Entry,
+    Tenant,
+    Answer,
+}
+
+/// Answers to what was so already, from this number on.
+fn answers(tenant: TenantId, from: usize, count: usize) -> Batch {
+    let mut batch = Batch::default();
+    batch.budgets.replies = (from..from + count)
+        .map(|number| ReplyRow {
+            key: ReplyKey {
+                tenant,
+                caller: [1; 16],
+                key: name(&format!("call-{number:06}")),
+            },
+            request: Digest::of(b"release"),
+            bytes: b"{}".to_vec().into(),
+            at: Timestamp::from_millis(1_700_000_000_000),
+        })
+        .collect();
+    batch
+}
+
 /// Each ledger goes over in one commit. While the last one does, somebody writes to the first, or makes a tenant.
 #[tokio::test]
 async fn a_source_that_somebody_writes_to_meanwhile_is_not_said_to_be_copied() {
-    for makes_tenant in [false, true] {
+    for meanwhile in [Meanwhile::Entry, Meanwhile::Tenant, Meanwhile::Answer] {
         let world = World::start().await;
         world.tenancy("acme").await;
         let first = world.store.load(None).await.unwrap()[0].tenant;
@@ -30,17 +56,17 @@ async fn a_source_that_somebody_writes_to_meanwhile_is_not_said_to_be_copied() {
         target.plan([Fault::Pass, Fault::Hold]);
         let (copied, ()) = tokio::join!(copy(&*world.store, &target), async {
             until(|| target.held() == 1).await;
-            if makes_tenant {
-                world.tenancy("late").await;
-            } else {
-                world.add_key(first, Role::Auditor).await;
+            match meanwhile {
+                Meanwhile::Entry => _ = world.add_key(first, Role::Auditor).await,
+                Meanwhile::Tenant => _ = world.tenancy("late").await,
+                Meanwhile::Answer => commit(&*world.store, &answers(first, 0, 1)).await,
             }
             target.let_go();
         });
         let error = copied.unwrap_err().to_string();
         assert!(
             error.contains("somebody wrote to the source meanwhile"),
-            "{error}"
+            "{meanwhile:?}: {error}"
         );
     }
     // Whoever stands still is copied.
@@ -173,7 +199,7 @@ async fn ledger_of_large_approvals(source: &dyn Store) -> Chain {
     chain
 }
 
-/// A page of them goes over with as many entries, so that there are entries left for the last ones.
+/// A page of them goes over with one entry, so that there are entries left for the last ones.
 #[tokio::test]
 async fn a_commit_of_a_copy_has_one_page_of_approvals() {
     let (home, other) = (Home::new().await, Home::new().await);
@@ -196,4 +222,38 @@ async fn a_commit_of_a_copy_has_one_page_of_approvals() {
         }
     }
     assert_eq!(copied.len(), usize::from(LARGE_APPROVALS));
+}
+
+/// Of answers that nothing was written for there are more than entries have room for, and they go over in commits of their own.
+#[tokio::test]
+async fn a_commit_of_a_copy_has_one_page_of_answers() {
+    let (home, other) = (Home::new().await, Home::new().await);
+    let source = home.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    batch.writes.push((chain.tenant, Write::Put(chain.noun())));
+    for _ in 0..3 {
+        tell(&mut chain, &mut batch, "approval_refused", &json!({}));
+    }
+    commit(&*source, &batch).await;
+    for part in 0..5 {
+        commit(&*source, &answers(chain.tenant, part * 1_000, 1_000)).await;
+    }
+    let target = FaultyStore::new(other.open().await);
+    assert_eq!(copy(&*source, &target).await.unwrap(), [chain.head()]);
+    // Two with an entry each, two of answers alone, and one with the last entry and the last answers.
+    assert_eq!(target.turns(), 5);
+    let (mut copied, mut last): (usize, Option<ReplyKey>) = (0, None);
+    loop {
+        let page = target
+            .replies_after(chain.tenant, last.as_ref(), 1_000)
+            .await
+            .unwrap();
+        copied += page.len();
+        match page.last() {
+            Some(reply) => last = Some(reply.key.clone()),
+            None => break,
+        }
+    }
+    assert_eq!(copied, 5_000);
 }

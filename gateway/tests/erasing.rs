@@ -10,14 +10,15 @@ mod support;
 
 use engine::search::BLOCK;
 use gateway::cli;
-use model::Role;
+use model::{Role, TenantId, Timestamp};
 use serde_json::{Value, json};
 use stage::Stage;
 use std::time::{Duration, Instant};
 use store::faults::Fault;
-use support::World;
+use store::{BlockClaim, Store};
 use support::hand::Hand;
 use support::tenancy::{ENTRIES, Tenancy, ask, merging, reading};
+use support::{World, until};
 
 /// A tenant with an admin.
 struct Scene {
@@ -561,16 +562,58 @@ async fn what_was_erased_is_gone_from_the_search_index() {
     assert_eq!(scene.verify().await["verified"], true);
 }
 
+/// Of two erasures in one block the first that is over lets it be made again, with what the other one has not erased yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_erased_is_gone_from_the_search_index_though_another_erasure_was_over_first() {
+    let stage = Stage::set().await;
+    let mut of_ann = stage::reading();
+    of_ann["user"] = json!({"id": "ann"});
+    stage.ask(&of_ann).await.expect(200);
+    let asks = json!({"asks": vec![stage::reading(); 100]});
+    for _ in 0..=BLOCK / 100 {
+        let answers = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+        answers.await.expect(200);
+    }
+    let ann = model::Name::new("ann").unwrap();
+    let query = engine::search::Query::new(&store::DecisionFilter::default(), Some(&ann), &[]);
+    let known = async || {
+        until_block_is_indexed(&*stage.store, stage.tenant).await;
+        let postings = stage.store.postings(stage.tenant, query.terms(), 0..=0);
+        postings.await.unwrap().len()
+    };
+    assert_eq!(known().await, 1);
+    stage.faults.plan([Fault::Hold]);
+    let what = json!({"user": "ann"});
+    let (erased, ()) = tokio::join!(stage.admin("POST", "/v1/ledger/erase", &what), async {
+        until(|| stage.faults.held() == 1).await;
+        let other = BlockClaim {
+            token: 7,
+            now: support::BEGINNING,
+            until: Timestamp::from_millis(i64::MAX),
+            by_force: true,
+        };
+        assert!(stage.store.claim_block(stage.tenant, 0, &other).await.unwrap());
+        stage
+            .store
+            .release_block(stage.tenant, 0, other.token)
+            .await
+            .unwrap();
+        stage.gateway.indexing.note(stage.tenant);
+        assert_eq!(known().await, 1, "it is not erased yet");
+        stage.faults.let_go();
+    });
+    assert_eq!(erased.expect(200)["erased"], 1);
+    assert_eq!(known().await, 0);
+}
+
 async fn until_indexed(scene: &Scene) {
+    until_block_is_indexed(&*scene.world.store, scene.tenancy.id).await;
+}
+
+/// Waits until the first block of this tenant is in the index.
+async fn until_block_is_indexed(store: &dyn Store, tenant: TenantId) {
     let deadline = Instant::now() + Duration::from_mins(3);
-    while scene
-        .world
-        .store
-        .indexed(scene.tenancy.id, 0..=0)
-        .await
-        .unwrap()
-        .is_empty()
-    {
+    while store.indexed(tenant, 0..=0).await.unwrap().is_empty() {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

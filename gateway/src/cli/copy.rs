@@ -8,7 +8,7 @@ mod beside;
 mod named;
 mod outcomes;
 
-use beside::Beside;
+use beside::{Answers, Beside};
 use named::Named;
 use outcomes::Outcomes;
 
@@ -50,6 +50,7 @@ struct Copied {
     tenant: TenantId,
     revision: u64,
     head: Head,
+    answers: Answers,
 }
 
 /// Copies, and says what went over.
@@ -80,15 +81,9 @@ pub async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Vec<Head>>
     );
     let mut copied = Vec::new();
     for tenant in from.load(None).await? {
-        let (id, revision) = (tenant.tenant, tenant.place.revision);
-        let head = copy_tenant(from, to, tenant)
-            .await
-            .with_context(|| format!("copying {id}"))?;
-        copied.push(Copied {
-            tenant: id,
-            revision,
-            head,
-        });
+        let id = tenant.tenant;
+        let copying = copy_tenant(from, to, tenant).await;
+        copied.push(copying.with_context(|| format!("copying {id}"))?);
     }
     check_unmoved(from, &copied).await?;
     Ok(copied.into_iter().map(|copied| copied.head).collect())
@@ -100,14 +95,25 @@ async fn check_unmoved(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()
     let then: BTreeMap<_, _> = then.collect();
     let now: BTreeMap<_, _> = from.revisions().await?.into_iter().collect();
     ensure!(now == then, WRITTEN_MEANWHILE);
-    for Copied { tenant, head, .. } in copied {
+    for Copied {
+        tenant,
+        head,
+        answers,
+        ..
+    } in copied
+    {
         let now = from.head(*tenant).await?;
         ensure!(now == *head, "{WRITTEN_MEANWHILE} ({tenant} has grown)");
+        let now = Answers::read(from, *tenant, CHUNK).await?;
+        ensure!(
+            now == *answers,
+            "{WRITTEN_MEANWHILE} ({tenant} has given answers)"
+        );
     }
     Ok(())
 }
 
-async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> anyhow::Result<Head> {
+async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> anyhow::Result<Copied> {
     let (id, head) = (tenant.tenant, tenant.place.head());
     verify(from, id, head)
         .await
@@ -125,10 +131,14 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
         let mut batch = Batch::default();
         beside.add_page(from, id, CHUNK, &mut batch).await?;
         let left = u32::try_from(head.seq - at.head().seq).unwrap_or(CHUNK);
-        let limit = beside.entries_max(&batch, CHUNK).min(left);
+        let limit = beside.entries_max(CHUNK).min(left);
         let reached = chain.add_entries(&at, limit, &mut batch).await?;
         if reached.head().seq == head.seq {
             while !beside.is_done() {
+                // Only answers can be more than entries have room for, and they need none.
+                if at.head() != Head::GENESIS {
+                    commit(to, id, &answers_of(&mut batch)).await?;
+                }
                 beside.add_page(from, id, CHUNK, &mut batch).await?;
             }
             batch.advances[0].revision = revision;
@@ -136,14 +146,31 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
         } else {
             put(id, next_nouns(&mut others), &mut batch);
         }
-        let turn = to.begin(&[id]).await?;
-        turn.commit(&batch).await?;
+        commit(to, id, &batch).await?;
         at = reached;
     }
     let now = from.head(id).await?;
     ensure!(now == head && at == tenant.place.tip, WRITTEN_MEANWHILE);
     verify(to, id, head).await.context("the copy does not verify")?;
-    Ok(head)
+    Ok(Copied {
+        tenant: id,
+        revision,
+        head,
+        answers: beside.answers(),
+    })
+}
+
+async fn commit(to: &dyn Store, tenant: TenantId, batch: &Batch) -> anyhow::Result<()> {
+    let turn = to.begin(&[tenant]).await?;
+    turn.commit(batch).await?;
+    Ok(())
+}
+
+/// Takes the answers out of a batch, into one of their own.
+fn answers_of(batch: &mut Batch) -> Batch {
+    let mut answers = Batch::default();
+    answers.budgets.replies.append(&mut batch.budgets.replies);
+    answers
 }
 
 /// The nouns that go over with the next entries. They are not what they were at these, but what they are at the last one.

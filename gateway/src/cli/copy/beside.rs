@@ -2,8 +2,8 @@
 //! them, which run started which, and answers that are given again. It is as it is at the end of the chain, and goes over with the entries, a page with each commit.
 
 use canon::Digest;
-use model::{ApprovalId, BudgetId, Name, ReservationId, TenantId};
-use store::{ApprovalFilter, Batch, BudgetFilter, ReplyKey, ReservationFilter, Store, StoreError};
+use model::{ApprovalId, BudgetId, Name, ReservationId, TenantId, Timestamp};
+use store::{ApprovalFilter, Batch, BudgetFilter, ReplyKey, ReplyRow, ReservationFilter, Store, StoreError};
 
 /// How far a tenant's rows have gone over.
 #[derive(Default)]
@@ -15,6 +15,47 @@ pub(super) struct Beside {
     reservations: Cursor<ReservationId>,
     links: Cursor<Name>,
     replies: Cursor<ReplyKey>,
+    answers: Answers,
+}
+
+/// How many answers there are, and when the last one was given: one that was to what had been so already moves nothing else by which it
+/// would be noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Answers {
+    count: u64,
+    last_at: Timestamp,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            last_at: Timestamp::from_millis(0),
+        }
+    }
+}
+
+impl Answers {
+    /// What a store has of a tenant, read in pages of so many.
+    pub(super) async fn read(store: &dyn Store, tenant: TenantId, limit: u32) -> Result<Self, StoreError> {
+        let (mut answers, mut last) = (Self::default(), None);
+        loop {
+            let page = store.replies_after(tenant, last.as_ref(), limit).await?;
+            answers.add(&page);
+            match page.last() {
+                Some(reply) => last = Some(reply.key.clone()),
+                None => return Ok(answers),
+            }
+        }
+    }
+
+    fn add(&mut self, page: &[ReplyRow]) {
+        self.count += page.len() as u64;
+        self.last_at = page
+            .iter()
+            .map(|reply| reply.at)
+            .fold(self.last_at, Timestamp::max);
+    }
 }
 
 /// Behind which row to go on.
@@ -82,15 +123,16 @@ impl Beside {
         self.add_budgets(from, tenant, limit, batch).await
     }
 
-    /// How many entries may go over with the page that a batch has, of at most so many.
-    // INVARIANT: each approval has an entry of its own. While no commit takes more entries than approvals, there are entries left for all
-    // that are to come, of which large ones are few on a page; otherwise the last commit would have them all.
-    pub(super) fn entries_max(&self, batch: &Batch, limit: u32) -> u32 {
-        if matches!(self.approvals, Cursor::Done) {
-            return limit;
-        }
-        let approvals = u32::try_from(batch.approvals.len()).unwrap_or(limit);
-        approvals.clamp(1, limit)
+    /// How many entries may go over with a page, of at most so many.
+    // INVARIANT: there are no fewer entries than pages, except of answers, so that none is left for the last commit, which would have them all.
+    // Approvals, budgets, what is held, runs and their links come of an entry each, and of one come fewer counters than are on a page.
+    pub(super) const fn entries_max(&self, limit: u32) -> u32 {
+        if self.is_done() { limit } else { 1 }
+    }
+
+    /// Which answers have gone over.
+    pub(super) const fn answers(&self) -> Answers {
+        self.answers
     }
 
     /// Adds the next page of approvals.
@@ -144,6 +186,7 @@ impl Beside {
             let page = from.replies_after(tenant, last.as_ref(), limit).await?;
             let last = page.last().map(|reply| reply.key.clone());
             self.replies.advance(page.len(), limit, last);
+            self.answers.add(&page);
             rows.replies.extend(page);
         }
         Ok(())

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use store::{BlockClaim, RequestKey, StoredEntry};
+use store::{BlockClaim, RequestKey, StoreError, StoredEntry};
 
 /// How often it is proposed again because the directory has moved in between.
 const ATTEMPTS_MAX: usize = 8;
@@ -161,7 +161,12 @@ impl<'g> Taking<'g> {
         let blocks: BTreeSet<u64> = self.bodies.keys().map(|seq| block_of(*seq)).collect();
         let hold = self.hold(&blocks).await?;
         let outcome = self.record().await;
-        // Also if nobody knows whether it was erased: what is put into the index now is read now.
+        // Also if nobody knows whether it was erased: what is put into the index now is read now. Another erasure may have taken a block
+        // over and let it go before this one was recorded, and then it was put again with what is erased only now: it is taken once more.
+        let hold = self.hold(&blocks).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what was just erased may be in the search index until its block is made again");
+            hold
+        });
         self.release(&blocks, hold).await;
         outcome?;
         self.forget();
@@ -194,7 +199,7 @@ impl<'g> Taking<'g> {
 
     /// Takes blocks out of the search index, and keeps everybody from putting them there until they are released: what was read
     /// before the erasure is not put after it.
-    async fn hold(&self, blocks: &BTreeSet<u64>) -> Result<i64, Refusal> {
+    async fn hold(&self, blocks: &BTreeSet<u64>) -> Result<i64, StoreError> {
         let now = self.gateway.clock.now();
         let claim = BlockClaim {
             token: token(self.gateway),
