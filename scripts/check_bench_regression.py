@@ -9,10 +9,11 @@ benchmark) and compares it with benches/baselines/criterion.json.
 Times of different machines cannot be compared, so every run also times calibrations: fixed workloads that have
 nothing to do with our code (benches/benches/calibration.rs). The slowdown of a machine is the time of a
 calibration here over its time in the baseline; a benchmark is expected to take its baseline time multiplied by the
-largest slowdown among the calibrations it is `scaled_by`. It fails when it takes more than `threshold` times that.
+largest slowdown among the calibrations it is `scaled_by`. It fails when it takes more than `threshold` times that,
+and one that waits for the disk also when it takes much less than a sync of the disk does: then it does not wait.
 
 exit code 0: every benchmark is within its threshold
-          1: a benchmark is slower, missing, measured in another run, or not in the baseline
+          1: a benchmark is slower, faster than the disk, missing, measured in another run, or not in the baseline
           2: nothing can be said: no results, no calibration, an impossible number, a baseline that is not one
 
 --update writes the baseline from the results; thresholds, their reasons and `scaled_by` are kept.
@@ -31,6 +32,10 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 CALIBRATION = "calibration/"
+# A sync of the disk: whatever is scaled by it ends in one at least.
+SYNC = "calibration/fsync_4k"
+# A log that keeps its size is synced faster than the calibration's file, which grows: the file system's journal is no part of it.
+SYNC_SHARE_MIN = 1 / 4
 # What is timed only where a PostgreSQL server is at hand.
 BESIDE_A_SERVER = "store_commit_postgres/"
 DEFAULT_SCALED_BY = ["calibration/cpu"]
@@ -171,7 +176,10 @@ def compare(baseline, results, calibration_source):
     rows = []
     for name, entry in sorted(baseline["benchmarks"].items()):
         expected = entry["nanoseconds"] * max(slower_by[calibration] for calibration in entry["scaled_by"])
-        rows.append(judge(name, results.get(name), newest, expected, entry.get("threshold", DEFAULT_THRESHOLD)))
+        row = judge(name, results.get(name), newest, expected, entry.get("threshold", DEFAULT_THRESHOLD))
+        if not row.fails and SYNC in entry["scaled_by"]:
+            row = hold_against_disk(row, results[SYNC].nanoseconds)
+        rows.append(row)
     for name, result in sorted(results.items()):
         if name not in baseline["benchmarks"] and name not in baseline["calibrations"]:
             rows.append(Row(name, result.nanoseconds, None, None, "not in the baseline", True))
@@ -190,6 +198,14 @@ def judge(name, result, newest, expected, threshold):
     if ratio < FASTER:
         verdict += " (much faster: record a new baseline)"
     return Row(name, result.nanoseconds, expected, threshold, verdict, False)
+
+
+def hold_against_disk(row, sync):
+    """The row, failed if it takes so little that it cannot have waited for a sync."""
+    share = row.nanoseconds / sync
+    if share >= SYNC_SHARE_MIN:
+        return row
+    return row._replace(verdict=f"faster than the disk, {share:.2f} times a sync: does it still wait for it?", fails=True)
 
 
 def human(nanoseconds):

@@ -98,6 +98,12 @@ class Regressions(GateTest):
         self.measure(slow_disk | {"canon/flat": 800.0})
         self.assert_gate(1, "canon/flat")
 
+    def test_what_is_much_faster_than_the_disk_that_it_waits_for_fails(self):
+        self.measure({"calibration/fsync_4k": 1_200_000.0, "authorize/allow": 301_000.0})
+        self.assert_gate(0)
+        self.measure({"authorize/allow": 299_000.0})
+        self.assert_gate(1, "FAIL faster than the disk, 0.25 times a sync", "1 of 2 benchmarks")
+
     def test_a_threshold_of_its_own_replaces_the_default(self):
         self.edit(lambda baseline: baseline["benchmarks"]["canon/flat"].update(threshold=2.5, reason="noisy"))
         self.measure({"canon/flat": 900.0})

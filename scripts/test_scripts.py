@@ -40,6 +40,33 @@ class ScriptsTest(unittest.TestCase):
                     root = os.path.realpath(self.folder / "root")
                     self.assertEqual(done.stdout, f"{root}\nscripts/{name}\n--option\n")
 
+    def test_a_check_without_what_others_have_published_says_so_and_fails_in_ci(self):
+        root = self.folder / "root"
+        programs = self.folder / "programs"
+        (root / "scripts").mkdir(parents=True)
+        programs.mkdir()
+        shutil.copy(SCRIPTS / "check", root / "scripts")
+        shutil.copytree(SCRIPTS / "lib", root / "scripts" / "lib")
+        # Everything that it runs passes at once.
+        stubs = [programs / name for name in ("cargo", "python3", "cc", "cvc5")]
+        for program in [*stubs, root / "scripts" / "prepare-sqlx"]:
+            program.write_text("#!/bin/sh\n")
+            program.chmod(0o755)
+
+        def check(ci):
+            environment = os.environ | {"COUNTERSIGN_TEST_POSTGRES_URL": "there", "CI": ci}
+            environment["PATH"] = f"{programs}:{environment['PATH']}"
+            command = [str(root / "scripts" / "check")]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            return done.returncode, "all checks passed" in done.stdout, done.stderr.count("NOT tested")
+
+        self.assertEqual(check(""), (0, True, 2))
+        self.assertEqual(check("1"), (1, False, 1))
+        (self.folder / "shared" / "vectors").mkdir(parents=True)
+        self.assertEqual(check("1"), (1, False, 1))
+        (self.folder / "shared" / "data").mkdir()
+        self.assertEqual(check("1"), (0, True, 0))
+
     def test_a_server_is_not_started_without_a_folder(self):
         for arguments in ([], ["start"], ["start", "here", "there"]):
             with self.subTest(arguments):

@@ -5,10 +5,10 @@
 #[path = "support/process.rs"]
 mod process;
 
-use process::{Answer, Client, OPERATOR, PROGRAM, Place, Server};
+use process::{Answer, Client, OPERATOR, PROGRAM, Place, SLOW_SYNC, Server};
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Connection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -239,6 +239,32 @@ fn an_operator_key_that_was_brought_along_works_and_is_not_repeated() {
         "{message}"
     );
     assert!(!message.contains("csk_short"), "{message}");
+}
+
+/// A gateway that was not told still has it in its environment.
+#[test]
+fn an_operator_key_that_was_deleted_is_not_installed_again() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let old = server.client().get("/v1/whoami", OPERATOR).json();
+    server.kill();
+    let brought = "csk_another-key-of-operators";
+    let mut command = place.command(&[]);
+    let server = place.start(command.env("COUNTERSIGN_OPERATOR_KEY", brought));
+    let path = format!("/v1/keys/{}", old["key"].as_str().unwrap());
+    let deleted = ureq::delete(server.url(&path))
+        .header("authorization", format!("Bearer {brought}"))
+        .call()
+        .unwrap();
+    assert_eq!(deleted.status(), 204);
+    server.kill();
+
+    let server = place.serve(&[]);
+    let said = place.stderr();
+    assert!(said.contains("was deleted, and is not installed again"), "{said}");
+    let client = server.client();
+    assert_eq!(client.get("/v1/whoami", OPERATOR).status, 401);
+    assert_eq!(client.get("/v1/whoami", brought).json()["role"], "operator");
 }
 
 #[test]
@@ -490,6 +516,61 @@ async fn a_locked_database_stops_every_allow_until_the_lock_is_gone() {
         assert_eq!(client.get("/readyz", "").status, 200);
     }
     assert_verifies(&client, &demo.tenant);
+}
+
+/// In the steps of the section "Backup" of `docs/operations.md`.
+#[tokio::test]
+async fn a_backup_that_is_put_back_after_a_kill_ends_where_it_was_made() {
+    let place = Place::on_file();
+    let server = place.serve(&["--demo"]);
+    let (demo, client) = (Demo::of(&place), server.client());
+    decide(&client, &demo, "kept");
+    let head = client.read(&demo.tenant, "/v1/ledger/head").json();
+    let backup = place.path().join("backup.db");
+    let options = SqliteConnectOptions::new().filename(place.database());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    let copying = sqlx::query("VACUUM INTO ?").bind(backup.to_str().unwrap());
+    copying.execute(&mut other).await.unwrap();
+    other.close().await.unwrap();
+    for n in 0..20 {
+        decide(&client, &demo, &format!("lost-{n}"));
+    }
+    server.kill();
+
+    let away = place.path().join("away");
+    std::fs::create_dir(&away).unwrap();
+    for file in ["countersign.db", "countersign.db-wal", "countersign.db-shm"] {
+        std::fs::rename(place.path().join(file), away.join(file)).unwrap();
+    }
+    std::fs::copy(&backup, place.database()).unwrap();
+    let server = place.serve(&[]);
+    let client = server.client();
+    let report = client
+        .operate(&demo.tenant, "/v1/ledger/verify", &json!({}))
+        .json();
+    assert_eq!(report["verified"], true, "{report}");
+    assert_eq!(report["head"]["seq"], head["seq"], "{report}");
+    assert_eq!(report["head"]["hash"], head["hash"], "{report}");
+    decide(&client, &demo, "later");
+    assert_verifies(&client, &demo.tenant);
+}
+
+/// What is only written survives a kill, and not the loss of power. The log that is synced is a file, whatever tests are run on.
+#[test]
+fn no_answer_is_given_before_its_entry_is_on_the_disk() {
+    let place = Place::on_file();
+    place.serve(&["--demo"]).kill();
+    let demo = Demo::of(&place);
+    let mut command = place.command(&[]);
+    place.slow_down(&mut command);
+    let server = place.start(command.env("COUNTERSIGN_OPERATOR_KEY", OPERATOR));
+    let client = server.client();
+    for n in 0..3 {
+        let asked = Instant::now();
+        decide(&client, &demo, &format!("call-{n}"));
+        let took = asked.elapsed();
+        assert!(took >= SLOW_SYNC, "call-{n}: {took:?}");
+    }
 }
 
 #[test]
@@ -807,33 +888,71 @@ fn a_key_is_replaced_without_a_gap_and_verify_holds_keys_against_the_entries_tha
     assert_eq!(code, 0, "only the ledger that tells of keys can say so: {said}");
 }
 
+/// What of a place lies on a disk, by the names of its files and, where its database is none, of the tables.
+fn on_disk(place: &Place) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(place.path()).unwrap() {
+        let file = file.unwrap();
+        let name = file.file_name().into_string().unwrap();
+        found.push((name, std::fs::read(file.path()).unwrap()));
+    }
+    if place.url().starts_with("postgres") {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        found.extend(runtime.unwrap().block_on(rows(&place.url())));
+    }
+    found
+}
+
+/// The rows of each table of a PostgreSQL database. Bytes that are letters stand there as letters.
+async fn rows(url: &str) -> Vec<(String, Vec<u8>)> {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let letters = sqlx::query("SET bytea_output = 'escape'");
+    letters.execute(&mut connection).await.unwrap();
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema()";
+    let tables = sqlx::query_scalar(tables).fetch_all(&mut connection).await;
+    let tables: Vec<String> = tables.unwrap();
+    let mut found = Vec::new();
+    for table in tables {
+        let text = format!("SELECT string_agg(whole::text, ' ') FROM {table} AS whole");
+        let text = sqlx::query_scalar(AssertSqlSafe(text)).fetch_one(&mut connection);
+        let text: Option<String> = text.await.unwrap();
+        found.push((table, text.unwrap_or_default().into_bytes()));
+    }
+    found
+}
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
 #[test]
 fn neither_parameters_nor_tokens_reach_the_disk_or_the_log() {
     let place = Place::new();
     let server = place.serve(&["--demo", "--log", "debug"]);
     let demo = Demo::of(&place);
+    let client = server.client();
     let mut ask = asking("call-1");
+    ask["trace"] = json!({"run_id": "run-that-is-kept"});
     ask["tool_call"]["parameters"]["password"] = json!("correct-horse-battery");
-    server.client().post("/v1/authorize", &demo.token, &ask).unwrap();
+    let allowed = client.post("/v1/authorize", &demo.token, &ask).unwrap();
+    assert_eq!(allowed.json()["decision"], "allow", "{allowed:?}");
     ask["tool_call"]["parameters"]["title"] = json!(["correct-horse-battery"]);
     ask["request_id"] = json!("call-2");
-    server.client().post("/v1/authorize", &demo.token, &ask).unwrap();
-    server
-        .client()
+    let denied = client.post("/v1/authorize", &demo.token, &ask).unwrap();
+    assert_eq!(denied.json()["reason_code"], "invalid_parameters", "{denied:?}");
+    let refused = client
         .post("/v1/authorize", "csa_wrong-horse-battery", &ask)
         .unwrap();
+    assert_eq!(refused.status, 401, "{refused:?}");
     server.kill();
-    for file in std::fs::read_dir(place.path()).unwrap() {
-        let file = file.unwrap().path();
-        let bytes = std::fs::read(&file).unwrap();
-        let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
-        assert!(!holds("horse-battery"), "{}", file.display());
-        assert!(
-            file.ends_with("stdout") || !holds(&demo.token),
-            "{}",
-            file.display()
-        );
+    let found = on_disk(&place);
+    for (name, bytes) in &found {
+        assert!(!holds(bytes, "horse-battery"), "{name}");
+        assert!(name == "stdout" || !holds(bytes, &demo.token), "{name}");
     }
+    // What is stored of these asks is among what was looked through.
+    let mut stored = found.iter().filter(|(name, _)| name != "stderr");
+    assert!(stored.any(|(_, bytes)| holds(bytes, "run-that-is-kept")));
 }
 
 #[test]
@@ -842,4 +961,26 @@ fn a_log_that_goes_to_a_file_has_no_colours() {
     let server = place.serve(&[]);
     server.client().get("/readyz", "");
     assert!(!place.stderr().contains('\u{1b}'), "{}", place.stderr());
+}
+
+/// Whoever collects the log has gone, or its disk is full.
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let place = Place::new();
+    let mut command = place.command(&["--demo"]);
+    command.env("COUNTERSIGN_OPERATOR_KEY", OPERATOR);
+    let (server, log) = place.start_heard(&mut command);
+    let demo = Demo::of(&place);
+    drop(log);
+    // Without a file of policies there is nothing to read again, which is a line in the log.
+    let hung_up = Command::new("kill").args(["-HUP", &server.pid()]).status();
+    assert!(hung_up.unwrap().success());
+    decide(&server.client(), &demo, "unheard");
+    assert_verifies(&server.client(), &demo.tenant);
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(0));
+
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut failing = place.command(&["--policies", "/no/such/file"]);
+    assert_eq!(failing.stderr(full).status().unwrap().code(), Some(1));
 }

@@ -6,9 +6,12 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod process;
 
-use process::{OPERATOR, PROGRAM, Place, Server};
+use canon::Digest;
+use ledger::witness::AddCheckpoint;
+use process::{OPERATOR, PROGRAM, Place, SLOW_SYNC, Server};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -27,8 +30,8 @@ fn signing_key(folder: &Path) -> (String, String) {
     (file.to_str().unwrap().to_owned(), key.verifier().to_string())
 }
 
-/// Starts a witness on an address, and gives back its verifier key too.
-fn witness(place: &Place, address: &str, log: &str) -> (Server, String) {
+/// The command that serves as a witness on an address.
+fn witness_command(place: &Place, address: &str, log: &str) -> Command {
     let mut command = Command::new(PROGRAM);
     place.prepare(&mut command);
     command.args([
@@ -40,7 +43,12 @@ fn witness(place: &Place, address: &str, log: &str) -> (Server, String) {
         "--log-key",
         log,
     ]);
-    let server = place.start(&mut command);
+    command
+}
+
+/// Starts a witness on an address, and gives back its verifier key too.
+fn witness(place: &Place, address: &str, log: &str) -> (Server, String) {
+    let server = place.start(&mut witness_command(place, address, log));
     let key = place.printed("witness key: ");
     (server, key)
 }
@@ -225,6 +233,54 @@ fn a_witness_that_is_killed_forgets_nothing_and_the_gateway_goes_on_without_it()
         "{told}"
     );
     watching.kill();
+}
+
+/// Both are a file and its name in the folder, and a sync each.
+#[test]
+fn neither_a_new_key_nor_what_is_cosigned_is_told_before_it_is_on_the_disk() {
+    let place = Place::on_file();
+    let (log_key, log) = signing_key(place.path());
+    let mut command = witness_command(&place, "127.0.0.1:0", &log);
+    place.slow_down(&mut command);
+    let started = Instant::now();
+    let server = place.start(&mut command);
+    let took = started.elapsed();
+    assert!(took >= 2 * SLOW_SYNC, "the key: {took:?}");
+
+    let log_key: ledger::SigningKey = fs::read_to_string(log_key).unwrap().parse().unwrap();
+    let checkpoint = ledger::Checkpoint::new("log.example", "tnt_1", 1, Digest::of(b"root"));
+    let request = AddCheckpoint {
+        old_size: 0,
+        proof: Vec::new(),
+        checkpoint: checkpoint.sign(&[&log_key]).unwrap().to_string(),
+    };
+    let asked = Instant::now();
+    let answer = ureq::post(server.url("/add-checkpoint")).send(request.to_string());
+    let took = asked.elapsed();
+    assert_eq!(answer.unwrap().status(), 200);
+    assert!(took >= 2 * SLOW_SYNC, "the cosignature: {took:?}");
+}
+
+#[test]
+fn a_witness_waits_neither_for_the_rest_of_a_body_nor_for_that_of_a_head_when_it_is_to_stop() {
+    let place = Place::on_file();
+    let (_, log) = signing_key(place.path());
+    let (server, _) = witness(&place, "127.0.0.1:0", &log);
+    let mut half_head = server.connect();
+    half_head.write_all(b"GET /healthz HTTP/1.1\r\nHost:").unwrap();
+    let mut half_body = server.connect();
+    let request = "POST /add-checkpoint HTTP/1.1\r\nHost: w\r\nContent-Length: 100\r\n\r\nold 0\n";
+    half_body.write_all(request.as_bytes()).unwrap();
+    let mut answer = [0; 1_024];
+    let length = half_body.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]);
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert_eq!(server.client().get("/healthz", "").status, 200);
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(0));
+    let log = place.stderr();
+    assert!(log.contains("some requests did not finish"), "{log}");
+    drop(half_head);
 }
 
 #[test]

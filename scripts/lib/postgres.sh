@@ -67,6 +67,8 @@ postgres_make() {
     printf '%s\n' "$password" >"$folder/password"
     make_certificate "$folder"
     chmod 755 "$folder" "$folder/socket"
+    # The server's user reads the certificate, however strict the umask is.
+    chmod 644 "$folder/server.pem" "$folder/authority.pem"
     chmod 600 "$folder/password" "$folder/server.key"
     if [ "$(id -u)" -eq 0 ]; then
         chown "$(server_user)" "$folder/data" "$folder/socket" "$folder/password" "$folder/server.key"

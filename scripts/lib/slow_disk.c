@@ -1,5 +1,5 @@
-/* Lets every sync of a file take longer, by SLOW_DISK_US microseconds: what scripts/slow-disk puts in front of a program. It is for
-   programs that call the C library, as ours and SQLite do. Reads and writes take as long as ever. */
+/* Lets every sync of a file take longer, by SLOW_DISK_US microseconds: what scripts/slow-disk and tests put in front of a program. It is
+   for programs that call the C library, as ours and SQLite do. Reads and writes take as long as ever. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -214,6 +214,7 @@ async fn load(options: &Options, target: &Target) -> Result<Report> {
     report.capacity = Some(Capacity {
         per_second: capacity.per_second,
         goodput: report.in_time_per_second / capacity.per_second,
+        cpu: capacity.cpu,
     });
     Ok(report)
 }

@@ -17,6 +17,7 @@ use tokio::runtime;
 
 use super::report::Setting;
 use super::{Plan, Prepared, Report};
+use crate::machine::Cpu;
 
 /// Tenants that have a share where one of them is quiet.
 const TENANTS: f64 = 2.0;
@@ -36,6 +37,8 @@ const AROUND: Duration = Duration::from_secs(1);
 pub struct Fairness {
     /// Answers a second that there are to have.
     pub capacity_per_second: f64,
+    /// What was taken of the machine while that was measured, and what could not be had.
+    pub capacity_cpu: Cpu,
     /// Asks a second that are the share of the tenant that floods.
     pub share_per_second: f64,
     /// The quiet tenants without the flood.
@@ -63,11 +66,11 @@ pub fn run(quiet: Plan<'_>, flood: Plan<'_>) -> Result<Fairness> {
         ..flood.setting
     };
     let capacity = capacity(with(flood, closed))?;
-    let share = capacity / TENANTS;
+    let share = capacity.per_second / TENANTS;
     let quiet_alone = alone(quiet)?;
     let rate = flood.setting.per_second.unwrap_or(share * TIMES_SHARE);
     let (beside, flood) = both(quiet, at(flood, rate))?;
-    Ok(Fairness::of(capacity, share, quiet_alone, beside, flood))
+    Ok(Fairness::of(&capacity, share, quiet_alone, beside, flood))
 }
 
 /// Measures the capacity with a few connections, then tenants that keep to their shares beside one that does, then beside the same one
@@ -83,7 +86,7 @@ pub fn run_among_neighbours(neighbours: Plan<'_>, flood: Plan<'_>) -> Result<Fai
         ..neighbours.setting
     };
     let capacity = capacity(with(neighbours, closed))?;
-    let share = capacity * LOAD / f64::from(NEIGHBOURS + 1);
+    let share = capacity.per_second * LOAD / f64::from(NEIGHBOURS + 1);
     let neighbours = at(
         with(
             neighbours,
@@ -96,7 +99,7 @@ pub fn run_among_neighbours(neighbours: Plan<'_>, flood: Plan<'_>) -> Result<Fai
     );
     let (without, _) = both(neighbours, at(flood, share))?;
     let (beside, flood) = both(neighbours, at(flood, share * TIMES_SHARE))?;
-    Ok(Fairness::of(capacity, share, without, beside, flood))
+    Ok(Fairness::of(&capacity, share, without, beside, flood))
 }
 
 /// Both at once: the second begins earlier and ends later.
@@ -136,7 +139,7 @@ const fn with(plan: Plan<'_>, setting: Setting) -> Plan<'_> {
 }
 
 /// How much is answered in a closed loop. All rates follow from it, so it has to be one in which nothing went wrong.
-fn capacity(plan: Plan<'_>) -> Result<f64> {
+fn capacity(plan: Plan<'_>) -> Result<Report> {
     let report = alone(plan)?;
     let faults = report.faults();
     ensure!(
@@ -144,7 +147,7 @@ fn capacity(plan: Plan<'_>) -> Result<f64> {
         "the capacity could not be measured: {}",
         faults.join("; ")
     );
-    Ok(report.per_second)
+    Ok(report)
 }
 
 fn alone(plan: Plan<'_>) -> Result<Report> {
@@ -170,9 +173,10 @@ async fn prepared(plan: Plan<'_>, both_ready: &Barrier, ahead: Duration) -> Resu
 }
 
 impl Fairness {
-    fn of(capacity: f64, share: f64, alone: Report, beside: Report, flood: Report) -> Self {
+    pub(super) fn of(capacity: &Report, share: f64, alone: Report, beside: Report, flood: Report) -> Self {
         Self {
-            capacity_per_second: capacity,
+            capacity_per_second: capacity.per_second,
+            capacity_cpu: capacity.cpu,
             share_per_second: share,
             p99_times: beside.latency_ms.p99 / alone.latency_ms.p99,
             quiet_refused: beside.outcomes.refused.values().sum(),
@@ -211,6 +215,7 @@ impl fmt::Display for Fairness {
             self.capacity_per_second,
             asked / self.share_per_second
         )?;
+        writeln!(f, "  meanwhile {}", self.capacity_cpu)?;
         write!(
             f,
             "fairness    p99 of the others {:.3} ms without the flood, {:.3} ms beside it: {:.2} times; {} of their asks refused",

@@ -202,6 +202,8 @@ pub struct Capacity {
     pub per_second: f64,
     /// Answers a second until the end of the run as a share of that.
     pub goodput: f64,
+    /// What the generator and the gateway took in the closed loop, and what of the machine they could not have.
+    pub cpu: Cpu,
 }
 
 /// What a run was, but for what its asks came to.
@@ -365,12 +367,18 @@ impl fmt::Display for Report {
             writeln!(f, "due         {rate} asks/s")?;
         }
         writeln!(f, "throughput  {:.0} answers/s", self.per_second)?;
-        if let Some(Capacity { per_second, goodput }) = self.capacity {
+        if let Some(Capacity {
+            per_second,
+            goodput,
+            cpu,
+        }) = self.capacity
+        {
             writeln!(
                 f,
                 "capacity    {per_second:.0} answers/s in a closed loop; in time {:.0}/s, which is {goodput:.3} of it",
                 self.in_time_per_second
             )?;
+            writeln!(f, "  meanwhile {cpu}")?;
         }
         writeln!(f, "latency     {latency}")?;
         if let Some(refusals) = self.refusal_ms {
@@ -523,6 +531,7 @@ pub(super) mod tests {
         report.capacity = Some(Capacity {
             per_second: 4.0,
             goodput: report.in_time_per_second / 4.0,
+            cpu: report.cpu,
         });
         report
     }
@@ -534,6 +543,7 @@ pub(super) mod tests {
         let text = report.to_string();
         for line in [
             "capacity    4 answers/s in a closed loop; in time 2/s, which is 0.500 of it",
+            "  meanwhile generator 0.25 cores, gateway unknown; stolen 0.29 cores, idle 0.40 cores",
             "shed        p50 0.500 ms   p95 0.500 ms   p99 0.500 ms   p99.9 0.500 ms   max 0.500 ms   (1 asks)",
             "stretch 1   3 answers, 1 refusals, 20 MiB, log ahead 4 MiB; p50 2.000 ms   p95 3.001 ms   p99 3.001 ms   \
              p99.9 3.001 ms   max 3.001 ms",

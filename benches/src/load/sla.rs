@@ -123,6 +123,7 @@ fn number(value: &Toml) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::load::Profile;
+    use crate::load::fairness::Fairness;
     use crate::load::report::{self, tests::report};
     use clap::ValueEnum as _;
 
@@ -203,6 +204,47 @@ mod tests {
             let misses = Sla::parse(text, name).unwrap().misses(&report).unwrap();
             let absent = misses.iter().filter(|miss| miss.contains("has no number"));
             assert_eq!(absent.collect::<Vec<_>>(), Vec::<&String>::new(), "{name}");
+        }
+    }
+
+    /// The places in a report that say how many cores were stolen from a run.
+    fn stolen(report: &Value, above: &str) -> Vec<String> {
+        let members = report.as_object().into_iter().flatten();
+        let places = members.flat_map(|(name, value)| {
+            let place = format!("{above}{name}");
+            if name == "stolen_cores" {
+                vec![place]
+            } else {
+                stolen(value, &format!("{place}."))
+            }
+        });
+        places.collect()
+    }
+
+    /// A number that is compared with another one says as little if they were stolen from that one's run.
+    #[test]
+    fn cores_are_stolen_from_no_run_that_a_bound_is_about_or_a_rate_follows_from() {
+        let text = include_str!("../../sla.toml");
+        let run = || report(|_, _| ());
+        let sections: Table = text.parse().unwrap();
+        for name in sections.keys() {
+            let sample = match name.as_str() {
+                "overload" | "soak" => serde_json::to_value(report::tests::overloaded()),
+                "fairness" | "neighbours" => {
+                    serde_json::to_value(Fairness::of(&run(), 1.0, run(), run(), run()))
+                }
+                _ => serde_json::to_value(run()),
+            };
+            let mut expected = stolen(&sample.unwrap(), "");
+            // No bound is about the flood, which goes on around what is measured beside it.
+            expected.retain(|place| !place.starts_with("flood."));
+            let Sla(bounds) = Sla::parse(text, name).unwrap();
+            let bounded = bounds.iter().filter(|bound| bound.max.is_some());
+            let mut found: Vec<_> = bounded.map(|bound| bound.path.join(".")).collect();
+            found.retain(|place| place.ends_with("stolen_cores"));
+            found.sort();
+            expected.sort();
+            assert_eq!(found, expected, "{name}");
         }
     }
 

@@ -23,7 +23,7 @@ fn vectors(name: &str) -> Option<PathBuf> {
     if folder.exists() {
         return Some(folder);
     }
-    let is_ci = std::env::vars().any(|(name, value)| name == "CI" && value == "true");
+    let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
     assert!(!is_ci, "{} is missing", folder.display());
     eprintln!("skipped: {} is missing", folder.display());
     None

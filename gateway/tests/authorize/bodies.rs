@@ -202,10 +202,8 @@ async fn what_json_parsers_stumble_over_is_answered_or_refused_but_never_a_fault
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/vectors/json-robustness/test_parsing");
     let Ok(files) = std::fs::read_dir(&folder) else {
-        assert!(
-            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-            "the vectors are missing"
-        );
+        let is_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty());
+        assert!(!is_ci, "the vectors are missing");
         return println!("skipped: {} is not there", folder.display());
     };
     let stage = Stage::set().await;

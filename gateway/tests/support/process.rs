@@ -7,10 +7,10 @@ mod home;
 use serde_json::Value;
 use std::fmt;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store_postgres::testing::Database;
@@ -24,6 +24,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_mins(1);
 /// A program that is to end has ended, or something hangs.
 pub(crate) const ENDS_WITHIN: Duration = Duration::from_mins(1);
+/// How much longer a sync takes on a slow disk: far longer than everything else that an ask waits for.
+pub(crate) const SLOW_SYNC: Duration = Duration::from_millis(200);
 /// The operator key that servers of tests are started with.
 pub(crate) const OPERATOR: &str = "csk_an-operator-key-of-tests";
 
@@ -154,6 +156,20 @@ impl Place {
             .stderr(file("stderr"));
     }
 
+    /// Puts a prepared command on a disk on which each sync takes [`SLOW_SYNC`] longer, as `scripts/slow-disk` does.
+    pub(crate) fn slow_down(&self, command: &mut Command) {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/lib/slow_disk.c");
+        let library = self.path().join("slow_disk.so");
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-O2", "-fPIC", "-shared", source, "-ldl", "-o"])
+            .arg(&library);
+        assert!(compiler.status().unwrap().success());
+        command
+            .env("LD_PRELOAD", library)
+            .env("SLOW_DISK_US", SLOW_SYNC.as_micros().to_string());
+    }
+
     /// Serves with the operator key of tests.
     pub(crate) fn serve(&self, args: &[&str]) -> Server {
         let mut command = self.command(args);
@@ -181,6 +197,23 @@ impl Place {
             assert!(Instant::now() < deadline, "it does not listen: {log}");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// Starts a prepared command and reads its log, which goes to no file, until it listens.
+    pub(crate) fn start_heard(&self, command: &mut Command) -> (Server, BufReader<ChildStderr>) {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let address = log.by_ref().lines().find_map(|line| {
+            let line = line.unwrap();
+            let (_, rest) = line.split_once("listening on ")?;
+            rest.split_whitespace().next()?.parse().ok()
+        });
+        let server = Server {
+            child,
+            folder: self.path().to_owned(),
+            address: address.expect("it listens"),
+        };
+        (server, log)
     }
 
     /// Runs a command that is expected to end by itself, soon.

@@ -115,8 +115,9 @@ fn scripts_can_be_run() {
             .expect("it was just read")
             .permissions()
             .mode();
+        // What others may do with it is up to whoever has cloned it.
         assert!(
-            mode & 0o111 == 0o111,
+            mode & 0o100 != 0,
             "{path}: make it executable (`git update-index --chmod=+x {path}`)"
         );
     }
