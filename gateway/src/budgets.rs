@@ -158,10 +158,16 @@ impl Gateway {
         limit: usize,
     ) -> Result<Page<Budget>, Refusal> {
         let tenant = caller.tenant;
+        let known = self.tenant(tenant)?;
+        // What others spend with a tool that the agent may not use is none of its business: nothing of its own counts against that.
+        let may_use = |tool: &SlashFreeName| {
+            let tool = tool.as_str();
+            known.directory.tools.contains_key(tool) && caller.agent.tools.includes(tool)
+        };
         let subject = Subject {
             team: caller.agent.team.clone(),
             agent: caller.agent.id,
-            tool: filter.tool,
+            tool: filter.tool.filter(may_use),
             run_id: filter.run_id,
             parent_run_id: None,
         };

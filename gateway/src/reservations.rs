@@ -92,15 +92,58 @@ pub async fn show(
     )))
 }
 
-/// Whoever may not act may not hold anything either. What it has spent it may still report.
+/// Whoever may not act may not hold anything either, nor does anybody in its name. What was spent may still be reported.
 fn check_standing(tenant: &TenantSnapshot, caller: &AgentCaller) -> Result<(), Refusal> {
     let agent = tenant.directory.agents.get(&caller.agent.id);
     let may_act = agent.is_some_and(|agent| agent.standing.is_active());
-    if may_act && tenant.directory.tenant.standing.is_active() {
-        return Ok(());
+    if !may_act || !tenant.directory.tenant.standing.is_active() {
+        let detail = "the agent or its tenant is frozen or revoked, so nothing is held for it";
+        return Err(Refusal::new(Code::Forbidden, detail));
     }
-    let detail = "the agent or its tenant is frozen or revoked, so nothing is held for it";
-    Err(Refusal::new(Code::Forbidden, detail))
+    let mut delegators = delegators(tenant, caller)?.into_iter();
+    match delegators.find(|agent| !agent.standing.is_active()) {
+        None => Ok(()),
+        Some(agent) => {
+            let (name, word) = (&agent.name, agent.standing.as_str());
+            let detail = format!(
+                "the agent `{name}`, in whose name it is asked, is {word}, so nothing is held for it"
+            );
+            Err(Refusal::new(Code::Forbidden, detail))
+        }
+    }
+}
+
+/// The agents in whose name the caller's token lets it ask. Each of them has to be registered.
+fn delegators<'t>(tenant: &'t TenantSnapshot, caller: &AgentCaller) -> Result<Vec<&'t Arc<Agent>>, Refusal> {
+    let names = caller.delegation.agents.iter();
+    let agents = names.map(|name| {
+        let agent = tenant.directory.agent_called(name);
+        agent.ok_or_else(|| {
+            let detail = format!(
+                "`{name}`, in whose name it is asked, is no registered agent, so nothing is held for it"
+            );
+            Refusal::new(Code::Forbidden, detail)
+        })
+    });
+    agents.collect()
+}
+
+/// What is held in the name of others is for what each of them may use.
+fn check_granted_to_delegators(
+    tenant: &TenantSnapshot,
+    caller: &AgentCaller,
+    tool: Option<&SlashFreeName>,
+) -> Result<(), Refusal> {
+    let Some(tool) = tool else { return Ok(()) };
+    let mut delegators = delegators(tenant, caller)?.into_iter();
+    match delegators.find(|agent| !agent.tools.includes(tool.as_str())) {
+        None => Ok(()),
+        Some(agent) => {
+            let name = &agent.name;
+            let detail = format!("the agent `{name}`, in whose name it is asked, has no grant for `{tool}`");
+            Err(Refusal::new(Code::Forbidden, detail))
+        }
+    }
 }
 
 /// What a tool has is for those who may use it, under its own name and no other.

@@ -8,7 +8,7 @@ use crate::judge::{Judgement, Refusal};
 use crate::proposal::ProposedEntry;
 use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
-use model::approval::{Unusable, VoteError, Voter};
+use model::approval::{Delegator, Unusable, VoteError, Voter};
 use model::{Agent, Approval, ApprovalId, ReasonCode, Timestamp, Verdict};
 
 /// How an approval changes, beside being asked for and spent, which decisions do.
@@ -148,7 +148,8 @@ pub(crate) fn with_approval(
     if let Some(terms) = &judgement.approval {
         let agents = delegation::answered_for(tenant, agent, ask);
         let users = &tenant.directory.users;
-        let is_enough = approval.suffices(terms, &agents, |user| users.get(user).map(|user| &user.teams));
+        let is_enough = approval.suffices(terms, &agents, |user| users.get(user).map(|user| &user.teams))
+            && !is_approved_by_a_namesake(approval, &agents, (tenant, agent));
         if !is_enough || !approval.covers_cost(ask.estimate.as_ref()) {
             return Ok(judgement);
         }
@@ -160,6 +161,20 @@ pub(crate) fn with_approval(
     }
     judgement.spends = Some(approval.id);
     Ok(judgement)
+}
+
+/// Whether one of those who have approved is called like an agent in whose name it is asked now: nobody can tell for which of the two it is done.
+fn is_approved_by_a_namesake(
+    approval: &Approval,
+    agents: &[Delegator],
+    (tenant, asking): (&TenantSnapshot, &Agent),
+) -> bool {
+    let mut approvals = approval.votes.iter().filter(|vote| vote.approves);
+    approvals.any(|vote| {
+        let namesake = tenant.directory.agent_called(&vote.user);
+        let namesake = namesake.filter(|namesake| namesake.id != asking.id);
+        namesake.is_some_and(|namesake| agents.iter().any(|agent| agent.id == namesake.id))
+    })
 }
 
 /// What was found before people were listened to, if it was not that policies have them asked: the reason would not tell.

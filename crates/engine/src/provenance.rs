@@ -136,8 +136,7 @@ fn check_subject(agent: &Agent, ask: &Ask, subject: Option<&Name>) -> Result<(),
     let Some(subject) = subject else {
         return Ok(());
     };
-    let is_agent = *subject == agent.name || subject.as_str() == agent.id.to_string();
-    if is_agent || ask.user.as_ref() == Some(subject) {
+    if agent.is_called(subject.as_str()) || ask.user.as_ref() == Some(subject) {
         return Ok(());
     }
     Err(ProvenanceError::OtherSubject(subject.clone()))

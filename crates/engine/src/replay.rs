@@ -257,7 +257,7 @@ impl<'a> Recorded<'a> {
         let missing = WhyNot::FactsMissing;
         let facts = self.facts.as_ref().ok_or(missing)?;
         let agent = |digest: Digest| match find(&digest) {
-            Some(Record::Agent(agent)) => Ok(agent),
+            Some(Record::Agent(agent)) => Ok(&**agent),
             _ => Err(missing),
         };
         let team = |digest: Option<Digest>| match digest.map(|digest| find(&digest)) {

@@ -61,6 +61,9 @@ impl ToolAccess {
     }
 }
 
+/// How many names an agent may have had beside the one that it has. All of them stay its own, and whoever is renamed more often is somebody else.
+pub const FORMER_NAMES_MAX: usize = 16;
+
 /// An agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
@@ -70,6 +73,9 @@ pub struct Agent {
     pub tenant: TenantId,
     /// What people call it; unique in its tenant.
     pub name: Name,
+    /// What people called it before, the oldest first. It is nobody else's name: tokens of identity providers may still tell of it by that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_names: Vec<Name>,
     /// Where it runs, such as `production`.
     pub environment: Option<Name>,
     /// The team it belongs to.
@@ -99,6 +105,24 @@ impl Agent {
     /// The agent, frozen.
     pub fn freeze(&self, reason: &str, now: Timestamp) -> Result<Self, RevokedForGood> {
         Ok(self.with_standing(self.standing.freeze(reason, now)?))
+    }
+
+    /// Whether this is its id, or a name that it has or had.
+    pub fn is_called(&self, called: &str) -> bool {
+        let mut names = self.former_names.iter().chain([&self.name]);
+        names.any(|name| name.as_str() == called) || called.parse::<AgentId>() == Ok(self.id)
+    }
+
+    /// The agent under this name. The one that it had stays its own, and it may take that back.
+    #[must_use]
+    pub fn rename(&self, name: &Name) -> Self {
+        let mut agent = self.clone();
+        if *name != self.name {
+            agent.former_names.retain(|former| former != name);
+            agent.former_names.push(self.name.clone());
+            agent.name = name.clone();
+        }
+        agent
     }
 
     /// The agent with this tool granted. One that has all tools has this one too.
@@ -164,6 +188,7 @@ mod tests {
             id: AgentId::from_bytes([1; 16]),
             tenant: TenantId::from_bytes([2; 16]),
             name: Name::new("builder").unwrap(),
+            former_names: Vec::new(),
             environment: None,
             team: None,
             owner: None,
@@ -179,6 +204,32 @@ mod tests {
 
     fn tool(name: &str) -> SlashFreeName {
         SlashFreeName::new(name).unwrap()
+    }
+
+    #[test]
+    fn an_agent_keeps_the_names_that_it_had() {
+        let [builder, baker] = ["builder", "baker"].map(|name| Name::new(name).unwrap());
+        let first = agent(ToolAccess::All);
+        assert_eq!(first.rename(&builder), first);
+        let renamed = first.rename(&baker);
+        assert_eq!(renamed.name, baker);
+        assert_eq!(renamed.former_names, std::slice::from_ref(&builder));
+        let again = renamed.rename(&builder);
+        assert_eq!((again.name, again.former_names), (builder, vec![baker]));
+        for called in ["builder", "baker", &renamed.id.to_string()] {
+            assert!(renamed.is_called(called), "{called}");
+        }
+        for other in ["", "Baker", &AgentId::from_bytes([3; 16]).to_string()] {
+            assert!(!renamed.is_called(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_agent_that_had_no_other_name_is_stored_as_before() {
+        let stored = serde_json::to_value(agent(ToolAccess::All)).unwrap();
+        assert_eq!(stored.get("former_names"), None);
+        let read: Agent = serde_json::from_value(stored).unwrap();
+        assert_eq!(read, agent(ToolAccess::All));
     }
 
     #[test]

@@ -202,6 +202,8 @@ pub struct Voter {
     pub user: Name,
     /// The teams the person is in.
     pub teams: BTreeSet<Name>,
+    /// The agent that is called like the person, or was. A token that names one of the two does not tell which.
+    pub agent: Option<AgentId>,
 }
 
 /// Why a vote does not count.
@@ -210,8 +212,11 @@ pub enum VoteError {
     /// It is over.
     #[error("the approval is {} already; the agent has to ask again", .0.as_str())]
     Over(ApprovalStatus),
-    /// The agent acts for this person.
-    #[error("the agent acts for `{0}`, who therefore cannot vote on it; somebody else has to")]
+    /// The agent acts for this person, or for an agent that has or had the same name.
+    #[error(
+        "the agent acts for `{0}`, or for an agent that is or was called so, and whoever that is cannot vote \
+         on it; somebody else has to"
+    )]
     OwnRequest(Name),
     /// The voter is in no group that is asked.
     #[error("{}", not_in_group(user, groups))]
@@ -386,7 +391,8 @@ impl Approval {
 
     fn check_voter(&self, voter: &Voter) -> Result<(), VoteError> {
         let user = &voter.user;
-        if self.request.user.as_ref() == Some(user) {
+        let asks_for = |agent: AgentId| self.request.delegators.iter().any(|known| known.id == agent);
+        if self.request.user.as_ref() == Some(user) || voter.agent.is_some_and(asks_for) {
             return Err(VoteError::OwnRequest(user.clone()));
         }
         if !self.terms.each().any(|(group, _)| is_in(group, &voter.teams)) {

@@ -29,7 +29,7 @@ pub struct Directory {
     pub keys: OrdMap<KeyId, Arc<ApiKey>>,
     /// Its agents.
     pub agents: OrdMap<AgentId, Arc<Agent>>,
-    /// The ids of its agents by name.
+    /// The ids of its agents by the names that they have and had.
     pub agent_names: OrdMap<Name, AgentId>,
     /// Its agents' tokens.
     pub tokens: OrdMap<TokenId, Arc<AgentToken>>,
@@ -297,12 +297,12 @@ impl Directory {
         }
     }
 
-    /// The agent with this name.
+    /// The agent that has or had this name.
     pub fn agent_named(&self, name: &str) -> Option<&Arc<Agent>> {
         self.agent_names.get(name).and_then(|id| self.agents.get(id))
     }
 
-    /// The agent with this id or name. An id comes first: nobody takes it by choosing a name.
+    /// The agent with this id, or that has or had this name. An id comes first: nobody takes it by choosing a name.
     pub fn agent_called(&self, called: &Name) -> Option<&Arc<Agent>> {
         let id = called.as_str().parse::<AgentId>().ok();
         let by_id = id.and_then(|id| self.agents.get(&id));
@@ -320,13 +320,7 @@ impl Directory {
             Noun::Key(key) => {
                 self.keys.insert(key.id, key);
             }
-            Noun::Agent(agent) => {
-                if let Some(before) = self.agents.get(&agent.id) {
-                    self.agent_names.remove(&before.name);
-                }
-                self.agent_names.insert(agent.name.clone(), agent.id);
-                self.agents.insert(agent.id, agent);
-            }
+            Noun::Agent(agent) => self.put_agent(agent),
             Noun::Token(token) => {
                 self.tokens.insert(token.id, token);
             }
@@ -361,15 +355,35 @@ impl Directory {
         }
     }
 
+    fn put_agent(&mut self, agent: Arc<Agent>) {
+        if let Some(before) = self.agents.get(&agent.id).cloned() {
+            self.forget_names(&before);
+        }
+        for name in &agent.former_names {
+            // Whoever is called so now comes first, in whatever order storage tells of both.
+            self.agent_names.entry(name.clone()).or_insert(agent.id);
+        }
+        self.agent_names.insert(agent.name.clone(), agent.id);
+        self.agents.insert(agent.id, agent);
+    }
+
+    fn forget_names(&mut self, agent: &Agent) {
+        for name in agent.former_names.iter().chain([&agent.name]) {
+            if self.agent_names.get(name) == Some(&agent.id) {
+                self.agent_names.remove(name);
+            }
+        }
+    }
+
     fn delete(&mut self, noun: &Noun) {
         match noun {
-            // A tenant is never taken out of its own directory: it is revoked.
+            // A tenant is never taken out of its own directory: one that is deleted says so (`deleted_at`).
             Noun::Tenant(_) => {}
             Noun::Key(key) => {
                 self.keys.remove(&key.id);
             }
             Noun::Agent(agent) => {
-                self.agent_names.remove(&agent.name);
+                self.forget_names(agent);
                 self.agents.remove(&agent.id);
             }
             Noun::Token(token) => {
@@ -410,6 +424,7 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::{RiskTier, ToolAccess};
     use crate::id::TenantId;
     use crate::people::Attributes;
     use crate::standing::Standing;
@@ -445,6 +460,59 @@ mod tests {
         assert!(after.teams.contains_key("platform"));
         after.apply(&Write::Delete(team("platform")));
         assert!(after.teams.is_empty());
+    }
+
+    fn agent(number: u8, name: &str) -> Agent {
+        Agent {
+            id: AgentId::from_bytes([number; 16]),
+            tenant: TenantId::from_bytes([1; 16]),
+            name: Name::new(name).unwrap(),
+            former_names: Vec::new(),
+            environment: None,
+            team: None,
+            owner: None,
+            risk_tier: RiskTier::Low,
+            tools: ToolAccess::All,
+            attributes: Attributes::default(),
+            standing: Standing::Active,
+            limits: crate::quota::LimitTerms::default(),
+            signing_keys: None,
+            created_at: Timestamp::from_millis(0),
+        }
+    }
+
+    fn put(directory: &mut Directory, agent: &Agent) {
+        directory.apply(&Write::Put(Noun::Agent(Arc::new(agent.clone()))));
+    }
+
+    #[test]
+    fn a_name_leads_to_the_agent_that_had_it() {
+        let mut directory = directory();
+        let planner = agent(1, "planner");
+        let retired = planner.rename(&Name::new("retired").unwrap());
+        for agent in [&planner, &retired, &retired] {
+            put(&mut directory, agent);
+        }
+        for name in ["planner", "retired"] {
+            assert_eq!(directory.agent_named(name).unwrap().id, planner.id, "{name}");
+        }
+        assert_eq!(directory.agent_names.len(), 2);
+        directory.apply(&Write::Delete(Noun::Agent(Arc::new(retired))));
+        assert!(directory.agent_names.is_empty());
+    }
+
+    #[test]
+    fn whoever_is_called_so_comes_before_whoever_was_in_any_order() {
+        let had = agent(1, "planner").rename(&Name::new("retired").unwrap());
+        let has = agent(2, "planner");
+        for order in [[&had, &has, &had], [&has, &had, &has]] {
+            let mut directory = directory();
+            for agent in order {
+                put(&mut directory, agent);
+            }
+            assert_eq!(directory.agent_named("planner").unwrap().id, has.id);
+            assert_eq!(directory.agent_named("retired").unwrap().id, had.id);
+        }
     }
 
     #[test]

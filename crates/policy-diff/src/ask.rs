@@ -38,6 +38,7 @@ pub(crate) fn plain_agent(now: Timestamp) -> Agent {
         id: AgentId::from_bytes([0; 16]),
         tenant: TenantId::SYSTEM,
         name: Name::new("agent").expect("a plain word is a name"),
+        former_names: Vec::new(),
         environment: None,
         team: None,
         owner: None,

@@ -66,6 +66,7 @@ fn agent() -> Agent {
         id: AgentId::from_bytes([0; 16]),
         tenant: TenantId::SYSTEM,
         name: Name::new("probe").expect("it is a name"),
+        former_names: Vec::new(),
         environment: None,
         team: None,
         owner: None,

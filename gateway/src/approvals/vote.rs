@@ -111,6 +111,7 @@ fn voter(caller: &TenantCaller, tenant: &TenantSnapshot) -> Result<Voter, Refusa
     Ok(Voter {
         user: user.clone(),
         teams: registered.map(|user| user.teams.clone()).unwrap_or_default(),
+        agent: tenant.directory.agent_called(user).map(|agent| agent.id),
     })
 }
 

@@ -214,15 +214,15 @@ impl<'a> Tuple<'a> {
 
 /// Refuses whoever asks for another agent than the one that its token belongs to.
 pub(super) fn check_own(agent: &Agent, subject: &str) -> Result<(), Refusal> {
-    if agent.name.as_str() == subject || agent.id.to_string() == subject {
+    if agent.is_called(subject) {
         return Ok(());
     }
-    let detail = "`/subject/id` is not the agent that this token belongs to, neither its id nor its name";
+    let detail = "`/subject/id` is neither the id of this token's agent nor a name that it has or had";
     Err(Refusal::new(Code::AgentMismatch, detail))
 }
 
 impl Subject<'_> {
-    /// The name under which it is registered, or its id.
+    /// A name under which it is or was registered, or its id.
     pub(super) fn id(&self) -> Result<&str, Refusal> {
         self.id.as_deref().ok_or_else(|| missing("/subject/id"))
     }

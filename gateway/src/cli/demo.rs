@@ -130,6 +130,7 @@ fn demo_agent(id: AgentId, tenant: TenantId, tool: &SlashFreeName, now: Timestam
         id,
         tenant,
         name: Name::new(AGENT).expect("plain words are a name"),
+        former_names: Vec::new(),
         environment: None,
         team: None,
         owner: None,

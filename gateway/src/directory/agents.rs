@@ -10,6 +10,7 @@ use crate::http::{Code, Created, Json, ListQuery, Page, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::EntryKind;
+use model::agent::FORMER_NAMES_MAX;
 use model::{Agent, AgentId, Attributes, Directory, Name, Noun, RiskTier, Standing, Timestamp, ToolAccess};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -80,6 +81,8 @@ enum Status {
 pub struct AgentView {
     id: AgentId,
     name: Name,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    former_names: Vec<Name>,
     environment: Option<Name>,
     team: Option<Name>,
     owner: Option<Name>,
@@ -98,6 +101,7 @@ impl From<&Agent> for AgentView {
         Self {
             id: agent.id,
             name: agent.name.clone(),
+            former_names: agent.former_names.clone(),
             environment: agent.environment.clone(),
             team: agent.team.clone(),
             owner: agent.owner.clone(),
@@ -124,8 +128,8 @@ impl AgentFilter {
 
 impl AgentPatch {
     fn apply(&self, before: &Agent) -> Agent {
-        let mut after = before.clone();
-        replace(&mut after.name, self.name.as_ref());
+        let renamed = self.name.as_ref().map(|name| before.rename(name));
+        let mut after = renamed.unwrap_or_else(|| before.clone());
         self.environment.apply(&mut after.environment);
         self.team.apply(&mut after.team);
         self.owner.apply(&mut after.owner);
@@ -156,6 +160,7 @@ pub async fn create(
             id: AgentId::new(now, &*gateway.entropy),
             tenant: caller.tenant,
             name: body.name.clone(),
+            former_names: Vec::new(),
             environment: body.environment.clone(),
             team: body.team.clone(),
             owner: body.owner.clone(),
@@ -215,6 +220,7 @@ pub async fn patch(
             return Ok(Plan::nothing(AgentView::from(&after)));
         }
         check_name(directory, &after)?;
+        check_former_names(&after)?;
         check_team(directory, &after)?;
         if let (Some(_), ToolAccess::Granted(tools)) = (&body.tools, &after.tools) {
             check_registered(directory, "tools", tools)?;
@@ -230,18 +236,28 @@ fn saved(kind: EntryKind, agent: Agent) -> Plan<AgentView> {
     put(kind, Noun::Agent(Arc::new(agent)), &facts, view)
 }
 
-/// A name is one agent's. Registering it again would rotate credentials or lift a freeze without anybody noticing.
+/// A name is one agent's, also after that was renamed. Registering it again would rotate credentials or lift a freeze without anybody noticing.
 fn check_name(directory: &Directory, agent: &Agent) -> Result<(), Refusal> {
     match directory.agent_names.get(&agent.name) {
         Some(id) if *id != agent.id => {
             let detail = format!(
-                "`{}` is the name of the agent `{id}`; change that one or choose another",
+                "`{}` is the name of the agent `{id}`, or was; change that one or choose another",
                 agent.name
             );
             Err(Refusal::new(Code::NameTaken, detail))
         }
         _ => Ok(()),
     }
+}
+
+fn check_former_names(agent: &Agent) -> Result<(), Refusal> {
+    if agent.former_names.len() <= FORMER_NAMES_MAX {
+        return Ok(());
+    }
+    let detail = format!(
+        "`name`: an agent keeps the names that it had, and this one has had {FORMER_NAMES_MAX} others; take one of them back"
+    );
+    Err(Refusal::new(Code::InvalidField, detail))
 }
 
 fn check_team(directory: &Directory, agent: &Agent) -> Result<(), Refusal> {
@@ -265,6 +281,7 @@ mod tests {
             id: AgentId::from_bytes([1; 16]),
             tenant: TenantId::from_bytes([2; 16]),
             name: Name::new("builder").unwrap(),
+            former_names: Vec::new(),
             environment: Some(Name::new("production").unwrap()),
             team: Some(Name::new("platform").unwrap()),
             owner: None,
@@ -292,6 +309,9 @@ mod tests {
         assert_eq!(after.risk_tier, RiskTier::High);
         assert!(after.tools.includes("github") && !after.tools.includes("slack"));
         assert_eq!((after.name, after.team), (agent().name, agent().team));
+        let renamed = patched(json!({"name": "baker"}));
+        assert_eq!(renamed.name.as_str(), "baker");
+        assert_eq!(renamed.former_names, [agent().name]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `POST /v1/reservations`: holds an amount in every budget that it counts against, or in none.
 
-use super::{check_granted, check_standing};
+use super::{check_granted, check_granted_to_delegators, check_standing};
 use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
@@ -30,7 +30,7 @@ pub struct Body {
 }
 
 impl Body {
-    /// Nothing is held for what was stopped: the agent, the run, the one that started it, or the tool.
+    /// Nothing is held for what was stopped: the agent, those in whose name it asks, the run, the one that started it, or the tool.
     fn check_standing(&self, tenant: &TenantSnapshot, caller: &AgentCaller) -> Result<(), Refusal> {
         check_standing(tenant, caller)?;
         let runs = [&self.run_id, &self.parent_run_id].into_iter().flatten();
@@ -51,6 +51,7 @@ pub async fn create(
         body.check_standing(tenant, &caller)?;
         let agent = caller.refresh(tenant, gateway.clock.now())?;
         check_granted(tenant, &agent, body.tool.as_ref())?;
+        check_granted_to_delegators(tenant, &caller, body.tool.as_ref())?;
         Ok(Move::Reserve(Hold {
             id: ReservationId::new(gateway.clock.now(), &*gateway.entropy),
             cost: Cost {

@@ -1,7 +1,7 @@
 //! `POST /v1/reservations/{id}/commit`, `/release` and `/extend`: what becomes of what is held.
 
-use super::check_standing;
 use super::create::{check_none_stopped, check_ttl};
+use super::{check_granted, check_granted_to_delegators, check_standing};
 use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
@@ -62,7 +62,8 @@ pub async fn release(
     gateway.settle(&caller, &id, &request, SettleStep::Release).await
 }
 
-/// Holds it longer, unless it is for what was stopped meanwhile.
+/// Holds it longer, unless it is for what was stopped meanwhile, or with a tool that the agent, or one in whose name it asks, may not use any
+/// more.
 pub async fn extend(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
@@ -94,6 +95,8 @@ impl Gateway {
             }
             if let Some(held) = &held {
                 check_none_stopped(&tenant.directory, &held.runs, held.tool.as_ref())?;
+                check_granted(tenant, &agent, held.tool.as_ref())?;
+                check_granted_to_delegators(tenant, caller, held.tool.as_ref())?;
             }
             Ok(Move::Settle {
                 id,

@@ -263,6 +263,15 @@ async fn an_agent_sees_the_balances_that_it_counts_against() {
     assert_eq!(seen("").await, [1, 2]);
     assert_eq!(seen("?tool=github&run_id=r&unit=TOKENS").await, [1, 2, 4, 5]);
     assert_eq!(seen("?unit=CREDITS").await, [0_i64; 0]);
+    assert_eq!(seen("?tool=unregistered").await, [1, 2]);
+    let only = json!({"tools": ["vault"]});
+    let path = format!("/v1/agents/{agent}");
+    scene.stage.admin("PATCH", &path, &only).await.expect(200);
+    assert_eq!(
+        seen("?tool=github").await,
+        [1, 2],
+        "of a tool that it may not use it sees nothing"
+    );
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! `/v1/agents`.
 
 use crate::{Acme, NOW, column, text};
+use model::agent::FORMER_NAMES_MAX;
 use serde_json::{Value, json};
 
 fn full() -> Value {
@@ -96,6 +97,7 @@ async fn a_patch_changes_what_it_names_and_a_null_clears() {
     for kept in ["id", "status", "created_at"] {
         expected[kept] = made[kept].clone();
     }
+    expected["former_names"] = json!(["builder"]);
     assert_eq!(changed, expected);
     assert_eq!(acme.told("agent_updated").await, expected);
     assert_eq!(acme.admin("PATCH", &path, members).await.expect(200), expected);
@@ -109,7 +111,40 @@ async fn a_patch_changes_what_it_names_and_a_null_clears() {
         (&owner["owner"], &owner["name"]),
         (&json!("bob"), &json!("baker"))
     );
-    acme.hire(json!({"name": "builder"})).await;
+    acme.admin("POST", "/v1/agents", json!({"name": "builder"}))
+        .await
+        .problem(409, "name_taken");
+}
+
+#[tokio::test]
+async fn an_agent_keeps_the_names_that_it_had_and_there_is_an_end_to_them() {
+    let acme = Acme::open().await;
+    let id = acme.hire(json!({"name": "builder"})).await;
+    let other = acme.hire(json!({"name": "other"})).await;
+    let path = format!("/v1/agents/{id}");
+    let rename = |name: String| acme.admin("PATCH", &path, json!({ "name": name }));
+    let unnamed = acme.admin("GET", &path, Value::Null).await.expect(200);
+    assert_eq!(unnamed.get("former_names"), None);
+    for number in 0..FORMER_NAMES_MAX {
+        rename(format!("name-{number}")).await.expect(200);
+    }
+    let named = acme.admin("GET", &path, Value::Null).await.expect(200);
+    assert_eq!(named["former_names"].as_array().unwrap().len(), FORMER_NAMES_MAX);
+    assert_eq!(named["former_names"][0], "builder");
+    let detail = rename("one-more".to_owned()).await.problem(400, "invalid_field");
+    assert!(detail.contains("take one of them back"), "{detail}");
+    for former in ["builder", "name-0"] {
+        let detail = acme
+            .admin("PATCH", &format!("/v1/agents/{other}"), json!({"name": former}))
+            .await
+            .problem(409, "name_taken");
+        assert!(detail.contains(&id), "{detail}");
+    }
+    let again = rename("builder".to_owned()).await.expect(200);
+    assert_eq!(again["name"], "builder");
+    acme.admin("POST", "/v1/agents", json!({"name": "one-more"}))
+        .await
+        .expect(201);
 }
 
 #[tokio::test]

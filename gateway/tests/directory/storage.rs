@@ -73,7 +73,7 @@ async fn live(acme: &Acme) {
     acme.admin("POST", &format!("{path}/freeze"), json!({"reason": "odd"}))
         .await
         .expect(200);
-    acme.hire(json!({"name": "builder", "tools": "all"})).await;
+    acme.hire(json!({"name": "cook", "tools": "all"})).await;
     acme.admin("DELETE", "/v1/tools/mail", Value::Null)
         .await
         .expect(204);
@@ -92,7 +92,7 @@ async fn a_gateway_that_starts_again_knows_the_same_directory() {
     assert_eq!(known.len(), 8, "{known:#?}");
     assert_eq!(nouns(&after.directory), known);
     assert_eq!(after.revision, before.revision);
-    for name in ["builder", "baker"] {
+    for name in ["builder", "baker", "cook"] {
         let ids = [&before, after].map(|tenant| tenant.directory.agent_named(name).map(|agent| agent.id));
         assert!(ids[0].is_some() && ids[0] == ids[1], "{name}: {ids:?}");
     }

@@ -81,6 +81,7 @@ impl World {
             id: AgentId::new(now, &SystemEntropy),
             tenant,
             name: Name::new(name).unwrap(),
+            former_names: Vec::new(),
             environment: None,
             team: None,
             owner: None,

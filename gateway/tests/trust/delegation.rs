@@ -357,6 +357,126 @@ async fn a_token_says_in_whose_name_its_bearer_asks() {
 }
 
 #[tokio::test]
+async fn a_stopped_agent_stays_so_for_tokens_that_tell_of_it_by_the_name_that_it_had() {
+    let signer = Signer::ed25519(1);
+    let (stage, planner) = signing(&signer).await;
+    let own = token(&signer, &json!({"sub": "planner"}));
+    let delegated = token(&signer, &json!({"sub": "planner", "act": {"sub": "builder"}}));
+    for token in [&own, &delegated] {
+        let answer = asked(&stage, token, &changing()).await.expect(200);
+        assert_eq!(said(&answer), ALLOWED);
+    }
+    stage.stand(&planner, "freeze").await.expect(200);
+    let itself = format!("/v1/agents/{}", planner.id);
+    let patch = json!({"name": "planner-frozen"});
+    stage.admin("PATCH", &itself, &patch).await.expect(200);
+    let body = json!({"name": "planner", "tools": ["github"]});
+    stage
+        .admin("POST", "/v1/agents", &body)
+        .await
+        .problem(409, "name_taken");
+    for token in [&own, &delegated] {
+        let denied = asked(&stage, token, &changing()).await.expect(200);
+        assert_eq!(said(&denied), ["deny", "agent_frozen"]);
+    }
+    let who = stage.get("/v1/whoami", &own).await.expect(200);
+    assert_eq!(who["name"], "planner-frozen");
+    for id in ["planner", "planner-frozen", &planner.id] {
+        let evaluation = json!({
+            "subject": {"type": "agent", "id": id},
+            "action": {"name": "create_issue", "properties": {}},
+            "resource": {"type": "tool", "id": "github"},
+        });
+        let answer = stage.post("/access/v1/evaluation", &own, &evaluation).await;
+        assert_eq!(said(&answer.expect(200)["context"]), ["deny", "agent_frozen"]);
+    }
+}
+
+#[tokio::test]
+async fn who_is_called_like_an_agent_in_whose_name_it_is_asked_approves_nothing_of_it() {
+    let signer = Signer::ed25519(1);
+    let (stage, planner) = company(PLANNED).await;
+    stage.trust("agents", &signer).await;
+    for agent in [&planner, &stage.agent] {
+        make_risky(&stage, agent, &json!({})).await;
+    }
+    let delegated = token(&signer, &json!({"sub": "planner", "act": {"sub": "builder"}}));
+    let itself = format!("/v1/agents/{}", planner.id);
+    for name in ["planner", "planner-2"] {
+        let patch = json!({ "name": name });
+        stage.admin("PATCH", &itself, &patch).await.expect(200);
+        let for_planner = asked(&stage, &delegated, &changing()).await.expect(200);
+        assert_eq!(
+            said(&for_planner),
+            ["require_approval", "policy_requires_approval"]
+        );
+        approve(&stage, "planner", &for_planner)
+            .await
+            .problem(403, "not_an_approver");
+    }
+    let own = stage.ask(&changing()).await.expect(200);
+    approve(&stage, "planner", &own).await.expect(200);
+    let again = retry(&changing(), &own);
+    let anew = asked(&stage, &delegated, &again).await.expect(200);
+    assert_eq!(said(&anew), ["require_approval", "policy_requires_approval"]);
+    assert_ne!(anew["approval"]["id"], own["approval"]["id"]);
+    let allowed = stage.ask(&again).await.expect(200);
+    assert_eq!(said(&allowed), ["allow", "approval_granted"]);
+}
+
+#[tokio::test]
+async fn nothing_is_held_in_the_name_of_an_agent_that_may_not() {
+    let signer = Signer::ed25519(1);
+    let (stage, planner) = signing(&signer).await;
+    let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 100});
+    stage.admin("POST", "/v1/budgets", &budget).await.expect(201);
+    let delegated = token(&signer, &json!({"sub": "planner", "act": {"sub": "builder"}}));
+    let hold = async |token: &str, tool: &str| {
+        let body = json!({"unit": "TOKENS", "amount": 10, "tool": tool});
+        stage.post("/v1/reservations", token, &body).await
+    };
+    let reserved = hold(&delegated, "github").await.expect(201);
+    let step = async |verb: &str, body: &Value| {
+        let path = format!("/v1/reservations/{}/{verb}", reserved["id"].as_str().unwrap());
+        stage.post(&path, &delegated, body).await
+    };
+    let longer = json!({"ttl_ms": 2_000});
+    step("extend", &longer).await.expect(200);
+    let detail = hold(&delegated, "vault").await.problem(403, "forbidden");
+    assert!(
+        detail.contains("the agent `planner`, in whose name it is asked, has no grant for `vault`"),
+        "{detail}"
+    );
+    let through = with(json!({"sub": "builder"}), &act(&["ghost"]));
+    let of_nobody = token(&signer, &json!({"sub": "ada", "act": through}));
+    let detail = hold(&of_nobody, "github").await.problem(403, "forbidden");
+    assert!(detail.contains("`ghost`"), "{detail}");
+
+    for agent in [&planner.id, &stage.agent.id] {
+        let itself = format!("/v1/agents/{agent}");
+        for (tools, status) in [(json!([]), 403), (json!(["github"]), 200)] {
+            let patch = json!({ "tools": tools });
+            stage.admin("PATCH", &itself, &patch).await.expect(200);
+            let reply = step("extend", &longer).await;
+            assert_eq!(reply.status.as_u16(), status, "{}", reply.text());
+        }
+    }
+
+    stage.stand(&planner, "freeze").await.expect(200);
+    for refused in [hold(&delegated, "github").await, step("extend", &longer).await] {
+        let detail = refused.problem(403, "forbidden");
+        assert!(
+            detail.contains("the agent `planner`, in whose name it is asked, is frozen"),
+            "{detail}"
+        );
+    }
+    let spent = json!({"actual": {"unit": "TOKENS", "amount": 7}});
+    step("commit", &spent).await.expect(200);
+    let used = json!({"unit": "TOKENS", "amount": 1});
+    stage.post("/v1/usage", &delegated, &used).await.expect(201);
+}
+
+#[tokio::test]
 async fn an_answer_for_one_user_is_none_for_another_under_the_same_request_id() {
     let signer = Signer::ed25519(1);
     let (stage, _) = signing(&signer).await;

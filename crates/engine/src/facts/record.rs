@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub enum Record {
     /// An agent.
-    Agent(Agent),
+    Agent(Box<Agent>),
     /// A team.
     Team(Team),
     /// A user.
@@ -132,7 +132,7 @@ impl Record {
     /// The record in this text; `None` if it is in no format that this version knows.
     pub fn read(text: &[u8]) -> Option<Self> {
         Some(match serde_json::from_slice(text).ok()? {
-            Text::Agent(agent) => Self::Agent(agent.into_noun()),
+            Text::Agent(agent) => Self::Agent(Box::new(agent.into_noun())),
             Text::Team(team) => Self::Team(Team {
                 name: team.name,
                 attributes: team.attributes.into_owned(),
@@ -155,6 +155,7 @@ impl AgentText<'_> {
             id: self.id,
             tenant: TenantId::SYSTEM,
             name: self.name,
+            former_names: Vec::new(),
             environment: self.environment,
             team: self.team,
             owner: self.owner,

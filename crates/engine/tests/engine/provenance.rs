@@ -3,7 +3,7 @@
 use crate::support::{NOW, agent, ask, tenant};
 use canon::Digest;
 use engine::{Evidence, ProvenanceError, Refusal, TenantSnapshot, judge};
-use model::{Issuer, Name, Noun, Purpose, Trust, Write};
+use model::{Agent, Issuer, Name, Noun, Purpose, Trust, Write};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -13,6 +13,9 @@ const KEY: &str = "iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w";
 const OF_A_CALL: &str = "eyJhbGciOiJFZERTQSJ9.eyJhdWQiOiJjb3VudGVyc2lnbiIsImV4cCI6MTgwMDAwMDMwMCwiaXNzIjoiaHR0cHM6Ly9jcm0uZXhhbXBsZSIsInNvdXJjZV90cnVzdCI6InRydXN0ZWRfaW50ZXJuYWxfc2lnbmVkIn0.VFueAXFvab9RQMPVfVPYoVNUmIBIWwDxZ8zsLXuZupv7C9hId8B675FLYhlXDGlTDJlqp6ENbQtV4puUQ4r1Cw";
 const OF_NO_PARAMETERS: &str = "eyJhbGciOiJFZERTQSJ9.eyJhdWQiOiJjb3VudGVyc2lnbiIsImV4cCI6MTgwMDAwMDMwMCwiaXNzIjoiaHR0cHM6Ly9jcm0uZXhhbXBsZSIsInNvdXJjZV90cnVzdCI6InRydXN0ZWRfaW50ZXJuYWxfc2lnbmVkIiwiY29udGVudF9oYXNoIjoic2hhMjU2OjQ0MTM2ZmEzNTViMzY3OGExMTQ2YWQxNmY3ZTg2NDllOTRmYjRmYzIxZmU3N2U4MzEwYzA2MGY2MWNhYWZmOGEifQ.4DbVzpUQoGqG5V7FnFa39M_08UjJFVu8zvlpwjengoFfeMR0iaWDx-sejUHWCDGDJdtm9l_mnEAKOpZwZK7rAw";
 const OF_OTHER_CONTENT: &str = "eyJhbGciOiJFZERTQSJ9.eyJhdWQiOiJjb3VudGVyc2lnbiIsImV4cCI6MTgwMDAwMDMwMCwiaXNzIjoiaHR0cHM6Ly9jcm0uZXhhbXBsZSIsInNvdXJjZV90cnVzdCI6InRydXN0ZWRfaW50ZXJuYWxfc2lnbmVkIiwiY29udGVudF9oYXNoIjoic2hhMjU2OmQ5Mjk4YTEwZDFiMDczNTgzN2RjNGJkODVkYWM2NDFiMGYzY2VmMjdhNDdlNWQ1M2E1NGYyZjNmNWIyZmNmZmEifQ.ST8LAA_4Q4WHP7gJWDaJBKCq2zVFHp2MzsE6A_nchPIPd24NOW0kb5qJpl8mfTTVxegt2kl4sxQq9CJRuIwNDw";
+
+/// The same of a call, for whoever is called `planner`.
+const OF_A_PLANNER: &str = "eyJhbGciOiJFZERTQSJ9.eyJhdWQiOiJjb3VudGVyc2lnbiIsImV4cCI6MTgwMDAwMDMwMCwiaXNzIjoiaHR0cHM6Ly9jcm0uZXhhbXBsZSIsInNvdXJjZV90cnVzdCI6InRydXN0ZWRfaW50ZXJuYWxfc2lnbmVkIiwic3ViIjoicGxhbm5lciJ9.aeXFVtd-QlqBeTuJWJt3eb9Zuf7V_Sk7jTcHWp-bS-Aq2d6w4gefQ-LTVrHbBtntr8ou6QDFofakMAdgRcq1Bw";
 
 /// A tenant that has registered who signed them.
 fn trusting() -> TenantSnapshot {
@@ -35,12 +38,16 @@ fn trusting() -> TenantSnapshot {
 
 /// As what an ask without parameters counts that comes with this token.
 fn level(token: &str, parameters_unknown: bool) -> Result<Trust, Refusal> {
+    level_of(&agent(), token, parameters_unknown)
+}
+
+fn level_of(agent: &Agent, token: &str, parameters_unknown: bool) -> Result<Trust, Refusal> {
     let members = json!({"context": {"source_trust": "trusted_internal_signed", "provenance": token}});
     let evidence = Evidence {
         parameters_unknown,
         ..Evidence::default()
     };
-    let judged = judge(&trusting(), &agent(), &ask("read", members), &evidence, NOW);
+    let judged = judge(&trusting(), agent, &ask("read", members), &evidence, NOW);
     judged.map(|judgement| judgement.trust.level)
 }
 
@@ -50,6 +57,18 @@ fn what_a_token_says_of_content_counts_where_it_is_in_the_ask() {
     assert_eq!(level(OF_NO_PARAMETERS, false), Ok(Trust::TrustedInternalSigned));
     let other = ProvenanceError::OtherContent(Digest::of(b"other"));
     assert_eq!(level(OF_OTHER_CONTENT, false), Err(Refusal::Provenance(other)));
+}
+
+#[test]
+fn a_token_is_good_for_the_agent_that_has_or_had_the_name_that_it_tells() {
+    let [planner, retired] = ["planner", "retired"].map(|name| Name::new(name).unwrap());
+    let other = ProvenanceError::OtherSubject(planner.clone());
+    assert_eq!(level(OF_A_PLANNER, false), Err(Refusal::Provenance(other)));
+    let named = agent().rename(&planner);
+    for agent in [&named, &named.rename(&retired)] {
+        let level = level_of(agent, OF_A_PLANNER, false);
+        assert_eq!(level, Ok(Trust::TrustedInternalSigned), "{}", agent.name);
+    }
 }
 
 #[test]

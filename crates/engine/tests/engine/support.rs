@@ -31,6 +31,7 @@ pub(crate) fn agent() -> Agent {
         id: AGENT,
         tenant: TENANT,
         name: Name::new("builder").unwrap(),
+        former_names: Vec::new(),
         environment: Some(Name::new("production").unwrap()),
         team: None,
         owner: None,

@@ -15,6 +15,7 @@ fn voter(user: &str, teams: &[&str]) -> Voter {
     Voter {
         user: name(user),
         teams: teams.iter().map(|team| name(team)).collect(),
+        agent: None,
     }
 }
 
@@ -157,6 +158,19 @@ fn who_answers_for_a_delegator_votes_no_more_than_the_agents_owner() {
     }
     let approved = delegated().approve(&voter("ann", &["leads"]), "", SOON).unwrap();
     assert!(approved.suffices(&terms(1), &[planner()], |_| None));
+}
+
+#[test]
+fn who_is_called_like_a_delegator_does_not_vote() {
+    let namesake = Voter {
+        agent: Some(planner().id),
+        ..voter("planner", &["leads"])
+    };
+    let error = VoteError::OwnRequest(namesake.user.clone());
+    assert_eq!(delegated().approve(&namesake, "", SOON), Err(error.clone()));
+    assert_eq!(delegated().reject(&namesake, "", SOON), Err(error.clone()));
+    assert!(error.to_string().contains("an agent that is or was called so"));
+    assert!(pending(1).approve(&namesake, "", SOON).is_ok());
 }
 
 #[test]

@@ -336,6 +336,7 @@ impl AgentEntry {
             id: self.id.unwrap_or_else(|| id_of(&name)),
             tenant: TenantId::SYSTEM,
             name,
+            former_names: Vec::new(),
             environment: self.environment,
             team: self.team,
             owner: self.owner,

@@ -163,6 +163,7 @@ impl World {
             id: AgentId::from_bytes([7; 16]),
             tenant: TenantId::from_bytes([1; 16]),
             name: name("builder"),
+            former_names: Vec::new(),
             environment: Some(name("production")),
             team: self.team.as_ref().map(|team| team.name.clone()),
             owner: None,

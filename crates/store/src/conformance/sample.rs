@@ -30,6 +30,7 @@ pub fn agent(tenant: TenantId, number: u8, called: &str) -> Noun {
         id: agent_id(number),
         tenant,
         name: name(called),
+        former_names: Vec::new(),
         environment: None,
         team: Some(name("platform")),
         owner: None,
@@ -319,6 +320,7 @@ pub fn approved(approval: &Approval) -> Approval {
     let voter = Voter {
         user: name("ann"),
         teams: [name("leads")].into(),
+        agent: None,
     };
     let after = approval.approve(&voter, "fine", Timestamp::from_millis(1));
     after.expect("anybody may approve the sample")

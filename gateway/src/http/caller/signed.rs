@@ -215,8 +215,8 @@ fn caller(directory: &Directory, signed_in: Arc<SignedIn>) -> Result<Caller, Ref
     }))
 }
 
-/// In whose name these let an agent ask. The last one is whom the token is about: an agent, or else a person. Where both are
-/// called so, it is in the name of both, because nobody can tell.
+/// In whose name these let an agent ask. The last one is whom the token is about: an agent that is or was called so, or else a person.
+/// Where both are, it is in the name of both, because nobody can tell.
 fn delegation(directory: &Directory, for_whom: &[Name]) -> Delegation {
     let Some((subject, between)) = for_whom.split_last() else {
         return Delegation::default();
