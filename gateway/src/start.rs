@@ -197,6 +197,7 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
     for tenant in store.load(None).await? {
         let restored = restore(&compiler, tenant)?;
         tell_of_users(&restored);
+        tell_of_long(&restored);
         snapshot.insert(restored);
     }
     Ok(snapshot)
@@ -213,6 +214,20 @@ pub fn tell_of_users(snapshot: &TenantSnapshot) {
         policy,
         more,
         "the policy {policy} of {tenant} is wrong for users, and asks for them may be denied for that"
+    );
+}
+
+/// Says that the conditions of a tenant's policies are too long together, if they are. The longest stay, and fail for asks that all are about.
+fn tell_of_long(snapshot: &TenantSnapshot) {
+    let tenant = snapshot.directory.tenant.id;
+    let mut long = snapshot.policies.too_much_together();
+    let Some(first) = long.next() else { return };
+    let (policy, more) = (first.policy.as_deref().unwrap_or_default(), long.count());
+    tracing::warn!(
+        %tenant,
+        policy,
+        more,
+        "the policy {policy} of {tenant} is too long, alone or together with others, and asks may be denied for that"
     );
 }
 

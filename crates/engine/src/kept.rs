@@ -7,6 +7,9 @@ use model::{Keeping, Pointer, Settings};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
+/// In an object with fewer members each of them is compared with a path, which takes no longer than to look for the dots of a long one.
+const LOOKED_UP_MIN: usize = 64;
+
 /// Parameters as they are kept.
 pub(crate) struct Kept<'a> {
     /// A canonical object.
@@ -35,17 +38,18 @@ pub(crate) fn kept<'a>(settings: &Settings, ask: &'a Ask, judgement: &Judgement)
 /// Canonical parameters without what these pointers and these paths of obligations name.
 fn redacted<'a>(text: &'a str, pointers: &[Pointer], paths: &[String]) -> Option<Kept<'a>> {
     let mut parameters: Value = serde_json::from_str(text).ok()?;
-    let mut redacted = Vec::new();
+    let mut taking = Taking::default();
     for pointer in pointers {
         if pointer.take_out_of(&mut parameters) {
-            redacted.push(pointer.as_str().to_owned());
+            taking.redacted.push(pointer.as_str().to_owned());
         }
     }
     if let Value::Object(members) = &mut parameters {
         for path in paths {
-            take_out(members, path, "", &mut redacted);
+            taking.take_out(members, path);
         }
     }
+    let mut redacted = taking.redacted;
     redacted.sort_unstable();
     redacted.dedup();
     let parameters = if redacted.is_empty() {
@@ -56,17 +60,47 @@ fn redacted<'a>(text: &'a str, pointers: &[Pointer], paths: &[String]) -> Option
     Some(Kept { parameters, redacted })
 }
 
-/// Takes out whatever an obligation's path may mean: a dot descends into an object, and may be part of a name, too.
-fn take_out(members: &mut Map<String, Value>, path: &str, place: &str, redacted: &mut Vec<String>) {
-    if let Some(value) = members.get_mut(path) {
-        value.take();
-        redacted.push(format!("{place}/{}", escaped(path)));
-    }
-    for (dot, _) in path.match_indices('.') {
-        let (name, rest) = (&path[..dot], &path[dot + 1..]);
-        if let Some(Value::Object(inner)) = members.get_mut(name) {
-            take_out(inner, rest, &format!("{place}/{}", escaped(name)), redacted);
+/// What is taken out of parameters.
+#[derive(Default)]
+struct Taking {
+    /// The pointer to the object that is looked at.
+    place: String,
+    redacted: Vec<String>,
+}
+
+impl Taking {
+    /// Takes out whatever an obligation's path may mean: a dot descends into an object, and may be part of a name, too. Every member is
+    /// gone to once at most, however many dots there are; where there are many members, those that the path may mean are looked up.
+    fn take_out(&mut self, members: &mut Map<String, Value>, path: &str) {
+        if members.len() < LOOKED_UP_MIN || path.match_indices('.').nth(members.len()).is_some() {
+            for (name, value) in members {
+                if let Some(rest) = path.strip_prefix(name.as_str()) {
+                    self.go_to(name, value, rest);
+                }
+            }
+            return;
         }
+        let dots = path.match_indices('.').map(|(at, _)| at);
+        for end in dots.chain([path.len()]) {
+            let (name, rest) = path.split_at(end);
+            if let Some(value) = members.get_mut(name) {
+                self.go_to(name, value, rest);
+            }
+        }
+    }
+
+    /// Takes out a member whose name a path begins with, or what the rest of the path may mean in it.
+    fn go_to(&mut self, name: &str, value: &mut Value, rest: &str) {
+        let outside = self.place.len();
+        self.place.push('/');
+        self.place.push_str(&escaped(name));
+        if rest.is_empty() {
+            value.take();
+            self.redacted.push(self.place.clone());
+        } else if let (Some(rest), Value::Object(inner)) = (rest.strip_prefix('.'), value) {
+            self.take_out(inner, rest);
+        }
+        self.place.truncate(outside);
     }
 }
 
@@ -107,6 +141,47 @@ mod tests {
             r#"{"a":{"b":{"c":null},"b.c":null},"a.b":{"c":null},"a.b.c":null,"a/b":null}"#
         );
         assert_eq!(redacted, ["/a.b.c", "/a.b/c", "/a/b.c", "/a/b/c", "/a~1b"]);
+    }
+
+    /// Objects that a path of many `a` leads into in many ways.
+    fn ways(depth: usize) -> String {
+        if depth == 0 {
+            return r#"{"a":{"b":1}}"#.to_owned();
+        }
+        let inner = ways(depth - 1);
+        format!(r#"{{"a":{inner},"a.a":{inner}}}"#)
+    }
+
+    /// To look up each part of the path in each object would take for ever.
+    #[test]
+    fn a_path_is_followed_along_what_is_there() {
+        let text = ways(10);
+        let absent = "a.".repeat(100_000) + "b";
+        assert_eq!(left(&text, &[], &[&absent]), (text.clone(), Vec::new()));
+        let (_, redacted) = left(&text, &[], &[&("a.".repeat(12) + "b")]);
+        assert_eq!(redacted.len(), 10);
+        assert_eq!(redacted[0], format!("/a.a{}/b", "/a".repeat(10)));
+    }
+
+    /// To compare each path with each member would take as many times as long.
+    #[test]
+    fn a_path_is_looked_up_where_there_are_many_members() {
+        let names: Vec<_> = (0..30_000).map(|number| format!("name{number}")).collect();
+        let paths: Vec<_> = names.iter().map(String::as_str).collect();
+        let members: Map<_, _> = names.iter().map(|name| (name.clone(), Value::from(1))).collect();
+        let (_, redacted) = left(&Value::Object(members).to_string(), &[], &paths);
+        assert_eq!(redacted.len(), names.len());
+    }
+
+    #[test]
+    fn a_path_means_the_same_among_many_members() {
+        let others: Vec<_> = (0..100).map(|number| format!(r#""{number}":0"#)).collect();
+        let text = format!(
+            r#"{{"":{{"a":1}},"a":{{"b":{{"c":2}},"b.c":3}},"a.b":{{"c":4}},"a.b.c":{{"d":5}},{}}}"#,
+            others.join(",")
+        );
+        let (_, redacted) = left(&text, &[], &["a.b.c", ".a", "7", "7.x"]);
+        assert_eq!(redacted, ["//a", "/7", "/a.b.c", "/a.b/c", "/a/b.c", "/a/b/c"]);
     }
 
     #[test]

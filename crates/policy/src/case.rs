@@ -1,7 +1,8 @@
 //! One question before the policies: which of them it is about, and whether their conditions hold.
 
 use crate::annotations::Role;
-use crate::context::{Facts, Principal};
+use crate::condition::Condition;
+use crate::context::{Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Failure, holds};
 use crate::like;
 use crate::looks::{Looks, Member};
@@ -23,13 +24,17 @@ pub(crate) struct Case<'s> {
     pub(crate) asked: Asked,
 }
 
-/// How many steps the patterns of the policies that are found take at most.
+/// How many steps the patterns of the policies that are found take at most, and how much there is of their conditions.
 #[derive(Default)]
 struct Steps {
     /// Of those that look at texts of the ask.
     asked: Sums,
     /// Of all others. However long an ask is, they take as many: whoever asks has no say in whether they can be evaluated.
     registered: Sums,
+    /// The parts of all conditions but the operator's.
+    parts: Sums,
+    /// How many conditions these are.
+    conditions: Sums,
 }
 
 /// What is on trial is not counted with what is in force, so that it changes no answer.
@@ -37,40 +42,75 @@ struct Steps {
 struct Sums {
     in_force: u64,
     promoted: u64,
+    /// Of what this agent has a canary in the place of. It is evaluated only to be shown.
+    nowhere: u64,
 }
 
 impl Steps {
     fn of(found: &[(&Rule, Presence)], contents: &Contents, question: &Question<'_>) -> Self {
         let mut steps = Self::default();
         for (rule, presence) in found {
-            let condition = rule.condition.as_ref();
-            let Some(condition) = condition.filter(|condition| condition.likes.are_any()) else {
+            let Some(condition) = &rule.condition else {
                 continue;
             };
+            let counts = counts(contents, *presence, &question.agent.id);
+            steps.parts.add(u64::from(condition.parts), counts);
+            steps.conditions.add(u64::from(condition.parts > 0), counts);
+            if !condition.likes.are_any() {
+                continue;
+            }
             let sums = if like::looks_at_the_ask(condition.looks) {
                 &mut steps.asked
             } else {
                 &mut steps.registered
             };
-            let more = condition.likes.steps(condition.looks, question);
-            if contents.counts(*presence, World::Promoted) {
-                sums.promoted = sums.promoted.saturating_add(more);
-            }
-            if contents.counts(*presence, World::InForce(&question.agent.id)) {
-                sums.in_force = sums.in_force.saturating_add(more);
-            }
+            sums.add(condition.likes.steps(condition.looks, question), counts);
         }
         steps
     }
 }
 
-/// What is known of a question whoever asks it: its action, and the parameters. To read them may take long, so that is done once, and all
-/// cases of the question share them.
+/// Whether a policy counts in force for this agent, and if everything on trial were enforced.
+fn counts(contents: &Contents, presence: Presence, agent: &AgentId) -> [bool; 2] {
+    [World::InForce(agent), World::Promoted].map(|world| contents.counts(presence, world))
+}
+
+impl Sums {
+    fn add(&mut self, more: u64, [in_force, promoted]: [bool; 2]) {
+        if in_force {
+            self.in_force = self.in_force.saturating_add(more);
+        }
+        if promoted {
+            self.promoted = self.promoted.saturating_add(more);
+        }
+        if !in_force && !promoted {
+            self.nowhere = self.nowhere.saturating_add(more);
+        }
+    }
+
+    /// The sum that what counts there is held against.
+    const fn of(&self, counts: [bool; 2]) -> u64 {
+        match counts {
+            [true, _] => self.in_force,
+            [false, true] => self.promoted,
+            [false, false] => self.nowhere,
+        }
+    }
+}
+
+/// What is known of a question whoever asks it: its action, the parameters, and the teams of its user. To read and to make them may take
+/// long, so that is done once, and all cases of the question share them.
 #[derive(Clone)]
 pub(crate) struct Known<'s> {
     pub(crate) contents: &'s Contents,
     action: &'s Action,
-    pub(crate) parameters: Rc<Parameters<'s>>,
+    made: Rc<Made<'s>>,
+}
+
+/// What is made of a question once.
+struct Made<'s> {
+    parameters: Parameters<'s>,
+    user_teams: UserTeams,
 }
 
 impl<'s> Known<'s> {
@@ -108,12 +148,20 @@ impl<'s> Known<'s> {
         let Some(action) = contents.vocabulary.action(tool, action) else {
             return Ok(None);
         };
-        let parameters = Rc::new(parameters(&action.parameters)?);
+        let made = Made {
+            parameters: parameters(&action.parameters)?,
+            user_teams: UserTeams::default(),
+        };
         Ok(Some(Self {
             contents,
             action,
-            parameters,
+            made: Rc::new(made),
         }))
+    }
+
+    /// The parameters.
+    pub(crate) fn parameters(&self) -> &Parameters<'s> {
+        &self.made.parameters
     }
 }
 
@@ -152,7 +200,7 @@ impl<'s> Case<'s> {
         (question, principal): (&Question<'_>, Principal<'_>),
         looks: Looks,
     ) -> Result<Self, Unanswerable> {
-        let (contents, action, parameters) = (known.contents, known.action, &*known.parameters);
+        let (contents, action, parameters) = (known.contents, known.action, known.parameters());
         let vocabulary = &*contents.vocabulary;
         let mutates = question.mutates || action.mutates;
         let side = &action.sides[usize::from(mutates)];
@@ -173,7 +221,7 @@ impl<'s> Case<'s> {
         });
         let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
         let looks = conditions.fold(looks, |looks, condition| looks.and(condition.looks));
-        let asked = facts.ask(looks);
+        let asked = facts.ask(looks, &known.made.user_teams);
         Ok(Self {
             agent: question.agent.id,
             steps: Steps::of(&found, contents, question),
@@ -217,23 +265,28 @@ impl<'s> Case<'s> {
 
     fn outcome(&self, evaluator: &Evaluator<'_>, rule: &Rule, presence: Presence) -> Result<bool, Failure> {
         let condition = rule.condition.as_ref();
-        let patterns = condition.filter(|condition| condition.likes.are_any());
-        if patterns.is_some_and(|condition| !self.is_in_time(condition.looks, presence)) {
-            return Err(Failure::Patterns);
+        match condition.and_then(|condition| self.excess(condition, presence)) {
+            Some(failure) => Err(failure),
+            None => holds(evaluator, condition).map_err(Failure::Cedar),
         }
-        holds(evaluator, condition).map_err(Failure::Cedar)
     }
 
-    /// Whether the patterns of conditions that look at the like of this and count where this does can be evaluated in time.
-    fn is_in_time(&self, looks: Looks, presence: Presence) -> bool {
-        let (sums, most) = if like::looks_at_the_ask(looks) {
+    /// Why this condition is not evaluated with all others that count where it does, if there is too much of them.
+    fn excess(&self, condition: &Condition, presence: Presence) -> Option<Failure> {
+        let counts = counts(self.known.contents, presence, &self.agent);
+        let sum = |sums: &Sums| sums.of(counts);
+        if condition.is_too_much(sum(&self.steps.conditions), sum(&self.steps.parts)) {
+            return Some(Failure::Parts);
+        }
+        if !condition.likes.are_any() {
+            return None;
+        }
+        let (steps, most) = if like::looks_at_the_ask(condition.looks) {
             (&self.steps.asked, like::STEPS_MAX)
         } else {
             (&self.steps.registered, like::REGISTERED_STEPS_MAX)
         };
-        let is_in_force = self.known.contents.counts(presence, World::InForce(&self.agent));
-        let steps = if is_in_force { sums.in_force } else { sums.promoted };
-        steps <= most
+        (sum(steps) > most).then_some(Failure::Patterns)
     }
 
     /// How many policies are looked at.

@@ -2,10 +2,12 @@
 
 use crate::annotations::Role;
 use crate::base::BasePolicies;
+use crate::condition;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::like;
 use crate::memory::{Recent, Shelf};
 use crate::nobody;
+use crate::obligations;
 use crate::parameters::{self, Rules};
 use crate::parse::{self, Parsed};
 use crate::ruling::PolicyId;
@@ -142,8 +144,8 @@ impl Compiler {
     }
 
     /// The same for policies that somebody wants to put in force: there may not be too much of them, nor may their links make too much of them, and
-    /// none may be there that can never match or has too long a pattern. What was so before, with what is in force now, does not stand in the way
-    /// of other changes.
+    /// none may be there that can never match or has too long a pattern, path or condition. What was so before, with what is in force now, does not
+    /// stand in the way of other changes.
     pub fn compile_new(
         &self,
         candidate: Candidate<'_>,
@@ -371,6 +373,8 @@ impl CompiledPolicy {
         } = all;
         warnings.extend(nobody::warnings(&parsed));
         unfit.extend(parsed.iter().filter_map(like::fault));
+        unfit.extend(parsed.iter().filter_map(condition::fault));
+        unfit.extend(parsed.iter().filter_map(obligations::fault));
         if !errors.is_empty() {
             return Err(Diagnostics([errors, unfit].concat()));
         }

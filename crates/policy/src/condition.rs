@@ -1,9 +1,29 @@
-//! What must hold besides a scope: an expression, what it looks at, and its patterns.
+//! What must hold besides a scope: an expression, what it looks at, its patterns, and how much there is of it to evaluate.
 
+use crate::diagnostics::Diagnostic;
 use crate::like::Likes;
 use crate::looks::Looks;
+use crate::parse::Parsed;
+use crate::set::{Presence, TenantRule};
 use cedar_policy_core::ast::{Expr, ExprKind};
 use std::sync::Arc;
+
+/// The most parts that the conditions of all policies of a tenant that an ask is about may have together, each time that it is ruled, if
+/// all of them are to be evaluated: some tens of milliseconds. Twenty thousand policies with fifty parts each, or lists with a hundred
+/// thousand members, are about as much.
+const PARTS_MAX: u64 = 1 << 20;
+/// A condition that has no more parts is evaluated all the same: a few comparisons and a list of ten. If all policies that a tenant may
+/// have are about one ask and as long, that is two or three times as much.
+const PARTS_SHORT: u32 = 128;
+/// What Cedar makes anew each time, a member of a list that is written out or what a function makes, takes as long as so many parts more.
+const PARTS_MADE_ANEW: usize = 8;
+/// Of how many policies of a set is told that they are too much together.
+const TOLD_MAX: usize = 64;
+/// What counts where nothing on trial is in force, and where all of it is.
+const WORLDS: [fn(Presence) -> bool; 2] = [
+    |presence| !matches!(presence, Presence::With(_)),
+    |presence| !matches!(presence, Presence::Without(_)),
+];
 
 /// An expression, and what is known of it.
 #[derive(Debug, Clone)]
@@ -11,6 +31,8 @@ pub(crate) struct Condition {
     pub(crate) expression: Arc<Expr>,
     pub(crate) looks: Looks,
     pub(crate) likes: Likes,
+    /// How much there is to evaluate, as far as it counts: nothing of what is the operator's.
+    pub(crate) parts: u32,
 }
 
 impl Condition {
@@ -24,9 +46,77 @@ impl Condition {
         Self {
             looks: Looks::of(&expression),
             likes: Likes::of(&expression),
+            parts: parts(&expression),
             expression,
         }
     }
+
+    /// The same condition as one of the operator's, which is evaluated however much there is of it and of a tenant's.
+    pub(crate) fn without_bound(self) -> Self {
+        Self { parts: 0, ..self }
+    }
+
+    /// Whether it is too much to be evaluated with all conditions that count where it does, which are so many and have so many parts.
+    pub(crate) fn is_too_much(&self, conditions: u64, parts: u64) -> bool {
+        // INVARIANT: those that have no more than an equal part of the bound are within it together, and a tenant has so many policies at
+        // most, so the longest fail alone: no list leads around what is short.
+        let as_many = || u64::from(self.parts).saturating_mul(conditions);
+        parts > PARTS_MAX && self.parts > PARTS_SHORT && as_many() > PARTS_MAX
+    }
+}
+
+/// How much of this there is to evaluate, in parts.
+fn parts(expression: &Expr) -> u32 {
+    let parts = expression.subexpressions().map(|part| {
+        let made_anew = match part.expr_kind() {
+            ExprKind::Set(items) => items.len(),
+            ExprKind::Record(members) => members.len(),
+            ExprKind::ExtensionFunctionApp { .. } => 1,
+            _ => 0,
+        };
+        1 + PARTS_MADE_ANEW * made_anew
+    });
+    u32::try_from(parts.sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+/// What is wrong with a new policy whose condition would be too much alone.
+pub(crate) fn fault(parsed: &Parsed) -> Option<Diagnostic> {
+    let statement = &parsed.statement;
+    let parts = statement.condition.as_ref()?.parts;
+    if u64::from(parts) <= PARTS_MAX {
+        return None;
+    }
+    let message = format!("the conditions have {parts} parts to evaluate, and may have {PARTS_MAX}");
+    let found = Diagnostic::error(message)
+        .with_help("shorten the lists, or say what is in them by a team or an attribute")
+        .about(&statement.id);
+    Some(found.at(statement.place()))
+}
+
+/// What to tell of those of a tenant's policies that fail for an ask that all of them are about, because they are too much together. Their scopes may
+/// see to it that there is no such ask, so this stops nothing.
+pub(crate) fn warnings(rules: &[TenantRule]) -> Vec<Diagnostic> {
+    let sums = WORLDS.map(|counts| {
+        let counted = rules.iter().filter(|rule| counts(rule.presence));
+        let conditions = counted.filter_map(|rule| rule.rule.condition.as_ref());
+        conditions.fold((0_u64, 0_u64), |(conditions, parts), condition| {
+            (conditions + 1, parts + u64::from(condition.parts))
+        })
+    });
+    let too_much = rules.iter().filter_map(|TenantRule { rule, presence }| {
+        let condition = rule.condition.as_ref()?;
+        let mut worlds = WORLDS.into_iter().zip(sums);
+        let (_, (_, parts)) = worlds.find(|(counts, (conditions, parts))| {
+            counts(*presence) && condition.is_too_much(*conditions, *parts)
+        })?;
+        let message = format!(
+            "the conditions of all policies have {parts} parts to evaluate, and those of an ask may have {PARTS_MAX}: where it is about all of them, this one fails"
+        );
+        let help = "shorten the lists, say what is in them by a team or an attribute, or keep the policies apart by their scopes";
+        let found = Diagnostic::error(message).with_help(help).together().into_warning();
+        Some(found.about(&rule.statement.id).at(rule.statement.place()))
+    });
+    too_much.take(TOLD_MAX).collect()
 }
 
 /// The same expression without its places in a text. Cedar counts a reference to the text at every step of an evaluation,
@@ -68,6 +158,47 @@ fn without_places(expression: &Expr) -> Expr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_made_anew_counts_more_than_what_is_there() {
+        for (condition, expected) in [
+            ("context.sensitive", 2),
+            ("context.sensitive && context.trust.rank == 1", 8),
+            ("[1, 1, 2].contains(context.trust.rank)", 1 + 4 + 24 + 3),
+            ("{a: 1}.a == 1", 1 + 1 + 2 + 8 + 1),
+            ("context.now < datetime(\"2024-01-01\")", 1 + 2 + 2 + 8),
+        ] {
+            let text = format!("permit (principal, action, resource) when {{ {condition} }};");
+            let policy = cedar_policy_core::parser::parse_policy(None, &text).unwrap();
+            let found = Condition::of(policy.non_scope_constraints().unwrap());
+            assert_eq!(found.parts, expected, "{condition}");
+        }
+    }
+
+    #[test]
+    fn what_is_short_is_evaluated_among_as_many_as_a_tenant_may_have() {
+        let condition = Condition::new(Arc::new(Expr::val(true)));
+        for (conditions, parts, expected) in [
+            (1, 1 << 20, false),
+            (1, (1 << 20) + 1, true),
+            (8_128, 129, false),
+            (8_129, 129, true),
+            (20_000, 129, true),
+            (20_000, 128, false),
+        ] {
+            let one = Condition {
+                parts,
+                ..condition.clone()
+            };
+            let all = conditions * u64::from(parts);
+            assert_eq!(
+                one.is_too_much(conditions, all),
+                expected,
+                "{conditions} of {parts}"
+            );
+            assert!(!one.without_bound().is_too_much(conditions, u64::MAX));
+        }
+    }
 
     #[test]
     fn an_expression_without_its_places_is_the_same() {

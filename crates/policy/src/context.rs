@@ -16,6 +16,7 @@ use cedar_policy_core::ast::{
 use cedar_policy_core::entities::{Entities, NoEntitiesSchema, TCComputation};
 use cedar_policy_core::extensions::Extensions;
 use model::{Agent, Attributes, EffectiveTrust, Name, Team, Tool, ToolAction, Trust, Usage};
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -140,6 +141,28 @@ impl Principal<'_> {
     }
 }
 
+/// The registered teams of the user of a question, with their tags: made once, where a policy looks at teams, whoever asks.
+#[derive(Default)]
+pub(crate) struct UserTeams(OnceCell<Vec<Arc<Entity>>>);
+
+impl UserTeams {
+    fn of(&self, user: Option<UserFacts<'_>>) -> &[Arc<Entity>] {
+        self.0.get_or_init(|| {
+            #[cfg(test)]
+            TEAMS_MADE.set(TEAMS_MADE.get() + 1);
+            let known = user.and_then(|user| user.registered.zip(user.teams)).into_iter();
+            let teams = known.flat_map(|(user, teams)| user.teams.iter().filter_map(|name| teams.get(name)));
+            teams.map(|user_team| team(user_team)).collect()
+        })
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often the teams of a user were made on this thread.
+    pub(crate) static TEAMS_MADE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Everything that a request is made from.
 pub(crate) struct Facts<'q> {
     question: &'q Question<'q>,
@@ -186,8 +209,8 @@ impl<'q> Facts<'q> {
         index.find(actions, principal, resource)
     }
 
-    /// The question for policies that look at nothing else than this.
-    pub(crate) fn ask(&self, looks: Looks) -> Asked {
+    /// The question for policies that look at nothing else than this, where these are the teams of its user.
+    pub(crate) fn ask(&self, looks: Looks, user_teams: &UserTeams) -> Asked {
         let seen = Member::ALL
             .iter()
             .filter(|member| looks.at(Looks::member(**member)));
@@ -198,11 +221,11 @@ impl<'q> Facts<'q> {
                 self.resource.clone(),
                 Context::Value(Arc::new(context)),
             ),
-            entities: self.entities(looks),
+            entities: self.entities(looks, user_teams),
         }
     }
 
-    fn entities(&self, looks: Looks) -> Entities {
+    fn entities(&self, looks: Looks, user_teams: &UserTeams) -> Entities {
         let mut seen_user = Looks::USER.and(Looks::member(Member::User));
         if matches!(self.who, Principal::User(_)) {
             seen_user = seen_user.and(Looks::PRINCIPAL);
@@ -213,7 +236,7 @@ impl<'q> Facts<'q> {
             looks.at(Looks::TEAM).then(|| self.team()).flatten(),
             looks.at(seen_user).then(|| self.user()).flatten(),
         ];
-        let teams = looks.at(Looks::TEAM).then(|| self.user_teams());
+        let teams = looks.at(Looks::TEAM).then(|| self.user_teams(user_teams));
         let teams = teams.into_iter().flatten();
         let added = Entities::new().add_entities(
             entities.into_iter().flatten().chain(teams),
@@ -240,14 +263,13 @@ impl<'q> Facts<'q> {
     }
 
     /// The registered teams of the user, but for the one that is the agent's.
-    fn user_teams(&self) -> impl Iterator<Item = Arc<Entity>> {
-        let own = self.question.team.map(|team| &team.name);
-        let user = self.question.user;
-        let known = user.and_then(|user| user.registered.zip(user.teams)).into_iter();
-        let teams = known.flat_map(|(user, teams)| user.teams.iter().filter_map(|name| teams.get(name)));
-        teams
-            .filter(move |team| Some(&team.name) != own)
-            .map(|user_team| team(user_team))
+    fn user_teams(&self, user_teams: &UserTeams) -> impl Iterator<Item = Arc<Entity>> {
+        let own = self.question.team.map(|team| team.name.as_str());
+        let is_other = move |team: &&Arc<Entity>| {
+            let name: &str = team.uid().eid().as_ref();
+            own != Some(name)
+        };
+        user_teams.of(self.question.user).iter().filter(is_other).cloned()
     }
 
     /// A user whom nobody registered is no entity: it is in no team and has no tags.

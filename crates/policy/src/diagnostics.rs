@@ -71,6 +71,9 @@ pub struct Diagnostic {
     /// Whether it is so for users only, in a policy that is right for agents.
     #[serde(skip)]
     pub(crate) is_for_users: bool,
+    /// Whether it is so of policies together, each of which is right alone.
+    #[serde(skip)]
+    pub(crate) is_together: bool,
 }
 
 impl Diagnostic {
@@ -90,6 +93,7 @@ impl Diagnostic {
             help: None,
             place: None,
             is_for_users: false,
+            is_together: false,
         }
     }
 
@@ -103,6 +107,7 @@ impl Diagnostic {
             help: found.help().map(|help| help.to_string()),
             place: label.map(|label| Place::of(text, label.offset(), label.len())),
             is_for_users: false,
+            is_together: false,
         }
     }
 
@@ -120,6 +125,15 @@ impl Diagnostic {
     pub(crate) fn for_users(self) -> Self {
         Self {
             is_for_users: true,
+            ..self
+        }
+    }
+
+    /// The same finding, as one of policies together.
+    #[must_use]
+    pub(crate) fn together(self) -> Self {
+        Self {
+            is_together: true,
             ..self
         }
     }

@@ -33,6 +33,8 @@ pub(crate) enum Failure {
     Cedar(Box<EvaluationError>),
     /// Its patterns could take too long with the texts of the ask.
     Patterns,
+    /// There is too much of it, with the conditions of all others that the ask is about.
+    Parts,
 }
 
 /// Whether this holds; nothing always does.

@@ -15,6 +15,7 @@ use jsonschema::error::ValidationErrorKind as Kind;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use model::ToolAction;
 use serde_json::{Map, Value, json};
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 /// The largest program that one pattern of a schema may become, in bytes, and what all of them share in equal parts: schemas
@@ -28,6 +29,13 @@ const READING_MAX: usize = 1 << 23;
 const CLASS_BYTES: usize = 128;
 const TOO_MANY_ESCAPES: &str =
     "has patterns with so many classes like `\\s` that they cannot be read in time";
+
+/// How many dots a path has at most that is looked up: it leads into sixteen objects at most, however many parameters there are.
+const DOTS_LOOKED_UP_MAX: usize = 4;
+
+/// What FNV-1a begins with, and the prime that it goes on with, of 64 bits.
+const FNV_OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 /// The names of parameters that say into what a merge goes.
 pub(crate) const TARGETS: [&str; 8] = [
@@ -120,6 +128,7 @@ impl Rules {
         Ok(Parameters {
             rules: self,
             object,
+            paths: OnceCell::new(),
             input,
             are_known: true,
         })
@@ -133,6 +142,7 @@ impl Rules {
         Ok(Parameters {
             rules: self,
             object: Map::new(),
+            paths: OnceCell::new(),
             input: ast::Value::empty_record(None),
             are_known: false,
         })
@@ -143,6 +153,8 @@ impl Rules {
 thread_local! {
     /// How often parameters were read, and checked, on this thread.
     pub(crate) static READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    /// How often all paths of some parameters were collected.
+    pub(crate) static COLLECTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl Check {
@@ -289,6 +301,8 @@ fn unsatisfied(path: &str) -> String {
 pub(crate) struct Parameters<'r> {
     rules: &'r Rules,
     object: Map<String, Value>,
+    /// What all paths are known by, sorted, as soon as it is asked for one that is not looked up.
+    paths: OnceCell<Vec<u64>>,
     input: ast::Value,
     are_known: bool,
 }
@@ -335,13 +349,18 @@ impl Parameters<'_> {
     }
 
     /// The names of all parameters.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.object.keys().map(String::as_str)
     }
 
     /// Whether there is a parameter at this path, `auth.password`. A dot may also be part of a name.
     pub(crate) fn has(&self, path: &str) -> bool {
-        has(&self.object, path)
+        if path.matches('.').count() <= DOTS_LOOKED_UP_MAX {
+            return is_there(&self.object, path);
+        }
+        // Two paths may be known by the same number. Then something is to be redacted that is not there.
+        let paths = self.paths.get_or_init(|| paths_in(&self.object));
+        paths.binary_search(&hash(FNV_OF_NOTHING, path)).is_ok()
     }
 }
 
@@ -357,12 +376,40 @@ pub(crate) fn is_blank(character: char) -> bool {
     character.is_whitespace() || character.is_control() || is_taken_for_one
 }
 
-fn has(object: &Map<String, Value>, path: &str) -> bool {
+/// Whether there is something at a path with few dots: with each of them there are twice as many ways.
+fn is_there(object: &Map<String, Value>, path: &str) -> bool {
     object.contains_key(path)
         || path.match_indices('.').any(|(dot, _)| {
             let inner = object.get(&path[..dot]).and_then(Value::as_object);
-            inner.is_some_and(|inner| has(inner, &path[dot + 1..]))
+            inner.is_some_and(|inner| is_there(inner, &path[dot + 1..]))
         })
+}
+
+/// What the paths of everything in an object are known by, sorted.
+fn paths_in(object: &Map<String, Value>) -> Vec<u64> {
+    #[cfg(test)]
+    COLLECTED.set(COLLECTED.get() + 1);
+    let mut paths = Vec::new();
+    collect_paths(object, FNV_OF_NOTHING, &mut paths);
+    paths.sort_unstable();
+    paths
+}
+
+/// The depth is bounded by that of the request's body.
+fn collect_paths(object: &Map<String, Value>, place: u64, paths: &mut Vec<u64>) {
+    for (name, value) in object {
+        let path = hash(place, name);
+        paths.push(path);
+        if let Value::Object(inner) = value {
+            collect_paths(inner, hash(path, "."), paths);
+        }
+    }
+}
+
+/// The hash FNV-1a of a text that goes on after one with this hash.
+fn hash(before: u64, text: &str) -> u64 {
+    let bytes = text.bytes().map(u64::from);
+    bytes.fold(before, |hash, byte| (hash ^ byte).wrapping_mul(FNV_PRIME))
 }
 
 /// The depth is bounded by that of the request's body.
@@ -378,5 +425,47 @@ fn collect_texts(value: &Value, texts: &mut Vec<Literal>) {
         Value::Array(values) => values.iter().for_each(|value| collect_texts(value, texts)),
         Value::Object(members) => members.values().for_each(|value| collect_texts(value, texts)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_among_those_that_are_there_where_it_is_found() {
+        let parameters = json!({
+            "a": {"b": {"": 1}, "b.c": {"d": {}}, "": {"a": 2}},
+            "a.b": {"c": 3},
+            "": {"": 4},
+            ".": {"a": [{"b": 5}]},
+        });
+        let Value::Object(object) = parameters else {
+            panic!("it is an object")
+        };
+        let names = ["", "a", "b", "c", "d"];
+        let mut longest = names.map(str::to_owned).to_vec();
+        let mut all = longest.clone();
+        for _ in 0..DOTS_LOOKED_UP_MAX {
+            let longer = longest
+                .iter()
+                .flat_map(|path| names.map(|name| format!("{path}.{name}")));
+            longest = longer.collect();
+            all.extend_from_slice(&longest);
+        }
+        let paths = paths_in(&object);
+        let is_among = |path: &str| paths.binary_search(&hash(FNV_OF_NOTHING, path)).is_ok();
+        let mut found = Vec::new();
+        for path in &all {
+            assert_eq!(is_among(path), is_there(&object, path), "{path}");
+            if is_among(path) {
+                found.push(path.as_str());
+            }
+        }
+        found.sort_unstable();
+        let expected = [
+            "", ".", "..a", "a", "a.", "a..a", "a.b", "a.b.", "a.b.c", "a.b.c.d",
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -59,10 +59,14 @@ impl PolicySet {
                 return None;
             }
             let evaluated = case.evaluate(counts);
-            // Advice that fails denies, but only where the ask has something that it is about.
-            let may_deny =
-                |one: &Evaluated<'_>| one.statement.notes.role == Role::Advice && one.outcome.is_err();
-            (!evaluated.iter().any(may_deny)).then(|| case.ruling(&evaluated, world))
+            // Advice that fails denies, but only where the ask has something that it is about. Where it has not, there is more room for
+            // all others.
+            let may_differ = |one: &Evaluated<'_>| match one.outcome {
+                Err(Failure::Parts | Failure::Patterns) => true,
+                Err(Failure::Cedar(_)) => one.statement.notes.role == Role::Advice,
+                Ok(_) => false,
+            };
+            (!evaluated.iter().any(may_differ)).then(|| case.ruling(&evaluated, world))
         };
         let side = |case: &Case<'_>, question: &Question<'_>| -> Result<Option<Ruling>, Unanswerable> {
             let Some(ruling) = blind(case) else {
@@ -158,9 +162,11 @@ impl PolicySet {
             return Ok(Rulings { ruling, shadow });
         };
         let case = Case::open(known, question, Looks::default())?;
+        let worlds = [World::InForce(&question.agent.id), World::Promoted];
         let both = |case: &Case<'_>| {
-            let evaluated = case.evaluate(|_| true);
-            [World::InForce(&question.agent.id), World::Promoted].map(|world| case.ruling(&evaluated, world))
+            let counts = |presence| worlds.iter().any(|world| self.contents.counts(presence, *world));
+            let evaluated = case.evaluate(counts);
+            worlds.map(|world| case.ruling(&evaluated, world))
         };
         let side = |case: &Case<'_>, question: &Question<'_>| -> Result<[Ruling; 2], Unanswerable> {
             let [ruling, shadow] = both(case);
@@ -282,7 +288,7 @@ impl Case<'_> {
                 }
             }
         }
-        findings.into_ruling(&self.known.parameters)
+        findings.into_ruling(self.known.parameters())
     }
 }
 
@@ -396,6 +402,7 @@ pub(crate) fn said(failure: &Failure) -> &'static str {
     let error = match failure {
         Failure::Cedar(error) => &**error,
         Failure::Patterns => return "its patterns could take too long with texts as long as those of the ask",
+        Failure::Parts => return "it has too many parts to be evaluated with all others about the ask",
     };
     match error {
         EvaluationError::EntityDoesNotExist(_) => "an entity that it looks at does not exist",

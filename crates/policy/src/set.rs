@@ -2,6 +2,7 @@
 
 use crate::base::BasePolicies;
 use crate::compile::{Candidate, CompiledPolicy, Compiler, Registry, TenantPermits};
+use crate::condition;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::index::Index;
 use crate::looks::{Looks, Member};
@@ -112,6 +113,7 @@ impl PolicySet {
             }
         }
         let warnings = policies.iter().flat_map(|policy| policy.warnings());
+        let warnings = warnings.chain(condition::warnings(&rules));
         let text = text(&vocabulary, &rules, &trials);
         let contents = Contents {
             digest: Digest::of(text.as_bytes()),
@@ -166,6 +168,11 @@ impl PolicySet {
     /// Those of them that say what is wrong with policies for users only. Asks for a user may be denied because such a policy fails.
     pub fn wrong_for_users(&self) -> impl Iterator<Item = &Diagnostic> {
         self.warnings().iter().filter(|warning| warning.is_for_users)
+    }
+
+    /// Those of them that say that policies are too much together. Asks that are about all of these may be denied because the longest fail.
+    pub fn too_much_together(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.warnings().iter().filter(|warning| warning.is_together)
     }
 
     /// The ids of all policies, sorted.

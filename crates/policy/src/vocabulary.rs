@@ -255,6 +255,8 @@ fn settle_side(
 }
 
 fn add(rules: &mut Vec<Rule>, rule: Rule) -> u32 {
-    rules.push(rule);
+    // No list of a tenant's leads around what the operator forbids, or takes away what the operator permits.
+    let condition = rule.condition.map(Condition::without_bound);
+    rules.push(Rule { condition, ..rule });
     u32::try_from(rules.len() - 1).expect("guards have a bound, and a text has fewer policies than bytes")
 }

@@ -138,6 +138,59 @@ fn a_pattern_that_is_too_long_is_an_error() {
     assert_eq!((fault.severity, fault.place.unwrap().line), (Severity::Error, 3));
 }
 
+#[test]
+fn a_path_that_is_too_long_is_an_error() {
+    let with = |path: &str| {
+        format!(
+            "// a comment\n@id(\"a\") @obligation(\"redact:parameters.{path}\")\npermit (principal, action, resource);"
+        )
+    };
+    let dots = |count: usize| "a.".repeat(count) + "b";
+    assert_eq!(faults(&with(&dots(64))), []);
+    assert_eq!(faults(&with(&"a".repeat(1_024))), []);
+    for (path, message) in [
+        (dots(65), "the path of an obligation has 65 dots, and may have 64"),
+        (
+            dots(20_000),
+            "the path of an obligation has 20000 dots, and may have 64",
+        ),
+        (
+            "a".repeat(1_025),
+            "the path of an obligation has 1025 bytes, and may have 1024",
+        ),
+    ] {
+        let found = faults(&with(&path));
+        let [fault] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(
+            (fault.policy.as_deref(), fault.message.as_str()),
+            (Some("mine/a"), message)
+        );
+        let place = fault.place.unwrap();
+        assert_eq!(
+            (fault.severity, place.line, place.column),
+            (Severity::Error, 2, 1)
+        );
+        assert!(fault.help.is_some());
+    }
+}
+
+#[test]
+fn a_condition_that_would_take_too_long_alone_is_an_error() {
+    let list = vec!["1"; 120_000].join(",");
+    let found = faults(&format!(
+        "@id(\"a\") forbid (principal, action, resource) when {{ [{list}].contains(context.trust.rank) }};"
+    ));
+    let [fault] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (fault.policy.as_deref(), fault.message.as_str()),
+        (
+            Some("mine/a"),
+            "the conditions have 1080005 parts to evaluate, and may have 1048576"
+        )
+    );
+    assert_eq!((fault.severity, fault.place.unwrap().line), (Severity::Error, 1));
+}
+
 /// Ways to put an expression into another one.
 const WRAPPERS: [&str; 20] = [
     "({})",

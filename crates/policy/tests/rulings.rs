@@ -609,6 +609,149 @@ fn patterns_on_trial_fail_for_the_shadow_alone() {
     );
 }
 
+/// A policy that forbids this rank of the source, in a list of it that takes more than half of what can be evaluated in time.
+fn listed(policy: &str, rank: &str) -> TenantPolicy {
+    let list = vec![rank; 60_000].join(",");
+    let condition = format!("[{list}].contains(context.trust.rank)");
+    tenant(policy, &with("forbid", "", &condition))
+}
+
+#[test]
+fn conditions_that_are_too_much_together_fail() {
+    let compiled = |policies: &[TenantPolicy]| {
+        let base = BasePolicies::parse("").unwrap();
+        World::default().compile(&base, policies).unwrap()
+    };
+    let alone = compiled(&[tenant("mine", ALL), listed("list", "4")]);
+    let within = World::default().ask(&alone).unwrap();
+    assert_eq!(
+        (within.reason, matched(&within)),
+        (ReasonCode::PolicyForbids, vec!["list/it"])
+    );
+    assert!(alone.warnings().is_empty(), "{:?}", alone.warnings());
+    let short = tenant("short", &with("forbid", "", "context.sensitive"));
+    let both = compiled(&[
+        tenant("mine", ALL),
+        listed("list", "4"),
+        listed("other", "4"),
+        short,
+    ]);
+    let beyond = World::default().ask(&both).unwrap();
+    assert_eq!(
+        (beyond.reason, matched(&beyond)),
+        (ReasonCode::PolicyError, vec!["list/it", "other/it"])
+    );
+    assert_eq!(
+        beyond.errors[0].message,
+        "it has too many parts to be evaluated with all others about the ask"
+    );
+    let warned = both.too_much_together();
+    let warned: Vec<_> = warned.filter_map(|warning| warning.policy.as_deref()).collect();
+    assert_eq!((warned, both.warnings().len()), (vec!["list/it", "other/it"], 2));
+    assert_eq!(
+        both.warnings()[0].message,
+        "the conditions of all policies have 1080012 parts to evaluate, and those of an ask may have 1048576: where it is about all of them, this one fails"
+    );
+    // What is short holds all the same.
+    let sensitive = World {
+        sensitive: true,
+        ..World::default()
+    };
+    let trapped = sensitive.ask(&both).unwrap();
+    assert_eq!(
+        (trapped.reason, matched(&trapped), trapped.errors.len()),
+        (ReasonCode::PolicyForbids, vec!["short/it"], 2)
+    );
+}
+
+#[test]
+fn what_the_operator_asks_is_evaluated_beside_whatever_a_tenant_has() {
+    let base = |effect: &str| {
+        let list = vec!["4"; 60_000].join(",");
+        let condition = format!("[{list}].contains(context.trust.rank)");
+        BasePolicies::parse(&with(effect, "", &condition)).unwrap()
+    };
+    let ruled = |effect: &str, policies: &[TenantPolicy]| {
+        let set = World::default().compile(&base(effect), policies).unwrap();
+        let ruling = World::default().ask(&set).unwrap();
+        let matched = ruling.matched.iter().map(ToString::to_string);
+        (ruling.reason, matched.collect::<Vec<_>>().join(" "))
+    };
+    let one = [listed("list", "4")];
+    assert_eq!(
+        ruled("permit", &one),
+        (ReasonCode::PolicyForbids, "list/it".to_owned())
+    );
+    let many = [listed("list", "4"), listed("other", "4")];
+    assert_eq!(
+        ruled("permit", &many),
+        (ReasonCode::PolicyError, "list/it other/it".to_owned())
+    );
+    assert_eq!(
+        ruled("forbid", &many),
+        (ReasonCode::PolicyForbids, "base/it".to_owned())
+    );
+}
+
+#[test]
+fn conditions_on_trial_fail_for_the_shadow_alone() {
+    let policies = [
+        tenant("mine", ALL),
+        listed("list", "1"),
+        TenantPolicy {
+            mode: Mode::Shadow,
+            ..listed("tried", "1")
+        },
+    ];
+    let world = World::default();
+    let set = world
+        .compile(&BasePolicies::parse("").unwrap(), &policies)
+        .unwrap();
+    let rulings = world.with_question(|question| set.rule_beside(question)).unwrap();
+    assert_eq!(rulings.ruling, world.ask(&set).unwrap());
+    assert_eq!(
+        (rulings.ruling.reason, rulings.shadow.unwrap().reason),
+        (ReasonCode::PolicyPermits, ReasonCode::PolicyError)
+    );
+    let warned = set.too_much_together();
+    let warned: Vec<_> = warned.filter_map(|warning| warning.policy.as_deref()).collect();
+    assert_eq!(warned, ["list/it", "tried/it"]);
+}
+
+/// It counts nowhere, and is evaluated only to be shown.
+#[test]
+fn what_an_agent_has_a_canary_in_the_place_of_fails_alike_where_it_is_too_much() {
+    let agents = BTreeSet::from([World::default().agent().id]);
+    let canary = |replaced: &TenantPolicy| TenantPolicy {
+        mode: Mode::Canary(agents.clone()),
+        ..tenant(replaced.name.as_str(), ALL)
+    };
+    for (world, replaced, error) in [
+        (
+            World::default(),
+            vec![listed("list", "4"), listed("other", "4")],
+            "it has too many parts to be evaluated with all others about the ask",
+        ),
+        (
+            long(200_000),
+            vec![tenant("mine", &with("forbid", "", &patterns()))],
+            "its patterns could take too long with texts as long as those of the ask",
+        ),
+    ] {
+        let canaries = replaced.iter().map(canary).collect();
+        let policies: Vec<TenantPolicy> = [replaced.clone(), canaries].concat();
+        let set = world
+            .compile(&BasePolicies::parse("").unwrap(), &policies)
+            .unwrap();
+        let explanation = world.with_question(|question| set.explain(question)).unwrap();
+        assert_eq!(explanation.ruling.reason, ReasonCode::PolicyPermits);
+        let shown = explanation.policies.iter();
+        let enforced = shown.filter(|policy| policy.mode == "enforced");
+        let errors: Vec<_> = enforced.map(|policy| policy.error).collect();
+        assert_eq!(errors, vec![Some(error); replaced.len()]);
+    }
+}
+
 #[test]
 fn a_mistyped_attribute_is_refused_also_when_no_policy_looks_at_it() {
     let world = |value: Value| World {

@@ -276,6 +276,35 @@ fn a_policy_in_force_with_too_long_a_pattern_is_a_warning_and_stays() {
     assert_eq!(nothing.unwrap_err(), ["old/a"]);
 }
 
+/// The longest path that a text has room for. Each part of it written out would fill the memory.
+#[test]
+fn a_policy_in_force_with_too_long_a_path_is_a_warning_and_redacts() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let path = "a.".repeat(130_000) + "b";
+    let cedar = format!(
+        "@id(\"all\") permit (principal, action, resource);
+        @id(\"a\") @decision(\"advise\") @obligation(\"redact:parameters.{path}, redact:parameters.pin\")
+        permit (principal, action, resource);"
+    );
+    let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
+    let set = compiled(&compiler, &old, &["a"]);
+    let said = "the path of an obligation has 130000 dots, and may have 64";
+    assert_eq!(set.warnings()[0].message, said);
+    let before: (&[_], &[_]) = (&old, &["a"]);
+    assert!(changed(&compiler, (&old, &["a", "b"]), before).is_ok());
+    let nothing = changed(&compiler, before, (&[], before.1));
+    assert_eq!(nothing.unwrap_err(), ["old/a"]);
+
+    let asked = World {
+        tool: "a".into(),
+        action: "x".into(),
+        parameters: json!({"a": {"a": 1}, "pin": 1}),
+        ..World::default()
+    };
+    let ruling = asked.ask(&set).unwrap();
+    assert_eq!(crate::world::obligations(&ruling), ["redact:parameters.pin"]);
+}
+
 #[test]
 fn what_links_make_of_templates_has_a_bound_and_what_is_in_force_has_none() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());

@@ -1,13 +1,16 @@
 //! That what is asked of a question that was read is what is asked of the question, and that nothing is read again for it.
 
+use crate::context::TEAMS_MADE;
 use crate::parameters::READ;
 use crate::rule::tests::set;
 use crate::set::PolicySet;
 use crate::tenant::Mode;
-use crate::world::{World, name};
-use model::{Agent, AgentId};
+use crate::world::{World, attributes, name};
+use model::{Agent, AgentId, Attributes, ReasonCode, Team, User};
 use policy::{Question, Unanswerable};
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A read that is said to change something, for a user.
 fn claimed() -> World {
@@ -59,6 +62,47 @@ fn parameters_are_read_once_for_all_in_whose_name_it_is_asked() {
             }
         }
         assert_eq!(READ.get() - before, 1);
+    });
+}
+
+#[test]
+fn the_teams_of_the_user_are_made_once_for_all_in_whose_name_it_is_asked() {
+    let [staff, guests] = ["staff", "guests"].map(|team| Team {
+        name: name(team),
+        attributes: attributes(json!({"locked": "yes"})),
+        quotas: Vec::new(),
+    });
+    let user = User {
+        name: name("u-17"),
+        teams: BTreeSet::from([name("staff"), name("guests")]),
+        attributes: Attributes::default(),
+        roles: BTreeSet::new(),
+    };
+    let registered = [&staff, &guests].map(|team| (team.name.clone(), Arc::new(team.clone())));
+    let world = World {
+        user: Some(("u-17".to_owned(), Some(user))),
+        teams: registered.into_iter().collect(),
+        ..claimed()
+    };
+    let locked = r#"
+        @id("all") permit (principal, action, resource);
+        @id("locked") forbid (principal, action, resource)
+        when { Team::"staff".hasTag("locked") && Team::"guests".hasTag("locked") };"#;
+    let set = set(&world, "", &[("mine", locked, Mode::Enforced)]);
+    let planner = planner(&world);
+    world.with_question(|question| {
+        let before = TEAMS_MADE.get();
+        let read = set.read(question).unwrap();
+        // What is the team of one who asks is a team of the user to another.
+        for (agent, team) in [(question.agent, None), (&planner, Some(&staff))].repeat(4) {
+            let theirs = read.asked_by(agent, team);
+            for side in [theirs.as_registered().unwrap(), theirs] {
+                assert_eq!(side.rule().unwrap().reason, ReasonCode::PolicyForbids);
+                side.rule_beside().unwrap();
+                side.explain().unwrap();
+            }
+        }
+        assert_eq!(TEAMS_MADE.get() - before, 1);
     });
 }
 

@@ -4,7 +4,7 @@
 use super::*;
 use crate::base::BasePolicies;
 use crate::compile::CompiledPolicy;
-use crate::context::{Facts, Principal};
+use crate::context::{Facts, Principal, UserTeams};
 use crate::evaluate::Asked;
 use crate::explain::PolicyOutcome;
 use crate::memory::Shelf;
@@ -266,7 +266,7 @@ fn whole_of(set: &PolicySet, question: &Question<'_>, principal: Principal<'_>) 
     let side = &action.sides[usize::from(question.mutates)];
     let declared = crate::json_schema::Record::new();
     let facts = Facts::new((question, principal), side, &parameters, &declared).unwrap();
-    facts.ask(Looks::ALL)
+    facts.ask(Looks::ALL, &UserTeams::default())
 }
 
 /// Satisfied and failing policies, sorted. Those that are neither need not be found.
@@ -674,6 +674,40 @@ fn a_policy_that_looks_at_parameters_is_not_ruled_on_without_them() {
         blind(advice, "9223372036854775807 + context.trust.rank > 0"),
         None
     );
+}
+
+#[test]
+fn without_parameters_nobody_knows_whether_there_is_room_for_all_conditions() {
+    let world = World::default();
+    let list = |members: usize| {
+        let members = vec!["4"; members].join(",");
+        format!("[{members}].contains(context.trust.rank)")
+    };
+    let permit = format!(
+        "@id(\"all\") permit (principal, action, resource) when {{ {} }};",
+        list(100_000)
+    );
+    let advice = format!(
+        "@id(\"pin\") @decision(\"advise\") @obligation(\"redact:parameters.pin\")
+        permit (principal, action, resource) when {{ {} }};",
+        list(20_000)
+    );
+    let policies = [
+        ("mine", &*permit, Mode::Enforced),
+        ("advice", &*advice, Mode::Enforced),
+    ];
+    let set = set(&world, "", &policies);
+    let blind = world.with_question(|question| set.rule_without_parameters(question));
+    assert_eq!(blind, Ok(None));
+    let ruled = |parameters| {
+        let world = World {
+            parameters,
+            ..world.clone()
+        };
+        world.ask(&set).unwrap().reason
+    };
+    assert_eq!(ruled(json!({})), ReasonCode::PolicyPermits);
+    assert_eq!(ruled(json!({"pin": 1})), ReasonCode::NoPolicyPermits);
 }
 
 #[test]
