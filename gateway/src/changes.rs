@@ -5,6 +5,7 @@
 //! call returns, the change is in force on this gateway.
 
 mod force;
+mod size;
 mod turns;
 
 use force::{Fitted, Fitting, Wanted};
@@ -135,7 +136,7 @@ impl Gateway {
         tenant: TenantId,
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
-        let turn = self.changing.of(tenant, order).await;
+        let turn = self.changing.of(tenant, order).await?;
         let (mut fitted, mut alone) = (Fitted::default(), None);
         // It is made at the time of its turn in each attempt: with another time in it, what it makes of the directory would be compiled again.
         let now = self.clock.now();
@@ -152,6 +153,7 @@ impl Gateway {
                 }
                 continue;
             }
+            size::check(&plan.writes)?;
             let wanted = Wanted::of(snapshot.compiler(), &before.directory, &plan.writes);
             let fitting = if let Some(fitting) = fitted.find(&wanted) {
                 fitting
@@ -178,7 +180,7 @@ impl Gateway {
                     drop(alone.take());
                     self.sequencer.follow(&recorded).await?;
                     if order == Order::InTurn && attempt >= PATIENT_MAX {
-                        alone = Some(self.changing.of(tenant, Order::AtOnce).await);
+                        alone = Some(self.changing.of(tenant, Order::AtOnce).await?);
                     }
                 }
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
@@ -213,7 +215,7 @@ impl Gateway {
 
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
     pub async fn create_tenant_by(&self, by: By<'_>, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
-        let turn = self.changing.of(TenantId::SYSTEM, Order::InTurn).await;
+        let turn = self.changing.of(TenantId::SYSTEM, Order::InTurn).await?;
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;

@@ -12,7 +12,7 @@ use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::directory::issuers::Complaints;
 use crate::follower::Follower;
 use crate::http::arrivals::Arrivals;
-use crate::http::{Code, Nonces, Refusal, SignIns};
+use crate::http::{Code, LongBodies, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
 use crate::line::Line;
 use crate::live::Live;
@@ -153,6 +153,8 @@ pub struct Gateway {
     pub metrics: Arc<Metrics>,
     /// Who changes directories now.
     pub changing: Turns,
+    /// The long bodies with policies that are not answered yet.
+    pub long_bodies: LongBodies,
     /// Who works on drafts of policies now.
     pub drafts: Line,
     /// Who searches now for what is permitted.

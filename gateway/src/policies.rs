@@ -6,6 +6,8 @@ pub mod checks;
 pub mod diff;
 pub mod explain;
 pub mod format;
+mod keeping;
+pub mod one_each;
 pub mod reload;
 pub mod replace;
 pub mod replay;
@@ -20,6 +22,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use engine::EntryKind;
+use keeping::Changing;
 use model::{
     AgentId, Directory, Noun, Policy, PolicyLink, PolicyMode, PolicyText, SlashFreeName, Timestamp, Write,
 };
@@ -338,6 +341,24 @@ fn plan<T>(kind: EntryKind, policy: Policy, answer: impl FnOnce(PolicyView) -> T
     }
 }
 
+/// The same of a policy with one more version, of which as much is kept as there is room for.
+fn plan_version<T>(
+    kind: EntryKind,
+    directory: &Directory,
+    policy: Policy,
+    answer: impl FnOnce(PolicyView) -> T,
+) -> Result<Plan<T>, Refusal> {
+    let changing = Changing {
+        directory,
+        put: vec![policy.clone()],
+        gone: Vec::new(),
+    };
+    Ok(Plan {
+        writes: changing.writes()?,
+        ..plan(kind, policy, answer)
+    })
+}
+
 /// `GET /v1/policies`
 pub async fn list(
     State(gateway): State<Arc<Gateway>>,
@@ -353,7 +374,7 @@ pub async fn list(
 pub async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-    SetJson(draft): SetJson<NamedDraft>,
+    SetJson(draft, _room): SetJson<NamedDraft>,
 ) -> Result<Tagged, Refusal> {
     let (name, draft) = draft.split();
     check_name(&name)?;
@@ -363,7 +384,7 @@ pub async fn create(
             return Err(Refusal::new(Code::Conflict, detail));
         }
         let policy = draft.applied(directory, &name, now)?;
-        Ok(plan(EntryKind::PolicyPut, policy, Tagged::made))
+        plan_version(EntryKind::PolicyPut, directory, policy, Tagged::made)
     })
     .await
 }
@@ -384,7 +405,7 @@ pub async fn put(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
     headers: HeaderMap,
-    SetJson(draft): SetJson<Draft>,
+    SetJson(draft, _room): SetJson<Draft>,
 ) -> Result<Tagged, Refusal> {
     let name = policy_name(&name)?;
     draft.check_named(&name)?;
@@ -392,11 +413,11 @@ pub async fn put(
         let before = directory.policies.get(name.as_str()).map(|policy| &**policy);
         check_if_match(&headers, before)?;
         let after = draft.applied(directory, &name, now)?;
-        Ok(match before.filter(|policy| policy.deleted_at.is_none()) {
-            Some(before) if says_the_same(before, &after) => Plan::nothing(Tagged::ok(before.into())),
-            Some(_) => plan(EntryKind::PolicyPut, after, Tagged::ok),
-            None => plan(EntryKind::PolicyPut, after, Tagged::made),
-        })
+        match before.filter(|policy| policy.deleted_at.is_none()) {
+            Some(before) if says_the_same(before, &after) => Ok(Plan::nothing(Tagged::ok(before.into()))),
+            Some(_) => plan_version(EntryKind::PolicyPut, directory, after, Tagged::ok),
+            None => plan_version(EntryKind::PolicyPut, directory, after, Tagged::made),
+        }
     })
     .await
 }

@@ -12,7 +12,7 @@ use crate::cosigning::{self, Cosigning};
 use crate::directory::issuers::Complaints;
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
-use crate::http::{Nonces, SignIns};
+use crate::http::{LongBodies, Nonces, SignIns};
 use crate::jobs;
 use crate::limits::Limits;
 use crate::line::Line;
@@ -152,6 +152,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         signing_key,
         prover: Prover::new(options.cvc5.clone(), AT_ONCE_MAX, Bounds::default()),
         connections: Arc::new(Semaphore::new(options.connections_max)),
+        long_bodies: LongBodies::new(options.body_bytes_max),
         options,
         base: BaseSource::new(base_file),
         snapshot,

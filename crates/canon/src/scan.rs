@@ -1,17 +1,22 @@
 //! From the bytes of a request to canonical text in one pass. Values go straight into the output; only an object whose
-//! members arrive out of order is touched again, when it closes. There is no tree.
+//! members arrive out of order is touched again, when it closes, or at the end where that comes to much. There is no tree.
 
 use crate::error::Fault;
 use crate::number::{self, Written};
 use crate::text::{Escape, plain_run};
 use crate::{Canonical, Error, ErrorKind};
 
+mod deferred;
 mod object;
 
+use deferred::Deferred;
 use object::Member;
 
 /// Deepest nesting that is read whatever the caller's limit says. The scanner recurses, and this keeps its stack small.
 pub(crate) const DEPTH_CEILING: usize = 256;
+
+/// How many bytes are put in order as their objects close, for each byte of input: what a text takes that is out of order in some levels.
+const ORDERED_PER_BYTE_MAX: usize = 4;
 
 /// Bounds of one text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +63,8 @@ pub fn canonicalize_with(json: &[u8], limits: Limits, integers: Integers) -> Res
     };
     let mut scanner = Scanner::new(text, limits, integers);
     scanner.document()?;
-    let canonical = String::from_utf8(scanner.out).expect("runs of UTF-8, cut at ASCII, are UTF-8");
+    let canonical = scanner.deferred.put_in_order(scanner.out);
+    let canonical = String::from_utf8(canonical).expect("runs of UTF-8, cut at ASCII, are UTF-8");
     Ok(Canonical::new(canonical))
 }
 
@@ -95,6 +101,10 @@ struct Scanner<'j> {
     members: Vec<Member>,
     /// Where members are put in order.
     spare: Vec<u8>,
+    /// How many bytes may still be put in order before the end.
+    ordered_left: usize,
+    /// What is put in order at the end.
+    deferred: Deferred,
 }
 
 impl<'j> Scanner<'j> {
@@ -110,6 +120,8 @@ impl<'j> Scanner<'j> {
             out: Vec::with_capacity(text.len()),
             members: Vec::with_capacity(16),
             spare: Vec::new(),
+            ordered_left: text.len().saturating_mul(ORDERED_PER_BYTE_MAX),
+            deferred: Deferred::default(),
         }
     }
 

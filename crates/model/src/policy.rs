@@ -16,6 +16,12 @@ pub const POLICY_VERSIONS_MAX: usize = 32;
 /// written whenever it changes, so long texts are kept of fewer versions.
 pub const POLICY_VERSIONS_BYTES_MAX: usize = 1 << 20;
 
+/// What stands around the text of a version where it is kept, in bytes: its number, its time and the names of its members.
+const AROUND_TEXT_BYTES: usize = 128;
+
+/// How much room an agent of a canary takes, in bytes.
+const CANARY_BYTES: usize = 33;
+
 /// A policy with its versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
@@ -160,7 +166,7 @@ impl Policy {
                 });
             }
         }
-        after.forget_old();
+        after.forget_old(POLICY_VERSIONS_BYTES_MAX);
         after
     }
 
@@ -204,6 +210,23 @@ impl Policy {
         }
     }
 
+    /// The policy with the versions that are in use and, of the others, the newest that have so many bytes together, at least one.
+    #[must_use]
+    pub fn remembering(&self, others_bytes_max: usize) -> Self {
+        let mut after = self.clone();
+        after.forget_old(others_bytes_max.min(POLICY_VERSIONS_BYTES_MAX));
+        after
+    }
+
+    /// About how many bytes are kept of it, with all of its versions.
+    pub fn bytes(&self) -> usize {
+        let agents = self.trial.as_ref().and_then(|trial| trial.agents.as_ref());
+        let canaries = agents.map_or(0, BTreeSet::len) * CANARY_BYTES;
+        let versions = self.versions.iter();
+        let versions = versions.map(|kept| AROUND_TEXT_BYTES + kept.text.bytes());
+        self.name.as_str().len() + canaries + versions.sum::<usize>()
+    }
+
     /// The number of the newest version; 0 if there is none.
     pub fn version(&self) -> u64 {
         self.versions.last().map_or(0, |version| version.version)
@@ -219,7 +242,7 @@ impl Policy {
         self.versions.iter().find(|kept| kept.version == version)
     }
 
-    fn forget_old(&mut self) {
+    fn forget_old(&mut self, others_bytes_max: usize) {
         let in_use = [self.enforced, self.trial.as_ref().map(|trial| trial.version)];
         let is_in_use = |version: u64| in_use.contains(&Some(version));
         let mut first_kept = self.version().saturating_sub(POLICY_VERSIONS_MAX as u64) + 1;
@@ -227,7 +250,7 @@ impl Policy {
         let others = self.versions.iter().rev().filter(|kept| !is_in_use(kept.version));
         for (newer, kept) in others.enumerate() {
             bytes += kept.text.bytes();
-            if bytes > POLICY_VERSIONS_BYTES_MAX && newer > 0 {
+            if bytes > others_bytes_max && newer > 0 {
                 first_kept = first_kept.max(kept.version + 1);
                 break;
             }
@@ -348,6 +371,24 @@ mod tests {
         assert_eq!(kept(&policy), [7, 8], "six has too much beside seven");
         let policy = policy.with_version(text("9"), PolicyMode::Enforced, NOW);
         assert_eq!(kept(&policy), [8, 9], "links count as texts do");
+    }
+
+    #[test]
+    fn where_there_is_less_room_what_is_in_use_and_one_to_go_back_to_are_remembered() {
+        let mut policy = policy();
+        for _ in 0..5 {
+            policy = policy.with_version(text("12345678"), PolicyMode::Shadow, NOW);
+        }
+        let kept = |others_bytes_max| {
+            let less = policy.remembering(others_bytes_max);
+            assert_eq!((less.enforced, &less.trial), (policy.enforced, &policy.trial));
+            assert!(less.bytes() <= policy.bytes());
+            let versions = less.versions.iter().map(|kept| kept.version);
+            versions.collect::<Vec<_>>()
+        };
+        assert_eq!(kept(usize::MAX), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(kept(16), [1, 4, 5, 6], "one is enforced, and six is on trial");
+        assert_eq!(kept(0), [1, 5, 6]);
     }
 
     #[test]

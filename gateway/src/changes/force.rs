@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// How many bytes of policies are taken out of use with all of their versions, as are written of a set. Where there are more, their versions
+/// that were not in use share as much.
+const WRITTEN_BYTES_MAX: usize = 4 << 20;
+
 /// Whether policies that do not fit a change are in its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Force {
@@ -188,6 +192,12 @@ fn fitting(
     idle: BTreeMap<SlashFreeName, Arc<Policy>>,
 ) -> Fitting {
     let known = |policy: &Policy| before.policies.get(&policy.name).cloned();
+    let bytes: usize = idle.values().map(|policy| policy.bytes()).sum();
+    let share = WRITTEN_BYTES_MAX / idle.len().max(1);
+    let written = |after: Arc<Policy>| match known(&after) {
+        Some(before) if bytes > WRITTEN_BYTES_MAX => Arc::new(shortened(&before, &after, share)),
+        _ => after,
+    };
     let pairs = idle
         .values()
         .filter_map(|after| known(after).map(|before| (before, after)));
@@ -198,8 +208,16 @@ fn fitting(
             .collect(),
         writes: idle
             .into_values()
-            .map(|policy| Write::Put(Noun::Policy(policy)))
+            .map(|policy| Write::Put(Noun::Policy(written(policy))))
             .collect(),
+    }
+}
+
+/// A policy that is taken out of use, with the versions that were in use before and so many bytes of others.
+fn shortened(before: &Policy, after: &Policy, others_bytes_max: usize) -> Policy {
+    Policy {
+        versions: before.remembering(others_bytes_max).versions,
+        ..after.clone()
     }
 }
 

@@ -29,8 +29,8 @@ struct Room {
 
 /// The room of one body. It is given back when it is dropped.
 #[must_use = "room is had as long as it is held"]
-pub(super) struct Arriving<'a> {
-    arrivals: &'a Arrivals,
+pub struct Taken {
+    arrivals: Arrivals,
     party: Option<Party>,
     bytes: usize,
 }
@@ -47,7 +47,7 @@ impl Arrivals {
     }
 
     /// Room for a body of so many bytes, which is sent by one of these, or by somebody else.
-    pub(super) fn enter(&self, party: Option<Party>, bytes: usize) -> Result<Arriving<'_>, Refusal> {
+    pub(super) fn enter(&self, party: Option<Party>, bytes: usize) -> Result<Taken, Refusal> {
         let mut room = self.lock();
         if !room.has(party, bytes) {
             let refusal = Refusal::new(
@@ -58,8 +58,8 @@ impl Arrivals {
         }
         room.taken += bytes;
         *room.parties.entry(party).or_default() += bytes;
-        Ok(Arriving {
-            arrivals: self,
+        Ok(Taken {
+            arrivals: self.clone(),
             party,
             bytes,
         })
@@ -79,7 +79,7 @@ impl Room {
     }
 }
 
-impl Drop for Arriving<'_> {
+impl Drop for Taken {
     fn drop(&mut self) {
         let mut room = self.arrivals.lock();
         room.taken -= self.bytes;
@@ -102,7 +102,7 @@ mod tests {
     const B: Option<Party> = Some(Party::people_of(TenantId::from_bytes([1; 16])));
 
     /// Takes as much as this party gets, in bodies of this length.
-    fn fill(arrivals: &Arrivals, party: Option<Party>, bytes: usize) -> Vec<Arriving<'_>> {
+    fn fill(arrivals: &Arrivals, party: Option<Party>, bytes: usize) -> Vec<Taken> {
         std::iter::from_fn(|| arrivals.enter(party, bytes).ok()).collect()
     }
 

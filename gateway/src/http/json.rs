@@ -1,5 +1,9 @@
 //! JSON bodies: bounded, I-JSON, read from their canonical text, with errors that name the field.
 
+mod set;
+
+pub use set::{LongBodies, SetJson};
+
 use super::arrivals::Arrivals;
 use super::caller::{AgentCaller, TenantCaller};
 use super::messagepack;
@@ -147,11 +151,7 @@ async fn canonical(
 ) -> Result<Canonical, Refusal> {
     let format = Format::of(headers)?;
     let bytes = bytes(body, headers, bounds).await?;
-    let text = match format {
-        Format::Json => canon::canonicalize_with(&bytes, bounds.limits(), integers),
-        Format::MessagePack => canon::canonicalize_messagepack_with(&bytes, bounds.limits(), integers),
-    };
-    Ok(text?)
+    format.canonical(&bytes, bounds.limits(), integers)
 }
 
 /// A JSON body of a certain shape, or such an answer.
@@ -162,24 +162,6 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for Json<T> {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
-        Ok(Self(canon::read(text.as_str())?))
-    }
-}
-
-/// A JSON body with policies, which may have [`SET_BYTES_MAX`] bytes.
-pub struct SetJson<T>(pub T);
-
-impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for SetJson<T> {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
-        let (parts, body) = request.into_parts();
-        let mut bounds = Bounds::of(&gateway.options).left(&parts.extensions);
-        let times = SET_BYTES_MAX.div_ceil(bounds.bytes_max.max(1)).max(1);
-        bounds.bytes_max = bounds.bytes_max.max(SET_BYTES_MAX);
-        // So many times as long, or they could not be sent over a slow line that others can be sent over.
-        bounds.time_max *= u32::try_from(times).unwrap_or(u32::MAX);
-        let CanonicalBody(text) = CanonicalBody::read(&parts.headers, body, bounds).await?;
         Ok(Self(canon::read(text.as_str())?))
     }
 }
@@ -238,6 +220,20 @@ impl Format {
         }
         let detail = "send the header `Content-Type: application/json` and a JSON body, or `application/msgpack` and a message";
         Err(Refusal::new(Code::UnsupportedMediaType, detail))
+    }
+
+    /// The canonical text of a body that is written like this.
+    fn canonical(
+        self,
+        bytes: &[u8],
+        limits: canon::Limits,
+        integers: Integers,
+    ) -> Result<Canonical, Refusal> {
+        let text = match self {
+            Self::Json => canon::canonicalize_with(bytes, limits, integers),
+            Self::MessagePack => canon::canonicalize_messagepack_with(bytes, limits, integers),
+        };
+        Ok(text?)
     }
 }
 

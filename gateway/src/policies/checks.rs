@@ -25,7 +25,7 @@ pub struct Validation {
 pub async fn validate(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-    SetJson(set): SetJson<SetBody>,
+    SetJson(set, _room): SetJson<SetBody>,
 ) -> Result<Json<Validation>, Refusal> {
     let now = gateway.clock.now();
     let draft = |directory: &Directory| set.applied_to(directory, now);

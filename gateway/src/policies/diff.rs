@@ -31,7 +31,7 @@ pub struct Comparing {
 pub async fn compare(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-    SetJson(body): SetJson<Comparing>,
+    SetJson(body, _room): SetJson<Comparing>,
 ) -> Result<Json<Report>, Refusal> {
     let Candidate { before, after, .. } = gateway.candidate(caller.tenant, &body.candidate).await?;
     // Compiling waits for its own turn, and nobody should wait for this one meanwhile.

@@ -56,7 +56,7 @@ pub async fn try_asks(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Extension(request_id): Extension<RequestId>,
-    SetJson(trial): SetJson<Trial>,
+    SetJson(trial, _room): SetJson<Trial>,
 ) -> Result<Json<Tried>, Refusal> {
     if trial.asks.is_empty() || trial.asks.len() > ASKS_MAX {
         let detail = format!("`asks` has 1 to {ASKS_MAX} items");

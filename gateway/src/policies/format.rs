@@ -30,7 +30,7 @@ pub struct Formatted {
 pub async fn format(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-    SetJson(text): SetJson<Text>,
+    SetJson(text, _room): SetJson<Text>,
 ) -> Result<Json<Formatted>, Refusal> {
     let place = gateway.drafts.place(caller.tenant).await?;
     match laid_out(text, place).await? {

@@ -1,5 +1,6 @@
 //! `PUT /v1/policies`: a whole set in place of another, in one commit.
 
+use super::keeping::Changing;
 use super::{NamedDraft, PolicyView, check_name, says_the_same};
 use crate::changes::Plan;
 use crate::directory::{change, facts};
@@ -21,25 +22,27 @@ pub struct SetBody {
 }
 
 /// What a set makes of a directory.
-struct Replaced {
+struct Replaced<'d> {
     set: Vec<Arc<Policy>>,
-    writes: Vec<Write>,
+    changing: Changing<'d>,
 }
 
 impl SetBody {
     /// A directory with this set in place of its own: what a candidate is judged by is what a PUT of it would put in force.
     pub(super) fn applied_to(&self, directory: &Directory, now: Timestamp) -> Result<Directory, Refusal> {
         let mut after = directory.clone();
-        for write in self.replace(directory, now)?.writes {
-            after.apply(&write);
+        let Changing { put, gone, .. } = self.replace(directory, now)?.changing;
+        let gone = gone.into_iter().map(|(policy, at)| policy.deleted(at));
+        for policy in put.into_iter().chain(gone) {
+            after.apply(&Write::Put(Noun::Policy(Arc::new(policy))));
         }
         Ok(after)
     }
 
     /// What is not named is deleted. A policy that says what it said before keeps its version.
-    fn replace(&self, directory: &Directory, now: Timestamp) -> Result<Replaced, Refusal> {
+    fn replace<'d>(&self, directory: &'d Directory, now: Timestamp) -> Result<Replaced<'d>, Refusal> {
         let names = self.names()?;
-        let mut writes = Vec::new();
+        let mut put = Vec::new();
         let mut set = Vec::with_capacity(self.policies.len());
         for named in &self.policies {
             let (name, draft) = named.clone().split();
@@ -49,14 +52,14 @@ impl SetBody {
                 set.push(Arc::clone(before));
                 continue;
             }
-            let after = Arc::new(after);
-            writes.push(Write::Put(Noun::Policy(Arc::clone(&after))));
-            set.push(after);
+            put.push(after.clone());
+            set.push(Arc::new(after));
         }
         let gone = directory.policies.values();
         let gone = gone.filter(|policy| policy.deleted_at.is_none() && !names.contains(policy.name.as_str()));
-        writes.extend(gone.map(|policy| Write::Put(Noun::Policy(Arc::new(policy.deleted(now))))));
-        Ok(Replaced { set, writes })
+        let gone = gone.map(|policy| (Policy::clone(policy), now)).collect();
+        let changing = Changing { directory, put, gone };
+        Ok(Replaced { set, changing })
     }
 
     fn names(&self) -> Result<BTreeSet<&str>, Refusal> {
@@ -76,15 +79,15 @@ impl SetBody {
 pub async fn replace(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-    SetJson(body): SetJson<SetBody>,
+    SetJson(body, _room): SetJson<SetBody>,
 ) -> Result<Json<Page<PolicyView>>, Refusal> {
     let replaced = change(&gateway, &caller, |directory, now| {
-        let Replaced { set, writes } = body.replace(directory, now)?;
+        let Replaced { set, changing } = body.replace(directory, now)?;
         let items: Vec<_> = set.iter().map(|policy| PolicyView::from(&**policy)).collect();
         Ok(Plan {
             kind: EntryKind::PoliciesReplaced,
             facts: serde_json::json!({ "policies": facts(&items) }),
-            writes,
+            writes: changing.writes()?,
             answer: items,
         })
     });

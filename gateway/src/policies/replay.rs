@@ -108,7 +108,7 @@ pub async fn replay(
     Extension(caller): Extension<TenantCaller>,
     Extension(request_id): Extension<RequestId>,
     headers: HeaderMap,
-    SetJson(body): SetJson<Replay>,
+    SetJson(body, _room): SetJson<Replay>,
 ) -> Result<Response, Refusal> {
     let in_lines = accepts_lines(&headers);
     let limit = limit(body.limit, in_lines)?;

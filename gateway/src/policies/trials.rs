@@ -1,6 +1,6 @@
 //! The versions of a policy: read back, rolled back to, promoted from a trial or taken out of it.
 
-use super::{Tagged, check_if_match, find, plan};
+use super::{Tagged, check_if_match, find, plan, plan_version};
 use crate::directory::{change, read};
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, Refusal, TenantCaller};
@@ -71,7 +71,7 @@ pub async fn rollback(
             Refusal::new(Code::InvalidField, detail)
         })?;
         let after = before.with_version(version.text.clone(), PolicyMode::Enforced, now);
-        Ok(plan(EntryKind::PolicyRolledBack, after, Tagged::ok))
+        plan_version(EntryKind::PolicyRolledBack, directory, after, Tagged::ok)
     })
     .await
 }

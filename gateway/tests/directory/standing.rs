@@ -226,7 +226,7 @@ async fn a_long_change_in_another_tenant_keeps_nobody_from_freezing() {
     let path = format!("/v1/agents/{agent}/freeze");
     let reason = json!({"reason": "a test"});
     let tenant = other.id.parse().unwrap();
-    let turn = acme.gateway.changing.of(tenant, Order::InTurn).await;
+    let turn = acme.gateway.changing.of(tenant, Order::InTurn).await.unwrap();
     acme.post(&path, &acme.tenant.admin, &reason).await.expect(200);
     // What is changed in that tenant waits for the long one.
     let body = json!({"name": "reviewer"});
@@ -264,7 +264,7 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
     let rule = json!({"trigger": "denials", "effect": "alert", "count": 5});
     acme.admin("PUT", "/v1/rules/old", rule).await.expect(201);
     let tenant = acme.tenant.id.parse().unwrap();
-    let turn = acme.gateway.changing.of(tenant, Order::InTurn).await;
+    let turn = acme.gateway.changing.of(tenant, Order::InTurn).await.unwrap();
     let reason = json!({"reason": "a test"});
     for path in [
         "/v1/tools/files/freeze",

@@ -1,8 +1,13 @@
 //! Tools and settings that would break a policy in force.
 
 use crate::stage::Stage;
+use crate::support::BEGINNING;
 use crate::{Desk, NO_ISSUES, diagnostics};
+use engine::EntryKind;
+use gateway::changes::{By, Force, Plan};
+use model::{Directory, Noun, Policy, PolicyMode, PolicyText, SlashFreeName, Timestamp, Write};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const MAY_READ: &str = r#"@id("all") permit (principal, action in Action::"read", resource);"#;
 
@@ -146,6 +151,61 @@ async fn an_operator_changes_a_tool_by_force_and_what_does_not_fit_is_out_of_use
         .await
         .expect(200);
     assert_eq!(desk.decision().await, "deny");
+    desk.assert_sound().await;
+}
+
+/// A policy that is enforced in its eighteenth version and has sixteen long ones before that, written without what an editor's request goes
+/// through.
+async fn write_with_long_history(desk: &Desk, name: &str) {
+    let text = |cedar: &str| PolicyText {
+        cedar: cedar.into(),
+        ..PolicyText::default()
+    };
+    let (name, now) = (SlashFreeName::new(name).unwrap(), BEGINNING);
+    let long = "x".repeat(60_000);
+    let first = Policy::new(name, text(NO_ISSUES), PolicyMode::Enforced, now);
+    let many = (0..16).fold(first, |policy, _| {
+        policy.with_version(text(&long), PolicyMode::Enforced, now)
+    });
+    let policy = Arc::new(many.with_version(text(NO_ISSUES), PolicyMode::Enforced, now));
+    let plan = |_: &Directory, _: Timestamp| {
+        Ok(Plan {
+            kind: EntryKind::PolicyPut,
+            facts: json!({}),
+            writes: vec![Write::Put(Noun::Policy(Arc::clone(&policy)))],
+            answer: (),
+        })
+    };
+    let change = desk.gateway.change_by(By::Start, Force::No, desk.tenant, plan);
+    change.await.unwrap();
+}
+
+/// There are no steps in which that could be done.
+#[tokio::test]
+async fn policies_with_long_histories_are_taken_out_of_use_at_once_and_keep_the_newest_versions() {
+    let desk = Desk::open().await;
+    let names: Vec<_> = (0..18).map(|number| format!("p{number:02}")).collect();
+    for name in &names {
+        write_with_long_history(&desk, name).await;
+    }
+    let kept = || {
+        let tenant = desk.gateway.tenant(desk.tenant).unwrap();
+        let policies = tenant.directory.policies.values();
+        let versions = policies.map(|policy| policy.versions.iter().map(|kept| kept.version));
+        versions.map(Iterator::collect).collect::<Vec<Vec<_>>>()
+    };
+    assert_eq!(kept(), vec![(1_u64..=18).collect::<Vec<_>>(); 18]);
+    desk.admin("PUT", "/v1/tools/github?force=true", &reader())
+        .await
+        .expect(200);
+    let told = desk.told("tool_put").await.pop().unwrap();
+    let all = names.iter().map(|name| json!({"name": name, "enforced": 18}));
+    assert_eq!(told["deactivated_policies"], all.collect::<Value>());
+    assert_eq!(kept(), vec![vec![15_u64, 16, 17, 18]; 18]);
+    assert_eq!(in_use(&desk, "p00").await, (Value::Null, Value::Null));
+    desk.edit("POST", "/p00/rollback", &json!({"version": 18}))
+        .await
+        .problem(422, "policy_invalid");
     desk.assert_sound().await;
 }
 

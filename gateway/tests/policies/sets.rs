@@ -1,6 +1,10 @@
 //! A whole set in place of another: all of it or nothing, in one entry.
 
-use crate::{Desk, NO_ISSUES, NO_SECRETS, diagnostics};
+use crate::support::Reply;
+use crate::{Desk, NO_ISSUES, NO_SECRETS, diagnostics, text};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use gateway::changes::Order;
 use serde_json::{Value, json};
 
 const NO_MERGES: &str =
@@ -91,6 +95,79 @@ async fn a_set_of_more_policies_than_a_tenant_may_have_is_refused() {
         "the set has 20001 named policies, and may have 20000"
     );
     assert_eq!(desk.head().await, head, "nothing was recorded");
+}
+
+/// Each has its body in memory until it is its turn.
+#[tokio::test]
+async fn some_long_sets_wait_for_their_turn_and_a_freeze_waits_for_none_of_them() {
+    let desk = Desk::open().await;
+    let turn = desk
+        .gateway
+        .changing
+        .of(desk.tenant, Order::InTurn)
+        .await
+        .unwrap();
+    let long = "x".repeat((4 << 20) - 100);
+    let body = serde_json::to_vec(&set(&[("long", &long)])).unwrap();
+    // By the router, whatever the door: all of a body is there at once.
+    let put = || async {
+        let call = desk.call("PUT", "/v1/policies", &desk.editor).body(body.clone());
+        Reply::of(call.respond().await).await
+    };
+    let code = |reply: &Reply| text(&reply.json()["code"]);
+    let mut sets: FuturesUnordered<_> = (0..16).map(|_| put()).collect();
+    for _ in 0..8 {
+        let refused = sets.next().await.unwrap();
+        assert_eq!(
+            (refused.status.as_u16(), code(&refused)),
+            (503, "overloaded".to_owned())
+        );
+    }
+    let freeze = format!("/v1/agents/{}/freeze", desk.agent.id);
+    let odd = json!({"reason": "odd"});
+    desk.admin("POST", &freeze, &odd).await.expect(200);
+    drop(turn);
+    let mut waited = 0;
+    while let Some(reply) = sets.next().await {
+        assert_eq!(
+            (reply.status.as_u16(), code(&reply)),
+            (422, "policy_invalid".to_owned())
+        );
+        waited += 1;
+    }
+    assert_eq!(waited, 8);
+    let issues = set(&[("issues", NO_ISSUES)]);
+    desk.edit("PUT", "", &issues).await.expect(200);
+}
+
+/// All of it is written at once, so of many policies with long histories less is kept than of each alone.
+#[tokio::test]
+async fn of_a_set_with_a_long_history_that_is_deleted_the_newest_versions_are_kept() {
+    let desk = Desk::open().await;
+    let long = "x".repeat(180 << 10);
+    let names = ["a", "b", "c", "d", "e"];
+    for version in 1..=6 {
+        for name in names {
+            let cedar = format!("// {version} {long}\n{NO_SECRETS}");
+            let put = desk.put(name, &cedar).await;
+            assert!(put.status.is_success(), "{}", put.text());
+        }
+    }
+    let versions = async |name: &str| {
+        let path = format!("/{name}/versions");
+        let kept = desk.edit("GET", &path, &Value::Null).await.expect(200);
+        let kept = kept["items"].as_array().unwrap().iter();
+        kept.map(|version| version["version"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(versions("a").await, [6, 5, 4, 3, 2, 1]);
+    desk.edit("PUT", "", &set(&[])).await.expect(200);
+    for name in names {
+        assert_eq!(versions(name).await, [6, 5, 4, 3, 2]);
+    }
+    let back = desk.edit("POST", "/a/rollback", &json!({"version": 6})).await;
+    assert_eq!(back.expect(200)["version"], 7);
+    desk.assert_sound().await;
 }
 
 #[tokio::test]

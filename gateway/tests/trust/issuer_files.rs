@@ -144,7 +144,11 @@ async fn keys_are_taken_away_whatever_else_is_changed_in_the_tenant() {
     let (old, new) = (Signer::ed25519(1), Signer::p256());
     let kept = Kept::set(&old).await;
     let gateway = &kept.stage.gateway;
-    let turn = gateway.changing.of(kept.stage.tenant, Order::InTurn).await;
+    let turn = gateway
+        .changing
+        .of(kept.stage.tenant, Order::InTurn)
+        .await
+        .unwrap();
     kept.keep(jwks(&new).to_string()).await;
     assert!(kept.lets_in(&new).await && !kept.lets_in(&old).await);
     let path = "/v1/issuers/agents";

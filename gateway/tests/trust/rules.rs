@@ -92,7 +92,12 @@ async fn a_freeze_that_a_person_has_lifted_does_not_come_back_for_what_was_befor
     let stage = Stage::set().await;
     stage.rule(&rule("denials", "freeze", 3)).await;
     // Nothing is done while they come, as if they came all at once.
-    let turn = stage.gateway.changing.of(stage.tenant, Order::AtOnce).await;
+    let turn = stage
+        .gateway
+        .changing
+        .of(stage.tenant, Order::AtOnce)
+        .await
+        .unwrap();
     for _ in 0..5 {
         stage.deny().await;
     }
@@ -440,7 +445,7 @@ async fn a_tenant_whose_rules_have_much_to_do_leaves_those_of_others_in_force() 
     // After this one, no look goes on that has begun before the rules were there.
     world.gateway.contain().await;
     let changing = &world.gateway.changing;
-    let mut turn = changing.of(busy.id, Order::AtOnce).await;
+    let mut turn = changing.of(busy.id, Order::AtOnce).await.unwrap();
     for tenancy in [&busy, &other] {
         let answer = world.authorize(&tenancy.token, &injected()).await.json();
         assert_eq!(answer["reason_code"], "policy_forbids", "{answer}");
@@ -448,7 +453,7 @@ async fn a_tenant_whose_rules_have_much_to_do_leaves_those_of_others_in_force() 
     // Whoever waits for the turn gets it next, so rules fire one by one, until as many have as do in one look.
     while alerts(&world, busy.id).await < 20 {
         drop(turn);
-        turn = changing.of(busy.id, Order::AtOnce).await;
+        turn = changing.of(busy.id, Order::AtOnce).await.unwrap();
     }
     until(|| {
         let snapshot = world.gateway.snapshot.load();

@@ -1,5 +1,5 @@
-//! Objects: members are written as they come, and put in order when the object closes if they were not. A member
-//! knows where it stands in the output; nothing is parsed twice.
+//! Objects: members are written as they come, and put in order when the object closes if they were not, or at the end of
+//! the text. A member knows where it stands in the output; nothing is parsed twice.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -94,10 +94,15 @@ impl Scanner<'_> {
         Ok(order != Some(Ordering::Greater))
     }
 
-    /// Puts the members from `first` on, which stand in the output from `start` to its end, in order.
+    /// Puts the members from `first` on, which stand in the output from `start` to its end, in order, or notes that they are not.
     fn sort(&mut self, first: usize, start: usize) -> Step<()> {
         let Self {
-            members, out, spare, ..
+            members,
+            out,
+            spare,
+            ordered_left,
+            deferred,
+            ..
         } = self;
         let members = &mut members[first..];
         let compare = |a: &Member, b: &Member| a.compare_key(b.prefix, &out[b.key.clone()], out);
@@ -109,14 +114,19 @@ impl Scanner<'_> {
             return Err(self.duplicate(key, at));
         }
 
+        // The last comma makes place for the brace, which stands in the output already.
+        let close = out.len() - 1;
+        let Some(left) = ordered_left.checked_sub(out.len() - start) else {
+            deferred.note(start..close, members.iter().map(Member::range));
+            return Ok(());
+        };
+        *ordered_left = left;
         spare.clear();
         spare.reserve(out.len() - start);
         for member in &*members {
             spare.extend_from_slice(&out[member.range()]);
             spare.push(b',');
         }
-        // The last comma makes place for the brace, which stands in the output already.
-        let close = out.len() - 1;
         out[start..close].copy_from_slice(&spare[..spare.len() - 1]);
         Ok(())
     }

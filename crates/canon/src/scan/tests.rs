@@ -1,6 +1,10 @@
 //! What is accepted, what it becomes, and where the rest is refused.
 
-use super::{Limits, canonicalize};
+use proptest::prelude::*;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+use super::{Integers, Limits, ORDERED_PER_BYTE_MAX, Scanner, canonicalize};
 use crate::ErrorKind;
 
 const LIMITS: Limits = Limits {
@@ -233,5 +237,87 @@ fn nesting_stops_before_the_stack_does() {
     for open in ["[", r#"{"":"#] {
         let error = canonicalize(open.repeat(100_000).as_bytes(), limits).unwrap_err();
         assert_eq!(error.kind, ErrorKind::TooDeep { depth_max: 256 });
+    }
+}
+
+/// The canonical form where so many bytes are put in order before the end, and how many more there might have been.
+fn ordered(json: &str, ordered_max: usize) -> (String, usize) {
+    let mut scanner = Scanner::new(json, LIMITS, Integers::Rounded);
+    scanner.ordered_left = ordered_max;
+    assert!(scanner.document().is_ok(), "{json}");
+    let out = scanner.deferred.put_in_order(scanner.out);
+    (String::from_utf8(out).unwrap(), scanner.ordered_left)
+}
+
+#[test]
+fn what_is_inside_many_objects_out_of_order_is_not_copied_once_for_each() {
+    const LEVELS: usize = 60;
+    let long = "x".repeat(10_000);
+    let nested = |open: &str, close: &str| {
+        let (open, close) = (open.repeat(LEVELS), close.repeat(LEVELS));
+        format!("{open}\"{long}\"{close}")
+    };
+    let json = nested(r#"{"b":"#, r#","a":0}"#);
+    let expected = nested(r#"{"a":0,"b":"#, "}");
+    assert_eq!(canonical(&json), expected);
+    let ordered_max = ORDERED_PER_BYTE_MAX * json.len();
+    let (text, left) = ordered(&json, ordered_max);
+    assert_eq!(text, expected);
+    assert!(left < json.len(), "the rest waited for the end");
+    let (text, left) = ordered(&json, usize::MAX);
+    assert_eq!(text, expected);
+    assert!(usize::MAX - left > LEVELS * long.len());
+}
+
+/// A text that comes of these numbers. Few of its objects are in order.
+fn spelt(numbers: &mut impl Iterator<Item = u8>, depth_left: usize) -> String {
+    let Some(number) = numbers.next().filter(|_| depth_left > 0) else {
+        return "null".to_owned();
+    };
+    let mut parts = Vec::new();
+    for place in 0..number / 4 % 6 {
+        let part = spelt(numbers, depth_left - 1);
+        parts.push(if number % 4 == 1 {
+            part
+        } else {
+            format!("\"{}\":{part}", (2 * place + number % 5) % 5)
+        });
+    }
+    let parts = parts.join(",");
+    match number % 4 {
+        0 => number.to_string(),
+        1 => format!("[{parts}]"),
+        _ => format!("{{{parts}}}"),
+    }
+}
+
+/// A value whose keys are ASCII, with its members in order.
+fn in_order(value: &Value) -> String {
+    match value {
+        Value::Array(elements) => {
+            let elements: Vec<_> = elements.iter().map(in_order).collect();
+            format!("[{}]", elements.join(","))
+        }
+        Value::Object(members) => {
+            let members: BTreeMap<_, _> = members.iter().collect();
+            let members = members.into_iter();
+            let members: Vec<_> = members
+                .map(|(key, member)| format!("\"{key}\":{}", in_order(member)))
+                .collect();
+            format!("{{{}}}", members.join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
+proptest! {
+    #[test]
+    fn objects_are_in_order_whenever_they_are_put_in_order(numbers in prop::collection::vec(any::<u8>(), 0..300)) {
+        let json = spelt(&mut numbers.into_iter(), LIMITS.depth_max);
+        let expected = in_order(&serde_json::from_str(&json).unwrap());
+        prop_assert_eq!(&canonical(&json), &expected);
+        for ordered_max in [0, 10, 100, json.len(), usize::MAX] {
+            prop_assert_eq!(&ordered(&json, ordered_max).0, &expected);
+        }
     }
 }

@@ -1,0 +1,91 @@
+//! Bodies with policies, which may be long. A long one is read where nobody waits for a decision, and one at a time.
+//!
+//! Whoever waits for a turn to change something, or to have a draft compiled, has its body in memory, and may have a thousand connections. So a long body
+//! takes room until it is answered, of the room that all of them have together.
+
+use super::{Bounds, Format, SET_BYTES_MAX, bytes};
+use crate::gateway::Gateway;
+use crate::http::arrivals::{Arrivals, Taken};
+use crate::http::refusal::{Code, Refusal};
+use crate::party::Party;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderValue, header};
+use canon::{Integers, Limits};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinError;
+
+/// A body with more bytes is long. Other bodies have no more, and most sets have not.
+const SHORT_BYTES_MAX: usize = 256 << 10;
+
+/// The room for long bodies that are not answered yet, and whose turn it is to be read.
+#[derive(Debug)]
+pub struct LongBodies {
+    room: Arrivals,
+    reading: Arc<Semaphore>,
+}
+
+impl LongBodies {
+    /// As much room as all bodies have that are on their way.
+    pub fn new(body_bytes_max: usize) -> Self {
+        Self {
+            room: Arrivals::new(body_bytes_max),
+            reading: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    fn enter(&self, party: Option<Party>, bytes: usize) -> Result<Taken, Refusal> {
+        self.room.enter(party, bytes).map_err(|_| {
+            let detail = "too many long bodies with policies are not answered yet; try again later";
+            Refusal::new(Code::Overloaded, detail)
+                .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+        })
+    }
+
+    async fn turn(&self) -> OwnedSemaphorePermit {
+        let turn = Arc::clone(&self.reading).acquire_owned().await;
+        turn.expect("the semaphore is never closed")
+    }
+}
+
+/// A JSON body with policies, which may have [`SET_BYTES_MAX`] bytes, and its room if it is long: to be held until it is answered.
+pub struct SetJson<T>(pub T, pub Option<Taken>);
+
+impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Gateway>> for SetJson<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
+        let (parts, body) = request.into_parts();
+        let mut bounds = Bounds::of(&gateway.options).left(&parts.extensions);
+        let times = SET_BYTES_MAX.div_ceil(bounds.bytes_max.max(1)).max(1);
+        bounds.bytes_max = bounds.bytes_max.max(SET_BYTES_MAX);
+        // So many times as long, or they could not be sent over a slow line that others can be sent over.
+        bounds.time_max *= u32::try_from(times).unwrap_or(u32::MAX);
+        let (format, limits) = (Format::of(&parts.headers)?, bounds.limits());
+        let bytes = bytes(body, &parts.headers, bounds).await?;
+        if bytes.len() <= SHORT_BYTES_MAX {
+            return Ok(Self(read(format, &bytes, limits)?, None));
+        }
+        let room = gateway.long_bodies.enter(bounds.party, bytes.len())?;
+        let turn = gateway.long_bodies.turn().await;
+        // The turn and the room are held also when nobody waits for it any more.
+        let reading = tokio::task::spawn_blocking(move || {
+            let value = read(format, &bytes, limits);
+            drop(turn);
+            value.map(|value| Self(value, Some(room)))
+        });
+        reading.await.map_err(|error| broken_off(&error))?
+    }
+}
+
+fn read<T: DeserializeOwned>(format: Format, bytes: &[u8], limits: Limits) -> Result<T, Refusal> {
+    let text = format.canonical(bytes, limits, Integers::Exact)?;
+    Ok(canon::read(text.as_str())?)
+}
+
+/// Reading has panicked. It is logged here, once.
+fn broken_off(error: &JoinError) -> Refusal {
+    tracing::error!(%error, "reading a long body broke off");
+    Refusal::new(Code::Internal, "the body could not be read")
+}
