@@ -18,6 +18,7 @@ use crate::line::Line;
 use crate::live::Live;
 use crate::look::Look;
 use crate::metrics::Metrics;
+use crate::policies::one_each::OneEach;
 use crate::records::erase::retention::Retention;
 use crate::replays::Replays;
 use crate::search::job::Indexing;
@@ -169,8 +170,12 @@ pub struct Gateway {
     pub size: Look<Option<u64>>,
     /// The places for those who judge recorded decisions again.
     pub replaying: Arc<tokio::sync::Semaphore>,
+    /// The tenants that have one of them.
+    pub replays_of: OneEach,
     /// What compares sets of policies, and how many of them at once.
     pub prover: Prover,
+    /// The tenants that compare, or wait for their turn.
+    pub comparisons_of: OneEach,
 }
 
 impl Gateway {

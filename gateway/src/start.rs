@@ -20,6 +20,7 @@ use crate::live::Live;
 use crate::look::Look;
 use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
+use crate::policies::one_each::OneEach;
 use crate::records::erase::retention::{self, Retention};
 use crate::replays::Replays;
 use crate::search::job::{self, Indexing};
@@ -180,6 +181,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         searches: Line::of_searches(),
         readings: Line::of_readings(),
         replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
+        replays_of: OneEach::default(),
+        comparisons_of: OneEach::default(),
     };
     let gateway = Arc::new(gateway);
     jobs::start(&gateway);

@@ -98,11 +98,22 @@ impl Prover {
     /// The right to run a solver; `None` if as many run as may.
     pub fn turn(&self) -> Option<Turn> {
         let permit = Arc::clone(&self.turns).try_acquire_owned().ok()?;
-        Some(Turn {
+        Some(self.turn_with(permit))
+    }
+
+    /// The same for whoever waits so long, behind those who wait already.
+    pub async fn turn_within(&self, patience: Duration) -> Option<Turn> {
+        let permit = Arc::clone(&self.turns).acquire_owned();
+        let permit = tokio::time::timeout(patience, permit).await.ok()?.ok()?;
+        Some(self.turn_with(permit))
+    }
+
+    fn turn_with(&self, permit: OwnedSemaphorePermit) -> Turn {
+        Turn {
             program: self.program.clone(),
             bounds: self.bounds,
             _permit: permit,
-        })
+        }
     }
 }
 

@@ -13,9 +13,12 @@ use policy::PolicySet;
 use policy_diff::{Comparison, Report};
 use serde::Deserialize;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How many sets a gateway compares at once: each takes a core and a solver.
 pub const AT_ONCE_MAX: usize = 1;
+/// How long one waits for those of other tenants before it. Most take less than a second.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 /// When to ask again that was told that another set is being compared, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
@@ -35,7 +38,12 @@ pub async fn compare(
 ) -> Result<Json<Report>, Refusal> {
     let Candidate { before, after, .. } = gateway.candidate(caller.tenant, &body.candidate).await?;
     // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
-    let turn = gateway.prover.turn().ok_or_else(busy)?;
+    let own = gateway.comparisons_of.begin(caller.tenant);
+    let _one_of_tenant =
+        own.ok_or_else(|| busy("this tenant compares policies already; try again when that is done"))?;
+    let turn = gateway.prover.turn_within(WAIT_MAX).await;
+    let turn =
+        turn.ok_or_else(|| busy("this gateway compares policies already; try again when that is done"))?;
     let comparison = Comparison {
         before: PolicySet::clone(&before.policies),
         after: PolicySet::clone(&after.policies),
@@ -52,7 +60,6 @@ pub async fn compare(
     Ok(Json(report))
 }
 
-fn busy() -> Refusal {
-    let detail = "this gateway compares policies already; try again when that is done";
+fn busy(detail: &'static str) -> Refusal {
     Refusal::new(Code::DiffRunning, detail).with_header(header::RETRY_AFTER, RETRY_AFTER)
 }

@@ -6,6 +6,7 @@
 mod range;
 mod run;
 
+use super::one_each::Begun;
 use super::replace::SetBody;
 use crate::changes::Drafted;
 use crate::gateway::Gateway;
@@ -26,11 +27,12 @@ use policy::Compiler;
 use run::{Progress, Running};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many replays a gateway runs at once. They share the cores that there are for them.
 pub const AT_ONCE_MAX: usize = 2;
@@ -112,13 +114,9 @@ pub async fn replay(
 ) -> Result<Response, Refusal> {
     let in_lines = accepts_lines(&headers);
     let limit = limit(body.limit, in_lines)?;
-    let place = Arc::clone(&gateway.replaying).try_acquire_owned();
-    let place = place.map_err(|_| {
-        let detail =
-            format!("this gateway replays {AT_ONCE_MAX} times already; try again when one of them is done");
-        Refusal::new(Code::ReplayRunning, detail).with_header(header::RETRY_AFTER, RETRY_AFTER)
-    })?;
     let candidate = gateway.candidate(caller.tenant, &body.candidate).await?;
+    // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
+    let place = Place::take(&gateway, caller.tenant)?;
     let digest = candidate.after.policies.digest();
     let range = range::within(&*gateway.store, caller.tenant, body.from, body.to).await?;
     let running = Running::start(&gateway, candidate, range, limit, place).map_err(|error| {
@@ -141,6 +139,35 @@ pub async fn replay(
     // It took its time, and whoever asked may not read any more.
     caller.check(&gateway)?;
     Ok(Json(Report::new(digest, tally, has_more)).into_response())
+}
+
+/// The right to replay, until it is dropped.
+struct Place {
+    _of_tenant: Begun,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Place {
+    /// A tenant has one at a time: then another one has the other.
+    fn take(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
+        let of_tenant = gateway.replays_of.begin(tenant);
+        let of_tenant =
+            of_tenant.ok_or_else(|| busy("this tenant replays already; try again when that is done"))?;
+        let of_all = Arc::clone(&gateway.replaying).try_acquire_owned();
+        let of_all = of_all.map_err(|_| {
+            busy(format!(
+                "this gateway replays {AT_ONCE_MAX} times already; try again when one of them is done"
+            ))
+        })?;
+        Ok(Self {
+            _of_tenant: of_tenant,
+            _of_all: of_all,
+        })
+    }
+}
+
+fn busy(detail: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(Code::ReplayRunning, detail).with_header(header::RETRY_AFTER, RETRY_AFTER)
 }
 
 /// How many cores replays have: all but one, or the only one.

@@ -155,16 +155,32 @@ async fn without_a_solver_the_answer_says_so_and_replay_works() {
 #[tokio::test]
 async fn one_comparison_runs_at_once_and_invalid_candidates_are_refused() {
     let desk = Desk::open().await;
-    let turn = desk.gateway.prover.turn().unwrap();
+    let own = desk.gateway.comparisons_of.begin(desk.tenant).unwrap();
     let refused = desk.edit("POST", "/diff", &candidate(NO_ISSUES)).await;
     refused.problem(429, "diff_running");
+    assert_eq!(
+        refused.json()["detail"],
+        "this tenant compares policies already; try again when that is done"
+    );
     assert_eq!(refused.headers["retry-after"], "5");
     // The turn is for comparing alone: candidates are compiled before they have it.
     let reply = desk.edit("POST", "/diff", &candidate("nonsense")).await;
     assert_eq!(diagnostics(&reply)[0]["policy"], "issues");
-    drop(turn);
+    drop(own);
     desk.edit("POST", "/diff", &json!({}))
         .await
         .problem(400, "invalid_field");
     assert_eq!(answers(&desk.diff("").await), ["no", "no"]);
+}
+
+#[tokio::test]
+async fn who_waits_for_the_comparison_of_another_tenant_is_next() {
+    let desk = Desk::open().await;
+    let body = candidate("");
+    let turn = desk.gateway.prover.turn().unwrap();
+    let mut comparing = pin!(desk.edit("POST", "/diff", &body));
+    let early = tokio::time::timeout(Duration::from_millis(300), comparing.as_mut()).await;
+    assert!(early.is_err(), "it has no turn");
+    drop(turn);
+    comparing.await.expect(200);
 }

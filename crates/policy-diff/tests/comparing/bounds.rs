@@ -108,8 +108,10 @@ async fn as_many_comparisons_run_at_once_as_may() {
     let prover = prover("cvc5", Bounds::default());
     let turn = prover.turn().unwrap();
     assert!(prover.turn().is_none());
+    assert!(prover.turn_within(Duration::ZERO).await.is_none());
     drop(turn);
     assert!(prover.turn().is_some());
+    assert!(prover.turn_within(Duration::ZERO).await.is_some());
 }
 
 /// A solver that never answers, and writes down which process it is.

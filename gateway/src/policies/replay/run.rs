@@ -5,7 +5,7 @@
 //! does not depend on which thread is faster. Memory holds a page and some records a thread, whatever the length of the ledger.
 
 use super::range::Entries;
-use super::{CORES, Candidate, cores};
+use super::{CORES, Candidate, Place, cores};
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use canon::Digest;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use store::{Store, StoreError, StoredEntry, is_used_up};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 /// Entries that are read at once: some hundred kilobytes of decisions.
 const PAGE: u32 = 512;
@@ -66,7 +66,7 @@ struct Shared {
     /// Nobody waits for it any more.
     is_given_up: AtomicBool,
     /// Given back when the last thread has ended.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 type Variant = Arc<OnceLock<Option<Arc<PolicySet>>>>;
@@ -99,7 +99,7 @@ impl Running {
         candidate: Candidate,
         entries: Entries,
         limit: u64,
-        place: OwnedSemaphorePermit,
+        place: Place,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             store: Arc::clone(&gateway.store),
