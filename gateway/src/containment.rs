@@ -1,7 +1,8 @@
 //! Containment: reads the ledgers of tenants that have rules, and does what a rule says when it is due.
 //!
 //! Every gateway reads; a rule that fires remembers what it counted in the same commit, so it fires once, whoever comes first.
-//! What was read is kept in memory and read again after a restart, up to `BACKWARDS_MAX` entries. It happens beside the
+//! What was read is kept in memory and read again after a restart, up to `BACKWARDS_MAX` entries, as it is when the ledger has lost what
+//! was read of it. It happens beside the
 //! path of decisions, moments later, and a tenant without rules is not looked at. Where the ledger of one cannot be read, the
 //! rules of all others hold.
 
@@ -9,9 +10,9 @@ use crate::changes::{By, Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::EntryKind;
-use engine::rules::{Due, Watch};
+use engine::rules::{Due, Seen, Watch};
 use engine::snapshot::TenantSnapshot;
-use model::rule::Subject;
+use model::rule::{Effect, Subject};
 use model::{AgentId, Directory, Name, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -30,7 +31,7 @@ const FIRES_MAX: usize = 20;
 /// How far back a gateway reads that has just begun to look at a tenant.
 const BACKWARDS_MAX: u64 = 20_000;
 
-/// What was read of each tenant that has rules.
+/// What was read of each tenant that has rules. The lock is that of looks: only one goes on at a time, and nothing else waits for it.
 #[derive(Default)]
 pub struct Containment(tokio::sync::Mutex<HashMap<TenantId, Progress>>);
 
@@ -39,6 +40,8 @@ struct Progress {
     watch: Watch,
     /// The next entry to read; 0 if nothing was read yet.
     next: u64,
+    /// Where the ledger ended when the look began that nothing has been done since.
+    awaited: u64,
     /// Which rule was carried out last, and because of whom.
     last: Option<(Name, Subject)>,
     /// Why the last look broke off, if it did.
@@ -59,11 +62,50 @@ async fn run(gateway: Weak<Gateway>) {
 }
 
 impl Progress {
+    /// Begins a look at a ledger that ends here: so far back, if nothing was read yet, and anew, if it has lost what was read.
+    fn begin(&mut self, head: u64) {
+        if self.next > head.saturating_add(1) {
+            *self = Self {
+                broken_off: self.broken_off.take(),
+                ..Self::default()
+            };
+        }
+        if self.next == 0 {
+            self.next = head.saturating_sub(BACKWARDS_MAX) + 1;
+            self.awaited = head;
+        } else if self.is_through() {
+            self.awaited = head;
+        }
+    }
+
+    /// Whether all was read that was there when it was awaited: until then, what makes a rule due may be lifted by what comes behind it.
+    /// Of what was added since, there may be more in every look.
+    const fn is_through(&self) -> bool {
+        self.next > self.awaited
+    }
+
     /// Takes note of why a look has broken off, if it has. Returns whether that is news.
     fn note(&mut self, broken_off: Option<String>) -> bool {
         let is_news = self.broken_off != broken_off;
         self.broken_off = broken_off;
         is_news
+    }
+
+    /// What is due, by rule and by whom it is about.
+    async fn due(&mut self, tenant: &TenantSnapshot) -> Vec<Due> {
+        let rules = &tenant.directory.rules;
+        let unsettled: Vec<_> = rules
+            .values()
+            .filter(|rule| !self.watch.is_settled(rule))
+            .collect();
+        let mut due = Vec::new();
+        for rule in unsettled {
+            due.extend(self.watch.due(rule));
+            // Whoever is answered on this thread waits for one rule, and not for all of them.
+            tokio::task::yield_now().await;
+        }
+        self.watch.looked(|name| rules.contains_key(name));
+        due
     }
 
     /// What is done in this look, of all that is due, by rule and by whom it is about. It begins behind what was done last, so that
@@ -95,11 +137,11 @@ impl Gateway {
         let tenants = snapshot
             .tenants()
             .filter(|(_, tenant)| has_rules(&tenant.directory));
-        let tenants: Vec<_> = tenants.map(|(id, tenant)| (*id, Arc::clone(tenant))).collect();
-        known.retain(|id, _| tenants.iter().any(|(tenant, _)| tenant == id));
-        for (id, tenant) in tenants {
+        let tenants: Vec<_> = tenants.map(|(id, _)| *id).collect();
+        known.retain(|id, _| tenants.contains(id));
+        for id in tenants {
             let progress = known.entry(id).or_default();
-            let look = self.contain_tenant(id, &tenant, progress).await;
+            let look = self.contain_tenant(id, progress).await;
             if progress.note(look.err()) {
                 progress.log(id);
             }
@@ -107,37 +149,40 @@ impl Gateway {
     }
 
     /// The same for one tenant. An error says in words what has gone wrong.
-    async fn contain_tenant(
-        &self,
-        id: TenantId,
-        tenant: &TenantSnapshot,
-        progress: &mut Progress,
-    ) -> Result<(), String> {
+    async fn contain_tenant(&self, id: TenantId, progress: &mut Progress) -> Result<(), String> {
+        let in_words = |refusal: Refusal| refusal.detail().to_owned();
+        // INVARIANT: it is taken before the ledger is read, which therefore tells of everybody who was lifted in it.
+        let tenant = self.tenant(id).map_err(in_words)?;
         let read = self.read_on(id, progress).await;
         read.map_err(|error| error.to_string())?;
-        let rules = tenant.directory.rules.values();
-        let due: Vec<_> = rules.flat_map(|rule| progress.watch.due(rule)).collect();
+        if !progress.is_through() {
+            return Ok(());
+        }
+        let due = progress.due(&tenant).await;
+        let mut looked_at = vec![tenant];
         for due in progress.turn(due) {
             progress.last = Some((due.rule.clone(), due.subject.clone()));
-            let fired = self.fire(id, &due).await;
-            fired.map_err(|refusal| refusal.detail().to_owned())?;
+            // What another rule has frozen in the same look may be lifted, too, before it is the turn of this one.
+            looked_at.push(self.tenant(id).map_err(in_words)?);
+            let fired = self.fire(id, &looked_at, &due).await;
+            fired.map_err(in_words)?;
         }
         Ok(())
     }
 
     async fn read_on(&self, tenant: TenantId, progress: &mut Progress) -> Result<(), StoreError> {
         let head = self.store.head(tenant).await?.seq;
-        if progress.next == 0 {
-            progress.next = head.saturating_sub(BACKWARDS_MAX) + 1;
-        }
+        progress.begin(head);
         for _ in 0..PAGES_MAX {
             if progress.next > head {
                 break;
             }
             let entries = self.store.entries(tenant, progress.next, PAGE).await?;
+            let read_at = self.clock.now();
             for entry in &entries {
-                let place = (entry.seq, entry.at);
-                progress.watch.see(place, &entry.kind, &entry.body);
+                let (seq, at) = (entry.seq, entry.at);
+                let seen = Seen { seq, at, read_at };
+                progress.watch.see(seen, &entry.kind, &entry.body);
                 progress.next = entry.seq + 1;
             }
         }
@@ -146,18 +191,30 @@ impl Gateway {
     }
 
     /// Does what a rule says, if nobody has done it yet. It waits for no policies of the tenant to be compiled, because the rules of all
-    /// others would wait with it.
-    async fn fire(&self, tenant: TenantId, due: &Due) -> Result<(), Refusal> {
+    /// others would wait with it. The tenant is as it was before its ledger was read in this look, and before each thing that was done in it.
+    async fn fire(&self, id: TenantId, looked_at: &[Arc<TenantSnapshot>], due: &Due) -> Result<(), Refusal> {
         let by = By::Rule(&due.rule);
-        self.change_in(Order::AtOnce, by, Force::No, tenant, |directory, now| {
-            Ok(fired(directory, due, now))
+        let was_stopped = |tenant: &Arc<TenantSnapshot>| is_stopped(&tenant.directory, &due.subject);
+        let was_stopped = due.was_stopped || looked_at.iter().any(was_stopped);
+        self.change_in(Order::AtOnce, by, Force::No, id, |directory, now| {
+            Ok(fired(directory, due, was_stopped, now))
         })
         .await
     }
 }
 
-/// What comes of a rule that is due: the agent or the tool afterwards, and the rule, which remembers what it counted.
-fn fired(directory: &Directory, due: &Due, now: Timestamp) -> Plan<()> {
+/// Whether an agent or a tool may not act. One that is gone is not stopped.
+fn is_stopped(directory: &Directory, subject: &Subject) -> bool {
+    let standing = match subject {
+        Subject::Agent(agent) => directory.agents.get(agent).map(|agent| &agent.standing),
+        Subject::Tool(tool) => directory.tools.get(tool).map(|tool| &tool.standing),
+    };
+    standing.is_some_and(|standing| !standing.is_active())
+}
+
+/// What comes of a rule that is due: the agent or the tool afterwards, and the rule, which remembers what it counted. `was_stopped` says
+/// whether the agent or the tool was stopped in what was read, when the rule was looked at, or when it began to wait for its turn.
+fn fired(directory: &Directory, due: &Due, was_stopped: bool, now: Timestamp) -> Plan<()> {
     let rule = directory.rules.get(&due.rule);
     // Whoever was first has counted the last of them, or the rule has changed since. That none of them is older than the rule was seen
     // by their own times: those of the chain may be ahead of this clock.
@@ -168,6 +225,10 @@ fn fired(directory: &Directory, due: &Due, now: Timestamp) -> Plan<()> {
     let Some(rule) = rule else {
         return Plan::nothing(());
     };
+    // A person has lifted it meanwhile, and the entry that says so may be behind what was read. The next look reads it.
+    if rule.effect == Effect::Freeze && was_stopped && !is_stopped(directory, &due.subject) {
+        return Plan::nothing(());
+    }
     let reason = told(rule, due);
     let done = match &due.subject {
         Subject::Agent(agent) => of_agent(directory, *agent, rule, (reason.as_str(), now)),
@@ -187,11 +248,8 @@ fn fired(directory: &Directory, due: &Due, now: Timestamp) -> Plan<()> {
     });
     facts.extend(shared.as_object().cloned().unwrap_or_default());
     let last = due.evidence.last().copied().unwrap_or_default();
-    let mut writes = vec![Write::Put(Noun::Rule(Arc::new(rule.fire(
-        &due.subject,
-        last,
-        now,
-    ))))];
+    let after = rule.fire(&due.subject, (last, due.recorded), now);
+    let mut writes = vec![Write::Put(Noun::Rule(Arc::new(after)))];
     writes.extend(write);
     Plan {
         kind,
@@ -268,6 +326,9 @@ fn told(rule: &Rule, due: &Due) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::rule::Trigger;
+    use model::{Standing, Tool};
+    use std::collections::BTreeMap;
 
     fn due(rule: &str, agent: u8) -> Due {
         Due {
@@ -275,6 +336,8 @@ mod tests {
             subject: Subject::Agent(AgentId::from_bytes([agent; 16])),
             since: Timestamp::from_millis(0),
             evidence: vec![1],
+            recorded: Timestamp::from_millis(0),
+            was_stopped: false,
         }
     }
 
@@ -294,6 +357,100 @@ mod tests {
         progress.last = Some((Name::new("two").unwrap(), all[0].subject.clone()));
         assert_eq!(progress.turn(all.clone()), all[..20]);
         assert_eq!(progress.turn(Vec::new()), []);
+    }
+
+    #[test]
+    fn nothing_is_done_before_all_is_read_that_was_there_at_first() {
+        let mut progress = Progress::default();
+        progress.begin(25_000);
+        assert_eq!(progress.next, 5_001);
+        // How far each look reads a ledger that ends there when it begins.
+        for (head, next, is_through) in [
+            (25_000, 15_001, false),
+            (25_500, 25_000, false),
+            (26_000, 25_001, true),
+            (60_000, 35_001, false),
+            (61_000, 60_000, false),
+            (62_000, 60_001, true),
+        ] {
+            progress.begin(head);
+            progress.next = next;
+            assert_eq!(progress.is_through(), is_through, "{next}");
+        }
+        let mut nothing_there = Progress::default();
+        nothing_there.begin(0);
+        assert!(nothing_there.is_through());
+    }
+
+    #[test]
+    fn a_ledger_that_has_lost_what_was_read_is_read_anew() {
+        let mut progress = Progress::default();
+        progress.begin(1_000);
+        let at = Timestamp::from_millis(0);
+        let seen = Seen {
+            seq: 1_000,
+            at,
+            read_at: at,
+        };
+        progress.watch.see(seen, "rule_put", r#"{"name":"one"}"#);
+        progress.next = 1_001;
+        progress.note(Some("gone".to_owned()));
+        let told = |progress: &Progress| format!("{:?}", progress.watch);
+        progress.begin(1_000);
+        assert_eq!((progress.next, progress.awaited), (1_001, 1_000));
+        assert_ne!(told(&progress), told(&Progress::default()));
+        progress.begin(900);
+        assert_eq!((progress.next, progress.awaited), (1, 900));
+        assert_eq!(told(&progress), told(&Progress::default()));
+        assert!(progress.note(None), "it is news that nothing is wrong any more");
+    }
+
+    /// A tenant with a tool and a rule.
+    fn directory(standing: &Standing, effect: Effect) -> Directory {
+        let tenant = json!({"id": TenantId::from_bytes([1; 16]), "name": "acme", "settings": {}, "bucket": null,
+            "status": "active", "created_at": "1970-01-01T00:00:00.000Z"});
+        let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
+        let tool = Tool {
+            name: SlashFreeName::new("github").unwrap(),
+            actions: BTreeMap::new(),
+            canary: false,
+            standing: standing.clone(),
+            created_at: Timestamp::from_millis(0),
+        };
+        let rule = Rule {
+            name: Name::new("one").unwrap(),
+            trigger: Trigger::DefinitionChanged,
+            count: 1,
+            window_seconds: 60,
+            effect,
+            enabled: true,
+            since: Timestamp::from_millis(0),
+            fired: BTreeMap::new(),
+            fired_tools: BTreeMap::new(),
+        };
+        directory.apply(&Write::Put(Noun::Tool(Arc::new(tool))));
+        directory.apply(&Write::Put(Noun::Rule(Arc::new(rule))));
+        directory
+    }
+
+    #[test]
+    fn a_tool_that_a_person_has_lifted_before_it_was_the_turn_of_a_rule_is_not_frozen_again() {
+        let now = Timestamp::from_millis(1_000);
+        let (active, frozen) = (Standing::Active, Standing::Active.freeze("odd", now).unwrap());
+        let due = Due {
+            subject: Subject::Tool(SlashFreeName::new("github").unwrap()),
+            ..due("one", 0)
+        };
+        for (standing, effect, was_stopped, kind) in [
+            (&active, Effect::Freeze, false, Some(EntryKind::ToolFrozen)),
+            (&active, Effect::Freeze, true, None),
+            (&active, Effect::Alert, true, Some(EntryKind::AlertRaised)),
+            (&frozen, Effect::Freeze, true, Some(EntryKind::AlertRaised)),
+        ] {
+            let plan = fired(&directory(standing, effect), &due, was_stopped, now);
+            let is_made = !plan.writes.is_empty();
+            assert_eq!(is_made.then_some(plan.kind), kind, "{standing:?} {effect:?}");
+        }
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Containment rules over a ledger: which entries count for which agent or tool, and when a rule is due.
 //!
-//! It is pure: the same entries and the same rules make the same findings, whoever reads them and when. What comes of a finding is
-//! recorded by whoever gets there first; the rule then remembers what it counted, so nobody else counts it again.
+//! It is pure: the same entries and the same rules make the same findings, whoever reads them and when. Only while a chain is ahead of
+//! the clock, because that was set back, its times stand still, and entries are as far apart as they were read. What comes of a finding
+//! is recorded by whoever gets there first; the rule then remembers what it counted, so nobody else counts it again.
+//!
+//! A rule is held against what is new, and not against all that is remembered.
 
 use crate::entry_kind::EntryKind;
 use model::rule::{COUNT, Effect, Subject, Trigger, WINDOW_SECONDS};
@@ -11,14 +14,60 @@ use serde::de::IgnoredAny;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 
+/// How many entries of a ledger are remembered, the last of them, however many agents and tools they are about.
+const ENTRIES_MAX: u64 = 1_000_000;
+/// How often what is too old is looked for, in milliseconds. It is a small part of how much longer rules remember what they counted.
+const FORGET_MILLIS: i64 = 60_000;
+
 /// What entries have shown lately, by what it was and of whom.
 #[derive(Debug, Default)]
 pub struct Watch {
-    seen: BTreeMap<(Trigger, Subject), VecDeque<(u64, Timestamp)>>,
+    seen: BTreeMap<(Trigger, Subject), VecDeque<Seen>>,
+    /// Of whom entries have shown something since the rules were looked at, and the first of these entries.
+    news: BTreeMap<(Trigger, Subject), u64>,
+    /// How each rule was looked at last.
+    looks: BTreeMap<Name, Look>,
+    /// The entry that was read last, and what the clock showed for it.
+    last: Option<(Seen, Timestamp)>,
+    /// When what is too old was forgotten last.
+    forgot: Option<Timestamp>,
     /// The entries that rules were put by last: times alone do not tell what was before in the same millisecond.
     puts: BTreeMap<String, u64>,
     /// The entries by which people have unfrozen agents and tools last.
     unfrozen: BTreeMap<Subject, (u64, Timestamp)>,
+    /// The agents and tools that were frozen and that nobody has unfrozen since, and when that was last.
+    stopped: BTreeMap<Subject, Timestamp>,
+}
+
+/// Which entry, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Its place.
+    pub seq: u64,
+    /// When it was recorded, by its chain.
+    pub at: Timestamp,
+    /// When it was read.
+    pub read_at: Timestamp,
+}
+
+/// How a rule was looked at: what it was like, and for whom it was due.
+#[derive(Debug)]
+struct Look {
+    version: Version,
+    due: Vec<Subject>,
+}
+
+/// What a rule is like, but for what it has counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Version {
+    trigger: Trigger,
+    count: u32,
+    window_seconds: u32,
+    effect: Effect,
+    enabled: bool,
+    since: Timestamp,
+    /// The entry by which it was put.
+    put: u64,
 }
 
 /// A rule that is to fire.
@@ -32,6 +81,10 @@ pub struct Due {
     pub since: Timestamp,
     /// The entries that were counted, in order; never empty.
     pub evidence: Vec<u64>,
+    /// When the last of them was recorded, by its chain.
+    pub recorded: Timestamp,
+    /// Whether the agent or the tool was frozen lately, as far as the ledger was read.
+    pub was_stopped: bool,
 }
 
 /// The members of an entry that rules look at.
@@ -81,9 +134,10 @@ struct AgentTold {
     id: AgentId,
 }
 
-/// The member of an entry about a tool that says which.
+/// The member of an entry about a tool that says which. A rule's own entry has another word for it.
 #[derive(Deserialize)]
 struct ToolTold {
+    #[serde(alias = "tool")]
     name: SlashFreeName,
 }
 
@@ -101,21 +155,43 @@ const STOPPED: [&str; 7] = [
 
 impl Watch {
     /// Takes note of an entry.
-    pub fn see(&mut self, (seq, at): (u64, Timestamp), kind: &str, body: &str) {
+    pub fn see(&mut self, entry: Seen, kind: &str, body: &str) {
+        let entry = self.keep_pace(entry);
+        let Seen { seq, at, .. } = entry;
         if [EntryKind::RulePut.as_str(), EntryKind::RuleDeleted.as_str()].contains(&kind) {
             self.see_rule(seq, kind, body);
         }
+        if let Some(subject) = frozen(kind, body) {
+            self.stopped.insert(subject, at);
+        }
         if let Some(subject) = unfrozen(kind, body) {
+            self.stopped.remove(&subject);
             self.unfrozen.insert(subject, (seq, at));
         }
         for shown in shown(kind, body) {
+            self.news.entry(shown.clone()).or_insert(seq);
             let seen = self.seen.entry(shown).or_default();
             let oldest = at.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
-            seen.push_back((seq, at));
-            while seen.len() > *COUNT.end() as usize || seen.front().is_some_and(|first| first.1 < oldest) {
+            seen.push_back(entry);
+            while seen.len() > *COUNT.end() as usize || seen.front().is_some_and(|first| first.at < oldest) {
                 seen.pop_front();
             }
         }
+    }
+
+    /// The entry, read as late as if the clock had never gone back: of the time between two entries nothing is taken back. Where the
+    /// chain is not ahead of the clock, that is its own time.
+    fn keep_pace(&mut self, entry: Seen) -> Seen {
+        let clock = entry.read_at.min(entry.at);
+        let last = self.last.map(|(last, before)| (last.read_at, before));
+        let (last, before) = last.unwrap_or((clock, clock));
+        let passed = clock.millis() - before.millis();
+        let paced = Seen {
+            read_at: last.plus_millis(passed.max(0)),
+            ..entry
+        };
+        self.last = Some((paced, clock));
+        paced
     }
 
     fn see_rule(&mut self, seq: u64, kind: &str, body: &str) {
@@ -129,37 +205,109 @@ impl Watch {
         }
     }
 
-    /// Forgets what is older than any rule could count.
+    /// Forgets what is older than any rule could count, and what is more than is remembered, if it is time for that.
     pub fn forget(&mut self, now: Timestamp) {
+        let is_recent = |forgot: Timestamp| (forgot..forgot.plus_millis(FORGET_MILLIS)).contains(&now);
+        if self.forgot.is_some_and(is_recent) {
+            return;
+        }
+        self.forgot = Some(now);
         let oldest = now.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
+        let last = self.last.map_or(0, |(last, _)| last.seq);
         self.seen.retain(|_, seen| {
             // INVARIANT: nothing is kept for longer than a rule remembers that it has counted it.
-            while seen.front().is_some_and(|first| first.1 < oldest) {
+            while seen
+                .front()
+                .is_some_and(|first| first.at < oldest || last.saturating_sub(first.seq) >= ENTRIES_MAX)
+            {
                 seen.pop_front();
             }
             !seen.is_empty()
         });
         // All that was before it is forgotten as well.
         self.unfrozen.retain(|_, (_, at)| *at >= oldest);
+        self.stopped.retain(|_, at| *at >= oldest);
     }
 
     /// When this rule is due first, for each agent and each tool.
-    pub fn due(&self, rule: &Rule) -> Vec<Due> {
-        let put = self.puts.get(rule.name.as_str()).copied().unwrap_or_default();
-        let subjects = self
-            .seen
-            .iter()
-            .filter(|((trigger, _), _)| *trigger == rule.trigger);
-        let due = subjects.filter_map(|((_, subject), seen)| {
-            let put = put.max(self.lifted(rule, subject));
-            Some(Due {
-                rule: rule.name.clone(),
-                subject: subject.clone(),
-                since: rule.since,
-                evidence: evidence(rule, subject, put, seen)?,
-            })
-        });
-        due.collect()
+    pub fn due(&mut self, rule: &Rule) -> Vec<Due> {
+        let open = self.open(rule).into_iter();
+        let due: Vec<_> = open
+            .filter_map(|(subject, news)| self.due_for(rule, subject, news))
+            .collect();
+        let look = Look {
+            version: self.version(rule),
+            due: due.iter().map(|due| due.subject.clone()).collect(),
+        };
+        self.looks.insert(rule.name.clone(), look);
+        due
+    }
+
+    /// Whether this rule was due for nobody when it was looked at, and there is no news for it since then.
+    pub fn is_settled(&self, rule: &Rule) -> bool {
+        let look = self.looks.get(&rule.name);
+        let was_settled = look.is_some_and(|look| look.due.is_empty() && look.version == self.version(rule));
+        was_settled && self.news_of(rule.trigger).next().is_none()
+    }
+
+    /// Takes note that all rules were looked at. Those that are gone are forgotten.
+    pub fn looked(&mut self, is_there: impl Fn(&Name) -> bool) {
+        self.news.clear();
+        self.looks.retain(|name, _| is_there(name));
+    }
+
+    /// Whom this rule can be due for, and the first of the entries that make it so: of whom there is news, for whom it was due before,
+    /// and everybody where it is not what it was.
+    fn open(&self, rule: &Rule) -> BTreeMap<Subject, u64> {
+        let version = self.version(rule);
+        let look = self.looks.get(&rule.name).filter(|look| look.version == version);
+        let Some(look) = look else {
+            let shown = self.seen.keys().filter(|(trigger, _)| *trigger == rule.trigger);
+            return shown.map(|(_, subject)| (subject.clone(), 0)).collect();
+        };
+        let mut open: BTreeMap<_, _> = self.news_of(rule.trigger).collect();
+        for subject in &look.due {
+            open.insert(subject.clone(), 0);
+        }
+        open
+    }
+
+    fn news_of(&self, trigger: Trigger) -> impl Iterator<Item = (Subject, u64)> {
+        let news = self.news.iter().filter(move |((of, _), _)| *of == trigger);
+        news.map(|((_, subject), first)| (subject.clone(), *first))
+    }
+
+    fn due_for(&self, rule: &Rule, subject: Subject, news: u64) -> Option<Due> {
+        let shown = (rule.trigger, subject);
+        let seen = self.seen.get(&shown)?;
+        let (_, subject) = shown;
+        let put = self.put(rule).max(self.lifted(rule, &subject));
+        let counted = evidence(rule, &subject, (put, news), seen)?;
+        Some(Due {
+            rule: rule.name.clone(),
+            was_stopped: self.stopped.contains_key(&subject),
+            subject,
+            since: rule.since,
+            recorded: counted.last()?.at,
+            evidence: counted.iter().map(|seen| seen.seq).collect(),
+        })
+    }
+
+    fn version(&self, rule: &Rule) -> Version {
+        Version {
+            trigger: rule.trigger,
+            count: rule.count,
+            window_seconds: rule.window_seconds,
+            effect: rule.effect,
+            enabled: rule.enabled,
+            since: rule.since,
+            put: self.put(rule),
+        }
+    }
+
+    fn put(&self, rule: &Rule) -> u64 {
+        let put = self.puts.get(rule.name.as_str());
+        put.copied().unwrap_or_default()
     }
 
     /// The entry by which a person has lifted what this rule does, if it freezes; 0 if there is none. Nobody is frozen again for
@@ -171,13 +319,23 @@ impl Watch {
     }
 }
 
+/// Whom or what somebody or a rule has frozen, if that is what an entry is about.
+fn frozen(kind: &str, body: &str) -> Option<Subject> {
+    about(kind, body, [EntryKind::AgentFrozen, EntryKind::ToolFrozen])
+}
+
 /// Whom or what a person has unfrozen, if that is what an entry is about.
 fn unfrozen(kind: &str, body: &str) -> Option<Subject> {
-    if kind == EntryKind::AgentUnfrozen.as_str() {
+    about(kind, body, [EntryKind::AgentUnfrozen, EntryKind::ToolUnfrozen])
+}
+
+/// Whom or what an entry is about, if it is of one of these kinds: the first is about agents, the second about tools.
+fn about(kind: &str, body: &str, [of_agent, of_tool]: [EntryKind; 2]) -> Option<Subject> {
+    if kind == of_agent.as_str() {
         let told = serde_json::from_str::<AgentTold>(body).ok()?;
         return Some(Subject::Agent(told.id));
     }
-    if kind == EntryKind::ToolUnfrozen.as_str() {
+    if kind == of_tool.as_str() {
         let told = serde_json::from_str::<ToolTold>(body).ok()?;
         return Some(Subject::Tool(told.name));
     }
@@ -231,18 +389,27 @@ impl Told<'_> {
     }
 }
 
-/// The first entries that are as many as the rule wants, within its window.
-fn evidence(rule: &Rule, subject: &Subject, put: u64, seen: &VecDeque<(u64, Timestamp)>) -> Option<Vec<u64>> {
-    let counted: Vec<_> = seen
-        .iter()
-        .filter(|(seq, at)| *seq > put && rule.counts(subject, *seq, *at))
-        .collect();
+/// The first entries that are as many as the rule wants, within its window, all of them behind the first of these places, and the last of
+/// them not before the second.
+fn evidence(
+    rule: &Rule,
+    subject: &Subject,
+    (put, news): (u64, u64),
+    seen: &VecDeque<Seen>,
+) -> Option<Vec<Seen>> {
+    // INVARIANT: places and times only go up along a chain, so what is behind an entry that counts does, too.
+    let first = seen.partition_point(|seen| seen.seq <= put || !rule.counts(subject, seen.seq, seen.at));
+    let before = rule.count.saturating_sub(1) as usize;
+    let news = seen.partition_point(|seen| seen.seq < news);
+    let mut ends = (first + before).max(news)..seen.len();
+    let last = ends.find(|last| are_together(rule, &seen[last - before], &seen[*last]))?;
+    Some(seen.range(last - before..=last).copied().collect())
+}
+
+/// Whether two entries are within the window of a rule, by their chain as well as by when they were read.
+fn are_together(rule: &Rule, first: &Seen, last: &Seen) -> bool {
     let window = i64::from(rule.window_seconds) * 1_000;
-    let found = counted.windows(rule.count as usize).find(|together| {
-        let (first, last) = (together[0].1, together[together.len() - 1].1);
-        last <= first.plus_millis(window)
-    });
-    found.map(|together| together.iter().map(|(seq, _)| *seq).collect())
+    last.at <= first.at.plus_millis(window) && last.read_at <= first.read_at.plus_millis(window)
 }
 
 #[cfg(test)]
@@ -267,6 +434,15 @@ mod tests {
         Timestamp::from_millis(seconds * 1_000)
     }
 
+    /// An entry that was read as it was recorded.
+    fn entry(seq: u64, seconds: i64) -> Seen {
+        Seen {
+            seq,
+            at: at(seconds),
+            read_at: at(seconds),
+        }
+    }
+
     fn agent() -> AgentId {
         AgentId::from_bytes([1; 16])
     }
@@ -278,7 +454,7 @@ mod tests {
     fn watch(entries: &[(u64, i64, &str)]) -> Watch {
         let mut watch = Watch::default();
         for (seq, seconds, members) in entries {
-            watch.see((*seq, at(*seconds)), "decision", &body(members));
+            watch.see(entry(*seq, *seconds), "decision", &body(members));
         }
         watch
     }
@@ -307,8 +483,8 @@ mod tests {
         let github = Subject::Tool(SlashFreeName::new("github").unwrap());
         let changed = r#"{"tool":"github","changed":[{"name":"a","held":{"digest":"x"}}]}"#;
         let mut watch = watch(&[(1, 0, DENIED), (2, 0, DENIED)]);
-        watch.see((3, at(0)), "tool_imported", changed);
-        let due = |watch: &Watch, trigger, effect| {
+        watch.see(entry(3, 0), "tool_imported", changed);
+        let due = |watch: &mut Watch, trigger, effect| {
             let rule = Rule {
                 effect,
                 ..rule(trigger, 1)
@@ -317,28 +493,144 @@ mod tests {
             due.map(|due| (due.subject, due.evidence)).collect::<Vec<_>>()
         };
         let of_agent = |seq: u64| vec![(Subject::Agent(agent()), vec![seq])];
-        assert_eq!(due(&watch, Trigger::Denials, Effect::Freeze), of_agent(1));
+        assert_eq!(due(&mut watch, Trigger::Denials, Effect::Freeze), of_agent(1));
         let lifted = format!(r#"{{"by":{{"key":"k"}},"id":"{}","name":"builder"}}"#, agent());
-        watch.see((4, at(1)), "agent_unfrozen", &lifted);
-        assert!(due(&watch, Trigger::Denials, Effect::Freeze).is_empty());
-        assert_eq!(due(&watch, Trigger::Denials, Effect::Alert), of_agent(1));
+        watch.see(entry(4, 1), "agent_unfrozen", &lifted);
+        assert!(due(&mut watch, Trigger::Denials, Effect::Freeze).is_empty());
+        assert_eq!(due(&mut watch, Trigger::Denials, Effect::Alert), of_agent(1));
         assert_eq!(
-            due(&watch, Trigger::DefinitionChanged, Effect::Freeze),
+            due(&mut watch, Trigger::DefinitionChanged, Effect::Freeze),
             [(github, vec![3_u64])]
         );
-        watch.see((5, at(1)), "tool_unfrozen", r#"{"name":"github"}"#);
-        assert!(due(&watch, Trigger::DefinitionChanged, Effect::Freeze).is_empty());
-        watch.see((6, at(1)), "decision", &body(DENIED));
-        assert_eq!(due(&watch, Trigger::Denials, Effect::Freeze), of_agent(6));
+        watch.see(entry(5, 1), "tool_unfrozen", r#"{"name":"github"}"#);
+        assert!(due(&mut watch, Trigger::DefinitionChanged, Effect::Freeze).is_empty());
+        watch.see(entry(6, 1), "decision", &body(DENIED));
+        assert_eq!(due(&mut watch, Trigger::Denials, Effect::Freeze), of_agent(6));
         watch.forget(at(100_000));
         assert!(watch.seen.is_empty() && watch.unfrozen.is_empty());
     }
 
     #[test]
+    fn whoever_was_frozen_is_told_to_be_so_until_a_person_lifts_it() {
+        let trapped = r#""canary":true,"decision":"deny","reason_code":"policy_forbids""#;
+        let rule = Rule {
+            effect: Effect::Freeze,
+            ..rule(Trigger::CanaryCalls, 1)
+        };
+        let mut watch = watch(&[(1, 0, trapped)]);
+        assert!(!watch.due(&rule)[0].was_stopped);
+        let frozen = format!(
+            r#"{{"by":{{"decision":"d"}},"id":"{}","reason":"a trap"}}"#,
+            agent()
+        );
+        watch.see(entry(2, 0), "agent_frozen", &frozen);
+        assert!(watch.due(&rule)[0].was_stopped);
+        let lifted = format!(r#"{{"by":{{"key":"k"}},"id":"{}","name":"builder"}}"#, agent());
+        watch.see(entry(3, 1), "agent_unfrozen", &lifted);
+        assert_eq!(watch.due(&rule), []);
+        watch.see(entry(4, 2), "decision", &body(trapped));
+        assert!(!watch.due(&rule)[0].was_stopped);
+
+        let github = Subject::Tool(SlashFreeName::new("github").unwrap());
+        for (seq, frozen) in [
+            (5, r#"{"by":{"key":"k"},"name":"github"}"#),
+            (7, r#"{"by":{"rule":"rule"},"tool":"github"}"#),
+        ] {
+            watch.see(entry(seq, 2), "tool_frozen", frozen);
+            assert!(watch.stopped.contains_key(&github), "{frozen}");
+            watch.see(entry(seq + 1, 2), "tool_unfrozen", r#"{"name":"github"}"#);
+            assert!(watch.stopped.is_empty());
+        }
+        watch.see(entry(9, 2), "tool_frozen", r#"{"name":"github"}"#);
+        watch.forget(at(100_000));
+        assert!(watch.stopped.is_empty());
+    }
+
+    #[test]
     fn what_was_counted_is_not_counted_again() {
-        let seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
-        let fired = rule(Trigger::Denials, 2).fire(&Subject::Agent(agent()), 2, at(3));
+        let mut seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
+        let fired = rule(Trigger::Denials, 2).fire(&Subject::Agent(agent()), (2, at(1)), at(3));
         assert_eq!(seen.due(&fired), []);
+    }
+
+    #[test]
+    fn a_rule_is_held_against_those_only_of_whom_there_is_news() {
+        let mut watch = watch(&[(1, 0, DENIED), (2, 1, DENIED)]);
+        let rule = rule(Trigger::Denials, 3);
+        assert!(!watch.is_settled(&rule), "it was not looked at yet");
+        assert_eq!(watch.due(&rule), []);
+        watch.looked(|_| true);
+        assert!(watch.is_settled(&rule) && watch.open(&rule).is_empty());
+
+        let other = AgentId::from_bytes([2; 16]);
+        let of_other = format!(r#"{{"agent":"{other}",{DENIED}}}"#);
+        watch.see(entry(3, 2), "decision", &of_other);
+        assert_eq!(watch.open(&rule), BTreeMap::from([(Subject::Agent(other), 3)]));
+        assert_eq!(watch.due(&rule), []);
+        watch.looked(|_| true);
+
+        watch.see(entry(4, 3), "decision", &body(DENIED));
+        for _ in 0..2 {
+            assert!(!watch.is_settled(&rule), "it is due until it has fired");
+            let due = watch.due(&rule);
+            assert_eq!((due.len(), due[0].recorded), (1, at(3)));
+            assert_eq!(due[0].evidence, [1, 2, 4], "what was before counts, too");
+            watch.looked(|_| true);
+        }
+        let fired = rule.fire(&Subject::Agent(agent()), (4, at(3)), at(3));
+        assert_eq!(watch.due(&fired), []);
+        assert!(watch.is_settled(&fired));
+    }
+
+    #[test]
+    fn a_rule_that_is_new_or_another_one_is_held_against_all_that_is_remembered() {
+        let mut watch = watch(&[(1, 0, DENIED), (2, 1, DENIED)]);
+        assert_eq!(watch.due(&rule(Trigger::Denials, 3)), []);
+        watch.looked(|_| true);
+        let late = Rule {
+            name: Name::new("late").unwrap(),
+            ..rule(Trigger::Denials, 2)
+        };
+        for rule in [&rule(Trigger::Denials, 2), &late] {
+            assert!(!watch.is_settled(rule));
+            assert_eq!(watch.due(rule)[0].evidence, [1, 2]);
+        }
+        watch.see(entry(3, 2), "rule_put", r#"{"name":"late"}"#);
+        watch.looked(|name| *name == late.name);
+        assert!(!watch.is_settled(&late), "it was put again");
+        assert_eq!(watch.due(&late), []);
+        assert_eq!(watch.looks.keys().collect::<Vec<_>>(), [&late.name]);
+    }
+
+    #[test]
+    fn while_a_chain_is_ahead_of_the_clock_entries_are_as_far_apart_as_they_were_read() {
+        let counted = |seconds: &[i64]| {
+            let mut watch = Watch::default();
+            for (seq, seconds) in (1..).zip(seconds) {
+                let entry = Seen {
+                    read_at: at(*seconds),
+                    ..entry(seq, 3_600)
+                };
+                watch.see(entry, "decision", &body(DENIED));
+            }
+            let due = watch.due(&rule(Trigger::Denials, 3)).pop();
+            due.map(|due| due.evidence)
+        };
+        assert_eq!(counted(&[0, 31, 62, 93]), None);
+        assert_eq!(counted(&[0, 1_200, 1_230, 1_260]), Some(vec![2, 3, 4]));
+        // It was set back after the first.
+        assert_eq!(counted(&[3_600, 0, 1_200, 2_400]), None);
+        assert_eq!(counted(&[3_600, 0, 60]), Some(vec![1, 2, 3]));
+        // What is read late was recorded when its chain says.
+        assert_eq!(counted(&[3_600, 7_200, 9_000]), Some(vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_the_last_entries_of_a_ledger() {
+        let mut watch = watch(&[(1, 0, DENIED), (2, 0, DENIED), (1 + ENTRIES_MAX, 0, DENIED)]);
+        watch.forget(at(1));
+        let left = watch.seen.values().flatten().map(|seen| seen.seq);
+        assert_eq!(left.collect::<Vec<_>>(), [2, 1 + ENTRIES_MAX]);
     }
 
     #[test]
@@ -387,7 +679,7 @@ mod tests {
             let found: Vec<_> = watch.seen.keys().map(|(trigger, _)| *trigger).collect();
             assert_eq!(found, [trigger], "{members}");
         }
-        let changed = watch(&[(
+        let mut changed = watch(&[(
             1,
             0,
             r#""decision":"deny","reason_code":"tool_definition_changed""#,
@@ -400,7 +692,7 @@ mod tests {
             (3, r#"[{"name":"a","held":{"digest":"x"}}]"#),
         ] {
             let body = format!(r#"{{"tool":"github","held":["a"],"changed":{changed}}}"#);
-            imports.see((seq, at(0)), "tool_imported", &body);
+            imports.see(entry(seq, 0), "tool_imported", &body);
         }
         let due = imports.due(&rule(Trigger::DefinitionChanged, 1));
         let github = Subject::Tool(SlashFreeName::new("github").unwrap());

@@ -64,7 +64,7 @@ pub enum Effect {
 pub struct Fired {
     /// The last entry that was counted. It and those before it count no more.
     pub seq: u64,
-    /// When the rule fired.
+    /// When the rule fired, or when that entry was recorded by its chain, if that is later.
     pub at: Timestamp,
 }
 
@@ -104,9 +104,9 @@ impl Rule {
         self.enabled && is_new && at >= self.since
     }
 
-    /// The rule after it has fired because of this entry and those before it.
+    /// The rule after it has fired because of this entry, recorded then, and those before it.
     #[must_use]
-    pub fn fire(&self, subject: &Subject, seq: u64, now: Timestamp) -> Self {
+    pub fn fire(&self, subject: &Subject, (seq, recorded): (u64, Timestamp), now: Timestamp) -> Self {
         let mut after = self.clone();
         // INVARIANT: what was counted is remembered for as long as anybody keeps the entries, however short the window is: they are held
         // against each other and not against now, so they would be counted again.
@@ -114,7 +114,9 @@ impl Rule {
         let oldest = now.plus_millis(-kept * 1_000);
         after.fired.retain(|_, fired| fired.at >= oldest);
         after.fired_tools.retain(|_, fired| fired.at >= oldest);
-        let fired = Fired { seq, at: now };
+        // The times of a chain stay ahead of a clock that was set back, and entries are kept by them.
+        let at = now.max(recorded);
+        let fired = Fired { seq, at };
         match subject {
             Subject::Agent(agent) => after.fired.insert(*agent, fired),
             Subject::Tool(tool) => after.fired_tools.insert(tool.clone(), fired),
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn what_was_counted_counts_no_more_and_what_was_before_the_rule_never_does() {
         for subject in [agent(1), tool()] {
-            let fired = rule().fire(&subject, 7, at(120));
+            let fired = rule().fire(&subject, (7, at(119)), at(120));
             assert!(!fired.counts(&subject, 7, at(119)) && fired.counts(&subject, 8, at(121)));
             assert!(fired.counts(&agent(2), 7, at(119)), "each is counted by itself");
             assert!(!rule().counts(&subject, 9, at(99)));
@@ -200,13 +202,28 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_remembered_for_as_long_as_it_could_be_counted_again() {
-        let fired = rule().fire(&tool(), 6, at(119)).fire(&agent(1), 7, at(120));
+        let fired = rule().fire(&tool(), (6, at(119)), at(119));
+        let fired = fired.fire(&agent(1), (7, at(119)), at(120));
         let day = i64::from(*WINDOW_SECONDS.end());
-        let fired = fired.fire(&agent(2), 9, at(120 + day));
+        let fired = fired.fire(&agent(2), (9, at(120 + day)), at(120 + day));
         assert!(!fired.counts(&tool(), 6, at(119)) && !fired.counts(&agent(1), 7, at(120)));
-        let fired = fired.fire(&agent(3), 11, at(121 + day + FIRED_MARGIN_SECONDS));
+        let later = at(121 + day + FIRED_MARGIN_SECONDS);
+        let fired = fired.fire(&agent(3), (11, later), later);
         assert_eq!(fired.fired.len(), 2);
         assert!(fired.fired_tools.is_empty() && !fired.counts(&agent(2), 9, at(120 + day)));
+    }
+
+    #[test]
+    fn what_was_counted_is_remembered_for_as_long_as_a_chain_that_is_ahead_of_the_clock_says() {
+        let day = i64::from(*WINDOW_SECONDS.end());
+        let ahead = at(120 + 3 * FIRED_MARGIN_SECONDS);
+        let fired = rule().fire(&agent(1), (7, ahead), at(120));
+        let later = at(121 + day + FIRED_MARGIN_SECONDS);
+        let fired = fired.fire(&agent(2), (9, later), later);
+        assert!(!fired.counts(&agent(1), 7, ahead));
+        let later = ahead.plus_millis((1 + day + FIRED_MARGIN_SECONDS) * 1_000);
+        let fired = fired.fire(&agent(2), (11, later), later);
+        assert_eq!(fired.fired.len(), 1);
     }
 
     #[test]

@@ -9,7 +9,6 @@
 )]
 #[path = "../../../crates/tokens/tests/tokens/hand.rs"]
 mod hand;
-#[expect(dead_code, reason = "each test program uses its own part of what they share")]
 #[path = "../support/stage.rs"]
 mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]

@@ -1,6 +1,6 @@
 //! `/v1/rules`: what is done about an agent when the ledger shows too much of something.
 
-use crate::stage::{Stage, asking, changing, injected, reading};
+use crate::stage::{Stage, asking, changing, injected, reading, trapped};
 use crate::support::hand::Hand;
 use crate::support::{World, until};
 use gateway::changes::Order;
@@ -119,6 +119,41 @@ async fn a_freeze_that_a_person_has_lifted_does_not_come_back_for_what_was_befor
 }
 
 #[tokio::test]
+async fn a_freeze_that_a_person_lifts_while_the_rule_waits_for_its_turn_does_not_come_back() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("canary_calls", "freeze", 1)).await;
+    // They are due in the same look, and come before it by their names.
+    for number in 0..18 {
+        let path = format!("/v1/rules/before-{number}");
+        let put = rule("canary_calls", "alert", 1);
+        stage.admin("PUT", &path, &put).await.expect(201);
+    }
+    let changing = &stage.gateway.changing;
+    let mut turn = changing.of(stage.tenant, Order::AtOnce).await.unwrap();
+    stage.ask(&trapped()).await.expect(200);
+    // Whoever waits for the turn gets it next, so rules fire one by one.
+    while stage.count("alert_raised").await == 0 {
+        drop(turn);
+        turn = changing.of(stage.tenant, Order::AtOnce).await.unwrap();
+    }
+    let pass_on = async {
+        let mut turn = turn;
+        while stage.count("agent_unfrozen").await == 0 {
+            drop(turn);
+            turn = changing.of(stage.tenant, Order::AtOnce).await.unwrap();
+        }
+    };
+    let (lifted, ()) = tokio::join!(stage.stand(&stage.agent, "unfreeze"), pass_on);
+    lifted.expect(200);
+    for _ in 0..2 {
+        stage.gateway.contain().await;
+        let path = format!("/v1/agents/{}", stage.agent.id);
+        let agent = stage.admin("GET", &path, &json!({})).await.expect(200);
+        assert_eq!(agent["status"], "active");
+    }
+}
+
+#[tokio::test]
 async fn a_rule_that_was_put_before_the_clock_went_back_fires() {
     let stage = Stage::set().await;
     stage.clock.advance_millis(600_000);
@@ -127,6 +162,53 @@ async fn a_rule_that_was_put_before_the_clock_went_back_fires() {
     stage.deny().await;
     stage.deny().await;
     assert_eq!(stage.contained().await.len(), 1);
+}
+
+#[tokio::test]
+async fn while_the_ledger_is_ahead_of_a_clock_that_went_back_hours_are_no_moment() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "freeze", 3)).await;
+    stage.clock.advance_millis(3_600_000);
+    stage.deny().await;
+    stage.clock.advance_millis(-3_600_000);
+    for _ in 0..3 {
+        stage.deny().await;
+        assert_eq!(stage.contained().await, []);
+        stage.clock.advance_millis(1_200_000 - 1);
+    }
+    // The ledger is still ahead, and what comes at once still counts.
+    let evidence = [stage.deny().await, stage.deny().await, stage.deny().await];
+    let found = stage.contained().await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].1["evidence"], json!(evidence));
+}
+
+#[tokio::test]
+async fn what_was_counted_after_the_clock_went_back_does_not_come_back_when_another_is_counted() {
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "alert", 1)).await;
+    let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
+    stage.clock.advance_millis(-3 * 3_600_000);
+    stage.deny().await;
+    assert_eq!(stage.contained().await.len(), 1);
+    stage.clock.advance_millis(25 * 3_600_000 + 60_000);
+    stage
+        .post("/v1/authorize", &other.token, &injected())
+        .await
+        .expect(200);
+    let told = async |stage: &Stage| {
+        // What has come back in the first look fires in the second one.
+        stage.contained().await;
+        let found = stage.contained().await;
+        found
+            .iter()
+            .map(|(_, body)| body["id"].clone())
+            .collect::<Vec<_>>()
+    };
+    let each = [json!(stage.agent.id), json!(other.id)];
+    assert_eq!(told(&stage).await, each);
+    let stage = stage.restart().await;
+    assert_eq!(told(&stage).await, each, "nor after a restart");
 }
 
 #[tokio::test]
