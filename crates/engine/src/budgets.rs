@@ -180,10 +180,13 @@ impl KnownBudgets {
         let rolled: Vec<_> = self
             .budgets
             .iter()
-            .filter_map(|((tenant, _), budget)| Some((*tenant, budget.roll_over(now(*tenant))?)))
+            .filter_map(|((tenant, _), budget)| {
+                let after = budget.roll_over(now(*tenant))?;
+                Some((*tenant, budget.periods_until(after.period_start), after))
+            })
             .collect();
-        for (tenant, budget) in rolled {
-            entries.push((tenant, told::rolled_over(&budget)));
+        for (tenant, periods, budget) in rolled {
+            entries.push((tenant, told::rolled_over(&budget, periods)));
             self.moved_budgets.insert((tenant, budget.id));
             self.learn(tenant, budget);
         }

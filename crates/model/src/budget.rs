@@ -172,7 +172,7 @@ impl Budget {
         Amount::clamped(-self.remaining()).min(self.used)
     }
 
-    /// What a new period begins with as used: what was used beyond what there was. What is held may come back, so it is no debt yet.
+    /// What the next period begins with as used: what was used beyond what there was. What is held may come back, so it is no debt yet.
     pub fn carried(&self) -> Amount {
         self.used.minus_or_zero(self.allocated)
     }
@@ -285,16 +285,25 @@ impl Budget {
         }
     }
 
+    /// How many of its periods begin after the one that it is in, up to the one that `now` is in; none if it has no period.
+    pub fn periods_until(&self, now: Timestamp) -> i64 {
+        let period = self.period;
+        period.map_or(0, |period| period.begun_between(self.period_start, now))
+    }
+
     /// The budget in the period that `now` is in; none if that has begun already. What was used beyond what there was is carried
-    /// over, and what is held stays held; what was put in beyond the allotment is not.
+    /// over, and what is held stays held; what was put in beyond the allotment is not. Periods that have passed meanwhile pay
+    /// debt with their allotment, as if somebody had looked at the budget in each of them.
     pub fn roll_over(&self, now: Timestamp) -> Option<Self> {
         let start = self.period?.start(now);
         if start <= self.period_start || self.status == BudgetStatus::Closed {
             return None;
         }
+        let passed = self.periods_until(start) - 1;
+        let paid = Amount::clamped(self.allotment.get().saturating_mul(passed));
         Some(Self {
             allocated: self.allotment,
-            used: self.carried(),
+            used: self.carried().minus_or_zero(paid),
             uncovered: Amount::ZERO,
             period_start: start,
             ..self.clone()

@@ -41,6 +41,12 @@ impl Timestamp {
         day
     }
 
+    /// The number of its month in UTC: that of the next month is one more.
+    pub(crate) fn month_number(self) -> i64 {
+        let (year, month, _) = date_of(self.0.div_euclid(DAY_MILLIS));
+        year * 12 + month
+    }
+
     /// This point, later by so many milliseconds.
     #[must_use]
     pub const fn plus_millis(self, millis: i64) -> Self {

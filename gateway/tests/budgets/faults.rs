@@ -85,6 +85,85 @@ async fn balances_are_what_the_ledger_comes_to_and_one_that_is_not_is_named() {
     );
 }
 
+/// Has the gateway forget what it remembers, so that it reads what somebody has written.
+async fn forget(scene: &Scene) {
+    scene.stage.faults.plan([Fault::Lose]);
+    let lost = scene.post("/v1/usage", &tokens(1)).await;
+    lost.problem(503, "ledger_unavailable");
+}
+
+/// The only mismatch there is.
+async fn mismatch(scene: &Scene) -> String {
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    let [mismatch] = &found.mismatches[..] else {
+        panic!("{:?}", found.mismatches);
+    };
+    mismatch.clone()
+}
+
+#[tokio::test]
+async fn terms_that_are_not_those_of_the_ledger_are_named() {
+    let scene = Scene::set().await;
+    let terms = json!({"scope": {"team": "crew"}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 50, "period": "day"});
+    let id = scene.budget(&terms).await;
+    scene.change(&id, "freeze", &json!({})).await.expect(200);
+    let mut hand = crate::support::hand::Hand::on(&scene.stage.home, scene.stage.tenant).await;
+    let put = |from: &str, to: &str| {
+        format!("UPDATE budgets SET value = replace(value, '\"{from}', '\"{to}') WHERE MINE")
+    };
+    for (told, other) in [
+        (r#"overdraft_limit":50"#, r#"overdraft_limit":500"#),
+        (r#"overage":"allow_with_overdraft""#, r#"overage":"reject""#),
+        (r#"period":"day""#, r#"period":"hour""#),
+        (r#"scope":{"team":"crew"}"#, r#"scope":{}"#),
+        (r#"unit":"TOKENS""#, r#"unit":"CALLS""#),
+        (r#"status":"frozen""#, r#"status":"active""#),
+    ] {
+        hand.run(&put(told, other)).await;
+        let named = told.replacen("\":", " ", 1);
+        let mismatch = mismatch(&scene).await;
+        assert!(mismatch.contains("stored terms"), "{mismatch}");
+        assert!(
+            mismatch.contains(&id) && mismatch.ends_with(&named),
+            "{mismatch}: {named}"
+        );
+        hand.run(&put(other, told)).await;
+    }
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(found.mismatches, Vec::<String>::new());
+    // The gateway tells what it finds, and that does not follow from what was told before.
+    hand.run(&put(r#"overdraft_limit":50"#, r#"overdraft_limit":500"#))
+        .await;
+    forget(&scene).await;
+    scene.change(&id, "unfreeze", &json!({})).await.expect(200);
+    let mismatch = mismatch(&scene).await;
+    assert!(mismatch.contains("tells other terms"), "{mismatch}");
+    assert!(mismatch.ends_with("overdraft_limit 50"), "{mismatch}");
+}
+
+#[tokio::test]
+async fn what_is_not_settled_as_it_was_held_is_named() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 1_000)]).await;
+    scene.reserve(500).await;
+    let held = scene.reserve(70).await;
+    // On SQLite the amount stands behind the unit, on PostgreSQL behind its name.
+    let mut hand = crate::support::hand::Hand::on(&scene.stage.home, scene.stage.tenant).await;
+    hand.run(
+        r#"UPDATE reservations SET value =
+           replace(replace(value, '"TOKENS",70,', '"TOKENS",400,'), '"amount":70,', '"amount":400,') WHERE MINE"#,
+    )
+    .await;
+    forget(&scene).await;
+    scene.settle(&held, "release", &json!({})).await.expect(200);
+    assert_eq!(scene.standing().await, [830, 170, 0, 0, 0]);
+    let mismatch = mismatch(&scene).await;
+    assert!(
+        mismatch.contains(&format!("settles {held} otherwise than it was held in")),
+        "{mismatch}"
+    );
+}
+
 #[tokio::test]
 async fn erased_decisions_and_outcomes_hide_nothing_but_themselves() {
     let scene = Scene::set().await;

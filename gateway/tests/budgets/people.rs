@@ -236,6 +236,28 @@ async fn what_is_held_when_a_period_ends_is_not_charged_to_the_next_one() {
 }
 
 #[tokio::test]
+async fn a_budget_that_nobody_asks_of_pays_its_debt_in_every_period() {
+    let scene = Scene::set().await;
+    let body =
+        json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 300, "period": "day"});
+    scene.budget(&body).await;
+    scene.post("/v1/usage", &tokens(370)).await.expect(201);
+    assert_eq!(scene.standing().await, [-270, 0, 100, 270, 0]);
+    scene.stage.clock.advance_millis(3 * 24 * 3_600_000);
+    assert_eq!(scene.standing().await, [30, 0, 70, 0, 0]);
+    scene.reserve(30).await;
+    assert_eq!(scene.standing().await, [0, 30, 70, 0, 0]);
+    let rolled = scene.entries("budget_rolled_over").await;
+    assert_eq!(rolled.len(), 1);
+    assert_eq!(
+        (&rolled[0]["carried"], &rolled[0]["periods"]),
+        (&json!(70), &json!(3))
+    );
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn an_agent_sees_the_balances_that_it_counts_against() {
     let scene = Scene::set().await;
     let agent = scene.stage.agent.id.clone();

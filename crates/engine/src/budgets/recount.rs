@@ -3,11 +3,18 @@
 //! Counting follows what happened (this much was put in, held, charged) and not what entries say that it led to; that is
 //! compared with at every step. So an entry whose balances do not follow from those before it is found, too.
 //!
+//! - `holds`: what is held, and that it is settled as it was;
+//! - `terms`: what a budget is beside its balance.
+//!
 //! What an erased body held or charged is gone with it. Every balance goes on from what the next entry tells of it, and is said
 //! not to be counted up to there.
 
+mod holds;
+mod terms;
+
 use crate::entry_kind::EntryKind;
-use model::{Amount, Budget, BudgetId};
+use holds::{Holds, Unlike};
+use model::{Amount, Budget, BudgetId, ReservationId, Timestamp};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -15,6 +22,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Recount {
     accounts: BTreeMap<BudgetId, Account>,
+    holds: Holds,
     /// The first entry that cannot be read.
     unreadable: Option<u64>,
 }
@@ -23,12 +31,15 @@ pub struct Recount {
 #[derive(Debug, Default)]
 struct Account {
     counted: Counted,
+    /// The budget as people and its periods have left it; none if no entry tells that it was made. Its amounts are those that it was
+    /// made with: they are counted apart.
+    told: Option<Budget>,
     /// Whether entries were passed that cannot be read any more and may have moved it.
     is_open: bool,
     /// The entry whose balance was last taken as it is told, because of such entries before it.
     taken_from: Option<u64>,
-    /// The first entry that tells another balance. What comes after it says nothing more.
-    odd: Option<u64>,
+    /// What the first entry tells that does not follow. What comes after it says nothing more.
+    odd: Option<Mismatch>,
 }
 
 /// One balance. Wider than amounts, so that nonsense in a ledger is found and does not overflow.
@@ -55,6 +66,26 @@ pub enum Mismatch {
         /// Of which budget.
         budget: BudgetId,
     },
+    /// An entry tells of other terms or another status than those before it lead to.
+    #[error("entry {seq} tells other terms of {budget} than the entries come to: {told}")]
+    Terms {
+        /// Which.
+        seq: u64,
+        /// Of which budget.
+        budget: BudgetId,
+        /// What they come to, where it is unlike.
+        told: String,
+    },
+    /// An entry settles another amount than was held, or in other budgets.
+    #[error("entry {seq} settles {reservation} otherwise than it was held in {budget}")]
+    Hold {
+        /// Which.
+        seq: u64,
+        /// In which budget.
+        budget: BudgetId,
+        /// What was held there.
+        reservation: ReservationId,
+    },
     /// The store holds another balance than the entries come to.
     #[error("the stored balance of {budget} is not what the entries come to: {counted}")]
     Stored {
@@ -62,6 +93,14 @@ pub enum Mismatch {
         budget: BudgetId,
         /// What they come to.
         counted: String,
+    },
+    /// The store holds other terms or another status than the entries tell.
+    #[error("the stored terms of {budget} are not what the entries come to: {told}")]
+    StoredTerms {
+        /// Of which budget.
+        budget: BudgetId,
+        /// What they come to, where it is unlike.
+        told: String,
     },
     /// The entries tell of a budget that is not stored.
     #[error("{0} is in the ledger and not in the store")]
@@ -92,6 +131,10 @@ struct Body {
     #[serde(default)]
     carried: Option<Amount>,
     #[serde(default)]
+    periods: Option<i64>,
+    #[serde(default)]
+    period_start: Option<Timestamp>,
+    #[serde(default)]
     charged: Option<Amount>,
     #[serde(default)]
     uncovered: Option<Amount>,
@@ -115,12 +158,14 @@ struct Told {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Held {
-    Amount { amount: Amount },
-    Id(serde::de::IgnoredAny),
+    Made { id: ReservationId, amount: Amount },
+    Named(ReservationId),
 }
 
 #[derive(Deserialize)]
 struct Settled {
+    #[serde(default)]
+    reservation: Option<ReservationId>,
     held: Amount,
     charged: Amount,
     uncovered: Amount,
@@ -156,6 +201,7 @@ impl Recount {
 
     /// Something has happened, and nobody knows to which budgets.
     fn lose_count(&mut self) {
+        self.holds.lose_count();
         for account in self.accounts.values_mut() {
             account.is_open = true;
         }
@@ -168,13 +214,13 @@ impl Recount {
             // What an agent wrote may look like a member of the body from afar.
             (EntryKind::Decision, None) if body.reservation.is_none() => {}
             (EntryKind::OutcomeReported, None) if body.settled.is_none() => {}
-            (EntryKind::BudgetRolledOver, None) if body.carried.is_none() => {
-                self.take(seq, &body.balances, Counted::roll_over_with_holds);
-            }
-            (EntryKind::BudgetRolledOver, None) => self.take(seq, &body.balances, Counted::roll_over),
+            (EntryKind::BudgetRolledOver, None) => self.roll_over(seq, body),
             (kind, None) => {
                 let step = step(kind, body)?;
-                self.take(seq, &body.balances, |counted| counted.take(&step));
+                if let Some(unlike) = self.holds.follow(kind, body) {
+                    self.note_unlike(seq, &unlike);
+                }
+                self.take(seq, &body.balances, &step);
             }
         }
         Some(())
@@ -184,6 +230,7 @@ impl Recount {
     fn change(&mut self, seq: u64, kind: EntryKind, body: &Body, after: &Budget) {
         let amount = body.amount.map(|amount| i128::from(amount.get()));
         let account = self.accounts.entry(after.id).or_default();
+        account.compare_terms(seq, kind, after);
         let counted = &mut account.counted;
         match (kind, amount) {
             (EntryKind::BudgetCreated, _) => {
@@ -203,15 +250,37 @@ impl Recount {
             }
             _ => {}
         }
-        account.compare_told(seq, Counted::of(after));
+        account.compare_told(seq, after.id, Counted::of(after));
     }
 
     /// The same step in each of these budgets.
-    fn take(&mut self, seq: u64, balances: &[Told], step: impl Fn(&mut Counted)) {
+    fn take(&mut self, seq: u64, balances: &[Told], step: &Step) {
         for told in balances {
             let account = self.accounts.entry(told.budget).or_default();
-            step(&mut account.counted);
-            account.compare_told(seq, told.balance(account.counted.allotment));
+            account.counted.take(step);
+            account.compare_told(seq, told.budget, told.balance(account.counted.allotment));
+        }
+    }
+
+    /// New periods began in each of these budgets.
+    fn roll_over(&mut self, seq: u64, body: &Body) {
+        for told in &body.balances {
+            let account = self.accounts.entry(told.budget).or_default();
+            account.roll_over(body);
+            account.compare_told(seq, told.budget, told.balance(account.counted.allotment));
+        }
+    }
+
+    /// An entry does not settle something as it was held in these budgets.
+    fn note_unlike(&mut self, seq: u64, unlike: &Unlike) {
+        for id in &unlike.budgets {
+            if let Some(account) = self.accounts.get_mut(id) {
+                account.odd.get_or_insert(Mismatch::Hold {
+                    seq,
+                    budget: *id,
+                    reservation: unlike.reservation,
+                });
+            }
         }
     }
 
@@ -228,21 +297,11 @@ impl Recount {
     /// Everything that does not add up, of each budget the first: in the entries, and between them and what is stored.
     pub fn compare(&self, stored: &[Budget]) -> Vec<Mismatch> {
         let mut mismatches: Vec<_> = self.unreadable.map(Mismatch::Unreadable).into_iter().collect();
-        let odd = self.accounts.iter().filter_map(|(budget, account)| {
-            let (seq, budget) = (account.odd?, *budget);
-            Some(Mismatch::Entry { seq, budget })
-        });
-        mismatches.extend(odd);
+        mismatches.extend(self.accounts.values().filter_map(|account| account.odd.clone()));
         for budget in stored {
             match self.accounts.get(&budget.id) {
                 None => mismatches.push(Mismatch::NotRecorded(budget.id)),
-                Some(account) if account.odd.is_none() && !account.comes_to(Counted::of(budget)) => {
-                    mismatches.push(Mismatch::Stored {
-                        budget: budget.id,
-                        counted: account.counted.to_string(),
-                    });
-                }
-                Some(_) => {}
+                Some(account) => mismatches.extend(account.compare_stored(budget)),
             }
         }
         let is_stored = |id: &BudgetId| stored.iter().any(|budget| budget.id == *id);
@@ -274,10 +333,56 @@ impl Account {
         counted == balance
     }
 
+    /// In what a stored budget is not what the entries come to; nothing more is said where one of them is odd.
+    fn compare_stored(&self, stored: &Budget) -> Option<Mismatch> {
+        let budget = stored.id;
+        if self.odd.is_some() {
+            return None;
+        }
+        if !self.comes_to(Counted::of(stored)) {
+            let counted = self.counted.to_string();
+            return Some(Mismatch::Stored { budget, counted });
+        }
+        let told = terms::unlike(self.told.as_ref()?, stored)?;
+        Some(Mismatch::StoredTerms { budget, told })
+    }
+
+    /// Follows what people did to a budget, but for its balance, and compares with what an entry tells of it.
+    fn compare_terms(&mut self, seq: u64, kind: EntryKind, after: &Budget) {
+        if kind == EntryKind::BudgetCreated {
+            self.told = Some(after.clone());
+        }
+        let Some(told) = &mut self.told else { return };
+        told.status = terms::status_after(kind).unwrap_or(told.status);
+        if let Some(told) = terms::unlike(told, after) {
+            let budget = after.id;
+            self.odd.get_or_insert(Mismatch::Terms { seq, budget, told });
+        }
+    }
+
+    /// New periods began. What they have left of debt goes by the rule of the version that wrote the entry.
+    fn roll_over(&mut self, body: &Body) {
+        let begun = body.period_start.and_then(|start| self.begin(start));
+        match (body.carried, body.periods) {
+            (None, _) => self.counted.roll_over_with_holds(),
+            (Some(_), None) => self.counted.roll_over(1),
+            // That a number is told says that each period has paid; how many there were, the calendar says.
+            (Some(_), Some(told)) => self.counted.roll_over(begun.unwrap_or(told)),
+        }
+    }
+
+    /// The budget is in the period from now on that begins then. Returns how many have begun, if it is known in which one it was.
+    fn begin(&mut self, start: Timestamp) -> Option<i64> {
+        let told = self.told.as_mut()?;
+        let begun = told.periods_until(start);
+        told.period_start = start;
+        Some(begun)
+    }
+
     /// Compares with what an entry tells. Where the count was lost, it goes on from that.
-    fn compare_told(&mut self, seq: u64, told: Counted) {
+    fn compare_told(&mut self, seq: u64, budget: BudgetId, told: Counted) {
         if !self.comes_to(told) {
-            self.odd.get_or_insert(seq);
+            self.odd.get_or_insert(Mismatch::Entry { seq, budget });
         }
         if self.is_open {
             self.counted = self.counted.moved_like(&told);
@@ -323,7 +428,7 @@ fn step(kind: EntryKind, body: &Body) -> Option<Step> {
     let charge = || Some((wide(body.charged?), wide(body.uncovered?)));
     Some(match kind {
         EntryKind::Decision => match &body.reservation {
-            Some(Held::Amount { amount }) => Step {
+            Some(Held::Made { amount, .. }) => Step {
                 reserved: wide(*amount),
                 ..Step::default()
             },
@@ -384,12 +489,14 @@ impl Counted {
         self.uncovered = (self.uncovered + step.uncovered).min(Amount::MAX.get().into());
     }
 
-    /// What was used beyond what there was is carried into the new period.
-    fn roll_over(&mut self) {
-        self.begin_with((self.used - self.allocated).max(0));
+    /// What was used beyond what there was is carried into the last of so many periods, without what those before it have paid.
+    fn roll_over(&mut self, periods: i64) {
+        let paid = self.allotment * (i128::from(periods) - 1);
+        let carried = (self.used - self.allocated).max(0) - paid;
+        self.begin_with(carried.max(0));
     }
 
-    /// The same where the entry does not say what was carried: in such a ledger what was held made debt, too.
+    /// The same where the entry does not say what was carried: in such a ledger what was held made debt, too, and one period paid.
     fn roll_over_with_holds(&mut self) {
         let debt = (self.reserved + self.used - self.allocated).max(0);
         self.begin_with(debt.min(self.used));

@@ -51,12 +51,13 @@ pub(super) fn threshold(budget: &Budget, percent: u8) -> ProposedEntry {
     ProposedEntry::new(EntryKind::BudgetThresholdReached, body.finish())
 }
 
-/// A new period began, with what was carried into it.
-pub(super) fn rolled_over(budget: &Budget) -> ProposedEntry {
+/// A new period began, with what was carried into it; so many have begun since the one that the budget was in.
+pub(super) fn rolled_over(budget: &Budget, periods: i64) -> ProposedEntry {
     let mut body = ObjectWriter::new();
     balances(&mut body, [budget]);
     amount(&mut body, "carried", budget.used);
     body.string("period_start", &budget.period_start.to_string());
+    body.integer("periods", periods);
     body.string("unit", budget.unit.as_str());
     ProposedEntry::new(EntryKind::BudgetRolledOver, body.finish())
 }

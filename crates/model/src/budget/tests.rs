@@ -176,6 +176,66 @@ fn a_new_period_begins_with_the_allotment_and_the_debt() {
 }
 
 #[test]
+fn a_budget_that_rests_pays_as_much_debt_as_one_that_begins_every_period() {
+    let at = |text: &str| text.parse::<Timestamp>().unwrap();
+    for (period, first, next) in [
+        (
+            Period::Hour,
+            "2026-01-31T22:00:00.000Z",
+            [
+                "2026-01-31T23:30:00.000Z",
+                "2026-02-01T00:00:00.000Z",
+                "2026-02-01T01:59:59.999Z",
+            ],
+        ),
+        (
+            Period::Day,
+            "2024-02-28T00:00:00.000Z",
+            [
+                "2024-02-29T00:00:00.000Z",
+                "2024-03-01T23:59:59.999Z",
+                "2024-03-02T12:00:00.000Z",
+            ],
+        ),
+        (
+            Period::Week,
+            "2025-12-22T00:00:00.000Z",
+            [
+                "2025-12-31T00:00:00.000Z",
+                "2026-01-11T23:59:59.999Z",
+                "2026-01-12T00:00:00.000Z",
+            ],
+        ),
+        (
+            Period::Month,
+            "2025-11-01T00:00:00.000Z",
+            [
+                "2025-12-31T23:59:59.999Z",
+                "2026-01-01T00:00:00.000Z",
+                "2026-02-28T12:00:00.000Z",
+            ],
+        ),
+    ] {
+        let rested = Budget {
+            period: Some(period),
+            period_start: at(first),
+            reserved: amount(7),
+            used: amount(470),
+            ..budget(100, Overage::AllowWithOverdraft, 400)
+        };
+        let rested = rested.fund(amount(20)).unwrap();
+        let mut looked_at = rested.clone();
+        for (now, used) in next.into_iter().zip([350, 250, 150]) {
+            looked_at = looked_at.roll_over(at(now)).unwrap();
+            assert_eq!(looked_at.used, amount(used), "{period:?}, {now}");
+            assert_eq!(rested.roll_over(at(now)), Some(looked_at.clone()), "{now}");
+        }
+        let long_after = rested.roll_over(at("9999-12-31T23:59:59.999Z")).unwrap();
+        assert_eq!(standing(&long_after), [93, 7, 0, 0, 0]);
+    }
+}
+
+#[test]
 fn what_is_held_is_no_debt_in_a_new_period() {
     let mut daily = budget(100, Overage::AllowWithOverdraft, 50);
     daily.period = Some(Period::Day);
