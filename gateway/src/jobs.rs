@@ -1,6 +1,8 @@
 //! What is done every now and then, whoever asks or not.
 
 use crate::gateway::Gateway;
+use crate::steady::Steady;
+use model::Timestamp;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use store::StoreError;
@@ -29,7 +31,7 @@ pub fn start(gateway: &Arc<Gateway>) {
 }
 
 async fn run(gateway: Weak<Gateway>) {
-    let mut passes = Passes::default();
+    let (mut passes, mut steady) = (Passes::default(), Steady::begin(Instant::now()));
     for round in 0_u32.. {
         tokio::time::sleep(ROUND).await;
         let Some(gateway) = gateway.upgrade() else { return };
@@ -44,10 +46,11 @@ async fn run(gateway: Weak<Gateway>) {
             // What could not be given back is refilled with time.
             tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
         }
+        let now = steady.now(gateway.clock.now(), Instant::now());
         if passes.is_due(round, gateway.sequencer.is_pressed()) {
-            passes.looked(round, &forget_counters(&gateway).await);
+            passes.looked(round, &forget_counters(&gateway, now).await);
         }
-        if let Err(error) = gateway.forget_replies().await {
+        if let Err(error) = gateway.forget_replies(now).await {
             tracing::warn!(%error, "old answers could not be forgotten: {error}");
         }
         if round % READ_ISSUERS_EVERY == 0 {
@@ -96,11 +99,11 @@ impl Passes {
 }
 
 impl Gateway {
-    /// Forgets answers that nobody asks for again, a batch at a time for a while, and none while many wait for decisions: what goes
+    /// Forgets answers that nobody asks for again at this time, a batch at a time for a while, and none while many wait for decisions: what goes
     /// later takes room and does no harm. Returns how many have gone.
-    pub async fn forget_replies(&self) -> Result<u64, StoreError> {
+    pub async fn forget_replies(&self, now: Timestamp) -> Result<u64, StoreError> {
         let kept = i64::try_from(self.options.replies_kept.as_millis()).unwrap_or(i64::MAX);
-        let before = self.clock.now().plus_millis(-kept);
+        let before = now.plus_millis(-kept);
         let (began, mut forgotten) = (Instant::now(), 0);
         while !self.sequencer.is_pressed() && began.elapsed() < FORGET_REPLIES {
             match self.store.forget_replies(before).await? {
@@ -114,8 +117,8 @@ impl Gateway {
 
 /// Forgets counters of quotas that nothing was counted in for long, as many as are found in a round. Returns whether there is nothing more to
 /// look at for now.
-async fn forget_counters(gateway: &Gateway) -> Result<bool, StoreError> {
-    let before = gateway.clock.now().plus_millis(-COUNTERS_KEPT_MILLIS);
+async fn forget_counters(gateway: &Gateway, now: Timestamp) -> Result<bool, StoreError> {
+    let before = now.plus_millis(-COUNTERS_KEPT_MILLIS);
     let swept = gateway.store.forget_counters(before).await;
     if let Err(error) = &swept {
         tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");

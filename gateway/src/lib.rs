@@ -14,6 +14,7 @@
 //! - [`search`]: finding decisions;
 //! - [`party`]: who shares what each tenant has a part of; [`look`]: one look at the store for all who ask at once;
 //! - [`behind`]: the thread for what nobody waits for;
+//! - [`jobs`]: what is done every now and then; [`steady`]: what time it is for what they do for good;
 //! - [`live`]: following the ledger as it grows;
 //! - [`signing`]: the keys that answers and ledgers are signed with;
 //! - [`cosigning`]: witnesses, who see where the ledgers end;
@@ -62,6 +63,7 @@ pub mod signing;
 pub mod slow_lane;
 pub mod snapshot;
 pub mod start;
+pub mod steady;
 pub mod stores;
 pub mod watch;
 pub mod whoami;

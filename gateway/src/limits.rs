@@ -28,7 +28,7 @@ const NEVER_REFILLS_SECONDS: u64 = 86_400;
 const WAIT_SECONDS_MAX: f64 = 1e9;
 /// A clock that is behind by more than this was set back, and buckets refill from there. What is less may be threads that read it one
 /// after the other and come here the other way round: were the earlier time taken then, each of them would gain something.
-const OUT_OF_ORDER_MILLIS: i64 = 5_000;
+pub(crate) const OUT_OF_ORDER_MILLIS: i64 = 5_000;
 
 /// What may be missing of a whole token: sums of many small refills lose a little, and nobody should wait for that.
 const ROUNDING: f64 = 1e-6;

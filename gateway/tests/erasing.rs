@@ -211,14 +211,18 @@ async fn what_a_tenant_does_not_want_to_keep_is_erased_by_itself_and_only_its_ow
     let gateway = &scene.world.gateway;
     scene.world.clock.advance_millis(2 * DAY_MS);
     let new = scene.decide("jane", "call-2").await;
-    assert_eq!(gateway.erase_old().await.erased, 0, "nobody has asked for it");
+    assert_eq!(
+        gateway.erase_old(gateway.clock.now()).await.erased,
+        0,
+        "nobody has asked for it"
+    );
     set(json!({"erase_after_days": 0}))
         .await
         .problem(400, "invalid_field");
     let shown = set(json!({"erase_after_days": 1})).await.expect(200);
     assert_eq!(shown["settings"]["erase_after_days"], 1);
-    assert_eq!(gateway.erase_old().await.erased, 1);
-    assert_eq!(gateway.erase_old().await.erased, 0);
+    assert_eq!(gateway.erase_old(gateway.clock.now()).await.erased, 1);
+    assert_eq!(gateway.erase_old(gateway.clock.now()).await.erased, 0);
     scene
         .get(&format!("/v1/decisions/{}", id(&old)))
         .await
@@ -237,7 +241,7 @@ async fn what_a_tenant_does_not_want_to_keep_is_erased_by_itself_and_only_its_ow
     // What people were asked goes when they are asked no more, and the rest when its time has come.
     scene.world.clock.advance_millis(8 * DAY_MS);
     gateway.expire_approvals().await.unwrap();
-    assert_eq!(gateway.erase_old().await.erased, 2);
+    assert_eq!(gateway.erase_old(gateway.clock.now()).await.erased, 2);
     scene
         .get(&format!("/v1/decisions/{}", id(&new)))
         .await
@@ -273,7 +277,7 @@ async fn a_setting_that_is_taken_back_keeps_the_rest_and_nobody_waits_for_a_long
         set(tenant, 1).await;
     }
     let gateway = &scene.world.gateway;
-    let first = gateway.erase_old().await;
+    let first = gateway.erase_old(gateway.clock.now()).await;
     assert!(
         !first.is_all && (2..600).contains(&first.erased),
         "{}",
@@ -283,12 +287,12 @@ async fn a_setting_that_is_taken_back_keeps_the_rest_and_nobody_waits_for_a_long
     assert_eq!(theirs["items"], json!([]));
 
     set(scene.tenancy.id, 365).await;
-    let second = gateway.erase_old().await;
+    let second = gateway.erase_old(gateway.clock.now()).await;
     assert_eq!((second.erased, second.is_all), (0, true));
     set(scene.tenancy.id, 1).await;
     let mut erased = first.erased;
     loop {
-        let round = gateway.erase_old().await;
+        let round = gateway.erase_old(gateway.clock.now()).await;
         erased += round.erased;
         if round.is_all {
             break;

@@ -810,9 +810,10 @@ async fn what_two_gateways_would_erase_is_told_once() {
     .await;
     late.clock.advance_millis(3 * DAY_MS);
     faults.plan([Fault::Hold]);
-    let (late_one, ()) = tokio::join!(late.gateway.erase_old(), async {
+    let now = late.gateway.clock.now();
+    let (late_one, ()) = tokio::join!(late.gateway.erase_old(now), async {
         eventually(|| async { faults.held() == 1 }).await;
-        eventually(|| async { cluster.worlds[0].gateway.erase_old().await.erased == 3 }).await;
+        eventually(|| async { cluster.worlds[0].gateway.erase_old(now).await.erased == 3 }).await;
         faults.let_go();
     });
     assert_eq!(late_one.erased, 0, "it tells of what another one has erased");

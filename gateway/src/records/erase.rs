@@ -144,16 +144,9 @@ async fn take(
     Ok(next)
 }
 
-/// The entry behind those that were recorded before so many days of 24 hours.
-async fn end_of_old(
-    gateway: &Gateway,
-    tenant: TenantId,
-    head: u64,
-    days: NonZeroU32,
-) -> Result<u64, Refusal> {
-    let ago = i64::from(days.get()) * DAY_MS;
-    let before = Timestamp::from_millis(gateway.clock.now().millis() - ago);
-    Ok(first_since(&*gateway.store, tenant, head, before).await?)
+/// When it was so many days of 24 hours ago.
+fn days_ago(now: Timestamp, days: NonZeroU32) -> Timestamp {
+    now.plus_millis(-DAY_MS * i64::from(days.get()))
 }
 
 impl Erase {
@@ -178,7 +171,8 @@ impl Erase {
             (None, Some(agent), None, None) => Ok((Choice::Agent(agent), first..=head)),
             (None, None, Some(user), None) => Ok((Choice::User(user), first..=head)),
             (None, None, None, Some(days)) => {
-                let end = end_of_old(gateway, caller.tenant, head, days).await?;
+                let before = days_ago(gateway.clock.now(), days);
+                let end = first_since(store, caller.tenant, head, before).await?;
                 Ok((Choice::OlderThan(days.get()), first..=end - 1))
             }
             _ => Err(Refusal::new(

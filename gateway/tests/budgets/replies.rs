@@ -4,6 +4,7 @@ use crate::support::Reply;
 use crate::{Scene, tokens};
 use gateway::gateway::Options;
 use serde_json::{Value, json};
+use std::time::Duration;
 use store::faults::Fault;
 
 const HOUR_MS: i64 = 3_600_000;
@@ -16,7 +17,8 @@ async fn an_answer_is_given_again_for_days_and_then_forgotten() {
         let call = scene.stage.call("POST", "/v1/usage", &scene.stage.agent.token);
         call.header("idempotency-key", key).json(&tokens(1)).send().await
     };
-    let forget = async || scene.stage.gateway.forget_replies().await.unwrap();
+    let gateway = &scene.stage.gateway;
+    let forget = async || gateway.forget_replies(gateway.clock.now()).await.unwrap();
     let first = usage("early").await;
     scene.stage.clock.advance_millis(2 * HOUR_MS);
     let second = usage("later").await;
@@ -33,6 +35,23 @@ async fn an_answer_is_given_again_for_days_and_then_forgotten() {
     assert_eq!(usage("early").await.bytes, again.bytes);
     assert_eq!(usage("later").await.bytes, second.bytes);
     assert_eq!(scene.standing().await, [97, 0, 3, 0, 0]);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_clock_that_has_just_jumped_ahead_has_no_answer_forgotten() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let usage = async || {
+        let call = scene.stage.call("POST", "/v1/usage", &scene.stage.agent.token);
+        let call = call.header("idempotency-key", "early");
+        call.json(&tokens(1)).send().await
+    };
+    let first = usage().await;
+    scene.stage.clock.advance_millis(100 * HOUR_MS);
+    // The job makes a round each second.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(usage().await.bytes, first.bytes);
     scene.stage.assert_sound().await;
 }
 
@@ -85,7 +104,8 @@ async fn what_was_settled_is_not_settled_again_when_its_answer_is_forgotten() {
     };
     commit().await.expect(200);
     scene.stage.clock.advance_millis(100 * HOUR_MS);
-    scene.stage.gateway.forget_replies().await.unwrap();
+    let gateway = &scene.stage.gateway;
+    gateway.forget_replies(gateway.clock.now()).await.unwrap();
     // The same amount again is no news, with a key or without.
     commit().await.expect(200);
     assert_eq!(scene.standing().await, [96, 0, 4, 0, 0]);

@@ -373,6 +373,37 @@ async fn a_restart_does_not_let_the_same_request_in_again() {
 }
 
 #[tokio::test]
+async fn a_clock_that_was_ahead_keeps_nobody_out_and_lets_no_request_in_again() {
+    const AHEAD_MS: i64 = 2 * 60 * 60 * 1_000;
+    let signer = Signer::ed25519(1);
+    let (stage, agent) = stage(&signer).await;
+    let letter = |nonce: &str, created: i64| {
+        let letter = Letter::ask(&agent.token, &changing(), nonce);
+        Letter { created, ..letter }.sign(&signer)
+    };
+    let sent = letter("n-1", SIGNED_AT);
+    sent.send(&stage).await.expect(200);
+    stage.clock.advance_millis(AHEAD_MS);
+    // With this the nonces are forgotten of what is too old by now.
+    let ahead = letter("n-2", SIGNED_AT + AHEAD_MS / 1_000);
+    ahead.send(&stage).await.expect(200);
+    stage.clock.advance_millis(-AHEAD_MS);
+    let detail = sent.send(&stage).await.problem(401, "signature_invalid");
+    assert!(detail.contains("sign it anew"), "{detail}");
+    stage.clock.advance_millis(1_000);
+    letter("n-3", SIGNED_AT + 1).send(&stage).await.expect(200);
+
+    // A gateway that begins while the clock is ahead does not wait until it is that time.
+    stage.clock.advance_millis(AHEAD_MS);
+    let stage = stage.restart().await;
+    stage.clock.advance_millis(-AHEAD_MS);
+    let early = letter("n-4", SIGNED_AT + 1).send(&stage).await;
+    early.problem(401, "signature_invalid");
+    stage.clock.advance_millis(1_000);
+    letter("n-5", SIGNED_AT + 2).send(&stage).await.expect(200);
+}
+
+#[tokio::test]
 async fn keys_are_registered_replaced_and_taken_away() {
     let (old, new) = (Signer::ed25519(1), Signer::ed25519(2));
     let (stage, agent) = stage(&old).await;

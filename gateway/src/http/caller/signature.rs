@@ -7,6 +7,7 @@ use super::AgentCaller;
 use crate::gateway::Gateway;
 use crate::http::json::{self, Bounds, HeadAt};
 use crate::http::refusal::{Code, Refusal};
+use crate::limits::OUT_OF_ORDER_MILLIS;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -44,14 +45,18 @@ pub(super) struct SignedBy {
     key: PublicKey,
 }
 
-/// The nonces of requests that could be sent again, by when that ends.
-pub struct Nonces {
-    /// When the first of them was remembered: what was signed before it could have been seen before.
+/// The nonces of requests that could be sent again, and since when they are known. Held for one look-up at a time and never across an `await`.
+pub struct Nonces(Mutex<Memory>);
+
+struct Memory {
+    /// What was signed until then could have been seen before.
     since: Timestamp,
-    /// Held for one look-up at a time and never across an `await`.
-    pages: Mutex<Pages>,
+    /// The latest time that a clock has shown here: what could not be sent again then is forgotten.
+    latest: Timestamp,
+    pages: Pages,
 }
 
+/// Nonces, by when their requests cannot be sent again.
 #[derive(Default)]
 struct Pages {
     by_page: BTreeMap<i64, HashSet<[u8; 16]>>,
@@ -67,6 +72,8 @@ type Counts<K> = HashMap<K, HashMap<i64, usize>>;
 /// Why a nonce is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NotTaken {
+    /// Its request was signed when this gateway did not remember any yet.
+    TooEarly,
     /// It was seen before.
     Seen,
     /// There is no room to remember it.
@@ -76,19 +83,42 @@ enum NotTaken {
 impl Nonces {
     /// None, from now on.
     pub fn since(now: Timestamp) -> Self {
-        Self {
-            // Senders tell whole seconds, so what was signed in this one may have been seen before.
-            since: Timestamp::from_millis(now.millis() / 1_000 * 1_000),
-            pages: Mutex::default(),
-        }
+        Self(Mutex::new(Memory {
+            since: second(now),
+            latest: now,
+            pages: Pages::default(),
+        }))
     }
 
     fn take(&self, caller: &AgentCaller, signed: &SignedRequest, now: Timestamp) -> Result<(), NotTaken> {
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        pages.forget(now);
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.look_at(now);
+        // This gateway cannot tell whether it, or the one before it, has seen what was signed until then.
+        if signed.created() <= memory.since {
+            return Err(NotTaken::TooEarly);
+        }
         let whose = (caller.tenant, caller.agent.id);
-        pages.take(whose, (signed.key_id(), signed.nonce()), signed.forgotten_at())
+        let nonce = (signed.key_id(), signed.nonce());
+        memory.pages.take(whose, nonce, signed.forgotten_at())
     }
+}
+
+impl Memory {
+    /// Forgets what cannot be sent again. Where the clock was set back, what was forgotten while it was ahead could be, unless it counts as
+    /// signed before this gateway began. What was signed for a later time can be, when that has come.
+    fn look_at(&mut self, now: Timestamp) {
+        if self.latest.millis() - now.millis() > OUT_OF_ORDER_MILLIS {
+            (self.since, self.latest) = (second(now), now);
+        }
+        self.latest = self.latest.max(now);
+        // A clock that is behind by no more than that does not count as set back, and may still let in what ended meanwhile.
+        self.pages.forget(now.plus_millis(-OUT_OF_ORDER_MILLIS));
+    }
+}
+
+/// The second that holds this time. Senders tell whole ones, so what was signed in it may have been seen before it was over.
+const fn second(now: Timestamp) -> Timestamp {
+    Timestamp::from_millis(now.millis() / 1_000 * 1_000)
 }
 
 impl Pages {
@@ -181,6 +211,9 @@ pub(super) async fn check(
     match gateway.nonces.take(caller, &signed, now) {
         Ok(()) => Ok((Request::from_parts(parts, Body::from(body)), signed_by)),
         Err(NotTaken::Full) => Err(Refusal::overloaded()),
+        Err(NotTaken::TooEarly) => Err(invalid(
+            "the request was signed before this gateway began, or before its clock was set back; sign it anew",
+        )),
         Err(NotTaken::Seen) => Err(Refusal::new(
             Code::SignatureReplayed,
             "a request with this `nonce` was sent before; sign each request anew",
@@ -244,12 +277,6 @@ fn verify<'k>(
     let signed = signature
         .verify(&request, key, gateway.clock.now())
         .map_err(|error| invalid(error.to_string()))?;
-    // This gateway cannot tell whether it, or the one before it, has seen what was signed before it began.
-    if signed.created() <= gateway.nonces.since {
-        return Err(invalid(
-            "the request was signed before this gateway began; sign it anew",
-        ));
-    }
     Ok((signed, key))
 }
 
@@ -305,6 +332,29 @@ mod tests {
         assert_eq!(pages.take(WHO, ("a", "2"), at(180_000)), Err(NotTaken::Seen));
         pages.forget(at(600_000));
         assert!(pages.by_page.is_empty() && pages.agents.is_empty() && pages.tenants.is_empty());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_a_little_lets_nothing_in_twice() {
+        const PAGE_END: i64 = 10 * PAGE_MILLIS;
+        for (back, is_known) in [(OUT_OF_ORDER_MILLIS, true), (OUT_OF_ORDER_MILLIS + 1, false)] {
+            let start = at(PAGE_END - 300_000);
+            let mut memory = Memory {
+                since: second(start),
+                latest: start,
+                pages: Pages::default(),
+            };
+            let end = at(PAGE_END - 2_000);
+            memory.pages.take(WHO, ("a", "1"), end).unwrap();
+            memory.look_at(at(PAGE_END));
+            memory.look_at(at(PAGE_END - back));
+            if is_known {
+                let again = memory.pages.take(WHO, ("a", "1"), end);
+                assert_eq!(again, Err(NotTaken::Seen));
+            } else {
+                assert_eq!(memory.since, second(at(PAGE_END - back)));
+            }
+        }
     }
 
     #[test]

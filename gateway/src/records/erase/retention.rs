@@ -6,10 +6,12 @@
 
 use super::choose::Choice;
 use super::taking::Taking;
-use super::{end_of_old, take};
+use super::{days_ago, take};
 use crate::changes::By;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
+use crate::records::times::first_since;
+use crate::steady::Steady;
 use model::{TenantId, Timestamp};
 use std::collections::BTreeMap;
 use std::mem;
@@ -45,8 +47,8 @@ struct Place {
     next: u64,
     /// The first entry that was left, since it last went back, because people are still asked about it or something is held for it.
     first_waiting: Option<u64>,
-    /// When it goes back to that one.
-    back_at: Timestamp,
+    /// When it last went back to that one.
+    went_back: Timestamp,
     /// Whether there is more that is old than it has looked at.
     is_underway: bool,
 }
@@ -55,18 +57,20 @@ impl Place {
     const START: Self = Self {
         next: 1,
         first_waiting: None,
-        back_at: Timestamp::from_millis(0),
+        went_back: Timestamp::from_millis(0),
         is_underway: false,
     };
 
     /// Goes back to what was left, if it is time and everything else was looked at.
     fn go_back(&mut self, now: Timestamp) {
-        if self.is_underway || now < self.back_at {
+        // A time that is behind that of the last time was set back since.
+        let since = now.millis() - self.went_back.millis();
+        if self.is_underway || (0..BACK_EVERY_MS).contains(&since) {
             return;
         }
         if let Some(waiting) = self.first_waiting.take() {
             self.next = waiting;
-            self.back_at = Timestamp::from_millis(now.millis() + BACK_EVERY_MS);
+            self.went_back = now;
         }
     }
 }
@@ -85,20 +89,21 @@ pub fn start(gateway: &Arc<Gateway>) {
 }
 
 async fn run(gateway: Weak<Gateway>) {
-    let mut is_all = true;
+    let (mut is_all, mut steady) = (true, Steady::begin(Instant::now()));
     loop {
         if is_all {
             tokio::time::sleep(ROUND).await;
         }
         let Some(gateway) = gateway.upgrade() else { return };
-        is_all = gateway.erase_old().await.is_all;
+        let now = steady.now(gateway.clock.now(), Instant::now());
+        is_all = gateway.erase_old(now).await.is_all;
     }
 }
 
 impl Gateway {
-    /// Erases a slice of what their tenants do not want to keep any longer in each ledger, or in each of those in which the
+    /// Erases a slice of what their tenants do not want to keep any longer at this time in each ledger, or in each of those in which the
     /// round before has left something.
-    pub async fn erase_old(&self) -> Done {
+    pub async fn erase_old(&self, now: Timestamp) -> Done {
         let mut progress = self.retention.0.lock().await;
         let Progress { places, unfinished } = &mut *progress;
         if unfinished.is_empty() {
@@ -108,7 +113,7 @@ impl Gateway {
         for tenant in mem::take(unfinished) {
             let began = Instant::now();
             let place = places.entry(tenant).or_insert(Place::START);
-            match self.erase_slice(tenant, place).await {
+            match self.erase_slice(tenant, place, now).await {
                 Ok(slice) => {
                     erased += slice.erased;
                     if !slice.is_all {
@@ -136,7 +141,12 @@ impl Gateway {
         forgetful.map(|(tenant, _)| *tenant).collect()
     }
 
-    async fn erase_slice(&self, tenant: TenantId, place: &mut Place) -> Result<Done, Refusal> {
+    async fn erase_slice(
+        &self,
+        tenant: TenantId,
+        place: &mut Place,
+        now: Timestamp,
+    ) -> Result<Done, Refusal> {
         let days = self.tenant(tenant)?.directory.tenant.settings.erase_after_days;
         let Some(days) = days else {
             return Ok(Done {
@@ -145,10 +155,10 @@ impl Gateway {
             });
         };
         let head = self.store.head(tenant).await?.seq;
-        let end = end_of_old(self, tenant, head, days).await?;
+        let end = first_since(&*self.store, tenant, head, days_ago(now, days)).await?;
         let choice = Choice::OlderThan(days.get());
         let mut taking = Taking::new(self, tenant, By::Setting(SETTING), &choice);
-        place.go_back(self.clock.now());
+        place.go_back(now);
         let began = Instant::now();
         let is_enough = |taking: &Taking<'_>| taking.erased > 0 || began.elapsed() >= WORK;
         let next = take(self, &mut taking, &choice, place.next..=end - 1, is_enough).await?;
@@ -159,5 +169,29 @@ impl Gateway {
             erased: taking.erased,
             is_all,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_is_looked_at_again_after_an_hour_or_when_the_clock_was_set_back() {
+        const NOW: i64 = 1_000 * BACK_EVERY_MS;
+        let goes_back = |place: &mut Place, now| {
+            (place.next, place.first_waiting) = (9, Some(3));
+            place.go_back(Timestamp::from_millis(now));
+            place.next == 3
+        };
+        let mut place = Place::START;
+        assert!(goes_back(&mut place, NOW));
+        assert!(!goes_back(&mut place, NOW));
+        assert!(!goes_back(&mut place, NOW + BACK_EVERY_MS - 1));
+        assert!(goes_back(&mut place, NOW + BACK_EVERY_MS));
+        assert!(goes_back(&mut place, NOW));
+        assert!(!goes_back(&mut place, NOW + 1));
+        place.is_underway = true;
+        assert!(!goes_back(&mut place, 2 * NOW));
     }
 }

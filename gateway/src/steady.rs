@@ -1,0 +1,163 @@
+//! A time that does not believe the clock at once, for what jobs do for good.
+//!
+//! A machine that comes up with a clock that is years ahead would have everything erased in a minute that is to be kept for years. This time
+//! goes on as fast as time does, and is never ahead of the clock. It follows a clock that was set ahead as far as that has been ahead for a whole
+//! hour, and one that was set back at once, because then less is old. Where a gateway begins it knows no time, and what was recorded tells it
+//! none: that may have been recorded while the clock was ahead. Nothing that callers are told goes by it.
+
+use model::Timestamp;
+use std::time::{Duration, Instant};
+
+/// How long the clock has to be ahead before it is followed. A machine that slept is an hour late with what it erases.
+const BELIEVED_AFTER: Duration = Duration::from_hours(1);
+
+/// What time it is at least.
+#[derive(Debug)]
+pub struct Steady {
+    /// What it was when it last followed the clock.
+    at: Timestamp,
+    /// When that was.
+    since: Instant,
+    /// How many milliseconds the clock has been ahead at least, and since when.
+    ahead: Option<(i64, Instant)>,
+}
+
+impl Steady {
+    /// The time where a gateway begins: long ago, so that nothing is old before the clock is believed.
+    pub const fn begin(instant: Instant) -> Self {
+        Self::at(Timestamp::from_millis(0), instant)
+    }
+
+    const fn at(at: Timestamp, since: Instant) -> Self {
+        Self {
+            at,
+            since,
+            ahead: None,
+        }
+    }
+
+    /// What time it is, when the clock says this.
+    pub fn now(&mut self, clock: Timestamp, instant: Instant) -> Timestamp {
+        let passed = instant.saturating_duration_since(self.since).as_millis();
+        let passed = i64::try_from(passed).unwrap_or(i64::MAX);
+        let now = self.at.plus_millis(passed);
+        let ahead = clock.millis() - now.millis();
+        if ahead <= 0 {
+            *self = Self::at(clock, instant);
+            return clock;
+        }
+        let (least, first) = self.ahead.unwrap_or((ahead, instant));
+        let least = least.min(ahead);
+        self.ahead = Some((least, first));
+        if instant.saturating_duration_since(first) < BELIEVED_AFTER {
+            return now;
+        }
+        *self = Self::at(now.plus_millis(least), instant);
+        self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: i64 = 60_000;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    /// What times are told from.
+    const ZERO: i64 = 50 * YEAR;
+    /// When machines start.
+    const START: i64 = -2 * HOUR;
+
+    /// A machine: what its clock shows beyond the time that it is, and what time that is.
+    struct Machine {
+        steady: Steady,
+        start: Instant,
+        time: i64,
+        wrong: i64,
+    }
+
+    impl Machine {
+        fn begin() -> Self {
+            let start = Instant::now();
+            Self {
+                steady: Steady::begin(start),
+                start,
+                time: START,
+                wrong: 0,
+            }
+        }
+
+        /// One that has run for long.
+        fn believed() -> Self {
+            let mut machine = Self::begin();
+            machine.run(-START);
+            machine
+        }
+
+        /// Asks every minute for so long. Returns what it is told last.
+        fn run(&mut self, millis: i64) -> i64 {
+            let end = self.time + millis;
+            while self.time < end {
+                self.time += MINUTE;
+                self.now();
+            }
+            self.now()
+        }
+
+        fn now(&mut self) -> i64 {
+            let passed = Duration::from_millis((self.time - START).unsigned_abs());
+            let clock = Timestamp::from_millis(ZERO + self.time + self.wrong);
+            self.steady.now(clock, self.start + passed).millis() - ZERO
+        }
+    }
+
+    #[test]
+    fn it_is_what_the_clock_says_that_goes_as_time_does() {
+        let mut machine = Machine::believed();
+        assert_eq!(machine.now(), 0);
+        assert_eq!(machine.run(3 * DAY), 3 * DAY);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_ahead_is_believed_after_an_hour() {
+        let mut machine = Machine::believed();
+        machine.run(30 * MINUTE);
+        machine.wrong = 2 * YEAR;
+        assert_eq!(machine.run(59 * MINUTE), 89 * MINUTE);
+        assert_eq!(machine.run(2 * MINUTE), 91 * MINUTE + 2 * YEAR);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_for_less_than_an_hour_is_never_believed() {
+        let mut machine = Machine::believed();
+        for round in 1..=5 {
+            machine.wrong = 2 * YEAR;
+            assert_eq!(machine.run(50 * MINUTE), (round * 60 - 10) * MINUTE);
+            machine.wrong = 0;
+            assert_eq!(machine.run(10 * MINUTE), round * 60 * MINUTE);
+        }
+        // It is followed as far as it was ahead for the whole of an hour.
+        machine.wrong = 5 * MINUTE;
+        machine.run(50 * MINUTE);
+        machine.wrong = 2 * YEAR;
+        assert_eq!(machine.run(15 * MINUTE), 5 * HOUR + 70 * MINUTE);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_is_followed_at_once() {
+        let mut machine = Machine::believed();
+        machine.wrong = -YEAR;
+        assert_eq!(machine.run(MINUTE), MINUTE - YEAR);
+    }
+
+    #[test]
+    fn a_gateway_that_begins_while_the_clock_is_ahead_waits_an_hour() {
+        let mut machine = Machine::begin();
+        machine.wrong = 2 * YEAR;
+        assert_eq!(machine.run(59 * MINUTE), 59 * MINUTE - ZERO);
+        machine.wrong = 0;
+        assert_eq!(machine.run(2 * MINUTE), START + 61 * MINUTE);
+    }
+}
