@@ -72,6 +72,21 @@ impl Scene {
         self.world.get(path, &self.tenancy.auditor).await
     }
 
+    /// The digest of an entry's body as its header has it, in SQL.
+    async fn digest(&self, seq: u64) -> String {
+        let exported = self.get("/v1/ledger/export").await.text();
+        let mut lines = exported.lines().filter(|line| line.starts_with("{\"header\":"));
+        let line = lines.nth(usize::try_from(seq).unwrap() - 1).unwrap();
+        let header: Value = serde_json::from_str::<Value>(line).unwrap()["header"].clone();
+        assert_eq!(header["seq"], seq);
+        let digits = header["body"].as_str().unwrap().trim_start_matches("sha256:");
+        if support::home::is_postgres() {
+            format!("decode('{digits}', 'hex')")
+        } else {
+            format!("unhex('{digits}')")
+        }
+    }
+
     /// Where the chain ends.
     async fn head(&self) -> u64 {
         self.get("/v1/ledger/head").await.expect(200)["seq"]
@@ -160,6 +175,32 @@ async fn an_outcome_that_was_erased_alone_is_not_reported_again() {
     // With its decision, it is forgotten that there was one.
     assert_eq!(scene.erase(&json!({"user": "jane"})).await["erased"], 1);
     report().await.problem(404, "not_found");
+    assert_eq!(scene.verify().await["verified"], true);
+}
+
+/// What leads to an outcome stands in no chain.
+#[tokio::test]
+async fn a_row_that_leads_from_a_decision_to_something_else_erases_nothing_else() {
+    const TOOL_PUT: u64 = 3;
+    let scene = Scene::new().await;
+    let hers = scene.decide("jane", "call-1").await;
+    let outcome = json!({"status": "succeeded", "executed_hash": hers["action_hash"]});
+    let path = format!("/v1/decisions/{}/outcome", id(&hers));
+    let reported = scene.world.post(&path, &scene.tenancy.token, &outcome).await;
+    let seq = reported.expect(201)["seq"].clone();
+    let before = scene.entry(TOOL_PUT).await;
+    assert_eq!(before["kind"], "tool_put");
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    hand.run(&format!(
+        "UPDATE outcomes SET entry = #{TOOL_PUT} WHERE entry = #{seq}"
+    ))
+    .await;
+    assert_eq!(
+        scene.erase(&json!({"agent": scene.tenancy.agent})).await["erased"],
+        2
+    );
+    assert_eq!(scene.entry(TOOL_PUT).await, before);
     assert_eq!(scene.verify().await["verified"], true);
 }
 
@@ -487,28 +528,14 @@ async fn a_body_that_was_only_taken_away_is_noticed() {
     }
     scene.erase(&json!({"seq": ENTRIES + 2})).await;
     assert_eq!(scene.verify().await["verified"], true);
-    let place = scene.entry(ENTRIES + 3).await;
-    let exported = scene.get("/v1/ledger/export").await.text();
-    let line = exported
-        .lines()
-        .filter(|line| line.starts_with("{\"header\":"))
-        .nth(usize::try_from(ENTRIES).unwrap() + 2)
-        .unwrap();
-    let header: Value = serde_json::from_str::<Value>(line).unwrap()["header"].clone();
-    assert_eq!(header["prev"], place["prev_hash"]);
-    let digest = header["body"].as_str().unwrap().trim_start_matches("sha256:");
+    let digest = scene.digest(ENTRIES + 3).await;
     let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
     hand.disarm().await;
     hand.lay_open(&*scene.world.store, scene.tenancy.id).await;
     // As if it had been erased with the other one, which is not what the entry says. The header hashes to what it did.
     let (by, seq) = (scene.head().await, ENTRIES + 3);
-    let bytes = if support::home::is_postgres() {
-        format!("decode('{digest}', 'hex')")
-    } else {
-        format!("unhex('{digest}')")
-    };
     hand.run(&format!(
-        "UPDATE audit_events SET body = '', erased_by = {by}, erased_body = {bytes} WHERE entry = #{seq}"
+        "UPDATE audit_events SET body = '', erased_by = {by}, erased_body = {digest} WHERE entry = #{seq}"
     ))
     .await;
     let left = "the decision or its receipt was not";
@@ -524,6 +551,60 @@ async fn a_body_that_was_only_taken_away_is_noticed() {
         assert_eq!(report["first_fault"]["seq"], seq);
         let what = report["first_fault"]["what"].as_str().unwrap();
         assert!(what.contains(expected), "{what}");
+    }
+}
+
+/// Nothing covers what stands in the row of an erased body, nor what is behind the range that is verified.
+#[tokio::test]
+async fn an_erasure_that_was_changed_or_erased_itself_tells_of_nothing() {
+    let scene = Scene::new().await;
+    for n in 0..2 {
+        scene.decide("jane", &format!("call-{n}")).await;
+    }
+    scene.erase(&json!({"seq": ENTRIES + 2})).await;
+    let (by, seq) = (scene.head().await, ENTRIES + 3);
+    let (digest, own) = (scene.digest(seq).await, scene.digest(by).await);
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    hand.lay_open(&*scene.world.store, scene.tenancy.id).await;
+    let fault = async |range: Value| {
+        let auditor = &scene.tenancy.auditor;
+        let verified = scene.world.post("/v1/ledger/verify", auditor, &range).await;
+        let fault = verified.expect(200)["first_fault"].clone();
+        (fault["seq"].as_u64(), fault["what"].to_string())
+    };
+    let erased = ENTRIES + 2;
+    hand.run(&format!(
+        "UPDATE audit_events SET body = '{{}}' WHERE entry = #{erased}"
+    ))
+    .await;
+    let (at, what) = fault(json!({})).await;
+    assert_eq!(at, Some(erased), "{what}");
+    assert!(what.contains("something stands in its place"), "{what}");
+    hand.run(&format!(
+        "UPDATE audit_events SET body = '' WHERE entry = #{erased}"
+    ))
+    .await;
+    assert_eq!(fault(json!({})).await.0, None);
+    for table in ["decisions", "receipts"] {
+        hand.run(&format!("DELETE FROM {table} WHERE entry = #{seq}"))
+            .await;
+    }
+    hand.run(&format!(
+        "UPDATE audit_events SET body = '', erased_by = {by}, erased_body = {digest} WHERE entry = #{seq}"
+    ))
+    .await;
+    // Two brackets at once are words of the hand.
+    let all = r#"{"seqs":[ [1,199] ]}"#;
+    for change in [String::new(), format!(", erased_by = {by}, erased_body = {own}")] {
+        hand.run(&format!(
+            "UPDATE audit_events SET body = '{all}'{change} WHERE entry = #{by}"
+        ))
+        .await;
+        let (at, what) = fault(json!({"to_seq": by - 1})).await;
+        // Nor does it of what it has told of before.
+        assert_eq!(at, Some(erased), "{what}");
+        assert!(what.contains("no entry tells"), "{what}");
     }
 }
 

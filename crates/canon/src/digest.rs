@@ -80,6 +80,22 @@ impl Digest {
     }
 }
 
+/// The digest of what comes in parts, none of which has to stay in memory.
+#[derive(Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    /// Takes in what comes next.
+    pub fn update(&mut self, part: &[u8]) {
+        self.0.update(part);
+    }
+
+    /// The SHA-256 of all parts, one after the other.
+    pub fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(PREFIX)?;
@@ -136,7 +152,7 @@ impl<'de> Deserialize<'de> for Digest {
 
 #[cfg(test)]
 mod tests {
-    use super::Digest;
+    use super::{Digest, Hasher};
 
     const ABC: &str = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
@@ -158,6 +174,11 @@ mod tests {
             &[b"ab", b"c", b""],
         ] {
             assert_eq!(Digest::of_parts(parts), whole);
+            let mut hasher = Hasher::default();
+            for part in parts {
+                hasher.update(part);
+            }
+            assert_eq!(hasher.finish(), whole);
         }
         assert_eq!(Digest::of_parts(&[]), Digest::of(b""));
     }

@@ -10,7 +10,7 @@
 //! - [`of`]: the same for a value that serde can serialize
 //! - [`ObjectWriter`]: an object whose keys are known when the program is written, built in canonical order
 //! - [`read()`]: a shape from a text, with errors that name the place
-//! - [`Digest`]: SHA-256, printed as `sha256:<64 hex>`
+//! - [`Digest`]: SHA-256, printed as `sha256:<64 hex>`; [`Hasher`] takes it of what comes in parts
 
 mod canonical;
 mod digest;
@@ -25,7 +25,7 @@ mod text;
 mod writer;
 
 pub use crate::canonical::{Canonical, of};
-pub use crate::digest::{Digest, DigestError};
+pub use crate::digest::{Digest, DigestError, Hasher};
 pub use crate::error::{Error, ErrorKind};
 pub use crate::messagepack::{canonicalize_messagepack, canonicalize_messagepack_with};
 pub use crate::read::{ReadError, in_plain_words, read};

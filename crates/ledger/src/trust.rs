@@ -2,12 +2,19 @@
 //! checkpoint. How a verifier comes by them is its own business; a key that the checked material brings along counts for
 //! nothing.
 
+use canon::Limits;
 use serde::{Deserialize, Serialize};
 
 use crate::Moment;
 use crate::checkpoint::{Checkpoint, MalformedCheckpoint};
 use crate::key::{SignatureKind, VerifierKey};
 use crate::note::{Note, NoteFault, Signed};
+
+/// Bounds of `keys.json`: whoever reads the file has its bytes already. Of the depth, values above 256 mean 256, as in any body.
+const KEYS_LIMITS: Limits = Limits {
+    bytes_max: usize::MAX,
+    depth_max: usize::MAX,
+};
 
 /// A key of a log, and for how long it signs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,12 +106,18 @@ impl KeySet {
         }])
     }
 
-    /// Reads `keys.json`.
+    /// Reads `keys.json`, in which every reader finds the same.
     ///
     /// # Errors
     /// It is not one, or as for `new`.
     pub fn parse(json: &str) -> Result<Self, MalformedKeySet> {
-        serde_json::from_str(json).map_err(|error| MalformedKeySet::Unreadable(error.to_string()))
+        canon::canonicalize(json.as_bytes(), KEYS_LIMITS)
+            .map_err(|error| MalformedKeySet::Unreadable(error.to_string()))?;
+        canon::read(json).map_err(|error| {
+            // What is wrong with all of it has no place.
+            let placed = (!error.pointer.is_empty()).then(|| error.to_string());
+            MalformedKeySet::Unreadable(placed.unwrap_or(error.detail))
+        })
     }
 
     /// The keys.

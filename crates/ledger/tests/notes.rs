@@ -163,6 +163,13 @@ fn keys_that_cannot_be_told_apart_or_sign_nothing_are_refused() {
         Err(MalformedKeySet::Witness(witness(1).verifier().label()))
     );
     let vkey = log_key(1).verifier().to_string();
+    let twice = format!("{{\"vkey\":\"{vkey}\"}},{{\"vkey\":\"{vkey}\"}}");
+    let unending = format!("{{\"vkey\":\"{vkey}\"}},{{\"vkey\":\"{vkey}\",\"not_after\":7}}");
+    for (keys, said) in [(twice, "the key"), (unending, "`/keys/1/not_after`: ")] {
+        let error = KeySet::parse(&format!("{{\"keys\":[{keys}]}}")).unwrap_err();
+        let expected = format!("the keys cannot be read: {said}");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
     for json in [
         "{}",
         "{\"keys\":[]}",

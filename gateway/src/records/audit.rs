@@ -241,6 +241,11 @@ impl Pass<'_> {
             if nodes.is_none() {
                 return Err(Fault::at(due, ledger::Fault::Subtrees.to_string()));
             }
+            // Its digest is the one that was left, so the hash says nothing about what is there.
+            if stored.erased.is_some() && !stored.body.is_empty() {
+                let what = "the body was erased, and something stands in its place";
+                return Err(Fault::at(due, what));
+            }
             self.check_decision(recorded)
                 .map_err(|what| Fault::at(due, what))?;
             self.checked += 1;

@@ -1,12 +1,13 @@
 //! Whether somebody has told of every erasure. A body that is gone without an entry that says so was taken away.
 
 use super::audit::Fault;
+use super::line::Readable;
 use engine::EntryKind;
 use model::TenantId;
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use store::{Erased, Recorded, Store, StoreError};
+use store::{Erased, Recorded, Store, StoreError, StoredEntry};
 
 /// Entries that tell of erasures which are kept at hand. Neighbours were mostly erased together.
 const KEPT_MAX: usize = 8;
@@ -38,7 +39,8 @@ impl Erasures {
             };
             let told = self.told(store, tenant, by).await?;
             let is_told = |range: &[u64; 2]| (range[0]..=range[1]).contains(&entry.seq);
-            if !told.seqs.iter().any(is_told) {
+            // What tells of an erasure stands behind what was erased.
+            if by <= entry.seq || !told.seqs.iter().any(is_told) {
                 return Ok(Some(Fault::at(
                     entry.seq,
                     "the body is gone, and no entry tells of its erasure",
@@ -55,7 +57,8 @@ impl Erasures {
         let entries = store.entries(tenant, by, 1).await?;
         let told = entries
             .first()
-            .filter(|entry| entry.seq == by && entry.kind == EntryKind::BodiesErased.as_str());
+            .filter(|entry| entry.seq == by && entry.kind == EntryKind::BodiesErased.as_str())
+            .filter(|entry| has_its_body(tenant, entry));
         // What cannot be read tells of nothing; the chain says what is wrong with it.
         let told = told.and_then(|entry| serde_json::from_str::<Told>(&entry.body).ok());
         let told = Arc::new(told.unwrap_or_default());
@@ -65,4 +68,12 @@ impl Erasures {
         self.kept.push_back((by, Arc::clone(&told)));
         Ok(told)
     }
+}
+
+/// Whether the body is the one that the entry's hash covers. Where a body was erased, whatever is there is held against nothing else, and
+/// the chain may end before this entry.
+fn has_its_body(tenant: TenantId, entry: &StoredEntry) -> bool {
+    let tenant = tenant.to_string();
+    let readable = Readable::new(&tenant, entry);
+    entry.erased.is_none() && readable.entry().header.hash(&mut String::new()) == entry.hash
 }

@@ -1,7 +1,8 @@
 //! `replay`: recorded decisions judged again by a candidate, with what was recorded about them and nothing else.
 
 use crate::stage::{asking, changing, injected, reading};
-use crate::{Desk, NO_ISSUES, Reply, diagnostics, text};
+use crate::support::hand::Hand;
+use crate::{Desk, NO_ISSUES, Reply, diagnostics, key, text};
 use gateway::policies::replay;
 use model::Clock;
 use serde_json::{Value, json};
@@ -379,6 +380,28 @@ async fn what_nobody_kept_is_counted_and_not_guessed() {
         report["not_replayed"],
         json!({"not_ruled": 2, "parameters_not_stored": 1, "parameters_redacted": 1})
     );
+}
+
+#[tokio::test]
+async fn a_noun_that_was_changed_where_it_is_kept_is_not_what_was_looked_at() {
+    let desk = Desk::open().await;
+    desk.ask(&reading()).await.expect(200);
+    let careful = r#"@id("no") forbid (principal, action, resource) when { principal.risk_tier == "high" };"#;
+    let report = desk.replay(&[("careful", careful)], json!({})).await;
+    assert_eq!(
+        (&report["unchanged"], &report["not_replayed"]),
+        (&json!(1), &json!({}))
+    );
+    let mut hand = Hand::on(&desk.home, desk.tenant).await;
+    hand.disarm().await;
+    let (low, high) = (r#""risk_tier":"low""#, r#""risk_tier":"high""#);
+    hand.run(&format!(
+        "UPDATE contents SET bytes = <<replace([[bytes]], '{low}', '{high}')>> WHERE ITS"
+    ))
+    .await;
+    let report = desk.replay(&[("careful", careful)], json!({})).await;
+    assert_eq!(groups(&report), Vec::<String>::new());
+    assert_eq!(report["not_replayed"], json!({"facts_missing": 1}));
 }
 
 #[tokio::test]
@@ -784,6 +807,29 @@ async fn replays_share_the_cores_that_one_would_have() {
     assert!(early.is_err(), "it works without a core");
     drop(taken);
     assert_eq!(replaying.await.expect(200)["decisions"], 1);
+}
+
+#[tokio::test]
+async fn a_tenant_replays_once_at_a_time_and_leaves_a_place_to_others() {
+    let desk = Desk::open().await;
+    desk.ask(&changing()).await.expect(200);
+    let other = json!({"name": "other"});
+    let other = desk.post("/v1/tenants", &desk.operator, &other).await;
+    let other = text(&other.expect(201)["id"]);
+    let others = key(&desk, &other, "policy_editor").await;
+    let body = json!({"candidate": {"policies": []}});
+    // It goes on for as long as its lines are not read.
+    let call = desk
+        .call("POST", "/v1/policies/replay", &desk.editor)
+        .header("accept", "application/x-ndjson");
+    let answer = call.json(&body).respond().await;
+    let refused = desk.edit("POST", "/replay", &body).await;
+    refused.problem(429, "replay_running");
+    assert_eq!(refused.headers["retry-after"], "5");
+    desk.post("/v1/policies/replay", &others, &body).await.expect(200);
+    let lines = Reply::of(answer).await.text();
+    assert!(lines.contains("\"result\""), "{lines}");
+    desk.edit("POST", "/replay", &body).await.expect(200);
 }
 
 #[tokio::test]

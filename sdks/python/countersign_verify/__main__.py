@@ -155,7 +155,8 @@ def verify(arguments):
 def verify_entries(arguments, trust):
     entries = None if arguments.from_seq is None else (arguments.from_seq, arguments.to_seq)
     held = [open_held(path, trust) for path in arguments.held]
-    verifier = ExportVerifier(trust, held, arguments.tenant, entries)
+    published = trust.keys if trust else None
+    verifier = ExportVerifier(trust, held, arguments.tenant, entries, published)
     evidence = None
     with sys.stdin.buffer if arguments.file == "-" else open(arguments.file, "rb") as file:
         if arguments.what == "evidence":

@@ -74,19 +74,20 @@ def _constant(token):
 
 def _check(value, depth_left):
     """Refuses lone surrogates and what is nested too deeply, without recursion."""
-    waiting = [(value, depth_left)]
+    waiting = [([value], depth_left)]
     while waiting:
-        value, depth_left = waiting.pop()
-        if isinstance(value, str):
-            _check_text(value)
-        elif isinstance(value, (dict, list)):
-            if depth_left == 0:
-                raise Ambiguous("nested too deeply")
-            if isinstance(value, dict):
-                for key in value:
-                    _check_text(key)
-                value = value.values()
-            waiting.extend((element, depth_left - 1) for element in value)
+        elements, depth_left = waiting.pop()
+        for value in elements:
+            if isinstance(value, str):
+                _check_text(value)
+            elif isinstance(value, (dict, list)):
+                if depth_left == 0:
+                    raise Ambiguous("nested too deeply")
+                if isinstance(value, dict):
+                    for key in value:
+                        _check_text(key)
+                    value = value.values()
+                waiting.append((value, depth_left - 1))
 
 
 def _check_text(text):

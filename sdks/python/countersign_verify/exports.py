@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from . import canonical
 from .encoding import ZERO_DIGEST, Finding, Layout, decode_utf8, digest_text, is_time, sha256
 from .entries import Header
+from .keys import KeyHistory
 from .notes import Checkpoint, Note, TrustedCheckpoint
 from .receipts import ReceiptVerifier, read_receipt
 from .tree import Edge, verify_consistency
 
 # The longest line: well above the largest entry, which tells of a tool with all its schemas.
 LINE_BYTES_MAX = 16 << 20
+# Whose ledger tells of the log's keys, and in entries of which kinds.
+SYSTEM_TENANT = "tnt_" + "0" * 26
+KINDS_OF_KEYS = ("log_key_added", "log_key_ended")
 # Entries without a body that nobody has told of yet are kept a bit each, in blocks of so many.
 BLOCK = 4096
 # At most so many blocks; what goes beyond stays untold.
@@ -81,9 +85,12 @@ def _is_row(row):
 
 
 class ExportVerifier:
-    """Verifies a file: `push_line` for each line, then `finish`. Both raise the first finding."""
+    """Verifies a file: `push_line` for each line, then `finish`. Both raise the first finding.
 
-    def __init__(self, trust=None, held=(), tenant=None, entries=None):
+    `published` is the `KeySet` of all keys of the log, if they are to be those that the ledger of its system tenant tells of.
+    """
+
+    def __init__(self, trust=None, held=(), tenant=None, entries=None, published=None):
         if entries is not None and not 1 <= entries[0] <= entries[1]:
             raise Finding("invalid_range", f"{entries[0]} to {entries[1]}")
         self._trust = trust
@@ -100,6 +107,7 @@ class ExportVerifier:
         self._has_start = self._is_started = False
         self._erased = self._left_out = self._answers = self._unanswered = 0
         self._untold = Untold()
+        self._published, self._history = published, KeyHistory()
         self._answerable = None
         self._end = self._end_size = None
         # What is called with the body of each decision.
@@ -155,6 +163,9 @@ class ExportVerifier:
         size = self._end_size if self._end else self._agreed
         if size == self._seq and self._untold.count:
             raise Finding("untold", "the body is gone, and no entry tells of its erasure", self._untold.first())
+        is_whole = self._first == 1 and not self._left_out
+        if self._published and self._tenant == SYSTEM_TENANT and is_whole:
+            self._history.check(self._published, self._at)
         return ExportReport(
             tenant=self._tenant,
             first=self._first,
@@ -227,6 +238,8 @@ class ExportVerifier:
             self._untold.read(body, header.seq)
         elif header.kind == "decision" and self.on_decision:
             self.on_decision(body)
+        elif header.kind in KINDS_OF_KEYS and header.tenant == SYSTEM_TENANT and self._published:
+            self._history.read(body)
 
     def _check_body(self, header, body):
         if body is None:

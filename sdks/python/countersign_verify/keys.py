@@ -120,6 +120,41 @@ class KeySet:
         return next((published for published in self.keys if published.key.label == label), None)
 
 
+class KeyHistory:
+    """What the entries of the log's system tenant say of its keys."""
+
+    def __init__(self):
+        self._times = {}
+
+    def read(self, body):
+        """Reads the body of an entry about a key. One that says something else tells of nothing."""
+        told = canonical.parse(body)
+        vkey, *times = (told.get(member) for member in ("vkey", "not_before", "not_after"))
+        if not isinstance(vkey, str) or not all(isinstance(time, str | None) for time in times):
+            return
+        known = self._times.get(vkey, (None, None))
+        self._times[vkey] = tuple(now if now is not None else before for now, before in zip(times, known))
+
+    def check(self, published, until):
+        """Whether these are all keys of the log. What is younger than `until`, the time of the last entry, no entry tells."""
+
+        def is_untold(at):
+            return at is not None and at > until
+
+        for key in published.keys:
+            told = self._times.get(str(key.key))
+            if told is None and is_untold(key.not_before):
+                continue
+            if told is None:
+                raise Finding("other_keys", f"no entry tells that {key.key.label} was added")
+            not_before, not_after = told
+            ends_later = not_after is None and is_untold(key.not_after)
+            if key.not_before != not_before or (key.not_after != not_after and not ends_later):
+                raise Finding("other_keys", f"the entries tell other times of {key.key.label}")
+        if unpublished := self._times.keys() - {str(key.key) for key in published.keys}:
+            raise Finding("other_keys", f"an entry tells of {min(unpublished)}, and it is not published")
+
+
 def _published(member):
     times = [member.get("not_before"), member.get("not_after")]
     if any(time is not None and not is_time(time) for time in times):

@@ -23,6 +23,8 @@ def check_request(raw, log_keys, known_size, known_root):
         raise Finding("not_before", f"from {old} to {checkpoint.size}")
     if old != known_size:
         raise Finding("other_size", str(known_size))
+    if 0 < old == checkpoint.size and known_root != checkpoint.root:
+        raise Finding("wrong_root", "one size, two roots")
     if old > 0:
         verify_consistency(old, known_root, checkpoint.size, checkpoint.root, proof)
     elif proof:

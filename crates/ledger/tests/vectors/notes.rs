@@ -153,6 +153,21 @@ fn key_sets() {
             bad,
             "{\"keys\":[{\"vkey\":\"ledger.example\"}]}".to_owned(),
         ),
+        (
+            "an array instead of the object",
+            bad,
+            format!("[[{{\"vkey\":\"{vkey}\"}}]]"),
+        ),
+        (
+            "an array instead of a key",
+            bad,
+            format!("{{\"keys\":[[\"{vkey}\",null,null]]}}"),
+        ),
+        (
+            "a member twice, though it is not known",
+            bad,
+            one(",\"comment\":1,\"comment\":2"),
+        ),
     ];
     let cases = cases.into_iter().map(|(name, expected, keys_json)| {
         let read = KeySet::parse(&keys_json);

@@ -50,19 +50,20 @@ fn case(name: &'static str, expected: Found, known: (u64, Digest), request: Stri
     }
 }
 
+fn request(old_size: u64, proof: Vec<Digest>, checkpoint: String) -> String {
+    let request = AddCheckpoint {
+        old_size,
+        proof,
+        checkpoint,
+    };
+    request.to_string()
+}
+
 #[test]
 fn requests() {
     let [log, _] = logs();
     let root = |size| log.tip_at(size).tree().root();
     let nothing = (0, Frontier::EMPTY.root());
-    let request = |old_size, proof, checkpoint| {
-        AddCheckpoint {
-            old_size,
-            proof,
-            checkpoint,
-        }
-        .to_string()
-    };
     let newest = log.note(13, &new_key());
     let from = |old: u64| request(old, log.consistency(old, 13), newest.clone());
     let rewritten = log.rewritten(4, |stored| stored.kind = "rewritten".to_owned());
@@ -91,7 +92,13 @@ fn requests() {
             "a fork of the same size",
             Some("wrong_root"),
             at(13),
-            request(13, Vec::new(), fork),
+            request(13, Vec::new(), fork.clone()),
+        ),
+        case(
+            "a fork of the same size, with a proof",
+            Some("wrong_root"),
+            at(13),
+            request(13, vec![root(8)], fork),
         ),
         case(
             "no proof",
@@ -133,7 +140,7 @@ fn requests() {
             "no empty line",
             Some("malformed_request"),
             nothing,
-            "old 0\n".to_owned(),
+            "old 0\n".into(),
         ),
         case(
             "too many hashes",

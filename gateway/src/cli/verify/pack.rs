@@ -3,15 +3,20 @@
 use super::named::{NAMED_MAX, Named};
 use super::{Failure, Input};
 use crate::records::evidence::tar::{self, BadHeader};
-use canon::Digest;
+use canon::{Digest, ErrorKind, Hasher, Limits};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Read};
 
 /// What is there once, beside entries and what decisions name.
 const PLAIN: [&str; 3] = ["README.md", "manifest.json", "keys.json"];
-/// The largest file in an archive that is read as a whole: a set of policies, or a noun.
-const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How much is read at once of a file that is only hashed: a set of policies, or a noun.
+const PART_BYTES: u64 = 64 * 1024;
+/// The only file beside entries that says something, in four members.
+const MANIFEST_LIMITS: Limits = Limits {
+    bytes_max: 64 * 1024 * 1024,
+    depth_max: 8,
+};
 
 /// What is wrong with an archive, beside its entries.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +70,26 @@ pub(super) struct Manifest {
     to_seq: u64,
     /// The run that it is about.
     pub(super) run_id: Option<String>,
+}
+
+impl Manifest {
+    /// Reads one, or says what is wrong with it: it has one meaning, whoever reads it.
+    fn read(file: &mut impl Read) -> io::Result<Result<Self, &'static str>> {
+        let mut bytes = Vec::new();
+        file.take(MANIFEST_LIMITS.bytes_max as u64 + 1)
+            .read_to_end(&mut bytes)?;
+        if let Err(error) = canon::canonicalize(&bytes, MANIFEST_LIMITS) {
+            return Ok(Err(match error.kind {
+                ErrorKind::TooLarge { .. } => "it is too large",
+                _ => "it is no JSON with one meaning",
+            }));
+        }
+        let manifest = std::str::from_utf8(&bytes).map(canon::read);
+        Ok(match manifest {
+            Ok(Ok(manifest)) => Ok(manifest),
+            _ => Err("it does not say what the evidence is about"),
+        })
+    }
 }
 
 /// What was found in an archive, beside its entries.
@@ -146,6 +171,16 @@ fn fill(archive: &mut impl Read, bytes: &mut [u8]) -> Result<(), Failure> {
     })
 }
 
+/// The digest of a file of any length.
+fn hash(file: &mut impl Read) -> io::Result<Digest> {
+    let (mut hasher, mut part) = (Hasher::default(), Vec::new());
+    while file.by_ref().take(PART_BYTES).read_to_end(&mut part)? > 0 {
+        hasher.update(&part);
+        part.clear();
+    }
+    Ok(hasher.finish())
+}
+
 impl Contents {
     fn file(&mut self, name: &str, file: &mut impl BufRead, input: &mut Input<'_>) -> Result<(), Failure> {
         let wrong = |what| BadPack::File {
@@ -168,12 +203,10 @@ impl Contents {
             Some(("named", _)) => {}
             _ => return Err(wrong("evidence has no such file").into()),
         }
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
         match name.split_once('/') {
             Some((_, digest)) => {
                 self.named += 1;
-                let found = Digest::of(&bytes);
+                let found = hash(file)?;
                 if found.to_string().strip_prefix("sha256:") != Some(digest) {
                     return Err(wrong("its bytes do not hash to its name").into());
                 }
@@ -182,11 +215,12 @@ impl Contents {
                 }
             }
             None if name == "manifest.json" => {
-                let manifest = serde_json::from_slice(&bytes);
-                self.manifest =
-                    Some(manifest.map_err(|_| wrong("it does not say what the evidence is about"))?);
+                self.manifest = Some(Manifest::read(file)?.map_err(wrong)?);
             }
-            None => {}
+            // What proves nothing is skipped.
+            None => {
+                io::copy(file, &mut io::sink())?;
+            }
         }
         Ok(())
     }
@@ -229,6 +263,8 @@ fn is_part(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ledger::export::ExportVerifier;
+    use std::io::BufReader;
 
     #[test]
     fn an_archive_is_told_from_lines_however_little_of_it_comes_at_once() {
@@ -237,5 +273,40 @@ mod tests {
         let (first, rest) = block.split_at(10);
         assert!(is_pack(&begin(&mut first.chain(rest)).unwrap()));
         assert!(!is_pack(&begin(&mut &b"{\"start\":"[..]).unwrap()));
+    }
+
+    fn add(name: &str, bytes: impl Read) -> Result<Contents, Failure> {
+        let mut contents = Contents::default();
+        let mut input = Input::new(ExportVerifier::new());
+        contents.file(name, &mut BufReader::new(bytes), &mut input)?;
+        Ok(contents)
+    }
+
+    #[test]
+    fn what_decisions_name_is_hashed_however_long_it_is() {
+        // The SHA-256 of 64 MiB of zeros and one more.
+        let name = "named/91990977345985aaf03af1358f4f989d7eaf985b58529efb72f613c588f6599a";
+        let zeros = |count| io::repeat(0).take(count);
+        assert_eq!(add(name, zeros(64 * 1024 * 1024 + 1)).unwrap().named, 1);
+        let why = add(name, zeros(64 * 1024 * 1024)).err().unwrap().to_string();
+        assert!(why.contains("its bytes do not hash to its name"), "{why}");
+    }
+
+    #[test]
+    fn a_manifest_is_one_object_with_one_meaning_and_not_endless() {
+        let manifest = r#"{"tenant":"tnt_1","from_seq":1,"to_seq":2,"run_id":null,"more":[]}"#;
+        let found = add("manifest.json", manifest.as_bytes()).unwrap();
+        assert!(found.manifest.is_some());
+        let twice = manifest.replace("\"more\"", "\"more\":1,\"more\"");
+        for (wrong, expected) in [
+            (twice.as_str(), "one meaning"),
+            (r#"["tnt_1",1,2,null]"#, "does not say"),
+            (r#"{"tenant":"tnt_1","from_seq":1.0,"to_seq":2}"#, "does not say"),
+        ] {
+            let why = add("manifest.json", wrong.as_bytes()).err().unwrap();
+            assert!(why.to_string().contains(expected), "{why}");
+        }
+        let why = add("manifest.json", io::repeat(b' ')).err().unwrap();
+        assert!(why.to_string().contains("too large"), "{why}");
     }
 }

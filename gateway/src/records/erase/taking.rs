@@ -190,11 +190,18 @@ impl<'g> Taking<'g> {
             let entry = entries
                 .into_iter()
                 .find(|entry| entry.seq == seq && entry.erased.is_none());
-            if let Some(entry) = entry {
+            if let Some(entry) = entry.filter(|entry| self.is_outcome(entry)) {
                 self.add(entry).await?;
             }
         }
         Ok(())
+    }
+
+    /// Whether an entry tells what became of one of the decisions. What led to it is a row beside the ledger, which proves nothing.
+    fn is_outcome(&self, entry: &StoredEntry) -> bool {
+        let told: Told = serde_json::from_str(&entry.body).unwrap_or_default();
+        let is_ours = |decision| self.decisions.contains(&decision);
+        entry.kind == EntryKind::OutcomeReported.as_str() && told.decision_id.is_some_and(is_ours)
     }
 
     /// Takes blocks out of the search index, and keeps everybody from putting them there until they are released: what was read

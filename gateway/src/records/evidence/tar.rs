@@ -12,9 +12,9 @@ pub(crate) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 const MAGIC: &[u8; 8] = b"ustar\x0000";
 const MAGIC_OF_GNU: &[u8; 8] = b"ustar  \0";
 /// Where the length of a file and the sum of a header stand.
-const LENGTH: Range<usize> = 124..135;
-const SUM: Range<usize> = 148..154;
-/// What stands behind a number. Where a digit does, most programs read it too.
+const LENGTH: Range<usize> = 124..136;
+const SUM: Range<usize> = 148..156;
+/// What stands behind a number, to the end of its place. Where a digit does, most programs read it too.
 const ENDS_OF_NUMBER: [u8; 2] = *b"\0 ";
 /// Where the beginning of a name stands that is too long for its place.
 const PREFIX: Range<usize> = 345..500;
@@ -97,11 +97,13 @@ fn read_file(header: &[u8; BLOCK]) -> Option<(String, u64)> {
 }
 
 /// A number of octal digits and of nothing else: signs mean different things to different programs.
-fn number(header: &[u8; BLOCK], digits: Range<usize>) -> Option<u64> {
-    let is_ended = ENDS_OF_NUMBER.contains(&header[digits.end]);
-    let digits = &header[digits];
-    let is_octal = digits.iter().all(|digit| matches!(digit, b'0'..=b'7'));
-    (is_ended && is_octal).then_some(())?;
+fn number(header: &[u8; BLOCK], place: Range<usize>) -> Option<u64> {
+    let place = &header[place];
+    let is_octal = |byte: &u8| matches!(byte, b'0'..=b'7');
+    let end = place.iter().position(|byte| !is_octal(byte))?;
+    let (digits, rest) = place.split_at(end);
+    let is_ended = rest.iter().all(|byte| ENDS_OF_NUMBER.contains(byte));
+    (is_ended && !digits.is_empty()).then_some(())?;
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
 }
 
@@ -136,18 +138,35 @@ mod tests {
         of_gnu[257..265].copy_from_slice(MAGIC_OF_GNU);
         seal(&mut of_gnu);
         assert_eq!(read_header(&of_gnu), Err(BadHeader::OfGnu));
-        for (place, text) in [(LENGTH.end, "0"), (LENGTH.start, "+"), (LENGTH.start, " ")] {
+        for (place, text) in [
+            (LENGTH.end - 1, "0"),
+            (LENGTH.start, "+"),
+            (LENGTH.start, " "),
+            (LENGTH.start + 3, "\0"),
+        ] {
             let mut longer = header("README.md", 8);
             put(&mut longer, place, text);
             seal(&mut longer);
             assert_eq!(read_header(&longer), Err(BadHeader::Damaged), "{place} {text}");
         }
         let mut spaced = header("README.md", 8);
-        put(&mut spaced, LENGTH.end, " ");
+        put(&mut spaced, LENGTH.end - 1, " ");
         seal(&mut spaced);
         assert_eq!(read_header(&spaced), Ok(("README.md".to_owned(), 8)));
         // The sum does not count its own place.
-        put(&mut spaced, SUM.end, "0");
+        put(&mut spaced, SUM.end - 2, "0");
         assert_eq!(read_header(&spaced), Err(BadHeader::Damaged));
+    }
+
+    #[test]
+    fn a_number_has_as_many_digits_as_whoever_packs_it_writes() {
+        for text in ["10\0         ", "0010 \0\0\0\0\0\0\0", "00000000010\0"] {
+            let mut short = header("README.md", 0);
+            put(&mut short, LENGTH.start, text);
+            seal(&mut short);
+            let sum = sum(&short);
+            put(&mut short, SUM.start, &format!("{sum:o} \0 "));
+            assert_eq!(read_header(&short), Ok(("README.md".to_owned(), 8)), "{text}");
+        }
     }
 }
