@@ -22,7 +22,7 @@ use crate::http::json::Bounds;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency};
 use crate::limits::{Admission, Asking, Short, quota};
 use crate::replays::Given;
-use crate::sequencer::{Receipt, Recorded};
+use crate::sequencer::{Receipt, Recorded, Terms};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -142,7 +142,11 @@ impl Gateway {
                 Step::Record(proposal) => proposal,
             };
             let (said, replay) = (proposal.said, proposal.replay);
-            let recorded = self.sequencer.record_before(deadline, proposal.into_proposal());
+            let terms = Terms {
+                deadline,
+                losses: Some(proposal.losses),
+            };
+            let recorded = self.sequencer.record_on(terms, proposal.into_proposal());
             match recorded.await? {
                 Recorded::Now(receipt) => {
                     let said = said.as_recorded(&receipt);
@@ -235,11 +239,13 @@ impl Gateway {
         };
         let asked = decided.request(ApprovalId::new(now, &*self.entropy));
         decided.approval = asked.as_ref();
+        // Before it is asked what is stored.
+        let losses = self.sequencer.losses();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
         let sighting = sighting(&decided, &evidence);
         let ids = (decided.id, ReservationId::new(now, &*self.entropy));
         let costed = costs::costed(ids, ask, &agent, &judgement, tenant, (now, decided.salt));
-        let ready = Ready::new(caller, &decided, (contents, sighting, costed), replay);
+        let ready = Ready::new(caller, &decided, (contents, losses, sighting, costed), replay);
         Ok(Step::Record(Box::new(ready)))
     }
 
@@ -356,6 +362,8 @@ struct Ready {
     /// Where somebody or something was taken out of service, or a definition is held, an ask can be denied under an id that keeps standing for an
     /// earlier allow: such a denial is not remembered as the answer to that id.
     replay: Replay,
+    /// How often the store had lost something when contents were left out that are stored.
+    losses: u64,
     proposal: Proposal,
 }
 
@@ -363,7 +371,7 @@ impl Ready {
     fn new(
         caller: &AgentCaller,
         decided: &Decided<'_>,
-        (contents, sighting, costed): (Vec<ContentRow>, Option<Sighting>, Option<Box<Costed>>),
+        (contents, losses, sighting, costed): (Vec<ContentRow>, u64, Option<Sighting>, Option<Box<Costed>>),
         replay: Replay,
     ) -> Self {
         let Decided {
@@ -394,6 +402,7 @@ impl Ready {
                 spends_approval: judgement.spends.is_some(),
             },
             replay,
+            losses,
             proposal: Proposal {
                 tenant: caller.tenant,
                 revision: tenant.revision,

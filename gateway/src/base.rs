@@ -127,6 +127,7 @@ impl Gateway {
             self.recompile_missing(replacement).await?;
             let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());
             by.check(&snapshot, now)?;
+            self.check_has_all(TenantId::SYSTEM)?;
             if matches!(by, By::Gateway) && last(&snapshot).is_none_or(|last| last.digest != digest) {
                 return Ok(false);
             }

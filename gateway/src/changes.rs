@@ -144,6 +144,7 @@ impl Gateway {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;
             let before = crate::gateway::tenant(&snapshot, tenant)?;
+            self.check_has_all(tenant)?;
             let plan = plan(&before.directory, now)?;
             if plan.writes.is_empty() {
                 // It may have to follow another gateway.
@@ -165,6 +166,7 @@ impl Gateway {
             let (change, answer) = change(before, by, plan, fitting)?;
             // Compiling may have taken long, and an operator's key is in another tenant than the one whose revision is compared.
             by.check(&self.snapshot.load_full(), self.clock.now())?;
+            self.check_has_all(tenant)?;
             let proposal = Proposal {
                 tenant,
                 revision: before.revision,
@@ -189,6 +191,14 @@ impl Gateway {
         Err(Refusal::overloaded())
     }
 
+    /// That the database has lost no change of a tenant that is in force here.
+    pub(crate) fn check_has_all(&self, tenant: TenantId) -> Result<(), Refusal> {
+        if self.snapshot.has_lost(tenant) {
+            return Err(Refusal::changes_lost());
+        }
+        Ok(())
+    }
+
     /// Whether a tenant has not been changed any more: what writes nothing is compared by no commit, and whoever is told that it is so already relies
     /// on that. Where it has been, by another gateway or by a commit of unknown outcome, what it is now is in force when this returns.
     pub(crate) async fn is_latest(&self, known: &TenantSnapshot) -> Result<bool, Refusal> {
@@ -197,11 +207,12 @@ impl Gateway {
         let turn = self.store.begin(&[tenant]).await?;
         let revision = turn.places().get(&tenant).map_or(0, |place| place.revision);
         drop(turn);
-        if revision <= known.revision {
+        if revision == known.revision {
             return Ok(true);
         }
         self.follower.wake();
-        if self.snapshot.reaches(tenant, revision, FOLLOW_MAX).await {
+        // A store that is behind has lost what is known here.
+        if revision > known.revision && self.snapshot.reaches(tenant, revision, FOLLOW_MAX).await {
             Ok(false)
         } else {
             Err(Refusal::ledger_unavailable())
@@ -219,6 +230,7 @@ impl Gateway {
         for _ in 0..ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;
+            self.check_has_all(TenantId::SYSTEM)?;
             let compiling = compile(
                 snapshot.compiler(),
                 Directory::new(Arc::clone(tenant)),
@@ -229,6 +241,7 @@ impl Gateway {
                 .await?
                 .map_err(|diagnostics| invalid_policies(&diagnostics))?;
             by.check(&self.snapshot.load_full(), self.clock.now())?;
+            self.check_has_all(TenantId::SYSTEM)?;
             let facts = json!({"id": tenant.id, "name": tenant.name, "settings": tenant.settings});
             let change = Change {
                 entry: entry(EntryKind::TenantCreated, by, facts.clone())?,

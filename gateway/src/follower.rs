@@ -14,6 +14,7 @@ mod loaders;
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
+use crate::uptime::Uptime;
 use loaders::{Busy, Load, Waiting};
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,24 +49,44 @@ pub struct Follower {
 /// What the task works with.
 pub struct Following {
     /// What is followed.
-    pub store: Arc<dyn Store>,
+    store: Arc<dyn Store>,
     /// What is kept up to date.
-    pub snapshot: Arc<SnapshotCell>,
+    snapshot: Arc<SnapshotCell>,
     /// What is counted.
-    pub metrics: Arc<Metrics>,
+    metrics: Arc<Metrics>,
     /// What wakes it before its time.
-    pub wake: Arc<Notify>,
+    wake: Arc<Notify>,
     /// The tenants that are being loaded, and those that are better loaded by themselves.
-    pub in_hand: Mutex<InHand>,
+    in_hand: Mutex<InHand>,
     /// Those that could not be, the last time, and from when on each is tried again, by itself.
-    pub failed: Mutex<BTreeMap<TenantId, Instant>>,
+    failed: Mutex<BTreeMap<TenantId, Instant>>,
     /// Those of which the log says that they cannot be followed.
-    pub failing: Mutex<BTreeSet<TenantId>>,
+    failing: Mutex<BTreeSet<TenantId>>,
+}
+
+impl Following {
+    /// Keeps a snapshot up to date with a store, and looks before its time when it is woken.
+    pub fn new(
+        store: &Arc<dyn Store>,
+        snapshot: &Arc<SnapshotCell>,
+        metrics: &Arc<Metrics>,
+        wake: Arc<Notify>,
+    ) -> Self {
+        Self {
+            store: Arc::clone(store),
+            snapshot: Arc::clone(snapshot),
+            metrics: Arc::clone(metrics),
+            wake,
+            in_hand: Mutex::default(),
+            failed: Mutex::default(),
+            failing: Mutex::default(),
+        }
+    }
 }
 
 /// What loaders have, and what they have found.
 #[derive(Default)]
-pub struct InHand {
+struct InHand {
     /// The tenants that are being loaded.
     tenants: BTreeSet<TenantId>,
     /// Those among them that are loaded by themselves, each by a loader.
@@ -158,18 +179,23 @@ impl Following {
     /// Compares revisions, and has tenants loaded that have moved. One that takes long holds up nobody but those who are loaded with it.
     async fn look(self: &Arc<Self>, loading: &mut JoinSet<()>) -> Result<(), StoreError> {
         let known = self.snapshot.load_full();
-        let began = Instant::now();
+        let began = Uptime::now();
         let revisions = self.store.revisions().await?;
         let gone_back = tenants(&revisions, |tenant, revision| known.revision(tenant) > revision);
-        self.complain(&gone_back, &WentBack);
+        for tenant in gone_back
+            .iter()
+            .filter(|tenant| !self.snapshot.has_lost(**tenant))
+        {
+            tracing::error!(%tenant, error = &WentBack as &dyn Error, "changes of a tenant cannot be followed");
+        }
+        let lost = self.snapshot.lose(&gone_back);
         let behind = {
             let known = self.snapshot.load();
             tenants(&revisions, |tenant, revision| {
-                known.tenant(tenant).is_none_or(|known| known.revision < revision)
+                !lost.contains(&tenant) && known.tenant(tenant).is_none_or(|known| known.revision < revision)
             })
         };
-        self.snapshot
-            .confirm(began, &[gone_back, behind.clone()].concat());
+        self.snapshot.confirm(began, &[lost, behind.clone()].concat());
         self.failed().retain(|tenant, _| behind.contains(tenant));
         let busy = self.busy(loading);
         for load in loaders::next(self.waiting(&behind), busy) {
@@ -217,7 +243,7 @@ impl Following {
 
     /// Loads some tenants and puts each in force. What fails is tried again later, by itself.
     async fn load(self: Arc<Self>, some: Vec<TenantId>) {
-        let began = Instant::now();
+        let began = Uptime::now();
         match (self.store.load(Some(&some)).await, &some[..]) {
             (Ok(stored), _) => {
                 for tenant in stored {
@@ -237,7 +263,7 @@ impl Following {
     }
 
     /// Puts a tenant in force as it was read from the store.
-    async fn restore(&self, stored: StoredTenant, read_at: Instant) {
+    async fn restore(&self, stored: StoredTenant, read_at: Uptime) {
         let tenant = stored.tenant;
         let compiler = Arc::clone(self.snapshot.load().compiler());
         // Compiling takes long with many policies or tools, and nobody here waits for a decision.

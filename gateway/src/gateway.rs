@@ -127,7 +127,7 @@ pub struct Gateway {
     /// The token buckets.
     pub limits: Limits,
     /// Recent answers by request id.
-    pub replays: Replays,
+    pub replays: Arc<Replays>,
     /// Tokens of registered issuers that were verified lately.
     pub sign_ins: SignIns,
     /// The nonces of signed requests that were seen lately.

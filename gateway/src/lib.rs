@@ -5,7 +5,7 @@
 //! - [`authorize`]: the life of an authorization, top to bottom; [`authzen`]: the same in the words of a standard;
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
 //! - [`sequencer`]: the one task that writes;
-//! - [`follower`]: how what other gateways change comes into force here;
+//! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: how long ago that was looked for;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before; [`mod@line`]: who works on a draft now;
@@ -65,6 +65,7 @@ pub mod snapshot;
 pub mod start;
 pub mod steady;
 pub mod stores;
+pub mod uptime;
 pub mod watch;
 pub mod whoami;
 pub mod witness;

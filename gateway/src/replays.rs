@@ -96,6 +96,13 @@ impl Replays {
         part.old.forget(hash, key);
     }
 
+    /// Forgets all answers: the ledger may have lost some.
+    pub fn forget_all(&self) {
+        for part in &self.parts {
+            *part.lock().unwrap_or_else(PoisonError::into_inner) = Part::default();
+        }
+    }
+
     /// Remembers an answer that is on disk, unless it is longer than a generation.
     pub fn remember(&self, key: &RequestKey, given: &Given) {
         let bytes = key.request_id.as_str().len() + given.answer.len();

@@ -22,6 +22,7 @@ mod times;
 
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::replays::Replays;
 use crate::search::job::Indexing;
 use crate::signing::signs_at;
 use crate::snapshot::SnapshotCell;
@@ -132,10 +133,18 @@ impl From<Fault> for crate::http::Refusal {
 
 type Reply = oneshot::Sender<Result<Vec<Recorded>, Fault>>;
 
+/// On what terms something is recorded.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms {
+    /// When an answer is of no use any more.
+    pub deadline: Option<Instant>,
+    /// How often the store had lost something when it was asked what need not come along, see [`Sequencer::losses`]; none if nothing was left out.
+    pub losses: Option<u64>,
+}
+
 struct Submission {
     proposals: Vec<Proposal>,
-    /// When an answer is of no use any more.
-    deadline: Option<Instant>,
+    terms: Terms,
     reply: Reply,
 }
 
@@ -165,6 +174,8 @@ pub struct Parts {
     pub live: Arc<Live>,
     /// Hears of every block that is finished.
     pub indexing: Arc<Indexing>,
+    /// The answers that are given again, until the store turns out to have lost some.
+    pub replays: Arc<Replays>,
     /// What answers are signed with.
     pub signing_key: Arc<SigningKey>,
     /// What is counted.
@@ -217,34 +228,26 @@ impl Sequencer {
 
     /// Records one proposal.
     pub async fn record(&self, proposal: Proposal) -> Result<Recorded, Fault> {
-        self.record_before(None, proposal).await
+        self.record_on(Terms::default(), proposal).await
     }
 
-    /// Records one proposal, unless its answer would come later than this.
-    pub async fn record_before(
-        &self,
-        deadline: Option<Instant>,
-        proposal: Proposal,
-    ) -> Result<Recorded, Fault> {
-        let mut recorded = self.record_all(deadline, vec![proposal]).await?;
+    /// Records one proposal, unless its answer would come too late or something that it has left out is lost.
+    pub async fn record_on(&self, terms: Terms, proposal: Proposal) -> Result<Recorded, Fault> {
+        let mut recorded = self.record_all(terms, vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
     /// Records one proposal, and returns at once also where it is turned back because the directory has moved: for whoever has to let something
     /// go before it [follows](Self::follow).
     pub async fn try_record(&self, proposal: Proposal) -> Result<Recorded, Fault> {
-        let mut recorded = self.submit(None, vec![proposal]).await?;
+        let mut recorded = self.submit(Terms::default(), vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
     /// Records several proposals in one commit. Each has its own outcome, in order. When one is turned back because the
     /// directory has moved, the snapshot that it has to be made again from is in force.
-    pub async fn record_all(
-        &self,
-        deadline: Option<Instant>,
-        proposals: Vec<Proposal>,
-    ) -> Result<Vec<Recorded>, Fault> {
-        let recorded = self.submit(deadline, proposals).await?;
+    pub async fn record_all(&self, terms: Terms, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
+        let recorded = self.submit(terms, proposals).await?;
         for outcome in &recorded {
             self.follow(outcome).await?;
         }
@@ -261,16 +264,12 @@ impl Sequencer {
         Ok(())
     }
 
-    async fn submit(
-        &self,
-        deadline: Option<Instant>,
-        proposals: Vec<Proposal>,
-    ) -> Result<Vec<Recorded>, Fault> {
+    async fn submit(&self, terms: Terms, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
         let (reply, answer) = oneshot::channel();
         let (line, size) = (line_of(&proposals), proposals.len());
         let submission = Submission {
             proposals,
-            deadline,
+            terms,
             reply,
         };
         self.queue
@@ -286,6 +285,11 @@ impl Sequencer {
     /// Whether the last attempt to write succeeded.
     pub fn is_healthy(&self) -> bool {
         self.healthy.load(Ordering::Relaxed) && !self.queue.is_closed()
+    }
+
+    /// How often the store has turned out to have lost something. It is read before it is asked what is stored.
+    pub fn losses(&self) -> u64 {
+        self.contents.losses()
     }
 
     /// Whether this content is known to be stored. What is not has to come with whatever names it.
@@ -367,6 +371,7 @@ impl Task {
     async fn run(mut self, mut waiting: Exit<Submission>) {
         while let Some(first) = self.next(&mut waiting).await {
             let mut gathered = Gathered::of(drain(first, &waiting, self.parts.batch_max));
+            gathered.send_away_incomplete(self.contents.losses());
             self.send_away_late(&mut gathered);
             if gathered.is_empty() {
                 self.pace.ease();
@@ -501,7 +506,7 @@ impl Task {
         if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
             // then the guess is what is behind.
-            self.left.forget(tenants.iter().copied());
+            self.left.doubt(tenants.iter().copied());
             return Err(Failure::Again);
         }
         let mut settled = proposals.iter().zip(&applied.settled);
@@ -600,7 +605,10 @@ impl Task {
         let turn = self.parts.store.begin(tenants).await;
         let mut turn = turn.map_err(|error| unreadable(&error))?;
         let places = turn.places().clone();
-        self.left.compare(tenants, &places);
+        if let Some(tenant) = self.left.compare(tenants, &places) {
+            self.forget_lost(tenant);
+            return Err(Failure::Fault);
+        }
         let times = Times::new(self.parts.clock.now(), &places);
         let found = wanted.find(&mut *turn, &mut self.left, times).await;
         let found = found.map_err(|error| unreadable(&error))?;
@@ -618,10 +626,19 @@ impl Task {
         Ok((Way::Turn(turn, ends, looked_for), places, found))
     }
 
+    /// Forgets what is only known because it was committed, because the store has lost some of that. Whoever was judged before may have left
+    /// out contents that were believed to be stored, and is sent away.
+    fn forget_lost(&mut self, tenant: TenantId) {
+        tracing::error!(%tenant, "the database has lost entries of {tenant} that were answered");
+        self.left = Left::default();
+        self.contents.forget();
+        self.parts.replays.forget_all();
+    }
+
     /// What to do about a batch that was not committed, or may have been.
     fn failed(&mut self, error: &CommitError, batch: &Batch, was_appended: bool) -> Failure {
         self.left
-            .forget(batch.advances.iter().map(|advance| advance.tenant));
+            .doubt(batch.advances.iter().map(|advance| advance.tenant));
         match error {
             // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
             CommitError::AlreadyRecorded if self.wary == 0 => {

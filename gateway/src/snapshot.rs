@@ -5,13 +5,14 @@
 //! replaces the base policies, and with them the policies of all tenants, the follower waits; what it has compiled under
 //! the ones before is not put in force.
 
+use crate::uptime::Uptime;
 use arc_swap::{ArcSwap, Guard};
 use engine::{Snapshot, TenantSnapshot};
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Holds the snapshot in force.
@@ -25,25 +26,27 @@ pub struct SnapshotCell {
     replaced: Notify,
     /// When it was last known to be the state of the store; none where nobody else writes.
     confirmed: Option<Confirmed>,
+    /// The tenants of which the store has lost changes that are in force here, until a restart: the next change there may have the number of one
+    /// that was lost, so numbers that match again say nothing.
+    lost: Mutex<BTreeSet<TenantId>>,
 }
 
-/// A time that many read and one moves, and which tenants it does not hold for.
+/// A time that many read and one moves, and which tenants it does not hold for. It goes on while the machine sleeps, because others do not.
 struct Confirmed {
-    start: Instant,
-    /// Milliseconds since the start.
-    after: AtomicU64,
+    /// The milliseconds of an [`Uptime`].
+    at: AtomicU64,
     /// The tenants that have moved since and are not loaded yet, and until when what is known of them was the state of the store.
-    behind: Mutex<BTreeMap<TenantId, Instant>>,
+    behind: Mutex<BTreeMap<TenantId, Uptime>>,
     /// Whether there are any.
     are_behind: AtomicBool,
 }
 
 impl Confirmed {
-    fn at(&self) -> Instant {
-        self.start + Duration::from_millis(self.after.load(Ordering::Relaxed))
+    fn at(&self) -> Uptime {
+        Uptime::from_millis(self.at.load(Ordering::Relaxed))
     }
 
-    fn behind(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantId, Instant>> {
+    fn behind(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantId, Uptime>> {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -51,18 +54,18 @@ impl Confirmed {
 impl SnapshotCell {
     /// A cell that holds this snapshot, which was the state of the store at `read_at` or later. `is_shared` says whether others write to
     /// the store.
-    pub fn new(snapshot: Snapshot, read_at: Instant, is_shared: bool) -> Self {
+    pub fn new(snapshot: Snapshot, read_at: Uptime, is_shared: bool) -> Self {
         Self {
             current: ArcSwap::from_pointee(snapshot),
             adopting: tokio::sync::Mutex::new(()),
             replacing: Mutex::new(()),
             replaced: Notify::new(),
             confirmed: is_shared.then(|| Confirmed {
-                start: read_at,
-                after: AtomicU64::new(0),
+                at: AtomicU64::new(read_at.millis()),
                 behind: Mutex::default(),
                 are_behind: AtomicBool::new(false),
             }),
+            lost: Mutex::default(),
         }
     }
 
@@ -91,7 +94,9 @@ impl SnapshotCell {
             // INVARIANT: other base policies are published by who holds `adopting`, and then nobody came in between.
             debug_assert_eq!(before.base_digest(), after.base_digest());
             let tenants = changed.iter().filter_map(|tenant| after.tenant(*tenant));
-            self.replace(tenants.map(|tenant| TenantSnapshot::clone(tenant)));
+            let tenants = tenants.map(|tenant| TenantSnapshot::clone(tenant));
+            let next = with(&self.current.load(), tenants);
+            self.current.store(Arc::new(next));
         }
         drop(replacing);
         self.replaced.notify_waiters();
@@ -99,7 +104,7 @@ impl SnapshotCell {
 
     /// Puts a tenant in force as it was read from the store, at `read_at` or later, unless a later one is. Returns false, and changes
     /// nothing, if it was compiled under other base policies than those in force.
-    pub async fn adopt(&self, tenant: TenantSnapshot, read_at: Instant) -> bool {
+    pub async fn adopt(&self, tenant: TenantSnapshot, read_at: Uptime) -> bool {
         let _adopting = self.adopting.lock().await;
         if tenant.policies.base_digest() != self.load().base_digest() {
             return false;
@@ -109,10 +114,10 @@ impl SnapshotCell {
         {
             *until = read_at.max(*until);
         }
-        let replacing = self.lock();
-        self.replace([tenant]);
-        drop(replacing);
-        self.replaced.notify_waiters();
+        // The next snapshot is made before it is put in force, because the sequencer would wait for it.
+        let changed = BTreeSet::from([tenant.directory.tenant.id]);
+        let before = self.load_full();
+        self.publish(&before, &with(&before, [tenant]), &changed);
         true
     }
 
@@ -131,7 +136,7 @@ impl SnapshotCell {
     }
 
     /// Notes that at this time it was the state of the store, but for these tenants.
-    pub fn confirm(&self, at: Instant, behind: &[TenantId]) {
+    pub fn confirm(&self, at: Uptime, behind: &[TenantId]) {
         let Some(confirmed) = &self.confirmed else { return };
         let before = confirmed.at();
         let mut known = confirmed.behind();
@@ -140,9 +145,19 @@ impl SnapshotCell {
             known.entry(*tenant).or_insert(before);
         }
         confirmed.are_behind.store(!known.is_empty(), Ordering::Relaxed);
-        let after = at.saturating_duration_since(confirmed.start).as_millis();
-        let after = u64::try_from(after).unwrap_or(u64::MAX);
-        confirmed.after.store(after, Ordering::Relaxed);
+        confirmed.at.store(at.millis(), Ordering::Relaxed);
+    }
+
+    /// Notes that the store has lost changes of these tenants. Returns all of which it has.
+    pub fn lose(&self, tenants: &[TenantId]) -> Vec<TenantId> {
+        let mut lost = self.lost();
+        lost.extend(tenants);
+        lost.iter().copied().collect()
+    }
+
+    /// Whether the store has lost changes of a tenant that are in force here: nothing is changed from what is not there.
+    pub fn has_lost(&self, tenant: TenantId) -> bool {
+        self.lost().contains(&tenant)
     }
 
     /// How long ago what everybody depends on was last known to be the state of the store: which tenants are behind, and the system tenant,
@@ -153,6 +168,10 @@ impl SnapshotCell {
 
     /// How long ago what is known of a tenant was last known to be the state of the store.
     pub fn age_of(&self, tenant: TenantId) -> Duration {
+        self.age_at(tenant, Uptime::now)
+    }
+
+    fn age_at(&self, tenant: TenantId, now: impl FnOnce() -> Uptime) -> Duration {
         let until = self.confirmed.as_ref().and_then(|confirmed| {
             let are_behind = confirmed.are_behind.load(Ordering::Relaxed);
             are_behind
@@ -162,21 +181,66 @@ impl SnapshotCell {
         let confirmed = || self.confirmed.as_ref().map(Confirmed::at);
         until
             .or_else(confirmed)
-            .map_or(Duration::ZERO, |until| until.elapsed())
+            .map_or(Duration::ZERO, |until| now().since(until))
     }
 
-    fn replace(&self, tenants: impl IntoIterator<Item = TenantSnapshot>) {
-        let mut next = Snapshot::clone(&self.current.load());
-        for tenant in tenants {
-            let known = next.tenant(tenant.directory.tenant.id);
-            if known.is_none_or(|known| known.revision < tenant.revision) {
-                next.insert(tenant);
-            }
-        }
-        self.current.store(Arc::new(next));
+    fn lost(&self) -> std::sync::MutexGuard<'_, BTreeSet<TenantId>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ()> {
         self.replacing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a snapshot is with these tenants, but for those of which it has a later state.
+fn with(snapshot: &Snapshot, tenants: impl IntoIterator<Item = TenantSnapshot>) -> Snapshot {
+    let mut next = snapshot.clone();
+    for tenant in tenants {
+        let known = next.tenant(tenant.directory.tenant.id);
+        if known.is_none_or(|known| known.revision < tenant.revision) {
+            next.insert(tenant);
+        }
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use policy::{BasePolicies, Compiler};
+
+    const HOUR_MILLIS: u64 = 60 * 60 * 1_000;
+    const TENANT: TenantId = TenantId::from_bytes([1; 16]);
+    const OTHER: TenantId = TenantId::from_bytes([2; 16]);
+
+    /// A cell that was the state of the store when the machine had been up for so long.
+    fn cell(millis: u64, is_shared: bool) -> SnapshotCell {
+        let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+        let snapshot = Snapshot::new(Arc::new(compiler));
+        SnapshotCell::new(snapshot, Uptime::from_millis(millis), is_shared)
+    }
+
+    #[test]
+    fn what_was_known_before_a_machine_slept_is_as_old_as_that_is_long_ago() {
+        let cell = cell(1_000, true);
+        let age = |tenant, millis: u64| cell.age_at(tenant, || Uptime::from_millis(millis));
+        assert_eq!(age(TENANT, 1_500), Duration::from_millis(500));
+        let woken = 1_500 + HOUR_MILLIS;
+        assert_eq!(age(TENANT, woken), Duration::from_millis(500 + HOUR_MILLIS));
+        // One look at the store makes it young again, but for whoever has moved meanwhile.
+        cell.confirm(Uptime::from_millis(woken), &[OTHER]);
+        for tenant in [TENANT, TenantId::SYSTEM] {
+            assert_eq!(age(tenant, woken + 20), Duration::from_millis(20));
+        }
+        assert_eq!(age(OTHER, woken + 20), Duration::from_millis(520 + HOUR_MILLIS));
+        cell.confirm(Uptime::from_millis(woken + 30), &[]);
+        assert_eq!(age(OTHER, woken + 30), Duration::ZERO);
+    }
+
+    #[test]
+    fn what_nobody_else_writes_has_no_age() {
+        let no_clock = || -> Uptime { panic!("the clock was read") };
+        assert_eq!(cell(1_000, false).age_at(TENANT, no_clock), Duration::ZERO);
     }
 }

@@ -27,6 +27,7 @@ use crate::search::job::{self, Indexing};
 use crate::sequencer::{Ended, Parts, Sequencer};
 use crate::slow_lane::SlowLane;
 use crate::snapshot::SnapshotCell;
+use crate::uptime::Uptime;
 use crate::watch::{self, Watch};
 use engine::{Snapshot, TenantSnapshot};
 use ledger::SigningKey;
@@ -40,8 +41,7 @@ use policy::{
 };
 use policy_diff::{Bounds, Prover};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::sync::Arc;
 use store::{Place, Store, StoreError, StoredTenant};
 use tokio::sync::{Notify, Semaphore};
 
@@ -104,13 +104,14 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     } = ingredients;
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
     let compiler = Arc::new(Compiler::new(base_policies));
-    let began = Instant::now();
+    let began = Uptime::now();
     let loaded = load_snapshot(&*store, compiler).await?;
     let snapshot = Arc::new(SnapshotCell::new(loaded, began, store.is_shared()));
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
     let live = Arc::new(Live::default());
     let indexing = Arc::new(Indexing::default());
+    let replays = Arc::new(Replays::new());
     let parts = Parts {
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
@@ -118,21 +119,14 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         clock: Arc::clone(&clock),
         live: Arc::clone(&live),
         indexing: Arc::clone(&indexing),
+        replays: Arc::clone(&replays),
         signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
         queue_max: options.queue_max,
         batch_max: options.batch_max,
     };
     let (sequencer, ended) = Sequencer::start(parts).map_err(StartError::Thread)?;
-    let follower = Follower::start(Following {
-        store: Arc::clone(&store),
-        snapshot: Arc::clone(&snapshot),
-        metrics: Arc::clone(&metrics),
-        wake: follow,
-        in_hand: Mutex::default(),
-        failed: Mutex::default(),
-        failing: Mutex::default(),
-    });
+    let follower = Follower::start(Following::new(&store, &snapshot, &metrics, follow));
     let watch = Arc::new(Watch::default());
     let cosigning = Arc::new(Cosigning::new(cosigning::Parts {
         options: options.witnesses.clone(),
@@ -165,7 +159,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         readable: Look::none(),
         size: Look::none(),
         store,
-        replays: Replays::new(),
+        replays,
         sign_ins: SignIns::default(),
         issuer_files: Complaints::default(),
         containment: Containment::default(),

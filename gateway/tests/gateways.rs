@@ -12,7 +12,7 @@ use gateway::cli::operator_key;
 use gateway::gateway::Options;
 use gateway::start::{self, Ingredients};
 use model::time::ManualClock;
-use model::{Role, Secret, SecretKind, SystemEntropy, TenantId};
+use model::{ApprovalId, Role, Secret, SecretKind, SystemEntropy, TenantId};
 use policy::BasePolicies;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
@@ -23,8 +23,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
 use store::faults::{Fault, FaultyStore};
+use support::hand::Hand;
 use support::home::{self, Home};
-use support::tenancy::{Tenancy, injected, reading};
+use support::tenancy::{ENTRIES, Tenancy, injected, reading};
 use support::{BASE_FILE, BEGINNING, Reply, World, patient, signing_key};
 
 /// What one gateway changes is in force on the others within two seconds; a machine that does much else may take longer.
@@ -931,24 +932,135 @@ async fn whoever_cannot_read_what_is_everybodys_answers_nobody() {
     eventually(|| async { world.get("/v1/whoami", token).await.status == 200 }).await;
 }
 
+/// Has the database say that a tenant has seen so many changes more.
+async fn move_revision(stranger: &mut sqlx::PgConnection, tenant: TenantId, by: i64) {
+    let id = format!("{:032x}", u128::from_be_bytes(*tenant.as_bytes()));
+    let moved = format!("UPDATE tenants SET revision = revision + ({by}) WHERE tenant_id = '{id}'");
+    sqlx::raw_sql(AssertSqlSafe(moved))
+        .execute(stranger)
+        .await
+        .unwrap();
+}
+
 /// A database that took over without the last commit: what it says of a tenant later may be another change with the same number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_whose_changes_the_database_has_lost_is_refused() {
     let cluster = Cluster::new().await;
     let world = &cluster.worlds[1];
     let other = cluster.worlds[0].tenancy("globex").await;
-    cluster.until_all_know(&other.other_token).await;
+    let path = format!("/v1/tenants/{}", other.id);
+    let freeze = async |world: &World| {
+        let path = format!("{path}/freeze");
+        let because = json!({"reason": "a test"});
+        world.post(&path, cluster.operator.reveal(), &because).await
+    };
+    freeze(&cluster.worlds[0]).await.expect(200);
+    let is_frozen = || async {
+        let known = world.gateway.tenant(other.id);
+        known.is_ok_and(|known| !known.directory.tenant.standing.is_active())
+    };
+    eventually(is_frozen).await;
     let Home::Database(database) = &*world.home else {
         panic!("they share a database");
     };
-    let id = format!("{:032x}", u128::from_be_bytes(*other.id.as_bytes()));
-    let lost = format!("UPDATE tenants SET revision = revision - 1 WHERE tenant_id = '{id}'");
-    sqlx::raw_sql(AssertSqlSafe(lost))
-        .execute(&mut database.stranger().await)
-        .await
-        .unwrap();
+    let mut stranger = database.stranger().await;
+    move_revision(&mut stranger, other.id, -1).await;
+    // It is frozen as far as this gateway knows, and not in the database.
+    freeze(world).await.problem(503, "ledger_unavailable");
     eventually(|| async { world.get("/v1/whoami", &other.token).await.status == 503 }).await;
     world.get("/v1/whoami", &cluster.tenancy.token).await.expect(200);
+    let head = world.store.head(other.id).await.unwrap();
+
+    // Another change has got the number of the one that was lost, and then one is made that has a number of its own.
+    for later in ["initech", "umbrella"] {
+        move_revision(&mut stranger, other.id, 1).await;
+        let call = world.call("PATCH", &path, cluster.operator.reveal());
+        let patched = call.json(&json!({"settings": {"erase_after_days": 1}})).send();
+        patched.await.problem(503, "ledger_unavailable");
+        freeze(world).await.problem(503, "ledger_unavailable");
+        assert_eq!(world.store.head(other.id).await.unwrap(), head);
+        let later = cluster.worlds[0].tenancy(later).await;
+        // Who knows of this has looked since.
+        cluster.until_all_know(&later.other_token).await;
+        let refused = world.get("/v1/whoami", &other.token).await;
+        refused.problem(503, "ledger_unavailable");
+    }
+}
+
+/// A hand on a database that may lose what a tenant records from now on.
+async fn saved(world: &World, tenant: TenantId) -> Hand {
+    let mut hand = Hand::on(&world.home, tenant).await;
+    hand.disarm().await;
+    hand.run("CREATE TABLE saved AS SELECT * FROM tenants WHERE MINE")
+        .await;
+    hand
+}
+
+/// Has it lose all of that: it took over without the last entries, and with them what they were the first to name.
+async fn lose(hand: &mut Hand) {
+    let tables = ["audit_events", "decisions", "receipts", "requests"];
+    let cut = tables.map(|table| format!("DELETE FROM {table} WHERE entry > #{ENTRIES} AND ITS;"));
+    let back = "DELETE FROM contents WHERE ITS;
+         UPDATE tenants SET (head_seq, head_hash, head_at, edge) =
+             (SELECT head_seq, head_hash, head_at, edge FROM saved) WHERE MINE";
+    hand.run(&format!("{} {back}", cut.concat())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_database_has_lost_is_stored_again_and_not_answered_again() {
+    let home = Arc::new(Home::Database(home::database().await));
+    let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+    let clock = Arc::new(ManualClock::at(BEGINNING));
+    let world = World::join(home, &operator, clock, Options::default()).await;
+    let tenancy = world.tenancy("acme").await;
+    let mut hand = saved(&world, tenancy.id).await;
+    let token = &tenancy.token;
+    let (known, new) = (named(reading(), "call-1"), named(reading(), "call-2"));
+    let lost = world.authorize(token, &known).await.json();
+    // From then on it takes no turn.
+    for _ in 0..3 {
+        world.authorize(token, &reading()).await;
+    }
+    lose(&mut hand).await;
+
+    let ask = || world.post("/v1/authorize", token, &new);
+    assert_eq!(answered(ask).await.expect(200)["receipt"]["seq"], ENTRIES + 1);
+    let entries = world.store.entries(tenancy.id, ENTRIES + 1, 1).await.unwrap();
+    let digests = engine::facts::named(&entries[0].body);
+    let stored = world.store.contents(tenancy.id, &digests).await.unwrap();
+    let distinct: HashSet<_> = digests.iter().collect();
+    assert!(!distinct.is_empty(), "{}", entries[0].body);
+    assert_eq!(stored.len(), distinct.len());
+    let repeat = || world.post("/v1/authorize", token, &known);
+    let repeated = answered(repeat).await;
+    assert_eq!(repeated.expect(200)["receipt"]["seq"], ENTRIES + 2);
+    assert_ne!(repeated.expect(200)["decision_id"], lost["decision_id"]);
+    assert_eq!(answered(repeat).await.bytes, repeated.bytes);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_judged_before_the_database_has_lost_something_is_not_recorded() {
+    let cluster = Cluster::new().await;
+    let (world, faults) = cluster.join(patient(Options::default())).await;
+    let token = &cluster.tenancy.token;
+    let mut hand = saved(&world, cluster.tenancy.id).await;
+    // From then on what such an ask names is known to be stored.
+    for _ in 0..4 {
+        world.authorize(token, &reading()).await;
+    }
+    let mut looks_up = reading();
+    looks_up["approval_id"] = json!(ApprovalId::new(BEGINNING, &SystemEntropy).to_string());
+    let asks = json!({"asks": [reading(), looks_up]});
+    faults.hold_approvals(true);
+    let (batch, ()) = tokio::join!(world.post("/v1/authorize/batch", token, &asks), async {
+        eventually(|| async { faults.approvals_held() == 1 }).await;
+        lose(&mut hand).await;
+        let other = named(injected(), "call-1");
+        let asked = answered(|| world.post("/v1/authorize", token, &other)).await;
+        assert_eq!(asked.expect(200)["receipt"]["seq"], ENTRIES + 1);
+        faults.hold_approvals(false);
+    });
+    batch.problem(503, "ledger_unavailable");
 }
 
 /// Whoever waits for announcements waits on one connection, which is asked whether it is alive and made once.

@@ -6,6 +6,8 @@ use crate::facts::FactDigests;
 use crate::issuers::Issuers;
 use crate::request_keys::RequestKeys;
 use canon::Digest;
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use model::{AgentId, Directory, Issuer, KeyId, Name, Noun, TenantId, TokenId, Tool, Write};
 use policy::{Compiler, PolicySet};
 use std::collections::BTreeMap;
@@ -94,15 +96,32 @@ pub enum Credential {
     },
 }
 
+/// What was there and what is there now of all nouns of a kind that are not the same.
+fn changes<K: Ord, V: PartialEq>(
+    before: &OrdMap<K, Arc<V>>,
+    after: &OrdMap<K, Arc<V>>,
+    noun: fn(Arc<V>) -> Noun,
+) -> impl Iterator<Item = (Option<Noun>, Option<Noun>)> {
+    let noun = move |value: &Arc<V>| Some(noun(Arc::clone(value)));
+    before.diff(after).map(move |change| match change {
+        DiffItem::Add(_, new) => (None, noun(new)),
+        DiffItem::Update {
+            old: (_, old),
+            new: (_, new),
+        } => (noun(old), noun(new)),
+        DiffItem::Remove(_, old) => (noun(old), None),
+    })
+}
+
 /// All tenants, and whose each secret is. Cloning shares everything.
 #[derive(Clone)]
 pub struct Snapshot {
     /// What the policies of all tenants were compiled with, the base policies among them.
     compiler: Arc<Compiler>,
-    tenants: imbl::OrdMap<TenantId, Arc<TenantSnapshot>>,
+    tenants: OrdMap<TenantId, Arc<TenantSnapshot>>,
     credentials: imbl::HashMap<Digest, Credential>,
     /// The issuers that sign agents or people in, by their `iss`: the tenant, and what it calls them.
-    sign_in: imbl::OrdMap<Name, imbl::OrdSet<(TenantId, Name)>>,
+    sign_in: OrdMap<Name, imbl::OrdSet<(TenantId, Name)>>,
 }
 
 /// The policies of tenants compiled under other base policies, to take the place of those in a snapshot all at once.
@@ -164,9 +183,9 @@ impl Snapshot {
     pub fn new(compiler: Arc<Compiler>) -> Self {
         Self {
             compiler,
-            tenants: imbl::OrdMap::new(),
+            tenants: OrdMap::new(),
             credentials: imbl::HashMap::new(),
-            sign_in: imbl::OrdMap::new(),
+            sign_in: OrdMap::new(),
         }
     }
 
@@ -222,28 +241,21 @@ impl Snapshot {
         registered.map(|(tenant, _)| *tenant)
     }
 
-    /// Puts a tenant in place of what was known of it, with the credentials in its directory and no others.
+    /// Puts a tenant in place of what was known of it, with the credentials in its directory and no others. Those that are the same stay as they
+    /// are: there may be a hundred thousand, where one user has changed.
     pub fn insert(&mut self, tenant: TenantSnapshot) {
-        let id = tenant.directory.tenant.id;
-        if let Some(before) = self.tenants.get(&id).cloned() {
-            for token in before.directory.tokens.values() {
-                self.credentials.remove(&token.digest);
-            }
-            for key in before.directory.keys.values() {
-                self.credentials.remove(&key.digest);
-            }
-            for issuer in before.directory.issuers.values() {
-                self.remove_issuer(id, issuer);
-            }
+        let (id, after) = (tenant.directory.tenant.id, &tenant.directory);
+        let known = self.tenants.get(&id).map(|known| known.directory.clone());
+        let before = known.unwrap_or_else(|| Directory::new(Arc::clone(&after.tenant)));
+        let tokens = changes(&before.tokens, &after.tokens, Noun::Token);
+        let keys = changes(&before.keys, &after.keys, Noun::Key);
+        let issuers = changes(&before.issuers, &after.issuers, Noun::Issuer);
+        let (gone, new): (Vec<_>, Vec<_>) = tokens.chain(keys).chain(issuers).unzip();
+        for noun in gone.iter().flatten() {
+            self.remove_credential(id, noun);
         }
-        for token in tenant.directory.tokens.values() {
-            self.add_credential(id, &Noun::Token(Arc::clone(token)));
-        }
-        for key in tenant.directory.keys.values() {
-            self.add_credential(id, &Noun::Key(Arc::clone(key)));
-        }
-        for issuer in tenant.directory.issuers.values() {
-            self.add_issuer(id, issuer);
+        for noun in new.iter().flatten() {
+            self.add_credential(id, noun);
         }
         self.tenants.insert(id, Arc::new(tenant));
     }
@@ -317,6 +329,157 @@ impl Snapshot {
             if registered.is_empty() {
                 self.sign_in.remove(&issuer.issuer);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{
+        AgentToken, ApiKey, Attributes, LimitTerms, Purpose, Role, Settings, Standing, Team, Tenant,
+        Timestamp,
+    };
+    use policy::{BasePolicies, Registry};
+
+    const TENANT: TenantId = TenantId::from_bytes([1; 16]);
+    const BEGINNING: Timestamp = Timestamp::from_millis(0);
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn secret(number: u8) -> Digest {
+        Digest::of(&[number])
+    }
+
+    fn token(number: u8, agent: u8, secret_number: u8) -> Noun {
+        Noun::Token(Arc::new(AgentToken {
+            id: TokenId::from_bytes([number; 16]),
+            agent: AgentId::from_bytes([agent; 16]),
+            digest: secret(secret_number),
+            created_at: BEGINNING,
+            expires_at: None,
+        }))
+    }
+
+    fn key(number: u8) -> Noun {
+        Noun::Key(Arc::new(ApiKey {
+            id: KeyId::from_bytes([number; 16]),
+            tenant: TENANT,
+            name: name("key"),
+            role: Role::Admin,
+            user: None,
+            digest: secret(number),
+            created_at: BEGINNING,
+            expires_at: None,
+        }))
+    }
+
+    fn issuer(text: &str, issuer: &str) -> Noun {
+        Noun::Issuer(Arc::new(Issuer {
+            name: name(text),
+            purpose: Purpose::Agents,
+            issuer: name(issuer),
+            audience: name("here"),
+            jwks: Arc::new(serde_json::json!({"keys": []})),
+            claim: Some(name("sub")),
+            created_at: BEGINNING,
+        }))
+    }
+
+    fn team() -> Noun {
+        Noun::Team(Arc::new(Team {
+            name: name("crew"),
+            attributes: Attributes::default(),
+            quotas: Vec::new(),
+        }))
+    }
+
+    /// The tenant as it is read from a store: it shares nothing with what was known of it.
+    fn tenant(revision: u64, nouns: impl IntoIterator<Item = Noun>) -> TenantSnapshot {
+        let mut directory = Directory::new(Arc::new(Tenant {
+            id: TENANT,
+            name: name("acme"),
+            settings: Settings::default(),
+            standing: Standing::Active,
+            limits: LimitTerms::default(),
+            created_at: BEGINNING,
+            deleted_at: None,
+        }));
+        for noun in nouns {
+            directory.apply(&Write::Put(noun));
+        }
+        let registry = Registry {
+            tools: &directory.tools,
+            attributes: &directory.tenant.settings.context_attributes,
+        };
+        let policies = PolicySet::compile(&BasePolicies::parse("").unwrap(), &[], registry).unwrap();
+        TenantSnapshot::new(directory, Arc::new(policies), revision)
+    }
+
+    fn snapshot(tenant: TenantSnapshot) -> Snapshot {
+        let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+        let mut snapshot = Snapshot::new(Arc::new(compiler));
+        snapshot.insert(tenant);
+        snapshot
+    }
+
+    #[test]
+    fn the_credentials_of_a_tenant_stay_as_they_are_where_something_else_has_changed() {
+        let nouns = || {
+            let tokens = (0..200).map(|number| token(number, 1, number));
+            tokens.chain([key(200), issuer("sso", "https://sso.example")])
+        };
+        let before = snapshot(tenant(1, nouns()));
+        let mut after = before.clone();
+        after.insert(tenant(2, nouns().chain([team()])));
+        assert_eq!(after.revision(TENANT), 2);
+        assert_eq!(after.tenant(TENANT).unwrap().directory.teams.len(), 1);
+        assert!(after.credentials.ptr_eq(&before.credentials));
+        assert!(after.sign_in.ptr_eq(&before.sign_in));
+    }
+
+    #[test]
+    fn the_credentials_of_a_tenant_are_those_in_its_directory() {
+        let mut changed = snapshot(tenant(
+            1,
+            [
+                token(1, 1, 1),
+                token(2, 1, 2),
+                token(3, 1, 3),
+                token(6, 1, 6),
+                key(7),
+                key(8),
+                issuer("gone", "https://gone.example"),
+                issuer("sso", "https://before.example"),
+            ],
+        ));
+        let now = || {
+            let nouns = [
+                token(2, 1, 2),
+                // Of another agent, and with the secret of one that is gone.
+                token(3, 9, 3),
+                token(5, 1, 6),
+                key(8),
+                issuer("sso", "https://after.example"),
+            ];
+            tenant(2, nouns)
+        };
+        changed.insert(now());
+        let expected = snapshot(now());
+        assert_eq!(changed.credentials, expected.credentials);
+        assert_eq!(changed.sign_in, expected.sign_in);
+        for gone in [1, 7] {
+            assert_eq!(changed.credential(&secret(gone)), None);
+        }
+        let agent = |number: u8, agent: u8| Credential::Agent {
+            tenant: TENANT,
+            agent: AgentId::from_bytes([agent; 16]),
+            token: TokenId::from_bytes([number; 16]),
+        };
+        for (number, found) in [(2, agent(2, 1)), (3, agent(3, 9)), (6, agent(5, 1))] {
+            assert_eq!(changed.credential(&secret(number)), Some(found));
         }
     }
 }

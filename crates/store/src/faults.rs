@@ -57,6 +57,7 @@ pub struct FaultyStore<S: ?Sized> {
     leases: Arc<AtomicUsize>,
     reservation_reads: Arc<AtomicUsize>,
     lists: Arc<Gate>,
+    approvals: Arc<Gate>,
     lent: Arc<Gate>,
     inner: Arc<S>,
 }
@@ -71,6 +72,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             leases: Arc::default(),
             reservation_reads: Arc::default(),
             lists: Arc::default(),
+            approvals: Arc::default(),
             lent: Arc::default(),
             inner,
         }
@@ -120,6 +122,16 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many lists of approvals are held now.
     pub fn lists_held(&self) -> usize {
         self.lists.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever looks up an approval from now on, or lets everybody go.
+    pub fn hold_approvals(&self, hold: bool) {
+        self.approvals.is_closed.send_replace(hold);
+    }
+
+    /// How many of those are held now.
+    pub fn approvals_held(&self) -> usize {
+        self.approvals.held.load(Ordering::SeqCst)
     }
 
     /// Holds whoever was lent something of a bucket before it is told, from now on, or lets everybody go.
@@ -569,6 +581,7 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
 #[async_trait]
 impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
     async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        self.approvals.pass().await;
         self.read()?.approval(tenant, id).await
     }
 
@@ -727,6 +740,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             leases: Arc::clone(&self.leases),
             reservation_reads: Arc::clone(&self.reservation_reads),
             lists: Arc::clone(&self.lists),
+            approvals: Arc::clone(&self.approvals),
             lent: Arc::clone(&self.lent),
             inner: self.inner.behind(),
         })

@@ -3,7 +3,7 @@
 use super::vote::proposal;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::Recorded;
+use crate::sequencer::{Recorded, Terms};
 use engine::approvals::{ApprovalChange, Step};
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ impl Gateway {
             return Ok(0);
         }
         let tenants: BTreeSet<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
-        let recorded = self.sequencer.record_all(None, proposals).await?;
+        let recorded = self.sequencer.record_all(Terms::default(), proposals).await?;
         for tenant in tenants {
             self.approvals.ring(tenant);
         }

@@ -9,7 +9,7 @@ use crate::http::idempotency;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
 use crate::limits::quota;
-use crate::sequencer::Recorded;
+use crate::sequencer::{Recorded, Terms};
 use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use bytes::Bytes;
@@ -264,11 +264,15 @@ impl Gateway {
         items: &mut [Item],
         waiting: Vec<(usize, Ready)>,
     ) -> Result<(), Refusal> {
+        let terms = Terms {
+            deadline,
+            losses: waiting.iter().map(|(_, ready)| ready.losses).min(),
+        };
         let (places, proposals): (Vec<_>, Vec<_>) = waiting
             .into_iter()
             .map(|(place, ready)| ((place, ready.said, ready.replay), ready.proposal))
             .unzip();
-        let recorded = self.sequencer.record_all(deadline, proposals).await?;
+        let recorded = self.sequencer.record_all(terms, proposals).await?;
         for ((place, said, replay), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];
             item.answer = match recorded {

@@ -3,7 +3,7 @@
 use super::moving::proposal;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::Recorded;
+use crate::sequencer::{Recorded, Terms};
 use engine::budgets::moves::Move;
 use model::reservation::GRACE_MS;
 
@@ -39,7 +39,7 @@ impl Gateway {
         if proposals.is_empty() {
             return Ok(0);
         }
-        let recorded = self.sequencer.record_all(None, proposals).await?;
+        let recorded = self.sequencer.record_all(Terms::default(), proposals).await?;
         let any = recorded.iter().any(|one| !matches!(one, Recorded::Not(_)));
         Ok(if any { found } else { 0 })
     }

@@ -309,6 +309,7 @@ fn can_tell(gateway: &Gateway) -> Result<(), Refusal> {
 /// Whether it can tell so of this tenant, which another gateway may have changed.
 fn can_tell_of(gateway: &Gateway, tenant: TenantId) -> Result<(), Refusal> {
     if gateway.snapshot.age_of(tenant) > gateway.options.snapshot_age_max {
+        gateway.check_has_all(tenant)?;
         return Err(Refusal::snapshot_stale());
     }
     Ok(())

@@ -224,7 +224,15 @@ impl Refusal {
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    /// There is no room in the queue.
+    /// Changes of the tenant that are in force here are not in the database any more. Nothing but a restart helps, so nobody is told to try again.
+    pub fn changes_lost() -> Self {
+        Self::new(
+            Code::LedgerUnavailable,
+            "the database has lost changes of this tenant that are in force on this gateway, so nothing is done by them; restart it, and make them again",
+        )
+    }
+
+    /// The gateway has more to do than it can: there is no place, no room in a line, or it was tried too often.
     pub fn overloaded() -> Self {
         Self::new(Code::Overloaded, "the queue is full; try again later")
             .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))

@@ -6,6 +6,7 @@
 use canon::Digest;
 use model::TenantId;
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use store::ContentRow;
 
@@ -19,6 +20,8 @@ type Key = (TenantId, Digest);
 pub(super) struct Contents {
     /// Read by every decision and written when something new is stored, which is rare. Never held across an `await`.
     known: RwLock<Generations>,
+    /// How often all of them were forgotten.
+    losses: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +36,19 @@ impl Contents {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let key = (tenant, *digest);
         known.young.contains(&key) || known.old.contains(&key)
+    }
+
+    /// How often all of them were forgotten. Whoever leaves some out reads it first, and what it leaves out may be missing once this is more.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
+    }
+
+    /// Forgets all of them: the store may have lost some.
+    pub(super) fn forget(&self) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        *known = Generations::default();
+        // INVARIANT: under the lock, so whoever has read the new number finds none of those that were known before.
+        self.losses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes what a commit has written.

@@ -1,9 +1,9 @@
 //! What is to be recorded in one commit, and who waits for what becomes of it.
 //!
-//! Whoever cannot wait long enough is sent away, and what it has proposed goes with it: that is done before anything is applied.
-//! How long a commit takes is not known here.
+//! Whoever cannot wait long enough, or has left out what the store has lost, is sent away, and what it has proposed goes with it: that is done
+//! before anything is applied. How long a commit takes is not known here.
 
-use super::{Fault, Reply, Submission, receipt};
+use super::{Fault, Reply, Submission, Terms, receipt};
 use engine::{Proposal, Settled};
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,14 @@ pub(super) struct Gathered {
 struct Waiting {
     /// How many of them.
     size: usize,
-    /// When an answer is of no use any more.
-    deadline: Option<Instant>,
+    terms: Terms,
     reply: Reply,
+}
+
+impl Waiting {
+    fn is_late(&self, done: Instant) -> bool {
+        self.terms.deadline.is_some_and(|deadline| deadline < done)
+    }
 }
 
 impl Gathered {
@@ -32,7 +37,7 @@ impl Gathered {
         for submission in submissions {
             waiting.push(Waiting {
                 size: submission.proposals.len(),
-                deadline: submission.deadline,
+                terms: submission.terms,
                 reply: submission.reply,
             });
             proposals.extend(submission.proposals);
@@ -56,7 +61,8 @@ impl Gathered {
 
     /// Whether an answer may be of no use any more to somebody.
     pub(super) fn has_deadlines(&self) -> bool {
-        self.waiting.iter().any(|waiting| waiting.deadline.is_some())
+        let mut terms = self.waiting.iter().map(|waiting| waiting.terms);
+        terms.any(|terms| terms.deadline.is_some())
     }
 
     /// For how long it is being recorded.
@@ -71,17 +77,28 @@ impl Gathered {
 
     /// Sends away those to whom an answer is of no use that comes then.
     pub(super) fn send_away(&mut self, done: Instant) {
-        let is_late = |waiting: &Waiting| waiting.deadline.is_some_and(|deadline| deadline < done);
-        if !self.waiting.iter().any(is_late) {
+        self.send_away_those(Fault::TooLate, |waiting| waiting.is_late(done));
+    }
+
+    /// Sends away those who have left out what was stored before the last of so many losses.
+    pub(super) fn send_away_incomplete(&mut self, losses: u64) {
+        let is_before = |known: u64| known < losses;
+        self.send_away_those(Fault::LedgerUnavailable, |waiting| {
+            waiting.terms.losses.is_some_and(is_before)
+        });
+    }
+
+    fn send_away_those(&mut self, fault: Fault, whom: impl Fn(&Waiting) -> bool) {
+        if !self.waiting.iter().any(&whom) {
             return;
         }
         let mut proposals = std::mem::take(&mut self.proposals).into_iter();
         for waiting in std::mem::take(&mut self.waiting) {
             let proposed = proposals.by_ref().take(waiting.size);
-            if is_late(&waiting) {
+            if whom(&waiting) {
                 proposed.for_each(drop);
                 // Nobody waits any more: that is the caller's right.
-                let _ = waiting.reply.send(Err(Fault::TooLate));
+                let _ = waiting.reply.send(Err(fault));
             } else {
                 self.proposals.extend(proposed);
                 self.waiting.push(waiting);
@@ -111,23 +128,30 @@ mod tests {
 
     type Answer = oneshot::Receiver<Result<Vec<Recorded>, Fault>>;
 
-    /// Somebody who proposes nothing, and what it hears.
-    fn submission(deadline: Option<Instant>) -> (Submission, Answer) {
+    /// Somebody who proposes nothing on these terms, and what it hears.
+    fn submission(terms: Terms) -> (Submission, Answer) {
         let (reply, answer) = oneshot::channel();
         let submission = Submission {
             proposals: Vec::new(),
-            deadline,
+            terms,
             reply,
         };
         (submission, answer)
     }
 
+    fn until(deadline: Instant) -> Terms {
+        Terms {
+            deadline: Some(deadline),
+            ..Terms::default()
+        }
+    }
+
     #[test]
     fn who_cannot_wait_is_sent_away_and_everybody_else_is_answered() {
         let now = Instant::now();
-        let (late, mut late_answer) = submission(Some(now));
-        let (in_time, mut in_time_answer) = submission(Some(now + Duration::from_mins(1)));
-        let (patient, mut patient_answer) = submission(None);
+        let (late, mut late_answer) = submission(until(now));
+        let (in_time, mut in_time_answer) = submission(until(now + Duration::from_mins(1)));
+        let (patient, mut patient_answer) = submission(Terms::default());
         let mut gathered = Gathered::of(vec![late, in_time, patient]);
         assert!(gathered.has_deadlines());
         gathered.send_away(now);
@@ -138,6 +162,31 @@ mod tests {
         gathered.answer(Err(Fault::LedgerUnavailable));
         for answer in [&mut in_time_answer, &mut patient_answer] {
             assert!(matches!(answer.try_recv(), Ok(Err(Fault::LedgerUnavailable))));
+        }
+    }
+
+    #[test]
+    fn who_has_left_out_what_was_lost_is_sent_away_and_nobody_else() {
+        let knowing = |losses| {
+            submission(Terms {
+                losses,
+                ..Terms::default()
+            })
+        };
+        let (before, mut before_answer) = knowing(Some(1));
+        let (after, mut after_answer) = knowing(Some(2));
+        let (complete, mut complete_answer) = knowing(None);
+        let mut gathered = Gathered::of(vec![before, after, complete]);
+        gathered.send_away_incomplete(1);
+        assert!(before_answer.try_recv().is_err(), "nothing was lost");
+        gathered.send_away_incomplete(2);
+        assert!(matches!(
+            before_answer.try_recv(),
+            Ok(Err(Fault::LedgerUnavailable))
+        ));
+        gathered.answer(Ok(Vec::new()));
+        for answer in [&mut after_answer, &mut complete_answer] {
+            assert!(matches!(answer.try_recv(), Ok(Ok(_))));
         }
     }
 }

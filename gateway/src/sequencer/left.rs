@@ -2,7 +2,8 @@
 //!
 //! What is remembered is a guess: storage refuses a batch that is made from a place where its tenant does not stand any
 //! more. So a wrong one costs a round trip and never an entry. What is remembered of a tenant's budgets stands beside the place
-//! that it is right at.
+//! that it is right at. Chains only grow. One that is shorter than it was left, or ends otherwise at the same length, tells that the store has
+//! lost what this gateway has written.
 
 use super::remembered::{Remembered, Unknown};
 use model::TenantId;
@@ -33,6 +34,13 @@ impl Footprint {
             is_ours: false,
         }
     }
+
+    /// Whether the store has lost entries of a tenant that was left here and stands there now. That a chain has grown again since, to more
+    /// than it was, is not seen.
+    fn is_ahead_of(&self, now: &Place) -> bool {
+        let (left, now) = (self.place.head(), now.head());
+        now.seq < left.seq || (now.seq == left.seq && now.hash != left.hash)
+    }
 }
 
 /// Where tenants were left.
@@ -50,19 +58,30 @@ impl Left {
     }
 
     /// Compares where tenants were left with where they turned out to stand. What is read of their budgets from then on can be
-    /// remembered.
-    pub(super) fn compare(&mut self, tenants: &[TenantId], places: &HashMap<TenantId, Place>) {
+    /// remembered. Returns one of those whose entries the store has lost, if there are any.
+    pub(super) fn compare(
+        &mut self,
+        tenants: &[TenantId],
+        places: &HashMap<TenantId, Place>,
+    ) -> Option<TenantId> {
         const GENESIS: &Place = &Place::GENESIS;
         self.bound(tenants);
         self.bound_remembered();
+        let mut lost = None;
         for tenant in tenants {
             let place = places.get(tenant).unwrap_or(GENESIS);
             match self.0.get_mut(tenant) {
                 Some(left) if left.place == *place => left.is_ours = true,
                 // INVARIANT: what is remembered is as it was at this place, so it is forgotten where the place is another one.
-                _ => drop(self.0.insert(*tenant, Footprint::at(place.clone()))),
+                before => {
+                    if before.is_some_and(|left| left.is_ahead_of(place)) {
+                        lost = Some(*tenant);
+                    }
+                    self.0.insert(*tenant, Footprint::at(place.clone()));
+                }
             }
         }
+        lost
     }
 
     /// Notes where a committed batch leaves its tenants, and what it wrote of budgets.
@@ -148,10 +167,13 @@ impl Left {
         }
     }
 
-    /// Forgets tenants: nobody knows where they stand.
-    pub(super) fn forget(&mut self, tenants: impl IntoIterator<Item = TenantId>) {
+    /// Guesses no more where these tenants stand, because nobody knows. Where they were left is what they are compared with.
+    pub(super) fn doubt(&mut self, tenants: impl IntoIterator<Item = TenantId>) {
         for tenant in tenants {
-            self.0.remove(&tenant);
+            if let Some(left) = self.0.get_mut(&tenant) {
+                left.is_ours = false;
+                left.remembered = Remembered::default();
+            }
         }
     }
 }
@@ -159,6 +181,8 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use canon::Digest;
+    use ledger::NewEntry;
     use model::budget::Subject;
     use model::{AgentId, Name};
 
@@ -200,6 +224,46 @@ mod tests {
         assert_eq!(left.places(&[TENANT]), None);
         write(&mut left, 12, 13);
         assert_eq!(left.places(&[TENANT]), Some(at(13)));
+    }
+
+    #[test]
+    fn a_place_before_the_one_that_was_left_tells_that_entries_are_lost() {
+        /// The places of a chain after each of its entries.
+        fn chain(name: &str) -> Vec<HashMap<TenantId, Place>> {
+            let mut place = Place::GENESIS;
+            let entry = NewEntry {
+                tenant: "tnt_1",
+                kind: name,
+                at: "2026-07-01T12:00:00.000Z",
+                body: Digest::of(b"{}"),
+            };
+            let grown = (0..3).map(|_| {
+                place.tip.append(&entry, &mut String::new());
+                HashMap::from([(TENANT, place.clone())])
+            });
+            grown.collect()
+        }
+        let (ours, theirs) = (chain("ours"), chain("theirs"));
+        for (found, is_lost) in [
+            (&ours[0], true),
+            (&ours[1], false),
+            (&ours[2], false),
+            (&theirs[1], true),
+            (&HashMap::new(), true),
+        ] {
+            let mut left = Left::default();
+            left.compare(&[TENANT], &ours[0]);
+            left.note(
+                &[TENANT],
+                |tenant| ours[1][&tenant].clone(),
+                &BudgetRows::default(),
+            );
+            left.doubt([TENANT]);
+            assert_eq!(left.places(&[TENANT]), None);
+            let lost = left.compare(&[TENANT], found);
+            assert_eq!(lost.is_some(), is_lost, "{found:?}");
+            assert_eq!(left.compare(&[TENANT], found), None, "it is told once");
+        }
     }
 
     #[test]

@@ -158,6 +158,8 @@ impl<'g> Taking<'g> {
         if self.bodies.is_empty() {
             return Ok(());
         }
+        // Before anything is taken out of the index for what would be refused.
+        self.gateway.check_has_all(self.tenant)?;
         let blocks: BTreeSet<u64> = self.bodies.keys().map(|seq| block_of(*seq)).collect();
         let hold = self.hold(&blocks).await?;
         let outcome = self.record().await;
@@ -239,6 +241,7 @@ impl<'g> Taking<'g> {
             let snapshot = self.gateway.snapshot.load_full();
             self.by.check(&snapshot, self.gateway.clock.now())?;
             let tenant = gateway::tenant(&snapshot, self.tenant)?;
+            self.gateway.check_has_all(self.tenant)?;
             let facts = json!({"chosen_by": self.choice.told(), "seqs": self.ranges()});
             let proposal = Proposal {
                 tenant: self.tenant,
