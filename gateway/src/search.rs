@@ -5,3 +5,13 @@
 
 pub mod job;
 pub mod page;
+
+use engine::search::seqs_of;
+use model::TenantId;
+use store::{IndexedBlock, Store, StoreError};
+
+/// Whether a block of the index was made from this ledger, as it is now. Then so were those before it: the chain stands for them.
+async fn is_of_ledger(store: &dyn Store, tenant: TenantId, block: &IndexedBlock) -> Result<bool, StoreError> {
+    let entries = store.entries(tenant, *seqs_of(block.block).end(), 1).await?;
+    Ok(entries.first().is_some_and(|entry| entry.hash == block.end))
+}

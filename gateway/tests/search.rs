@@ -7,16 +7,21 @@ mod support;
 
 use canon::Digest;
 use engine::search::BLOCK;
+use gateway::app::App;
 use gateway::gateway::Options;
+use gateway::search::page::{Wanted, find};
+use gateway::start::{self, Ingredients};
 use model::time::ManualClock;
 use model::{Secret, SecretKind, SystemEntropy, Timestamp};
+use policy::BasePolicies;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{BlockClaim, Posting};
+use store::faults::FaultyStore;
+use store::{BlockClaim, DecisionFilter, Posting};
 use support::home::{self, Home};
 use support::tenancy::{ENTRIES, Tenancy};
-use support::{BEGINNING, World};
+use support::{BEGINNING, World, patient, signing_key};
 
 /// Asks in one request.
 const ASKS: u64 = 100;
@@ -59,6 +64,25 @@ async fn until_indexed(world: &World, tenancy: &Tenancy, blocks: usize) {
         assert!(Instant::now() < deadline, "not indexed within {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// The hash of an entry of another ledger.
+fn elsewhere() -> Digest {
+    Digest::of(b"another ledger")
+}
+
+/// Puts a block of another ledger into the index.
+async fn put_foreign(world: &World, tenancy: &Tenancy, block: u64, postings: &[Posting]) {
+    let claim = BlockClaim {
+        token: 7,
+        now: BEGINNING,
+        until: BEGINNING,
+        by_force: true,
+    };
+    let (store, tenant) = (&world.store, tenancy.id);
+    assert!(store.claim_block(tenant, block, &claim).await.unwrap());
+    let end = elsewhere();
+    assert!(store.put_block(tenant, block, 7, &end, postings).await.unwrap());
 }
 
 /// Everything that a search finds, page by page.
@@ -220,33 +244,24 @@ async fn pages_of_a_search_do_not_shift_while_decisions_arrive() {
 async fn an_index_that_lies_is_not_believed_and_one_of_another_ledger_is_made_again() {
     let world = World::start().await;
     let tenancy = world.tenancy("acme").await;
-    // It proposes everything, and stands for a ledger that ends otherwise.
-    let claim = BlockClaim {
-        token: 7,
-        now: BEGINNING,
-        until: BEGINNING,
-        by_force: false,
-    };
-    assert!(world.store.claim_block(tenancy.id, 0, &claim).await.unwrap());
+    // It proposes everything, stands for a ledger that ends otherwise, and has more blocks than are taken out in a turn.
     let user = model::Name::new("u-7").unwrap();
-    let query = engine::search::Query::new(&store::DecisionFilter::default(), Some(&user), &[]);
+    let query = engine::search::Query::new(&DecisionFilter::default(), Some(&user), &[]);
     let posting = Posting {
         term: query.terms()[0],
         places: vec![0xff; 256],
     };
-    let end = Digest::of(b"another ledger");
-    assert!(
-        world
-            .store
-            .put_block(tenancy.id, 0, 7, &end, &[posting])
-            .await
-            .unwrap()
-    );
+    for block in 0..40 {
+        put_foreign(&world, &tenancy, block, std::slice::from_ref(&posting)).await;
+    }
     record(&world, &tenancy, 0, BLOCK - 100).await;
-    let found = all(&world, "&user=u-7", 500, &tenancy.auditor).await;
-    assert_eq!(found.len(), 20);
-    assert!(found.iter().all(|one| one["user"] == "u-7"));
-    // A search for what it knows nothing of finds nothing there; now the block is finished and compared with the ledger.
+    // Of the other user it knows nothing.
+    for user in ["u-7", "u-8"] {
+        let found = all(&world, &format!("&user={user}"), 500, &tenancy.auditor).await;
+        assert_eq!(found.len(), 20);
+        assert!(found.iter().all(|one| one["user"] == user));
+    }
+    // Now the block is finished, and the index is compared with the ledger.
     record(&world, &tenancy, BLOCK - 100, 200).await;
     let deadline = Instant::now() + PATIENCE;
     while world
@@ -256,13 +271,85 @@ async fn an_index_that_lies_is_not_believed_and_one_of_another_ledger_is_made_ag
         .unwrap()
         .first()
         .map(|block| block.end)
-        == Some(end)
+        == Some(elsewhere())
     {
         assert!(Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     until_indexed(&world, &tenancy, 1).await;
     assert_finds(&world, &tenancy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_finished_block_of_another_ledger_is_not_believed() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    record(&world, &tenancy, 0, BLOCK).await;
+    until_indexed(&world, &tenancy, 1).await;
+    // As if a ledger that was put back had grown over it, and the job had not looked at it since.
+    put_foreign(&world, &tenancy, 0, &[]).await;
+    assert_finds(&world, &tenancy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_looks_so_much_up_and_says_where_to_go_on() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    record(&world, &tenancy, 0, 2 * BLOCK).await;
+    until_indexed(&world, &tenancy, 2).await;
+    // So many words that one block takes all that a call may look up.
+    let words: Vec<String> = (0..70_000).map(|n| format!("w{n}")).collect();
+    let mut next = Some(2 * BLOCK + ENTRIES + 1);
+    let mut pages = Vec::new();
+    while let Some(end) = next {
+        let wanted = Wanted {
+            filter: DecisionFilter::default(),
+            user: None,
+            words: words.clone(),
+            seqs: 1..end,
+            limit: 10,
+        };
+        let found = find(&*world.store, tenancy.id, wanted).await.unwrap();
+        assert!(found.decisions.is_empty());
+        next = found.next;
+        pages.push(next);
+    }
+    assert_eq!(pages, [Some(BLOCK + 1), None]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_that_cannot_be_indexed_keeps_no_other_from_it() {
+    let home = Arc::new(Home::new().await);
+    let faults = Arc::new(FaultyStore::new(home.open().await));
+    let clock = Arc::new(ManualClock::at(BEGINNING));
+    let ingredients = Ingredients {
+        store: faults.clone(),
+        clock: clock.clone(),
+        entropy: Arc::new(SystemEntropy),
+        signing_key: signing_key(),
+        base_policies: BasePolicies::shipped(),
+        base_file: None,
+        options: patient(Options::default()),
+    };
+    let (gateway, _) = start::start(ingredients).await.unwrap();
+    let world = World {
+        app: App::new(&gateway),
+        gateway,
+        store: faults.clone(),
+        clock,
+        operator: String::new(),
+        home,
+    };
+    let mut tenancies = [world.tenancy("acme").await, world.tenancy("other").await];
+    tenancies.sort_by_key(|tenancy| tenancy.id);
+    let [first, second] = tenancies;
+    faults.fail_index_of(Some(first.id));
+    for tenancy in [&first, &second] {
+        record(&world, tenancy, 0, BLOCK).await;
+    }
+    until_indexed(&world, &second, 1).await;
+    faults.fail_index_of(None);
+    until_indexed(&world, &first, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

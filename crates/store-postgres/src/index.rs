@@ -206,15 +206,6 @@ impl SearchIndex for PostgresStore {
         );
         self.write_index(statement).await.map(drop)
     }
-
-    async fn empty_index(&self, tenant: TenantId) -> Result<(), StoreError> {
-        let statement = sqlx::query!(
-            "WITH emptied AS (DELETE FROM search_postings WHERE tenant_id = $1)
-             DELETE FROM search_blocks WHERE tenant_id = $1",
-            uuid(tenant),
-        );
-        self.write_index(statement).await.map(drop)
-    }
 }
 
 /// A number as PostgreSQL has them. There are fewer blocks than entries, and those fit.

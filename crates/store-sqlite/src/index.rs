@@ -180,11 +180,4 @@ impl SearchIndex for SqliteStore {
             .write(async |connection| file::release(connection, tenant, block, token).await);
         bounded(write).await
     }
-
-    async fn empty_index(&self, tenant: TenantId) -> Result<(), StoreError> {
-        let write = self
-            .index
-            .write(async |connection| file::empty(connection, tenant).await);
-        bounded(write).await
-    }
 }

@@ -175,7 +175,7 @@ macro_rules! conformance_tests {
             index::what_was_put_is_found_by_its_terms,
             index::a_block_is_put_by_whoever_has_the_claim,
             index::a_block_that_is_taken_out_by_force_is_gone,
-            index::a_block_has_many_terms_and_an_index_can_be_emptied,
+            index::a_block_of_many_terms_is_put_and_taken_out_whole,
             approvals::an_approval_is_as_it_was_written_last,
             approvals::an_approval_that_changes_twice_in_a_batch_is_as_at_its_end,
             approvals::a_batch_that_is_not_written_changes_no_approval,

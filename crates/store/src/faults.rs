@@ -59,6 +59,8 @@ pub struct FaultyStore<S: ?Sized> {
     lists: Arc<Gate>,
     approvals: Arc<Gate>,
     lent: Arc<Gate>,
+    /// Whose search index cannot be read. Locked for a look.
+    unindexed: Arc<Mutex<Option<TenantId>>>,
     inner: Arc<S>,
 }
 
@@ -74,6 +76,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             lists: Arc::default(),
             approvals: Arc::default(),
             lent: Arc::default(),
+            unindexed: Arc::default(),
             inner,
         }
     }
@@ -144,6 +147,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         self.lent.held.load(Ordering::SeqCst)
     }
 
+    /// Makes whoever asks which blocks of this tenant are in the search index fail from now on, or nobody.
+    pub fn fail_index_of(&self, tenant: Option<TenantId>) {
+        *self.unindexed.lock().unwrap_or_else(PoisonError::into_inner) = tenant;
+    }
+
     /// How often turns were asked for reservations so far.
     pub fn reservation_reads(&self) -> usize {
         self.reservation_reads.load(Ordering::SeqCst)
@@ -157,6 +165,14 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     fn read(&self) -> Result<&S, StoreError> {
         fail_if(&self.reads_fail)?;
         Ok(&self.inner)
+    }
+
+    fn index_of(&self, tenant: TenantId) -> Result<&S, StoreError> {
+        let unindexed = *self.unindexed.lock().unwrap_or_else(PoisonError::into_inner);
+        if unindexed == Some(tenant) {
+            return Err(StoreError::Unavailable(Box::new(Planned)));
+        }
+        self.read()
     }
 }
 
@@ -537,7 +553,7 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
         tenant: TenantId,
         blocks: RangeInclusive<u64>,
     ) -> Result<Vec<IndexedBlock>, StoreError> {
-        self.read()?.indexed(tenant, blocks).await
+        self.index_of(tenant)?.indexed(tenant, blocks).await
     }
 
     async fn postings(
@@ -571,10 +587,6 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
 
     async fn release_block(&self, tenant: TenantId, block: u64, token: i64) -> Result<(), StoreError> {
         self.read()?.release_block(tenant, block, token).await
-    }
-
-    async fn empty_index(&self, tenant: TenantId) -> Result<(), StoreError> {
-        self.read()?.empty_index(tenant).await
     }
 }
 
@@ -742,6 +754,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             lists: Arc::clone(&self.lists),
             approvals: Arc::clone(&self.approvals),
             lent: Arc::clone(&self.lent),
+            unindexed: Arc::clone(&self.unindexed),
             inner: self.inner.behind(),
         })
     }

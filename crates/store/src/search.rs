@@ -78,7 +78,4 @@ pub trait SearchIndex: Send + Sync {
 
     /// Gives a claim back, if it is still there and the block was not put.
     async fn release_block(&self, tenant: TenantId, block: u64, token: i64) -> Result<(), StoreError>;
-
-    /// Empties a tenant's index, claims and all.
-    async fn empty_index(&self, tenant: TenantId) -> Result<(), StoreError>;
 }

@@ -2,8 +2,9 @@
 //!
 //! A block that is in the index is asked there, and what it proposes is read from the ledger and compared. A block that is not, the
 //! newest entries above all, is read whole, so nothing is missed that was recorded before the call. A call reads a bounded number of
-//! such blocks: beyond that it gives what it has found and says where to go on.
+//! such blocks, and looks a bounded number of terms up in the others: beyond that it gives what it has found and says where to go on.
 
+use super::is_of_ledger;
 use engine::search::{BLOCK, Places, Query, block_of, seqs_of};
 use model::{Name, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,8 @@ use store::{
 
 /// Blocks that the index is asked for at once: half a million entries.
 const BLOCKS_AT_ONCE: u64 = 256;
+/// Terms that a call looks up, in each block every one: some tenths of a second. With one term that is a ledger of a hundred million entries.
+const LOOK_UPS_MAX: u64 = 65_536;
 /// Blocks that a call reads because they are not in the index: some tens of milliseconds.
 const READ_MAX: u32 = 4;
 /// Decisions that are read at once.
@@ -53,6 +56,7 @@ pub async fn find(store: &dyn Store, tenant: TenantId, wanted: Wanted) -> Result
         found: Vec::new(),
         room: Room::default(),
         reads_left: READ_MAX,
+        look_ups_left: LOOK_UPS_MAX,
         query,
         wanted,
     };
@@ -78,6 +82,8 @@ struct Search<'s> {
     room: Room,
     /// How many more blocks may be read.
     reads_left: u32,
+    /// How many more terms may be looked up.
+    look_ups_left: u64,
 }
 
 /// What the index says of some blocks.
@@ -106,8 +112,10 @@ impl Search<'_> {
         let start = self.wanted.seqs.start.max(1);
         while self.end > start {
             let last = block_of(self.end - 1);
-            let first = block_of(start).max((last + 1).saturating_sub(BLOCKS_AT_ONCE));
+            let first = block_of(start).max((last + 1).saturating_sub(self.blocks_at_once()));
             let indexed = self.ask(first, last).await;
+            let look_ups = indexed.blocks.len() as u64 * self.terms();
+            self.look_ups_left = self.look_ups_left.saturating_sub(look_ups);
             for block in (first..=last).rev() {
                 let seqs = seqs_of(block);
                 let seqs = start.max(*seqs.start())..self.end.min(seqs.end() + 1);
@@ -135,8 +143,20 @@ impl Search<'_> {
             if self.is_full() {
                 break;
             }
+            if self.look_ups_left == 0 && self.end > start {
+                return Ok(self.give_way());
+            }
         }
         Ok(self.finish())
+    }
+
+    /// How many blocks the index may be asked for now. One in any case, so that each call comes further.
+    fn blocks_at_once(&self) -> u64 {
+        (self.look_ups_left / self.terms().max(1)).clamp(1, BLOCKS_AT_ONCE)
+    }
+
+    fn terms(&self) -> u64 {
+        self.query.terms().len() as u64
     }
 
     /// What the index says of these blocks. Whoever searches can do without it.
@@ -155,7 +175,11 @@ impl Search<'_> {
 
     async fn try_ask(&self, first: u64, last: u64) -> Result<Indexed, StoreError> {
         let blocks = self.store.indexed(self.tenant, first..=last).await?;
-        if blocks.is_empty() {
+        let is_believed = match blocks.last() {
+            Some(last) => is_of_ledger(self.store, self.tenant, last).await?,
+            None => false,
+        };
+        if !is_believed {
             return Ok(Indexed::default());
         }
         let mut postings: BTreeMap<u64, Vec<Posting>> = BTreeMap::new();

@@ -321,25 +321,6 @@ pub(super) async fn release(
     .map(drop)
 }
 
-pub(super) async fn empty(connection: &mut SqliteConnection, tenant: TenantId) -> Result<(), sqlx::Error> {
-    let tenant_id = &tenant.as_bytes()[..];
-    sqlx::query!(
-        "DELETE FROM search_postings
-         WHERE tenant = (SELECT tenant FROM search_tenants WHERE tenant_id = ?1)",
-        tenant_id
-    )
-    .execute(&mut *connection)
-    .await?;
-    sqlx::query!(
-        "DELETE FROM search_blocks
-         WHERE tenant = (SELECT tenant FROM search_tenants WHERE tenant_id = ?1)",
-        tenant_id
-    )
-    .execute(connection)
-    .await
-    .map(drop)
-}
-
 /// A number as SQLite has them. There are fewer blocks than entries, and those fit.
 fn number(block: u64) -> i64 {
     i64::try_from(block).unwrap_or(i64::MAX)
