@@ -503,6 +503,42 @@ async fn what_was_lent_for_a_caller_that_hung_up_is_there_for_the_next_one() {
 }
 
 #[tokio::test]
+async fn whoever_hangs_up_while_others_ask_for_a_lease_asks_for_none() {
+    // So few that one is lent at a time.
+    let stage = sharing(&Value::Null, &json!({"capacity": 16, "refill_per_second": 0})).await;
+    let (ask, before) = (reading(), stage.faults.leases());
+    let call = || {
+        let call = stage.call("POST", "/v1/authorize", &stage.agent.token);
+        call.json(&ask).respond()
+    };
+    let a_while = async || {
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+    };
+    stage.faults.hold_leases(true);
+    let mut first = std::pin::pin!(call());
+    tokio::select! {
+        biased;
+        reply = &mut first => panic!("it was answered: {reply:?}"),
+        () = async {
+            while stage.faults.leases_held() == 0 {
+                tokio::task::yield_now().await;
+            }
+        } => {}
+    }
+    tokio::select! {
+        biased;
+        reply = call() => panic!("it was answered: {reply:?}"),
+        () = a_while() => {}
+    }
+    stage.faults.hold_leases(false);
+    assert_eq!(first.await.status(), StatusCode::OK);
+    a_while().await;
+    assert_eq!(stage.faults.leases() - before, 1);
+}
+
+#[tokio::test]
 async fn whoever_looks_at_shared_buckets_has_nothing_written() {
     let stage = sharing(&Value::Null, &json!({"capacity": 1, "refill_per_second": 0})).await;
     let token = &stage.agent.token;

@@ -86,7 +86,7 @@ pub(super) struct Shared {
     /// have one for every ask. Held for a look-up at a time and never across an `await`.
     empty: Mutex<HashMap<Owner, Empty>>,
     /// One lease at a time for a bucket: those who wait find what the first one was lent.
-    doors: [tokio::sync::Mutex<()>; DOORS],
+    doors: [Arc<tokio::sync::Mutex<()>>; DOORS],
     hasher: RandomState,
 }
 
@@ -96,7 +96,7 @@ impl Shared {
             store,
             stocks: Mutex::default(),
             empty: Mutex::default(),
-            doors: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
+            doors: std::array::from_fn(|_| Arc::default()),
             hasher: RandomState::new(),
         }
     }
@@ -121,12 +121,14 @@ impl Shared {
         Admission::Admitted
     }
 
-    /// Has tokens lent, so that there are enough; a refusal if there are not. A caller that hangs up in between changes nothing: what the store
-    /// lends is kept, because it is nowhere else.
+    /// Has tokens lent, so that there are enough; a refusal if there are not.
     pub(super) async fn fill(self: &Arc<Self>, missing: &[Shortage]) -> Result<(), Refusal> {
-        let (shared, missing) = (Arc::clone(self), missing.to_vec());
-        let lending = ToTheEnd::new(async move { shared.lend_all(&missing).await });
-        let lacking = lending.await?;
+        let mut lacking = Vec::new();
+        for want in missing {
+            if let Some(lease) = self.lend(want).await? {
+                lacking.push(Lacking::of_lease(want.owner.clone(), want.size, lease));
+            }
+        }
         refusal_of_last(lacking).map_or(Ok(()), Err)
     }
 
@@ -147,21 +149,11 @@ impl Shared {
         refusal_of_last(lacking).map_or(Ok(()), Err)
     }
 
-    /// Has tokens of each of these buckets lent; those that have too few.
-    async fn lend_all(&self, missing: &[Shortage]) -> Result<Vec<Lacking>, StoreError> {
-        let mut lacking = Vec::new();
-        for want in missing {
-            if let Some(lease) = self.lend(want).await? {
-                lacking.push(Lacking::of_lease(want.owner.clone(), want.size, lease));
-            }
-        }
-        Ok(lacking)
-    }
-
-    /// Has tokens of one bucket lent, so that there are enough; if there are not, what became of the lease.
-    async fn lend(&self, want: &Shortage) -> Result<Option<Lease>, StoreError> {
-        let door = &self.doors[self.door(&want.owner)];
-        let _one_at_a_time = door.lock().await;
+    /// Has tokens of one bucket lent, so that there are enough; if there are not, what became of the lease. A caller that hangs up while the store
+    /// is asked changes nothing: what it lends is kept, because it is nowhere else. One that only waits for others leaves nothing behind.
+    async fn lend(self: &Arc<Self>, want: &Shortage) -> Result<Option<Lease>, StoreError> {
+        let door = Arc::clone(&self.doors[self.door(&want.owner)]);
+        let one_at_a_time = door.lock_owned().await;
         let there = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
         if there >= want.cost {
             return Ok(None);
@@ -170,6 +162,18 @@ impl Shared {
         if let Some(empty) = self.known_empty(want, missing) {
             return Ok(Some(empty.lease));
         }
+        let (shared, want) = (Arc::clone(self), want.clone());
+        let leasing = ToTheEnd::new(async move {
+            let lease = shared.lease(&want, missing).await;
+            drop(one_at_a_time);
+            lease
+        });
+        leasing.await
+    }
+
+    /// Asks the store for so many tokens at least, and keeps what it lends; if it lends none, what became of the lease. To be called by one at
+    /// a time for a bucket.
+    async fn lease(&self, want: &Shortage, missing: u32) -> Result<Option<Lease>, StoreError> {
         let share = (want.size.capacity() / SHARE).clamp(1, LEASE_MAX);
         let wanted = Wanted {
             least: missing,
