@@ -77,6 +77,8 @@ fn common(base: &PgConnectOptions) -> PgConnectOptions {
             ("tcp_keepalives_count", "2"),
             // Compiling a statement takes longer than running any of ours.
             ("jit", "off"),
+            // The rows of a turn come as text, of which the driver reads bytes in this form only.
+            ("bytea_output", "hex"),
         ])
         // The log of the gateway has one line for what went wrong; statements, slow ones too, are not it.
         .disable_statement_logging()

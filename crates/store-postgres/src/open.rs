@@ -259,7 +259,7 @@ async fn schema(address: &Address, connection: &mut PgConnection) -> Result<Sche
     let tables = sqlx::query_scalar!(
         r#"SELECT relname::text AS "name!"
            FROM pg_class
-           WHERE relnamespace = current_schema()::regnamespace
+           WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
              AND relkind IN ('r', 'p', 'v', 'm', 'f')
              AND NOT EXISTS (
                  SELECT

@@ -1,6 +1,6 @@
 //! The schema: keys by tenant, nothing rewritten, nothing guessed.
 
-use super::{database, open, write_three};
+use super::{database, head, open, open_at, write_three};
 use crate::PostgresStore;
 use crate::testing::Database;
 use sqlx::AssertSqlSafe;
@@ -76,6 +76,21 @@ async fn what_was_recorded_cannot_be_rewritten_by_hand() {
             "{statement}: {error}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_schema_may_have_a_name_that_has_to_be_quoted() {
+    let database = database().await;
+    let mut stranger = database.stranger().await;
+    sqlx::raw_sql(r#"CREATE SCHEMA "A.B""#)
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    let url = format!("{}&options=-csearch_path%3D%22A.B%22", database.url());
+    let mut chain = Chain::new(1);
+    write_three(&open_at(&url).await, &mut chain).await;
+    let again = open_at(&url).await;
+    assert_eq!(head(&again, &chain).await, chain.head());
 }
 
 #[tokio::test]

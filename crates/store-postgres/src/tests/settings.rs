@@ -25,6 +25,7 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
         "ALTER DATABASE {name} SET synchronous_commit = off;
          ALTER DATABASE {name} SET default_transaction_isolation = 'serializable';
          ALTER DATABASE {name} SET default_transaction_read_only = on;
+         ALTER DATABASE {name} SET bytea_output = 'escape';
          ALTER DATABASE {name} SET statement_timeout = 0",
         name = database.name()
     );
@@ -53,7 +54,10 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
             assert_eq!(setting(&mut lent, name).await, value, "{name}");
         }
     }
-    write_three(&store, &mut Chain::new(1)).await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    // The second turn is told where the tenant stands.
+    write_three(&store, &mut chain).await;
 }
 
 /// One decision, from where the chain stands.
