@@ -1,7 +1,7 @@
 //! The statement that a batch is: it moves the heads and, if all of them were where the batch says, writes every row of every
 //! table but directories and what is erased.
 //!
-//! Columns travel as arrays, so the text is the same whatever the size of the batch: it is parsed and planned once a
+//! Columns travel as arrays, so there are two texts, whatever the size of the batch: each is parsed and planned once a
 //! connection, and a batch is one round trip. They are taken apart in the select list, where they run side by side, and not in
 //! FROM, where the server would copy each of them into a store of its own first
 //! (`docs/decisions/0055-arrays-taken-apart-side-by-side.md`). Everything is encoded here, before the task that nobody can
@@ -83,7 +83,8 @@ fn seqs<R>(rows: &[R], place: impl Fn(&R) -> (TenantId, u64)) -> Result<Vec<i64>
     rows.iter().map(seq).collect()
 }
 
-/// The statement of a batch.
+/// The statement of a batch: of one that has what asks leave behind, a shorter one, because the server prepares every part anew for
+/// every batch, also those that have nothing to write.
 ///
 /// INVARIANT: no row is inserted unless every head was moved. In a transaction that will roll back otherwise this changes
 /// nothing; as a transaction of its own the statement needs it. It also makes sure that the heads are locked before any row is
@@ -96,75 +97,146 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
     let steps = Steps::of(batch)?;
     let entries = &batch.entries[..];
     let decisions = &batch.decisions[..];
-    let outcomes = &batch.outcomes[..];
     let of_entry = |row: &EntryRow| (row.tenant, row.seq);
     let of_decision = |row: &DecisionRow| (row.tenant, row.seq);
+    let approvals = ApprovalColumns::of(batch);
+    let contents = ContentColumns::of(batch);
+    // What both have in common is written once: their text is checked when this is compiled, so it has to be literal.
+    macro_rules! statement {
+        ($($more:literal, $($values:tt)*)?) => {
+            sqlx::query_scalar!(
+                r#"WITH moved AS (
+                       UPDATE tenants
+                       SET head_seq = step.to_seq,
+                           head_hash = step.to_hash,
+                           head_at = step.to_at,
+                           edge = step.to_edge,
+                           revision = step.revision
+                       FROM (
+                           SELECT
+                               unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bigint[]),
+                               unnest($5::bytea[]), unnest($6::bigint[]), unnest($7::bytea[]), unnest($8::bigint[])
+                       ) AS step (tenant_id, from_seq, from_hash, to_seq, to_hash, to_at, to_edge, revision)
+                       WHERE tenants.tenant_id = step.tenant_id
+                         AND tenants.head_seq = step.from_seq
+                         AND tenants.head_hash = step.from_hash
+                       RETURNING tenants.tenant_id
+                   ),
+                   new_entries AS (
+                       INSERT INTO audit_events (tenant_id, seq, kind, at, prev, hash, body, nodes)
+                       SELECT
+                           unnest($9::uuid[]), unnest($10::bigint[]), unnest($11::text[]), unnest($12::bigint[]),
+                           unnest($13::bytea[]), unnest($14::bytea[]), unnest($15::text[]), unnest($16::bytea[])
+                       WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+                   ),
+                   new_decisions AS (
+                       INSERT INTO decisions (tenant_id, seq, id, agent, tool, action, reason, run_id, ask)
+                       SELECT
+                           unnest($17::uuid[]), unnest($18::bigint[]), unnest($19::uuid[]), unnest($20::uuid[]),
+                           unnest($21::text[]), unnest($22::text[]), unnest($23::text[]), unnest($24::text[]),
+                           unnest($25::bytea[])
+                       WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+                   ),
+                   new_receipts AS (
+                       INSERT INTO receipts (tenant_id, seq, bytes)
+                       SELECT unnest($17::uuid[]), unnest($18::bigint[]), unnest($26::bytea[])
+                       WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+                   ),
+                   new_requests AS (
+                       INSERT INTO requests (tenant_id, seq, agent, request_id)
+                       SELECT *
+                       FROM (
+                           SELECT unnest($17::uuid[]), unnest($18::bigint[]), unnest($20::uuid[]), unnest($27::text[])
+                       ) AS request (tenant_id, seq, agent, request_id)
+                       WHERE request.request_id IS NOT NULL
+                         AND (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+                   ),
+                   put_approvals AS (
+                       INSERT INTO approvals (tenant_id, id, agent, status, expires_at, value)
+                       SELECT
+                           unnest($28::uuid[]), unnest($29::uuid[]), unnest($30::uuid[]), unnest($31::text[]),
+                           unnest($32::bigint[]), unnest($33::text[])
+                       WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+                       ON CONFLICT (tenant_id, id) DO UPDATE
+                       SET status = excluded.status,
+                           value = excluded.value
+                   ),
+                   new_contents AS (
+                       INSERT INTO contents (tenant_id, digest, bytes)
+                       SELECT unnest($34::uuid[]), unnest($35::bytea[]), unnest($36::bytea[])
+                       WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
+                       ON CONFLICT DO NOTHING
+                   )"#
+                $(+ $more)?
+                + r#"
+                   SELECT tenant_id
+                   FROM moved"#,
+                &steps.tenants,
+                &steps.from_seqs,
+                &steps.from_hashes as &[&[u8]],
+                &steps.to_seqs,
+                &steps.to_hashes,
+                &steps.to_ats,
+                &steps.to_edges,
+                &steps.revisions,
+                &column(entries, |row| uuid(row.tenant)),
+                &seqs(entries, of_entry)?,
+                &column(entries, |row| row.kind) as &[&str],
+                &column(entries, |row| row.at.millis()),
+                &column(entries, |row| &row.prev.as_bytes()[..]) as &[&[u8]],
+                &column(entries, |row| &row.hash.as_bytes()[..]) as &[&[u8]],
+                &column(entries, |row| row.body.as_str()) as &[&str],
+                &column(entries, |row| row.nodes.as_bytes()) as &[&[u8]],
+                &column(decisions, |row| uuid(row.tenant)),
+                &seqs(decisions, of_decision)?,
+                &column(decisions, |row| Uuid::from_bytes(*row.id.as_bytes())),
+                &column(decisions, |row| Uuid::from_bytes(*row.agent.as_bytes())),
+                &column(decisions, |row| row.tool.as_str()) as &[&str],
+                &column(decisions, |row| row.action.as_str()) as &[&str],
+                &column(decisions, |row| row.reason.as_str()) as &[&str],
+                &column(decisions, |row| row.run_id.as_ref().map(Name::as_str)) as &[Option<&str>],
+                &column(decisions, |row| row
+                    .request
+                    .as_ref()
+                    .map(|(_, ask)| &ask.as_bytes()[..])) as &[Option<&[u8]>],
+                &column(decisions, |row| &row.receipt[..]) as &[&[u8]],
+                &column(decisions, |row| row.request.as_ref().map(|(id, _)| id.as_str())) as &[Option<&str>],
+                &approvals.tenants,
+                &approvals.ids,
+                &approvals.agents,
+                &approvals.statuses as &[&str],
+                &approvals.expire_at,
+                &approvals.values,
+                &contents.tenants,
+                &contents.digests,
+                &contents.bytes,
+                $($($values)*)?
+            )
+        };
+    }
+    if is_of_asks(batch) {
+        return Ok(statement!());
+    }
+    let outcomes = &batch.outcomes[..];
     let of_outcome = |row: &OutcomeRow| (row.tenant, row.seq);
     let budgets = BudgetColumns::of(batch);
     let reservations = ReservationColumns::of(batch);
     let links = LinkColumns::of(batch);
     let replies = ReplyColumns::of(batch);
-    let approvals = ApprovalColumns::of(batch);
-    let contents = ContentColumns::of(batch);
     let runs = RunColumns::of(batch);
     let counters = CounterColumns::of(batch);
-    Ok(sqlx::query_scalar!(
-        r#"WITH moved AS (
-               UPDATE tenants
-               SET head_seq = step.to_seq,
-                   head_hash = step.to_hash,
-                   head_at = step.to_at,
-                   edge = step.to_edge,
-                   revision = step.revision
-               FROM (
-                   SELECT
-                       unnest($1::uuid[]), unnest($2::bigint[]), unnest($3::bytea[]), unnest($4::bigint[]),
-                       unnest($5::bytea[]), unnest($6::bigint[]), unnest($7::bytea[]), unnest($8::bigint[])
-               ) AS step (tenant_id, from_seq, from_hash, to_seq, to_hash, to_at, to_edge, revision)
-               WHERE tenants.tenant_id = step.tenant_id
-                 AND tenants.head_seq = step.from_seq
-                 AND tenants.head_hash = step.from_hash
-               RETURNING tenants.tenant_id
-           ),
-           new_entries AS (
-               INSERT INTO audit_events (tenant_id, seq, kind, at, prev, hash, body, nodes)
-               SELECT
-                   unnest($9::uuid[]), unnest($10::bigint[]), unnest($11::text[]), unnest($12::bigint[]),
-                   unnest($13::bytea[]), unnest($14::bytea[]), unnest($15::text[]), unnest($16::bytea[])
-               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
-           ),
-           new_decisions AS (
-               INSERT INTO decisions (tenant_id, seq, id, agent, tool, action, reason, run_id, ask)
-               SELECT
-                   unnest($17::uuid[]), unnest($18::bigint[]), unnest($19::uuid[]), unnest($20::uuid[]),
-                   unnest($21::text[]), unnest($22::text[]), unnest($23::text[]), unnest($24::text[]),
-                   unnest($25::bytea[])
-               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
-           ),
-           new_receipts AS (
-               INSERT INTO receipts (tenant_id, seq, bytes)
-               SELECT unnest($17::uuid[]), unnest($18::bigint[]), unnest($26::bytea[])
-               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
-           ),
-           new_requests AS (
-               INSERT INTO requests (tenant_id, seq, agent, request_id)
-               SELECT *
-               FROM (
-                   SELECT unnest($17::uuid[]), unnest($18::bigint[]), unnest($20::uuid[]), unnest($27::text[])
-               ) AS request (tenant_id, seq, agent, request_id)
-               WHERE request.request_id IS NOT NULL
-                 AND (SELECT count(*) FROM moved) = cardinality($1::uuid[])
-           ),
+    Ok(statement!(
+        r#",
            new_outcomes AS (
                INSERT INTO outcomes (tenant_id, decision, seq)
-               SELECT unnest($28::uuid[]), unnest($29::uuid[]), unnest($30::bigint[])
+               SELECT unnest($37::uuid[]), unnest($38::uuid[]), unnest($39::bigint[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
            ),
            put_budgets AS (
                INSERT INTO budgets (tenant_id, id, scope, unit, is_open, value)
                SELECT
-                   unnest($31::uuid[]), unnest($32::uuid[]), unnest($33::text[]), unnest($34::text[]),
-                   unnest($35::boolean[]), unnest($36::text[])
+                   unnest($40::uuid[]), unnest($41::uuid[]), unnest($42::text[]), unnest($43::text[]),
+                   unnest($44::boolean[]), unnest($45::text[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT (tenant_id, id) DO UPDATE
                SET is_open = excluded.is_open,
@@ -173,8 +245,8 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
            put_reservations AS (
                INSERT INTO reservations (tenant_id, id, agent, status, expires_at, value)
                SELECT
-                   unnest($37::uuid[]), unnest($38::uuid[]), unnest($39::uuid[]), unnest($40::text[]),
-                   unnest($41::bigint[]), unnest($42::text[])
+                   unnest($46::uuid[]), unnest($47::uuid[]), unnest($48::uuid[]), unnest($49::text[]),
+                   unnest($50::bigint[]), unnest($51::text[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT (tenant_id, id) DO UPDATE
                SET status = excluded.status,
@@ -183,32 +255,16 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
            ),
            new_links AS (
                INSERT INTO run_links (tenant_id, run_id, parent)
-               SELECT unnest($43::uuid[]), unnest($44::text[]), unnest($45::text[])
+               SELECT unnest($52::uuid[]), unnest($53::text[]), unnest($54::text[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
                ON CONFLICT DO NOTHING
            ),
            new_replies AS (
                INSERT INTO replies (tenant_id, caller, key, request, bytes, at)
                SELECT
-                   unnest($46::uuid[]), unnest($47::uuid[]), unnest($48::text[]), unnest($49::bytea[]),
-                   unnest($50::bytea[]), unnest($51::bigint[])
+                   unnest($55::uuid[]), unnest($56::uuid[]), unnest($57::text[]), unnest($58::bytea[]),
+                   unnest($59::bytea[]), unnest($60::bigint[])
                WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
-           ),
-           put_approvals AS (
-               INSERT INTO approvals (tenant_id, id, agent, status, expires_at, value)
-               SELECT
-                   unnest($52::uuid[]), unnest($53::uuid[]), unnest($54::uuid[]), unnest($55::text[]),
-                   unnest($56::bigint[]), unnest($57::text[])
-               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
-               ON CONFLICT (tenant_id, id) DO UPDATE
-               SET status = excluded.status,
-                   value = excluded.value
-           ),
-           new_contents AS (
-               INSERT INTO contents (tenant_id, digest, bytes)
-               SELECT unnest($58::uuid[]), unnest($59::bytea[]), unnest($60::bytea[])
-               WHERE (SELECT count(*) FROM moved) = cardinality($1::uuid[])
-               ON CONFLICT DO NOTHING
            ),
            put_runs AS (
                INSERT INTO runs (tenant_id, run_id, root, worst)
@@ -228,39 +284,7 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
                SET start = excluded.start,
                    count = excluded.count,
                    at = excluded.at
-           )
-           SELECT tenant_id
-           FROM moved"#,
-        &steps.tenants,
-        &steps.from_seqs,
-        &steps.from_hashes as &[&[u8]],
-        &steps.to_seqs,
-        &steps.to_hashes,
-        &steps.to_ats,
-        &steps.to_edges,
-        &steps.revisions,
-        &column(entries, |row| uuid(row.tenant)),
-        &seqs(entries, of_entry)?,
-        &column(entries, |row| row.kind) as &[&str],
-        &column(entries, |row| row.at.millis()),
-        &column(entries, |row| &row.prev.as_bytes()[..]) as &[&[u8]],
-        &column(entries, |row| &row.hash.as_bytes()[..]) as &[&[u8]],
-        &column(entries, |row| row.body.as_str()) as &[&str],
-        &column(entries, |row| row.nodes.as_bytes()) as &[&[u8]],
-        &column(decisions, |row| uuid(row.tenant)),
-        &seqs(decisions, of_decision)?,
-        &column(decisions, |row| Uuid::from_bytes(*row.id.as_bytes())),
-        &column(decisions, |row| Uuid::from_bytes(*row.agent.as_bytes())),
-        &column(decisions, |row| row.tool.as_str()) as &[&str],
-        &column(decisions, |row| row.action.as_str()) as &[&str],
-        &column(decisions, |row| row.reason.as_str()) as &[&str],
-        &column(decisions, |row| row.run_id.as_ref().map(Name::as_str)) as &[Option<&str>],
-        &column(decisions, |row| row
-            .request
-            .as_ref()
-            .map(|(_, ask)| &ask.as_bytes()[..])) as &[Option<&[u8]>],
-        &column(decisions, |row| &row.receipt[..]) as &[&[u8]],
-        &column(decisions, |row| row.request.as_ref().map(|(id, _)| id.as_str())) as &[Option<&str>],
+           )"#,
         &column(outcomes, |row| uuid(row.tenant)),
         &column(outcomes, |row| Uuid::from_bytes(*row.decision.as_bytes())),
         &seqs(outcomes, of_outcome)?,
@@ -285,15 +309,6 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
         &replies.requests,
         &replies.bytes,
         &replies.at,
-        &approvals.tenants,
-        &approvals.ids,
-        &approvals.agents,
-        &approvals.statuses as &[&str],
-        &approvals.expire_at,
-        &approvals.values,
-        &contents.tenants,
-        &contents.digests,
-        &contents.bytes,
         &runs.tenants,
         &runs.ids,
         &runs.roots,
@@ -304,4 +319,12 @@ pub(crate) fn statement(batch: &Batch) -> Result<Insert, CommitError> {
         &counters.counts,
         &counters.ats,
     ))
+}
+
+/// Whether a batch has nothing but what asks leave behind that hold no money and count against no quota.
+fn is_of_asks(batch: &Batch) -> bool {
+    batch.outcomes.is_empty()
+        && batch.budgets.is_empty()
+        && batch.runs.is_empty()
+        && batch.counters.is_empty()
 }
