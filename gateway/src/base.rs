@@ -9,7 +9,7 @@ mod replacement;
 
 pub use file::{BaseFileError, read};
 
-use crate::changes::{ATTEMPTS_MAX, By, Force, Plan, broken_off, entry, unexpected};
+use crate::changes::{ATTEMPTS_MAX, By, Force, Plan, entry, off_the_workers, unexpected};
 use crate::gateway::{self, Gateway};
 use crate::http::{Code, Refusal};
 use crate::sequencer::Recorded;
@@ -79,7 +79,7 @@ impl Gateway {
     pub async fn reload_base(&self, by: By<'_>) -> Result<Reloaded, Refusal> {
         let _one_at_a_time = self.base.reloading.lock().await;
         let file = self.base.file.clone().ok_or_else(no_file)?;
-        let base = blocking(move || read(&file)).await??;
+        let base = off_the_workers(move || read(&file)).await??;
         let before = self.snapshot.load().base_digest();
         let after = base.digest();
         if !self.is_in_force(after).await? {
@@ -155,7 +155,7 @@ impl Gateway {
             next.recompile_missing(&snapshot);
             next
         };
-        *replacement = blocking(recompile).await?;
+        *replacement = off_the_workers(recompile).await?;
         replacement.check_fits()
     }
 }
@@ -207,12 +207,6 @@ fn in_force(base: &BasePolicies, since: Timestamp, cedar: Option<Arc<str>>) -> V
 /// The base policies that were put in force last, on whatever gateway.
 fn last(snapshot: &Snapshot) -> Option<&Arc<BaseInForce>> {
     snapshot.tenant(TenantId::SYSTEM)?.directory.base.as_ref()
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| broken_off(&error))
 }
 
 fn no_file() -> Refusal {

@@ -356,13 +356,16 @@ async fn compile(
     .await
 }
 
-async fn off_the_workers<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
+/// Does what takes long where nobody waits for a decision.
+pub(crate) async fn off_the_workers<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
     let work = tokio::task::spawn_blocking(work);
     work.await.map_err(|error| broken_off(&error))
 }
 
 /// Compiling has panicked. It is logged here, once.
-pub(crate) fn broken_off(error: &tokio::task::JoinError) -> Refusal {
+fn broken_off(error: &tokio::task::JoinError) -> Refusal {
     tracing::error!(%error, "compiling policies broke off");
     Refusal::new(
         Code::Internal,

@@ -155,11 +155,11 @@ fn in_use<T>(
     }
 }
 
-/// A plan that puts one noun and tells of it by its view.
-fn put<V: Serialize, T>(kind: EntryKind, noun: Noun, view: &V, answer: T) -> Plan<T> {
+/// A plan that puts one noun, and what its entry tells.
+fn put<T>(kind: EntryKind, noun: Noun, facts: Value, answer: T) -> Plan<T> {
     Plan {
         kind,
-        facts: facts(view),
+        facts,
         writes: vec![Write::Put(noun)],
         answer,
     }

@@ -8,7 +8,7 @@
 //! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: how long ago that was looked for;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
-//! - [`policies`]: how a tenant's policies change, and are tried before; [`mod@line`]: who works on a draft now;
+//! - [`policies`]: how a tenant's policies change, and are tried before; [`mod@line`]: who waits for what many want at once;
 //! - [`budgets`] and [`reservations`]: what may be spent, and what of it is held;
 //! - [`records`]: reading back what was decided; [`watch`]: verifying it without being asked;
 //! - [`search`]: finding decisions;

@@ -399,7 +399,7 @@ impl Task {
         }
     }
 
-    /// Finds out whether the ledger can be locked for writing. It writes nothing.
+    /// Finds out whether the ledger can be locked for writing. It writes nothing, so it does not find out whether there is room.
     async fn probe(&mut self) {
         if let Ok(turn) = self.parts.store.begin(&[]).await
             && turn.commit(&Batch::default()).await.is_ok()

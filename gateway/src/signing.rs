@@ -26,10 +26,10 @@ pub enum SigningError {
     /// The environment does not hold a key.
     #[error("COUNTERSIGN_SIGNING_KEY is not a signing key: {0}")]
     Environment(MalformedKey),
-    /// A key that signs something else.
+    /// The key of a witness, where that of a log is needed.
     #[error("`{0}` is the key of a witness; a ledger is signed with another")]
     Witness(String),
-    /// A key that signs something else.
+    /// The key of a log, where that of a witness is needed.
     #[error("`{0}` is the key of a log; a witness signs with another")]
     Log(String),
     /// The name of a new key cannot be one.

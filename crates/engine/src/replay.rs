@@ -383,7 +383,6 @@ fn why_not(unanswerable: &Unanswerable) -> WhyNot {
     }
 }
 
-/// The tool with the one action that a decision was about.
 impl Nouns<'_> {
     /// The tool as it was, with that action only.
     pub const fn tool(&self) -> &Tool {

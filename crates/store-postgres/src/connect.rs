@@ -48,17 +48,17 @@ const WRITE_TIME_MAX: &str = "5s";
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(6);
 /// How long a read may run.
 const READ_TIME_MAX: &str = "10s";
-/// The same as seen from here.
+/// After how long it is given up here, should the server be out of reach.
 pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(11);
 /// How long a load may run: all nouns of all tenants are a lot, and without them a gateway cannot start.
 const LOAD_TIME_MAX: &str = "120s";
-/// The same as seen from here.
+/// After how long it is given up here, should the server be out of reach.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(121);
 /// How long a look at the revisions of all tenants may run, which are few bytes each: nobody is answered by a gateway that has not seen them for
 /// five seconds, and in these it has to ask again on another connection where one has fallen silent. The server gives it up then, too, so that
 /// those that wait for a lock do not pile up there.
 const LOOK_TIME_MAX: &str = "2s";
-/// The same as seen from here.
+/// After how long it is given up here, should the server be out of reach.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long a step of a migration may run, and how long one waits for a gateway that is migrating already.
 const MIGRATION_TIME_MAX: &str = "10min";

@@ -105,7 +105,7 @@ pub(crate) enum NotWritten {
 pub(crate) enum Failure {
     /// A tenant's head is another one.
     HeadMoved(TenantId),
-    /// An outcome or the key of an answer was recorded before.
+    /// A request id, an outcome or the key of an answer was recorded before.
     AlreadyRecorded,
     /// Nothing was written if the transaction is rolled back.
     BeforeCommit(NotWritten),

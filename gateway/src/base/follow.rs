@@ -3,9 +3,9 @@
 //! What a gateway starts with is its own: one that was started with an old file would otherwise take everybody back to it. It is told, and the
 //! metric says that they differ.
 
+use super::last;
 use super::replacement::Replacement;
-use super::{blocking, last};
-use crate::changes::By;
+use crate::changes::{By, off_the_workers};
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use canon::Digest;
@@ -156,7 +156,7 @@ impl Gateway {
     ) -> Result<bool, Refusal> {
         let replacement = match replacement {
             Some(replacement) => replacement,
-            None => replacement.insert(Replacement::new(blocking(move || checked(&cedar)).await??)),
+            None => replacement.insert(Replacement::new(off_the_workers(move || checked(&cedar)).await??)),
         };
         self.replace_base(replacement, By::Gateway).await
     }

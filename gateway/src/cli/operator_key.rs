@@ -1,4 +1,4 @@
-//! The operator's key: the first credential of a store, from which all others come.
+//! The operator's key that a gateway makes, or is given, at its start.
 
 use crate::gateway::Gateway;
 use crate::http::Refusal;
@@ -91,7 +91,7 @@ pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<()
     let key = Arc::new(ApiKey {
         id: KeyId::new(now, &*gateway.entropy),
         tenant: TenantId::SYSTEM,
-        name: Name::new(name).expect("both names are plain words"),
+        name: Name::new(name).expect("the callers give plain words"),
         role: Role::Operator,
         user: None,
         digest,
@@ -112,7 +112,7 @@ pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<()
             answer: true,
         })
     };
-    // The key speaks for itself: there is nobody else yet.
+    // The key speaks for itself: whoever starts the process has brought it.
     let is_there: Result<bool, Refusal> = gateway.change_tenant(TenantId::SYSTEM, &key, plan).await;
     match is_there {
         Ok(true) => Ok(()),

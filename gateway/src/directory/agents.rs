@@ -233,7 +233,7 @@ pub async fn patch(
 fn saved(kind: EntryKind, agent: Agent) -> Plan<AgentView> {
     let view = AgentView::from(&agent);
     let facts = facts(&view);
-    put(kind, Noun::Agent(Arc::new(agent)), &facts, view)
+    put(kind, Noun::Agent(Arc::new(agent)), facts, view)
 }
 
 /// A name is one agent's, also after that was renamed. Registering it again would rotate credentials or lift a freeze without anybody noticing.

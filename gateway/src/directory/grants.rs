@@ -1,6 +1,6 @@
 //! `/v1/agents/{id}/tools/{tool}`: granting one tool and taking it away. Taking the last one away leaves none.
 
-use super::{Upserted, change, change_at_once, facts, find_agent, find_tool};
+use super::{Upserted, change, change_at_once, facts, find_agent, find_tool, put};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal, TenantCaller};
@@ -8,9 +8,8 @@ use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
-use model::{Agent, AgentId, Noun, Write};
+use model::{Agent, AgentId, Noun};
 use serde::Serialize;
-use serde_json::Value;
 use std::sync::Arc;
 
 /// A grant as callers see it, and what the ledger tells of it.
@@ -34,12 +33,8 @@ pub async fn grant(
             Plan::nothing(Upserted::Known(view))
         } else {
             let facts = facts(&view);
-            moved(
-                EntryKind::ToolGranted,
-                before.grant(tool.clone()),
-                facts,
-                Upserted::New(view),
-            )
+            let after = Noun::Agent(Arc::new(before.grant(tool.clone())));
+            put(EntryKind::ToolGranted, after, facts, Upserted::New(view))
         })
     })
     .await
@@ -61,7 +56,12 @@ pub async fn withdraw(
             Plan::nothing(StatusCode::NO_CONTENT)
         } else {
             let facts = facts(&GrantView::of(&after, &tool));
-            moved(EntryKind::ToolWithdrawn, after, facts, StatusCode::NO_CONTENT)
+            put(
+                EntryKind::ToolWithdrawn,
+                Noun::Agent(Arc::new(after)),
+                facts,
+                StatusCode::NO_CONTENT,
+            )
         })
     })
     .await
@@ -73,14 +73,5 @@ impl GrantView {
             agent: agent.id,
             tool: tool.to_owned(),
         }
-    }
-}
-
-fn moved<T>(kind: EntryKind, agent: Agent, facts: Value, answer: T) -> Plan<T> {
-    Plan {
-        kind,
-        facts,
-        writes: vec![Write::Put(Noun::Agent(Arc::new(agent)))],
-        answer,
     }
 }

@@ -82,7 +82,7 @@ pub async fn create(
         let view = IssuerView::from(&*issuer);
         let noun = Noun::Issuer(Arc::clone(&issuer));
         let facts = facts(&view);
-        Ok(put(EntryKind::IssuerCreated, noun, &facts, Created(view)))
+        Ok(put(EntryKind::IssuerCreated, noun, facts, Created(view)))
     })
     .await
 }
@@ -126,7 +126,7 @@ pub async fn patch(
         }
         let noun = Noun::Issuer(Arc::new(issuer));
         let facts = facts(&view);
-        Ok(put(EntryKind::IssuerUpdated, noun, &facts, Json(view)))
+        Ok(put(EntryKind::IssuerUpdated, noun, facts, Json(view)))
     })
     .await
 }

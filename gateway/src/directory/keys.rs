@@ -89,7 +89,7 @@ pub async fn create(
         });
         let view = KeyView::from(&*key);
         let facts = facts(&view);
-        Ok(put(EntryKind::KeyCreated, Noun::Key(key), &facts, view))
+        Ok(put(EntryKind::KeyCreated, Noun::Key(key), facts, view))
     };
     let view = gateway
         .change_by(caller.holder.by(), Force::No, tenant, plan)

@@ -92,7 +92,7 @@ pub async fn put_rule(
         let noun = Noun::Rule(Arc::new(rule));
         let facts = facts(&view);
         let answer = Upserted::of(view, known.is_none());
-        Ok(put(EntryKind::RulePut, noun, &facts, answer))
+        Ok(put(EntryKind::RulePut, noun, facts, answer))
     })
     .await
 }

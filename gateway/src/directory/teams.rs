@@ -62,7 +62,7 @@ pub async fn put_team(
         Ok(put(
             EntryKind::TeamPut,
             noun,
-            &facts,
+            facts,
             Upserted::of(view, known.is_none()),
         ))
     })

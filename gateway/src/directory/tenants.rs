@@ -136,7 +136,7 @@ pub async fn patch(
             return Ok(Plan::nothing(view));
         }
         let facts = facts(&view);
-        Ok(put(EntryKind::TenantUpdated, Noun::Tenant(after), &facts, view))
+        Ok(put(EntryKind::TenantUpdated, Noun::Tenant(after), facts, view))
     });
     changed.await.map(Json)
 }

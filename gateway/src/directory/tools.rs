@@ -104,12 +104,7 @@ pub async fn put_tool(
         }
         let facts = facts(&view);
         let answer = Upserted::of(view, known.is_none());
-        Ok(put(
-            EntryKind::ToolPut,
-            Noun::Tool(Arc::new(tool)),
-            &facts,
-            answer,
-        ))
+        Ok(put(EntryKind::ToolPut, Noun::Tool(Arc::new(tool)), facts, answer))
     })
     .await
 }

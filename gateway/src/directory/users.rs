@@ -79,7 +79,7 @@ pub async fn put_user(
         Ok(put(
             EntryKind::UserPut,
             noun,
-            &facts,
+            facts,
             Upserted::of(view, known.is_none()),
         ))
     })

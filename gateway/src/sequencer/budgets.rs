@@ -169,7 +169,7 @@ impl<'p> WantedMoves<'p> {
             left.learn(tenant, |remembered| remembered.put_link(&link));
         }
         for (tenant, run) in runs {
-            left.learn(tenant, |remembered| remembered.end_line(run));
+            left.learn(tenant, |remembered| remembered.sought_line(run));
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl<'p> WantedMoves<'p> {
             left.learn(tenant, |remembered| remembered.learn_reservation(reservation));
         }
         for (tenant, id) in &wanted.ids {
-            left.learn(*tenant, |remembered| remembered.end_reservation(*id));
+            left.learn(*tenant, |remembered| remembered.sought_reservation(*id));
         }
         if ends == Ends::WithBatch {
             read_first_ends(turn, left, &wanted.tenants, times).await?;
@@ -235,10 +235,10 @@ impl<'p> WantedMoves<'p> {
                 left.learn(tenant, |remembered| remembered.put_budget(budget));
             }
             for (tenant, id) in wanted.ids {
-                left.learn(tenant, |remembered| remembered.end_budget(id));
+                left.learn(tenant, |remembered| remembered.sought_budget(id));
             }
             for (tenant, purpose) in purposes {
-                left.learn(tenant, |remembered| remembered.end_purpose(purpose));
+                left.learn(tenant, |remembered| remembered.sought_purpose(purpose));
             }
         }
         self.read_if_budgeted(turn, left).await

@@ -294,7 +294,7 @@ mod tests {
         };
         for number in 0..=REMEMBERED_MAX {
             let run = Name::new(&number.to_string()).unwrap();
-            left.learn(TENANT, |remembered| remembered.end_line(run));
+            left.learn(TENANT, |remembered| remembered.sought_line(run));
         }
         assert!(remembers_run(&left, 0));
         left.compare(&[TENANT], &at(5));

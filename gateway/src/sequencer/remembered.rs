@@ -99,7 +99,7 @@ impl Remembered {
     }
 
     /// Notes that all links were read from this run upwards, as far as lines are looked at: where they end, there is nobody above.
-    pub(super) fn end_line(&mut self, mut run: Name) {
+    pub(super) fn sought_line(&mut self, mut run: Name) {
         for _ in 0..line::LINE_MAX {
             match self.parents.entry(run).or_default() {
                 Some(parent) => run = parent.clone(),
@@ -114,7 +114,7 @@ impl Remembered {
     }
 
     /// Notes that this reservation was looked for: if it was not found, it is not there.
-    pub(super) fn end_reservation(&mut self, id: ReservationId) {
+    pub(super) fn sought_reservation(&mut self, id: ReservationId) {
         self.reservations.entry(id).or_default();
     }
 
@@ -134,12 +134,12 @@ impl Remembered {
     }
 
     /// Notes that this budget was looked for: if it was not found, it is not there.
-    pub(super) fn end_budget(&mut self, id: BudgetId) {
+    pub(super) fn sought_budget(&mut self, id: BudgetId) {
         self.budgets.entry(id).or_default();
     }
 
     /// Notes that the budget that is open for this was looked for: if it was not found, there is none.
-    pub(super) fn end_purpose(&mut self, purpose: Purpose) {
+    pub(super) fn sought_purpose(&mut self, purpose: Purpose) {
         self.open.entry(purpose).or_default();
     }
 
@@ -211,7 +211,7 @@ mod tests {
             parent: name("b"),
         });
         assert_eq!(of(&remembered, "c", None), Err(vec![name("b")]));
-        remembered.end_line(name("c"));
+        remembered.sought_line(name("c"));
         assert_eq!(of(&remembered, "c", None), Ok(vec![name("b"), name("c")]));
         assert_eq!(of(&remembered, "c", Some("x")), Err(vec![name("x")]));
         assert_eq!(of(&remembered, "b", Some("b")), Ok(vec![name("b")]));

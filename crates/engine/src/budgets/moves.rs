@@ -18,7 +18,7 @@ use model::{
 use serde_json::{Value, json};
 use store::{ReplyKey, ReplyRow};
 
-/// How budgets move.
+/// A move of budgets, and what its caller calls the request.
 #[derive(Debug)]
 pub struct BudgetMove {
     /// How.

@@ -178,7 +178,7 @@ impl Gateway {
             Ok(put(
                 EntryKind::IssuerUpdated,
                 Noun::Issuer(Arc::new(issuer)),
-                &facts,
+                facts,
                 (),
             ))
         })
