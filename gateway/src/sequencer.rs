@@ -240,8 +240,13 @@ impl Sequencer {
     /// Records one proposal, and returns at once also where it is turned back because the directory has moved: for whoever has to let something
     /// go before it [follows](Self::follow).
     pub async fn try_record(&self, proposal: Proposal) -> Result<Recorded, Fault> {
-        let mut recorded = self.submit(Terms::default(), vec![proposal]).await?;
+        let mut recorded = self.try_record_all(vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
+    }
+
+    /// Records several in one commit, and returns at once also where some are turned back: for whoever will find them again.
+    pub async fn try_record_all(&self, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
+        self.submit(Terms::default(), proposals).await
     }
 
     /// Records several proposals in one commit. Each has its own outcome, in order. When one is turned back because the

@@ -160,6 +160,13 @@ impl SnapshotCell {
         self.lost().contains(&tenant)
     }
 
+    /// The tenants of which something else may be in force here than what the store has, as far as was looked: it has moved on, or has lost
+    /// changes.
+    pub fn behind(&self) -> Vec<TenantId> {
+        let confirmed = self.confirmed.as_ref();
+        confirmed.map_or_else(Vec::new, |confirmed| confirmed.behind().keys().copied().collect())
+    }
+
     /// How long ago what everybody depends on was last known to be the state of the store: which tenants are behind, and the system tenant,
     /// which has the operators and the keys that sign.
     pub fn age(&self) -> Duration {

@@ -25,7 +25,7 @@ use store::Store;
 use store::faults::{Fault, FaultyStore};
 use support::hand::Hand;
 use support::home::{self, Home};
-use support::tenancy::{ENTRIES, Tenancy, injected, reading};
+use support::tenancy::{ENTRIES, Tenancy, injected, merging, reading};
 use support::{BASE_FILE, BEGINNING, Reply, World, patient, signing_key};
 
 /// What one gateway changes is in force on the others within two seconds; a machine that does much else may take longer.
@@ -985,6 +985,41 @@ async fn a_tenant_whose_changes_the_database_has_lost_is_refused() {
         let refused = world.get("/v1/whoami", &other.token).await;
         refused.problem(503, "ledger_unavailable");
     }
+}
+
+/// What cannot be written down of one tenant is more than is written down at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_whose_changes_are_lost_keeps_no_approval_of_others_open() {
+    let cluster = Cluster::new().await;
+    let world = &cluster.worlds[1];
+    let other = cluster.worlds[0].tenancy("globex").await;
+    cluster.until_all_know(&other.other_token).await;
+    let merge = merging();
+    let ask = async |token: &str| {
+        let answer = answered(|| world.post("/v1/authorize", token, &merge)).await;
+        assert_eq!(answer.expect(200)["decision"], "require_approval");
+    };
+    for _ in 0..33 {
+        ask(&other.token).await;
+    }
+    world.clock.advance_millis(1);
+    ask(&cluster.tenancy.token).await;
+    let Home::Database(database) = &*world.home else {
+        panic!("they share a database");
+    };
+    move_revision(&mut database.stranger().await, other.id, -1).await;
+    eventually(|| async { world.gateway.snapshot.has_lost(other.id) }).await;
+    world.clock.advance_millis(2 * 60 * 60 * 1_000);
+    let expired = || async {
+        let reply = world
+            .get("/v1/approvals?status=expired", &cluster.tenancy.auditor)
+            .await;
+        reply.status == 200
+            && reply.json()["items"]
+                .as_array()
+                .is_some_and(|items| items.len() == 1)
+    };
+    eventually(expired).await;
 }
 
 /// A hand on a database that may lose what a tenant records from now on.

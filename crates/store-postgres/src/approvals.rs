@@ -231,19 +231,23 @@ impl Approvals for PostgresStore {
 
     async fn overdue_approvals(
         &self,
+        except: &[TenantId],
         now: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ApprovalId)>, StoreError> {
+        let except: Vec<_> = except.iter().map(|tenant| uuid(*tenant)).collect();
         let read = self.readers.read(|| {
             sqlx::query!(
                 "SELECT tenant_id, id
                  FROM approvals
                  WHERE status IN ('pending', 'approved')
                    AND expires_at <= $1
+                   AND tenant_id <> ALL ($3)
                  ORDER BY expires_at
                  LIMIT $2",
                 now.millis(),
                 i64::from(limit),
+                &except,
             )
         });
         let rows = bounded(read).await?.into_iter();

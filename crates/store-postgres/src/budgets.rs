@@ -288,9 +288,10 @@ impl Budgets for PostgresStore {
 
     async fn overdue_reservations(
         &self,
+        except: &[TenantId],
         ended_by: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ReservationId)>, StoreError> {
-        reservations::overdue(self, ended_by, limit).await
+        reservations::overdue(self, except, ended_by, limit).await
     }
 }

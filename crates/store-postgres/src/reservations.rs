@@ -290,22 +290,26 @@ async fn held(
     rows.iter().map(|row| reservation(tenant, &row.value)).collect()
 }
 
-/// Those of all tenants that are held and should have ended, in the order in which they should have.
+/// Those of all tenants but these that are held and should have ended, in the order in which they should have.
 pub(crate) async fn overdue(
     store: &PostgresStore,
+    except: &[TenantId],
     ended_by: Timestamp,
     limit: u32,
 ) -> Result<Vec<(TenantId, ReservationId)>, StoreError> {
+    let except: Vec<_> = except.iter().map(|tenant| uuid(*tenant)).collect();
     let read = store.readers.read(|| {
         sqlx::query!(
             "SELECT tenant_id, id
              FROM reservations
              WHERE status = 'active'
                AND expires_at + 0 <= $1
+               AND tenant_id <> ALL ($3)
              ORDER BY expires_at + 0
              LIMIT $2",
             ended_by.millis(),
             i64::from(limit),
+            &except,
         )
     });
     let rows = bounded(read).await?.into_iter();

@@ -2,7 +2,7 @@
 
 use crate::commit::{NotWritten, Transaction};
 use crate::decode::{BEYOND_IDS, Place};
-use crate::journal::ids_json;
+use crate::journal::{ids_json, tenants_json};
 use crate::{SqliteStore, bounded, in_room, unavailable};
 use async_trait::async_trait;
 use model::{Approval, ApprovalId, ApprovalStatus, TenantId, Timestamp};
@@ -257,10 +257,11 @@ impl Approvals for SqliteStore {
 
     async fn overdue_approvals(
         &self,
+        except: &[TenantId],
         now: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ApprovalId)>, StoreError> {
-        let now = now.millis();
+        let (except, now) = (tenants_json(except), now.millis());
         let read = async {
             let rows = sqlx::query!(
                 r#"SELECT
@@ -272,10 +273,12 @@ impl Approvals for SqliteStore {
                      ON tenants.tenant_no = approvals.tenant_no
                  WHERE approvals.status IN ('pending', 'approved')
                    AND approvals.expires_at <= ?1
+                   AND tenants.tenant_id NOT IN (SELECT unhex(value) FROM json_each(?3))
                  ORDER BY approvals.expires_at
                  LIMIT ?2"#,
                 now,
                 limit,
+                except,
             )
             .fetch_all(&self.readers)
             .await

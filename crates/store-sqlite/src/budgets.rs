@@ -353,9 +353,10 @@ impl Budgets for SqliteStore {
 
     async fn overdue_reservations(
         &self,
+        except: &[TenantId],
         ended_by: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ReservationId)>, StoreError> {
-        bounded(reservations::overdue(&self.readers, ended_by, limit)).await
+        bounded(reservations::overdue(&self.readers, except, ended_by, limit)).await
     }
 }

@@ -420,14 +420,15 @@ async fn held(
     rows.into_iter().map(ReservationColumns::decode).collect()
 }
 
-/// Those of all tenants that are held and should have ended, in the order in which they should have. Those of each tenant come from the index
+/// Those of all tenants but these that are held and should have ended, in the order in which they should have. Those of each tenant come from the index
 /// in this order, so SQLite leaves a tenant at the first that is too late to be among so many.
 pub(crate) async fn overdue(
     executor: impl SqliteExecutor<'_>,
+    except: &[TenantId],
     ended_by: Timestamp,
     limit: u32,
 ) -> Result<Vec<(TenantId, ReservationId)>, StoreError> {
-    let ended_by = ended_by.millis();
+    let (except, ended_by) = (tenants_json(except), ended_by.millis());
     let rows = sqlx::query!(
         r#"SELECT
                tenants.tenant_id,
@@ -438,10 +439,12 @@ pub(crate) async fn overdue(
                ON reservations.tenant_no = tenants.tenant_no
            WHERE reservations.status = 'active'
              AND reservations.expires_at <= ?1
+             AND tenants.tenant_id NOT IN (SELECT unhex(value) FROM json_each(?3))
            ORDER BY reservations.expires_at
            LIMIT ?2"#,
         ended_by,
         limit,
+        except,
     )
     .fetch_all(executor)
     .await

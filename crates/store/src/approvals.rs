@@ -34,10 +34,11 @@ pub trait Approvals: Send + Sync {
         limit: u32,
     ) -> Result<Part<Approval, ApprovalId>, StoreError>;
 
-    /// Approvals of all tenants that were still open at `now` and should not be, at most `limit`: those whose time was over first, in
-    /// this order.
+    /// Approvals of all tenants but these that were still open at `now` and should not be, at most `limit`: those whose time was over
+    /// first, in this order.
     async fn overdue_approvals(
         &self,
+        except: &[TenantId],
         now: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ApprovalId)>, StoreError>;

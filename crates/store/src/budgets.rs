@@ -219,10 +219,11 @@ pub trait Budgets: Send + Sync {
         limit: u32,
     ) -> Result<Part<Reservation, ReservationId>, StoreError>;
 
-    /// Reservations of all tenants that are active and whose time was over by `ended_by`, at most `limit`: those whose time was over
-    /// first, in this order.
+    /// Reservations of all tenants but these that are active and whose time was over by `ended_by`, at most `limit`: those whose time
+    /// was over first, in this order.
     async fn overdue_reservations(
         &self,
+        except: &[TenantId],
         ended_by: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ReservationId)>, StoreError>;

@@ -610,10 +610,11 @@ impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
 
     async fn overdue_approvals(
         &self,
+        except: &[TenantId],
         now: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ApprovalId)>, StoreError> {
-        self.read()?.overdue_approvals(now, limit).await
+        self.read()?.overdue_approvals(except, now, limit).await
     }
 }
 
@@ -735,10 +736,11 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
 
     async fn overdue_reservations(
         &self,
+        except: &[TenantId],
         ended_by: Timestamp,
         limit: u32,
     ) -> Result<Vec<(TenantId, ReservationId)>, StoreError> {
-        self.read()?.overdue_reservations(ended_by, limit).await
+        self.read()?.overdue_reservations(except, ended_by, limit).await
     }
 }
 

@@ -3,7 +3,7 @@
 use super::vote::proposal;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::{Recorded, Terms};
+use crate::sequencer::Recorded;
 use engine::approvals::{ApprovalChange, Step};
 use std::collections::BTreeSet;
 
@@ -28,7 +28,12 @@ impl Gateway {
 
     /// One round. Returns how many had expired, if any was written down: what is not known here yet would be found again.
     async fn expire_some(&self) -> Result<usize, Refusal> {
-        let overdue = self.store.overdue_approvals(self.clock.now(), ROUND_MAX).await?;
+        // What is proposed for them would be turned back, and they would be found first again.
+        let except = self.snapshot.behind();
+        let overdue = self
+            .store
+            .overdue_approvals(&except, self.clock.now(), ROUND_MAX)
+            .await?;
         let found = overdue.len();
         let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
             let snapshot = self.tenant(tenant).ok()?;
@@ -43,7 +48,7 @@ impl Gateway {
             return Ok(0);
         }
         let tenants: BTreeSet<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
-        let recorded = self.sequencer.record_all(Terms::default(), proposals).await?;
+        let recorded = self.sequencer.try_record_all(proposals).await?;
         for tenant in tenants {
             self.approvals.ring(tenant);
         }

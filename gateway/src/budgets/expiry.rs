@@ -3,7 +3,7 @@
 use super::moving::proposal;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::{Recorded, Terms};
+use crate::sequencer::Recorded;
 use engine::budgets::moves::Move;
 use model::reservation::GRACE_MS;
 
@@ -29,7 +29,12 @@ impl Gateway {
     /// One round. Returns how many should have ended, if any did: what is not known here yet would be found again.
     async fn end_some_reservations(&self) -> Result<usize, Refusal> {
         let ended_by = self.clock.now().plus_millis(-GRACE_MS);
-        let overdue = self.store.overdue_reservations(ended_by, ROUND_MAX).await?;
+        // What is proposed for them would be turned back, and they would be found first again.
+        let except = self.snapshot.behind();
+        let overdue = self
+            .store
+            .overdue_reservations(&except, ended_by, ROUND_MAX)
+            .await?;
         let found = overdue.len();
         let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
             let snapshot = self.tenant(tenant).ok()?;
@@ -39,7 +44,7 @@ impl Gateway {
         if proposals.is_empty() {
             return Ok(0);
         }
-        let recorded = self.sequencer.record_all(Terms::default(), proposals).await?;
+        let recorded = self.sequencer.try_record_all(proposals).await?;
         let any = recorded.iter().any(|one| !matches!(one, Recorded::Not(_)));
         Ok(if any { found } else { 0 })
     }

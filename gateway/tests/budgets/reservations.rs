@@ -189,7 +189,10 @@ async fn what_has_ended_is_written_down_at_once_however_much_there_is() {
     let gateway = &scene.stage.gateway;
     until(|| !gateway.sequencer.is_pressed()).await;
     gateway.expire_reservations().await.unwrap();
-    let left = scene.stage.store.overdue_reservations(scene.stage.clock.now(), 1);
+    let left = scene
+        .stage
+        .store
+        .overdue_reservations(&[], scene.stage.clock.now(), 1);
     assert_eq!(left.await.unwrap(), []);
     assert_eq!(scene.standing().await, [2_000, 0, 0, 0, 0]);
 }

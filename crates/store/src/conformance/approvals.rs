@@ -194,7 +194,7 @@ pub async fn open_approvals_are_found_when_their_time_is_over(fixture: &dyn Fixt
     write(&*store, &mut two, &[&other]).await;
     let overdue = async |now| {
         let mut found = store
-            .overdue_approvals(Timestamp::from_millis(now), 10)
+            .overdue_approvals(&[], Timestamp::from_millis(now), 10)
             .await
             .unwrap();
         found.sort();
@@ -211,10 +211,19 @@ pub async fn open_approvals_are_found_when_their_time_is_over(fixture: &dyn Fixt
         ]
     );
     let few = store
-        .overdue_approvals(Timestamp::from_millis(2_000), 2)
+        .overdue_approvals(&[], Timestamp::from_millis(2_000), 2)
         .await
         .unwrap();
     assert_eq!(few, [(one.tenant, early.id), (two.tenant, other.id)]);
+    let others = store
+        .overdue_approvals(
+            &[one.tenant, Chain::new(9).tenant],
+            Timestamp::from_millis(2_000),
+            1,
+        )
+        .await
+        .unwrap();
+    assert_eq!(others, [(two.tenant, other.id)], "as if the rest were not there");
     let expired = early.expire(Timestamp::from_millis(1_000)).unwrap();
     write(&*store, &mut one, &[&expired]).await;
     assert_eq!(overdue(1_000).await, []);

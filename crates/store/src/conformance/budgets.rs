@@ -357,7 +357,7 @@ pub async fn reservations_are_as_they_were_written_last(fixture: &dyn Fixture) {
     );
     assert_eq!(find(&[], 4_000, 2).await.len(), 2);
     let ended = store
-        .overdue_reservations(Timestamp::from_millis(1_000), 10)
+        .overdue_reservations(&[], Timestamp::from_millis(1_000), 10)
         .await
         .unwrap();
     assert_eq!(ended.len(), 2, "one of each tenant");
@@ -397,20 +397,24 @@ pub async fn reservations_that_should_have_ended_first_are_found_first(fixture: 
     put_reservations(&*store, &mut one, &[6, 4, 2, 5].map(ending)).await;
     put_reservations(&*store, &mut two, &[3, 1, 7].map(ending)).await;
     put_reservations(&*store, &mut one, &[ending(2).release()]).await;
-    let found = async |ended_by, limit| {
+    let (first, second) = (one.tenant, two.tenant);
+    let found_but = async |except: &[TenantId], ended_by, limit| {
         let found = store
-            .overdue_reservations(Timestamp::from_millis(ended_by), limit)
+            .overdue_reservations(except, Timestamp::from_millis(ended_by), limit)
             .await
             .unwrap();
         let found = found.into_iter().map(|(tenant, id)| (tenant, id.as_bytes()[0]));
         found.collect::<Vec<_>>()
     };
-    let (one, two) = (one.tenant, two.tenant);
+    let found = async |ended_by, limit| found_but(&[], ended_by, limit).await;
+    let (one, two) = (first, second);
     let all = [(two, 1), (two, 3), (one, 4), (one, 5), (one, 6), (two, 7)];
     assert_eq!(found(7_000, 10).await, all);
     assert_eq!(found(7_000, 3).await, all[..3]);
     assert_eq!(found(4_999, 10).await, all[..3]);
     assert_eq!(found(999, 10).await, []);
+    assert_eq!(found_but(&[two], 7_000, 2).await, all[2..4]);
+    assert_eq!(found_but(&[one, two], 7_000, 2).await, []);
 }
 
 /// Also behind all that others have held; and what is held on one page, wherever it is, unless it is as much itself.
