@@ -9,13 +9,14 @@ pub mod batch;
 pub(crate) mod breather;
 mod costs;
 mod looked_up;
+mod unjudged;
 pub(crate) mod usage;
 
 use admitted::Admitted;
 pub(crate) use admitted::{Come, X_REQUEST_TIMEOUT_MS};
-use approval::NotUsable;
 use batch::Accepted;
 use looked_up::LookedUp;
+use unjudged::Unjudged;
 
 use crate::gateway::Gateway;
 use crate::http::json::Bounds;
@@ -96,8 +97,9 @@ async fn answer_admitted(gateway: &Gateway, admitted: Admitted, request: Request
     let (parts, body) = request.into_parts();
     let headers = &parts.headers;
     let CanonicalBody(text) = CanonicalBody::read(headers, body, Bounds::of(&gateway.options)).await?;
-    let mut ask = Ask::parse(&text)?.delegated(&caller.delegation)?;
-    take_idempotency_key(&mut ask, idempotency::key(headers)?)?;
+    let key = idempotency::key(headers)?;
+    let mut ask = Ask::parse_named(&text, key.as_ref())?.delegated(&caller.delegation)?;
+    check_idempotency_key(&ask, key.as_ref())?;
     ask.trace_id = ask.trace_id.or_else(|| trace_id(headers));
     gateway.authorize(&caller, deadline, &Arc::new(ask)).await
 }
@@ -113,7 +115,7 @@ pub async fn decide(
         // An `Idempotency-Key` stands for nothing, because nothing is recorded; one that is none is refused all the same.
         let ask = Ask {
             mode: Mode::DryRun,
-            ..Ask::parse(&accepted.text)?
+            ..Ask::parse_named(&accepted.text, accepted.key.as_ref())?
         };
         accepted.answer(ask).await.map(Answer)
     };
@@ -133,7 +135,7 @@ impl Gateway {
             let looked_up = self.look_up(caller, ask, admitted).await?;
             let proposal = match self.decide(caller, ask, &looked_up, &mut admitted)? {
                 Step::Answer(answer) => return Ok(answer),
-                Step::NotUsable(why) => return self.without_approval(caller, ask, why).await,
+                Step::Unjudged(unjudged) => return self.unjudged(caller, ask, unjudged).await,
                 Step::Fill(short) => {
                     self.limits.fill(&short).await?;
                     continue;
@@ -220,11 +222,7 @@ impl Gateway {
         }
         let judgement = match judge(tenant, &agent, ask, &evidence, now) {
             Ok(judgement) => judgement,
-            Err(engine::Refusal::ApprovalNotUsable { approval, why }) => {
-                let refusal = engine::Refusal::ApprovalNotUsable { approval, why }.into();
-                return Ok(Step::NotUsable(NotUsable { why, refusal }));
-            }
-            Err(refusal) => return Err(refusal.into()),
+            Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, replay))),
         };
         let mut decided = Decided {
             id: DecisionId::new(now, &*self.entropy),
@@ -329,8 +327,8 @@ enum Step {
     Fill(Short),
     /// There may be one when what policies look at is looked up.
     LookAgain,
-    /// There is none, because of the approval that the ask names.
-    NotUsable(NotUsable),
+    /// There is none, unless it was given before.
+    Unjudged(Unjudged),
     /// There will be one when this is recorded.
     Record(Box<Ready>),
 }
@@ -466,20 +464,14 @@ fn reused() -> Refusal {
     )
 }
 
-/// `Idempotency-Key` may stand for `request_id`.
-fn take_idempotency_key(ask: &mut Ask, key: Option<Name>) -> Result<(), Refusal> {
-    let Some(key) = key else {
-        return Ok(());
-    };
-    match &ask.request_id {
-        Some(request_id) if *request_id != key => Err(idempotency::invalid(
+/// `Idempotency-Key` may stand for `request_id`, as which it was read then. Where both are there they have to be the same.
+fn check_idempotency_key(ask: &Ask, key: Option<&Name>) -> Result<(), Refusal> {
+    if key.is_some() && ask.request_id.as_ref() != key {
+        return Err(idempotency::invalid(
             "differs from `request_id`; send one of them, or the same in both",
-        )),
-        _ => {
-            ask.request_id = Some(key);
-            Ok(())
-        }
+        ));
     }
+    Ok(())
 }
 
 /// The trace id of a `traceparent` header (W3C Trace Context, section 3.2).

@@ -1,6 +1,6 @@
 //! Recent answers by request id: a repeated ask is answered without judging or recording anything again.
 //!
-//! This is a cache of what the ledger holds. An ask that is not found here is looked up by the sequencer, in the commit.
+//! This is a cache of what the ledger holds. An ask that is not found here is looked up by the sequencer, in the commit, or when it is refused.
 //!
 //! Answers are copied into buffers that stay, one behind the other, and forgotten by the buffer. Kept as they were, they were tens of thousands of
 //! blocks all over the heap, each of which had left every cache of the processor when its turn came to be freed and used again

@@ -191,6 +191,9 @@ async fn everything_that_an_ask_has_can_be_said() {
         .header("idempotency-key", "call-3")
         .json(&permitted());
     assert_eq!(by_key.send().await.expect(200), first);
+    let mut same = permitted();
+    same["context"]["countersign"]["request_id"] = json!("call-3");
+    assert_eq!(stage.evaluate(&same).await.expect(200), first);
     let last = stage.decisions().await.pop().unwrap();
     assert_eq!(last["trace_id"], "0af7651916cd43dd8448eb211c80319c");
 }

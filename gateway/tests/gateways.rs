@@ -254,6 +254,26 @@ async fn one_request_sent_to_all_gateways_at_once_has_one_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_gateway_has_answered_the_others_answer_though_they_would_refuse_it_now() {
+    let cluster = Cluster::new().await;
+    let mut fresh = reading();
+    fresh["agent"] = json!({"environment": "staging"});
+    let ask = named(fresh.clone(), "call-1");
+    let first = cluster.ask(0, &ask).await;
+    first.expect(200);
+    let path = format!("/v1/agents/{}", cluster.tenancy.agent);
+    let moved = json!({"environment": "production"});
+    cluster.change(0, "PATCH", &path, &moved).await;
+    for at in 0..3 {
+        eventually(|| async { cluster.ask(at, &fresh).await.status == 403 }).await;
+        let again = cluster.ask(at, &ask).await;
+        again.expect(200);
+        assert_eq!(again.bytes, first.bytes);
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_gateway_records_is_followed_on_the_others() {
     let cluster = Cluster::new().await;
     let (reading_it, auditor) = (Arc::clone(&cluster.worlds[1]), cluster.tenancy.auditor.clone());

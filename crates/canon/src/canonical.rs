@@ -1,11 +1,13 @@
 //! A text known to be canonical, and how a serde value becomes one. How bytes become one is `scan`'s work.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::scan::DEPTH_CEILING;
-use crate::{Digest, Error, ErrorKind, Limits, canonicalize};
+use crate::{Digest, Error, ErrorKind, Limits, ObjectWriter, canonicalize, write_string};
 
 /// A JSON text in canonical form. Only this crate makes one, so holding it is proof.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -25,6 +27,26 @@ impl Canonical {
         let (all, part) = (self.0.as_bytes().as_ptr_range(), value.as_bytes().as_ptr_range());
         let is_inside = all.start <= part.start && part.end <= all.end;
         is_inside.then(|| Self(value.to_owned()))
+    }
+
+    /// This object with a string as one of its members, as if it had been sent with it; `None` if it has that member and it is not `null`, or if it is
+    /// no object.
+    pub fn with_string(&self, key: &str, value: &str) -> Option<Self> {
+        let members: BTreeMap<String, &RawValue> = serde_json::from_str(&self.0).ok()?;
+        if members.get(key).is_some_and(|known| known.get() != "null") {
+            return None;
+        }
+        let mut text = String::new();
+        write_string(&mut text, value);
+        let others = members.iter().filter(|(other, _)| *other != key);
+        let mut members: Vec<(&str, &str)> = others.map(|(key, value)| (key.as_str(), value.get())).collect();
+        members.push((key, text.as_str()));
+        members.sort_unstable_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+        let mut whole = ObjectWriter::with_capacity(self.0.len() + key.len() + text.len() + 8);
+        for (key, value) in members {
+            whole.canonical(key, value);
+        }
+        Some(whole.finish())
     }
 
     /// The text.
@@ -96,7 +118,7 @@ mod tests {
     use serde::Serialize;
 
     use super::of;
-    use crate::{Digest, ErrorKind};
+    use crate::{Canonical, Digest, ErrorKind, Limits, canonicalize};
 
     #[derive(Serialize)]
     struct Inner {
@@ -118,6 +140,43 @@ mod tests {
         assert_eq!(canonical.as_str(), r#"{"a":2,"b":1}"#);
         assert_eq!(canonical.digest(), Digest::of(br#"{"a":2,"b":1}"#));
         assert_eq!(canonical.to_string(), canonical.clone().into_string());
+    }
+
+    fn canonical(text: &str) -> Canonical {
+        let limits = Limits {
+            bytes_max: usize::MAX,
+            depth_max: 64,
+        };
+        canonicalize(text.as_bytes(), limits).unwrap()
+    }
+
+    #[test]
+    fn a_member_that_is_put_in_stands_where_it_would_have_been_sent() {
+        for (without, with) in [
+            ("{}", r#"{"m":"x"}"#),
+            (r#"{"m":null}"#, r#"{"m":"x"}"#),
+            (r#"{"n":1}"#, r#"{"m":"x","n":1}"#),
+            (r#"{"a":{"m":0}}"#, r#"{"a":{"m":0},"m":"x"}"#),
+            (r#"{"a":"}","z":[{}]}"#, r#"{"a":"}","m":"x","z":[{}]}"#),
+            (
+                "{\"\\n\":1,\"\u{1f600}\":2,\"\u{ff61}\":3}",
+                "{\"\\n\":1,\"m\":\"x\",\"\u{1f600}\":2,\"\u{ff61}\":3}",
+            ),
+        ] {
+            let put_in = canonical(without).with_string("m", "x").unwrap();
+            assert_eq!(put_in.as_str(), with);
+            assert_eq!(put_in, canonical(with));
+        }
+        let odd = canonical("{}").with_string("m", "a\"\\\u{1}é").unwrap();
+        assert_eq!(odd.as_str(), r#"{"m":"a\"\\\u0001é"}"#);
+        assert_eq!(odd, canonical(odd.as_str()));
+    }
+
+    #[test]
+    fn a_member_that_is_there_stays_and_what_is_no_object_has_none() {
+        for text in [r#"{"m":"y"}"#, r#"{"m":false}"#, "[]", "null", "\"m\""] {
+            assert_eq!(canonical(text).with_string("m", "x"), None, "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Asks whose approval cannot be used: an attempt to use what is not theirs is recorded.
+//! Attempts to use an approval that is not theirs are recorded.
 
-use super::{ATTEMPTS_MAX, Answer, request_key, reused};
+use super::ATTEMPTS_MAX;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
 use crate::sequencer::Recorded;
@@ -10,52 +10,15 @@ use engine::{Ask, Conflict, EntryKind, Proposal, ProposedEntry, Salt};
 use model::Name;
 use model::approval::Unusable;
 
-/// An ask whose approval cannot be used.
-pub(super) struct NotUsable {
-    /// What is wrong with it; `None` if there is none.
-    pub(super) why: Option<Unusable>,
-    /// What the caller is told.
-    pub(super) refusal: Refusal,
-}
-
 impl Gateway {
-    /// What becomes of an ask whose approval cannot be used. It may be one that used it, and whose answer was lost: then that
-    /// is given again.
-    pub(super) async fn without_approval(
+    /// Somebody tries to use what is not theirs, or not for this. The refusal does not depend on the directory, so it is
+    /// recorded at whatever revision that is.
+    pub(super) async fn record_misuse(
         &self,
         caller: &AgentCaller,
         ask: &Ask,
-        not_usable: NotUsable,
-    ) -> Result<Answer, Refusal> {
-        if let Some(answer) = self.recorded_before(caller, ask).await? {
-            return Ok(answer);
-        }
-        if let Some(why) = not_usable.why
-            && is_misuse(why)
-        {
-            self.record_misuse(caller, ask, why).await?;
-        }
-        Err(not_usable.refusal)
-    }
-
-    /// The recorded answer to an ask with a request id.
-    async fn recorded_before(&self, caller: &AgentCaller, ask: &Ask) -> Result<Option<Answer>, Refusal> {
-        let Some(key) = request_key(caller, ask) else {
-            return Ok(None);
-        };
-        match self.store.answered_request(&key).await? {
-            Some(found) if found.ask != ask.digest => Err(reused()),
-            Some(found) => {
-                self.metrics.count_replay();
-                Ok(Some(Answer(found.receipt)))
-            }
-            None => Ok(None),
-        }
-    }
-
-    /// Somebody tries to use what is not theirs, or not for this. The refusal does not depend on the directory, so it is
-    /// recorded at whatever revision that is.
-    async fn record_misuse(&self, caller: &AgentCaller, ask: &Ask, why: Unusable) -> Result<(), Refusal> {
+        why: Unusable,
+    ) -> Result<(), Refusal> {
         let salt = Salt::new(&*self.entropy);
         for _ in 0..ATTEMPTS_MAX {
             let tenant = self.tenant(caller.tenant)?;
@@ -92,7 +55,7 @@ fn misuse(caller: &AgentCaller, ask: &Ask, why: Unusable, salt: Salt) -> Propose
 }
 
 /// Whether somebody tries to use what is not theirs, or not for this. All else is only too early or too late.
-const fn is_misuse(why: Unusable) -> bool {
+pub(super) const fn is_misuse(why: Unusable) -> bool {
     match why {
         Unusable::Foreign | Unusable::OtherAction | Unusable::OtherUser | Unusable::Spent => true,
         Unusable::Pending | Unusable::Rejected | Unusable::Expired => false,

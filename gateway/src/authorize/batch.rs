@@ -2,7 +2,7 @@
 //! request names, unless they name another.
 
 use super::breather::Breather;
-use super::{Admitted, Answer, Come, Ready, Step, reused, take_idempotency_key, trace_id};
+use super::{Admitted, Answer, Come, Ready, Step, check_idempotency_key, reused, trace_id};
 use crate::admission::Place;
 use crate::gateway::Gateway;
 use crate::http::idempotency;
@@ -55,7 +55,8 @@ pub(crate) struct Accepted {
     pub(crate) caller: AgentCaller,
     /// The body.
     pub(crate) text: Canonical,
-    key: Option<Name>,
+    /// Its `Idempotency-Key`.
+    pub(crate) key: Option<Name>,
     trace_id: Option<Name>,
     deadline: Option<Instant>,
     /// Its place, as long as it is not one answer's after another.
@@ -116,11 +117,10 @@ impl Accepted {
         }
     }
 
-    /// The answer to the one ask that this request has.
+    /// The answer to the one ask that this request has, which was read as what its key names.
     pub(crate) async fn answer(&self, ask: Ask) -> Result<Bytes, Refusal> {
-        let mut ask = self.own(ask)?;
-        take_idempotency_key(&mut ask, self.key.clone())?;
-        let ask = Arc::new(ask);
+        let ask = Arc::new(self.own(ask)?);
+        check_idempotency_key(&ask, self.key.as_ref())?;
         let answer = self.gateway.authorize(&self.caller, self.deadline, &ask);
         answer.await.map(|answer| answer.0)
     }
@@ -237,9 +237,9 @@ impl Gateway {
                 Err(refusal) => Err(refusal.clone()),
             };
             match step {
-                Ok(Step::NotUsable(why)) => {
+                Ok(Step::Unjudged(unjudged)) => {
                     if let Ok(ask) = &item.ask {
-                        let answer = self.without_approval(caller, ask, why).await;
+                        let answer = self.unjudged(caller, ask, unjudged).await;
                         item.answer = Some(answer.map(|answer| answer.0));
                     }
                 }

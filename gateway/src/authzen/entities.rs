@@ -9,7 +9,7 @@
 use crate::http::{Code, Refusal};
 use canon::{Canonical, ObjectWriter, ReadError};
 use engine::{Ask, AskError, Mode};
-use model::Agent;
+use model::{Agent, Name};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -186,8 +186,8 @@ impl<'a> Tuple<'a> {
         }
     }
 
-    /// The ask that an evaluation of this agent makes.
-    pub(super) fn ask(self, agent: &Agent) -> Result<Ask, Refusal> {
+    /// The ask that an evaluation of this agent makes, and which may be named beside it.
+    pub(super) fn ask(self, agent: &Agent, request_id: Option<&Name>) -> Result<Ask, Refusal> {
         let subject = self.subject()?;
         if !subject.is_agent {
             return Err(other_type("/subject/type", AGENT));
@@ -199,12 +199,13 @@ impl<'a> Tuple<'a> {
         }
         // As an ask has to have parameters: without them a misspelt word would be none at all.
         let parameters = action.properties.ok_or_else(|| missing("/action/properties"))?;
-        let ask = self.context()?.ask(Call {
+        let call = Call {
             tool: resource.id()?,
             action: &action.name,
             target: resource.target(),
             parameters: Some(parameters.get()),
-        })?;
+        };
+        let ask = self.context()?.ask(call, request_id)?;
         match ask.mode {
             Mode::Enforce | Mode::Observe => Ok(ask),
             Mode::DryRun => Err(dry_run()),
@@ -240,8 +241,8 @@ impl Resource<'_> {
 
 impl Context<'_> {
     /// The ask for a call in this context. Whoever does not say how far the source is trusted does not know it.
-    pub(super) fn ask(&self, call: Call<'_>) -> Result<Ask, Refusal> {
-        Ok(Ask::parse(&self.ask_text(call)).map_err(in_our_words)?)
+    pub(super) fn ask(&self, call: Call<'_>, request_id: Option<&Name>) -> Result<Ask, Refusal> {
+        Ok(Ask::parse_named(&self.ask_text(call), request_id).map_err(in_our_words)?)
     }
 
     fn ask_text(&self, call: Call<'_>) -> Canonical {

@@ -126,7 +126,7 @@ fn asks(
         if bytes > bytes_max {
             return Err(too_large(bytes_max));
         }
-        asks.push(tuple.and_then(|tuple| tuple.ask(&caller.agent)));
+        asks.push(tuple.and_then(|tuple| tuple.ask(&caller.agent, None)));
     }
     Ok(asks)
 }
@@ -139,7 +139,7 @@ fn too_large(bytes_max: usize) -> Refusal {
 }
 
 async fn one(accepted: &Accepted, tuple: Tuple<'_>) -> Result<Answer, Refusal> {
-    let ask = tuple.ask(&accepted.caller.agent)?;
+    let ask = tuple.ask(&accepted.caller.agent, accepted.key.as_ref())?;
     let answer = accepted.answer(ask).await?;
     let mut text = Vec::with_capacity(answer.len() + 32);
     Evaluated::answered(&answer).write(&mut text);

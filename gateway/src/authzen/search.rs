@@ -380,12 +380,13 @@ impl<'a> Query<'a> {
 
     /// The ask for an action of a tool.
     fn ask(&self, tool: &str, action: &str) -> Result<Ask, Refusal> {
-        let ask = self.context.ask(Call {
+        let call = Call {
             tool,
             action,
             target: self.target.as_deref(),
             parameters: self.parameters,
-        })?;
+        };
+        let ask = self.context.ask(call, None)?;
         Ok(Ask {
             approval_id: None,
             mode: Mode::DryRun,

@@ -12,11 +12,12 @@ use model::{Name, TenantId};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use store::ReplyKey;
+use tokens::fields::{self, BareItem};
 
 /// By which a caller names a request that may come again.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The key of a request: a quoted string (a Structured Field, RFC 9651) or a bare one.
+/// The key of a request: a quoted string (a Structured Field, RFC 9651), or a bare one as it is.
 pub fn key(headers: &HeaderMap) -> Result<Option<Name>, Refusal> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else {
         return Ok(None);
@@ -25,12 +26,22 @@ pub fn key(headers: &HeaderMap) -> Result<Option<Name>, Refusal> {
         .to_str()
         .map_err(|_| invalid("should be visible ASCII"))?
         .trim();
-    let bare = text
-        .strip_prefix('"')
-        .and_then(|text| text.strip_suffix('"'))
-        .unwrap_or(text);
-    let key = Name::new(bare).map_err(|error| invalid(&error.to_string()))?;
+    let key = if text.starts_with('"') {
+        Name::new(&quoted(text)?)
+    } else {
+        Name::new(text)
+    };
+    let key = key.map_err(|error| invalid(&error.to_string()))?;
     Ok(Some(key))
+}
+
+/// What stands in the quotes. Parameters behind them mean nothing here.
+fn quoted(text: &str) -> Result<String, Refusal> {
+    let item = fields::item(text).map_err(|error| invalid(&error.to_string()))?;
+    match item.value {
+        BareItem::String(text) => Ok(text),
+        _ => Err(invalid("should be a string in quotes, or a bare one")),
+    }
 }
 
 /// The refusal of a key.
@@ -87,5 +98,56 @@ impl<T> Repeatable<T> {
             key,
             request: self.request,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn read(text: &str) -> Result<String, Code> {
+        let value = HeaderValue::from_str(text).unwrap();
+        let headers = HeaderMap::from_iter([(IDEMPOTENCY_KEY, value)]);
+        let key = key(&headers).map_err(|refusal| refusal.code())?;
+        Ok(key.unwrap().to_string())
+    }
+
+    #[test]
+    fn a_key_is_the_same_in_quotes_and_without_and_what_is_around_it_does_not_count() {
+        for text in [
+            "call-1",
+            " call-1 ",
+            r#""call-1""#,
+            r#" "call-1" "#,
+            r#""call-1";a=1;b"#,
+        ] {
+            assert_eq!(read(text).as_deref(), Ok("call-1"), "{text}");
+        }
+        let escaped = r#""a\"b\\c""#;
+        assert_eq!(read(escaped).as_deref(), Ok(r#"a"b\c"#));
+        // Only what begins with a quote is a string of structured fields.
+        for bare in [r#"a"b"#, r#"a\"b\\c"#, "a;b=1", "?1", ":YQ==:"] {
+            assert_eq!(read(bare).as_deref(), Ok(bare));
+        }
+        let longest = "a".repeat(256);
+        assert_eq!(read(&format!("\"{longest}\"")), Ok(longest));
+    }
+
+    #[test]
+    fn what_begins_with_a_quote_and_is_no_string_is_refused() {
+        for text in [
+            "\"",
+            r#""""#,
+            r#""a"#,
+            r#""a" b"#,
+            r#""a"b"#,
+            r#""a", "b""#,
+            r#""a\b""#,
+            r#""a\""#,
+            r#""a";B=1"#,
+        ] {
+            assert_eq!(read(text), Err(Code::InvalidParameter), "{text}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::reason;
 use crate::stage::{Stage, asking, changing, injected, named, trapped};
 use crate::support::Reply;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_dry_run_leaves_nothing_behind() {
@@ -94,6 +94,40 @@ async fn an_idempotency_key_stands_for_the_request_id() {
     assert_eq!(stage.count("decision").await, 2);
 }
 
+/// The answer to an ask under this key.
+async fn keyed(stage: &Stage, key: &str, ask: &Value) -> Reply {
+    let call = stage.call("POST", "/v1/authorize", &stage.agent.token);
+    call.header("idempotency-key", key).json(ask).send().await
+}
+
+#[tokio::test]
+async fn it_is_the_same_ask_whether_its_id_stands_in_the_header_or_in_the_body() {
+    let mut stage = Stage::set().await;
+    let mut unnamed = changing();
+    unnamed["request_id"] = Value::Null;
+    let by_header = keyed(&stage, "call-1", &changing()).await;
+    by_header.expect(200);
+    let by_body = stage.ask(&named(changing(), "call-2")).await;
+    by_body.expect(200);
+    for remembered in [true, false] {
+        if !remembered {
+            stage = stage.restart().await;
+        }
+        for (key, first) in [("call-1", &by_header), ("call-2", &by_body)] {
+            let told = format!("{key}, remembered: {remembered}");
+            let in_body = stage.ask(&named(changing(), key)).await;
+            assert_eq!(in_body.bytes, first.bytes, "{told}");
+            for ask in [changing(), unnamed.clone(), named(changing(), key)] {
+                let again = keyed(&stage, key, &ask).await;
+                assert_eq!(again.bytes, first.bytes, "{told}, {ask}");
+            }
+            let other = keyed(&stage, key, &injected()).await;
+            other.problem(422, "idempotency_key_reused");
+        }
+    }
+    assert_eq!(stage.count("decision").await, 2);
+}
+
 #[tokio::test]
 async fn a_frozen_agent_does_not_get_yesterdays_allow() {
     let mut stage = Stage::set().await;
@@ -119,6 +153,83 @@ async fn a_frozen_agent_does_not_get_yesterdays_allow() {
     stage.stand(&stage.agent, "unfreeze").await.expect(200);
     assert_eq!(stage.ask(&allowed).await.bytes, allow.bytes);
     stage.assert_sound().await;
+}
+
+/// An agent in staging, three asks that it has had answered, and what each is refused with when the agent and the tenant are no more what they were.
+async fn answered_and_changed() -> (Stage, Vec<(Value, Reply, u16, &'static str)>) {
+    let mut stage = Stage::set().await;
+    let of_region = |region| json!({"context_attributes": {"region": region}});
+    stage.settle(json!({"observe": true})).await;
+    stage.settle(of_region("String")).await;
+    let placed = json!({"name": "deployer", "tools": "all", "environment": "staging"});
+    stage.agent = stage.hire(placed).await;
+    let mut allowed = named(changing(), "call-1");
+    allowed["agent"] = json!({"environment": "staging"});
+    let mut observed = named(injected(), "call-2");
+    observed["mode"] = json!("observe");
+    let mut attributed = named(injected(), "call-3");
+    attributed["context"]["attributes"] = json!({"region": "eu"});
+    let mut asks = Vec::new();
+    for (ask, status, code) in [
+        (allowed, 403, "environment_not_allowed"),
+        (observed, 403, "observe_not_permitted"),
+        (attributed, 400, "invalid_field"),
+    ] {
+        let reply = stage.ask(&ask).await;
+        reply.expect(200);
+        asks.push((ask, reply, status, code));
+    }
+    let path = format!("/v1/agents/{}", stage.agent.id);
+    let moved = json!({"environment": "production"});
+    stage.admin("PATCH", &path, &moved).await.expect(200);
+    stage.settle(json!({"observe": false})).await;
+    stage.settle(of_region("Long")).await;
+    (stage, asks)
+}
+
+#[tokio::test]
+async fn what_was_answered_is_answered_again_though_it_would_be_refused_now() {
+    let (mut stage, asks) = answered_and_changed().await;
+    for remembered in [true, false] {
+        if !remembered {
+            stage = stage.restart().await;
+        }
+        for (ask, reply, status, code) in &asks {
+            let told = format!("{code}, remembered: {remembered}");
+            assert_eq!(stage.ask(ask).await.bytes, reply.bytes, "{told}");
+            let batch = json!({"asks": [ask]});
+            let answers = stage.post("/v1/authorize/batch", &stage.agent.token, &batch);
+            let answers = answers.await.expect(200);
+            assert_eq!(answers["answers"], json!([reply.json()]), "{told}");
+            let fresh = named(ask.clone(), "call-4");
+            stage.ask(&fresh).await.problem(*status, code);
+            let mut other = ask.clone();
+            other["tool_call"]["parameters"] = json!({"other": true});
+            stage.ask(&other).await.problem(422, "idempotency_key_reused");
+        }
+    }
+    assert_eq!(stage.count("decision").await, asks.len());
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_frozen_agent_does_not_get_yesterdays_allow_though_it_would_be_refused_now() {
+    let (mut stage, asks) = answered_and_changed().await;
+    stage.stand(&stage.agent, "freeze").await.expect(200);
+    for remembered in [true, false] {
+        if !remembered {
+            stage = stage.restart().await;
+        }
+        for (ask, reply, status, code) in &asks {
+            let again = stage.ask(ask).await;
+            if reply.json()["decision"] == "deny" {
+                assert_eq!(again.bytes, reply.bytes, "remembered: {remembered}");
+            } else {
+                again.problem(*status, code);
+            }
+        }
+    }
+    assert_eq!(stage.count("decision").await, asks.len());
 }
 
 /// A tool is frozen by its tenant's admin, a tenant by the operator.

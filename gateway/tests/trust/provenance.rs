@@ -169,6 +169,28 @@ async fn a_token_that_is_not_good_is_refused_and_nothing_is_decided() {
 }
 
 #[tokio::test]
+async fn what_was_answered_with_a_token_is_answered_again_when_that_has_expired() {
+    let signer = Signer::ed25519(1);
+    let mut stage = trusting(&signer).await;
+    let token = saying(&signer, "trusted_internal_signed", &json!({}));
+    let mut named = ask(&token);
+    named["request_id"] = json!("call-1");
+    let first = stage.ask(&named).await;
+    first.expect(200);
+    stage.clock.advance_millis(600_000);
+    let fresh = ask(&token);
+    stage.ask(&fresh).await.problem(400, "provenance_invalid");
+    for remembered in [true, false] {
+        if !remembered {
+            stage = stage.restart().await;
+        }
+        let again = stage.ask(&named).await;
+        assert_eq!(again.bytes, first.bytes, "remembered: {remembered}");
+    }
+    assert_eq!(stage.count("decision").await, 1);
+}
+
+#[tokio::test]
 async fn clocks_may_differ_by_less_than_a_minute() {
     let signer = Signer::ed25519(1);
     let stage = trusting(&signer).await;

@@ -3,8 +3,28 @@
 use crate::support::{ask, ask_json, canonical};
 use canon::Digest;
 use engine::{Ask, Mode};
-use model::Trust;
+use model::{Name, Trust};
 use serde_json::{Value, json};
+
+#[test]
+fn it_is_the_same_ask_wherever_its_id_stands() {
+    let name = Name::new("call-1").unwrap();
+    let without = canonical(&ask_json("read", json!({})));
+    let with = canonical(&ask_json("read", json!({"request_id": "call-1"})));
+    let inside = Ask::parse(&with).unwrap();
+    for (text, request_id) in [(&without, Some(&name)), (&with, Some(&name)), (&with, None)] {
+        let read = Ask::parse_named(text, request_id).unwrap();
+        assert_eq!(
+            (&read.request_id, read.digest),
+            (&inside.request_id, inside.digest)
+        );
+    }
+    let other = Name::new("call-2").unwrap();
+    let read = Ask::parse_named(&with, Some(&other)).unwrap();
+    assert_eq!((read.request_id, read.digest), (Some(name), inside.digest));
+    let unnamed = Ask::parse_named(&without, None).unwrap();
+    assert_eq!((unnamed.request_id, unnamed.digest), (None, without.digest()));
+}
 
 fn error(body: &Value) -> String {
     Ask::parse(&canonical(body)).unwrap_err().to_string()

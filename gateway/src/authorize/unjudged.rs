@@ -1,0 +1,73 @@
+//! Asks that are refused and not judged. One that was answered before has its answer, though it would be refused as a new one: the tenant's settings, its
+//! agent or the time have changed since, and what was decided and held has not.
+
+use super::approval::is_misuse;
+use super::{Answer, request_key, reused};
+use crate::gateway::Gateway;
+use crate::http::{AgentCaller, Refusal};
+use engine::{Ask, Replay};
+use model::Verdict;
+use model::approval::Unusable;
+
+/// An ask that is not judged.
+pub(super) struct Unjudged {
+    /// When an earlier answer to it may be given again.
+    replay: Replay,
+    /// What it tries with an approval that is not its own.
+    misuse: Option<Unusable>,
+    /// What the caller is told.
+    refusal: Refusal,
+}
+
+impl Unjudged {
+    /// An ask that is refused for this.
+    pub(super) fn new(refusal: engine::Refusal, replay: Replay) -> Self {
+        let why = match &refusal {
+            engine::Refusal::ApprovalNotUsable { why, .. } => *why,
+            _ => None,
+        };
+        Self {
+            replay,
+            misuse: why.filter(|why| is_misuse(*why)),
+            refusal: refusal.into(),
+        }
+    }
+}
+
+impl Gateway {
+    /// What becomes of an ask that is not judged. Its answer may have been lost, or be remembered by another gateway: then it is given again.
+    pub(super) async fn unjudged(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+        unjudged: Unjudged,
+    ) -> Result<Answer, Refusal> {
+        if let Some(answer) = self.recorded_before(caller, ask, unjudged.replay).await? {
+            return Ok(answer);
+        }
+        if let Some(why) = unjudged.misuse {
+            self.record_misuse(caller, ask, why).await?;
+        }
+        Err(unjudged.refusal)
+    }
+
+    /// The recorded answer to an ask with a request id. Whom a bucket refuses does not come here, so it costs no more reads than that lets through.
+    async fn recorded_before(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+        replay: Replay,
+    ) -> Result<Option<Answer>, Refusal> {
+        let Some(key) = request_key(caller, ask) else {
+            return Ok(None);
+        };
+        match self.store.answered_request(&key).await? {
+            Some(found) if found.ask != ask.digest => Err(reused()),
+            Some(found) if replay == Replay::Always || found.reason.verdict() == Verdict::Deny => {
+                self.metrics.count_replay();
+                Ok(Some(Answer(found.receipt)))
+            }
+            _ => Ok(None),
+        }
+    }
+}
