@@ -20,7 +20,7 @@ use unjudged::Unjudged;
 
 use crate::gateway::Gateway;
 use crate::http::json::Bounds;
-use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency};
+use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
 use crate::limits::{Admission, Asking, Short, quota};
 use crate::replays::Given;
 use crate::sequencer::{Receipt, Recorded, Terms};
@@ -76,6 +76,7 @@ pub(crate) async fn answer(
     request: Request,
     come: Come,
 ) -> Result<Answer, Refusal> {
+    query::refuse_any(request.uri())?;
     // Whoever has found a place at the door is in the lane already if it belongs there.
     let is_where_it_belongs = come.has_place();
     let (admitted, request) = Admitted::new(gateway, caller, request, come).await?;
@@ -110,6 +111,7 @@ pub async fn decide(
     Extension(caller): Extension<AgentCaller>,
     request: Request,
 ) -> Result<Answer, Refusal> {
+    query::refuse_any(request.uri())?;
     let accepted = Accepted::new(&gateway, caller, request).await?;
     let answer = |accepted: Accepted| async move {
         // An `Idempotency-Key` stands for nothing, because nothing is recorded; one that is none is refused all the same.
@@ -474,17 +476,22 @@ fn check_idempotency_key(ask: &Ask, key: Option<&Name>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The trace id of a `traceparent` header (W3C Trace Context, section 3.2).
+/// The trace id of a `traceparent` header (W3C Trace Context, section 3.2). One that is not valid is ignored. Versions to come may say more behind the
+/// flags.
 fn trace_id(headers: &HeaderMap) -> Option<Name> {
     let value = headers.get(TRACEPARENT)?.to_str().ok()?;
     let mut parts = value.split('-');
     let (version, trace_id) = (parts.next()?, parts.next()?);
+    let (parent_id, flags) = (parts.next()?, parts.next()?);
     let is_hex = |text: &str, length| {
         text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
+    let is_id = |text: &str, length| is_hex(text, length) && text.bytes().any(|byte| byte != b'0');
     let valid = is_hex(version, 2)
         && version != "ff"
-        && is_hex(trace_id, 32)
-        && trace_id.bytes().any(|byte| byte != b'0');
+        && is_id(trace_id, 32)
+        && is_id(parent_id, 16)
+        && is_hex(flags, 2)
+        && (version != "00" || parts.next().is_none());
     if valid { Name::new(trace_id).ok() } else { None }
 }

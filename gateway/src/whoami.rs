@@ -1,6 +1,7 @@
 //! `GET /v1/whoami`: what this credential is.
 
-use crate::http::{Caller, Json};
+use crate::http::query::NoParameters;
+use crate::http::{Caller, Json, Query};
 use axum::Extension;
 use model::{AgentId, KeyId, Name, Role, TenantId};
 use serde::Serialize;
@@ -56,7 +57,10 @@ pub enum Whoami {
 }
 
 /// Answers with what the credential is.
-pub async fn whoami(Extension(caller): Extension<Caller>) -> Json<Whoami> {
+pub async fn whoami(
+    Extension(caller): Extension<Caller>,
+    Query(NoParameters {}): Query<NoParameters>,
+) -> Json<Whoami> {
     Json(match caller {
         Caller::Agent(caller) => Whoami::Agent {
             tenant: caller.tenant,

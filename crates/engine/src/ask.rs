@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 const RESOURCE_BYTES_MAX: usize = 2_048;
 /// The most parameters whose source may be named.
 const SOURCES_MAX: usize = 256;
+/// Longest part of a pointer that a message repeats, in characters.
+const SHOWN_CHARS_MAX: usize = 200;
 /// What is hashed names its own format, so that no other text can be taken for an action.
 const ACTION_TYPE: &str = "countersign.action/1";
 
@@ -293,12 +295,12 @@ fn check_sources(sources: &BTreeMap<String, Trust>) -> Result<(), AskError> {
             format!("should have at most {SOURCES_MAX} members"),
         ));
     }
-    match sources
-        .keys()
-        .find(|pointer| !pointer.is_empty() && !pointer.starts_with('/'))
-    {
+    match sources.keys().find(|pointer| !Sources::is_pointer(pointer)) {
         Some(odd) => {
-            let detail = format!("`{odd}` is not a JSON Pointer into the parameters, such as `/base_branch`");
+            let end = odd.char_indices().nth(SHOWN_CHARS_MAX);
+            let (shown, more) = end.map_or((odd.as_str(), ""), |(end, _)| (&odd[..end], "…"));
+            let detail =
+                format!("`{shown}{more}` is not a JSON Pointer into the parameters, such as `/base_branch`");
             Err(AskError::invalid("/context/sources", detail))
         }
         None => Ok(()),

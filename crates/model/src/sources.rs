@@ -2,6 +2,7 @@
 
 use crate::trust::{EffectiveTrust, Trust};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// The level of single parameters, by RFC 6901 pointer into the parameters; the empty one is all of them. What is not named has
@@ -25,6 +26,12 @@ impl Sources {
         Self(levels)
     }
 
+    /// Whether this is a JSON Pointer (RFC 6901, section 3).
+    pub fn is_pointer(text: &str) -> bool {
+        let are_escapes = || text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+        text.is_empty() || (text.starts_with('/') && are_escapes())
+    }
+
     /// Whether no parameter is named.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -38,6 +45,16 @@ impl Sources {
     /// The least trusted of all that are named.
     pub fn worst(&self) -> Option<Trust> {
         self.0.values().copied().max()
+    }
+
+    /// The least trusted of what was said of something that is no parameter; none if nothing was.
+    pub fn of_none(&self, is_parameter: impl Fn(&str) -> bool) -> Option<Trust> {
+        let is_of_none = |pointer: &str| {
+            let name = parameter_of(pointer);
+            !pointer.is_empty() && name.is_none_or(|name| !is_parameter(&name))
+        };
+        let levels = self.iter().filter(|(pointer, _)| is_of_none(pointer));
+        levels.map(|(_, level)| level).max()
     }
 
     /// What the source of a parameter counts as in this call: the worst of what was said of it, of a part of it and of all
@@ -69,6 +86,16 @@ impl Sources {
         let levels = self.iter().filter(|(pointer, _)| is_about(pointer));
         levels.map(|(_, level)| level).max()
     }
+}
+
+/// The parameter that a pointer is about, or a part of which; none if it is about all of them, or is no pointer. Entries of earlier versions may
+/// have such.
+fn parameter_of(pointer: &str) -> Option<Cow<'_, str>> {
+    let token = pointer.strip_prefix('/')?.split('/').next()?;
+    if !token.contains('~') {
+        return Some(Cow::Borrowed(token));
+    }
+    Sources::is_pointer(pointer).then(|| Cow::Owned(token.replace("~1", "/").replace("~0", "~")))
 }
 
 #[cfg(test)]
@@ -129,5 +156,43 @@ mod tests {
         let odd = sources(&[("/a~1b~0c", Trust::Unknown), ("/a", Trust::SemiTrustedCustomer)]);
         assert_eq!(odd.of("a/b~c"), Some(Trust::Unknown));
         assert_eq!(odd.of("a"), Some(Trust::SemiTrustedCustomer));
+        let is_parameter = |name: &str| ["a", "a/b~c"].contains(&name);
+        assert_eq!(odd.of_none(is_parameter), None);
+    }
+
+    #[test]
+    fn what_is_said_of_no_parameter_is_found() {
+        let is_parameter = |name: &str| ["recipient", "c~d"].contains(&name);
+        for stray in [
+            "/recipent",
+            "/recipient~",
+            "/c~d",
+            "/c~2d",
+            "/",
+            "/recipient~1x",
+            "//recipient",
+        ] {
+            let some = sources(&[
+                (stray, Trust::UntrustedExternal),
+                ("/recipient/0", Trust::SemiTrustedCustomer),
+            ]);
+            assert_eq!(
+                some.of_none(is_parameter),
+                Some(Trust::UntrustedExternal),
+                "{stray}"
+            );
+        }
+        let all = sources(&[("", Trust::Unknown), ("/recipent", Trust::UntrustedExternal)]);
+        assert_eq!(all.of_none(is_parameter), Some(Trust::UntrustedExternal));
+    }
+
+    #[test]
+    fn a_pointer_begins_with_a_slash_and_has_two_escapes() {
+        for pointer in ["", "/", "/a", "/a/0", "/~0~1", "//"] {
+            assert!(Sources::is_pointer(pointer), "{pointer}");
+        }
+        for odd in ["a", "~0", "/~", "/a~", "/a~2", "/~~0", "/a/b~c"] {
+            assert!(!Sources::is_pointer(odd), "{odd}");
+        }
     }
 }

@@ -285,16 +285,18 @@ impl<'q> Facts<'q> {
         )))
     }
 
-    /// The level of each declared parameter: what the caller says of it, or else that of the call.
+    /// The level of each declared parameter: what the caller says of it, or else that of the call; and no better than what it says of something
+    /// that is no parameter, whose pointer may be a misspelt one.
     fn sources(&self) -> Value {
         let Question {
             trust: call, vouched, ..
         } = *self.question;
         let named = self.question.sources;
         let named = named.filter(|sources| !sources.is_empty() || vouched.is_some());
+        let stray = named.and_then(|sources| sources.of_none(|name| self.parameters.may_have(name)));
         record(self.parameters.declared().map(|name| {
             let level = named.map_or(call.level, |sources| sources.level(name, call, vouched));
-            (name, source(level))
+            (name, source(stray.map_or(level, |stray| level.worse_of(stray))))
         }))
     }
 

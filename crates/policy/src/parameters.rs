@@ -348,6 +348,16 @@ impl Parameters<'_> {
         self.rules.declared.iter().map(String::as_str)
     }
 
+    /// Whether the action declares a parameter of this name.
+    pub(crate) fn declares(&self, name: &str) -> bool {
+        self.declared().any(|declared| declared == name)
+    }
+
+    /// Whether a parameter of this name was sent, or could have been: it is declared, or nobody knows what was sent.
+    pub(crate) fn may_have(&self, name: &str) -> bool {
+        !self.are_known || self.object.contains_key(name) || self.declares(name)
+    }
+
     /// The names of all parameters.
     pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
         self.object.keys().map(String::as_str)

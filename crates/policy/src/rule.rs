@@ -52,10 +52,11 @@ impl PolicySet {
         let Some(known) = Known::blind(&self.contents, question)? else {
             return Ok(Some(unknown_action()));
         };
+        let unknown = unknown_without(known.parameters(), question);
         let case = Case::open(known, question, Looks::default())?;
         let counts = |presence| self.contents.counts(presence, world);
         let blind = |case: &Case<'_>| {
-            if case.looks(counts).at(Looks::PARAMETERS) {
+            if case.looks(counts).at(unknown) {
                 return None;
             }
             let evaluated = case.evaluate(counts);
@@ -251,6 +252,18 @@ fn other_cases<'s>(case: &Case<'s>, question: &Question<'_>) -> Result<Vec<Case<
         others.extend(case.of_user(&registered, looks)?);
     }
     Ok(others)
+}
+
+/// What nobody knows of a question without its parameters: also the sources of those that are declared, where one is named that is not. It may have
+/// been sent, or it was not and counts for all.
+fn unknown_without(parameters: &Parameters<'_>, question: &Question<'_>) -> Looks {
+    let sources = question.sources;
+    match sources.and_then(|sources| sources.of_none(|name| parameters.declares(name))) {
+        Some(_) if parameters.declared().next().is_some() => {
+            Looks::PARAMETERS.and(Looks::member(Member::Sources))
+        }
+        _ => Looks::PARAMETERS,
+    }
 }
 
 /// In whose name it is asked, in words.

@@ -250,7 +250,7 @@ fn a_policy_sees_where_each_parameter_came_from() {
             ("/undeclared".to_owned(), Trust::Unknown),
         ])),
         trust: Trust::TrustedInternalUnsigned,
-        parameters: json!({"recipient": "DE02", "amount": 3}),
+        parameters: json!({"recipient": "DE02", "amount": 3, "undeclared": 0}),
         ..World::default()
     };
     for condition in [
@@ -259,6 +259,64 @@ fn a_policy_sees_where_each_parameter_came_from() {
         r#"context.sources["odd name"].level == context.trust.level"#,
     ] {
         assert!(sees(&world, condition), "{condition}");
+    }
+}
+
+/// A world in which the source of something is told.
+fn told(pointer: &str) -> World {
+    World {
+        schema: Some(json!({"properties": {"recipient": {"type": "string"}, "amount": {"type": "integer"}}})),
+        sources: Sources::new(BTreeMap::from([(pointer.to_owned(), Trust::UntrustedExternal)])),
+        parameters: json!({"recipient": "DE02", "note": "x"}),
+        ..World::default()
+    }
+}
+
+#[test]
+fn the_source_of_what_is_no_parameter_counts_for_each() {
+    for (pointer, recipient, amount) in [
+        ("/recipent", 2, 2),
+        ("/recipient~", 2, 2),
+        ("/recipient", 2, 4),
+        ("/amount", 4, 2),
+        ("/note", 4, 4),
+    ] {
+        let condition = format!(
+            "context.sources.recipient.rank == {recipient} && context.sources.amount.rank == {amount}"
+        );
+        assert!(sees(&told(pointer), &condition), "{pointer}");
+    }
+}
+
+#[test]
+fn the_source_of_what_is_no_parameter_makes_none_more_trusted() {
+    let stray = ("/recipent".to_owned(), Trust::TrustedInternalUnsigned);
+    let world = World {
+        trust: Trust::UntrustedExternal,
+        sources: Sources::new(BTreeMap::from([stray])),
+        ..told("/recipent")
+    };
+    let condition = "context.sources.recipient.rank == 2 && context.sources.amount.rank == 2";
+    assert!(sees(&world, condition));
+}
+
+#[test]
+fn without_the_parameters_nobody_knows_whether_a_source_is_that_of_one() {
+    let cedar = format!(
+        "{ALL}\n@id(\"source\") forbid (principal, action, resource) when {{ context.sources.recipient.rank <= 2 }};"
+    );
+    for (pointer, verdict) in [
+        ("/recipient", Some(Verdict::Deny)),
+        ("/amount", Some(Verdict::Allow)),
+        ("/note", None),
+        ("/recipent", None),
+    ] {
+        let world = told(pointer);
+        let base = BasePolicies::parse("").unwrap();
+        let set = world.compile(&base, &[tenant("mine", &cedar)]).unwrap();
+        let found = world.with_question(|question| set.rule_without_parameters(question));
+        let found = found.unwrap().map(|ruling| ruling.verdict());
+        assert_eq!(found, verdict, "{pointer}");
     }
 }
 

@@ -7,7 +7,7 @@ use crate::admission::Place;
 use crate::gateway::Gateway;
 use crate::http::idempotency;
 use crate::http::request_id::RequestId;
-use crate::http::{AgentCaller, CanonicalBody, Code, Refusal};
+use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, query};
 use crate::limits::quota;
 use crate::sequencer::{Recorded, Terms};
 use axum::Extension;
@@ -38,6 +38,7 @@ pub async fn authorize_batch(
     Extension(request_id): Extension<RequestId>,
     request: Request,
 ) -> Result<Answer, Refusal> {
+    query::refuse_any(request.uri())?;
     let accepted = Accepted::new(&gateway, caller, request).await?;
     let answer = |mut accepted: Accepted| async move {
         accepted.refuse_key("name `request_id` in each ask of a batch")?;

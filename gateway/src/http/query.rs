@@ -14,6 +14,11 @@ const PREAMBLE: &str = "Failed to deserialize query string: ";
 /// The parameters of a request. `T` denies unknown fields.
 pub struct Query<T>(pub T);
 
+/// The parameters of a request that has none.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoParameters {}
+
 /// The parameters of a list: what is on the page, and which page it is. `T` knows `limit` and `cursor` and ignores them.
 pub struct ListQuery<T> {
     /// What is on the page.
@@ -57,6 +62,14 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for ListQuery<T> {
     }
 }
 
+/// Refuses the parameters of a request that has none: one that is ignored may have been meant to keep something from being done.
+pub fn refuse_any(uri: &Uri) -> Result<(), Refusal> {
+    match uri.query() {
+        Some(_) => read(uri).map(|NoParameters {}| ()),
+        None => Ok(()),
+    }
+}
+
 fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
     match Lenient::try_from_uri(uri) {
         Ok(Lenient(value)) => Ok(value),
@@ -65,7 +78,8 @@ fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
             let text = text
                 .strip_prefix(PREAMBLE)
                 .unwrap_or(&text)
-                .replace("unknown field", "unknown parameter");
+                .replace("unknown field", "unknown parameter")
+                .replace("there are no fields", "there are none here");
             let text = canon::in_plain_words(&text);
             Err(invalid(
                 text.split_once(": ")
@@ -118,6 +132,22 @@ mod tests {
             "`agnet`: unknown parameter `agnet`, expected one of `agent`, `from_seq`, `to_seq`"
         );
         assert!(refusal("from_seq=1&from_seq=2").contains("`from_seq`"));
+    }
+
+    #[test]
+    fn where_there_are_no_parameters_all_are_unknown() {
+        let none = |path: &str| refuse_any(&path.parse().unwrap());
+        for path in ["/v1/authorize", "/v1/authorize?"] {
+            none(path).unwrap();
+        }
+        for query in ["mode=dry_run", "mode", "mode=", "&mode=enforce"] {
+            let refusal = none(&format!("/v1/authorize?{query}")).unwrap_err();
+            let problem: serde_json::Value = serde_json::from_str(&refusal.to_problem("r")).unwrap();
+            assert_eq!(
+                problem["detail"], "`mode`: unknown parameter `mode`, there are none here",
+                "{query}"
+            );
+        }
     }
 
     #[test]

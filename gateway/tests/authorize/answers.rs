@@ -156,21 +156,47 @@ async fn a_trace_is_in_the_entry() {
         .send()
         .await
         .expect(200);
-    for odd in [
-        "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-        "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-        "nonsense",
-    ] {
-        call(odd).json(&reading()).send().await.expect(200);
-    }
+    let later = format!("01-{id}-b7ad6b7169203331-01-what-comes-later");
+    call(&later).json(&reading()).send().await.expect(200);
     let traces: Vec<_> = stage
         .decisions()
         .await
         .iter()
         .map(|body| body["trace_id"].clone())
         .collect();
-    assert_eq!(
-        traces,
-        [json!(id), json!("mine"), Value::Null, Value::Null, Value::Null]
-    );
+    assert_eq!(traces, [id, "mine", id]);
+}
+
+/// Parts of a `traceparent` that are as they should be.
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+
+#[tokio::test]
+async fn what_is_no_traceparent_is_ignored() {
+    let stage = Stage::set().await;
+    let odd = [
+        "nonsense".to_owned(),
+        format!("00-{TRACE}"),
+        format!("00-{TRACE}-{PARENT}"),
+        format!("00-{TRACE}--01"),
+        format!("00-{TRACE}-0000000000000000-01"),
+        format!("00-{TRACE}-B7AD6B7169203331-01"),
+        format!("00-{TRACE}-b7ad6b7169-01"),
+        format!("00-{TRACE}-{PARENT}-"),
+        format!("00-{TRACE}-{PARENT}-0g"),
+        format!("00-{TRACE}-{PARENT}-001"),
+        format!("00-{TRACE}-{PARENT}-01-"),
+        format!("00-{TRACE}-{PARENT}-01-more"),
+        format!("01-{TRACE}-{PARENT}-01more"),
+        format!("ff-{TRACE}-{PARENT}-01"),
+        format!("0-{TRACE}-{PARENT}-01"),
+        format!("00-00000000000000000000000000000000-{PARENT}-01"),
+    ];
+    for value in odd {
+        let call = stage.call("POST", "/v1/authorize", &stage.agent.token);
+        let call = call.header("traceparent", value.clone());
+        call.json(&reading()).send().await.expect(200);
+        let recorded = stage.decisions().await.pop().unwrap();
+        assert_eq!(recorded["trace_id"], Value::Null, "{value}");
+    }
 }

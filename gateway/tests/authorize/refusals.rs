@@ -168,6 +168,34 @@ async fn what_an_ask_says_about_its_agent_must_agree() {
 }
 
 #[tokio::test]
+async fn a_parameter_that_no_ask_has_is_refused_and_nothing_is_decided() {
+    let stage = Stage::set().await;
+    let batch = json!({"asks": [reading()]});
+    for (path, body) in [
+        ("/v1/authorize", &reading()),
+        ("/v1/authorize/batch", &batch),
+        ("/v1/decide", &reading()),
+    ] {
+        let odd = format!("{path}?mode=dry_run");
+        let refused = stage.post(&odd, &stage.agent.token, body).await;
+        let detail = refused.problem(400, "invalid_parameter");
+        assert!(
+            detail.starts_with("`mode`: unknown parameter"),
+            "{path}: {detail}"
+        );
+        let unknown = stage.post(&odd, "", body).await;
+        unknown.problem(401, "invalid_token");
+        assert_eq!(stage.count("decision").await, 0, "{path}");
+    }
+    let odd = stage.get("/v1/whoami?mode=dry_run", &stage.agent.token).await;
+    odd.problem(400, "invalid_parameter");
+    for path in ["/v1/authorize?", "/v1/decide?"] {
+        stage.post(path, &stage.agent.token, &reading()).await.expect(200);
+    }
+    stage.get("/v1/whoami?", &stage.agent.token).await.expect(200);
+}
+
+#[tokio::test]
 async fn a_route_or_a_method_that_is_not_there_is_a_problem_too() {
     let stage = Stage::set().await;
     stage

@@ -1,5 +1,6 @@
 //! Where single parameters came from: what it does to the whole call, or to its parameter, as the tenant has it.
 
+use crate::reason;
 use crate::stage::Stage;
 use serde_json::{Value, json};
 
@@ -34,7 +35,8 @@ async fn what_comes_from_outside_may_be_an_amount_and_not_a_recipient() {
         (json!({"/recipient": "untrusted_external"}), "policy_forbids"),
         (json!({"/recipient/0": "unknown"}), "policy_forbids"),
         (json!({"": "malicious_suspected"}), "policy_forbids"),
-        (json!({"/recipients": "untrusted_external"}), "policy_permits"),
+        (json!({"/recipent": "malicious_suspected"}), "policy_forbids"),
+        (json!({"/recipients": "untrusted_external"}), "policy_forbids"),
     ] {
         let answer = stage.ask(&sending(&sources)).await.expect(200);
         assert_eq!(answer["reason_code"], reason, "{sources}");
@@ -47,6 +49,27 @@ async fn what_comes_from_outside_may_be_an_amount_and_not_a_recipient() {
         assert_eq!(said, sources, "the entry tells what the caller said");
     }
     stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_is_no_pointer_is_refused() {
+    let stage = bank("parameter").await;
+    for odd in ["recipient", "/recipient~", "/c~d", "/~2"] {
+        let sources = json!({odd: "untrusted_external"});
+        let refused = stage.ask(&sending(&sources)).await;
+        let detail = refused.problem(400, "invalid_field");
+        assert!(detail.contains(odd), "{detail}");
+    }
+    assert_eq!(stage.count("decision").await, 0);
+}
+
+#[tokio::test]
+async fn the_source_of_a_parameter_that_was_sent_and_not_declared_is_its_own() {
+    let stage = bank("parameter").await;
+    let mut ask = sending(&json!({"/note": "untrusted_external"}));
+    assert_eq!(reason(&stage, &ask).await, "policy_forbids");
+    ask["tool_call"]["parameters"]["note"] = json!("rent");
+    assert_eq!(reason(&stage, &ask).await, "policy_permits");
 }
 
 /// U+1F600 begins with a surrogate, which comes before U+FF61 where members are put in order, and behind it where code points are.

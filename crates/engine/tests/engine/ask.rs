@@ -145,6 +145,14 @@ fn a_wrong_or_missing_field_is_named() {
             "`/context/sources`: `base` is not a JSON Pointer",
         ),
         (
+            json!({"context": {"sources": {"/base~": "unknown"}}}),
+            "`/context/sources`: `/base~` is not a JSON Pointer",
+        ),
+        (
+            json!({"context": {"sources": {"/a/c~d": "unknown"}}}),
+            "`/context/sources`: `/a/c~d` is not a JSON Pointer",
+        ),
+        (
             json!({"context": {"attributes": 1}}),
             "`/context/attributes`: should be an object",
         ),
