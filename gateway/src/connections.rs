@@ -8,6 +8,7 @@
 //! - `turns`: in which order connections are read that are refused again and again;
 //! - `wording`: how a response is written, and the one that says that the gateway is full;
 //! - `handed_on`: everything else;
+//! - `rest`: what is left there of a body when its request is answered;
 //! - `written_first`: when hyper may read on;
 //! - `routed`: the connections of a program that is no gateway;
 //! - `places`: how many connections there may be.
@@ -22,6 +23,7 @@
 mod handed_on;
 mod places;
 mod plain;
+mod rest;
 mod routed;
 mod turns;
 mod wording;

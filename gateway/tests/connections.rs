@@ -320,6 +320,65 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     }
 }
 
+/// The head of a request whose body has so many bytes.
+fn announced(request: &str, credential: &str, length: usize) -> String {
+    format!(
+        "{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {credential}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    )
+}
+
+#[tokio::test]
+async fn who_is_refused_before_its_body_has_come_is_told_that_the_connection_ends() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let (agent, operator) = (&*stage.agent.token, &*stage.operator);
+    for (request, credential, length, status, code) in [
+        ("POST /v1/authorize", "nobody", 100_000, 401, "invalid_token"),
+        ("POST /v1/authorize", operator, 100_000, 403, "forbidden"),
+        ("POST /v1/authorize", agent, 300_000, 413, "body_too_large"),
+        ("POST /v1/nowhere", agent, 10, 404, "no_such_route"),
+    ] {
+        let mut connection = server.connect().await;
+        let head = announced(request, credential, length);
+        let refused = connection.exchange(&(head + "{")).await;
+        refused.problem(status, code);
+        assert_eq!(refused.headers["connection"], "close", "{code}");
+        assert!(connection.receive().await.is_none(), "{code}");
+    }
+    // A body that breaks off was read as far as it came, and is not over either.
+    let mut connection = server.connect().await;
+    let broken = begun("POST /v1/authorize", agent) + "zz\r\n";
+    let refused = connection.exchange(&broken).await;
+    refused.problem(400, "malformed_json");
+    assert_eq!(refused.headers["connection"], "close");
+    assert_eq!(stage.count("decision").await, 0);
+}
+
+#[tokio::test]
+async fn who_is_refused_when_its_body_has_come_goes_on_on_the_same_connection() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    for (request, status) in [("POST /v1/tenants", 401), ("POST /v1/nowhere", 404)] {
+        let in_chunks = begun(request, "nobody") + "2\r\n{}\r\n0\r\n\r\n";
+        for whole in [announced(request, "nobody", 2) + "{}", in_chunks] {
+            let refused = connection.exchange(&whole).await;
+            assert_eq!(refused.status, status, "{whole}");
+            assert!(!refused.headers.contains_key("connection"), "{whole}");
+        }
+    }
+    connection
+        .exchange(&written(&stage, &ask(0), ""))
+        .await
+        .expect(200);
+    // One that is read in several pieces.
+    let (mut requests, answers) = pipe(&stage, 1 << 20, 4096);
+    let long = announced("POST /v1/tenants", "nobody", 40_000) + &" ".repeat(40_000);
+    requests.write_all((long + HEALTH).as_bytes()).await.unwrap();
+    let mut lines = BufReader::new(answers).lines();
+    while lines.next_line().await.unwrap().unwrap() != "ok" {}
+}
+
 #[tokio::test]
 async fn a_request_that_does_not_go_on_is_not_waited_for() {
     let options = Options {
@@ -464,6 +523,7 @@ async fn who_asks_and_where_is_said_once() {
     for again in [
         format!("Authorization: Bearer {token}"),
         "authorization: Bearer nobody".to_owned(),
+        "host: elsewhere".to_owned(),
         format!("Countersign-Tenant: {tenant}\r\nCountersign-Tenant: tnt_1"),
         "Idempotency-Key: a\r\nidempotency-key: b".to_owned(),
         "X-Request-Timeout-Ms: 500\r\nX-Request-Timeout-Ms: 501".to_owned(),
@@ -485,6 +545,10 @@ async fn who_asks_and_where_is_said_once() {
             assert!(detail.ends_with("is there more than once; send one"), "{detail}");
         }
     }
+    let configuration =
+        "GET /.well-known/authzen-configuration HTTP/1.1\r\nHost: localhost\r\nHost: elsewhere\r\n\r\n";
+    let reply = server.connect().await.exchange(configuration).await;
+    reply.problem(400, "invalid_parameter");
     assert_eq!(stage.count("decision").await, 0);
 }
 
@@ -840,12 +904,12 @@ fn padded(request: &str, length: usize) -> String {
 #[tokio::test]
 async fn whoever_takes_no_answers_is_not_read_on_until_it_does() {
     const REQUESTS: usize = 5_000;
-    // The end of the body is read when the answer is made already, and then the next request.
+    // Nobody reads the body, whose end is a piece of its own.
     const HEAD: &str =
         "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n";
     let stage = Stage::set().await;
     let (mut requests, answers) = pipe(&stage, 4096, 4096);
-    // None is read in two parts: a body that is there in part is not waited for, and the connection ends.
+    // None is read in two parts: of a body that nobody reads the rest is not waited for, and the connection ends.
     let ahead = padded(HEAD, 128).repeat(REQUESTS).into_bytes();
     let mut sent = 0;
     let patience = Duration::from_secs(1);

@@ -136,3 +136,45 @@ async fn a_message_is_refused_for_what_json_is_refused_for_and_nothing_is_record
     reply.problem(400, "malformed_json");
     assert_eq!(world.store.head(tenancy.id).await.unwrap().seq, ENTRIES);
 }
+
+#[tokio::test]
+async fn a_refusal_of_a_message_names_the_place_that_its_sender_knows() {
+    const HELD: &[u8] = b"\xa4held";
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    let mut ask = reading();
+    ask["tool_call"]["parameters"]["x"] = json!("held");
+    let good = messagepack::encode(&ask);
+    let at = good.windows(HELD.len()).position(|bytes| bytes == HELD).unwrap();
+    let no_number = b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00";
+    let long = [&b"\xda\xc3\x50"[..], &vec![1; 50_000]].concat();
+    for (value, status, code, expected) in [
+        (
+            &no_number[..],
+            400,
+            "malformed_json",
+            format!("number out of range of a double at `/tool_call/parameters/x` (byte {at})"),
+        ),
+        (
+            b"\xcf\x00\x20\x00\x00\x00\x00\x00\x01",
+            400,
+            "malformed_json",
+            "integer that is beyond what a double holds exactly; send it as text at `/tool_call/parameters/x`"
+                .to_owned(),
+        ),
+        (
+            &*long,
+            413,
+            "body_too_large",
+            "a message that says more than 262144 bytes of JSON at the top level".to_owned(),
+        ),
+    ] {
+        let message = [&good[..at], value, &good[at + HELD.len()..]].concat();
+        let reply = world
+            .call("POST", "/v1/authorize", &tenancy.token)
+            .body_of(message, MESSAGE)
+            .send()
+            .await;
+        assert_eq!(reply.problem(status, code), expected);
+    }
+}

@@ -99,7 +99,7 @@ impl AsRef<str> for Canonical {
 pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Canonical, Error> {
     let json = serde_json::to_vec(value).map_err(|error| Error {
         kind: ErrorKind::Unserializable(error.to_string()),
-        offset: 0,
+        offset: None,
         pointer: String::new(),
     })?;
     canonicalize(

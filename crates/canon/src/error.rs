@@ -7,12 +7,12 @@ const SHOWN_CHARS_MAX: usize = 200;
 
 /// A text that has no canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} {} (byte {offset})", Place(pointer))]
+#[error("{kind} {}{}", Place(pointer), Byte(*offset))]
 pub struct Error {
     /// The cause.
     pub kind: ErrorKind,
-    /// Byte of the input at which the cause was seen, from 0.
-    pub offset: usize,
+    /// Byte of the input at which the cause was seen, from 0; none if it was seen in a text that was made of the input.
+    pub offset: Option<usize>,
     /// JSON Pointer (RFC 6901) of the member or element being read; empty for the whole text. For a duplicate key it
     /// is the object that has the key twice.
     pub pointer: String,
@@ -25,6 +25,12 @@ pub enum ErrorKind {
     /// More bytes than the limit.
     #[error("more than {bytes_max} bytes")]
     TooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// A message of MessagePack whose text would have more bytes than the limit.
+    #[error("a message that says more than {bytes_max} bytes of JSON")]
+    SaysTooMuch {
         /// The limit.
         bytes_max: usize,
     },
@@ -91,7 +97,16 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-struct Clipped<'e>(&'e str);
+struct Byte(Option<usize>);
+
+impl fmt::Display for Byte {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |offset| write!(f, " (byte {offset})"))
+    }
+}
+
+/// A text of the caller's, of which a message repeats no more than its beginning.
+pub(crate) struct Clipped<'e>(pub(crate) &'e str);
 
 impl fmt::Display for Clipped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,12 +117,12 @@ impl fmt::Display for Clipped<'_> {
     }
 }
 
-/// An error on its way out of the scanner. Every array and object it leaves adds its own segment, so the pointer costs
+/// An error on its way out of a reader. Every array and object it leaves adds its own segment, so the pointer costs
 /// nothing until there is an error.
 #[derive(Debug)]
 pub(crate) struct Fault(Box<Inside>);
 
-/// Boxed, so that the result of every step of the scanner is one word.
+/// Boxed, so that the result of every step of a reader is one word.
 #[derive(Debug)]
 struct Inside {
     kind: ErrorKind,
@@ -142,7 +157,7 @@ impl From<Fault> for Error {
         }
         Self {
             kind,
-            offset,
+            offset: Some(offset),
             pointer,
         }
     }

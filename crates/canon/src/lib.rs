@@ -9,7 +9,7 @@
 //! - [`canonicalize_messagepack`]: the same for a request in MessagePack
 //! - [`of`]: the same for a value that serde can serialize
 //! - [`ObjectWriter`]: an object whose keys are known when the program is written, built in canonical order
-//! - [`read()`]: a shape from a text, with errors that name the place
+//! - [`read()`]: a shape from a text, with errors that name the place; [`sent`]: a member of one that is not `null`
 //! - [`Digest`]: SHA-256, printed as `sha256:<64 hex>`; [`Hasher`] takes it of what comes in parts
 
 mod canonical;
@@ -28,7 +28,7 @@ pub use crate::canonical::{Canonical, of};
 pub use crate::digest::{Digest, DigestError, Hasher};
 pub use crate::error::{Error, ErrorKind};
 pub use crate::messagepack::{canonicalize_messagepack, canonicalize_messagepack_with};
-pub use crate::read::{ReadError, in_plain_words, read};
+pub use crate::read::{ReadError, in_plain_words, read, sent};
 pub use crate::scan::{Integers, Limits, canonicalize, canonicalize_with};
 pub use crate::text::write_string;
 pub use crate::writer::ObjectWriter;

@@ -5,6 +5,7 @@
 //! that are not finite, binary and extension types, bytes behind the value. The format is that of
 //! <https://github.com/msgpack/msgpack/blob/master/spec.md>.
 
+use crate::error::Fault;
 use crate::scan::{DEPTH_CEILING, Integers, canonicalize_with};
 use crate::text::write_string;
 use crate::{Canonical, Error, ErrorKind, Limits, number};
@@ -16,7 +17,7 @@ const INTEGER_LEN_MAX: usize = 20;
 ///
 /// # Errors
 /// It is not MessagePack, JSON has no word for something in it, its text would be refused, or it exceeds a limit. The limit of
-/// bytes is that of the message and of its text. A fault of the text has its offset in the text.
+/// bytes is that of the message and of its text. A fault of the text has no offset: its sender never saw it.
 pub fn canonicalize_messagepack(message: &[u8], limits: Limits) -> Result<Canonical, Error> {
     canonicalize_messagepack_with(message, limits, Integers::Rounded)
 }
@@ -32,7 +33,7 @@ pub fn canonicalize_messagepack_with(
 ) -> Result<Canonical, Error> {
     let bytes_max = limits.bytes_max;
     if message.len() > bytes_max {
-        return Err(error(ErrorKind::TooLarge { bytes_max }, bytes_max));
+        return Err(Fault::new(ErrorKind::TooLarge { bytes_max }, bytes_max).into());
     }
     let mut reader = Reader {
         message,
@@ -42,18 +43,25 @@ pub fn canonicalize_messagepack_with(
     };
     reader.value(0)?;
     if reader.at < message.len() {
-        return Err(reader.error(ErrorKind::TrailingCharacters));
+        return Err(reader.fault(ErrorKind::TrailingCharacters).into());
     }
-    canonicalize_with(reader.json.as_bytes(), limits, integers)
+    canonicalize_with(reader.json.as_bytes(), limits, integers).map_err(of_text)
 }
 
-const fn error(kind: ErrorKind, offset: usize) -> Error {
+/// What is wrong with a message whose text is refused for this.
+fn of_text(error: Error) -> Error {
+    let kind = match error.kind {
+        ErrorKind::TooLarge { bytes_max } => ErrorKind::SaysTooMuch { bytes_max },
+        kind => kind,
+    };
     Error {
         kind,
-        offset,
-        pointer: String::new(),
+        offset: None,
+        pointer: error.pointer,
     }
 }
+
+type Step<T> = Result<T, Fault>;
 
 /// Reads a message, and writes what it says as JSON.
 struct Reader<'m> {
@@ -65,7 +73,7 @@ struct Reader<'m> {
 
 impl Reader<'_> {
     /// A value, within so many arrays and objects. It recurses no deeper than the limit of depth.
-    fn value(&mut self, depth: usize) -> Result<(), Error> {
+    fn value(&mut self, depth: usize) -> Step<()> {
         let begin = self.at;
         match self.byte()? {
             small @ 0x00..=0x7f => self.integer(small),
@@ -103,14 +111,18 @@ impl Reader<'_> {
             negative @ 0xe0..=0xff => self.integer(i8::from_be_bytes([negative])),
             kind @ (0x90..=0x9f | 0xdc | 0xdd) => self.elements(kind, depth)?,
             kind @ (0x80..=0x8f | 0xde | 0xdf) => self.members(kind, depth)?,
-            kind @ (0xa0..=0xbf | 0xd9..=0xdb) => self.string(kind)?,
-            0xc4..=0xc9 | 0xd4..=0xd8 => return Err(error(ErrorKind::NoJson("bytes and extensions"), begin)),
-            0xc1 => return Err(error(ErrorKind::NoJson("the byte 0xc1"), begin)),
+            kind @ (0xa0..=0xbf | 0xd9..=0xdb) => {
+                self.string(kind)?;
+            }
+            0xc4..=0xc9 | 0xd4..=0xd8 => {
+                return Err(Fault::new(ErrorKind::NoJson("bytes and extensions"), begin));
+            }
+            0xc1 => return Err(Fault::new(ErrorKind::NoJson("the byte 0xc1"), begin)),
         }
         Ok(())
     }
 
-    fn elements(&mut self, kind: u8, depth: usize) -> Result<(), Error> {
+    fn elements(&mut self, kind: u8, depth: usize) -> Step<()> {
         let count = match kind {
             0x90..=0x9f => u64::from(kind & 0x0f),
             _ => self.unsigned(kind - 0xdc + 1)?,
@@ -121,13 +133,14 @@ impl Reader<'_> {
             if place > 0 {
                 self.json.push(',');
             }
-            self.value(depth + 1)?;
+            self.value(depth + 1)
+                .map_err(|fault| fault.inside(place.to_string()))?;
         }
         self.json.push(']');
         Ok(())
     }
 
-    fn members(&mut self, kind: u8, depth: usize) -> Result<(), Error> {
+    fn members(&mut self, kind: u8, depth: usize) -> Step<()> {
         let count = match kind {
             0x80..=0x8f => u64::from(kind & 0x0f),
             _ => self.unsigned(kind - 0xde + 1)?,
@@ -139,41 +152,25 @@ impl Reader<'_> {
                 self.json.push(',');
             }
             let begin = self.at;
-            match self.byte()? {
+            let key = match self.byte()? {
                 kind @ (0xa0..=0xbf | 0xd9..=0xdb) => self.string(kind)?,
-                _ => return Err(error(ErrorKind::NoJson("a key that is no string"), begin)),
-            }
+                _ => return Err(Fault::new(ErrorKind::NoJson("a key that is no string"), begin)),
+            };
             self.json.push(':');
-            self.value(depth + 1)?;
+            self.value(depth + 1)
+                .map_err(|fault| fault.inside(key.to_owned()))?;
         }
         self.json.push('}');
         Ok(())
     }
 
     /// Whether there may be an array or an object here.
-    fn enter(&self, depth: usize) -> Result<(), Error> {
+    fn enter(&self, depth: usize) -> Step<()> {
         let depth_max = self.depth_max;
         if depth < depth_max {
             return Ok(());
         }
-        Err(error(ErrorKind::TooDeep { depth_max }, self.at - 1))
-    }
-
-    fn string(&mut self, kind: u8) -> Result<(), Error> {
-        let len = match kind {
-            0xa0..=0xbf => u64::from(kind & 0x1f),
-            _ => self.unsigned(kind - 0xd9)?,
-        };
-        let begin = self.at;
-        let len = usize::try_from(len).map_err(|_| self.error(ErrorKind::UnexpectedEnd))?;
-        let bytes = self.take(len)?;
-        match std::str::from_utf8(bytes) {
-            Ok(text) => {
-                write_string(&mut self.json, text);
-                Ok(())
-            }
-            Err(found) => Err(error(ErrorKind::InvalidUtf8, begin + found.valid_up_to())),
-        }
+        Err(Fault::new(ErrorKind::TooDeep { depth_max }, self.at - 1))
     }
 
     fn integer(&mut self, number: impl std::fmt::Display) {
@@ -182,9 +179,9 @@ impl Reader<'_> {
         write!(self.json, "{number}").expect("writing to a string does not fail");
     }
 
-    fn double(&mut self, number: f64, begin: usize) -> Result<(), Error> {
+    fn double(&mut self, number: f64, begin: usize) -> Step<()> {
         if !number.is_finite() {
-            return Err(error(ErrorKind::NumberOutOfRange, begin));
+            return Err(Fault::new(ErrorKind::NumberOutOfRange, begin));
         }
         let mut digits = Vec::with_capacity(INTEGER_LEN_MAX);
         number::write_double(&mut digits, number);
@@ -194,7 +191,7 @@ impl Reader<'_> {
     }
 
     /// An unsigned number of 2^`log` bytes.
-    fn unsigned(&mut self, log: u8) -> Result<u64, Error> {
+    fn unsigned(&mut self, log: u8) -> Step<u64> {
         Ok(match log {
             0 => u64::from(self.byte()?),
             1 => u64::from(u16::from_be_bytes(self.array()?)),
@@ -203,35 +200,49 @@ impl Reader<'_> {
         })
     }
 
-    fn byte(&mut self) -> Result<u8, Error> {
+    fn byte(&mut self) -> Step<u8> {
         Ok(u8::from_be_bytes(self.array()?))
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+    fn array<const N: usize>(&mut self) -> Step<[u8; N]> {
         let bytes = self.take(N)?;
         Ok(bytes.try_into().expect("so many were taken"))
     }
 }
 
 impl<'m> Reader<'m> {
-    fn take(&mut self, len: usize) -> Result<&'m [u8], Error> {
+    /// A string, which is written and handed on.
+    fn string(&mut self, kind: u8) -> Step<&'m str> {
+        let len = match kind {
+            0xa0..=0xbf => u64::from(kind & 0x1f),
+            _ => self.unsigned(kind - 0xd9)?,
+        };
+        let begin = self.at;
+        let len = usize::try_from(len).map_err(|_| self.fault(ErrorKind::UnexpectedEnd))?;
+        let text = std::str::from_utf8(self.take(len)?)
+            .map_err(|found| Fault::new(ErrorKind::InvalidUtf8, begin + found.valid_up_to()))?;
+        write_string(&mut self.json, text);
+        Ok(text)
+    }
+
+    fn take(&mut self, len: usize) -> Step<&'m [u8]> {
         let rest = &self.message[self.at..];
         let taken = rest
             .get(..len)
-            .ok_or_else(|| error(ErrorKind::UnexpectedEnd, self.message.len()))?;
+            .ok_or_else(|| Fault::new(ErrorKind::UnexpectedEnd, self.message.len()))?;
         self.at += len;
         Ok(taken)
     }
 
-    const fn error(&self, kind: ErrorKind) -> Error {
-        error(kind, self.at)
+    fn fault(&self, kind: ErrorKind) -> Fault {
+        Fault::new(kind, self.at)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::canonicalize_messagepack;
-    use crate::{ErrorKind, Limits, canonicalize};
+    use super::{canonicalize_messagepack, canonicalize_messagepack_with};
+    use crate::{ErrorKind, Integers, Limits, canonicalize};
 
     const LIMITS: Limits = Limits {
         bytes_max: 1 << 20,
@@ -326,6 +337,54 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_names_the_place_and_no_byte_that_was_not_sent() {
+        let within = |value: &[u8]| [&b"\x81\xa1t\x81\xa3p/~\x92\x00"[..], value].concat();
+        for (value, expected) in [
+            (
+                &b"\xca\x7f\xc0\x00\x00"[..],
+                "number out of range of a double at `/t/p~1~0/1` (byte 10)",
+            ),
+            (
+                b"\xc4\x01a",
+                "JSON has no word for bytes and extensions at `/t/p~1~0/1` (byte 10)",
+            ),
+            (b"\xa2a\xff", "invalid UTF-8 at `/t/p~1~0/1` (byte 12)"),
+            (
+                b"\x81\x01\x01",
+                "JSON has no word for a key that is no string at `/t/p~1~0/1` (byte 11)",
+            ),
+            (b"\xa2a", "unexpected end at `/t/p~1~0/1` (byte 12)"),
+            (
+                b"\x00\x00",
+                "trailing characters after the value at the top level (byte 11)",
+            ),
+            (b"\x82\xa1a\x01\xa1a\x01", "duplicate key `a` at `/t/p~1~0/1`"),
+            (
+                b"\xcf\x00\x20\x00\x00\x00\x00\x00\x01",
+                "integer that is beyond what a double holds exactly; send it as text at `/t/p~1~0/1`",
+            ),
+        ] {
+            let message = within(value);
+            let error = canonicalize_messagepack_with(&message, LIMITS, Integers::Exact).unwrap_err();
+            assert_eq!(error.to_string(), expected, "{message:x?}");
+        }
+        let deep = within(&[0x91; 100]);
+        let error = canonicalize_messagepack(&deep, LIMITS).unwrap_err().to_string();
+        let place = "/0".repeat(61);
+        let expected = format!("nesting deeper than 64 at `/t/p~1~0/1{place}` (byte 71)");
+        assert_eq!(error, expected);
+        let small = Limits {
+            bytes_max: 10,
+            ..LIMITS
+        };
+        let error = canonicalize_messagepack(b"\xa4\x01\x01\x01\x01", small).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a message that says more than 10 bytes of JSON at the top level"
+        );
+    }
+
+    #[test]
     fn the_bounds_are_those_of_json() {
         let nested = |depth: usize| {
             (
@@ -351,7 +410,7 @@ mod tests {
         let controls = b"\xa4\x01\x01\x01\x01";
         assert_eq!(
             canonicalize_messagepack(controls, small).unwrap_err().kind,
-            ErrorKind::TooLarge { bytes_max: 10 }
+            ErrorKind::SaysTooMuch { bytes_max: 10 }
         );
     }
 }

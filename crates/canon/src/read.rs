@@ -2,9 +2,14 @@
 //!
 //! The text is not canonicalized here, and what the shape means is the caller's business.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use crate::strict::Strict;
+use crate::error::Clipped;
+use crate::strict::{ONE_OF, Strict};
+
+/// Longest part of a detail. One is what was found, which may be a text of the caller's, and one what was expected.
+const PART_CHARS_MAX: usize = 1_000;
 
 /// How `serde` names the types that requests are made of, and how a person would.
 const PLAIN_WORDS: [(&str, &str); 10] = [
@@ -30,9 +35,9 @@ const PLAIN_WORDS: [(&str, &str); 10] = [
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", self.place())]
 pub struct ReadError {
-    /// Where, as a JSON Pointer (RFC 6901); empty for the whole text.
+    /// Where, as a JSON Pointer (RFC 6901); empty for the whole text. A message repeats its beginning.
     pub pointer: String,
-    /// What is wrong there.
+    /// What is wrong there. Of a long text it has the beginning.
     pub detail: String,
     /// Whether a member is there that the shape does not know.
     pub is_unknown_field: bool,
@@ -44,7 +49,7 @@ impl ReadError {
         if self.pointer.is_empty() {
             "the body".to_owned()
         } else {
-            format!("`{}`", self.pointer)
+            format!("`{}`", Clipped(&self.pointer))
         }
     }
 }
@@ -60,6 +65,14 @@ pub fn read<'text, T: Deserialize<'text>>(text: &'text str) -> Result<T, ReadErr
         .end()
         .map_err(|error| describe(String::new(), &error))?;
     Ok(value)
+}
+
+/// Reads a member that is given by whoever means it: with `default` it may be left out, but it is not `null`.
+///
+/// # Errors
+/// It is `null`, or something else that it cannot be.
+pub fn sent<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 fn locate<'text, T: Deserialize<'text>>(text: &'text str) -> ReadError {
@@ -78,9 +91,36 @@ fn locate<'text, T: Deserialize<'text>>(text: &'text str) -> ReadError {
                 let token = index.unwrap_or(&segment).replace('~', "~0").replace('/', "~1");
                 pointer + "/" + &token
             });
-            describe(pointer, error.inner())
+            with_found(describe(pointer, error.inner()), text)
         }
     }
+}
+
+/// The same error, which names what stands there also where only what should is known.
+fn with_found(error: ReadError, text: &str) -> ReadError {
+    if !error.detail.starts_with(ONE_OF) {
+        return error;
+    }
+    let Some(found) = kind_at(text, &error.pointer) else {
+        return error;
+    };
+    ReadError {
+        detail: format!("invalid type: {found}, {}", error.detail),
+        ..error
+    }
+}
+
+/// What kind of value stands at this place of a text.
+fn kind_at(text: &str, pointer: &str) -> Option<String> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    Some(match value.pointer(pointer)? {
+        Value::Null => "null".to_owned(),
+        Value::Bool(boolean) => format!("boolean `{boolean}`"),
+        Value::Number(number) => format!("number `{number}`"),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
+    })
 }
 
 fn describe(pointer: String, error: &serde_json::Error) -> ReadError {
@@ -92,8 +132,24 @@ fn describe(pointer: String, error: &serde_json::Error) -> ReadError {
     ReadError {
         pointer,
         is_unknown_field: message.starts_with("unknown field"),
-        detail: in_plain_words(message),
+        detail: clipped(&in_plain_words(message)),
     }
+}
+
+/// A detail in which no part is too long. What is expected stands at its end.
+fn clipped(detail: &str) -> String {
+    let end = detail.rfind(", expected ").unwrap_or(detail.len());
+    let (found, expected) = detail.split_at(end);
+    clipped_part(found) + &clipped_part(expected)
+}
+
+/// The beginning of a part that is too long, and the quote that ends it.
+fn clipped_part(part: &str) -> String {
+    let Some((end, _)) = part.char_indices().nth(PART_CHARS_MAX) else {
+        return part.to_owned();
+    };
+    let quote = part.chars().next_back().filter(|last| matches!(last, '`' | '"'));
+    part[..end].chars().chain(['…']).chain(quote).collect()
 }
 
 /// What `serde` says is wrong, without the names of types.
@@ -116,6 +172,7 @@ pub fn in_plain_words(message: &str) -> String {
 mod tests {
     use super::*;
     use serde_json::value::RawValue;
+    use std::collections::BTreeMap;
 
     #[derive(Deserialize, Debug)]
     #[serde(deny_unknown_fields)]
@@ -142,6 +199,24 @@ mod tests {
             read(r#"{"inner":{"count":3},"list":[{"count":4}],"raw":{"a":[1.50]}}"#).unwrap();
         assert_eq!((shape.inner.count, shape.list.unwrap()[0].count), (3, 4));
         assert_eq!(shape.raw.unwrap().get(), r#"{"a":[1.50]}"#);
+    }
+
+    #[test]
+    fn a_member_may_be_left_out_and_still_not_be_null() {
+        #[derive(Deserialize, Debug)]
+        #[serde(deny_unknown_fields)]
+        struct Filter {
+            #[serde(default, deserialize_with = "sent")]
+            name: Option<String>,
+        }
+        let name = |text| read::<Filter>(text).map(|filter| filter.name);
+        assert_eq!(name("{}"), Ok(None));
+        assert_eq!(name(r#"{"name":"a"}"#), Ok(Some("a".to_owned())));
+        let error = name(r#"{"name":null}"#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`/name`: invalid type: null, expected a string"
+        );
     }
 
     #[test]
@@ -175,6 +250,61 @@ mod tests {
             error(r#"{"inner":{"count":3}} x"#),
             "the body: trailing characters"
         );
+    }
+
+    #[derive(Deserialize, Debug)]
+    #[serde(rename_all = "snake_case")]
+    enum Word {
+        First,
+        Second,
+        Third,
+    }
+
+    #[test]
+    fn what_is_no_word_is_told_which_words_there_are() {
+        for (value, found) in [
+            ("null", "invalid type: null"),
+            ("true", "invalid type: boolean `true`"),
+            ("1.5", "invalid type: number `1.5`"),
+            ("[]", "invalid type: array"),
+            ("\"fourth\"", "unknown variant `fourth`"),
+        ] {
+            let text = format!("{{\"a/b\":[\"first\",{value}]}}");
+            let error = read::<BTreeMap<String, Vec<Word>>>(&text).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("`/a~1b/1`: {found}, expected one of `first`, `second`, `third`")
+            );
+        }
+        assert_eq!(
+            read::<Word>("0").unwrap_err().to_string(),
+            "the body: invalid type: number `0`, expected one of `first`, `second`, `third`"
+        );
+    }
+
+    #[test]
+    fn of_a_long_text_that_is_wrong_little_is_repeated() {
+        let long = "é".repeat(100_000);
+        let unknown_field = error(&format!(r#"{{"inner":{{"count":3,"{long}":4}}}}"#));
+        let no_number = error(&format!(r#"{{"inner":{{"count":"{long}"}}}}"#));
+        let no_word = read::<Word>(&format!("\"{long}\"")).unwrap_err().to_string();
+        for (error, start, end) in [
+            (unknown_field, "`/inner/éé", "é…`, expected `count`"),
+            (
+                no_number,
+                "`/inner/count`: invalid type: string \"éé",
+                "é…\", expected a whole number from 0 to 4294967295",
+            ),
+            (
+                no_word,
+                "the body: unknown variant `éé",
+                "é…`, expected one of `first`, `second`, `third`",
+            ),
+        ] {
+            assert!(error.starts_with(start), "{error}");
+            assert!(error.ends_with(end), "{error}");
+            assert!(error.chars().count() < 1_500, "{error}");
+        }
     }
 
     #[test]

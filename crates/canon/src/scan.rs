@@ -78,7 +78,7 @@ fn invalid_utf8(json: &[u8], valid: usize, limits: Limits, integers: Integers) -
             if error.kind == ErrorKind::UnexpectedEnd {
                 error = Error {
                     kind: ErrorKind::InvalidUtf8,
-                    offset: valid,
+                    offset: Some(valid),
                     ..error
                 };
             }

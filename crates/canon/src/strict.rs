@@ -7,6 +7,9 @@
 use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
+/// How an error begins that says which words there are, and not what stands there in place of one.
+pub(crate) const ONE_OF: &str = "expected one of ";
+
 /// A deserializer, a visitor, a seed or an access, made strict.
 pub(crate) struct Strict<T>(pub(crate) T);
 
@@ -29,6 +32,16 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     ) -> Result<V::Value, D::Error> {
         // The visitor of a struct takes maps, and a deserializer that is asked for a map gives no sequence.
         self.0.deserialize_map(Strict(visitor))
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        let read = self.0.deserialize_enum(name, variants, Strict(visitor));
+        read.map_err(|error| with_variants(error, variants))
     }
 
     forward! {
@@ -59,7 +72,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         deserialize_tuple(length: usize);
         deserialize_tuple_struct(name: &'static str, length: usize);
         deserialize_map();
-        deserialize_enum(name: &'static str, variants: &'static [&'static str]);
         deserialize_identifier();
         deserialize_ignored_any();
     }
@@ -67,6 +79,16 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     fn is_human_readable(&self) -> bool {
         self.0.is_human_readable()
     }
+}
+
+/// The error of an enum. Of a value that is neither a word nor an object `serde_json` says only that it expected another one.
+#[cold]
+fn with_variants<E: Error>(error: E, variants: &[&str]) -> E {
+    if !error.to_string().starts_with("expected value") {
+        return error;
+    }
+    let variants: Vec<_> = variants.iter().map(|variant| format!("`{variant}`")).collect();
+    E::custom(format_args!("{ONE_OF}{}", variants.join(", ")))
 }
 
 macro_rules! visit {

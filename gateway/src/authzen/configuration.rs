@@ -1,7 +1,7 @@
 //! `GET /.well-known/authzen-configuration` (section 9): where the endpoints are.
 
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Refusal};
+use crate::http::{Code, Json, Refusal, once};
 use axum::extract::State;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, header};
@@ -41,6 +41,7 @@ pub async fn show(
 
 /// The URL of whoever speaks to the gateway directly: without TLS, which a proxy would add.
 fn reached(headers: &HeaderMap) -> Result<String, Refusal> {
+    once::check(headers)?;
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = host.and_then(|host| host.parse::<Authority>().ok());
     let authority = authority.filter(|authority| !authority.as_str().contains('@'));

@@ -1,5 +1,6 @@
 //! Connections on which something else comes than plain asks: hyper's, from the beginning of that on.
 
+use super::rest::Rest;
 use super::turns::Turns;
 use super::written_first::WrittenFirst;
 use super::{REFUSED_MAX, plain};
@@ -8,7 +9,7 @@ use crate::http::json;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper::service::{self, service_fn};
+use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::cell::Cell;
@@ -55,9 +56,8 @@ pub(super) async fn serve<S>(
     };
     let head_time_max = app.gateway().options.head_time_max;
     let refused = Arc::new(AtomicU32::new(0));
-    let answer = service_fn(move |request: Request<Incoming>| {
+    let answer = move |mut request: Request<Body>| {
         let (mut app, turns, refused) = (app.clone(), Arc::clone(&turns), Arc::clone(&refused));
-        let mut request = request.map(Body::new);
         if let Some(head_at) = first.take() {
             request.extensions_mut().insert(head_at);
         }
@@ -73,7 +73,7 @@ pub(super) async fn serve<S>(
             }
             Ok::<_, Infallible>(response)
         }
-    });
+    };
     answer_all(stream, answer, head_time_max, stopped).await;
 }
 
@@ -86,15 +86,27 @@ async fn stand_in_line(turns: &Turns, request: &mut Request<Body>) {
 }
 
 /// Has each request on a stream answered. When told to stop, what has begun is answered.
-pub(super) async fn answer_all<S, A>(
+pub(super) async fn answer_all<S, A, R>(
     stream: S,
     answer: A,
     head_time_max: Duration,
     stopped: Pin<&mut impl Future<Output = ()>>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
-    A: service::Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>,
+    A: Fn(Request<Body>) -> R,
+    R: Future<Output = Result<Response<Body>, Infallible>>,
 {
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let (request, rest) = Rest::of(request);
+        let answer = answer(request);
+        async move {
+            let response = answer.await?;
+            Ok::<_, Infallible>(match rest {
+                Some(rest) => rest.answered(response).await,
+                None => response,
+            })
+        }
+    });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(head_time_max)

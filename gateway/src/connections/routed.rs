@@ -3,10 +3,9 @@
 
 use super::{HEAD_TIME_MAX, handed_on, places};
 use axum::Router;
+use axum::body::Body;
 use axum::serve::Listener;
 use hyper::Request;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -46,7 +45,7 @@ where
         // An error means that nobody can say it any more, which is a reason to stop as well.
         let _ = told.wait_for(|stop| *stop).await;
     });
-    let answer = service_fn(move |request: Request<Incoming>| router.clone().call(request));
+    let answer = move |request: Request<Body>| router.clone().call(request);
     handed_on::answer_all(stream, answer, HEAD_TIME_MAX, stopped).await;
     drop(place);
 }

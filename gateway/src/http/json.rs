@@ -307,9 +307,7 @@ pub async fn whole(request: Request, bounds: Bounds<'_>) -> Result<Request, Refu
 
 fn late(time_max: Duration) -> Refusal {
     let detail = format!("a body comes within {} seconds", time_max.as_secs());
-    // Whatever comes after all would be taken for the next request.
     Refusal::new(Code::RequestTimeout, detail)
-        .with_header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
 /// The longest text of a rejection that is passed on, in bytes.

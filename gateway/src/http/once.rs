@@ -15,6 +15,8 @@ pub fn check(headers: &HeaderMap) -> Result<(), Refusal> {
     }
     let once = [
         (header::AUTHORIZATION, "Authorization"),
+        // Signatures cover it (RFC 9421, section 2.2.3), and RFC 9112, section 3.2, has it once.
+        (header::HOST, "Host"),
         (COUNTERSIGN_TENANT, "Countersign-Tenant"),
         (IDEMPOTENCY_KEY, "Idempotency-Key"),
         (X_REQUEST_TIMEOUT_MS, "X-Request-Timeout-Ms"),
@@ -45,6 +47,7 @@ mod tests {
     fn what_says_who_asks_is_there_once() {
         for name in [
             "authorization",
+            "host",
             "countersign-tenant",
             "idempotency-key",
             "x-request-timeout-ms",

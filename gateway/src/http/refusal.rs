@@ -377,7 +377,7 @@ impl From<engine::AskError> for Refusal {
 impl From<canon::Error> for Refusal {
     fn from(error: canon::Error) -> Self {
         let code = match error.kind {
-            canon::ErrorKind::TooLarge { .. } => Code::BodyTooLarge,
+            canon::ErrorKind::TooLarge { .. } | canon::ErrorKind::SaysTooMuch { .. } => Code::BodyTooLarge,
             _ => Code::MalformedJson,
         };
         Self::new(code, error.to_string())

@@ -1,6 +1,7 @@
 //! Who is refused: without a credential that works, with one for another door, in another's name. Nothing of it is recorded.
 
 use crate::stage::{Player, Stage, named, reading};
+use model::Trust;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -165,6 +166,68 @@ async fn what_an_ask_says_about_its_agent_must_agree() {
     proven["context"]["provenance"] = json!("eyJ");
     stage.ask(&proven).await.problem(400, "provenance_not_verifiable");
     assert_eq!(stage.head().await, head);
+}
+
+#[tokio::test]
+async fn what_is_no_word_of_the_contract_is_told_which_there_are() {
+    let stage = Stage::set().await;
+    let head = stage.head().await;
+    let levels = Trust::ALL.map(|level| format!("`{}`", level.as_str()));
+    let levels = levels.join(", ");
+    for (member, place, value, found) in [
+        ("source_trust", "source_trust", json!(null), "null"),
+        ("source_trust", "source_trust", json!(1), "number `1`"),
+        ("source_trust", "source_trust", json!([]), "array"),
+        ("sources", "sources/~1x", json!({"/x": null}), "null"),
+    ] {
+        let mut ask = reading();
+        ask["context"][member] = value;
+        let detail = stage.ask(&ask).await.problem(400, "invalid_field");
+        let expected = format!("`/context/{place}`: invalid type: {found}, expected one of {levels}");
+        assert_eq!(detail, expected);
+    }
+    let mut ask = reading();
+    ask["mode"] = json!(1);
+    assert_eq!(
+        stage.ask(&ask).await.problem(400, "invalid_field"),
+        "`/mode`: invalid type: number `1`, expected one of `enforce`, `observe`, `dry_run`"
+    );
+    assert_eq!(stage.head().await, head);
+}
+
+#[tokio::test]
+async fn of_a_long_word_that_is_wrong_little_is_sent_back() {
+    let stage = Stage::set().await;
+    let long = "x".repeat(200_000);
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut ask = reading();
+        change(&mut ask);
+        ask
+    };
+    for (ask, code) in [
+        (with(&|ask| ask[&long] = json!(1)), "unknown_field"),
+        (with(&|ask| ask["context"][&long] = json!(1)), "unknown_field"),
+        (
+            with(&|ask| ask["context"]["source_trust"] = json!(long)),
+            "invalid_field",
+        ),
+        (
+            with(&|ask| ask["context"]["sources"] = json!({ "/x": long })),
+            "invalid_field",
+        ),
+        (
+            with(&|ask| ask["tool_call"]["mutates_state"] = json!(long)),
+            "invalid_field",
+        ),
+    ] {
+        let detail = stage.ask(&ask).await.problem(400, code);
+        assert!(detail.len() < 3_000, "{detail}");
+        assert!(detail.contains("expected"), "{detail}");
+    }
+    let pointer = format!("/{long}~");
+    let odd = with(&|ask| ask["context"]["sources"] = json!({ &pointer: "unknown" }));
+    let detail = stage.ask(&odd).await.problem(400, "invalid_field");
+    assert!(detail.len() < 3_000, "{detail}");
 }
 
 #[tokio::test]
