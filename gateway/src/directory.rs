@@ -299,7 +299,7 @@ mod tests {
             .map(|n: u32| (n, Arc::new(n.to_string())))
             .into_iter()
             .collect();
-        let query: PageQuery = serde_json::from_str(r#"{"limit":2,"cursor":"3"}"#).unwrap();
+        let query: PageQuery = serde_json::from_str(r#"{"limit":"2","cursor":"3"}"#).unwrap();
         let page: Page<String> = page(&map, &query, |text| text != "4").unwrap();
         assert_eq!((page.items, page.next_cursor), (vec!["5".to_owned()], None));
     }

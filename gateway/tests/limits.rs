@@ -194,6 +194,27 @@ fn a_smaller_bucket_counts_at_once_and_a_larger_one_is_not_a_present() {
 }
 
 #[test]
+fn an_empty_bucket_refills_as_it_was_set_last_though_nobody_has_passed_since() {
+    let mut alone = Alone::with(3, 0.0);
+    assert_eq!(alone.drain(0), 3);
+    alone.resize(3, 100.0);
+    let (wait, ..) = headers(&alone.ask(10_000).unwrap_err());
+    assert_eq!(wait, 1, "what never came back before does not come at once");
+    assert_eq!(alone.drain(11_000), 3);
+
+    let mut alone = Alone::with(10, 10.0);
+    assert_eq!(alone.drain(0), 10);
+    alone.resize(10, 0.0);
+    let remaining = alone.limits.agent_remaining(&alone.agent, after(500));
+    assert_eq!(
+        remaining.unwrap().tokens,
+        5,
+        "what has come back until it was set stays"
+    );
+    assert_eq!(alone.drain(3_000), 5);
+}
+
+#[test]
 fn a_clock_that_is_set_back_gives_nothing() {
     let alone = Alone::with(5, 1.0);
     assert_eq!(alone.drain(10_000), 5);
@@ -355,6 +376,45 @@ async fn an_empty_bucket_refuses_and_records_nothing() {
     stage.ask(&reading()).await.problem(429, "rate_limited");
     stage.clock.advance_millis(1);
     stage.ask(&reading()).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_bucket_of_any_kind_refills_as_it_was_set_from_then_on() {
+    let stage = Stage::set().await;
+    let agent = format!("/v1/agents/{}/quota", stage.agent.id);
+    let tenant = format!("/v1/tenants/{}/quota", stage.tenant);
+    let own: fn(Value) -> Value = |bucket| json!({"bucket": bucket});
+    let of_tool: fn(Value) -> Value = |bucket| json!({"tools": {"github": bucket}});
+    for (quota, body) in [
+        (&agent, own),
+        (&agent, of_tool),
+        (&tenant, own),
+        (&tenant, of_tool),
+    ] {
+        let set = async |refill: u32| {
+            let body = body(json!({"capacity": 3, "refill_per_second": refill}));
+            stage.admin("PUT", quota, &body).await.expect(200);
+        };
+        let pass = async || {
+            for _ in 0..3 {
+                stage.ask(&reading()).await.expect(200);
+            }
+            stage.ask(&reading()).await
+        };
+        set(0).await;
+        pass().await.problem(429, "rate_limited");
+        stage.clock.advance_millis(10_000);
+        set(100).await;
+        let refused = stage.ask(&reading()).await;
+        refused.problem(429, "rate_limited");
+        assert_eq!(refused.headers["retry-after"], "1");
+        stage.clock.advance_millis(1_000);
+        pass().await.problem(429, "rate_limited");
+        set(0).await;
+        stage.clock.advance_millis(3_000);
+        stage.ask(&reading()).await.problem(429, "rate_limited");
+        stage.admin("PUT", quota, &json!({})).await.expect(200);
+    }
 }
 
 #[tokio::test]

@@ -254,6 +254,7 @@ pub async fn put_of_agent(
         })
     });
     let agent = changed.await?;
+    // Whoever shows them looks at all buckets, so each has its new size from now on, and not from the next ask on.
     Ok(Json(
         QuotaView::of_agent(&gateway, caller.tenant, &agent, None).await?,
     ))
@@ -301,6 +302,7 @@ pub async fn put_of_tenant(
         })
     });
     let tenant = changed.await?;
+    // As for an agent: this is what each has its new size by.
     Ok(Json(QuotaView::of_tenant(&gateway, &tenant, None).await?))
 }
 

@@ -5,19 +5,19 @@
 
 use super::refusal::{Code, Refusal};
 use serde::{Deserialize, Serialize};
-use std::num::NonZeroU16;
 use store::{Part, Room};
 
 /// Items on a page when the caller does not say.
-const LIMIT_DEFAULT: u16 = 50;
+const LIMIT_DEFAULT: usize = 50;
 /// The most items on a page.
-const LIMIT_MAX: u16 = 500;
+const LIMIT_MAX: usize = 500;
 
 /// What a caller says about the page it wants.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageQuery {
-    pub(super) limit: Option<NonZeroU16>,
+    /// As it was written, so that whatever is no limit is refused in the same words.
+    pub(super) limit: Option<String>,
     pub(super) cursor: Option<String>,
 }
 
@@ -33,8 +33,9 @@ pub struct Page<T> {
 impl PageQuery {
     /// How many items the caller wants.
     pub fn limit(&self) -> Result<usize, Refusal> {
-        match self.limit.map_or(LIMIT_DEFAULT, NonZeroU16::get) {
-            limit if limit <= LIMIT_MAX => Ok(usize::from(limit)),
+        let limit = self.limit.as_deref();
+        match limit.map_or(Ok(LIMIT_DEFAULT), str::parse::<usize>) {
+            Ok(limit @ 1..=LIMIT_MAX) => Ok(limit),
             _ => Err(Refusal::new(
                 Code::InvalidParameter,
                 format!("`limit` is a number from 1 to {LIMIT_MAX}"),
@@ -181,12 +182,21 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_beyond_the_bound_is_refused() {
-        let query = |limit| PageQuery {
-            limit: NonZeroU16::new(limit),
-            cursor: None,
+    fn whatever_is_no_limit_is_refused_in_the_same_words() {
+        let limit = |text: &str| {
+            let query = PageQuery {
+                limit: Some(text.to_owned()),
+                cursor: None,
+            };
+            query.limit()
         };
-        assert_eq!(query(500).limit().unwrap(), 500);
-        assert_eq!(query(501).limit().unwrap_err().code(), Code::InvalidParameter);
+        assert_eq!(PageQuery::default().limit().unwrap(), 50);
+        assert_eq!(limit("1").unwrap(), 1);
+        assert_eq!(limit("500").unwrap(), 500);
+        for wrong in ["", "0", "501", "99999999999999999999", "-1", "abc"] {
+            let refusal = limit(wrong).unwrap_err();
+            assert_eq!(refusal.code(), Code::InvalidParameter);
+            assert_eq!(refusal.detail(), "`limit` is a number from 1 to 500", "{wrong}");
+        }
     }
 }

@@ -6,10 +6,21 @@ use axum::extract::{FromRequestParts, Query as Lenient};
 use axum::http::Uri;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
-use std::num::NonZeroU16;
 
 /// What `axum` says before it says what is wrong.
 const PREAMBLE: &str = "Failed to deserialize query string: ";
+/// What Rust says of a text that is no whole number, and what a person would.
+const NO_NUMBER: [(&str, &str); 3] = [
+    (
+        "invalid digit found in string",
+        "should be a whole number in digits",
+    ),
+    (
+        "cannot parse integer from empty string",
+        "should be a whole number in digits",
+    ),
+    ("number too large to fit in target type", "too large a number"),
+];
 
 /// The parameters of a request. `T` denies unknown fields.
 pub struct Query<T>(pub T);
@@ -30,7 +41,7 @@ pub struct ListQuery<T> {
 /// Which page it is, beside parameters that `T` knows.
 #[derive(serde::Deserialize)]
 struct Place {
-    limit: Option<NonZeroU16>,
+    limit: Option<String>,
     cursor: Option<String>,
 }
 
@@ -80,13 +91,20 @@ fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
                 .unwrap_or(&text)
                 .replace("unknown field", "unknown parameter")
                 .replace("there are no fields", "there are none here");
-            let text = canon::in_plain_words(&text);
+            let text = no_number(canon::in_plain_words(&text));
             Err(invalid(
                 text.split_once(": ")
                     .map_or(text.clone(), |(name, detail)| format!("`{name}`: {detail}")),
             ))
         }
     }
+}
+
+/// What is said about a query; where it is about a text that is no whole number, without the words of Rust.
+fn no_number(text: String) -> String {
+    let mut known = NO_NUMBER.iter();
+    let plain = known.find_map(|(rust, plain)| Some(format!("{}{plain}", text.strip_suffix(rust)?)));
+    plain.unwrap_or(text)
 }
 
 /// A parameter that is wrong.
@@ -118,7 +136,14 @@ mod tests {
     #[test]
     fn a_parameter_is_named_when_it_is_wrong() {
         assert!(refusal("agent=me").starts_with("`agent`: `me` is not an id of the form `agt_`"));
-        assert!(refusal("from_seq=-1").starts_with("`from_seq`: "));
+        for text in ["-1", "abc", "1.5", ""] {
+            let query = format!("from_seq={text}");
+            assert_eq!(refusal(&query), "`from_seq`: should be a whole number in digits");
+        }
+        assert_eq!(
+            refusal("to_seq=99999999999999999999"),
+            "`to_seq`: too large a number"
+        );
         assert_eq!(
             refusal("to_seq=0"),
             "`to_seq`: invalid value: integer `0`, expected a whole number from 1 on"

@@ -22,14 +22,19 @@ struct Levels {
 }
 
 impl Levels {
-    /// The level of a bucket now.
+    /// The level of a bucket now. One that was set anew has refilled by its old size until somebody looks at it.
     fn now(&mut self, owner: &Owner, size: Bucket, now: Timestamp) -> Level {
         let Some(known) = self.known.get_mut(owner) else {
             return Level::now(None, size, now);
         };
         let level = Level::now(Some(&*known), size, now);
-        // Kept also where nothing is taken: whoever is refused waits from a clock that was set back.
-        known.at = known.at.min(level.at);
+        // Both are kept also where nothing is taken: whoever is refused waits for what comes back by the new size, and from a clock that
+        // was set back.
+        if known.size == size {
+            known.at = known.at.min(level.at);
+        } else {
+            *known = level;
+        }
         level
     }
 
