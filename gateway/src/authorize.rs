@@ -223,6 +223,8 @@ impl Gateway {
             *admitted = true;
         }
         let judgement = match judge(tenant, &agent, ask, &evidence, now) {
+            // What is only observed holds nothing: whether there would be enough is told as of a moment ago.
+            Ok(judgement) if ask.mode == Mode::Observe => looked_up.counted.quoted(&agent, ask, judgement).0,
             Ok(judgement) => judgement,
             Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, replay))),
         };
@@ -391,7 +393,7 @@ impl Ready {
             request: request_key(caller, ask).map(|key| (key, ask.digest, replay)),
             approval: approval_use(decided),
             sighting,
-            quotas: quotas_of(tenant, decided.agent, ask, judgement.verdict()),
+            quotas: quotas_of(tenant, decided.agent, ask, judgement.enforced_verdict()),
             quarantine: judgement.quarantine.clone(),
             shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
             contents,
@@ -417,7 +419,7 @@ impl Ready {
     }
 }
 
-/// The quotas that an ask counts towards: none unless it is allowed.
+/// The quotas that an ask counts towards: none unless it is allowed, or, where it is only observed, would be.
 fn quotas_of(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, verdict: Verdict) -> Vec<QuotaUse> {
     if verdict == Verdict::Allow {
         quotas::uses(tenant, agent, &ask.into())

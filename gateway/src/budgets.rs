@@ -13,7 +13,7 @@ pub mod moving;
 
 use crate::gateway::Gateway;
 use crate::http::page::no_cursor;
-use crate::http::query::ListQuery;
+use crate::http::query::{ListQuery, invalid};
 use crate::http::{AgentCaller, Page, Refusal, TenantCaller};
 use crate::records::reader::Reader;
 use axum::Extension;
@@ -117,6 +117,10 @@ pub async fn balances(
     let cursor = query.page.after()?;
     let page = if let Some(Extension(caller)) = caller {
         gateway.own_page(&caller, query.filter, cursor, limit).await?
+    } else if query.filter.tool.is_some() || query.filter.run_id.is_some() {
+        return Err(invalid(
+            "`tool` and `run_id` are for agents; people see all balances, with `unit` those in one unit",
+        ));
     } else {
         let filter = BudgetFilter {
             unit: query.filter.unit,

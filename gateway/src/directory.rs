@@ -87,11 +87,6 @@ impl<T: Clone> Clearable<T> {
     }
 }
 
-/// Reads a member that cannot be cleared: with `default` it may be absent, but it is not `null`.
-fn sent<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
-}
-
 /// Whether a tenant is there for those who work in it. The system tenant is nobody's, and a deleted one is gone.
 fn is_in_use(tenant: &Tenant) -> bool {
     tenant.id != TenantId::SYSTEM && tenant.deleted_at.is_none()
@@ -260,7 +255,7 @@ mod tests {
     struct Patch {
         #[serde(default)]
         team: Clearable<String>,
-        #[serde(default, deserialize_with = "sent")]
+        #[serde(default, deserialize_with = "canon::sent")]
         name: Option<String>,
     }
 

@@ -12,7 +12,7 @@ use engine::budgets::report::{self, Settling};
 use engine::proposal::Happening;
 use engine::{Conflict, Proposal, Salt};
 use model::budget::Subject;
-use model::{DecisionId, Name, ReservationId, SlashFreeName, Timestamp, Verdict};
+use model::{Amount, DecisionId, Estimate, Name, ReservationId, SlashFreeName, Timestamp, Unit, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Outcome {
     status: Status,
     executed_hash: Option<Digest>,
     output_hash: Option<Digest>,
-    actual: Option<model::Estimate>,
+    actual: Option<Estimate>,
 }
 
 /// Where the report stands in the ledger.
@@ -84,6 +84,16 @@ struct Decided {
     action_hash: Digest,
     reservation: Option<Reserved>,
     parent_run_id: Option<Name>,
+    /// `observe`, if the ask was only to be observed.
+    mode: Option<String>,
+    estimate: Option<Estimated>,
+}
+
+/// What the ask said it may cost; the amount is a text there.
+#[derive(Deserialize)]
+struct Estimated {
+    unit: Unit,
+    amount: String,
 }
 
 #[derive(Deserialize)]
@@ -152,12 +162,16 @@ impl Outcome {
         decided: Decided,
         report: &report::Outcome,
     ) -> Option<Settling> {
-        let reservation = decided.reservation.map(|reserved| reserved.id);
-        let unreserved = self.actual.as_ref().filter(|_| reservation.is_none());
+        let reservation = decided.reservation.as_ref().map(|reserved| reserved.id);
+        let executed = !matches!(self.status, Status::NotExecuted);
+        let is_due = executed && decision.reason.verdict() == Verdict::Allow;
+        let observed = || decided.observed().filter(|_| is_due);
+        let spent = self.actual.clone().or_else(observed);
+        let unreserved = spent.filter(|_| reservation.is_none());
         if reservation.is_none() && unreserved.is_none() {
             return None;
         }
-        let cost = unreserved.map(|actual| Cost {
+        let cost = unreserved.map(|spent| Cost {
             subject: Subject {
                 team: caller.agent.team.clone(),
                 agent: caller.agent.id,
@@ -165,14 +179,27 @@ impl Outcome {
                 run_id: decision.run_id.clone(),
                 parent_run_id: decided.parent_run_id,
             },
-            unit: actual.unit.clone(),
-            amount: actual.amount,
+            unit: spent.unit,
+            amount: spent.amount,
         });
         Some(Settling {
             outcome: report.clone(),
-            executed: !matches!(self.status, Status::NotExecuted),
+            executed,
             reservation,
             cost,
+        })
+    }
+}
+
+impl Decided {
+    /// What an ask that was only observed said that it costs: nothing was held for it, and whoever carries it out and says nothing else is
+    /// charged that.
+    fn observed(&self) -> Option<Estimate> {
+        let estimate = self.estimate.as_ref().filter(|_| self.mode.is_some())?;
+        let amount = estimate.amount.parse::<i64>().ok()?;
+        Some(Estimate {
+            amount: Amount::new(amount).ok()?,
+            unit: estimate.unit.clone(),
         })
     }
 }

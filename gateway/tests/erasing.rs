@@ -503,7 +503,11 @@ async fn only_what_agents_asked_is_erased_and_only_by_admins() {
         "an entry of the kind `tenant_created` is not erased; those of these kinds are: `decision`, \
          `outcome_reported`, `run_observed`, `approval_refused`"
     );
-    for wrong in [json!({}), json!({"seq": 1, "user": "jane"})] {
+    for wrong in [
+        json!({}),
+        json!({"seq": 1, "user": "jane"}),
+        json!({"user": null, "older_than_days": 1}),
+    ] {
         let refused = scene.world.post("/v1/ledger/erase", &scene.admin, &wrong).await;
         refused.problem(400, "invalid_field");
     }

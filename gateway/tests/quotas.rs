@@ -93,6 +93,33 @@ async fn only_what_is_allowed_counts() {
 }
 
 #[tokio::test]
+async fn what_is_only_observed_counts_where_it_would_have_been_allowed() {
+    let stage = with_quotas(json!([{"window": "day", "limit": 1}])).await;
+    let path = format!("/v1/tenants/{}", stage.tenant);
+    let call = stage.call("PATCH", &path, &stage.operator);
+    let settings = json!({"settings": {"observe": true}});
+    call.json(&settings).send().await.expect(200);
+    let observed = |mut ask: Value| {
+        ask["mode"] = json!("observe");
+        ask
+    };
+    for _ in 0..3 {
+        assert_eq!(
+            stage.ask(&observed(injected())).await.expect(200)["decision"],
+            "allow"
+        );
+    }
+    assert_eq!(used(&stage).await, 0);
+    stage.ask(&observed(reading())).await.expect(200);
+    assert_eq!(used(&stage).await, 1);
+    let full = stage.ask(&observed(reading())).await;
+    full.problem(429, "quota_exceeded");
+    let denied = stage.ask(&observed(injected())).await.expect(200);
+    assert_eq!(denied["would_have"]["decision"], "deny");
+    assert_eq!(used(&stage).await, 1);
+}
+
+#[tokio::test]
 async fn a_dry_run_and_a_probe_say_the_same_and_count_nothing() {
     let stage = with_quotas(json!([{"window": "minute", "limit": 1, "group": "read"}])).await;
     let mut dry = reading();

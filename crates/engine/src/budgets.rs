@@ -187,6 +187,9 @@ impl KnownBudgets {
             .collect();
         for (tenant, periods, budget) in rolled {
             entries.push((tenant, told::rolled_over(&budget, periods)));
+            // What was carried counts in the new period like what is spent in it, and is passed by nothing that comes after it.
+            let carried = budget.reached();
+            entries.extend(carried.map(|percent| (tenant, told::threshold(&budget, percent))));
             self.moved_budgets.insert((tenant, budget.id));
             self.learn(tenant, budget);
         }

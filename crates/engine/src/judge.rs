@@ -103,6 +103,14 @@ impl Judgement {
         self.reason.verdict()
     }
 
+    /// What would be said if the ask were enforced.
+    pub fn enforced_verdict(&self) -> Verdict {
+        let would_have = self.would_have.as_deref();
+        would_have
+            .map_or(self.reason, |would_have| would_have.reason)
+            .verdict()
+    }
+
     /// What was found at first, to be kept where something else becomes of it.
     pub(crate) fn found_first(&self) -> (ReasonCode, Vec<String>) {
         let found = || (self.reason, self.matched.clone());
@@ -125,7 +133,7 @@ impl Judgement {
 
     /// An allow, whatever was found, that tells what it was. Nothing comes of it: nobody is asked to approve, what people approved is not used
     /// up, and nobody is quarantined. Other obligations stay, because the action will be carried out.
-    fn observed(self) -> Self {
+    pub(crate) fn observed(self) -> Self {
         // What people approved is allowed once: an allow that does not use it up is none of theirs.
         let is_allowed = self.verdict() == Verdict::Allow && self.reason != ReasonCode::ApprovalGranted;
         let would_have = WouldHave {

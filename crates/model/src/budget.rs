@@ -125,6 +125,17 @@ pub enum BudgetError {
         /// What is left.
         remaining: i64,
     },
+    /// Nothing is left that could be taken away.
+    #[error(
+        "nothing is left to take, because all of it is held or used; fund the budget, or have what is held settled first"
+    )]
+    NothingLeft,
+    /// It would begin anew with less than is held.
+    #[error("{held} is held; reset the budget to at least that, or have what is held settled first")]
+    Held {
+        /// What is held.
+        held: Amount,
+    },
     /// It is closed.
     #[error("the budget is closed, and that is for good; make another one")]
     Closed,
@@ -228,8 +239,9 @@ impl Budget {
             allocated,
             ..self.clone()
         });
-        let exceeded = BudgetError::Exceeded {
-            remaining: self.remaining(),
+        let exceeded = match self.remaining() {
+            remaining @ 1.. => BudgetError::Exceeded { remaining },
+            _ => BudgetError::NothingLeft,
         };
         left.filter(|left| left.remaining() >= 0).ok_or(exceeded)
     }
@@ -247,9 +259,7 @@ impl Budget {
             ..self.clone()
         };
         if after.remaining() < 0 {
-            return Err(BudgetError::Exceeded {
-                remaining: after.remaining(),
-            });
+            return Err(BudgetError::Held { held: self.reserved });
         }
         Ok(after)
     }
@@ -312,12 +322,23 @@ impl Budget {
 
     /// The thresholds that were reached since `before`, in percent.
     pub fn reached_since(&self, before: &Self) -> impl Iterator<Item = u8> {
-        let percent = |budget: &Self| {
-            let allocated = i128::from(budget.allocated.get());
-            (allocated > 0).then(|| i128::from(budget.used.get()) * 100 / allocated)
-        };
-        let (before, after) = (percent(before).unwrap_or(0), percent(self).unwrap_or(0));
+        self.reached_above(before.used_percent())
+    }
+
+    /// The thresholds that are reached, in percent: where a period has just begun, by what was carried into it.
+    pub fn reached(&self) -> impl Iterator<Item = u8> {
+        self.reached_above(0)
+    }
+
+    fn reached_above(&self, percent: i128) -> impl Iterator<Item = u8> {
+        let new = percent + 1..=self.used_percent();
         let thresholds = THRESHOLDS.into_iter();
-        thresholds.filter(move |threshold| (before + 1..=after).contains(&i128::from(*threshold)))
+        thresholds.filter(move |threshold| new.contains(&i128::from(*threshold)))
+    }
+
+    /// The share of what is allocated that is used.
+    fn used_percent(&self) -> i128 {
+        let used = i128::from(self.used.get()) * 100;
+        used.checked_div(self.allocated.get().into()).unwrap_or(0)
     }
 }

@@ -108,7 +108,7 @@ impl ActionGroup {
 }
 
 /// How many calls are allowed in a window: all of them, or those of one tool, one group, one class of risk, or of what these have
-/// in common.
+/// in common. None of these is ever `null`: what was meant for some calls would hold for all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quota {
@@ -118,13 +118,25 @@ pub struct Quota {
     #[serde(deserialize_with = "limit")]
     pub limit: u64,
     /// Only calls of this tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "canon::sent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub tool: Option<SlashFreeName>,
     /// Only calls of this group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "canon::sent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub group: Option<ActionGroup>,
     /// Only calls of this class of risk, as it is registered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "canon::sent",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub risk: Option<Risk>,
 }
 

@@ -9,8 +9,8 @@ use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
 use store::{
-    Batch, BudgetFilter, Budgets, FoundBalances, OpenBudgets, Part, ReplyKey, ReplyRow, ReservationFilter,
-    StoreError, WantedBalances, WantedBudgets,
+    Batch, BudgetFilter, BudgetPlace, Budgets, FoundBalances, OpenBudgets, Part, ReplyKey, ReplyRow,
+    ReservationFilter, StoreError, WantedBalances, WantedBudgets,
 };
 
 /// Budgets as they are from now on, a vector a column.
@@ -212,6 +212,40 @@ impl Budgets for PostgresStore {
         });
         let rows = bounded(read).await?;
         rows.iter().map(|row| budget(tenant, &row.value)).collect()
+    }
+
+    async fn budget_places(
+        &self,
+        tenant: TenantId,
+        before: Option<BudgetId>,
+        limit: u32,
+    ) -> Result<Vec<BudgetPlace>, StoreError> {
+        let before = before.map_or(BEYOND_IDS, |id| Uuid::from_bytes(*id.as_bytes()));
+        let read = self.readers.read(|| {
+            sqlx::query!(
+                "SELECT
+                     id,
+                     scope,
+                     unit,
+                     is_open
+                 FROM budgets
+                 WHERE tenant_id = $1
+                   AND id < $2
+                 ORDER BY id DESC
+                 LIMIT $3",
+                uuid(tenant),
+                before,
+                i64::from(limit),
+            )
+        });
+        let rows = bounded(read).await?.into_iter();
+        let places = rows.map(|row| BudgetPlace {
+            id: BudgetId::from_bytes(row.id.into_bytes()),
+            scope: row.scope,
+            unit: row.unit,
+            is_open: row.is_open,
+        });
+        Ok(places.collect())
     }
 
     async fn open_budgets(&self, wanted: &OpenBudgets) -> Result<Vec<Budget>, StoreError> {

@@ -15,8 +15,8 @@ use sqlx::query::Map;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteRow};
 use std::sync::Arc;
 use store::{
-    BudgetFilter, Budgets, FoundBalances, OpenBudgets, Part, ReplyKey, ReplyRow, ReservationFilter,
-    StoreError, WantedBalances, WantedBudgets,
+    BudgetFilter, BudgetPlace, Budgets, FoundBalances, OpenBudgets, Part, ReplyKey, ReplyRow,
+    ReservationFilter, StoreError, WantedBalances, WantedBudgets,
 };
 
 const CLOSE: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
@@ -216,6 +216,50 @@ pub(crate) fn page(
     )
 }
 
+/// By what a page of a tenant's are looked for, newest first.
+async fn places(
+    executor: impl SqliteExecutor<'_>,
+    tenant: TenantId,
+    before: &[u8; 16],
+    limit: u32,
+) -> Result<Vec<BudgetPlace>, StoreError> {
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let rows = sqlx::query!(
+        r#"SELECT
+               budgets.tenant_no AS "tenant_no!: i64",
+               budgets.id AS "id!: Vec<u8>",
+               budgets.scope AS "scope!: String",
+               budgets.unit AS "unit!: String",
+               budgets.is_open AS "is_open!: i64"
+           FROM tenants
+           CROSS JOIN budgets
+               ON budgets.tenant_no = tenants.tenant_no
+              AND budgets.id < ?2
+           WHERE tenants.tenant_id = ?1
+           ORDER BY budgets.id DESC
+           LIMIT ?3"#,
+        tenant_id,
+        before,
+        limit,
+    )
+    .fetch_all(executor)
+    .await
+    .map_err(unavailable)?;
+    let found = rows.into_iter().map(|row| {
+        let place = Place {
+            table: "budgets",
+            row: row.tenant_no,
+        };
+        Ok(BudgetPlace {
+            id: BudgetId::from_bytes(place.id("id", row.id)?),
+            scope: row.scope,
+            unit: row.unit,
+            is_open: row.is_open == 1,
+        })
+    });
+    found.collect()
+}
+
 /// Those of these scopes that are not closed. Of each scope those are read that could stand on the page, from where it begins in the index on;
 /// where a unit is wanted, that is the first one from there on.
 pub(crate) fn open(
@@ -282,6 +326,16 @@ impl Budgets for SqliteStore {
             rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
         };
         bounded(read).await
+    }
+
+    async fn budget_places(
+        &self,
+        tenant: TenantId,
+        before: Option<BudgetId>,
+        limit: u32,
+    ) -> Result<Vec<BudgetPlace>, StoreError> {
+        let before = before.as_ref().map_or(&BEYOND_IDS, BudgetId::as_bytes);
+        bounded(places(&self.readers, tenant, before, limit)).await
     }
 
     async fn open_budgets(&self, wanted: &OpenBudgets) -> Result<Vec<Budget>, StoreError> {

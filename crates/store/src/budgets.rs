@@ -3,6 +3,7 @@
 use crate::{Part, StoreError};
 use async_trait::async_trait;
 use canon::Digest;
+use model::budget::BudgetStatus;
 use model::{
     AgentId, Budget, BudgetId, Name, Reservation, ReservationId, ReservationStatus, RunLink, Scope, TenantId,
     Timestamp, Unit,
@@ -37,6 +38,31 @@ impl BudgetRows {
         let reservations = self.reservations.iter().map(|(tenant, _)| *tenant);
         let links = self.links.iter().map(|(tenant, _)| *tenant);
         budgets.chain(reservations).chain(links)
+    }
+}
+
+/// By what a budget is looked for: what stands beside it in its row. It is what the budget says of itself, unless somebody has changed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetPlace {
+    /// Which budget.
+    pub id: BudgetId,
+    /// The key of its scope.
+    pub scope: String,
+    /// The name of its unit.
+    pub unit: String,
+    /// Whether it is not closed.
+    pub is_open: bool,
+}
+
+impl BudgetPlace {
+    /// By what this budget should be looked for.
+    pub fn of(budget: &Budget) -> Self {
+        Self {
+            id: budget.id,
+            scope: budget.scope.key(),
+            unit: budget.unit.to_string(),
+            is_open: budget.status != BudgetStatus::Closed,
+        }
     }
 }
 
@@ -167,6 +193,14 @@ pub trait Budgets: Send + Sync {
         before: Option<BudgetId>,
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError>;
+
+    /// By what all budgets are looked for, newest first, with an id below `before` where given, at most `limit`.
+    async fn budget_places(
+        &self,
+        tenant: TenantId,
+        before: Option<BudgetId>,
+        limit: u32,
+    ) -> Result<Vec<BudgetPlace>, StoreError>;
 
     /// Budgets that are not closed, those of one scope after those of the other, and of each by the bytes of their units. No more
     /// of a scope are read than are wanted in all, however many there are.

@@ -4,11 +4,11 @@
 //! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
 
 use crate::{
-    ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, Budgets, CommitError,
-    Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal, Lease,
-    OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey, ReservationFilter,
-    SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Swept, Turn, Wanted,
-    WantedBalances, WantedBudgets, WantedReservations,
+    ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, BudgetPlace, Budgets,
+    CommitError, Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal,
+    Lease, OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey,
+    ReservationFilter, SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Swept,
+    Turn, Wanted, WantedBalances, WantedBudgets, WantedReservations,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -674,6 +674,15 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError> {
         self.read()?.list_budgets(tenant, filter, before, limit).await
+    }
+
+    async fn budget_places(
+        &self,
+        tenant: TenantId,
+        before: Option<BudgetId>,
+        limit: u32,
+    ) -> Result<Vec<BudgetPlace>, StoreError> {
+        self.read()?.budget_places(tenant, before, limit).await
     }
 
     async fn open_budgets(&self, wanted: &OpenBudgets) -> Result<Vec<Budget>, StoreError> {

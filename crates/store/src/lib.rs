@@ -31,8 +31,8 @@ pub use batch::{
 };
 pub use buckets::{BucketKey, Buckets, Lease, Wanted};
 pub use budgets::{
-    BudgetFilter, BudgetRows, Budgets, FoundBalances, OpenBudgets, ReplyKey, ReplyRow, ReservationFilter,
-    WantedBalances, WantedBudgets, WantedReservations,
+    BudgetFilter, BudgetPlace, BudgetRows, Budgets, FoundBalances, OpenBudgets, ReplyKey, ReplyRow,
+    ReservationFilter, WantedBalances, WantedBudgets, WantedReservations,
 };
 pub use counters::Counters;
 pub use error::{CommitError, StoreError};

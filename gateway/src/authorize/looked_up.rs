@@ -1,6 +1,6 @@
 //! What is looked up for an ask before it is judged: the approval that it names, what its run has seen, where a tenant has that
-//! kept, and what it counts against, for a dry run and where policies look at that. Most asks need nothing of that, and then
-//! nothing is read.
+//! kept, and what it counts against, for a dry run, for an estimate that is only observed, and where policies look at that. Most asks
+//! need nothing of that, and then nothing is read.
 
 use super::usage::Counted;
 use super::{asking, request_key};
@@ -20,7 +20,7 @@ pub(super) struct LookedUp {
     run: Option<RunTaint>,
     /// How much is used, where policies look at it.
     usage: Option<Arc<Usage>>,
-    /// For a dry run: what it counts against.
+    /// For a dry run, and for an estimate that is only observed: what it counts against.
     pub(super) counted: Counted,
 }
 
@@ -48,7 +48,13 @@ impl Gateway {
         let tenant = self.tenant(caller.tenant)?;
         let approval = ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok());
         let looks_at_usage = tenant.policies.looks_at_usage();
-        let counts = looks_at_usage || ask.mode == Mode::DryRun;
+        let is_quoted = match ask.mode {
+            Mode::Enforce => false,
+            // One that was answered before has that answer again, and nothing is quoted.
+            Mode::Observe => ask.estimate.is_some() && !self.was_answered(caller, ask),
+            Mode::DryRun => true,
+        };
+        let counts = looks_at_usage || is_quoted;
         let is_in_run = shown(ask).is_some() && keeps_runs(&tenant);
         if approval.is_none() && !is_in_run && !counts {
             return Ok(LookedUp::default());
@@ -84,11 +90,7 @@ impl Gateway {
         ask: &Ask,
         tenant: &TenantSnapshot,
     ) -> Result<(), Refusal> {
-        let was_answered = || {
-            let key = request_key(caller, ask);
-            key.is_some_and(|key| self.replays.find(&key).is_some())
-        };
-        if ask.mode != Mode::DryRun && was_answered() {
+        if ask.mode != Mode::DryRun && self.was_answered(caller, ask) {
             return Ok(());
         }
         let now = self.clock.now();
@@ -99,6 +101,12 @@ impl Gateway {
             // Others may take them before this ask does, and then it has some lent once more.
             Admission::Short(short) => self.limits.fill(&short).await,
         }
+    }
+
+    /// Whether the answer to an ask is remembered.
+    fn was_answered(&self, caller: &AgentCaller, ask: &Ask) -> bool {
+        let key = request_key(caller, ask);
+        key.is_some_and(|key| self.replays.find(&key).is_some())
     }
 
     /// What the run of an ask has seen, where a tenant has that kept.

@@ -10,7 +10,7 @@ use canon::Digest;
 use engine::budgets::KnownBudgets;
 use engine::budgets::cost::BudgetPart;
 use engine::quotas::{self, QuotaExceeded, QuotaUse};
-use engine::{Ask, Judgement, TenantSnapshot};
+use engine::{Ask, Judgement, Mode, TenantSnapshot};
 use model::{Agent, Counter, TenantId, Timestamp, Usage, Verdict};
 use std::collections::HashMap;
 
@@ -42,7 +42,8 @@ impl Counted {
         quotas::check(quotas, |key| self.counters.get(key), now)
     }
 
-    /// What budgets make of a dry run: what was found changes where they have not enough, and nothing is held.
+    /// What budgets make of a dry run, and of an ask that is only observed: what was found changes where they have not enough, and
+    /// nothing is held.
     pub(super) fn quoted(
         &self,
         agent: &Agent,
@@ -52,13 +53,16 @@ impl Counted {
         let (Some((tenant, budgets)), Some(cost)) = (&self.budgets, costs::cost(agent, ask)) else {
             return (judgement, None);
         };
-        if judgement.verdict() != Verdict::Allow {
+        if judgement.enforced_verdict() != Verdict::Allow {
             return (judgement, None);
         }
-        match budgets.quoted(*tenant, &cost) {
-            Ok(part) => (judgement, part),
-            Err(lacking) => (judgement.lacking(&lacking), None),
-        }
+        let (part, lacking) = budgets.quoted(*tenant, &cost);
+        let judgement = match lacking {
+            Some(lacking) if ask.mode == Mode::Observe => judgement.observed_lacking(&lacking),
+            Some(lacking) => judgement.lacking(&lacking),
+            None => judgement,
+        };
+        (judgement, part)
     }
 }
 

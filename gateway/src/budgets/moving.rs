@@ -138,10 +138,16 @@ impl From<Lacking> for Refusal {
 
 /// A refusal to change a budget.
 fn changed(place: &Where, error: BudgetError) -> Refusal {
+    let refusal = |code| Refusal::new(code, error.to_string());
     match error {
-        BudgetError::Overflow(_) => Refusal::new(Code::AmountOverflow, error.to_string()),
-        BudgetError::Exceeded { .. } => located(Refusal::new(Code::BudgetExceeded, error.to_string()), place),
-        BudgetError::Closed => Refusal::new(Code::Conflict, error.to_string()),
+        BudgetError::Overflow(_) => refusal(Code::AmountOverflow),
+        BudgetError::Exceeded { .. } | BudgetError::NothingLeft => {
+            located(refusal(Code::BudgetExceeded), place)
+        }
+        BudgetError::Held { held } => {
+            located(refusal(Code::BudgetExceeded), place).with_member("held", json!(held))
+        }
+        BudgetError::Closed => refusal(Code::Conflict),
     }
 }
 

@@ -3,7 +3,7 @@
 mod signing_keys_field;
 mod tools_field;
 
-use super::{Clearable, change, change_at_once, check_registered, facts, find_agent, page, put, read, sent};
+use super::{Clearable, change, change_at_once, check_registered, facts, find_agent, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, ListQuery, Page, Refusal, TenantCaller};
@@ -39,7 +39,7 @@ pub struct NewAgent {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentPatch {
-    #[serde(default, deserialize_with = "sent")]
+    #[serde(default, deserialize_with = "canon::sent")]
     name: Option<Name>,
     #[serde(default)]
     environment: Clearable<Name>,
@@ -47,11 +47,11 @@ pub struct AgentPatch {
     team: Clearable<Name>,
     #[serde(default)]
     owner: Clearable<Name>,
-    #[serde(default, deserialize_with = "sent")]
+    #[serde(default, deserialize_with = "canon::sent")]
     risk_tier: Option<RiskTier>,
-    #[serde(default, deserialize_with = "sent")]
+    #[serde(default, deserialize_with = "canon::sent")]
     tools: Option<ToolsField>,
-    #[serde(default, deserialize_with = "sent")]
+    #[serde(default, deserialize_with = "canon::sent")]
     attributes: Option<Attributes>,
     #[serde(default)]
     signing_keys: Clearable<SigningKeysField>,

@@ -28,7 +28,7 @@ pub struct NewTenant {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantPatch {
-    #[serde(default, deserialize_with = "super::sent")]
+    #[serde(default, deserialize_with = "canon::sent")]
     name: Option<Name>,
     #[serde(default)]
     settings: Map<String, Value>,

@@ -35,17 +35,21 @@ const BATCH_MAX: usize = 256;
 const TIME_MAX: Duration = Duration::from_secs(5);
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// What to erase: one of these.
+/// What to erase: one of the first four. None of them is ever `null`: beside another one it would say less than was meant.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Erase {
     /// This entry.
+    #[serde(default, deserialize_with = "canon::sent")]
     seq: Option<NonZeroU64>,
     /// What this agent has done.
+    #[serde(default, deserialize_with = "canon::sent")]
     agent: Option<AgentId>,
     /// What was done for this user.
+    #[serde(default, deserialize_with = "canon::sent")]
     user: Option<Name>,
     /// What was recorded before so many days of 24 hours.
+    #[serde(default, deserialize_with = "canon::sent")]
     older_than_days: Option<NonZeroU32>,
     /// Goes on at this entry, where an earlier call has stopped.
     from_seq: Option<NonZeroU64>,

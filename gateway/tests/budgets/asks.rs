@@ -1,6 +1,6 @@
 //! Asks with an estimate: held in every budget or in none, and told in the entry.
 
-use crate::{Scene, balance, costing, tokens};
+use crate::{Scene, balance, costing, observed, tokens};
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -220,12 +220,48 @@ async fn a_dry_run_and_a_decide_quote_and_hold_nothing() {
         assert_eq!(ran, decided);
         assert_eq!(ran["decision"], decision);
         assert_eq!(ran.get("reservation"), None);
-        if decision == "allow" {
-            assert_eq!(balance(&ran["balances"][0]).1, [100, 0, 0, 0, 0]);
-        }
+        assert_eq!(balance(&ran["balances"][0]).1, [100, 0, 0, 0, 0]);
     }
     assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
     assert_eq!(scene.stage.entries().await.len(), entries);
+}
+
+#[tokio::test]
+async fn an_observed_ask_tells_what_budgets_would_have_lacked_and_holds_nothing() {
+    let scene = Scene::set().await;
+    scene.permit_observing().await;
+    let body = json!({"scope": {}, "unit": "TOKENS", "allocated": 100});
+    let id = scene.budget(&body).await;
+    let answer = scene.stage.ask(&observed(101)).await.expect(200);
+    assert_eq!(
+        (&answer["decision"], &answer["reason_code"]),
+        (&json!("allow"), &json!("observed"))
+    );
+    let would_have = json!({
+        "decision": "deny", "reason_code": "budget_exceeded",
+        "reason": "the budget of the tenant has 100 `TOKENS` left, and 101 are wanted",
+        "agent_message": format!("Ask for less or have the budget {id} funded."),
+        "matched_policies": [],
+    });
+    assert_eq!(answer["would_have"], would_have);
+    let body = scene.stage.decisions().await.pop().unwrap();
+    assert_eq!(body["would_have"]["reason_code"], "budget_exceeded");
+    assert_eq!(body["ruling"]["reason_code"], "policy_permits");
+
+    let answer = scene.stage.ask(&observed(100)).await.expect(200);
+    let told = [&answer["reason_code"], &answer["would_have"]["reason_code"]];
+    assert_eq!(told, ["policy_permits", "policy_permits"]);
+    assert_eq!(answer.get("reservation"), None);
+    let mut denied = crate::stage::injected();
+    (denied["mode"], denied["estimate"]) = (json!("observe"), tokens(101));
+    let answer = scene.stage.ask(&denied).await.expect(200);
+    assert_eq!(answer["would_have"]["reason_code"], "policy_forbids");
+    let reason = json!({"reason": "a test"});
+    scene.change(&id, "freeze", &reason).await.expect(200);
+    let answer = scene.stage.ask(&observed(1)).await.expect(200);
+    assert_eq!(answer["would_have"]["reason_code"], "budget_frozen");
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+    scene.stage.assert_sound().await;
 }
 
 #[tokio::test]

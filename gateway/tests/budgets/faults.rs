@@ -141,6 +141,81 @@ async fn terms_that_are_not_those_of_the_ledger_are_named() {
     assert!(mismatch.ends_with("overdraft_limit 50"), "{mismatch}");
 }
 
+/// The gateway looks for budgets by their columns, and not by what they say of themselves.
+#[tokio::test]
+async fn columns_that_are_not_what_the_ledger_comes_to_are_named() {
+    let scene = Scene::set().await;
+    let body = json!({"scope": {"team": "crew"}, "unit": "TOKENS", "allocated": 100});
+    let id = scene.budget(&body).await;
+    let mut hand = crate::support::hand::Hand::on(&scene.stage.home, scene.stage.tenant).await;
+    for (other, again, told) in [
+        (
+            "scope = '{}'",
+            r#"scope = '{"team":"crew"}'"#,
+            r#"scope {"team":"crew"}"#,
+        ),
+        ("unit = 'CALLS'", "unit = 'TOKENS'", "unit TOKENS"),
+        ("is_open = NOT is_open", "is_open = NOT is_open", "is_open true"),
+    ] {
+        hand.run(&format!("UPDATE budgets SET {other} WHERE MINE")).await;
+        let mismatch = mismatch(&scene).await;
+        assert!(
+            mismatch.contains(&format!("the columns of {id} are not")),
+            "{mismatch}"
+        );
+        assert!(mismatch.ends_with(told), "{mismatch}: {told}");
+        hand.run(&format!("UPDATE budgets SET {again} WHERE MINE")).await;
+    }
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(found.mismatches, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn holds_that_are_not_those_of_the_ledger_are_named() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 1_000)]).await;
+    let answer = scene.stage.ask(&costing(70)).await.expect(200);
+    let held = answer["reservation"]["id"].as_str().unwrap();
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(found.mismatches, Vec::<String>::new());
+    let named = async |what: &str| {
+        let mismatch = mismatch(&scene).await;
+        let told = format!("what is stored of {held} is not what the entries come to: {what} held");
+        assert!(mismatch.ends_with(&told), "{mismatch}: {told}");
+    };
+    let mut hand = crate::support::hand::Hand::on(&scene.stage.home, scene.stage.tenant).await;
+    // On SQLite the amount stands behind the unit, on PostgreSQL behind its name.
+    let put = |from: i64, to: i64| {
+        format!(
+            r#"UPDATE reservations SET value =
+               replace(replace(value, '"TOKENS",{from},', '"TOKENS",{to},'), '"amount":{from},', '"amount":{to},') WHERE MINE"#
+        )
+    };
+    hand.run(&put(70, 7)).await;
+    named("70").await;
+    hand.run(&put(7, 70)).await;
+    hand.run("UPDATE reservations SET status = 'released' WHERE MINE")
+        .await;
+    named("70").await;
+    hand.run("UPDATE reservations SET status = 'active' WHERE MINE")
+        .await;
+    let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(found.mismatches, Vec::<String>::new());
+
+    scene.settle(held, "release", &json!({})).await.expect(200);
+    hand.run("UPDATE reservations SET status = 'active' WHERE MINE")
+        .await;
+    named("0").await;
+    hand.run("DELETE FROM reservations WHERE MINE").await;
+    let other = scene.reserve(30).await;
+    hand.run("DELETE FROM reservations WHERE MINE").await;
+    let mismatch = mismatch(&scene).await;
+    assert!(
+        mismatch.contains(&other) && mismatch.ends_with("30 held"),
+        "{mismatch}"
+    );
+}
+
 #[tokio::test]
 async fn what_is_not_settled_as_it_was_held_is_named() {
     let scene = Scene::set().await;
@@ -200,6 +275,36 @@ async fn erased_decisions_and_outcomes_hide_nothing_but_themselves() {
     };
     assert!(
         mismatch.contains("allocated 100, reserved 10, used 10, uncovered 0"),
+        "{mismatch}"
+    );
+}
+
+#[tokio::test]
+async fn a_budget_that_is_not_counted_to_the_end_is_not_called_right_and_never_has_less_used() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 1_000)]).await;
+    scene.post("/v1/usage", &tokens(900)).await.expect(201);
+    let sum = async || {
+        let found = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+        assert_eq!(found.mismatches, Vec::<String>::new());
+        found.sum()
+    };
+    assert_eq!(sum().await, "1 budgets are what their ledgers come to");
+    let ask = crate::stage::changing();
+    assert_eq!(scene.stage.ask(&ask).await.expect(200)["decision"], "allow");
+    let all = json!({"agent": scene.stage.agent.id});
+    let erased = scene.stage.admin("POST", "/v1/ledger/erase", &all).await;
+    assert_eq!(erased.expect(200)["erased"], 1);
+    assert_eq!(
+        sum().await,
+        "0 of 1 budgets are what their ledgers come to; 1 could not be counted to the end"
+    );
+    let mut hand = crate::support::hand::Hand::on(&scene.stage.home, scene.stage.tenant).await;
+    hand.run(r#"UPDATE budgets SET value = replace(value, '"used":900', '"used":0') WHERE MINE"#)
+        .await;
+    let mismatch = mismatch(&scene).await;
+    assert!(
+        mismatch.contains("allocated 1000, reserved 0, used 900, uncovered 0"),
         "{mismatch}"
     );
 }

@@ -54,6 +54,14 @@ impl Scene {
         }
     }
 
+    /// Has the tenant permit that asks are only observed.
+    async fn permit_observing(&self) {
+        let path = format!("/v1/tenants/{}", self.stage.tenant);
+        let call = self.stage.call("PATCH", &path, &self.stage.operator);
+        let settings = json!({"settings": {"observe": true}});
+        call.json(&settings).send().await.expect(200);
+    }
+
     /// Makes a budget, and returns its id. A millisecond goes by, so that the next one is a later one.
     async fn budget(&self, body: &Value) -> String {
         self.stage.clock.advance_millis(1);
@@ -139,6 +147,13 @@ fn balance(shown: &Value) -> (Value, [i64; 5]) {
 fn costing(amount: i64) -> Value {
     let mut ask = stage::changing();
     ask["estimate"] = json!({"unit": "TOKENS", "amount": amount});
+    ask
+}
+
+/// An ask that costs this much and is only to be observed.
+fn observed(amount: i64) -> Value {
+    let mut ask = costing(amount);
+    ask["mode"] = json!("observe");
     ask
 }
 

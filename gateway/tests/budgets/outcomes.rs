@@ -1,6 +1,6 @@
 //! Outcomes settle what was reserved: never refused for want of money, and nothing of what was spent is dropped.
 
-use crate::{Scene, costing, tokens};
+use crate::{Scene, costing, observed, tokens};
 use serde_json::{Value, json};
 
 /// Asks, and returns the path of the outcome and the hash of the action.
@@ -146,6 +146,38 @@ async fn what_was_spent_without_an_estimate_is_charged_too() {
     assert_eq!(scene.standing().await, [70, 0, 30, 0, 0]);
     scene.post(&path, &body).await.problem(409, "outcome_reported");
     assert_eq!(scene.standing().await, [70, 0, 30, 0, 0]);
+}
+
+/// Everything that is only observed is carried out, whatever would have been said.
+#[tokio::test]
+async fn what_was_only_observed_is_charged_its_estimate_when_it_was_done() {
+    let scene = Scene::set().await;
+    scene.permit_observing().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    for (ask, actual, spent, uncovered) in [
+        (observed(60), None, 60, 0),
+        (observed(60), Some(10), 70, 0),
+        (observed(60), None, 100, 30),
+    ] {
+        let answer = scene.stage.ask(&ask).await.expect(200);
+        let path = format!(
+            "/v1/decisions/{}/outcome",
+            answer["decision_id"].as_str().unwrap()
+        );
+        report(&scene, &(path, answer["action_hash"].clone()), actual).await;
+        assert_eq!(scene.standing().await, [100 - spent, 0, spent, 0, uncovered]);
+    }
+    let answer = scene.stage.ask(&observed(60)).await.expect(200);
+    let path = format!(
+        "/v1/decisions/{}/outcome",
+        answer["decision_id"].as_str().unwrap()
+    );
+    let not_done = json!({"status": "not_executed"});
+    scene.post(&path, &not_done).await.expect(201);
+    assert_eq!(scene.standing().await, [0, 0, 100, 0, 30]);
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+    scene.stage.assert_sound().await;
 }
 
 #[tokio::test]

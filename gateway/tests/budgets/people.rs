@@ -2,7 +2,7 @@
 
 use crate::{Scene, costing, tokens};
 use gateway::gateway::Options;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_budget_is_funded_emptied_and_begun_anew_and_the_ledger_says_by_whom() {
@@ -41,6 +41,46 @@ async fn a_budget_is_funded_emptied_and_begun_anew_and_the_ledger_says_by_whom()
     }
     assert_eq!(scene.entries("budget_funded").await[0]["reason"], "more");
     scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_budget_that_cannot_shrink_says_what_is_in_the_way() {
+    let scene = Scene::set().await;
+    let id = scene
+        .budget(&json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 50}))
+        .await;
+    scene.reserve(100).await;
+    let refused = async |verb: &str, body: Value| {
+        let refused = scene.change(&id, verb, &body).await;
+        let detail = refused.problem(409, "budget_exceeded");
+        let problem = refused.json();
+        let members = ["held", "requested", "remaining"].map(|member| problem[member].clone());
+        (detail, json!(members))
+    };
+    let held = |held: i64| {
+        format!("{held} is held; reset the budget to at least that, or have what is held settled first")
+    };
+    assert_eq!(
+        refused("reset", json!({"allocated": 10})).await,
+        (held(100), json!([100, 10, 0]))
+    );
+    scene
+        .change(&id, "fund", &json!({"amount": 100}))
+        .await
+        .expect(200);
+    scene.reserve(100).await;
+    // It would begin with what it was made with.
+    assert_eq!(
+        refused("reset", json!({})).await,
+        (held(200), json!([200, 100, 0]))
+    );
+    scene.post("/v1/usage", &tokens(20)).await.expect(201);
+    let nothing = "nothing is left to take, because all of it is held or used; fund the budget, or have what is held settled first";
+    assert_eq!(
+        refused("debit", json!({"amount": 0})).await,
+        (nothing.to_owned(), json!([null, 0, -20]))
+    );
+    assert_eq!(scene.standing().await, [-20, 200, 0, 20, 0]);
 }
 
 #[tokio::test]
@@ -118,7 +158,7 @@ async fn of_one_scope_and_unit_there_is_one_budget_until_it_is_closed() {
 #[tokio::test]
 async fn a_budget_for_nothing_that_is_registered_is_refused() {
     let scene = Scene::set().await;
-    let create = async |scope, more: serde_json::Value| {
+    let create = async |scope, more: Value| {
         let mut body = json!({"scope": scope, "unit": "TOKENS", "allocated": 1});
         body.as_object_mut()
             .unwrap()
@@ -136,6 +176,12 @@ async fn a_budget_for_nothing_that_is_registered_is_refused() {
     create(json!({"project": "p"}), json!({}))
         .await
         .problem(400, "unknown_field");
+    // Without its value a budget of a team would be one of the tenant, which stops everybody.
+    for member in ["team", "agent", "tool", "run"] {
+        let refused = create(json!({member: null}), json!({})).await;
+        let detail = refused.problem(400, "invalid_field");
+        assert!(detail.starts_with(&format!("`/scope/{member}`: ")), "{detail}");
+    }
     for more in [
         json!({"allocated": -1}),
         json!({"unit": ""}),
@@ -212,6 +258,30 @@ async fn a_period_begins_anew_by_the_calendar_with_the_debt() {
         .await
         .expect(200);
     assert_eq!(shown["period_start"], "2026-02-01T00:00:00.000Z");
+}
+
+#[tokio::test]
+async fn what_is_carried_into_a_period_reaches_thresholds_like_what_is_spent_in_it() {
+    let scene = Scene::set().await;
+    let body =
+        json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 100, "period": "day"});
+    scene.budget(&body).await;
+    let told = async || {
+        let entries = scene.entries("budget_threshold_reached").await;
+        let percent = entries.iter().map(|entry| entry["percent"].as_i64().unwrap());
+        percent.collect::<Vec<_>>()
+    };
+    scene.post("/v1/usage", &tokens(160)).await.expect(201);
+    assert_eq!(told().await, [50, 80, 100]);
+    scene.stage.clock.advance_millis(24 * 3_600_000);
+    scene.reserve(1).await;
+    assert_eq!(scene.standing().await, [39, 1, 60, 0, 0]);
+    assert_eq!(told().await, [50, 80, 100, 50]);
+    scene.post("/v1/usage", &tokens(20)).await.expect(201);
+    assert_eq!(told().await, [50, 80, 100, 50, 80]);
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+    scene.stage.assert_sound().await;
 }
 
 #[tokio::test]
@@ -294,6 +364,25 @@ async fn an_agent_sees_the_balances_that_it_counts_against() {
         [1, 2],
         "of a tool that it may not use it sees nothing"
     );
+}
+
+#[tokio::test]
+async fn people_do_not_see_all_balances_where_they_wanted_those_of_a_tool_or_a_run() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({}), 1), (json!({"tool": "github"}), 2)])
+        .await;
+    for query in ["tool=github", "run_id=r", "unit=TOKENS&tool=github"] {
+        let path = format!("/v1/balances?{query}");
+        let refused = scene.stage.get(&path, &scene.auditor).await;
+        assert_eq!(
+            refused.problem(400, "invalid_parameter"),
+            "`tool` and `run_id` are for agents; people see all balances, with `unit` those in one unit"
+        );
+    }
+    let path = "/v1/balances?unit=TOKENS";
+    let page = scene.stage.get(path, &scene.auditor).await.expect(200);
+    assert_eq!(page["items"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]

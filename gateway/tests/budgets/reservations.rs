@@ -340,10 +340,38 @@ async fn a_refusal_says_which_budget_how_much_is_left_and_what_to_do() {
 }
 
 #[tokio::test]
+async fn what_nothing_was_held_for_is_more_than_was_held() {
+    let scene = Scene::set().await;
+    let strict = json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overage": "reject"});
+    scene.budget(&strict).await;
+    let id = scene.reserve(0).await;
+    let entries = scene.stage.entries().await.len();
+    let refused = scene.settle(&id, "commit", &json!({"actual": tokens(10)})).await;
+    assert_eq!(
+        refused.problem(409, "budget_exceeded"),
+        "the budget of the tenant rejects more than was held, 0 `TOKENS`. Commit 0, and report the rest with `POST /v1/usage`."
+    );
+    let problem = refused.json();
+    assert_eq!(
+        (&problem["held"], &problem["requested"], &problem["remaining"]),
+        (&json!(0), &json!(10), &json!(100))
+    );
+    assert_eq!(scene.stage.entries().await.len(), entries, "nothing moves");
+    scene
+        .settle(&id, "commit", &json!({"actual": tokens(0)}))
+        .await
+        .expect(200);
+    scene.post("/v1/usage", &tokens(10)).await.expect(201);
+    assert_eq!(scene.standing().await, [90, 0, 10, 0, 0]);
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn usage_counts_after_the_fact_down_to_the_overdraft_and_the_rest_is_uncovered() {
     let scene = Scene::set().await;
     let body = json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overdraft_limit": 20});
-    scene.budget(&body).await;
+    let budget = scene.budget(&body).await;
     let used = scene.post("/v1/usage", &tokens(90)).await.expect(201);
     assert_eq!((&used["charged"], &used["uncovered"]), (&json!(90), &json!(0)));
     let used = scene.post("/v1/usage", &tokens(50)).await.expect(201);
@@ -356,10 +384,13 @@ async fn usage_counts_after_the_fact_down_to_the_overdraft_and_the_rest_is_uncov
         .map(|entry| entry["percent"].clone())
         .collect();
     assert_eq!(told, [50, 80, 100]);
-    scene
-        .post("/v1/reservations", &tokens(0))
-        .await
-        .problem(409, "budget_exceeded");
+    let refused = scene.post("/v1/reservations", &tokens(0)).await;
+    assert_eq!(
+        refused.problem(409, "budget_exceeded"),
+        format!(
+            "the budget of the tenant is 20 `TOKENS` below zero, and 0 are wanted. Have the budget {budget} funded."
+        )
+    );
 }
 
 /// A POST under a key.

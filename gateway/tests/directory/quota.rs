@@ -200,6 +200,18 @@ async fn a_bad_limit_is_refused() {
                 json!({"quotas": [{"window": "week", "limit": 1}]}),
                 "invalid_field",
             ),
+            (
+                json!({"quotas": [{"window": "day", "limit": 1, "tool": null}]}),
+                "invalid_field",
+            ),
+            (
+                json!({"quotas": [{"window": "day", "limit": 1, "group": null}]}),
+                "invalid_field",
+            ),
+            (
+                json!({"quotas": [{"window": "day", "limit": 1, "risk": null}]}),
+                "invalid_field",
+            ),
         ] {
             let detail = put(body.clone()).await.problem(400, code);
             assert!(detail.contains('`'), "{body}: {detail}");

@@ -35,7 +35,7 @@ when { context.sources.amount.rank <= 3 && context.trust.rank >= 4 };
 @id("low") @decision("require_approval") permit (principal, action in Action::"read", resource)
 when { context.usage has budget && context.usage.budget.remaining < 500 };
 @id("often") forbid (principal, action == Action::"github/get_file", resource)
-when { context.usage.calls has month && context.usage.calls.month.used >= 3 };
+when { context.usage.calls has month && context.usage.calls.month.used >= 2 };
 "#;
 
 impl Desk {

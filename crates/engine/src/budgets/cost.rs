@@ -134,12 +134,14 @@ impl Lacking {
             }
             Self::Frozen(place) => format!("Have the budget {} unfrozen.", place.budget),
             Self::Exceeded(place) => {
-                let wait = if place.renews {
-                    ", wait for its next period,"
-                } else {
-                    ""
+                // Where nothing is left, there is no less to ask for.
+                let beginning = match (place.remaining > 0, place.renews) {
+                    (true, true) => "Ask for less, wait for its next period, or have",
+                    (true, false) => "Ask for less or have",
+                    (false, true) => "Wait for its next period, or have",
+                    (false, false) => "Have",
                 };
-                format!("Ask for less{wait} or have the budget {} funded.", place.budget)
+                format!("{beginning} the budget {} funded.", place.budget)
             }
             Self::MoreThanHeld(_, held) => {
                 format!("Commit {held}, and report the rest with `POST /v1/usage`.")
@@ -158,6 +160,14 @@ impl std::fmt::Display for Lacking {
                 f,
                 "the budget of the {} in `{}` is frozen",
                 place.scope, place.unit
+            ),
+            Self::Exceeded(place) if place.remaining < 0 => write!(
+                f,
+                "the budget of the {} is {} `{}` below zero, and {} are wanted",
+                place.scope,
+                place.remaining.unsigned_abs(),
+                place.unit,
+                place.requested
             ),
             Self::Exceeded(place) => write!(
                 f,
@@ -200,13 +210,15 @@ impl KnownBudgets {
         BudgetUsage::tightest(self.budgets_of(tenant, cost))
     }
 
-    /// What the answer to a dry run says about budgets: a quote, and nothing is held. None if it has nothing to do with any.
-    pub fn quoted(&self, tenant: TenantId, cost: &Cost) -> Result<Option<BudgetPart>, Lacking> {
-        let budgets = self.quote(tenant, cost)?;
-        Ok((!budgets.is_empty()).then(|| BudgetPart {
+    /// What the answer to a dry run says about budgets, none if it has nothing to do with any, and what they lack: a quote, and nothing
+    /// is held.
+    pub fn quoted(&self, tenant: TenantId, cost: &Cost) -> (Option<BudgetPart>, Option<Lacking>) {
+        let budgets = self.budgets_of(tenant, cost);
+        let part = (!budgets.is_empty()).then(|| BudgetPart {
             reservation: None,
             balances: budgets.into_iter().cloned().collect(),
-        }))
+        });
+        (part, self.quote(tenant, cost).err())
     }
 
     /// Holds a cost in every budget that it counts against, or in none. Returns the reservation and those budgets as they are
@@ -302,6 +314,26 @@ impl Judgement {
             spends: None,
             ..self.clone()
         }
+    }
+
+    /// What becomes of an allow where budgets do not have what it costs and the ask is only observed: it stays one, and tells that it would have
+    /// been the denial of [`Self::lacking`].
+    #[must_use]
+    pub fn observed_lacking(&self, lacking: &Lacking) -> Self {
+        let Some(found) = self.would_have.as_deref() else {
+            return self.lacking(lacking);
+        };
+        let enforced = Self {
+            reason: found.reason,
+            matched: found.matched.clone(),
+            ..self.clone()
+        };
+        // The action will be carried out, so what must be done then stays.
+        Self {
+            obligations: self.obligations.clone(),
+            ..enforced.lacking(lacking)
+        }
+        .observed()
     }
 }
 

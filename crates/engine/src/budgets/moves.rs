@@ -251,7 +251,10 @@ impl KnownBudgets {
             BudgetChange::Close => (EntryKind::BudgetClosed, None, Ok(before.close())),
         };
         let after = after.map_err(|error| {
-            let requested = amount.unwrap_or_default();
+            let requested = match change {
+                BudgetChange::Reset(None) => before.allotment,
+                _ => amount.unwrap_or_default(),
+            };
             BudgetConflict::Budget(Box::new(Where::of(before, requested)), error)
         })?;
         let Some(after) = after else {
@@ -302,7 +305,8 @@ impl KnownBudgets {
         }
         let (kind, after, charge) = match step {
             SettleStep::Commit(_, actual) => {
-                let charge = self.charge(tenant, &reservation.budgets, reservation.amount, *actual)?;
+                let held = Some(reservation.amount);
+                let charge = self.charge(tenant, &reservation.budgets, held, *actual)?;
                 (
                     EntryKind::ReservationCommitted,
                     reservation.commit(charge),
@@ -374,7 +378,7 @@ impl KnownBudgets {
             let unit = cost.unit.clone();
             return Err(BudgetConflict::Lacking(Lacking::NotFound { unit }));
         }
-        let charge = self.charge(tenant, &ids, Amount::ZERO, cost.amount)?;
+        let charge = self.charge(tenant, &ids, None, cost.amount)?;
         let budgets = self.settled(tenant, &ids, Amount::ZERO, charge);
         let thresholds = self.put(tenant, &budgets);
         self.note_link(tenant, cost);
@@ -385,21 +389,21 @@ impl KnownBudgets {
         })
     }
 
-    /// What these budgets make of an amount that was really spent.
+    /// What these budgets make of an amount that was really spent; `held` is none if nothing was reserved for it.
     fn charge(
         &self,
         tenant: TenantId,
         ids: &[BudgetId],
-        held: Amount,
+        held: Option<Amount>,
         actual: Amount,
     ) -> Result<Charge, BudgetConflict> {
         let charge = Charge::of(self.with_ids(tenant, ids), held, actual);
         charge.map_err(|Refused(budget)| {
-            let place = Box::new(Where::of(budget, actual.minus_or_zero(held)));
-            BudgetConflict::Lacking(if held == Amount::ZERO {
-                Lacking::Exceeded(place)
-            } else {
-                Lacking::MoreThanHeld(place, held)
+            let beyond = actual.minus_or_zero(held.unwrap_or_default());
+            let place = Box::new(Where::of(budget, beyond));
+            BudgetConflict::Lacking(match held {
+                Some(held) => Lacking::MoreThanHeld(place, held),
+                None => Lacking::Exceeded(place),
             })
         })
     }

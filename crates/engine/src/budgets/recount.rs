@@ -3,8 +3,8 @@
 //! Counting follows what happened (this much was put in, held, charged) and not what entries say that it led to; that is
 //! compared with at every step. So an entry whose balances do not follow from those before it is found, too.
 //!
-//! - `holds`: what is held, and that it is settled as it was;
-//! - `terms`: what a budget is beside its balance.
+//! - `holds`: what is held, and that it is stored and settled as it was;
+//! - `terms`: what a budget is beside its balance, and what it is looked for by.
 //!
 //! What an erased body held or charged is gone with it. Every balance goes on from what the next entry tells of it, and is said
 //! not to be counted up to there.
@@ -14,9 +14,10 @@ mod terms;
 
 use crate::entry_kind::EntryKind;
 use holds::{Holds, Unlike};
-use model::{Amount, Budget, BudgetId, ReservationId, Timestamp};
+use model::{AgentId, Amount, Budget, BudgetId, Reservation, ReservationId, Timestamp};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use store::BudgetPlace;
 
 /// Balances as far as they were counted.
 #[derive(Debug, Default)]
@@ -102,6 +103,22 @@ pub enum Mismatch {
         /// What they come to, where it is unlike.
         told: String,
     },
+    /// The store looks for a budget by something else than the entries tell.
+    #[error("the columns of {budget} are not what the entries come to: {told}")]
+    Misplaced {
+        /// Which.
+        budget: BudgetId,
+        /// What they come to, where it is unlike.
+        told: String,
+    },
+    /// The store holds something else for a reservation than the entries tell, or it is held in only one of the two.
+    #[error("what is stored of {reservation} is not what the entries come to: {told} held")]
+    StoredHold {
+        /// Which.
+        reservation: ReservationId,
+        /// How much is held as they tell it.
+        told: Amount,
+    },
     /// The entries tell of a budget that is not stored.
     #[error("{0} is in the ledger and not in the store")]
     NotStored(BudgetId),
@@ -122,6 +139,8 @@ pub struct Uncounted {
 /// The members of bodies that are about budgets.
 #[derive(Deserialize)]
 struct Body {
+    #[serde(default)]
+    agent: Option<AgentId>,
     #[serde(default)]
     budget: Option<Budget>,
     #[serde(default)]
@@ -180,6 +199,15 @@ struct Step {
 }
 
 impl Recount {
+    /// Counts from nothing. What is stored as held was read when this entry was the last one, or later: what others after it have moved
+    /// is not compared.
+    pub fn with_holds_read_after(seq: u64) -> Self {
+        Self {
+            holds: Holds::read_after(seq),
+            ..Self::default()
+        }
+    }
+
     /// Counts one entry; its body is none if it was erased. Those of a tenant come in order.
     pub fn entry(&mut self, seq: u64, kind: &str, body: Option<&str>) {
         let Some(kind) = EntryKind::ALL.iter().find(|known| known.as_str() == kind) else {
@@ -217,7 +245,7 @@ impl Recount {
             (EntryKind::BudgetRolledOver, None) => self.roll_over(seq, body),
             (kind, None) => {
                 let step = step(kind, body)?;
-                if let Some(unlike) = self.holds.follow(kind, body) {
+                if let Some(unlike) = self.holds.follow(seq, kind, body) {
                     self.note_unlike(seq, &unlike);
                 }
                 self.take(seq, &body.balances, &step);
@@ -310,6 +338,24 @@ impl Recount {
         mismatches
     }
 
+    /// By what budgets are looked for otherwise than entries tell, each by what stands in its own row; nothing is said of one whose
+    /// entries are odd.
+    pub fn compare_places(&self, stored: &[Budget], places: &[BudgetPlace]) -> Vec<Mismatch> {
+        let misplaced = stored.iter().zip(places).filter_map(|(stored, place)| {
+            let account = self.accounts.get(&stored.id);
+            let account = account.filter(|account| account.odd.is_none())?;
+            let told = terms::misplaced(account.told.as_ref()?, place)?;
+            let budget = stored.id;
+            Some(Mismatch::Misplaced { budget, told })
+        });
+        misplaced.collect()
+    }
+
+    /// What is stored as held, which is all that is, otherwise than entries tell.
+    pub fn compare_holds(&self, stored: &[Reservation]) -> Vec<Mismatch> {
+        self.holds.compare(stored)
+    }
+
     /// The budgets that could not be counted all the way, because bodies were erased or cannot be read.
     pub fn uncounted(&self) -> impl Iterator<Item = Uncounted> {
         self.accounts.iter().filter_map(|(budget, account)| {
@@ -325,12 +371,12 @@ impl Recount {
 impl Account {
     /// Whether this is what the entries come to, as far as they can be read.
     fn comes_to(&self, balance: Counted) -> bool {
-        let counted = if self.is_open {
-            self.counted.moved_like(&balance)
-        } else {
-            self.counted
-        };
-        counted == balance
+        if self.is_open {
+            // Outcomes only add to these, and what takes from them is told by entries that are never erased.
+            let is_less = balance.used < self.counted.used || balance.uncovered < self.counted.uncovered;
+            return !is_less && self.counted.moved_like(&balance) == balance;
+        }
+        self.counted == balance
     }
 
     /// In what a stored budget is not what the entries come to; nothing more is said where one of them is odd.
@@ -364,6 +410,8 @@ impl Account {
     fn roll_over(&mut self, body: &Body) {
         let begun = body.period_start.and_then(|start| self.begin(start));
         match (body.carried, body.periods) {
+            // What was held then is not known, and nothing held leaves the least debt.
+            (None, _) if self.is_open => self.counted.roll_over(1),
             (None, _) => self.counted.roll_over_with_holds(),
             (Some(_), None) => self.counted.roll_over(1),
             // That a number is told says that each period has paid; how many there were, the calendar says.

@@ -176,7 +176,7 @@ impl KnownBudgets {
             None => Amount::ZERO,
         };
         let held = match (reservation.status, actual) {
-            (ReservationStatus::Active, _) => reservation.amount,
+            (ReservationStatus::Active, _) => Some(reservation.amount),
             (ReservationStatus::Committed, _) => {
                 let before = reservation.charge.unwrap_or_default().actual;
                 return match actual {
@@ -186,7 +186,7 @@ impl KnownBudgets {
             }
             // It was given back, and nothing was done with it.
             (ReservationStatus::Released, None) if !settling.executed => return Ok(None),
-            (ReservationStatus::Released | ReservationStatus::Expired, _) => Amount::ZERO,
+            (ReservationStatus::Released | ReservationStatus::Expired, _) => None,
         };
         let ids = reservation.budgets.clone();
         let charge = Charge::reported(self.with_ids(tenant, &ids), held, spent);
@@ -194,7 +194,7 @@ impl KnownBudgets {
         Ok(Some(Due {
             unit,
             ids,
-            held,
+            held: held.unwrap_or_default(),
             charge,
         }))
     }
@@ -208,7 +208,7 @@ impl KnownBudgets {
             unit: cost.unit.clone(),
             ids: budgets.iter().map(|budget| budget.id).collect(),
             held: Amount::ZERO,
-            charge: Charge::reported(budgets, Amount::ZERO, cost.amount),
+            charge: Charge::reported(budgets, None, cost.amount),
         })
     }
 }

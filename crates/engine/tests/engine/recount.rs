@@ -2,8 +2,12 @@
 
 use engine::budgets::recount::{Mismatch, Recount, Uncounted};
 use model::budget::Terms;
-use model::{Amount, Budget, BudgetId, Overage, Period, ReservationId, Scope, Timestamp, Unit};
+use model::{
+    AgentId, Amount, Budget, BudgetId, DecisionId, Overage, Period, Reservation, ReservationId,
+    ReservationStatus, Scope, Timestamp, Unit,
+};
 use serde_json::{Value, json};
+use store::BudgetPlace;
 
 /// Usage of so much was told, and in each budget this as what is spent.
 fn usage(recount: &mut Recount, seq: u64, charged: i64, told: &[(BudgetId, i64)]) {
@@ -70,6 +74,65 @@ fn a_count_goes_on_from_what_is_told_after_bodies_were_erased() {
 
     usage(&mut recount, 5, 2, &[(one, 12)]);
     assert_eq!(odd(&recount), [Mismatch::Entry { seq: 5, budget: one }]);
+}
+
+/// A budget of a hundred a day of which ninety are used, and a decision after that that was erased.
+fn used_before_what_was_erased() -> (Recount, Budget) {
+    let made = daily();
+    let balance =
+        json!({"allocated": 100, "budget": made.id, "debt": 0, "reserved": 0, "spent": 90, "uncovered": 0});
+    let used = json!({"balances": [balance], "charged": 90, "uncovered": 0});
+    let mut recount = Recount::default();
+    recount.entry(1, "budget_created", Some(&json!({"budget": made}).to_string()));
+    recount.entry(2, "usage_recorded", Some(&used.to_string()));
+    recount.entry(3, "decision", None);
+    let used = Amount::new(90).unwrap();
+    (recount, Budget { used, ..made })
+}
+
+#[test]
+fn what_was_erased_has_only_added_to_what_was_used() {
+    let (mut recount, budget) = used_before_what_was_erased();
+    let id = budget.id;
+    let stored = |used: i64, uncovered: i64| Budget {
+        used: Amount::new(used).unwrap(),
+        uncovered: Amount::new(uncovered).unwrap(),
+        ..budget.clone()
+    };
+    for (used, uncovered) in [(90, 0), (95, 0), (90, 5)] {
+        assert_eq!(recount.compare(&[stored(used, uncovered)]), []);
+    }
+    let counted = "allocated 100, reserved 0, used 90, uncovered 0".to_owned();
+    let less = Mismatch::Stored { budget: id, counted };
+    assert_eq!(recount.compare(&[stored(0, 0)]), [less]);
+
+    let reset = stored(90, 0).reset(None).unwrap();
+    recount.entry(4, "budget_reset", Some(&json!({"budget": reset}).to_string()));
+    assert_eq!(recount.compare(&[reset]), []);
+
+    let (mut recount, _) = used_before_what_was_erased();
+    let told =
+        json!([{"allocated": 100, "budget": id, "debt": 0, "reserved": 0, "spent": 94, "uncovered": 0}]);
+    let usage = json!({"balances": told, "charged": 5, "uncovered": 0});
+    recount.entry(4, "usage_recorded", Some(&usage.to_string()));
+    assert_eq!(odd(&recount), [Mismatch::Entry { seq: 4, budget: id }]);
+}
+
+/// By the rule of entries that do not say what was carried, what is held makes debt, and what an erased outcome has settled is not held.
+#[test]
+fn what_was_held_when_a_period_began_may_have_been_settled_by_what_was_erased() {
+    let made = daily();
+    let told = |reserved: i64, spent: i64, debt: i64| json!([{"allocated": 100, "budget": made.id, "debt": debt, "reserved": reserved, "spent": spent, "uncovered": 0}]);
+    let mut recount = Recount::default();
+    let held = json!({"amount": 80, "balances": told(80, 0, 0)});
+    let used = json!({"balances": told(80, 20, 30), "charged": 50, "uncovered": 0});
+    let rolled = json!({"balances": told(0, 0, 0)});
+    recount.entry(1, "budget_created", Some(&json!({"budget": made}).to_string()));
+    recount.entry(2, "reservation_created", Some(&held.to_string()));
+    recount.entry(3, "usage_recorded", Some(&used.to_string()));
+    recount.entry(4, "outcome_reported", None);
+    recount.entry(5, "budget_rolled_over", Some(&rolled.to_string()));
+    assert_eq!(odd(&recount), []);
 }
 
 #[test]
@@ -297,4 +360,131 @@ fn terms_that_no_entry_has_changed_are_named() {
     let told = "overdraft_limit 50".to_owned();
     let expected = [Mismatch::Terms { seq: 3, budget, told }];
     assert_eq!(recount.compare(&[funded]), expected);
+}
+
+#[test]
+fn by_what_budgets_are_looked_for_is_compared() {
+    let made = daily();
+    let mut recount = Recount::default();
+    recount.entry(1, "budget_created", Some(&json!({"budget": made}).to_string()));
+    let place = BudgetPlace::of(&made);
+    let misplaced = |told: &str| {
+        let (budget, told) = (made.id, told.to_owned());
+        [Mismatch::Misplaced { budget, told }]
+    };
+    let compare = |place: &BudgetPlace| {
+        let (stored, place) = (std::slice::from_ref(&made), std::slice::from_ref(place));
+        recount.compare_places(stored, place)
+    };
+    assert_eq!(compare(&place), []);
+    let closed = BudgetPlace {
+        is_open: false,
+        ..place.clone()
+    };
+    assert_eq!(compare(&closed), misplaced("is_open true"));
+    let elsewhere = BudgetPlace {
+        scope: r#"{"tool":"github"}"#.to_owned(),
+        unit: "CALLS".to_owned(),
+        ..place
+    };
+    let both = misplaced("scope {}, unit TOKENS");
+    assert_eq!(compare(&elsewhere), both);
+    // What stands in the row of another budget is found by what that one is looked for.
+    let strange = BudgetPlace {
+        id: BudgetId::from_bytes([9; 16]),
+        ..BudgetPlace::of(&made)
+    };
+    assert_eq!(compare(&strange), misplaced(&format!("id {}", made.id)));
+}
+
+#[test]
+fn what_is_moved_while_it_is_read_what_is_held_is_not_compared() {
+    let budget = BudgetId::from_bytes([1; 16]);
+    let [before, after] = [1, 2].map(held);
+    let mut recount = Recount::with_holds_read_after(1);
+    for (seq, held, reserved) in [(1, &before, 10), (2, &after, 20)] {
+        let body = json!({"agent": held.agent, "reservation": {"amount": held.amount, "id": held.id}});
+        moved(&mut recount, seq, ("decision", body), (budget, reserved));
+    }
+    let both = [before.clone(), after.clone()];
+    assert_eq!(recount.compare_holds(&both), []);
+    assert_eq!(recount.compare_holds(&both[..1]), []);
+    let missed = recount.compare_holds(&both[1..]);
+    let told = before.amount;
+    assert_eq!(
+        missed,
+        [Mismatch::StoredHold {
+            reservation: before.id,
+            told
+        }]
+    );
+}
+
+/// Ten that are held for a decision.
+fn held(number: u8) -> Reservation {
+    Reservation {
+        id: ReservationId::from_bytes([number; 16]),
+        agent: AgentId::from_bytes([7; 16]),
+        unit: Unit::new("TOKENS").unwrap(),
+        amount: Amount::new(10).unwrap(),
+        budgets: vec![BudgetId::from_bytes([1; 16])],
+        tool: None,
+        run_id: None,
+        decision_id: Some(DecisionId::from_bytes([number; 16])),
+        status: ReservationStatus::Active,
+        charge: None,
+        created_at: Timestamp::from_millis(0),
+        expires_at: Timestamp::from_millis(60_000),
+    }
+}
+
+#[test]
+fn what_is_stored_as_held_is_compared_but_for_what_was_erased() {
+    let budget = BudgetId::from_bytes([1; 16]);
+    let hold = |recount: &mut Recount, seq: u64, held: &Reservation, reserved: i64| {
+        let body = json!({"agent": held.agent, "reservation": {"amount": held.amount, "id": held.id}});
+        moved(recount, seq, ("decision", body), (budget, reserved));
+    };
+    let [one, two] = [1, 2].map(held);
+    let unlike = |held: &Reservation, told: i64| Mismatch::StoredHold {
+        reservation: held.id,
+        told: Amount::new(told).unwrap(),
+    };
+    let mut recount = Recount::default();
+    hold(&mut recount, 1, &one, 10);
+    assert_eq!(recount.compare_holds(std::slice::from_ref(&one)), []);
+    assert_eq!(recount.compare_holds(&[]), [unlike(&one, 10)]);
+    let both = [one.clone(), two.clone()];
+    assert_eq!(recount.compare_holds(&both), [unlike(&two, 0)]);
+    let others = [
+        Reservation {
+            amount: Amount::new(9).unwrap(),
+            ..one.clone()
+        },
+        Reservation {
+            budgets: Vec::new(),
+            ..one.clone()
+        },
+        Reservation {
+            agent: AgentId::from_bytes([8; 16]),
+            ..one.clone()
+        },
+        one.release(),
+    ];
+    for other in others {
+        let found = recount.compare_holds(std::slice::from_ref(&other));
+        assert_eq!(found, [unlike(&one, 10)], "{other:?}");
+    }
+
+    // An outcome may have settled what was held before it was erased, a decision may have held something, and what was held later is known.
+    recount.entry(2, "outcome_reported", None);
+    assert_eq!(recount.compare_holds(&[]), []);
+    assert_eq!(recount.compare_holds(&both), []);
+    let unasked = Reservation {
+        decision_id: None,
+        ..two.clone()
+    };
+    assert_eq!(recount.compare_holds(&[unasked]), [unlike(&two, 0)]);
+    hold(&mut recount, 3, &two, 20);
+    assert_eq!(recount.compare_holds(&[one]), [unlike(&two, 10)]);
 }

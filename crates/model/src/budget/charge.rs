@@ -44,11 +44,11 @@ impl Charge {
         self.actual.minus_or_zero(self.charged)
     }
 
-    /// The charge of `actual` where `held` was reserved in each of these budgets. A budget that rejects overage refuses what is
-    /// more than was held, or, where nothing was, more than is left.
+    /// The charge of `actual` where `held` was reserved in each of these budgets; none if nothing is held there, or no more. A budget
+    /// that rejects overage refuses what is more than was held, or, without a reservation, more than is left.
     pub fn of<'b>(
         budgets: impl IntoIterator<Item = &'b Budget>,
-        held: Amount,
+        held: Option<Amount>,
         actual: Amount,
     ) -> Result<Self, Refused<'b>> {
         let mut charged = actual;
@@ -61,8 +61,12 @@ impl Charge {
         Ok(Self { actual, charged })
     }
 
-    /// The same for what is known to have been spent and is not refused by anybody: what a budget rejects is not covered.
-    pub fn reported<'b>(budgets: impl IntoIterator<Item = &'b Budget>, held: Amount, actual: Amount) -> Self {
+    /// The charge of `actual` where it is known to have been spent and nobody can refuse it: what a budget rejects is not covered.
+    pub fn reported<'b>(
+        budgets: impl IntoIterator<Item = &'b Budget>,
+        held: Option<Amount>,
+        actual: Amount,
+    ) -> Self {
         let rooms = budgets.into_iter().map(|budget| match budget.overage {
             Overage::Reject => budget.room_without_overage(held),
             Overage::AllowIfAvailable | Overage::AllowWithOverdraft => budget.room(held),
@@ -74,22 +78,18 @@ impl Charge {
 
 impl Budget {
     /// What can be charged here at most, of which `held` was reserved.
-    fn room(&self, held: Amount) -> Amount {
+    fn room(&self, held: Option<Amount>) -> Amount {
         let overdraft = match self.overage {
             Overage::AllowWithOverdraft => self.overdraft_limit.get(),
             Overage::Reject | Overage::AllowIfAvailable => 0,
         };
-        let left = Amount::clamped(held.get() + (self.remaining() + overdraft).max(0));
+        let left = Amount::clamped(held.unwrap_or_default().get() + (self.remaining() + overdraft).max(0));
         // With an overdraft there could be more room than an amount can tell of as used.
         left.min(Amount::MAX.minus_or_zero(self.used))
     }
 
-    /// What can be charged here without overage.
-    fn room_without_overage(&self, held: Amount) -> Amount {
-        if held == Amount::ZERO {
-            Amount::clamped(self.remaining())
-        } else {
-            held
-        }
+    /// What can be charged here without overage: what was reserved, also if that was nothing.
+    fn room_without_overage(&self, held: Option<Amount>) -> Amount {
+        held.unwrap_or_else(|| Amount::clamped(self.remaining()))
     }
 }

@@ -21,12 +21,17 @@ pub struct Scope {
     run: Option<Name>,
 }
 
+/// None of them is ever `null`: what was meant to be narrower would be for the whole tenant.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Unchecked {
+    #[serde(default, deserialize_with = "canon::sent")]
     team: Option<Name>,
+    #[serde(default, deserialize_with = "canon::sent")]
     agent: Option<AgentId>,
+    #[serde(default, deserialize_with = "canon::sent")]
     tool: Option<SlashFreeName>,
+    #[serde(default, deserialize_with = "canon::sent")]
     run: Option<Name>,
 }
 
@@ -183,11 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_run_stands_alone_and_unknown_members_are_refused() {
+    fn a_run_stands_alone_and_what_is_unknown_or_null_is_refused() {
         for text in [
             r#"{"run":"r","team":"a"}"#,
             r#"{"project":"p"}"#,
             r#"{"tool":"a/b"}"#,
+            r#"{"team":null}"#,
+            r#"{"agent":null}"#,
+            r#"{"tool":null,"team":"a"}"#,
+            r#"{"run":null}"#,
         ] {
             assert!(serde_json::from_str::<Scope>(text).is_err(), "{text}");
         }

@@ -33,7 +33,7 @@ fn standing(budget: &Budget) -> [i64; 5] {
 /// After `held` was reserved and `actual` was spent.
 fn after(budget: &Budget, held: i64, actual: i64) -> Result<[i64; 5], [i64; 5]> {
     let held_there = budget.hold(amount(held)).unwrap();
-    let charge = Charge::of([&held_there], amount(held), amount(actual));
+    let charge = Charge::of([&held_there], Some(amount(held)), amount(actual));
     let charge = charge.map_err(|Refused(budget)| standing(budget))?;
     Ok(standing(&held_there.settle(amount(held), charge)))
 }
@@ -56,6 +56,10 @@ fn more_than_was_held_is_charged_by_the_rule_for_overage() {
         after(&budget(100, Overage::Reject, 0), 60, 61),
         Err([40, 60, 0, 0, 0])
     );
+    assert_eq!(
+        after(&budget(100, Overage::Reject, 0), 0, 1),
+        Err([100, 0, 0, 0, 0])
+    );
     let available = budget(100, Overage::AllowIfAvailable, 0);
     assert_eq!(after(&available, 60, 100), Ok([0, 0, 100, 0, 0]));
     assert_eq!(after(&available, 60, 130), Ok([0, 0, 100, 0, 30]));
@@ -70,7 +74,7 @@ fn what_the_tightest_cannot_cover_is_uncovered_everywhere() {
         budget(1_000, Overage::AllowWithOverdraft, 50),
         budget(100, Overage::AllowIfAvailable, 0),
     );
-    let charge = Charge::of([&wide, &tight], Amount::ZERO, amount(130)).unwrap();
+    let charge = Charge::of([&wide, &tight], None, amount(130)).unwrap();
     assert_eq!((charge.charged, charge.uncovered()), (amount(100), amount(30)));
     assert_eq!(standing(&wide.settle(Amount::ZERO, charge)), [900, 0, 100, 0, 30]);
     assert_eq!(standing(&tight.settle(Amount::ZERO, charge)), [0, 0, 100, 0, 30]);
@@ -79,16 +83,18 @@ fn what_the_tightest_cannot_cover_is_uncovered_everywhere() {
 #[test]
 fn a_report_is_never_refused() {
     let strict = budget(100, Overage::Reject, 0).hold(amount(60)).unwrap();
-    let charge = Charge::reported([&strict], amount(60), amount(80));
+    let charge = Charge::reported([&strict], Some(amount(60)), amount(80));
     assert_eq!((charge.charged, charge.uncovered()), (amount(60), amount(20)));
-    let charge = Charge::reported([&strict], Amount::ZERO, amount(80));
+    let charge = Charge::reported([&strict], None, amount(80));
     assert_eq!((charge.charged, charge.uncovered()), (amount(40), amount(40)));
+    let charge = Charge::reported([&strict], Some(Amount::ZERO), amount(10));
+    assert_eq!((charge.charged, charge.uncovered()), (Amount::ZERO, amount(10)));
 }
 
 #[test]
 fn new_money_pays_debt() {
     let indebted = budget(100, Overage::AllowWithOverdraft, 50);
-    let charge = Charge::of([&indebted], Amount::ZERO, amount(130)).unwrap();
+    let charge = Charge::of([&indebted], None, amount(130)).unwrap();
     let indebted = indebted.settle(Amount::ZERO, charge);
     assert_eq!(standing(&indebted), [-30, 0, 100, 30, 0]);
     assert_eq!(indebted.check_reserve(Amount::ZERO), Err(Lack::Exceeded));
@@ -106,10 +112,12 @@ fn only_what_is_left_is_taken_out() {
         held.debit(amount(41)),
         Err(BudgetError::Exceeded { remaining: 40 })
     );
-    assert_eq!(standing(&held.debit(amount(40)).unwrap()), [0, 60, 0, 0, 0]);
+    let empty = held.debit(amount(40)).unwrap();
+    assert_eq!(standing(&empty), [0, 60, 0, 0, 0]);
+    assert_eq!(empty.debit(amount(1)), Err(BudgetError::NothingLeft));
     assert_eq!(
         held.reset(Some(amount(59))),
-        Err(BudgetError::Exceeded { remaining: -1 })
+        Err(BudgetError::Held { held: amount(60) })
     );
     assert_eq!(standing(&held.reset(None).unwrap()), [40, 60, 0, 0, 0]);
 }
@@ -140,17 +148,17 @@ fn sums_beyond_the_range_change_nothing() {
 fn what_has_happened_is_settled_however_much_it_is() {
     let mut small = budget(100, Overage::Reject, 0).hold(amount(10)).unwrap();
     for _ in 0..2 {
-        let most = Charge::reported([&small], Amount::ZERO, Amount::MAX);
+        let most = Charge::reported([&small], None, Amount::MAX);
         small = small.settle(Amount::ZERO, most);
     }
-    let once_more = Charge::reported([&small], amount(10), amount(12));
+    let once_more = Charge::reported([&small], Some(amount(10)), amount(12));
     let small = small.settle(amount(10), once_more);
     assert_eq!(once_more.uncovered(), amount(2));
     assert_eq!(standing(&small), [0, 0, 100, 0, crate::amount::AMOUNT_MAX]);
     let overdrawn = budget(crate::amount::AMOUNT_MAX, Overage::AllowWithOverdraft, 100);
-    let all = Charge::reported([&overdrawn], Amount::ZERO, Amount::MAX);
+    let all = Charge::reported([&overdrawn], None, Amount::MAX);
     let overdrawn = overdrawn.settle(Amount::ZERO, all);
-    let beyond = Charge::reported([&overdrawn], Amount::ZERO, amount(30));
+    let beyond = Charge::reported([&overdrawn], None, amount(30));
     assert_eq!((beyond.charged, beyond.uncovered()), (Amount::ZERO, amount(30)));
     assert_eq!(
         standing(&overdrawn.settle(Amount::ZERO, beyond)),
@@ -165,7 +173,7 @@ fn a_new_period_begins_with_the_allotment_and_the_debt() {
     daily.period = Some(Period::Day);
     daily.period_start = at("2026-01-31T00:00:00.000Z");
     let daily = daily.fund(amount(10)).unwrap().hold(amount(5)).unwrap();
-    let charge = Charge::of([&daily], Amount::ZERO, amount(120)).unwrap();
+    let charge = Charge::of([&daily], None, amount(120)).unwrap();
     let daily = daily.settle(Amount::ZERO, charge);
     assert_eq!(standing(&daily), [-15, 5, 105, 15, 0]);
     assert_eq!(daily.roll_over(at("2026-01-31T23:59:59.999Z")), None);
@@ -240,7 +248,7 @@ fn what_is_held_is_no_debt_in_a_new_period() {
     let mut daily = budget(100, Overage::AllowWithOverdraft, 50);
     daily.period = Some(Period::Day);
     let held = daily.hold(amount(80)).unwrap();
-    let charge = Charge::of([&held], Amount::ZERO, amount(50)).unwrap();
+    let charge = Charge::of([&held], None, amount(50)).unwrap();
     let used = held.settle(Amount::ZERO, charge);
     assert_eq!(standing(&used), [-30, 80, 20, 30, 0]);
     let next = used.roll_over("1970-01-02T00:00:00.000Z".parse().unwrap());
@@ -264,4 +272,11 @@ fn thresholds_are_reached_once() {
     assert_eq!(reached([500, 799]), [0; 0]);
     assert_eq!(reached([0, 2_000]), [50, 80, 100]);
     assert_eq!(reached([999, 1_000]), [100]);
+    let carried = Budget {
+        used: amount(800),
+        ..budget(1_000, Overage::AllowWithOverdraft, 1_000)
+    };
+    assert_eq!(carried.reached().collect::<Vec<_>>(), [50, 80]);
+    let of_nothing = budget(0, Overage::AllowWithOverdraft, 1_000);
+    assert_eq!(of_nothing.reached().count(), 0);
 }

@@ -4,8 +4,8 @@
 use super::sample::{Ask, Chain, agent_id, name};
 use super::{Fixture, commit, refused, settle};
 use crate::{
-    Batch, BudgetFilter, CommitError, LOOKED_AT_MAX, OpenBudgets, ReplyKey, ReplyRow, ReservationFilter,
-    Store, WantedBalances, WantedBudgets, WantedReservations,
+    Batch, BudgetFilter, BudgetPlace, CommitError, LOOKED_AT_MAX, OpenBudgets, ReplyKey, ReplyRow,
+    ReservationFilter, Store, WantedBalances, WantedBudgets, WantedReservations,
 };
 use canon::Digest;
 use model::budget::Terms;
@@ -267,6 +267,12 @@ pub async fn budgets_are_listed_by_unit_and_whether_they_are_open(fixture: &dyn 
     assert_eq!(list(None, None, Some(4), 2).await, [3, 2]);
     assert_eq!(list(Some("TOKENS"), Some(true), None, 10).await, [4, 1]);
     assert_eq!(list(None, Some(false), None, 10).await, [3]);
+    // What is looked at to find them is what they say of themselves.
+    let places: Vec<_> = all.iter().rev().map(BudgetPlace::of).collect();
+    for (before, limit, expected) in [(None, 10, &places[..]), (Some(all[3].id), 2, &places[1..3])] {
+        let found = store.budget_places(chain.tenant, before, limit);
+        assert_eq!(found.await.unwrap(), expected);
+    }
     assert_eq!(store.count_budgets(chain.tenant).await.unwrap(), 3);
 }
 

@@ -3,6 +3,7 @@
 use crate::entry_kind::EntryKind;
 use model::Budget;
 use model::budget::BudgetStatus;
+use store::BudgetPlace;
 
 /// The status of a budget after people did this to it; none if it stays as it was.
 pub(super) const fn status_after(kind: EntryKind) -> Option<BudgetStatus> {
@@ -36,4 +37,19 @@ pub(super) fn unlike(told: &Budget, other: &Budget) -> Option<String> {
         .map(|member| format!("{member} {}", told[member]))
         .collect();
     Some(told.join(", "))
+}
+
+/// By what a budget is looked for otherwise than entries tell of it, as they tell it; none if it is looked for by that.
+pub(super) fn misplaced(told: &Budget, place: &BudgetPlace) -> Option<String> {
+    let told = BudgetPlace::of(told);
+    let members = [
+        ("id", told.id != place.id, told.id.to_string()),
+        ("scope", told.scope != place.scope, told.scope),
+        ("unit", told.unit != place.unit, told.unit),
+        ("is_open", told.is_open != place.is_open, told.is_open.to_string()),
+    ];
+    let unlike = members.into_iter().filter(|(_, is_unlike, _)| *is_unlike);
+    let unlike = unlike.map(|(member, _, told)| format!("{member} {told}"));
+    let unlike: Vec<_> = unlike.collect();
+    (!unlike.is_empty()).then(|| unlike.join(", "))
 }
