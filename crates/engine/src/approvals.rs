@@ -149,7 +149,7 @@ pub(crate) fn with_approval(
         let agents = delegation::answered_for(tenant, agent, ask);
         let users = &tenant.directory.users;
         let is_enough = approval.suffices(terms, &agents, |user| users.get(user).map(|user| &user.teams))
-            && !is_approved_by_a_namesake(approval, &agents, (tenant, agent));
+            && !is_approved_by_a_namesake(approval, &agents, tenant);
         if !is_enough || !approval.covers_cost(ask.estimate.as_ref()) {
             return Ok(judgement);
         }
@@ -163,16 +163,12 @@ pub(crate) fn with_approval(
     Ok(judgement)
 }
 
-/// Whether one of those who have approved is called like an agent in whose name it is asked now: nobody can tell for which of the two it is done.
-fn is_approved_by_a_namesake(
-    approval: &Approval,
-    agents: &[Delegator],
-    (tenant, asking): (&TenantSnapshot, &Agent),
-) -> bool {
+/// Whether one of those who have approved is called like the agent that asks now, or like one in whose name it does: nobody can tell which of
+/// the two has voted.
+fn is_approved_by_a_namesake(approval: &Approval, agents: &[Delegator], tenant: &TenantSnapshot) -> bool {
     let mut approvals = approval.votes.iter().filter(|vote| vote.approves);
     approvals.any(|vote| {
         let namesake = tenant.directory.agent_called(&vote.user);
-        let namesake = namesake.filter(|namesake| namesake.id != asking.id);
         namesake.is_some_and(|namesake| agents.iter().any(|agent| agent.id == namesake.id))
     })
 }

@@ -540,8 +540,9 @@ fn standing_denial(
     ask: &Ask,
     trust: EffectiveTrust,
 ) -> Option<Judgement> {
-    if !tenant.directory.tenant.standing.is_active() {
-        let explanation = "the tenant may not act until an operator unfreezes it";
+    let standing = &tenant.directory.tenant.standing;
+    if let Standing::Frozen { reason, .. } | Standing::Revoked { reason, .. } = standing {
+        let explanation = format!("the tenant is {}: {reason}", standing.as_str());
         return Some(Judgement::denial(ReasonCode::TenantFrozen, explanation, trust));
     }
     let (reason, explanation) = match &agent.standing {

@@ -212,10 +212,10 @@ pub enum VoteError {
     /// It is over.
     #[error("the approval is {} already; the agent has to ask again", .0.as_str())]
     Over(ApprovalStatus),
-    /// The agent acts for this person, or for an agent that has or had the same name.
+    /// The agent acts for this person, or for an agent that has or had the same name, or it has or had that itself.
     #[error(
-        "the agent acts for `{0}`, or for an agent that is or was called so, and whoever that is cannot vote \
-         on it; somebody else has to"
+        "the agent acts for `{0}`, or for an agent that is or was called so, or is or was called so itself, \
+         and whoever that is cannot vote on it; somebody else has to"
     )]
     OwnRequest(Name),
     /// The voter is in no group that is asked.
@@ -391,8 +391,8 @@ impl Approval {
 
     fn check_voter(&self, voter: &Voter) -> Result<(), VoteError> {
         let user = &voter.user;
-        let asks_for = |agent: AgentId| self.request.delegators.iter().any(|known| known.id == agent);
-        if self.request.user.as_ref() == Some(user) || voter.agent.is_some_and(asks_for) {
+        let is_asking = voter.agent.is_some_and(|agent| self.is_asked_by(agent));
+        if self.request.user.as_ref() == Some(user) || is_asking {
             return Err(VoteError::OwnRequest(user.clone()));
         }
         if !self.terms.each().any(|(group, _)| is_in(group, &voter.teams)) {
@@ -406,6 +406,12 @@ impl Approval {
             return Err(VoteError::OwnerExcluded(user.clone()));
         }
         Ok(())
+    }
+
+    /// Whether this is the agent that asked, or one of those in whose name it did.
+    fn is_asked_by(&self, agent: AgentId) -> bool {
+        let mut delegators = self.request.delegators.iter();
+        self.request.agent == agent || delegators.any(|known| known.id == agent)
     }
 
     /// Whether somebody answers for the agent, or for one of those in whose name it asked.

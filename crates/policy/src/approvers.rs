@@ -2,9 +2,16 @@
 //!
 //! Who is in a group and who has voted is not known here.
 
+use crate::annotations::Role;
+use crate::diagnostics::Diagnostic;
+use crate::set::PolicySet;
+use crate::statement::Statement;
 use model::ApprovalTerms;
 use model::approval::GroupQuorum;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many policies are named of which nobody can do what they want. A set may have many that want the same.
+const TOLD_MAX: usize = 64;
 
 /// Who has to approve. A policy that names a group wants so many of that group; one that names none wants so many people, and of each group
 /// that others name so many.
@@ -62,6 +69,41 @@ impl Approvers {
             also: groups.collect(),
             exclude_owner: self.exclude_owner,
         }
+    }
+}
+
+impl PolicySet {
+    /// The groups that the tenant's policies want to approve.
+    pub fn approving_groups(&self) -> BTreeSet<&str> {
+        self.wanted().map(|(_, group, _)| group).collect()
+    }
+
+    /// Which of the tenant's policies want more people of a group to approve than there are, where so many are in it; none if there is no such
+    /// group. People may be registered later, so this stops nothing.
+    pub fn short_of_people(&self, people: impl Fn(&str) -> Option<u32>) -> Vec<Diagnostic> {
+        let short = self.wanted().filter_map(|(statement, group, quorum)| {
+            let message = match people(group) {
+                Some(count) if count >= quorum => return None,
+                Some(count) => {
+                    format!("the policy wants {quorum} of the team `{group}` to approve, which has {count}")
+                }
+                None => format!("the policy wants the team `{group}` to approve, and there is no such team"),
+            };
+            let help = "what it asks for cannot be approved until enough users are in the team";
+            let found = Diagnostic::error(message).with_help(help).into_warning();
+            Some(found.about(&statement.id).at(statement.place()))
+        });
+        short.take(TOLD_MAX).collect()
+    }
+
+    /// The tenant's policies that want a group to approve, and how many of it.
+    fn wanted(&self) -> impl Iterator<Item = (&Statement, &str, u32)> {
+        let policies = self.contents.policies.iter();
+        let statements = policies.flat_map(|policy| &policy.statements);
+        statements.filter_map(|statement| match &statement.notes.role {
+            Role::Approval(terms) => Some((&**statement, terms.group.as_deref()?, terms.quorum)),
+            Role::Forbid | Role::Permit | Role::Advice => None,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The keys of an issuer (RFC 7517, section 5): parsed once when they are registered, and looked up by the token's `kid`.
 //!
-//! Rotation needs nothing but both keys in the set: tokens name the one that they are signed with.
+//! Rotation needs nothing but both keys in the set: tokens name the one that they are signed with, or none, and then the keys have no names
+//! either.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -69,7 +70,7 @@ impl KeySet {
         Self::parse_by(bytes, jwk::of_new_members)
     }
 
-    /// The keys in a JWKS that was registered, maybe by an earlier version, which did not know all secrets.
+    /// The keys in a JWKS that was registered, maybe by an earlier version, which did not know all secrets, nor all that is no key.
     pub fn parse(bytes: &[u8]) -> Result<Self, KeySetError> {
         Self::parse_by(bytes, jwk::of_members)
     }
@@ -107,21 +108,25 @@ impl KeySet {
         Ok(Self { keys: keys.into() })
     }
 
-    /// The key with this name. A token that names none is for the only key there is.
-    pub(crate) fn find(&self, id: Option<&str>) -> Option<&PublicKey> {
-        match (id, &*self.keys) {
-            (None, [(_, only)]) => Some(only),
-            (None, _) => None,
-            (Some(id), keys) => {
-                let mut named = keys.iter().filter(|(key, _)| key.as_deref() == Some(id));
-                named.next().map(|(_, key)| key)
-            }
+    /// The key with this name.
+    pub fn named(&self, id: &str) -> Option<&PublicKey> {
+        let mut keys = self.keys.iter();
+        let named = keys.find(|(key, _)| key.as_deref() == Some(id));
+        named.map(|(_, key)| key)
+    }
+
+    /// The key, if there is only one.
+    pub(crate) fn only(&self) -> Option<&PublicKey> {
+        match &*self.keys {
+            [(_, only)] => Some(only),
+            _ => None,
         }
     }
 
-    /// The key with this name.
-    pub fn named(&self, id: &str) -> Option<&PublicKey> {
-        self.find(Some(id))
+    /// The keys without a name, in their order.
+    pub(crate) fn unnamed(&self) -> impl Iterator<Item = &PublicKey> {
+        let unnamed = self.keys.iter().filter(|(id, _)| id.is_none());
+        unnamed.map(|(_, key)| key)
     }
 
     /// Every key, with its name if it has one.

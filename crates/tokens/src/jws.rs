@@ -59,9 +59,14 @@ impl<'t> Jws<'t> {
         self.header.media_type.as_deref()
     }
 
+    /// Whether it names the algorithm that the key is for.
+    pub(crate) fn is_for(&self, key: &PublicKey) -> bool {
+        key.algorithm().names().contains(&self.header.algorithm.as_str())
+    }
+
     /// Whether the key has signed it, in the one way that the key is for.
     pub(crate) fn verify(&self, key: &PublicKey) -> Result<(), TokenError> {
-        if !key.algorithm().names().contains(&self.header.algorithm.as_str()) {
+        if !self.is_for(key) {
             return Err(TokenError::Algorithm {
                 named: clipped(&self.header.algorithm),
                 wanted: key.algorithm().names()[0],

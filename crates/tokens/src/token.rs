@@ -14,6 +14,8 @@ use crate::jws::{Jws, clipped};
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// How far the clocks of issuer and verifier may differ, in seconds.
 pub const LEEWAY_SECONDS: i64 = 60;
+/// With how many keys of a set a token is verified that names none: whoever shows one that nobody signed makes no more work than this.
+pub const UNNAMED_KEYS_MAX: usize = 4;
 
 /// The values of `typ` that go with a purpose, beside none: a token that was made for something else is not one for this, whoever
 /// signed it (RFC 8725, section 3.11).
@@ -64,8 +66,11 @@ pub enum TokenError {
     /// Its key is not registered.
     #[error("no key `{0}` is registered for this issuer")]
     UnknownKey(String),
-    /// It names no key, and there are several.
-    #[error("the token names no key (`kid`), and the issuer has several")]
+    /// It names no key, and of several that there are none is for such a token.
+    #[error(
+        "the token names no key (`kid`), and of the several that the issuer has none is without a name and for its \
+         algorithm"
+    )]
     UnnamedKey,
     /// It names another algorithm than the key is for.
     #[error("the token says `{named}`, and its key is for `{wanted}`")]
@@ -129,11 +134,7 @@ impl<'t> UnverifiedToken<'t> {
 
     /// What it says, if one of these keys has signed it and it is what is expected now.
     pub fn verify(self, keys: &KeySet, expected: Expected<'_>, now: Timestamp) -> Result<Claims, TokenError> {
-        let id = self.jws.key_id();
-        let key = keys
-            .find(id)
-            .ok_or_else(|| id.map_or(TokenError::UnnamedKey, |id| TokenError::UnknownKey(clipped(id))))?;
-        self.jws.verify(key)?;
+        self.check_signature(keys)?;
         if let Some(found) = self.jws.media_type()
             && !media_types(expected.purpose).contains(&found)
         {
@@ -142,6 +143,28 @@ impl<'t> UnverifiedToken<'t> {
                 purpose: expected.purpose.as_str(),
             });
         }
-        claims::check(self.members, id, expected, now)
+        claims::check(self.members, self.jws.key_id(), expected, now)
+    }
+
+    /// Whether one of these keys has signed it: the one that it names. If it names none, the only one, or one of the first without a
+    /// name that are for its algorithm.
+    fn check_signature(&self, keys: &KeySet) -> Result<(), TokenError> {
+        if let Some(id) = self.jws.key_id() {
+            let named = keys.named(id);
+            let key = named.ok_or_else(|| TokenError::UnknownKey(clipped(id)))?;
+            return self.jws.verify(key);
+        }
+        if let Some(only) = keys.only() {
+            return self.jws.verify(only);
+        }
+        let fitting = keys.unnamed().filter(|key| self.jws.is_for(key));
+        let mut verdict = Err(TokenError::UnnamedKey);
+        for key in fitting.take(UNNAMED_KEYS_MAX) {
+            verdict = self.jws.verify(key);
+            if verdict.is_ok() {
+                break;
+            }
+        }
+        verdict
     }
 }

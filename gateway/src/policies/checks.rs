@@ -1,17 +1,19 @@
 //! What an editor asks while somebody writes: is it valid, what can it speak of. Nothing is changed and nothing is recorded.
 
 use super::replace::SetBody;
+use crate::changes::off_the_workers;
 use crate::directory::read;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use crate::start;
 use axum::Extension;
 use axum::extract::State;
-use model::Directory;
-use policy::SchemaTexts;
+use model::{Directory, TenantId};
+use policy::{Diagnostic, PolicySet, SchemaTexts};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Whether a set would be accepted.
@@ -30,13 +32,52 @@ pub async fn validate(
     let now = gateway.clock.now();
     let draft = |directory: &Directory| set.applied_to(directory, now);
     let drafted = gateway.compile_draft(caller.tenant, draft).await?;
-    // It took its time, and whoever asked may not read any more.
-    caller.check(&gateway)?;
     let (valid, diagnostics) = match drafted.policies {
-        Ok(set) => (true, json!(set.warnings())),
+        Ok(set) => (
+            true,
+            warnings(&gateway, caller.tenant, set, drafted.directory).await?,
+        ),
         Err(diagnostics) => (false, json!(diagnostics)),
     };
+    // It took its time, and whoever asked may not read any more.
+    caller.check(&gateway)?;
     Ok(Json(Validation { valid, diagnostics }))
+}
+
+/// What is not wrong with a set but odd, also for who is registered now. Users may be many, so they are counted where nobody waits for a decision.
+async fn warnings(
+    gateway: &Gateway,
+    tenant: TenantId,
+    set: Arc<PolicySet>,
+    directory: Directory,
+) -> Result<Value, Refusal> {
+    if set.approving_groups().is_empty() {
+        return Ok(json!(set.warnings()));
+    }
+    // It takes a core like a draft, so it takes a place like one.
+    let place = gateway.drafts.place(tenant).await?;
+    off_the_workers(move || {
+        let short = short_of_people(&set, &directory);
+        drop(place);
+        let all = [set.warnings(), &short[..]].concat();
+        json!(all)
+    })
+    .await
+}
+
+/// Which policies ask for more people of a team than are in it.
+fn short_of_people(set: &PolicySet, directory: &Directory) -> Vec<Diagnostic> {
+    let groups = set.approving_groups().into_iter();
+    let mut people: HashMap<&str, u32> = groups.map(|group| (group, 0)).collect();
+    for team in directory.users.values().flat_map(|user| &user.teams) {
+        if let Some(count) = people.get_mut(team.as_str()) {
+            *count = count.saturating_add(1);
+        }
+    }
+    set.short_of_people(|group| {
+        let count = people.get(group).copied();
+        count.filter(|_| directory.teams.contains_key(group))
+    })
 }
 
 /// `GET /v1/policies/schema`: what policies of this tenant can speak of, in both of Cedar's forms. It grows with the tools, so it is written where

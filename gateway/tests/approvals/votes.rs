@@ -154,6 +154,37 @@ async fn nobody_votes_on_what_is_done_for_them() {
 }
 
 #[tokio::test]
+async fn who_is_called_like_the_agent_that_asks_approves_nothing_of_it() {
+    let scene = Scene::set().await;
+    let id = scene.asked().await;
+    let agent = scene.stage.agent.id.as_str();
+    let itself = format!("/v1/agents/{agent}");
+    for name in ["builder", "builder-2"] {
+        let patch = json!({ "name": name });
+        scene.stage.admin("PATCH", &itself, &patch).await.expect(200);
+        for namesake in ["builder", agent] {
+            let own = key(&scene.stage, namesake, "approver").await;
+            for verb in ["approve", "reject"] {
+                let reply = scene.vote(&own, &id, verb).await;
+                let detail = reply.problem(403, "not_an_approver");
+                assert!(detail.contains("called so itself"), "{detail}");
+            }
+        }
+    }
+    // Ann has voted before the agent is called like her.
+    scene.vote(&scene.ann, &id, "approve").await.expect(200);
+    let patch = json!({"name": "ann"});
+    scene.stage.admin("PATCH", &itself, &patch).await.expect(200);
+    let answer = scene.retry(&id).await.expect(200);
+    assert_eq!(answer["decision"], "require_approval", "{answer}");
+    let anew = answer["approval"]["id"].as_str().unwrap();
+    let reply = scene.vote(&scene.ann, anew, "approve").await;
+    reply.problem(403, "not_an_approver");
+    scene.vote(&scene.bob, anew, "approve").await.expect(200);
+    assert_eq!(scene.retry(anew).await.expect(200)["decision"], "allow");
+}
+
+#[tokio::test]
 async fn a_policy_keeps_the_owner_and_the_team_from_voting() {
     let scene = Scene::with_terms("@exclude_owner").await;
     let path = format!("/v1/agents/{}", scene.stage.agent.id);

@@ -201,6 +201,31 @@ async fn standing_decides_before_anything_else_does() {
 }
 
 #[tokio::test]
+async fn an_ask_is_told_how_its_tenant_stands_and_why() {
+    let acme = Acme::open().await;
+    acme.put_mail().await;
+    let agent = acme.hire(json!({"name": "builder", "tools": "all"})).await;
+    let token = acme.token(&agent).await;
+    let ask = json!({
+        "tool_call": {"tool": "mail", "action": "read", "parameters": {}},
+        "context": {"source_trust": "trusted_internal_unsigned"},
+    });
+    for (verb, because, words) in [
+        ("freeze", "odd", "the tenant is frozen: odd"),
+        ("revoke", "it has left", "the tenant is revoked: it has left"),
+    ] {
+        let path = format!("/v1/tenants/{}/{verb}", acme.tenant.id);
+        let because = json!({ "reason": because });
+        acme.post(&path, &acme.operator, &because).await.expect(200);
+        let answer = acme.post("/v1/authorize", &token, &ask).await.expect(200);
+        assert_eq!(
+            (&answer["reason_code"], &answer["reason"]),
+            (&json!("tenant_frozen"), &json!(words))
+        );
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_there_has_no_standing() {
     let acme = Acme::open().await;
     let because = json!({"reason": "a test"});

@@ -31,6 +31,50 @@ async fn a_set_is_validated_as_a_put_of_it_would_be_and_nothing_changes() {
 }
 
 #[tokio::test]
+async fn who_validates_is_told_of_a_team_that_has_too_few_people_to_approve() {
+    let desk = Desk::open().await;
+    let team = desk.admin("PUT", "/v1/teams/leads", &json!({})).await;
+    team.expect(201);
+    let ann = json!({"teams": ["leads"]});
+    desk.admin("PUT", "/v1/users/ann", &ann).await.expect(201);
+    let set = |group: &str, quorum: u32| {
+        let cedar = format!(
+            "@id(\"ask\") @decision(\"require_approval\") @approvers(\"{group}\") @quorum(\"{quorum}\")
+             permit (principal, action == Action::\"github/create_issue\", resource);"
+        );
+        json!({"policies": [{"name": "issues", "cedar": cedar}]})
+    };
+    for (group, quorum, message) in [
+        ("leads", 1, None),
+        (
+            "leads",
+            2,
+            Some("the policy wants 2 of the team `leads` to approve, which has 1"),
+        ),
+        (
+            "laeds",
+            1,
+            Some("the policy wants the team `laeds` to approve, and there is no such team"),
+        ),
+    ] {
+        let body = set(group, quorum);
+        let validated = desk.edit("POST", "/validate", &body).await.expect(200);
+        assert_eq!(validated["valid"], true);
+        let found = validated["diagnostics"].as_array().unwrap();
+        let told = found.iter().map(|finding| {
+            assert_eq!(
+                (&finding["policy"], &finding["severity"]),
+                (&json!("issues/ask"), &json!("warning"))
+            );
+            text(&finding["message"])
+        });
+        let expected: Vec<_> = message.into_iter().map(str::to_owned).collect();
+        assert_eq!(told.collect::<Vec<_>>(), expected, "{group}");
+        desk.edit("PUT", "", &body).await.expect(200);
+    }
+}
+
+#[tokio::test]
 async fn a_text_is_laid_out() {
     let desk = Desk::open().await;
     let cedar = "// why\n@id(\"a\")permit(principal,action,resource);";

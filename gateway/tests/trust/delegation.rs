@@ -526,11 +526,32 @@ async fn a_token_whose_chain_is_odd_signs_nobody_in() {
         &json!({"sub": "ada", "act": {"sub": "builder", "iss": ISSUER}}),
     );
     asked(&stage, &own, &reading()).await.expect(200);
-    let deep = with(json!({"sub": "ada"}), &act(&["builder"; 9]));
-    asked(&stage, &token(&signer, &deep), &reading())
-        .await
-        .problem(400, "delegation_too_deep");
     assert_eq!(stage.decisions().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_token_tells_of_as_many_agents_as_an_ask_beside_the_one_that_shows_it() {
+    let signer = Signer::ed25519(1);
+    let (stage, _) = signing(&signer).await;
+    let chain = |subject: &str, between: usize| {
+        let mut names = vec!["builder"];
+        names.extend(vec!["planner"; between]);
+        token(&signer, &with(json!({ "sub": subject }), &act(&names)))
+    };
+    for token in [chain("ada", 8), chain("planner", 7)] {
+        let answer = asked(&stage, &token, &changing()).await.expect(200);
+        assert_eq!(said(&answer), ALLOWED);
+    }
+    for token in [chain("ada", 9), chain("planner", 8)] {
+        let reply = asked(&stage, &token, &reading()).await;
+        let detail = reply.problem(400, "delegation_too_deep");
+        assert!(detail.contains("in the name of 9 agents"), "{detail}");
+    }
+    // Nor do both together tell of more.
+    let ask = with(changing(), &act(&["planner"; 2]));
+    let reply = asked(&stage, &chain("ada", 7), &ask).await;
+    reply.problem(400, "delegation_too_deep");
+    assert_eq!(stage.decisions().await.len(), 2);
 }
 
 #[tokio::test]

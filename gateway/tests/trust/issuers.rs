@@ -2,7 +2,7 @@
 
 use crate::hand::Signer;
 use crate::stage::Stage;
-use crate::{ISSUER, issuer, jwks};
+use crate::{ISSUER, NOW, issuer, jwks};
 use serde_json::{Value, json};
 
 /// The bodies of the entries of this kind, without who did it.
@@ -59,6 +59,38 @@ async fn an_issuer_is_registered_read_given_other_keys_and_deleted() {
         .await
         .problem(404, "not_found");
     stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn keys_that_tokens_do_not_name_are_rotated_like_others() {
+    let stage = Stage::set().await;
+    let signers = [Signer::ed25519(1), Signer::ed25519(2)];
+    let [old, new] = signers.each_ref().map(|signer| {
+        let mut jwk = signer.jwk("a");
+        jwk.as_object_mut().unwrap().remove("kid").unwrap();
+        jwk
+    });
+    let claims = json!({"iss": ISSUER, "aud": "countersign", "sub": "builder", "exp": NOW + 300});
+    let tokens = signers.map(|signer| signer.token(json!({}), &claims));
+    let first = issuer("agents", &json!({"keys": [old]}));
+    stage.admin("POST", "/v1/issuers", &first).await.expect(201);
+    for (keys, are_good) in [
+        (json!([old]), [true, false]),
+        (json!([old, new]), [true, true]),
+        (json!([new]), [false, true]),
+    ] {
+        let body = json!({"jwks": {"keys": keys}});
+        let patched = stage.admin("PATCH", "/v1/issuers/agents", &body).await;
+        patched.expect(200);
+        for (token, is_good) in tokens.iter().zip(are_good) {
+            let who = stage.get("/v1/whoami", token).await;
+            if is_good {
+                assert_eq!(who.expect(200)["name"], "builder");
+            } else {
+                who.problem(401, "invalid_token");
+            }
+        }
+    }
 }
 
 #[tokio::test]

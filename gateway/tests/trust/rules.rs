@@ -119,6 +119,24 @@ async fn a_freeze_that_a_person_has_lifted_does_not_come_back_for_what_was_befor
 }
 
 #[tokio::test]
+async fn no_reason_tells_an_agent_that_it_is_in_a_trap() {
+    let stage = Stage::set().await;
+    let answer = stage.ask(&trapped()).await.expect(200);
+    assert_eq!(
+        answer["reason"],
+        "The call is forbidden, and the agent is quarantined"
+    );
+    let matched = answer["matched_policies"].as_array().unwrap();
+    assert!(matched.contains(&json!("base/canary")), "{answer}");
+    let frozen = stage.ask(&reading()).await.expect(200);
+    assert_eq!(frozen["reason_code"], "agent_frozen");
+    let reason = frozen["reason"].as_str().unwrap();
+    assert!(!reason.contains("canary") && !reason.contains("trap"), "{reason}");
+    let entries = stage.decisions().await;
+    assert_eq!(entries[0]["canary"], true, "people are told");
+}
+
+#[tokio::test]
 async fn a_freeze_that_a_person_lifts_while_the_rule_waits_for_its_turn_does_not_come_back() {
     let stage = Stage::set().await;
     stage.rule(&rule("canary_calls", "freeze", 1)).await;

@@ -174,6 +174,19 @@ fn who_is_called_like_a_delegator_does_not_vote() {
 }
 
 #[test]
+fn who_is_called_like_the_agent_that_asks_does_not_vote() {
+    let namesake = Voter {
+        agent: Some(agent()),
+        ..voter("builder", &["leads"])
+    };
+    let error = VoteError::OwnRequest(namesake.user.clone());
+    for asked in [pending(1), delegated()] {
+        assert_eq!(asked.approve(&namesake, "", SOON), Err(error.clone()));
+        assert_eq!(asked.reject(&namesake, "", SOON), Err(error.clone()));
+    }
+}
+
+#[test]
 fn who_has_joined_a_team_that_answers_since_they_voted_does_not_count() {
     let approved = pending(1).approve(&voter("ann", &["leads"]), "", SOON).unwrap();
     let whoever_answers = ApprovalTerms {

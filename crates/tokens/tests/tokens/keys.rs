@@ -2,6 +2,7 @@
 
 use crate::hand::{EXPECTED, Signer, claims, encode, key_set, verify};
 use serde_json::{Value, json};
+use tokens::token::UNNAMED_KEYS_MAX;
 use tokens::{Algorithm, KEY_SET_BYTES_MAX, KEYS_MAX, KeyError, KeySet, KeySetError, PublicKey, TokenError};
 
 fn parse(keys: &Value) -> Result<KeySet, KeySetError> {
@@ -49,6 +50,49 @@ fn a_token_that_names_no_key_is_for_the_only_one() {
     assert!(verify(&token, &key_set(&[one.jwk("a")]), EXPECTED).is_ok());
     let two = key_set(&[one.jwk("a"), other.jwk("b")]);
     assert_eq!(verify(&token, &two, EXPECTED), Err(TokenError::UnnamedKey));
+}
+
+/// The public key without a name.
+fn unnamed(signer: &Signer) -> Value {
+    let mut jwk = signer.jwk("a");
+    jwk.as_object_mut().unwrap().remove("kid").unwrap();
+    jwk
+}
+
+#[test]
+fn a_token_that_names_no_key_is_for_those_without_a_name_also_while_keys_are_rotated() {
+    let [p256, old, new, named] = [
+        Signer::p256(),
+        Signer::ed25519(1),
+        Signer::ed25519(2),
+        Signer::ed25519(3),
+    ];
+    let keys = key_set(&[unnamed(&p256), unnamed(&old), named.jwk("b"), unnamed(&new)]);
+    let verdict = |signer: &Signer, header| {
+        let token = signer.token(header, &claims(json!({})));
+        verify(&token, &keys, EXPECTED).map(|_| ())
+    };
+    for signer in [&p256, &old, &new] {
+        assert_eq!(verdict(signer, json!({})), Ok(()));
+        let named_otherwise = verdict(signer, json!({"kid": "a"}));
+        assert_eq!(named_otherwise, Err(TokenError::UnknownKey("a".to_owned())));
+    }
+    assert_eq!(verdict(&named, json!({"kid": "b"})), Ok(()));
+    assert_eq!(verdict(&named, json!({})), Err(TokenError::Signature));
+    assert_eq!(verdict(&old, json!({"kid": "b"})), Err(TokenError::Signature));
+    assert_eq!(verdict(&Signer::rsa(), json!({})), Err(TokenError::UnnamedKey));
+}
+
+#[test]
+fn a_token_that_names_no_key_is_verified_with_few() {
+    let signers: Vec<_> = (1..=5).map(Signer::ed25519).collect();
+    let keys: Vec<_> = signers.iter().map(unnamed).collect();
+    let keys = key_set(&keys);
+    for (place, signer) in signers.iter().enumerate() {
+        let token = signer.token(json!({}), &claims(json!({})));
+        let is_verified = verify(&token, &keys, EXPECTED).is_ok();
+        assert_eq!(is_verified, place < UNNAMED_KEYS_MAX, "{place}");
+    }
 }
 
 #[test]
@@ -166,6 +210,80 @@ fn an_rsa_key_has_at_least_2048_bits() {
     let jwk = json!({"kty": "RSA", "e": "AQAB", "n": padded});
     let found = PublicKey::from_jwk(jwk.to_string().as_bytes());
     assert_eq!(found, Err(KeyError::RsaBits(1_024)));
+}
+
+/// What is told of a key that is read where it was registered, and refused where it comes to be.
+fn fault_of_new(key: &Value) -> String {
+    assert_eq!(parse(&json!([key])).unwrap().count(), 1, "{key}");
+    let set = json!({ "keys": [key] }).to_string();
+    KeySet::parse_new(set.as_bytes()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_no_key_is_not_registered_any_more() {
+    let [_, p256, rsa] = Signer::all();
+    let even_modulus: Vec<u8> = [vec![0xff; 255], vec![0xfe]].concat();
+    let point = "`/keys/0`: `y` should make a point of P-256 with `x`";
+    let exponent = "`/keys/0`: `e` should be odd, at least 3 and less than 2^33";
+    for (key, words) in [
+        (with(&p256, "y", json!(encode([1; 32]))), point),
+        (with(&p256, "y", json!(encode([0xff; 32]))), point),
+        (
+            with(&rsa, "n", json!(encode(even_modulus))),
+            "`/keys/0`: `n` should be odd",
+        ),
+        (with(&rsa, "e", json!("")), exponent),
+        (with(&rsa, "e", json!("AQ")), exponent),
+        (with(&rsa, "e", json!("Ag")), exponent),
+        (with(&rsa, "e", json!(encode([2, 0, 0, 0, 1]))), exponent),
+        (with(&rsa, "e", json!(encode([1; 9]))), exponent),
+    ] {
+        assert_eq!(fault_of_new(&key), words, "{key}");
+    }
+    let exponents = [&[3_u8][..], &[1, 0, 1], &[0, 1, 0xff, 0xff, 0xff, 0xff]];
+    let good = exponents.map(|e| with(&rsa, "e", json!(encode(e))));
+    for key in Signer::all().map(|signer| signer.jwk("a")).iter().chain(&good) {
+        let set = json!({ "keys": [key] }).to_string();
+        assert!(KeySet::parse_new(set.as_bytes()).is_ok(), "{key}");
+    }
+}
+
+#[test]
+fn a_key_for_which_everybody_can_sign_is_not_registered_any_more() {
+    let mut one = [0_u8; 32];
+    one[0] = 1;
+    let with_ends = |first, last| {
+        let mut bytes = [0xff_u8; 32];
+        (bytes[0], bytes[31]) = (first, last);
+        bytes
+    };
+    let signer = Signer::ed25519(1);
+    for mut point in [
+        [0; 32],
+        one,
+        with_ends(0xec, 0x7f),
+        with_ends(0xed, 0x7f),
+        with_ends(0xee, 0x7f),
+    ] {
+        for _ in 0..2 {
+            let key = with(&signer, "x", json!(encode(point)));
+            let words = "`/keys/0`: `x` is a point for which everybody can sign";
+            assert_eq!(fault_of_new(&key), words, "{key}");
+            point[31] ^= 0x80;
+        }
+    }
+    for x in [
+        "JuiVj8KyJ7BFw_SJ8u-Y8NXfrAXTxjM5sTgCiG1T_AU",
+        "xxdqcD1N2E-6PAt2DRBnDyogU_osOczGTsf9d5KsA3o",
+    ] {
+        fault_of_new(&with(&signer, "x", json!(x)));
+    }
+    // With nothing for a point, the signature of nothing is one of whatever is signed, where it was registered.
+    let honest = signer.token(json!({"kid": "a"}), &claims(json!({})));
+    let (header_and_claims, _) = honest.rsplit_once('.').unwrap();
+    let forged = format!("{header_and_claims}.{}", encode([one, [0; 32]].concat()));
+    let nothing = key_set(&[with(&signer, "x", json!(encode(one)))]);
+    assert!(verify(&forged, &nothing, EXPECTED).is_ok());
 }
 
 #[test]

@@ -159,10 +159,6 @@ fn named_in(claims: &Claims, issuer: &Issuer) -> Result<(Name, Vec<Name>), Refus
             "the token says that somebody acts for the person (`act`), and people sign in themselves";
         return Err(Refusal::new(Code::InvalidToken, detail));
     }
-    let deep = engine::Refusal::DelegationTooDeep(actors.len());
-    if actors.len() > delegation::DEPTH_MAX {
-        return Err(deep.into());
-    }
     let names = actors.into_iter().chain([subject]);
     let names =
         names.map(|name| Name::new(name).map_err(|error| refuse(&format!("the claim `{claim}`: {error}"))));
@@ -206,10 +202,15 @@ fn caller(directory: &Directory, signed_in: Arc<SignedIn>) -> Result<Caller, Ref
     }
     let agent = directory.agent_called(&signed_in.name);
     let agent = agent.ok_or_else(|| unregistered("an agent"))?;
+    let delegation = delegation(directory, &signed_in.for_whom);
+    let deep = delegation.agents.len();
+    if deep > delegation::DEPTH_MAX {
+        return Err(engine::Refusal::DelegationTooDeep(deep).into());
+    }
     Ok(Caller::Agent(AgentCaller {
         tenant: signed_in.tenant,
         agent: Arc::clone(agent),
-        delegation: delegation(directory, &signed_in.for_whom),
+        delegation,
         credential: AgentCredential::Signed(signed_in),
         signed_by: None,
     }))
