@@ -12,7 +12,7 @@ pub mod refusal;
 pub mod request_id;
 
 pub use caller::{Access, AgentCaller, Caller, Holder, KeyCaller, Nonces, Person, SignIns, TenantCaller};
-pub use json::{CanonicalBody, Created, Json, LongBodies, OptionalJson, SchemaBody, SetJson};
+pub use json::{CanonicalBody, Created, Empty, Json, LongBodies, OptionalJson, SchemaBody, SetJson};
 pub use page::{Page, PageQuery};
 pub use query::{ListQuery, Query};
 pub use refusal::{Code, Refusal};

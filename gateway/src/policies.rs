@@ -8,6 +8,7 @@ pub mod explain;
 pub mod format;
 mod keeping;
 pub mod one_each;
+mod preconditions;
 pub mod reload;
 pub mod replace;
 pub mod replay;
@@ -26,6 +27,7 @@ use keeping::Changing;
 use model::{
     AgentId, Directory, Noun, Policy, PolicyLink, PolicyMode, PolicyText, SlashFreeName, Timestamp, Write,
 };
+use preconditions::{tag, tag_of_set};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -140,9 +142,17 @@ impl IntoResponse for Tagged {
     }
 }
 
-/// The entity tag of a version.
-fn tag(version: u64) -> String {
-    format!("\"{version}\"")
+/// Policies of a set with the entity tag of all of it.
+pub struct TaggedSet {
+    tag: String,
+    page: Page<PolicyView>,
+}
+
+impl IntoResponse for TaggedSet {
+    fn into_response(self) -> Response {
+        let tag = HeaderValue::from_str(&self.tag).expect("a digest is visible ASCII");
+        ([(header::ETAG, tag)], Json(self.page)).into_response()
+    }
 }
 
 impl From<&Policy> for PolicyView {
@@ -293,29 +303,6 @@ fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<Policy>, Ref
         .ok_or_else(|| Refusal::not_found("policy", name))
 }
 
-/// Refuses if the caller has seen another version than there is (RFC 9110, section 13.1.1).
-fn check_if_match(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Refusal> {
-    let Some(wanted) = headers.get(header::IF_MATCH) else {
-        return Ok(());
-    };
-    let current = policy.filter(|policy| policy.deleted_at.is_none());
-    let matches = current.is_some_and(|policy| {
-        let tag = tag(policy.version());
-        let wanted = wanted.to_str().unwrap_or_default();
-        wanted
-            .split(',')
-            .any(|one| one.trim() == "*" || one.trim() == tag)
-    });
-    if matches {
-        return Ok(());
-    }
-    let there = current.map_or("there is none".to_owned(), |policy| {
-        format!("it is at version {}", policy.version())
-    });
-    let detail = format!("`If-Match` names another version of the policy: {there}; read it again");
-    Err(Refusal::new(Code::PreconditionFailed, detail))
-}
-
 /// Whether the newest version of one says what the newest of the other says, for the same agents.
 fn says_the_same(before: &Policy, after: &Policy) -> bool {
     let text = |policy: &Policy| policy.newest().map(|newest| newest.text.clone());
@@ -364,10 +351,13 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<PolicyView>>, Refusal> {
+) -> Result<TaggedSet, Refusal> {
     let tenant = read(&gateway, &caller)?;
     let policies = &tenant.directory.policies;
-    crate::directory::page(policies, &query, |policy| policy.deleted_at.is_none()).map(Json)
+    Ok(TaggedSet {
+        page: crate::directory::page(policies, &query, |policy| policy.deleted_at.is_none())?,
+        tag: tag_of_set(policies.values()),
+    })
 }
 
 /// `POST /v1/policies`
@@ -411,7 +401,7 @@ pub async fn put(
     draft.check_named(&name)?;
     change(&gateway, &caller, |directory, now| {
         let before = directory.policies.get(name.as_str()).map(|policy| &**policy);
-        check_if_match(&headers, before)?;
+        preconditions::check(&headers, before)?;
         let after = draft.applied(directory, &name, now)?;
         match before.filter(|policy| policy.deleted_at.is_none()) {
             Some(before) if says_the_same(before, &after) => Ok(Plan::nothing(Tagged::ok(before.into()))),
@@ -431,7 +421,7 @@ pub async fn delete(
 ) -> Result<StatusCode, Refusal> {
     change(&gateway, &caller, |directory, now| {
         let before = find(directory, &name)?;
-        check_if_match(&headers, Some(before))?;
+        preconditions::check(&headers, Some(before))?;
         let after = before.deleted(now);
         Ok(plan(EntryKind::PolicyDeleted, after, |_| StatusCode::NO_CONTENT))
     })

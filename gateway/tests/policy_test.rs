@@ -33,14 +33,39 @@ fn the_starter_policies_pass_their_tests() {
     }
 }
 
-#[test]
-fn a_test_that_fails_is_named_and_so_is_a_policy_that_is_not_valid() {
-    let folder = tempfile::tempdir().unwrap();
-    let mine = folder.path().join("email");
+/// The folder of a starter, to be changed.
+fn copied(folder: &Path) -> PathBuf {
+    let mine = folder.join("email");
     std::fs::create_dir(&mine).unwrap();
     for file in ["policy.cedar", "tools.json", "tests.json"] {
         std::fs::copy(starters().join("email").join(file), mine.join(file)).unwrap();
     }
+    mine
+}
+
+#[test]
+fn what_is_odd_about_a_policy_is_told_and_fails_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = copied(folder.path());
+    assert_eq!(text(&run(&mine).stderr), "");
+    let policy = std::fs::read_to_string(mine.join("policy.cedar")).unwrap();
+    let nobody = "@id(\"nobody\") forbid (principal == Agent::\"billing-bot\", action, resource);";
+    std::fs::write(mine.join("policy.cedar"), format!("{policy}\n{nobody}\n")).unwrap();
+    let output = run(&mine);
+    assert!(output.status.success(), "{}", text(&output.stdout));
+    let told = text(&output.stderr);
+    assert!(told.starts_with("warning "), "{told}");
+    assert!(told.contains("email/nobody:"), "{told}");
+    assert!(
+        told.contains("nobody can ever be `Agent::\"billing-bot\"`"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_test_that_fails_is_named_and_so_is_a_policy_that_is_not_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = copied(folder.path());
     assert!(run(&mine).status.success());
 
     // Every policy gone: what they were to deny is not denied by them any more.

@@ -300,6 +300,12 @@ fn only_an_operator_reloads_and_only_a_file() {
             (403, Some("forbidden"))
         );
     }
+    let body = json!({"file": "other.cedar"});
+    let refused = desk.client.post("/v1/policies/reload", OPERATOR, &body).unwrap();
+    assert_eq!(
+        (refused.status, refused.json()["code"].as_str()),
+        (400, Some("unknown_field"))
+    );
     assert_eq!(desk.decision("1").0, "allow");
 
     let place = Place::new();

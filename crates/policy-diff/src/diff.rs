@@ -7,7 +7,7 @@ use crate::question::{Kinds, Pair};
 use crate::report::{Proof, Report};
 use crate::structure;
 use imbl::OrdMap;
-use model::{AttributeType, Name, SlashFreeName, Timestamp, Tool};
+use model::{AttributeType, Name, SlashFreeName, SourceRule, Timestamp, Tool};
 use policy::{ActionSide, PolicySet, Principals, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Comparison {
     pub tools: OrdMap<SlashFreeName, Arc<Tool>>,
     /// The attributes that both were compiled for.
     pub attributes: BTreeMap<Name, AttributeType>,
+    /// What the tenant makes of the sources of single parameters.
+    pub sources: SourceRule,
     /// When examples are asked, where it does not matter.
     pub now: Timestamp,
 }
@@ -40,6 +42,7 @@ pub(crate) struct Sets<'a> {
     pub(crate) before: &'a PolicySet,
     pub(crate) after: &'a PolicySet,
     pub(crate) registry: Registry<'a>,
+    pub(crate) sources: SourceRule,
     pub(crate) now: Timestamp,
 }
 
@@ -93,6 +96,7 @@ impl Comparison {
             before: &self.before,
             after: &self.after,
             registry,
+            sources: self.sources,
             now: self.now,
         };
         report(sets, turn).await

@@ -59,7 +59,7 @@ impl<'s> Prepared<'s> {
         for parts in [&before, &after] {
             level::check(parts).map_err(|why| Open::Beyond(why.to_string()))?;
         }
-        let known = policy::asks::known(&kind.ground, &all, principals);
+        let known = policy::asks::known(&kind.ground, &all, principals, sets.sources);
         let stage = Stage::set(sets.registry, (&kind.ground.side(), principals), all.iter());
         let stage = stage.map_err(|diagnostics| Open::Fault(diagnostics.to_string()))?;
         // Where nothing asks for approval, what is not denied is allowed.

@@ -70,17 +70,17 @@ impl Notes {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) message: String,
-    pub(crate) help: &'static str,
+    pub(crate) help: String,
 }
 
 const KEYS: &str = "the annotations are `@id`, `@decision`, `@approvers`, `@quorum`, `@exclude_owner`, `@reason`, \
                     `@agent_message`, `@obligation` and `@description`";
 const DECISIONS: &str = "the decisions are `require_approval` and `advise`; without one, a permit allows";
 
-fn fault<T>(message: impl Into<String>, help: &'static str) -> Result<T, Fault> {
+fn fault<T>(message: impl Into<String>, help: impl Into<String>) -> Result<T, Fault> {
     Err(Fault {
         message: message.into(),
-        help,
+        help: help.into(),
     })
 }
 
@@ -120,7 +120,7 @@ impl<'a> Texts<'a> {
             if text.trim().is_empty() {
                 return fault(
                     format!("the annotation `@{key}` is empty"),
-                    "write `@name(\"text\")`",
+                    format!("write `@{key}(\"…\")`"),
                 );
             }
             *place = Some(text);
@@ -364,6 +364,11 @@ mod tests {
         ];
         for (effect, annotations, message) in cases {
             assert_eq!(notes(*effect, annotations), Err((*message).to_owned()));
+        }
+        for key in ["id", "reason"] {
+            let annotations = [ID, (key, " ")].into_iter();
+            let help = read(Permit, annotations).unwrap_err().help;
+            assert_eq!(help, format!("write `@{key}(\"…\")`"));
         }
         for (key, text) in [("approvers", "leads"), ("quorum", "2")] {
             let message = notes(Permit, &[ID, (key, text)]).unwrap_err();

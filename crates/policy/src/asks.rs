@@ -13,7 +13,7 @@ use crate::slice::{Ground, Part, Principals};
 use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal, Name, PatternElem, Var};
 use jsonschema::Draft;
 use model::amount::AMOUNT_MAX;
-use model::{AgentId, RiskTier, Trust, Window};
+use model::{AgentId, RiskTier, SourceRule, Trust, Window};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -32,9 +32,9 @@ const OF_THE_AGENT: Looks = Looks::PRINCIPAL
 static DATETIME: LazyLock<Name> =
     LazyLock::new(|| Name::parse_unqualified_name("datetime").expect("the word is an identifier"));
 
-/// What holds for every ask of this side by these principals, as far as these policies could see that it does not: each of
-/// these, one by one, because a formula of all of them together would be a large one.
-pub fn known(ground: &Ground<'_>, parts: &[Part<'_>], principals: Principals) -> Vec<Expr> {
+/// What holds for every ask of this side by these principals of a tenant with this rule, as far as these policies could see that it does not:
+/// each of these, one by one, because a formula of all of them together would be a large one.
+pub fn known(ground: &Ground<'_>, parts: &[Part<'_>], principals: Principals, rule: SourceRule) -> Vec<Expr> {
     let looks = parts.iter().map(Part::looks).fold(Looks::default(), Looks::and);
     let named: BTreeSet<_> = parts.iter().flat_map(|part| named(&part.condition)).collect();
     let at = |member| looks.at(Looks::member(member));
@@ -68,6 +68,7 @@ pub fn known(ground: &Ground<'_>, parts: &[Part<'_>], principals: Principals) ->
     if at(Member::Sources) {
         known.extend(sources(ground));
     }
+    known.extend(levels(ground, looks, rule));
     if at(Member::Now) {
         known.extend(now());
     }
@@ -207,6 +208,32 @@ fn sources(ground: &Ground<'_>) -> Vec<Expr> {
     known.collect()
 }
 
+/// A run that policies look at has seen the level of the call and those of all parameters; and where the least trusted of these counts for the call,
+/// the call is no better than any.
+fn levels(ground: &Ground<'_>, looks: Looks, rule: SourceRule) -> Vec<Expr> {
+    let at = |member| looks.at(Looks::member(member));
+    let rank = |source: &Expr| of(source, "rank");
+    let call = rank(&member(Member::Trust));
+    let worst = rank(&of(&member(Member::Run), "worst"));
+    let seen = |other: &Expr| {
+        let is_no_better = Expr::lesseq(worst.clone(), other.clone());
+        implies(has(&context(), "run"), is_no_better)
+    };
+    let mut known = Vec::new();
+    if at(Member::Run) && at(Member::Trust) {
+        known.push(seen(&call));
+    }
+    if at(Member::Sources) {
+        for name in schema::declared_parameters(ground.action) {
+            let source = rank(&of(&member(Member::Sources), &name));
+            known.extend(at(Member::Run).then(|| seen(&source)));
+            let counts = rule == SourceRule::Call && at(Member::Trust);
+            known.extend(counts.then(|| Expr::lesseq(call.clone(), source)));
+        }
+    }
+    known
+}
+
 /// A level is one of six and has its rank.
 fn is_source(source: &Expr) -> Expr {
     any(Trust::ALL.map(|level| {
@@ -260,7 +287,7 @@ fn now() -> [Expr; 2] {
     [Expr::lesseq(first, now.clone()), Expr::lesseq(now, last)]
 }
 
-/// What has a type has a name, and texts under the names of targets are targets.
+/// What has a type has a name, what has a name and may not be `null` has its type, and texts under the names of targets are targets.
 fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
     let schema = ground.action.input_schema.as_deref();
     let of_schema = |name: &str| schema.filter(|schema| says_what(schema))?["properties"].get(name);
@@ -277,6 +304,10 @@ fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
             told.push(Expr::or(may_be_blank(&value), member(Member::TargetStated)));
         }
         told.extend(of_schema(&name).map(|schema| all(values(schema, &typed.shape, &value))));
+        if !typed.required && of_schema(&name).is_some_and(refuses_null) {
+            let is_named = Expr::contains(member(Member::Parameters), Expr::val(name.as_str()));
+            known.push(implies(is_named, has(&input, &name)));
+        }
         known.push(if typed.required {
             all(told)
         } else {
@@ -284,6 +315,12 @@ fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
         });
     }
     known
+}
+
+/// Whether this schema says that a value is of one type, and no `null`.
+fn refuses_null(schema: &Value) -> bool {
+    let word = schema.get("type").and_then(Value::as_str);
+    says_what(schema) && word.is_some_and(|word| word != "null")
 }
 
 /// Whether this text is empty or begins with a space or a control: all that can be said of those in which there is nothing else.

@@ -17,7 +17,7 @@ use crate::statement::Statement;
 use crate::tenant::{
     GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, NAMED_MAX, STATEMENTS_MAX, TenantPolicy,
 };
-use crate::validate::{Validator, Verdict};
+use crate::validate::{UNDECLARED, Validator, Verdict};
 use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
 use cedar_policy::Schema;
@@ -113,7 +113,7 @@ type Unfit<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
 pub(crate) struct CompiledPolicy {
     pub(crate) statements: Vec<Arc<Statement>>,
     pub(crate) warnings: Vec<Diagnostic>,
-    /// Why nobody puts it in force, because parts of it can never match, are wrong for users only or take too long. One that is keeps
+    /// Why nobody puts it in force, because parts of it can never match, test for what nothing has, are wrong for users only or take too long. One that is keeps
     /// nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     /// How much there was to validate.
@@ -143,9 +143,9 @@ impl Compiler {
         self.compile_for(candidate, Standing::InForce)
     }
 
-    /// The same for policies that somebody wants to put in force: there may not be too much of them, nor may their links make too much of them, and
-    /// none may be there that can never match or has too long a pattern, path or condition. What was so before, with what is in force now, does not
-    /// stand in the way of other changes.
+    /// Like [`Self::compile`], with the bounds that hold for new policies: there may not be too much of them, nor may their links make too much
+    /// of them, and none may be there that can never match, tests for a member that nothing has, or has too long a pattern, path or condition.
+    /// What was so before, with what is in force now, does not stand in the way of other changes.
     pub fn compile_new(
         &self,
         candidate: Candidate<'_>,
@@ -221,8 +221,12 @@ impl Compiler {
         let mut findings = Vec::new();
         for (digest, found) in unfit {
             let was_said = |finding: &&Diagnostic| {
-                let mut known = known.get(&digest).into_iter().flat_map(|known| &known.unfit);
-                known.any(|known| known.is_same_as(finding))
+                let Some(known) = known.get(&digest) else {
+                    return false;
+                };
+                // What a policy in force tests for may be registered later, or have been: that is for whoever writes it anew.
+                let is_of_the_registry = finding.help.as_deref() == Some(UNDECLARED);
+                is_of_the_registry || known.unfit.iter().any(|known| known.is_same_as(finding))
             };
             findings.extend(found.unfit.iter().filter(|finding| !was_said(finding)).cloned());
         }

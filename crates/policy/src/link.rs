@@ -60,16 +60,22 @@ fn value(
     match (template.slots().any(|used| used.id == slot), text) {
         (false, None) => Ok(None),
         (true, Some(text)) => entity(text).map(Some),
-        (true, None) => Err(
-            Diagnostic::error(format!("the link does not say what `{slot}` stands for")).with_help(format!(
-                "write `\"{slot}\": \"Agent::\\\"agt_…\\\"\"` into `values`"
-            )),
-        ),
+        (true, None) => Err(unsaid(slot)),
         (false, Some(_)) => {
             Err(Diagnostic::error(format!("the template has no `{slot}`"))
                 .with_help("take it out of `values`"))
         }
     }
+}
+
+fn unsaid(slot: SlotId) -> Diagnostic {
+    let entity = if slot == SlotId::resource() {
+        r#"Resource::\"…\""#
+    } else {
+        r#"Agent::\"agt_…\""#
+    };
+    Diagnostic::error(format!("the link does not say what `{slot}` stands for"))
+        .with_help(format!("write `\"{slot}\": \"{entity}\"` into `values`"))
 }
 
 fn entity(text: &str) -> Result<Arc<EntityUID>, Diagnostic> {

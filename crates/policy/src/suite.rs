@@ -5,7 +5,7 @@ mod compare;
 mod files;
 
 use crate::compile::{Candidate, Compiler, Registry, TenantPermits};
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::question::{Question, RunFacts, Unanswerable, UserFacts};
 use crate::rule::unknown_action;
 use crate::ruling::{PolicyId, Ruling};
@@ -107,6 +107,13 @@ impl Suite {
             tools,
             cases,
         })
+    }
+
+    /// What whoever writes the policies under test should know of them, although they are valid.
+    pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
+        let is_base = |policy: &str| policy.split('/').next() == Some(PolicyId::BASE);
+        let warnings = self.set.warnings().iter();
+        warnings.filter(move |warning| !warning.policy.as_deref().is_some_and(is_base))
     }
 
     /// Asks everything.

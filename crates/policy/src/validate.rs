@@ -15,7 +15,12 @@ use cedar_policy_core::validator::types::{RequestEnv, Type};
 use cedar_policy_core::validator::{
     ValidationMode, Validator as Cedar, ValidatorSchema, confusable_string_checks,
 };
-use std::collections::{BTreeSet, HashMap};
+use std::cell::OnceCell;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use undeclared::Test;
+pub(crate) use undeclared::UNDECLARED;
+
+mod undeclared;
 
 const MODE: ValidationMode = ValidationMode::Strict;
 
@@ -26,6 +31,9 @@ const OF_THE_PARAMETERS: [Member; 2] = [Member::Input, Member::Sources];
 const OF_THE_ACTION: Looks = Looks::ACTION
     .and(Looks::member(OF_THE_PARAMETERS[0]))
     .and(Looks::member(OF_THE_PARAMETERS[1]));
+
+/// How many tests for what nothing has are told of one policy. More would help nobody, and to find the place of each in a long text takes time.
+const UNDECLARED_TOLD_MAX: usize = 64;
 
 const IMPOSSIBLE: &str = "the policy can never match: no ask satisfies its scope and its conditions together";
 
@@ -39,13 +47,15 @@ pub(crate) struct Validator<'s> {
     alike: bool,
     /// The places in `asks` of an action, or of the actions in a group.
     members: HashMap<&'s EntityUID, Vec<usize>>,
+    /// The names of the members that parameters of any action have, once somebody has asked.
+    in_parameters: OnceCell<HashSet<&'s str>>,
 }
 
 /// What validation found.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) errors: Vec<Diagnostic>,
-    /// Why nobody puts it in force: it can never match, or is wrong for users only. It keeps nothing from starting.
+    /// Why nobody puts it in force: it can never match, is wrong for users only, or tests for what nothing has. It keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
 }
@@ -82,6 +92,7 @@ impl<'s> Validator<'s> {
             alike: asks.iter().all(|ask| alike(ask, &asks[0])),
             asks,
             members,
+            in_parameters: OnceCell::new(),
         }
     }
 
@@ -95,11 +106,13 @@ impl<'s> Validator<'s> {
             .map(|warning| finding(parsed, Severity::Warning, &warning))
             .collect();
         let admitted = self.admitted(&parsed.statement.scope.action);
+        let asks = self.asks_for(parsed, &admitted);
+        let is_told = !errors.is_empty();
         let (mut satisfiable, mut of_users) = (false, Vec::new());
-        for ask in self.asks_for(parsed, &admitted) {
+        for ask in &asks {
             let is_of_a_user = ask.principal_entity_type() == Some(&TYPES.user);
             let found = if is_of_a_user { &mut of_users } else { &mut errors };
-            satisfiable |= self.typecheck(parsed, ask, found);
+            satisfiable |= self.typecheck(parsed, ask, is_told, found);
         }
         let mut unfit = Vec::new();
         let is_about_agents = parsed.statement.is_about(&TYPES.agent);
@@ -115,6 +128,7 @@ impl<'s> Validator<'s> {
                 Severity::Warning => warnings.push(said),
             }
         }
+        unfit.extend(self.undeclared(parsed, &asks, admitted.is_empty()));
         Verdict {
             errors: once_a_place(errors),
             unfit: once_a_place(unfit),
@@ -134,7 +148,13 @@ impl<'s> Validator<'s> {
     }
 
     /// Checks the types of a policy for one ask. Whether the ask could satisfy it, as far as types tell.
-    fn typecheck(&self, parsed: &Parsed, ask: &RequestEnv<'s>, errors: &mut Vec<Diagnostic>) -> bool {
+    fn typecheck(
+        &self,
+        parsed: &Parsed,
+        ask: &RequestEnv<'s>,
+        is_told: bool,
+        errors: &mut Vec<Diagnostic>,
+    ) -> bool {
         let checked = self
             .typechecker
             .typecheck_by_single_request_env(&parsed.template, ask);
@@ -142,8 +162,8 @@ impl<'s> Validator<'s> {
             PolicyCheck::Success(_) => (Vec::new(), true),
             PolicyCheck::Irrelevant(found, _) => (found, false),
             PolicyCheck::Fail(found) => {
-                if found.is_empty() {
-                    // Cedar stops where the stack ends, and calls the rest fine.
+                if found.is_empty() && !is_told {
+                    // Cedar stops where the stack ends, and calls the rest fine. So it does at an entity that it does not know, which is told.
                     errors.push(too_deep(parsed));
                 }
                 (found, true)
@@ -151,6 +171,36 @@ impl<'s> Validator<'s> {
         };
         errors.extend(found.iter().map(|error| finding(parsed, Severity::Error, error)));
         satisfiable
+    }
+
+    /// What to tell of the tests for members that none of these asks has, which are those that the policy is validated for.
+    fn undeclared(
+        &self,
+        parsed: &Parsed,
+        asks: &[&RequestEnv<'s>],
+        nothing_admitted: bool,
+    ) -> Vec<Diagnostic> {
+        let Some(conditions) = parsed.template.non_scope_constraints() else {
+            return Vec::new();
+        };
+        let is_known = |test: &Test<'_>| {
+            let names = || undeclared::names_in_parameters(&self.asks);
+            test.names_only(self.in_parameters.get_or_init(names))
+        };
+        // An action that is in the scope one day, or by a claim, has parameters of its own.
+        let may_be_elsewhere = |test: &Test<'_>| {
+            let scope = &parsed.statement.scope.action;
+            test.is_of_parameters() && (nothing_admitted || admits_claims(scope) && is_known(test))
+        };
+        let undeclared = conditions.subexpressions().filter_map(Test::of).filter(|test| {
+            !asks.is_empty()
+                && asks.iter().all(|ask| test.always_fails(self.schema, ask))
+                && !may_be_elsewhere(test)
+        });
+        undeclared
+            .take(UNDECLARED_TOLD_MAX)
+            .map(|test| test.told(parsed))
+            .collect()
     }
 
     /// The places of the asks for actions that this scope is about.
@@ -196,15 +246,12 @@ impl<'s> Validator<'s> {
         let scope = &parsed.statement.scope.action;
         let condition = parsed.statement.condition.as_ref();
         let asks_for_action = condition.is_some_and(|condition| condition.looks.at(Looks::ACTION));
-        let mutate = facts::action(facts::MUTATE);
         match scope {
             _ if self.asks.is_empty() => Idle::NothingRegistered,
             // The conditions fail for an ask in the scope, and so for one that a claim would move into it.
             _ if !nothing_admitted && self.one_for_all(parsed) => Idle::Impossible,
             ActionConstraint::Eq(_) if nothing_admitted => Idle::Impossible,
-            ActionConstraint::In(actions) if actions.iter().any(|action| **action == mutate) => {
-                Idle::OnlyByClaim
-            }
+            _ if admits_claims(scope) => Idle::OnlyByClaim,
             _ if nothing_admitted => Idle::NothingRegistered,
             _ if asks_for_action => Idle::OnlyByClaim,
             _ => Idle::Impossible,
@@ -242,10 +289,18 @@ impl Idle {
     }
 }
 
-/// What Cedar found in this policy.
+/// What Cedar found in this policy. Where it does not say in which part, it is about all of it.
 fn finding(parsed: &Parsed, severity: Severity, found: &dyn miette::Diagnostic) -> Diagnostic {
     let text = parsed.statement.loc.as_ref().map_or("", |loc| &*loc.src);
-    Diagnostic::from_cedar(text, severity, found).about(&parsed.statement.id)
+    let found = Diagnostic::from_cedar(text, severity, found).about(&parsed.statement.id);
+    let place = found.place.or_else(|| parsed.statement.place());
+    found.at(place)
+}
+
+/// Whether an ask comes into this scope by claiming to change something.
+fn admits_claims(scope: &ActionConstraint) -> bool {
+    let mutate = facts::action(facts::MUTATE);
+    matches!(scope, ActionConstraint::In(actions) if actions.iter().any(|action| **action == mutate))
 }
 
 /// Whether a policy is about such asks, as far as the types of principal and resource tell.

@@ -177,6 +177,21 @@ fn what_is_wrong_with_a_link_is_told() {
 }
 
 #[test]
+fn a_slot_without_a_value_is_told_with_an_entity_that_it_could_stand_for() {
+    for (slot, left, entity) in [
+        ("?principal", "?resource", r#"Agent::\"agt_…\""#),
+        ("?resource", "?principal", r#"Resource::\"…\""#),
+    ] {
+        let mut links = both();
+        let value = links[0]["values"][left].clone();
+        links[0]["values"] = json!({left: value});
+        let found = compiled(&read(), linked(links)).unwrap_err();
+        let help = format!(r#"write `"{slot}": "{entity}"` into `values`"#);
+        assert_eq!(found[0].help.as_ref(), Some(&help));
+    }
+}
+
+#[test]
 fn a_link_for_whom_nobody_can_be_is_pointed_out() {
     let warned = |principal: &str| {
         let mut links = both();

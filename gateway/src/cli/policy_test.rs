@@ -1,13 +1,14 @@
 //! `countersign policy test DIR…`: runs the tests that a team keeps beside its policies, without a gateway.
 //!
 //! A folder holds `policy.cedar`, `tools.json` and `tests.json`; its name is the name of the policy. A folder without these
-//! files is looked through for folders with them. The exit code is 0 only if there were tests and all passed.
+//! files is looked through for folders with them. The exit code is 0 only if there were tests and all passed; what is only odd about
+//! policies is told beside, on the error stream.
 
 use crate::cli::serve::base_policies;
 use crate::config::PolicyTest;
 use anyhow::{Context, bail, ensure};
 use model::SlashFreeName;
-use policy::{Compiler, Report, Suite, SuiteTexts, TenantPolicy};
+use policy::{Compiler, Diagnostic, Report, Suite, SuiteTexts, TenantPolicy};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -79,7 +80,21 @@ fn test(compiler: &Compiler, folder: &Path) -> anyhow::Result<Report> {
         tools: &tools,
         tests: &tests,
     };
-    Ok(Suite::new(compiler, suite)?.run())
+    let suite = Suite::new(compiler, suite)?;
+    for warning in suite.warnings() {
+        // Whoever does not read it loses no test by that.
+        let _ = warn(folder, warning);
+    }
+    Ok(suite.run())
+}
+
+fn warn(folder: &Path, warning: &Diagnostic) -> std::io::Result<()> {
+    let mut err = std::io::stderr().lock();
+    writeln!(err, "warning {}: {warning}", folder.display())?;
+    if let Some(help) = &warning.help {
+        writeln!(err, "         {help}")?;
+    }
+    Ok(())
 }
 
 fn read(folder: &Path, file: &str) -> anyhow::Result<String> {

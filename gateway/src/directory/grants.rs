@@ -3,7 +3,7 @@
 use super::{Upserted, change, change_at_once, facts, find_agent, find_tool, put};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Refusal, TenantCaller};
+use crate::http::{Code, Empty, OptionalJson, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -24,6 +24,7 @@ pub async fn grant(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path((id, tool)): Path<(String, String)>,
+    _: OptionalJson<Empty>,
 ) -> Result<Upserted<GrantView>, Refusal> {
     change(&gateway, &caller, |directory, _| {
         let before = find_agent(directory, &id)?;

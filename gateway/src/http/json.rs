@@ -17,8 +17,8 @@ use axum::response::{IntoResponse, Response};
 use canon::{Canonical, Integers};
 use futures_util::{FutureExt, StreamExt};
 use model::TenantId;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -179,6 +179,11 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<Gateway>> for OptionalJson<T
         }
     }
 }
+
+/// What a body says where the path says all: nothing. A member that nobody reads would be taken for one that counts.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Empty {}
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {

@@ -49,6 +49,7 @@ pub async fn compare(
         after: PolicySet::clone(&after.policies),
         tools: after.directory.tools.clone(),
         attributes: after.directory.tenant.settings.context_attributes.clone(),
+        sources: after.directory.tenant.settings.sources,
         now: gateway.clock.now(),
     };
     let report = policy_diff::diff(comparison, turn).await.map_err(|error| {

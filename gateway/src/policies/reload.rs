@@ -3,7 +3,7 @@
 use crate::base::Reloaded;
 use crate::changes::By;
 use crate::gateway::Gateway;
-use crate::http::{Json, KeyCaller, Refusal};
+use crate::http::{Empty, Json, KeyCaller, OptionalJson, Refusal};
 use axum::Extension;
 use axum::extract::State;
 use canon::Digest;
@@ -38,6 +38,7 @@ impl From<Reloaded> for ReloadView {
 pub async fn reload(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<KeyCaller>,
+    _: OptionalJson<Empty>,
 ) -> Result<Json<ReloadView>, Refusal> {
     let reloaded = gateway.reload_base(By::Key(&caller.key)).await?;
     Ok(Json(reloaded.into()))

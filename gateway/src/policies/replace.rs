@@ -1,13 +1,15 @@
 //! `PUT /v1/policies`: a whole set in place of another, in one commit.
 
 use super::keeping::Changing;
-use super::{NamedDraft, PolicyView, check_name, says_the_same};
+use super::preconditions::{check_set, tag_of_set};
+use super::{NamedDraft, PolicyView, TaggedSet, check_name, says_the_same};
 use crate::changes::Plan;
 use crate::directory::{change, facts};
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, Refusal, SetJson, TenantCaller};
+use crate::http::{Code, Page, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use engine::EntryKind;
 use model::{Directory, Noun, Policy, Timestamp, Write};
 use serde::Deserialize;
@@ -79,20 +81,26 @@ impl SetBody {
 pub async fn replace(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
+    headers: HeaderMap,
     SetJson(body, _room): SetJson<SetBody>,
-) -> Result<Json<Page<PolicyView>>, Refusal> {
-    let replaced = change(&gateway, &caller, |directory, now| {
-        let Replaced { set, changing } = body.replace(directory, now)?;
+) -> Result<TaggedSet, Refusal> {
+    change(&gateway, &caller, |directory, now| {
+        check_set(&headers, directory)?;
+        let Replaced { mut set, changing } = body.replace(directory, now)?;
         let items: Vec<_> = set.iter().map(|policy| PolicyView::from(&**policy)).collect();
+        set.sort_by_cached_key(|policy| policy.name.clone());
         Ok(Plan {
             kind: EntryKind::PoliciesReplaced,
             facts: serde_json::json!({ "policies": facts(&items) }),
             writes: changing.writes()?,
-            answer: items,
+            answer: TaggedSet {
+                tag: tag_of_set(&set),
+                page: Page {
+                    items,
+                    next_cursor: None,
+                },
+            },
         })
-    });
-    Ok(Json(Page {
-        items: replaced.await?,
-        next_cursor: None,
-    }))
+    })
+    .await
 }

@@ -1,9 +1,9 @@
 //! The versions of a policy: read back, rolled back to, promoted from a trial or taken out of it.
 
-use super::{Tagged, check_if_match, find, plan, plan_version};
+use super::{Tagged, find, plan, plan_version, preconditions};
 use crate::directory::{change, read};
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, Refusal, TenantCaller};
+use crate::http::{Code, Empty, Json, OptionalJson, Page, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -65,7 +65,7 @@ pub async fn rollback(
         let before = policies
             .get(name.as_str())
             .ok_or_else(|| Refusal::not_found("policy", &name))?;
-        check_if_match(&headers, Some(before))?;
+        preconditions::check(&headers, Some(before))?;
         let version = before.find(body.version).ok_or_else(|| {
             let detail = format!("`version`: version {} of `{name}` is not kept", body.version);
             Refusal::new(Code::InvalidField, detail)
@@ -82,6 +82,7 @@ pub async fn promote(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
     headers: HeaderMap,
+    _: OptionalJson<Empty>,
 ) -> Result<Tagged, Refusal> {
     end_trial(
         &gateway,
@@ -100,6 +101,7 @@ pub async fn revert(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
     headers: HeaderMap,
+    _: OptionalJson<Empty>,
 ) -> Result<Tagged, Refusal> {
     end_trial(
         &gateway,
@@ -122,7 +124,7 @@ async fn end_trial(
 ) -> Result<Tagged, Refusal> {
     change(gateway, caller, |directory, _| {
         let before = find(directory, name)?;
-        check_if_match(headers, Some(before))?;
+        preconditions::check(headers, Some(before))?;
         if before.trial.is_none() {
             let detail = format!("no version of `{name}` is on trial");
             return Err(Refusal::new(Code::Conflict, detail));

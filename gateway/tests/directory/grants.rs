@@ -37,6 +37,21 @@ async fn a_tool_is_granted_and_the_last_grant_withdrawn_leaves_none() {
     assert_eq!(agent["tools"], json!([]));
 }
 
+/// Whoever means some actions only would have granted all of them.
+#[tokio::test]
+async fn a_grant_of_less_than_a_tool_is_refused() {
+    let acme = Acme::open().await;
+    acme.put_mail().await;
+    let agent = acme.hire(json!({"name": "builder"})).await;
+    acme.news().await;
+    let path = format!("/v1/agents/{agent}/tools/mail");
+    acme.admin("PUT", &path, json!({"actions": ["read"]}))
+        .await
+        .problem(400, "unknown_field");
+    acme.assert_silent().await;
+    acme.admin("PUT", &path, json!({})).await.expect(201);
+}
+
 #[tokio::test]
 async fn one_tool_cannot_be_taken_from_an_agent_that_has_all() {
     let acme = Acme::open().await;

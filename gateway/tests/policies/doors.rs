@@ -75,8 +75,8 @@ async fn another_tenants_policies_are_not_there() {
         ("GET", "/v1/policies/issues/versions", Value::Null),
         ("DELETE", "/v1/policies/issues", Value::Null),
         ("POST", "/v1/policies/issues/rollback", json!({"version": 1})),
-        ("POST", "/v1/policies/issues/promote", Value::Null),
-        ("POST", "/v1/policies/issues/revert", Value::Null),
+        ("POST", "/v1/policies/issues/promote", json!({})),
+        ("POST", "/v1/policies/issues/revert", json!({})),
     ] {
         as_other(method, path, body).await.problem(404, "not_found");
     }

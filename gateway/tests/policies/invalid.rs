@@ -39,6 +39,12 @@ fn broken() -> Vec<Broken> {
             Some(3),
         ),
         (
+            "a misspelt parameter that is tested for",
+            when("context.input has base_brnch && context.input.base_brnch == \"x\" || context.sensitive"),
+            "base_brnch",
+            Some(3),
+        ),
+        (
             "an unknown attribute",
             when("principal.nickname == \"x\""),
             "nickname",
@@ -85,6 +91,12 @@ fn broken() -> Vec<Broken> {
             format!("{NO_ISSUES}\n{NO_ISSUES}"),
             "more than once",
             Some(4),
+        ),
+        (
+            "no actions",
+            "@id(\"a\")\nforbid (principal, action in [], resource);".into(),
+            "empty set",
+            Some(1),
         ),
         (
             "what can never match",

@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use gateway::changes::Order;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 const NO_MERGES: &str =
     r#"@id("none") forbid (principal, action == Action::"github/merge_pull_request", resource);"#;
@@ -63,6 +64,86 @@ async fn the_same_set_again_is_not_an_event() {
     let again = desk.edit("PUT", "", &body).await.expect(200);
     assert_eq!(again["items"][0]["version"], 1);
     assert_eq!(desk.head().await, head);
+}
+
+/// The entity tag of an answer.
+fn tag(reply: &Reply) -> String {
+    let tag = reply.headers.get("etag").expect("the answer has an entity tag");
+    tag.to_str().unwrap().to_owned()
+}
+
+/// The entity tag of the whole set.
+async fn tag_of_all(desk: &Desk) -> String {
+    tag(&desk.edit("GET", "", &Value::Null).await)
+}
+
+#[tokio::test]
+async fn a_set_has_another_tag_after_each_change_of_it_and_after_no_other() {
+    let desk = Desk::open().await;
+    let shadow = |cedar: &str| json!({"cedar": cedar, "mode": "shadow"});
+    let canary = json!({"cedar": NO_SECRETS, "mode": "canary", "agents": [desk.agent.id]});
+    let mut seen = BTreeSet::from([tag_of_all(&desk).await]);
+    for (method, path, body) in [
+        ("PUT", "/issues", json!({"cedar": NO_ISSUES})),
+        ("PUT", "/merges", json!({"cedar": NO_MERGES})),
+        ("PUT", "/issues", shadow(NO_SECRETS)),
+        ("PUT", "/issues", canary),
+        ("POST", "/issues/promote", json!({})),
+        ("PUT", "/issues", shadow(NO_ISSUES)),
+        ("POST", "/issues/revert", json!({})),
+        ("POST", "/issues/rollback", json!({"version": 1})),
+        ("DELETE", "/merges", json!({})),
+    ] {
+        let reply = desk.edit(method, path, &body).await;
+        assert!(reply.status.is_success(), "{method} {path}: {}", reply.text());
+        assert!(seen.insert(tag_of_all(&desk).await), "{method} {path}");
+    }
+    let replaced = set(&[("merges", NO_MERGES), ("issues", NO_ISSUES)]);
+    let replaced = desk.edit("PUT", "", &replaced).await;
+    replaced.expect(200);
+    let now = tag(&replaced);
+    assert!(seen.insert(now.clone()));
+
+    desk.put("issues", NO_ISSUES).await.expect(200);
+    desk.stand(&desk.agent, "freeze").await.expect(200);
+    assert_eq!(tag_of_all(&desk).await, now);
+    let page = desk.edit("GET", "?limit=1", &Value::Null).await;
+    assert!(page.expect(200)["next_cursor"].is_string());
+    assert_eq!(tag(&page), now, "it names the set, and not the page");
+    assert_eq!(tag_of_all(&desk.restart().await).await, now);
+}
+
+#[tokio::test]
+async fn what_somebody_else_has_added_is_not_deleted_by_a_set_that_was_made_before() {
+    let desk = Desk::open().await;
+    let body = set(&[("issues", NO_ISSUES)]);
+    let put = async |seen: &str, body: &Value| desk.edit_at(seen, "PUT", "", body).await;
+    put("*", &body).await.problem(412, "precondition_failed");
+    let nothing = tag_of_all(&desk).await;
+    let first = put(&nothing, &body).await;
+    first.expect(200);
+    let seen = tag(&first);
+    assert_eq!(seen, tag_of_all(&desk).await);
+    desk.put("merges", NO_MERGES).await.expect(201);
+
+    let head = desk.head().await;
+    for stale in [nothing.as_str(), seen.as_str(), "\"77\""] {
+        put(stale, &body).await.problem(412, "precondition_failed");
+    }
+    let made = desk
+        .call("PUT", "/v1/policies", &desk.editor)
+        .header("if-none-match", "*");
+    let made = made.json(&body).send().await;
+    made.problem(412, "precondition_failed");
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+
+    let seen = tag_of_all(&desk).await;
+    let (one, other) = (set(&[("one", NO_ISSUES)]), set(&[("other", NO_ISSUES)]));
+    let (one, other) = tokio::join!(put(&seen, &one), put(&seen, &other));
+    let mut statuses = [one.status.as_u16(), other.status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 412]);
+    put("*", &set(&[])).await.expect(200);
 }
 
 #[tokio::test]

@@ -170,6 +170,26 @@ async fn what_is_promoted_is_enforced() {
     again.problem(409, "conflict");
 }
 
+/// Whoever names a version in the body does not mean another one that is on trial by now.
+#[tokio::test]
+async fn a_trial_is_not_ended_by_a_body_that_nobody_reads() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_SECRETS).await.expect(201);
+    let trial = desk.shadow("issues", NO_ISSUES).await;
+    let head = desk.head().await;
+    for path in ["/issues/promote", "/issues/revert"] {
+        let refused = desk.edit("POST", path, &json!({"version": 1})).await;
+        refused.problem(400, "unknown_field");
+        let refused = desk.edit("POST", path, &json!([1])).await;
+        refused.problem(400, "invalid_field");
+    }
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+    let shown = desk.edit("GET", "/issues", &Value::Null).await.expect(200);
+    assert_eq!(shown, trial);
+    let promoted = desk.edit("POST", "/issues/promote", &json!({})).await;
+    assert_eq!(promoted.expect(200)["enforced"], 2);
+}
+
 #[tokio::test]
 async fn what_is_reverted_leaves_what_was_enforced() {
     let desk = Desk::open().await;

@@ -109,6 +109,29 @@ async fn whoever_has_seen_another_version_is_refused() {
 }
 
 #[tokio::test]
+async fn what_is_there_is_not_replaced_by_whoever_wants_to_make_it() {
+    let desk = Desk::open().await;
+    let put = async |condition: &'static str, cedar: &str| {
+        let call = desk.call("PUT", "/v1/policies/issues", &desk.editor);
+        let call = call.header("if-none-match", condition);
+        call.json(&json!({"cedar": cedar})).send().await
+    };
+    put("*", NO_ISSUES).await.expect(201);
+    put("*", NO_SECRETS).await.problem(412, "precondition_failed");
+    // What else there may be in it is not taken for nothing.
+    for condition in ["\"1\"", "\"7\"", "1", "*, \"1\""] {
+        put(condition, NO_SECRETS).await.problem(400, "invalid_parameter");
+    }
+    let shown = desk.edit("GET", "/issues", &Value::Null).await.expect(200);
+    assert_eq!(
+        (&shown["version"], &shown["cedar"]),
+        (&json!(1), &json!(NO_ISSUES))
+    );
+    desk.edit("DELETE", "/issues", &Value::Null).await.expect(204);
+    put("*", NO_SECRETS).await.expect(201);
+}
+
+#[tokio::test]
 async fn of_two_who_write_at_once_one_is_refused() {
     let desk = Desk::open().await;
     desk.put("issues", NO_ISSUES).await.expect(201);

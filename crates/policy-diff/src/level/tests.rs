@@ -4,7 +4,7 @@ use super::*;
 use crate::ask::Ask;
 use crate::desk::{Desk, mine};
 use crate::random;
-use ::model::Verdict;
+use ::model::{SourceRule, Verdict};
 use cedar_policy::{Authorizer, Context, Decision, Entities, Request};
 use policy::{Ground, PolicySet, Principals, Question};
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ fn check_ask(desk: &Desk, set: &PolicySet, ask: &Ask) -> Result<(), TestCaseErro
     if check(&parts).is_err() {
         return Ok(());
     }
-    let known = policy::asks::known(&ground, &parts, Principals::Agents);
+    let known = policy::asks::known(&ground, &parts, Principals::Agents, SourceRule::Call);
     ask.with_question(desk.registry(), |question| {
         let verdict = set.rule_by_types(question).unwrap().verdict();
         for (level, is_of_it) in [

@@ -1,6 +1,6 @@
 //! A tenant with three actions, and a set to compare others with.
 
-use model::{AttributeType, Name, Risk, SlashFreeName, Standing, Timestamp, Tool, ToolAction};
+use model::{AttributeType, Name, Risk, SlashFreeName, SourceRule, Standing, Timestamp, Tool, ToolAction};
 use policy::{BasePolicies, Candidate, Compiler, Registry, TenantPermits, TenantPolicy};
 use policy_diff::{Bounds, Comparison, Prover, Report, diff};
 use serde_json::{Value, json};
@@ -130,6 +130,7 @@ impl Desk {
             after: self.compile(after),
             tools: self.tools.clone(),
             attributes: self.attributes.clone(),
+            sources: SourceRule::Parameter,
             now: NOW,
         }
     }

@@ -1,9 +1,10 @@
 //! Whether a candidate allows more, or less.
 
 use crate::desk::{Desk, mine};
-use ::model::{AgentId, SlashFreeName};
+use ::model::{AgentId, SlashFreeName, SourceRule};
 use policy::{Mode, TenantPolicy};
 use policy_diff::report::{Answer, Direction};
+use policy_diff::{Comparison, diff};
 use serde_json::{Value, json};
 
 const REFUND: &str = "permit (principal, action == Action::\"payments/refund\", resource)";
@@ -162,10 +163,42 @@ async fn what_no_ask_can_be_is_no_difference() {
         "!context.parameters.contains(\"amount\")",
         "context.target_stated && context.targets.isEmpty()",
         "context.now < datetime(\"1969-12-31\")",
+        "context.parameters.contains(\"note\") && !(context.input has note)",
+        "context has run && context.run.worst.rank > context.trust.rank",
+        "context has run && context.run.worst.rank > context.sources.note.rank",
     ] {
         let report = desk.compare("", &refund(impossible)).await;
         assert_eq!(answers(&report), [Answer::No, Answer::No], "{impossible}");
     }
+}
+
+/// Whether the least trusted parameter counts for the call is up to the tenant.
+#[tokio::test]
+async fn a_parameter_that_is_worse_than_the_call_is_one_where_each_counts_for_itself() {
+    let desk = Desk::bare();
+    let worse = refund("context.sources.note.rank < context.trust.rank");
+    for (sources, answer) in [
+        (SourceRule::Call, Answer::No),
+        (SourceRule::Parameter, Answer::Yes),
+    ] {
+        let comparison = Comparison {
+            sources,
+            ..desk.comparison(&[mine("")], &[mine(&worse)])
+        };
+        let turn = desk.prover.turn().expect("nobody else has it");
+        let report = diff(comparison, turn).await.expect("nothing panics");
+        assert_eq!(answers(&report), [answer, Answer::No], "{sources:?}");
+    }
+}
+
+/// A parameter that may be `null` has a name and no value.
+#[tokio::test]
+async fn a_parameter_that_may_be_null_can_be_named_without_a_value() {
+    let nullable = json!({"properties": {"note": {"type": ["string", "null"]}}});
+    let desk = Desk::bare_with(nullable);
+    let unseen = refund("context.parameters.contains(\"note\") && !(context.input has note)");
+    let report = desk.compare("", &unseen).await;
+    assert_eq!(answers(&report), [Answer::Yes, Answer::No]);
 }
 
 /// A schema says what it says in its own draft, and a name is declared also behind a reference.

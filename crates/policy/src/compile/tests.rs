@@ -260,6 +260,26 @@ fn what_is_wrong_for_users_only_is_a_warning_where_it_is_in_force_and_is_not_put
 }
 
 #[test]
+fn a_policy_in_force_that_tests_for_what_nothing_has_is_a_warning_and_stays() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let cedar = "@id(\"a\") forbid (principal, action, resource) when { context has usr && context.usr == User::\"z\" || context.sensitive };";
+    let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
+    let set = compiled(&compiler, &old, &["a"]);
+    let [warning] = set.warnings() else {
+        panic!("{:?}", set.warnings());
+    };
+    assert_eq!(warning.severity, Severity::Warning);
+    assert_eq!(
+        warning.message,
+        "nothing that the policy is about has a member `usr`"
+    );
+    let before: (&[_], &[_]) = (&old, &["a"]);
+    assert!(changed(&compiler, (&old, &["0", "a"]), before).is_ok());
+    let nothing = changed(&compiler, before, (&[], before.1));
+    assert_eq!(nothing.unwrap_err(), ["old/a"]);
+}
+
+#[test]
 fn a_policy_in_force_with_too_long_a_pattern_is_a_warning_and_stays() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let cedar = format!(
@@ -560,4 +580,25 @@ fn links_that_were_too_much_before_may_stay_and_not_grow() {
     assert!(of(&[large.clone(), plain], &before).is_ok());
     assert_eq!(of(&[larger, small.clone()], &before).unwrap_err(), ["large"]);
     assert_eq!(of(&before, &[small]).unwrap_err(), ["large"]);
+}
+
+#[test]
+fn tools_come_and_go_whatever_policies_in_force_test_for() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let cedar = "@id(\"a\") forbid (principal, action, resource) when { context.input has n && context.input.n > 3 || context.sensitive };";
+    let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
+    let with_n = || {
+        let schema = json!({"properties": {"n": {"type": "integer"}}});
+        tool("n", [action("x", true, Some(schema))])
+    };
+    let plain = || tool("a", [action("x", true, None)]);
+    let is_taken = |from: Vec<Tool>, to: Vec<Tool>| {
+        with_tools(&old, from, |before| {
+            with_tools(&old, to, |candidate| {
+                compiler.compile_new(candidate, Some(before)).is_ok()
+            })
+        })
+    };
+    assert!(is_taken(vec![], vec![plain()]));
+    assert!(is_taken(vec![with_n(), plain()], vec![plain()]));
 }

@@ -5,6 +5,7 @@ use crate::asks::known;
 use crate::evaluate::{Asked, holds};
 use crate::rule::tests::{Outcomes, by_us, numbered, policies, set, telling, whole, worlds};
 use crate::world::World;
+use model::{SourceRule, Sources, Trust};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -57,6 +58,9 @@ proptest! {
         name in prop::sample::select(vec!["base", "into", "other"]),
         is_typed in any::<bool>(),
         is_high in any::<bool>(),
+        [said, seen] in prop::array::uniform2(prop::sample::select(Trust::ALL.to_vec())),
+        rule in prop::sample::select(vec![SourceRule::Call, SourceRule::Parameter]),
+        in_run in any::<bool>(),
     ) {
         let schema = json!({
             "properties": {
@@ -70,7 +74,19 @@ proptest! {
         let fits = !is_typed || name != "base" || target.is_string();
         parameters[name] = if fits { target } else { json!("main") };
         let schema = is_typed.then_some(schema);
-        let world = World { schema, parameters, ..world };
+        let trust = match rule {
+            SourceRule::Call => world.trust.worse_of(said),
+            SourceRule::Parameter => world.trust,
+        };
+        let world = World {
+            schema,
+            parameters,
+            trust,
+            sources: Sources::new([("/base".to_owned(), said)].into()),
+            run: in_run.then(|| "run-1".to_owned()),
+            run_worst: trust.worse_of(said).worse_of(seen),
+            ..world
+        };
         let all = "@id(\"all\") forbid (principal in Team::\"sales\", action, resource) when { \
                    context == context && Team::\"other\".hasTag(\"x\") && principal == Agent::\"nobody\" };";
         let set = set(&world, "", &[("mine", all, Mode::Enforced)]);
@@ -80,7 +96,7 @@ proptest! {
         let slicer = set.slicer(Principals::Agents);
         let parts = slicer.parts(&slicer.slice(slicer.all(), &ground));
         prop_assert_eq!(parts.len(), 1);
-        let known = known(&ground, &parts, Principals::Agents);
+        let known = known(&ground, &parts, Principals::Agents, rule);
         prop_assert!(known.len() > 10);
         world.with_question(|question| {
             let asked = whole(&set, question);

@@ -1,0 +1,98 @@
+//! What whoever changes policies has seen of them, by entity tags (RFC 9110, section 13.1): over anything else nothing is written.
+//!
+//! It is looked at in the turn of the change. Reading is not conditional: a list is always sent.
+
+use crate::http::{Code, Refusal};
+use axum::http::{HeaderMap, HeaderValue, header};
+use canon::Hasher;
+use model::{Directory, Policy};
+use std::sync::Arc;
+
+/// What is there while somebody changes it.
+struct There {
+    /// Its entity tag, if it has one.
+    tag: Option<String>,
+    /// Whether `*` stands for it.
+    is_any: bool,
+    /// What a tag names that is not its own.
+    otherwise: String,
+}
+
+/// The entity tag of a version.
+pub(super) fn tag(version: u64) -> String {
+    format!("\"{version}\"")
+}
+
+/// The entity tag of the set that these policies are, in the order of their names. What a version says never changes, so numbers and times stand for texts:
+/// a policy that was forgotten and is made anew begins at 1 again, at another time.
+pub(super) fn tag_of_set<'p>(policies: impl IntoIterator<Item = &'p Arc<Policy>>) -> String {
+    let mut hasher = Hasher::default();
+    for policy in policies.into_iter().filter(|policy| is_there(policy)) {
+        let written_at = policy.newest().map(|newest| newest.created_at);
+        // For whom a trial counts changes with its version only, and may be very many.
+        let trial = policy.trial.as_ref().map(|trial| trial.version);
+        let in_use = (policy.enforced, trial);
+        let said = serde_json::to_vec(&(&policy.name, policy.version(), written_at, in_use));
+        hasher.update(&said.expect("names, numbers and times always serialize"));
+    }
+    format!("\"{}\"", hasher.finish())
+}
+
+/// Refuses whoever has seen another version of a policy than there is, or wants to make it and it is there.
+pub(super) fn check(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), Refusal> {
+    let version = policy.filter(|policy| is_there(policy)).map(Policy::version);
+    let there = version.map_or("there is none".to_owned(), |version| {
+        format!("it is at version {version}")
+    });
+    let there = There {
+        tag: version.map(tag),
+        is_any: version.is_some(),
+        otherwise: format!("another version of the policy: {there}"),
+    };
+    there.check(headers)
+}
+
+/// Refuses whoever has seen another set of policies than the tenant has. The set has a tag also where it is empty, and then `*` does not stand
+/// for it.
+pub(super) fn check_set(headers: &HeaderMap, directory: &Directory) -> Result<(), Refusal> {
+    let policies = &directory.policies;
+    let there = There {
+        tag: Some(tag_of_set(policies.values())),
+        is_any: policies.values().any(|policy| is_there(policy)),
+        otherwise: "another set of policies than there is".to_owned(),
+    };
+    there.check(headers)
+}
+
+fn is_there(policy: &Policy) -> bool {
+    policy.deleted_at.is_none()
+}
+
+impl There {
+    fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        if let Some(seen) = headers.get(header::IF_MATCH)
+            && !self.is_named_by(seen)
+        {
+            let detail = format!("`If-Match` names {}; read it again", self.otherwise);
+            return Err(Refusal::new(Code::PreconditionFailed, detail));
+        }
+        match headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes) {
+            Some(b"*") if self.is_any => {
+                let detail = "`If-None-Match: *` is for what is not there yet, and it is there; read it";
+                Err(Refusal::new(Code::PreconditionFailed, detail))
+            }
+            None | Some(b"*") => Ok(()),
+            // A condition that nobody looks at would be taken for one that holds.
+            Some(_) => {
+                let detail = "`If-None-Match` is `*` where something is changed; a tag of what was seen goes into `If-Match`";
+                Err(Refusal::new(Code::InvalidParameter, detail))
+            }
+        }
+    }
+
+    /// Whether one of these tags is its own.
+    fn is_named_by(&self, tags: &HeaderValue) -> bool {
+        let mut tags = tags.to_str().unwrap_or_default().split(',').map(str::trim);
+        tags.any(|one| (one == "*" && self.is_any) || self.tag.as_deref() == Some(one))
+    }
+}
