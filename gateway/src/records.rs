@@ -4,7 +4,7 @@
 //! own decisions and receipts, auditors everything of their tenant.
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
-//! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means;
+//! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means, `announced` that no ledger is gone as a whole;
 //! - [`checkpoint`], [`consistency`], [`proof`], [`tiles`]: the tree over it;
 //! - [`evidence`]: one file for an auditor;
 //! - [`erase`]: taking bodies out of it; `erasures` is what verifies that somebody has told of it;
@@ -12,6 +12,7 @@
 //! - [`reader`], `range`, `times`: what these endpoints share.
 
 mod anchor;
+mod announced;
 pub(crate) mod audit;
 pub mod checkpoint;
 pub mod consistency;

@@ -65,6 +65,11 @@ impl Watch {
         }
     }
 
+    /// The tenant whose ledger is gone as a whole, if there is one: then that is the fault of the system tenant's ledger, which tells of it.
+    pub(crate) fn gone(&self) -> Option<TenantId> {
+        self.lock().get(&TenantId::SYSTEM)?.gone
+    }
+
     /// Has an entry looked at next, because somebody has found a fault there.
     pub(crate) fn suspect(&self, tenant: TenantId, seq: u64) {
         let mut suspects = self.lock_suspects();
@@ -120,7 +125,8 @@ pub fn start(gateway: &Arc<Gateway>) {
 
 async fn run(gateway: Weak<Gateway>) {
     let mut ledgers = BTreeMap::new();
-    let mut last = TenantId::SYSTEM;
+    // Behind all others comes the system tenant again: its ledger tells which others there are, and is looked at first.
+    let mut last = TenantId::from_bytes([u8::MAX; 16]);
     let mut tick = TICK;
     loop {
         tokio::time::sleep(tick).await;
@@ -141,7 +147,7 @@ async fn run(gateway: Weak<Gateway>) {
     }
 }
 
-/// Looks at what is suspected, and then at one ledger after the other, from where it stopped last, until its time is over or nothing is left to do.
+/// Looks at what is suspected and at what is new in the system tenant's ledger, and then at one ledger after the other, from where it stopped last, until its time is over or nothing is left to do.
 async fn work(
     gateway: &Gateway,
     ledgers: &mut BTreeMap<TenantId, Progress>,
@@ -150,7 +156,9 @@ async fn work(
 ) {
     let began = Instant::now();
     for (tenant, progress) in &mut *ledgers {
-        if gateway.watch.suspected(*tenant).is_some() {
+        // What is new in the ledger that tells of all others does not wait for all of them.
+        let is_first = *tenant == TenantId::SYSTEM && progress.behind() > 0;
+        if is_first || gateway.watch.suspected(*tenant).is_some() {
             look(gateway, *tenant, progress).await;
         }
     }

@@ -14,6 +14,7 @@ use store::conformance::commit;
 use store::conformance::sample::{Chain, agent, approval, name};
 use store::faults::{Fault, FaultyStore};
 use store::{ApprovalFilter, Approvals, Batch, Budgets, ErasureRow, Records, ReplyKey, ReplyRow, Store};
+use support::hand::Hand;
 use support::home::Home;
 use support::tenancy::reading;
 use support::{World, until};
@@ -75,6 +76,25 @@ async fn a_source_that_somebody_writes_to_meanwhile_is_not_said_to_be_copied() {
     let target = home.open().await;
     assert_eq!(copy(&*world.store, &*target).await.unwrap().len(), 2);
     assert_eq!(target.revisions().await.unwrap().len(), 2);
+}
+
+/// It would be gone for good, and the copy would verify.
+#[tokio::test]
+async fn a_source_that_tells_of_a_ledger_that_is_gone_is_not_copied() {
+    let (world, home) = (World::start().await, Home::new().await);
+    let tenancy = world.tenancy("acme").await;
+    let mut hand = Hand::on(&world.home, tenancy.id).await;
+    hand.disarm().await;
+    hand.run("DELETE FROM tenants WHERE MINE").await;
+    let target = home.open().await;
+    let error = copy(&*world.store, &*target).await.unwrap_err();
+    let said = format!("{error:#}");
+    let what = format!("it tells of the ledger of {}, and there is none", tenancy.id);
+    assert!(
+        said.contains("the source does not verify") && said.contains(&what),
+        "{said}"
+    );
+    assert!(target.revisions().await.unwrap().is_empty());
 }
 
 /// Bodies that one entry erases.

@@ -509,6 +509,13 @@ async fn what_there_is_no_evidence_of_is_refused() {
         let path = format!("/v1/ledger/evidence?{about}");
         world.get(&path, &tenancy.auditor).await.problem(status, code);
     }
+    let idle = world
+        .get("/v1/ledger/evidence?run_id=run-nobody", &tenancy.auditor)
+        .await;
+    assert_eq!(
+        idle.problem(404, "not_found"),
+        "no decision of the run `run-nobody` is in the ledger"
+    );
     let agent = world.get("/v1/ledger/evidence", &tenancy.token).await;
     agent.problem(403, "forbidden");
     let other = world.tenancy("other").await;
@@ -639,23 +646,29 @@ async fn evidence_is_verified_that_another_program_has_packed_again() {
         std::fs::write(file, bytes).unwrap();
     }
     names.sort_by_key(|name| name == "README.md");
-    let pack = |format: &str| {
+    let pack = |format: &str, names: &[String]| {
         let packed = Command::new("tar")
             .current_dir(&folder)
             .args([format, "-cf", "-"])
-            .args(&names)
+            .args(names)
             .output()
             .unwrap();
         assert!(packed.status.success(), "{packed:?}");
         packed.stdout
     };
-    let packed = pack("--format=ustar");
+    let packed = pack("--format=ustar", &names);
     assert_eq!(packed.len() % 10_240, 0);
     scene.check(&packed).unwrap();
     let cut = scene.check(&packed[..packed.len() - 1]);
     assert!(cut.unwrap_err().contains("cut off or damaged"));
-    let other = scene.check(&pack("--format=gnu")).unwrap_err();
+    let other = scene.check(&pack("--format=gnu", &names)).unwrap_err();
     assert!(other.contains("pack it with `--format=ustar`"), "{other}");
+    let whole = pack("--format=ustar", &[".".to_owned()]);
+    let whole = scene.check(&whole).unwrap_err();
+    assert!(
+        whole.contains("there is a folder or a link in the archive"),
+        "{whole}"
+    );
 }
 
 #[tokio::test]

@@ -467,6 +467,21 @@ async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it(
     }
 }
 
+/// None is empty: the first entry of each tells of its tenant.
+#[tokio::test]
+async fn a_ledger_that_is_gone_as_a_whole_is_missed_from_its_first_entry_on() {
+    let mut scene = Scene::new().await;
+    scene.run("DELETE FROM tenants WHERE MINE").await;
+    for range in [json!({}), json!({"from_seq": 3}), json!({"to_seq": 5})] {
+        let found = scene.verify(range).await;
+        assert_eq!(found["verified"], false, "{found}");
+        assert_eq!(
+            found["first_fault"],
+            json!({"seq": 1, "what": "the entry is missing"})
+        );
+    }
+}
+
 #[tokio::test]
 async fn whoever_follows_a_ledger_sees_what_comes_before_an_entry_that_cannot_be_read() {
     let mut scene = Scene::new().await;

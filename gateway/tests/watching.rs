@@ -11,6 +11,7 @@ use gateway::gateway::Options;
 use gateway::signing::Keyring;
 use gateway::witness::{Folder, Witness};
 use ledger::{SignatureKind, SigningKey};
+use model::TenantId;
 use model::time::ManualClock;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -95,6 +96,12 @@ impl Scene {
         let auditor = &self.tenancy.auditor;
         let verified = self.world.post("/v1/ledger/verify", auditor, range).await;
         verified.expect(200)
+    }
+
+    /// What an operator is told of the system tenant's ledger.
+    async fn of_system(&self, method: &str, path: &str) -> support::Reply {
+        let call = self.world.call(method, path, &self.world.operator);
+        call.tenant(TenantId::SYSTEM).send().await
     }
 
     async fn checkpoint(&self) -> support::Reply {
@@ -192,6 +199,42 @@ async fn a_tail_that_is_cut_together_with_the_head_is_found_by_whoever_has_seen_
         why.contains("entry 9: the entry is missing: the ledger ended at seq 11"),
         "{why}"
     );
+}
+
+/// Nothing else misses it once the gateway is started again.
+#[tokio::test]
+async fn a_ledger_that_is_gone_as_a_whole_is_a_fault_of_the_one_that_tells_of_it() {
+    let mut scene = Scene::new().await;
+    let created = scene
+        .of_system("GET", "/v1/audit/events?kind=tenant_created")
+        .await
+        .expect(200);
+    let seq = &created["items"][0]["seq"];
+    let what = format!(
+        "it tells of the ledger of {}, and there is none",
+        scene.tenancy.id
+    );
+    scene
+        .hand
+        .run("CREATE TABLE saved_tenants AS SELECT * FROM tenants WHERE MINE")
+        .await;
+    scene.hand.run("DELETE FROM tenants WHERE MINE").await;
+    // The watch finds it by itself, and whoever asks does.
+    scene.until("countersign_ledger_faults 2").await;
+    let why = scene.of_system("GET", "/v1/ledger/checkpoint").await;
+    let why = why.problem(503, "ledger_fault");
+    assert!(why.contains(&format!("entry {seq}: {what}")), "{why}");
+    let found = scene.of_system("POST", "/v1/ledger/verify").await.expect(200);
+    assert_eq!(found["verified"], false, "{found}");
+    assert_eq!(found["first_fault"]["seq"], *seq, "{found}");
+    assert_eq!(found["first_fault"]["what"], what, "{found}");
+    scene
+        .hand
+        .run("INSERT INTO tenants SELECT * FROM saved_tenants")
+        .await;
+    scene.until("countersign_ledger_faults 0").await;
+    let found = scene.of_system("POST", "/v1/ledger/verify").await.expect(200);
+    assert_eq!(found["verified"], true, "{found}");
 }
 
 #[tokio::test]

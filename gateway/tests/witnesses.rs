@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::hand::Hand;
 use support::home::{self, Home};
-use support::tenancy::{Tenancy, injected, reading};
-use support::{BEGINNING, World, signing_key};
+use support::tenancy::{ENTRIES, Tenancy, injected, reading};
+use support::{BEGINNING, World, signing_key, until};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tower::ServiceExt;
@@ -368,6 +368,39 @@ async fn a_tail_that_is_cut_together_with_its_head_stops_the_gateway() {
     );
     scene.ask_witnesses().await;
     scene.expect_stopped().await;
+}
+
+/// Nothing names the tenant any more but the system tenant's ledger, and the gateway that is started has never known it.
+#[tokio::test]
+async fn a_ledger_that_is_gone_as_a_whole_stops_the_gateway() {
+    let witness = Standing::new(33).await;
+    let Scene { world, tenancy } = Scene::with(vec![witness.named()], 1).await;
+    world.gateway.cosigning.ask_all().await;
+    let mut hand = Hand::on(&world.home, tenancy.id).await;
+    hand.disarm().await;
+    hand.run("DELETE FROM tenants WHERE MINE").await;
+    drop(hand);
+    let (home, clock) = (Arc::clone(&world.home), Arc::clone(&world.clock));
+    let operator = Secret::parse(&world.operator).unwrap();
+    let options = world.gateway.options.clone();
+    world.store.close().await;
+    drop(world);
+
+    let world = World::join(home, &operator, clock, options).await;
+    let gateway = &world.gateway;
+    assert!(gateway.snapshot.load().tenant(tenancy.id).is_none());
+    until(|| gateway.watch.faults() == 1).await;
+    gateway.cosigning.ask_all().await;
+    let fork = gateway.cosigning.fork().unwrap().to_string();
+    assert_eq!(
+        fork,
+        format!(
+            "`w33.example` has seen {ENTRIES} entries of {}, and the database has 0",
+            tenancy.id
+        )
+    );
+    let tenants = world.get("/v1/tenants", &world.operator).await;
+    tenants.problem(503, "ledger_forked");
 }
 
 #[tokio::test]

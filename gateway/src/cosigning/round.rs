@@ -81,6 +81,8 @@ impl Cosigning {
             .load()
             .tenants()
             .map(|(tenant, _)| *tenant)
+            // It is shown without entries, and whoever has cosigned some knows better.
+            .chain(self.watch.gone())
             .collect();
         let mut round = Round::default();
         for tenant in tenants {

@@ -1,10 +1,12 @@
 //! What verifying a stored ledger means: the entries are a chain, it ends at the recorded head, what is stored of the tree is
-//! what they make, and every decision and receipt says what its entry says, the receipt signed by a key of the log.
+//! what they make, and every decision and receipt says what its entry says, the receipt signed by a key of the log. Of the system tenant's
+//! ledger it also means that those which it tells of are there.
 //!
 //! It reads a chunk at a time, holds no read transaction between chunks, and its memory does not grow with the range.
 //! That the head itself was not rewritten together with the chain, only a checkpoint or a receipt kept elsewhere can show.
 
 use super::anchor::anchor;
+use super::announced;
 use super::erasures::Erasures;
 use super::line::Readable;
 use super::told::{self, Told};
@@ -27,6 +29,9 @@ pub(crate) struct Fault {
     /// The last entry that was right: whatever happened, happened after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<Good>,
+    /// Whose ledger is gone, if that is what is wrong.
+    #[serde(skip)]
+    pub(crate) gone: Option<TenantId>,
 }
 
 /// An entry up to which everything was right.
@@ -43,6 +48,7 @@ impl Fault {
             seq,
             what: what.into(),
             since: None,
+            gone: None,
         }
     }
 }
@@ -72,6 +78,8 @@ pub(crate) struct Audit<'a> {
     pub(crate) held: Option<&'a TrustedCheckpoint>,
     /// Where the ledger stood before the range, if that is known from elsewhere than from the store.
     pub(crate) from: Option<&'a Tip>,
+    /// Whether all ledgers are to be there by now that the system tenant's one tells of.
+    pub(crate) all_there: bool,
     /// How it lets others have the core.
     pub(crate) breaks: Breaks<'a>,
 }
@@ -145,6 +153,13 @@ impl Audit<'_> {
             if let Some(fault) = erasures.untold(self.store, self.tenant, &chunk).await? {
                 return Ok(Err(fault));
             }
+            if self.all_there
+                && let Some(fault) = announced::gone(self.store, self.tenant, &chunk).await?
+            {
+                // What stands behind it on the page counts for nothing.
+                pass.checked = fault.seq - range.start();
+                return Ok(Err(fault));
+            }
             // A long range is many short turns: whoever waits for a decision comes in between.
             drop(place);
             tokio::task::yield_now().await;
@@ -203,7 +218,7 @@ impl Audit<'_> {
     }
 }
 
-fn missing(seq: u64) -> Fault {
+pub(super) fn missing(seq: u64) -> Fault {
     Fault::at(seq, "the entry is missing")
 }
 

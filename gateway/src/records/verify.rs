@@ -1,6 +1,6 @@
 //! `POST /v1/ledger/verify`: whether what is stored is what was recorded. What that means stands in the module `audit`.
 
-use super::audit::{Audit, Fault, Findings};
+use super::audit::{Audit, Fault, Findings, missing};
 use super::range::Range;
 use crate::behind::Breaks;
 use crate::gateway::Gateway;
@@ -60,9 +60,10 @@ pub async fn verify(
         keys: Some(&keys),
         held: checkpoint.as_ref(),
         from: None,
+        all_there: true,
         breaks: Breaks::in_line(&gateway.readings, tenant),
     };
-    let cut = cut_before(checkpoint.as_ref(), range, &head);
+    let cut = cut_before(checkpoint.as_ref(), range, &head).or_else(|| cut_whole(&head));
     let Findings {
         checked, first_fault, ..
     } = if cut.is_some() || range.is_missing(head.seq) {
@@ -100,6 +101,11 @@ fn cut_before(checkpoint: Option<&TrustedCheckpoint>, range: Range, end: &Head) 
     let (held, found) = (checkpoint?.checkpoint().size, end.seq);
     let is_cut = held > found && range.begins_behind(found);
     is_cut.then(|| Fault::at(found + 1, Unverified::Cut { held, found }.to_string()))
+}
+
+/// No ledger is empty: its first entry came with its tenant, before anybody could ask for it.
+fn cut_whole(end: &Head) -> Option<Fault> {
+    (end.seq == 0).then(|| missing(1))
 }
 
 /// The system tenant's ledger tells of the keys of the log. One that is added in this moment is asked for once more.

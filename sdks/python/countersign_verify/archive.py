@@ -14,6 +14,11 @@ MAGIC = b"ustar\x0000"
 # What stands there in GNU's own format, which programs write unless they are told otherwise.
 MAGIC_OF_GNU = b"ustar  \0"
 
+# What a header begins: a file, or what else there is to pack: links, folders and the like, and more about the file behind.
+FILE = b"0"
+NOT_FILES = b"1234567"
+OF_PAX = b"xg"
+
 # Something stands behind the digits: there are programs that do not read the last byte of a number.
 _OCTAL = re.compile(rb"[0-7]+[ \0]+")
 
@@ -60,6 +65,10 @@ def damaged(what):
     return Finding(CODE, what)
 
 
+def other_format():
+    return damaged("the archive is not in the ustar format; pack it with `--format=ustar`")
+
+
 def _read(archive, count):
     taken = b""
     while len(taken) < count:
@@ -74,13 +83,18 @@ def _read_header(header):
     """The name and the size of the file that a header begins."""
     total = sum(header[:148]) + 8 * ord(" ") + sum(header[156:])
     if header[257:265] == MAGIC_OF_GNU:
-        raise damaged("the archive is not in the ustar format; pack it with `--format=ustar`")
+        raise other_format()
     if header[257:265] != MAGIC or _octal(header[148:156]) != total:
         raise damaged("not the header of a file")
     if any(header[345:500]):
         raise damaged("a name in the archive has a prefix, which no name of evidence needs")
     name = decode_utf8(header[:100].split(b"\0")[0], CODE)
-    if header[156:157] != b"0":
+    kind = header[156:157]
+    if kind in NOT_FILES:
+        raise damaged("there is a folder or a link in the archive; pack the files alone, in the same order")
+    if kind in OF_PAX:
+        raise other_format()
+    if kind != FILE:
         raise damaged(f"{name} is not a file")
     return name, _octal(header[124:136])
 

@@ -395,7 +395,16 @@ class EvidenceTest(unittest.TestCase):
             archive = tarfile.TarInfo(name).tobuf(form) + whole
             with self.subTest(words), self.assertRaisesRegex(Finding, words):
                 self.verify(archive)
-
+        for kind, words in [
+            (tarfile.DIRTYPE, "there is a folder or a link in the archive"),
+            (tarfile.SYMTYPE, "there is a folder or a link in the archive"),
+            (tarfile.XHDTYPE, "pack it with `--format=ustar`"),
+        ]:
+            member = tarfile.TarInfo("ledger")
+            member.type = kind
+            archive = member.tobuf(tarfile.USTAR_FORMAT) + whole
+            with self.subTest(kind), self.assertRaisesRegex(Finding, words):
+                self.verify(archive)
 
     def test_policies_have_to_be_there_and_the_rest_is_counted(self):
         policies, agent = (f"sha256:{tree.sha256(of).hex()}" for of in (b"policies", b"agent"))

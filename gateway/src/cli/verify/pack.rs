@@ -27,6 +27,9 @@ pub enum BadPack {
     /// It was packed again, in the format that many programs have for their own.
     #[error("the archive is not in the ustar format; pack it with `--format=ustar`")]
     OtherFormat,
+    /// It was packed again with more than the files.
+    #[error("there is a folder or a link in the archive; pack the files alone, in the same order")]
+    NotAFile,
     /// A program would take a file for another one than a different program does.
     #[error("a name in the archive has a prefix, which no name of evidence needs")]
     Prefixed,
@@ -55,7 +58,8 @@ pub enum BadPack {
 impl From<BadHeader> for BadPack {
     fn from(bad: BadHeader) -> Self {
         match bad {
-            BadHeader::OfGnu => Self::OtherFormat,
+            BadHeader::OfGnu | BadHeader::OfPax => Self::OtherFormat,
+            BadHeader::NotAFile => Self::NotAFile,
             BadHeader::Prefixed => Self::Prefixed,
             BadHeader::Damaged => Self::Damaged,
         }
@@ -273,6 +277,26 @@ mod tests {
         let (first, rest) = block.split_at(10);
         assert!(is_pack(&begin(&mut first.chain(rest)).unwrap()));
         assert!(!is_pack(&begin(&mut &b"{\"start\":"[..]).unwrap()));
+    }
+
+    #[test]
+    fn what_was_packed_again_with_folders_or_links_is_told_so() {
+        for (kind, words) in [
+            (b'5', "there is a folder or a link in the archive"),
+            (b'2', "there is a folder or a link in the archive"),
+            (b'x', "pack it with `--format=ustar`"),
+        ] {
+            let mut packed = Vec::new();
+            tar::file("ledger", b"", &mut packed);
+            packed[156] = kind;
+            // The sum is taken with spaces in its own place.
+            packed[148..156].fill(b' ');
+            let sum: u32 = packed.iter().map(|byte| u32::from(*byte)).sum();
+            packed[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            let found = read(&mut &packed[..], &mut Input::new(ExportVerifier::new()));
+            let why = found.err().unwrap().to_string();
+            assert!(why.contains(words), "{why}");
+        }
     }
 
     fn add(name: &str, bytes: impl Read) -> Result<Contents, Failure> {

@@ -120,7 +120,11 @@ impl Run {
         }
         match (first, last) {
             (Some(first), Some(last)) => Ok((first..=last, run)),
-            _ => Err(Refusal::not_found("run", run.id.as_str())),
+            // It may be there all the same, frozen before it has asked for anything.
+            _ => Err(Refusal::new(
+                Code::NotFound,
+                format!("no decision of the run `{}` is in the ledger", run.id),
+            )),
         }
     }
 

@@ -8,12 +8,18 @@ pub(crate) const BLOCK: usize = 512;
 const NAME_BYTES: usize = 100;
 /// Two blocks of zeros: what a whole archive ends with.
 pub(crate) const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
-/// The format and its version, and what stands there in GNU's own, which programs write unless they are told otherwise.
+/// The format and its version.
 const MAGIC: &[u8; 8] = b"ustar\x0000";
+/// What stands there in GNU's own format, which programs write unless they are told otherwise.
 const MAGIC_OF_GNU: &[u8; 8] = b"ustar  \0";
-/// Where the length of a file and the sum of a header stand.
+/// Where the length of a file stands.
 const LENGTH: Range<usize> = 124..136;
+/// Where the sum of a header stands.
 const SUM: Range<usize> = 148..156;
+/// Where it stands what a header begins: a file, or one of what other things there are to pack.
+const KIND: usize = 156;
+/// What stands there for a file.
+const FILE: u8 = b'0';
 /// What stands behind a number, to the end of its place. Where a digit does, most programs read it too.
 const ENDS_OF_NUMBER: [u8; 2] = *b"\0 ";
 /// Where the beginning of a name stands that is too long for its place.
@@ -24,9 +30,13 @@ const PREFIX: Range<usize> = 345..500;
 pub(crate) enum BadHeader {
     /// It is in GNU's format.
     OfGnu,
+    /// It belongs to the format that came after it, in which headers say more of the file behind them.
+    OfPax,
     /// Its name begins elsewhere: to programs that look there the file is another one than to others.
     Prefixed,
-    /// It is none at all, or not a file's.
+    /// It is a folder's, a link's, or that of something else that is not a file.
+    NotAFile,
+    /// It is none at all.
     Damaged,
 }
 
@@ -47,7 +57,7 @@ fn header(name: &str, length: usize) -> [u8; BLOCK] {
     put(&mut header, 116, "0000000\0");
     put(&mut header, 124, &format!("{length:011o}\0"));
     put(&mut header, 136, "00000000000\0");
-    put(&mut header, 156, "0");
+    header[KIND] = FILE;
     header[257..265].copy_from_slice(MAGIC);
     seal(&mut header);
     header
@@ -84,11 +94,16 @@ pub(crate) fn read_header(header: &[u8; BLOCK]) -> Result<(String, u64), BadHead
     if header[PREFIX].iter().any(|byte| *byte != 0) {
         return Err(BadHeader::Prefixed);
     }
-    Ok(file)
+    match header[KIND] {
+        FILE => Ok(file),
+        b'1'..=b'7' => Err(BadHeader::NotAFile),
+        b'x' | b'g' => Err(BadHeader::OfPax),
+        _ => Err(BadHeader::Damaged),
+    }
 }
 
 fn read_file(header: &[u8; BLOCK]) -> Option<(String, u64)> {
-    if &header[257..265] != MAGIC || header[156] != b'0' {
+    if &header[257..265] != MAGIC {
         return None;
     }
     (number(header, SUM)? == sum(header)).then_some(())?;
@@ -138,6 +153,19 @@ mod tests {
         of_gnu[257..265].copy_from_slice(MAGIC_OF_GNU);
         seal(&mut of_gnu);
         assert_eq!(read_header(&of_gnu), Err(BadHeader::OfGnu));
+        for (kind, bad) in [
+            (b'1', BadHeader::NotAFile),
+            (b'2', BadHeader::NotAFile),
+            (b'5', BadHeader::NotAFile),
+            (b'x', BadHeader::OfPax),
+            (b'g', BadHeader::OfPax),
+            (b'L', BadHeader::Damaged),
+        ] {
+            let mut other = header("README.md", 0);
+            other[KIND] = kind;
+            seal(&mut other);
+            assert_eq!(read_header(&other), Err(bad), "{kind}");
+        }
         for (place, text) in [
             (LENGTH.end - 1, "0"),
             (LENGTH.start, "+"),
