@@ -4,6 +4,7 @@ pub mod budgets;
 pub mod check_config;
 pub mod copy;
 pub mod demo;
+pub mod json_lines;
 pub mod migrate;
 pub mod operator_key;
 pub mod policy_test;

@@ -1,13 +1,14 @@
-//! The command line and the environment. Nothing else reads the environment.
+//! The command line and the environment. Nothing else reads the environment, but for what a PostgreSQL URL leaves out.
 
 use crate::cosigning::Witness;
 use crate::doors::{self, Address};
 use axum::http::Uri;
+use axum::http::uri::Authority;
 use clap::{Args, Parser, Subcommand, value_parser};
 use ledger::VerifierKey;
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -192,7 +193,7 @@ impl PublicUrl {
 /// Why a text is no public URL.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error(
-    "it is an absolute URL such as `https://authorize.example`, without a path, a query, a fragment or a name of a user"
+    "it is an absolute URL with `https`, such as `https://authorize.example` or `https://authorize.example:8443`, without a path, a query, a fragment or a name of a user"
 )]
 pub struct NoPublicUrl;
 
@@ -201,16 +202,25 @@ impl FromStr for PublicUrl {
 
     fn from_str(text: &str) -> Result<Self, NoPublicUrl> {
         let url: Uri = text.parse().map_err(|_| NoPublicUrl)?;
-        let authority = url
-            .authority()
-            .filter(|authority| !authority.as_str().contains('@'));
-        let is_public = url.scheme_str() == Some("https") && authority.is_some();
+        let is_public = url.scheme_str() == Some("https") && url.authority().is_some_and(is_place);
         if is_public && matches!(url.path(), "" | "/") && url.query().is_none() && !text.contains('#') {
             Ok(Self(text.trim_end_matches('/').to_owned()))
         } else {
             Err(NoPublicUrl)
         }
     }
+}
+
+/// Whether it is a host, with a port that there can be or with none, and without a user.
+fn is_place(authority: &Authority) -> bool {
+    let text = authority.as_str();
+    if text.contains('@') || authority.host().is_empty() {
+        return false;
+    }
+    let is_number = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_port = |port: &str| is_number(port) && port.parse::<NonZeroU16>().is_ok();
+    let behind = text.strip_prefix(authority.host()).unwrap_or(text);
+    behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
 }
 
 /// Which log lines to print: warnings, and what a text adds to them or takes away.

@@ -3,6 +3,7 @@
 use crate::gateway::Gateway;
 use crate::steady::Steady;
 use model::Timestamp;
+use std::error::Error;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use store::StoreError;
@@ -44,14 +45,20 @@ async fn run(gateway: Weak<Gateway>) {
         }
         if let Err(error) = done {
             // What could not be given back is refilled with time.
-            tracing::warn!(%error, "shared buckets could not be tidied up: {error}");
+            tracing::warn!(
+                error = &error as &dyn Error,
+                "shared buckets could not be tidied up: {error}"
+            );
         }
         let now = steady.now(gateway.clock.now(), Instant::now());
         if passes.is_due(round, gateway.sequencer.is_pressed()) {
             passes.looked(round, &forget_counters(&gateway, now).await);
         }
         if let Err(error) = gateway.forget_replies(now).await {
-            tracing::warn!(%error, "old answers could not be forgotten: {error}");
+            tracing::warn!(
+                error = &error as &dyn Error,
+                "old answers could not be forgotten: {error}"
+            );
         }
         if round % READ_ISSUERS_EVERY == 0 {
             // What could not be given is told where it was tried, and tried again.
@@ -121,7 +128,10 @@ async fn forget_counters(gateway: &Gateway, now: Timestamp) -> Result<bool, Stor
     let before = now.plus_millis(-COUNTERS_KEPT_MILLIS);
     let swept = gateway.store.forget_counters(before).await;
     if let Err(error) = &swept {
-        tracing::warn!(%error, "counters of quotas could not be tidied up: {error}");
+        tracing::warn!(
+            error = error as &dyn Error,
+            "counters of quotas could not be tidied up: {error}"
+        );
     }
     swept.map(|swept| swept.is_through)
 }

@@ -2,9 +2,14 @@
 
 use clap::Parser;
 use gateway::cli;
+use gateway::cli::json_lines::WithSources;
 use gateway::config::{BudgetsCommand, Command, CommandLine, DemoCommand, Logging, PolicyCommand};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// SIGXFSZ, on Linux and on macOS: a file would become larger than the process may make it (`ulimit -f`, `LimitFSIZE=`).
+const FILE_TOO_LARGE: i32 = 25;
 
 /// An ask is many small allocations, made by one thread and freed by another.
 #[global_allocator]
@@ -22,7 +27,7 @@ fn main() -> ExitCode {
         Command::Budgets(BudgetsCommand::Verify(database)) => report(block_on(cli::budgets::run(database))),
         Command::Copy(options) => report(block_on(cli::copy::run(options))),
         Command::Policy(PolicyCommand::Test(options)) => report(cli::policy_test::run(&options)),
-        Command::RotateKey(options) => report(cli::rotate_key::run(&options)),
+        Command::RotateKey(options) => report(block_on(async { cli::rotate_key::run(&options) })),
         Command::Verify(options) => cli::verify::run(&options),
         Command::Witness(options) => {
             start_logging(&options.logging);
@@ -33,7 +38,11 @@ fn main() -> ExitCode {
 
 fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(command)
+    runtime.block_on(async {
+        // It would end the process. Once somebody has asked for it, if only for a moment, the write fails instead, as on a full disk.
+        drop(signal(SignalKind::from_raw(FILE_TOO_LARGE))?);
+        command.await
+    })
 }
 
 fn report(outcome: anyhow::Result<()>) -> ExitCode {
@@ -57,7 +66,7 @@ fn start_logging(options: &Logging) {
         .with_ansi(colours)
         .with_writer(std::io::stderr);
     if options.json {
-        lines.json().init();
+        lines.json().map_event_format(WithSources).init();
     } else {
         lines.init();
     }

@@ -90,7 +90,7 @@ impl Keyring {
     /// The keys that [`Self::load`] would load; `None` if it would make one. Nothing is made.
     ///
     /// # Errors
-    /// The keys cannot be used, or none can be made under the name.
+    /// The keys cannot be used, or none can be made under the name or in the place.
     pub fn check(
         options: &Signing,
         database_url: &str,
@@ -100,6 +100,7 @@ impl Keyring {
         let found = Self::find(options, database_url)?;
         if found.is_none() {
             new_key_of_log(options, known_name, entropy)?;
+            file::check_place(&file_of(options, database_url))?;
         }
         Ok(found)
     }
@@ -133,6 +134,17 @@ impl Keyring {
     /// All of them.
     pub fn all(&self) -> impl Iterator<Item = &SigningKey> {
         self.replaced.iter().chain([&*self.signing])
+    }
+}
+
+/// Fails if the file that the options name is not there and could not be made either: to be asked before anything else is made.
+///
+/// # Errors
+/// There is no such place.
+pub fn check_place(options: &Signing) -> Result<(), SigningError> {
+    match &options.key_file {
+        Some(path) if options.key.is_none() => Ok(file::check_place(path)?),
+        _ => Ok(()),
     }
 }
 

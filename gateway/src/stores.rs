@@ -67,10 +67,12 @@ fn backend(url: &str) -> anyhow::Result<Backend> {
         Some("sqlite") => Ok(Backend::Sqlite),
         Some("postgres" | "postgresql") => Ok(Backend::Postgres),
         Some(scheme) => anyhow::bail!(
-            "`{scheme}:` is not a store that this version knows; use `sqlite:PATH` or `postgres://HOST/DATABASE`"
+            "`{scheme}:` is not a store that this version knows; use `sqlite:PATH` or `postgres://USER@HOST/DATABASE`"
         ),
         None => {
-            anyhow::bail!("the database URL has no scheme; use `sqlite:PATH` or `postgres://HOST/DATABASE`")
+            anyhow::bail!(
+                "the database URL has no scheme; use `sqlite:PATH` or `postgres://USER@HOST/DATABASE`"
+            )
         }
     }
 }

@@ -1031,6 +1031,7 @@ fn a_public_url_is_one_that_everybody_can_find_the_configuration_of() {
         "https://gate.example.com",
         "https://gate.example.com:8443",
         "https://[::1]/",
+        "https://[::1]:8443",
     ] {
         assert_eq!(parse(url).unwrap().as_str(), url.trim_end_matches('/'));
     }
@@ -1043,7 +1044,14 @@ fn a_public_url_is_one_that_everybody_can_find_the_configuration_of() {
         "https://gate.example.com/?a",
         "https://gate.example.com/#a",
         "https://user@gate.example.com",
+        "https://:443",
+        "https://gate.example.com:",
+        "https://gate.example.com:0",
+        "https://gate.example.com:+1",
+        "https://gate.example.com:99999",
     ] {
         assert!(parse(url).is_none(), "{url}");
     }
+    let refusal = "ftp://gate.example.com".parse::<PublicUrl>().unwrap_err();
+    assert!(refusal.to_string().contains("`https`"), "{refusal}");
 }

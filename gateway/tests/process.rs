@@ -342,6 +342,24 @@ fn a_database_that_cannot_be_opened_is_named_and_no_password_is_repeated() {
 }
 
 #[test]
+fn a_signing_key_that_can_be_neither_read_nor_made_is_found_out_before_anything_is_made() {
+    let place = Place::on_file();
+    std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
+    for file in ["missing/key", "link"] {
+        let serving = place.fails(&mut place.command(&["--signing-key-file", file]));
+        assert!(serving.contains(&format!("`{file}`")), "{serving}");
+        assert!(!place.database().exists());
+    }
+    for file in ["missing/key", "link", "/dev/null"] {
+        let mut checking = Command::new(PROGRAM);
+        place.prepare(&mut checking);
+        let told = place.fails(checking.args(["check-config", "--signing-key-file", file]));
+        assert!(told.contains(&format!("`{file}`")), "{told}");
+        assert!(!told.contains("chmod"), "{told}");
+    }
+}
+
+#[test]
 fn what_a_client_received_before_kill_9_is_in_the_ledger() {
     let place = Place::new();
     let mut server = place.serve(&["--demo"]);
@@ -456,7 +474,7 @@ fn a_full_disk_stops_every_allow_until_there_is_room_again() {
     let demo = Demo::of(&place);
     // No file may grow beyond this, which fails like a full disk, and the limit can be lifted while it runs.
     let blocks = (std::fs::metadata(place.database()).unwrap().len() + 200_000) / 512;
-    let script = format!("trap '' XFSZ; ulimit -S -f {blocks}; exec {PROGRAM} serve --listen 127.0.0.1:0");
+    let script = format!("ulimit -S -f {blocks}; exec {PROGRAM} serve --listen 127.0.0.1:0");
     let mut command = Command::new("sh");
     command.args(["-c", &script]);
     place.prepare(&mut command);
@@ -961,6 +979,33 @@ fn a_log_that_goes_to_a_file_has_no_colours() {
     let server = place.serve(&[]);
     server.client().get("/readyz", "");
     assert!(!place.stderr().contains('\u{1b}'), "{}", place.stderr());
+}
+
+#[tokio::test]
+async fn a_line_of_json_tells_what_caused_an_error() {
+    let place = Place::on_file();
+    let server = place.serve(&["--demo", "--log-json"]);
+    let (demo, client) = (Demo::of(&place), server.client());
+    let options = SqliteConnectOptions::new().filename(place.database());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::query("BEGIN EXCLUSIVE").execute(&mut other).await.unwrap();
+    let answer = client.post("/v1/authorize", &demo.token, &asking("call-1"));
+    assert_unavailable(&answer.unwrap());
+    let patience = Instant::now() + Duration::from_mins(1);
+    while !place.stderr().contains("error.sources") {
+        assert!(Instant::now() < patience, "no cause is told: {}", place.stderr());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    server.kill();
+    let log = place.stderr();
+    let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<Value> = lines.collect();
+    let mut errors = lines.iter().filter(|line| line["level"] == "ERROR");
+    let is_told = |line: &Value| {
+        let causes = line["fields"]["error.sources"].as_array();
+        causes.is_some_and(|causes| !causes.is_empty())
+    };
+    assert!(errors.any(is_told), "{log}");
 }
 
 /// Whoever collects the log has gone, or its disk is full.

@@ -262,6 +262,33 @@ fn neither_a_new_key_nor_what_is_cosigned_is_told_before_it_is_on_the_disk() {
 }
 
 #[test]
+fn a_witness_that_may_write_no_file_for_a_while_cosigns_nothing_and_goes_on() {
+    let place = Place::on_file();
+    let (log_key, log) = signing_key(place.path());
+    let (server, _) = witness(&place, "127.0.0.1:0", &log);
+    let log_key: ledger::SigningKey = fs::read_to_string(log_key).unwrap().parse().unwrap();
+    let checkpoint = ledger::Checkpoint::new("log.example", "tnt_1", 1, Digest::of(b"root"));
+    let request = AddCheckpoint {
+        old_size: 0,
+        proof: Vec::new(),
+        checkpoint: checkpoint.sign(&[&log_key]).unwrap().to_string(),
+    };
+    let request = request.to_string();
+    let config = ureq::Agent::config_builder().http_status_as_error(false);
+    let agent: ureq::Agent = config.build().into();
+    let ask_within = |limit: &str| {
+        let mut limiting = Command::new("prlimit");
+        limiting.args(["--pid", &server.pid(), &format!("--fsize={limit}")]);
+        assert!(limiting.status().unwrap().success());
+        let answer = agent.post(server.url("/add-checkpoint")).send(&request);
+        answer.unwrap().status().as_u16()
+    };
+    assert_eq!(ask_within("0:unlimited"), 500);
+    assert_eq!(server.client().get("/healthz", "").status, 200);
+    assert_eq!(ask_within("unlimited"), 200);
+}
+
+#[test]
 fn a_witness_waits_neither_for_the_rest_of_a_body_nor_for_that_of_a_head_when_it_is_to_stop() {
     let place = Place::on_file();
     let (_, log) = signing_key(place.path());

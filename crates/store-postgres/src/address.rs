@@ -1,9 +1,11 @@
 //! From a URL to where the database is, and how that is called in messages.
 //!
 //! A URL holds a password, so neither the URL nor any piece of it that could be a badly written password is ever repeated.
+//! What the URL leaves out the driver takes from the environment by itself; this only sees to it that nothing there is passed over.
 
 use crate::OpenError;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
 
@@ -31,8 +33,13 @@ pub(crate) struct Address {
 
 impl Address {
     /// The address that a URL such as `postgres://user:password@host:5432/database?sslmode=verify-full` names. What it
-    /// leaves out is taken from where PostgreSQL's own programs take it, such as `PGPASSWORD` and `~/.pgpass`.
+    /// leaves out is taken from where PostgreSQL's own programs take it, such as `PGPASSWORD` and `~/.pgpass`; but a user has to be named.
     pub(crate) fn parse(url: &str) -> Result<Self, OpenError> {
+        Self::parse_in(url, environment)
+    }
+
+    /// The address that a URL names, as [`Self::parse`] has it, where `variable` says what variables hold.
+    fn parse_in(url: &str, variable: impl Fn(&str) -> Option<OsString>) -> Result<Self, OpenError> {
         let refuse = |expected| OpenError::Url { expected };
         let rest = url
             .strip_prefix("postgres://")
@@ -47,17 +54,16 @@ impl Address {
                 "in the user and the password `/`, `?`, `#`, `@` and `%` are written as `%2F`, `%3F`, `%23`, `%40` and `%25`",
             ));
         }
-        let mut names = parameters
-            .split('&')
-            .map(|pair| pair.split('=').next().unwrap_or(pair));
-        if !parameters.is_empty() && !names.all(|name| PARAMETERS.contains(&name)) {
-            return Err(refuse(
-                "the parameters behind its `?` should be among those of the manual, such as `sslmode=verify-full`",
-            ));
-        }
+        let pieces = Pieces::of(place, parameters);
+        pieces.check_parameters()?;
+        pieces.check_environment(&variable)?;
         // The driver's error says which part it is, such as the port, and may repeat it: that part may be half a password.
         let options = PgConnectOptions::from_str(url);
         let options = options.map_err(|_| refuse("its host, port or parameters cannot be read"))?;
+        let user = variable("PGUSER").and_then(|user| user.into_string().ok());
+        if !pieces.has_user() && user.is_none_or(|user| user.is_empty()) {
+            return Err(OpenError::Nobody);
+        }
         Ok(Self { options })
     }
 
@@ -72,6 +78,11 @@ impl Address {
         self.options.get_username()
     }
 
+    /// Whether the server is reached through a socket of this machine.
+    pub(crate) fn is_socket(&self) -> bool {
+        self.options.get_socket().is_some() || self.options.get_host().starts_with('/')
+    }
+
     /// The server.
     pub(crate) fn server(&self) -> String {
         let port = self.options.get_port();
@@ -79,6 +90,109 @@ impl Address {
             Some(folder) => format!("{}:{port}", folder.display()),
             None => format!("{}:{port}", self.options.get_host()),
         }
+    }
+}
+
+/// What a variable of the environment holds.
+fn environment(variable: &str) -> Option<OsString> {
+    std::env::var_os(variable)
+}
+
+/// The pieces of a URL, as they are written there.
+struct Pieces<'u> {
+    /// The user and the password, before the `@`.
+    user: &'u str,
+    /// The host and the port.
+    host: &'u str,
+    /// What stands behind the `?`.
+    parameters: &'u str,
+}
+
+impl<'u> Pieces<'u> {
+    /// Those of a URL without its scheme, before the `?` and behind it.
+    fn of(place: &'u str, parameters: &'u str) -> Self {
+        let authority = place.split('/').next().unwrap_or(place);
+        let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        Self {
+            user,
+            host,
+            parameters,
+        }
+    }
+
+    /// The names of the parameters.
+    fn names(&self) -> Vec<&'u str> {
+        if self.parameters.is_empty() {
+            return Vec::new();
+        }
+        let pairs = self.parameters.split('&');
+        pairs.map(|pair| pair.split('=').next().unwrap_or(pair)).collect()
+    }
+
+    fn has(&self, parameter: &str) -> bool {
+        self.names().contains(&parameter)
+    }
+
+    fn has_user(&self) -> bool {
+        let user = self.user.split(':').next();
+        user.is_some_and(|user| !user.is_empty()) || self.has("user")
+    }
+
+    fn has_port(&self) -> bool {
+        // Colons between brackets are part of an address.
+        let behind = self.host.rsplit(']').next().unwrap_or(self.host);
+        let port = behind.split_once(':').map(|(_, port)| port);
+        port.is_some_and(|port| !port.is_empty()) || self.has("port")
+    }
+
+    /// Refuses a parameter that is not known.
+    fn check_parameters(&self) -> Result<(), OpenError> {
+        let mut names = self.names().into_iter();
+        let Some(name) = names.find(|name| !PARAMETERS.contains(name)) else {
+            return Ok(());
+        };
+        let found = if self.may_be_told(name) {
+            format!("`{name}`")
+        } else {
+            "one".to_owned()
+        };
+        Err(OpenError::Parameter {
+            found,
+            known: PARAMETERS.map(|name| format!("`{name}`")).join(", "),
+        })
+    }
+
+    /// Whether the name of a parameter is surely no piece of a password. One with a `?` in it has an `@` behind that, and one with a `&` in
+    /// it stands behind `password=`.
+    fn may_be_told(&self, name: &str) -> bool {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-');
+        let has_password = self.parameters.contains('@') || self.parameters.contains("password");
+        !has_password && !name.is_empty() && name.bytes().all(is_plain)
+    }
+
+    /// Refuses what the driver would take from the environment and, if it knows no such word, pass over in silence: whoever has misspelt
+    /// `verify-full` would be connected to anybody.
+    fn check_environment(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<(), OpenError> {
+        let is_mode: fn(&str) -> bool = |text| PgSslMode::from_str(text).is_ok();
+        // An empty one is none, for PostgreSQL's own programs too.
+        let is_port: fn(&str) -> bool = |text| text.is_empty() || text.parse::<u16>().is_ok();
+        let modes = "`disable`, `allow`, `prefer`, `require`, `verify-ca` or `verify-full`";
+        for (name, is_known, is_in_url, expected) in [
+            ("PGSSLMODE", is_mode, self.has("sslmode"), modes),
+            ("PGPORT", is_port, self.has_port(), "a number up to 65535"),
+        ] {
+            if let Some(found) = variable(name)
+                && !is_in_url
+                && !found.to_str().is_some_and(is_known)
+            {
+                return Err(OpenError::Variable {
+                    name,
+                    found: found.to_string_lossy().into_owned(),
+                    expected,
+                });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -143,6 +257,93 @@ mod tests {
             let message = format!("{error} {error:?}");
             assert!(message.contains(hint), "{url}: {message}");
             assert!(!message.contains("12345"), "{url}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_that_is_not_known_is_named_unless_it_may_be_a_piece_of_a_password() {
+        for (parameters, told) in [
+            ("connect_timeout=3", "`connect_timeout` is none of these"),
+            ("sslmode=require&ssl-mode=x", "`ssl-mode` is none of these"),
+            ("secret@db.example/ledger", "one is none of these"),
+            ("password=a&secret", "one is none of these"),
+            ("sslmode=require&", "one is none of these"),
+        ] {
+            let url = format!("postgres://u:p@host/ledger?{parameters}");
+            let message = Address::parse(&url).unwrap_err().to_string();
+            assert!(message.contains(told), "{url}: {message}");
+            assert!(message.contains("`sslrootcert`"), "{message}");
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+
+    #[test]
+    fn the_guide_lists_the_parameters() {
+        let guide = include_str!("../../../docs/operations.md");
+        let list = PARAMETERS.map(|name| format!("`{name}`")).join(", ");
+        assert!(guide.contains(&list), "{list}");
+    }
+
+    /// What is said of a URL where one variable holds this.
+    fn said(url: &str, name: &str, held: &str) -> Option<String> {
+        let variable = |asked: &str| (asked == name).then(|| OsString::from(held));
+        let refused = Address::parse_in(url, variable).err();
+        refused.map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_variable_that_the_driver_would_pass_over_is_refused() {
+        let url = "postgres://u@host/ledger";
+        for (name, held) in [
+            ("PGSSLMODE", "verify_full"),
+            ("PGSSLMODE", ""),
+            ("PGPORT", "abc"),
+            ("PGPORT", "65536"),
+        ] {
+            let message = said(url, name, held).unwrap();
+            assert!(message.starts_with(&format!("`{name}` is `{held}`")), "{message}");
+        }
+        for (name, held) in [
+            ("PGSSLMODE", "verify-full"),
+            ("PGSSLMODE", "VERIFY-FULL"),
+            ("PGPORT", "6000"),
+            ("PGPORT", ""),
+        ] {
+            assert_eq!(said(url, name, held), None, "{name} {held}");
+        }
+    }
+
+    #[test]
+    fn what_a_url_says_itself_is_not_looked_up() {
+        for (url, name) in [
+            ("postgres://u@host/ledger?sslmode=require", "PGSSLMODE"),
+            ("postgres://u@host:6000/ledger", "PGPORT"),
+            ("postgres://u@[::1]:6000/ledger", "PGPORT"),
+            ("postgres://u@host/ledger?port=6000", "PGPORT"),
+        ] {
+            assert_eq!(said(url, name, "wrong"), None, "{url}");
+        }
+        for url in [
+            "postgres://u:1@host/ledger",
+            "postgres://u@[::1]/ledger",
+            "postgres://u@host:",
+        ] {
+            let message = said(url, "PGPORT", "wrong").unwrap();
+            assert!(message.contains("`PGPORT`"), "{url}: {message}");
+        }
+    }
+
+    /// The driver would call itself `anonymous`.
+    #[test]
+    fn a_user_is_named_in_the_url_or_in_the_environment() {
+        for url in [
+            "postgres://host/ledger",
+            "postgres://:secret@host/ledger",
+            "postgres://",
+        ] {
+            let message = said(url, "PGUSER", "").unwrap();
+            assert!(message.contains("in it or in `PGUSER`"), "{url}: {message}");
+            assert_eq!(said(url, "PGUSER", "ann"), None, "{url}");
         }
     }
 }

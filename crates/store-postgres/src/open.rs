@@ -11,6 +11,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::PgConnection;
 use sqlx::types::Uuid;
 use sqlx::{ConnectOptions, Connection};
+use std::io::ErrorKind;
 use tokio::time::timeout;
 
 /// The schema, a step a file.
@@ -30,6 +31,29 @@ pub enum OpenError {
         /// What would be right.
         expected: &'static str,
     },
+    /// Something behind the `?` of the URL is not known.
+    #[error(
+        "the URL of the PostgreSQL database is not right: the parameters behind its `?` can be {known}; {found} is none of these"
+    )]
+    Parameter {
+        /// Its name in backticks, if that is surely no piece of a password.
+        found: String,
+        /// Those that are known.
+        known: String,
+    },
+    /// Neither the URL nor the environment names a user.
+    #[error("the URL of the PostgreSQL database names no user: name one in it or in `PGUSER`")]
+    Nobody,
+    /// A variable that counts for what the URL leaves out holds nothing that is known.
+    #[error("`{name}` is `{found}`, and can be {expected}")]
+    Variable {
+        /// Which one. It is no secret.
+        name: &'static str,
+        /// What it holds.
+        found: String,
+        /// What it can hold.
+        expected: &'static str,
+    },
     /// Nobody answers there.
     #[error(
         "no PostgreSQL server answers at `{server}`: check the host, the port, `sslmode` and that it is running"
@@ -38,6 +62,17 @@ pub enum OpenError {
         /// The host and the port, or the folder of the socket.
         server: String,
         /// What the network says.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// A file that the connection takes is not there.
+    #[error(
+        "a file is not there that `sslrootcert`, `sslcert` or `sslkey` names for the server at `{server}`"
+    )]
+    NoFile {
+        /// The host and the port.
+        server: String,
+        /// What the operating system says.
         #[source]
         source: sqlx::Error,
     },
@@ -203,8 +238,15 @@ fn not_connected(address: &Address, source: sqlx::Error) -> OpenError {
             database: address.database().to_owned(),
         },
         Some(_) => failed(address, source),
+        None if is_of_a_file(address, &source) => OpenError::NoFile { server, source },
         None => OpenError::Unreachable { server, source },
     }
+}
+
+/// Whether this is about a file: of a network nothing is said not to be there in these words, but for a socket.
+fn is_of_a_file(address: &Address, error: &sqlx::Error) -> bool {
+    let is_absent = matches!(error, sqlx::Error::Io(error) if error.kind() == ErrorKind::NotFound);
+    is_absent && !address.is_socket()
 }
 
 fn failed(address: &Address, source: sqlx::Error) -> OpenError {

@@ -37,6 +37,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     // From here on a SIGHUP does not end the process.
     let hangups = signal(SignalKind::hangup())?;
     let witnesses = witnesses(&options)?;
+    signing::check_place(&options.signing)?;
     let store = stores::open(&options.database.url).await?;
     let known_name = signing::known_name(&*store).await?;
     let keys = Keyring::load(

@@ -87,7 +87,11 @@ impl Cosigning {
         let mut round = Round::default();
         for tenant in tenants {
             if let Err(error) = self.show(tenant, all, &mut round).await {
-                tracing::warn!(%tenant, %error, "the ledger of {tenant} could not be shown to witnesses: {error}");
+                tracing::warn!(
+                    %tenant,
+                    error = &error as &dyn std::error::Error,
+                    "the ledger of {tenant} could not be shown to witnesses: {error}"
+                );
                 if error.is_of_all() {
                     break;
                 }

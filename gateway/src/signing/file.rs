@@ -5,7 +5,7 @@ use canon::Digest;
 use ledger::{MalformedKey, SigningKey};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// More than the keys of a lifetime.
@@ -36,6 +36,12 @@ pub enum KeyFileError {
         file: PathBuf,
         /// What the operating system says.
         source: io::Error,
+    },
+    /// It is a folder, a device, or a pipe to which nobody may ever write.
+    #[error("the signing key in `{}` cannot be read: it is not a regular file", file.display())]
+    Irregular {
+        /// Which file.
+        file: PathBuf,
     },
     /// Others than its owner can read it.
     #[error("the signing key in `{}` can be read by others (mode {mode:03o}): run `chmod 600` on it", file.display())]
@@ -92,7 +98,7 @@ pub(super) fn append(path: &Path, new: &str) -> Result<(), KeyFileError> {
         source,
     };
     let file = fs::canonicalize(path).map_err(unreadable)?;
-    let opened = File::open(&file).map_err(unreadable)?;
+    let opened = open(path)?;
     let owner = opened.metadata().map_err(unreadable)?;
     let before = text_of(path, opened)?;
     read_text(path, &before)?;
@@ -143,12 +149,51 @@ pub(super) fn read(path: &Path) -> Result<Keyring, KeyFileError> {
     read_text(path, &text(path)?)
 }
 
+/// Fails if a file of keys is not there and could not be made either, as far as that can be told without making one.
+///
+/// # Errors
+/// Its folder is not there, or it is a link that leads nowhere.
+pub(super) fn check_place(path: &Path) -> Result<(), KeyFileError> {
+    if path.exists() {
+        return Ok(());
+    }
+    let file = || path.to_owned();
+    if fs::symlink_metadata(path).is_ok() {
+        let source = io::ErrorKind::NotFound.into();
+        return Err(KeyFileError::Unreadable { file: file(), source });
+    }
+    let unwritable = |source| KeyFileError::Unwritable { file: file(), source };
+    let folder = fs::metadata(folder_of(path)).map_err(unwritable)?;
+    if folder.is_dir() {
+        Ok(())
+    } else {
+        Err(unwritable(io::ErrorKind::NotADirectory.into()))
+    }
+}
+
 fn text(path: &Path) -> Result<String, KeyFileError> {
+    text_of(path, open(path)?)
+}
+
+/// Opens what a key can be in. Of anything else not even the permissions are looked at, lest somebody is told to change those of a device.
+fn open(path: &Path) -> Result<File, KeyFileError> {
     let unreadable = |source| KeyFileError::Unreadable {
         file: path.to_owned(),
         source,
     };
-    text_of(path, File::open(path).map_err(unreadable)?)
+    let kind = fs::metadata(path).map_err(unreadable)?.file_type();
+    // Asked before it is opened: opening a pipe waits for somebody to write to it.
+    if kind.is_file() || kind.is_fifo() && !has_name(path) {
+        return File::open(path).map_err(unreadable);
+    }
+    Err(KeyFileError::Irregular {
+        file: path.to_owned(),
+    })
+}
+
+/// Whether a pipe has a name of its own. One that a shell has made, `<(…)`, is reached by its number only, and its writer is there.
+fn has_name(pipe: &Path) -> bool {
+    fs::canonicalize(pipe).is_ok_and(|name| !name.starts_with("/dev/fd"))
 }
 
 /// The text of this file, which was opened at this path.
@@ -224,14 +269,21 @@ fn written_beside(path: &Path, text: &str) -> io::Result<(PathBuf, File)> {
 
 /// The name is not on disk before its folder is.
 fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(folder_of(path))?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    folder.unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ledger::SignatureKind;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
 
     fn key(seed: u8) -> String {
         SigningKey::encode("log.example", SignatureKind::Note, &[seed; 32]).unwrap()
@@ -297,7 +349,7 @@ mod tests {
         fs::create_dir(&kept).unwrap();
         let (path, link) = (kept.join("keys"), folder.path().join("keys"));
         read_or_make(&path, &key(1)).unwrap();
-        std::os::unix::fs::symlink("kept/keys", &link).unwrap();
+        symlink("kept/keys", &link).unwrap();
         append(&link, &key(2)).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(read(&path).unwrap().all().count(), 2);
@@ -320,6 +372,58 @@ mod tests {
         assert_eq!(owner(), before);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, MODE);
+    }
+
+    #[test]
+    fn what_is_no_file_is_neither_waited_for_nor_to_be_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, link) = (folder.path().join("pipe"), folder.path().join("link"));
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        symlink("pipe", &link).unwrap();
+        for path in [
+            pipe.as_path(),
+            link.as_path(),
+            folder.path(),
+            Path::new("/dev/null"),
+            Path::new("/dev/zero"),
+        ] {
+            for refusal in [
+                read(path).unwrap_err(),
+                read_or_make(path, &key(1)).unwrap_err(),
+                append(path, &key(1)).unwrap_err(),
+            ] {
+                assert!(matches!(refusal, KeyFileError::Irregular { .. }), "{refusal}");
+            }
+        }
+    }
+
+    /// As a shell hands it over, `--signing-key-file <(…)`.
+    #[test]
+    fn a_pipe_without_a_name_is_read() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(key(1).as_bytes()).unwrap();
+        drop(writer);
+        let path = PathBuf::from(format!("/dev/fd/{}", reader.as_raw_fd()));
+        let keys = read_or_make(&path, &key(2)).unwrap();
+        assert_eq!(keys.signing.verifier().label(), label(1));
+    }
+
+    #[test]
+    fn where_no_file_can_be_made_is_known_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (file, link) = (path("file"), path("link"));
+        check_place(&file).unwrap();
+        assert!(!file.exists());
+        fs::write(&file, "").unwrap();
+        check_place(&file).unwrap();
+        symlink("nowhere", &link).unwrap();
+        let refusal = check_place(&link).unwrap_err();
+        assert!(matches!(refusal, KeyFileError::Unreadable { .. }), "{refusal}");
+        for absent in ["missing/keys", "file/keys"] {
+            let refusal = check_place(&path(absent)).unwrap_err();
+            assert!(matches!(refusal, KeyFileError::Unwritable { .. }), "{refusal}");
+        }
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl Place {
         loop {
             let log = self.stderr();
             if let Some((_, rest)) = log.split_once("listening on ") {
-                let address = rest.split_whitespace().next().unwrap_or_default();
+                let address = rest.split(is_behind_address).next().unwrap_or_default();
                 if let Ok(address) = address.parse() {
                     return Server {
                         child,
@@ -206,7 +206,7 @@ impl Place {
         let address = log.by_ref().lines().find_map(|line| {
             let line = line.unwrap();
             let (_, rest) = line.split_once("listening on ")?;
-            rest.split_whitespace().next()?.parse().ok()
+            rest.split(is_behind_address).next()?.parse().ok()
         });
         let server = Server {
             child,
@@ -241,6 +241,11 @@ impl Place {
             .unwrap_or_else(|| panic!("no `{words}`: {out}"));
         line.trim().to_owned()
     }
+}
+
+/// What ends an address in a line of the log, which may be JSON.
+fn is_behind_address(character: char) -> bool {
+    character.is_whitespace() || character == '"'
 }
 
 /// Waits for the end of a process, but not for ever.

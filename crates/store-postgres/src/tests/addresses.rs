@@ -226,6 +226,9 @@ async fn a_connection_is_as_safe_as_the_url_asks() {
     assert!(is_encrypted("sslmode=require").await.unwrap());
     let known = format!("sslmode=verify-full&sslrootcert={}", server.authority().display());
     assert!(is_encrypted(&known).await.unwrap());
+    let (error, message) = refused(&url("sslmode=verify-full&sslrootcert=/no/such/file")).await;
+    assert!(matches!(error, OpenError::NoFile { .. }), "{message}");
+    assert!(message.contains("`sslrootcert`"), "{message}");
     // Nobody knows its authority, unless told.
     let (error, message) = refused(&url("sslmode=verify-full")).await;
     assert!(matches!(error, OpenError::Unreachable { .. }), "{message}");
