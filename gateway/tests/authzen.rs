@@ -283,6 +283,11 @@ fn wrong() -> Vec<(Value, &'static str, &'static str)> {
             "invalid_field",
             "/action/properties",
         ),
+        (
+            with("/action", json!({"name": "a", "properties": null})),
+            "invalid_field",
+            "`/action/properties`: is left out or `null`",
+        ),
         (with("/context", json!("x")), "invalid_field", "/context"),
         (
             ours("source_trust", json!("high")),

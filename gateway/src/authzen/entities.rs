@@ -198,7 +198,7 @@ impl<'a> Tuple<'a> {
             return Err(other_type("/resource/type", TOOL));
         }
         // As an ask has to have parameters: without them a misspelt word would be none at all.
-        let parameters = action.properties.ok_or_else(|| missing("/action/properties"))?;
+        let parameters = action.properties.ok_or_else(no_parameters)?;
         let call = Call {
             tool: resource.id()?,
             action: &action.name,
@@ -310,6 +310,11 @@ fn sent<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawVal
 
 fn missing(pointer: &str) -> Refusal {
     Refusal::new(Code::InvalidField, format!("`{pointer}`: is missing"))
+}
+
+fn no_parameters() -> Refusal {
+    let detail = "`/action/properties`: is left out or `null`; an evaluation has its parameters there, `{}` where there are none";
+    Refusal::new(Code::InvalidField, detail)
 }
 
 fn other_type(pointer: &str, known: &str) -> Refusal {

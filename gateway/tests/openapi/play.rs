@@ -1,12 +1,20 @@
 //! Plays calls that are written down a line each, and holds what is sent and what comes back against the contract.
 
 use crate::support::{Reply, World};
-use axum::http::header;
+use axum::http::{HeaderName, header};
 use jsonschema::{Draft, Validator};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// Headers that HTTP itself has, and every answer may have.
+const OF_HTTP: [&str; 5] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "date",
+    "transfer-encoding",
+];
 /// How often a call is sent, with a pause between, until the gateway has a core again.
 const TRIES: usize = 40;
 const PAUSE: Duration = Duration::from_millis(250);
@@ -26,6 +34,8 @@ pub(crate) struct Play {
 struct Line<'a> {
     status: &'a str,
     code: Option<&'a str>,
+    /// Whether its body does not fit the contract either.
+    is_misfit: bool,
     credential: &'a str,
     /// The names and values of headers.
     headers: Vec<(&'a str, &'a str)>,
@@ -48,6 +58,8 @@ impl<'a> Line<'a> {
         let (status, code) = status
             .split_once(':')
             .map_or((status, None), |(status, code)| (status, Some(code)));
+        let is_misfit = code.is_some_and(|code| code.ends_with('!'));
+        let code = code.map(|code| code.trim_end_matches('!'));
         let (credential, headers) = credential.split_once('+').unwrap_or((credential, ""));
         let headers = headers.split('+').filter_map(|header| header.split_once(':'));
         let body = words
@@ -60,6 +72,7 @@ impl<'a> Line<'a> {
         Self {
             status,
             code,
+            is_misfit,
             credential,
             headers: headers.collect(),
             method,
@@ -153,16 +166,18 @@ impl Play {
         let reply = self.send(line, &path).await;
         assert_eq!(reply.status.as_str(), line.status, "{what}: {}", reply.text());
         self.check_answer(operation, &reply, &what);
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
         if let Some(code) = line.code {
             assert_eq!(reply.json()["code"], code, "{what}: {}", reply.text());
+            if line.is_misfit {
+                let body = line.body.as_ref().expect("what does not fit is a body");
+                let faults = faults_of(schema, body, &self.contract["components"]);
+                assert!(!faults.is_empty(), "{what}: the contract takes {body}");
+            }
             return;
         }
         if let Some(body) = &line.body {
-            self.check_fits(
-                &operation["requestBody"]["content"]["application/json"]["schema"],
-                body,
-                &what,
-            );
+            self.check_fits(schema, body, &what);
         }
         self.played.insert((line.method.to_owned(), template));
         for (name, pointer) in &line.keeps {
@@ -187,6 +202,9 @@ impl Play {
             reply.headers.contains_key("x-request-id"),
             "{what}: no request id"
         );
+        if reply.status.is_success() {
+            check_headers(response, reply, what);
+        }
         let Some(content) = response["content"].as_object() else {
             assert!(reply.bytes.is_empty(), "{what}: the contract knows no body");
             return;
@@ -208,16 +226,33 @@ impl Play {
     }
 
     fn check_fits(&self, schema: &Value, value: &Value, what: &str) {
-        let schema = json!({"allOf": [schema], "components": self.components});
-        let validator: Validator = jsonschema::options()
-            .with_draft(Draft::Draft202012)
-            .build(&schema)
-            .unwrap();
-        let faults = validator
-            .iter_errors(value)
-            .map(|error| format!("{}: {error}", error.instance_path()));
-        let faults: Vec<_> = faults.collect();
+        let faults = faults_of(schema, value, &self.components);
         assert!(faults.is_empty(), "{what}: {faults:#?}\n{value:#}");
+    }
+}
+
+/// What a schema among these components has against a value.
+fn faults_of(schema: &Value, value: &Value, components: &Value) -> Vec<String> {
+    let schema = json!({"allOf": [schema], "components": components});
+    let validator: Validator = jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .build(&schema)
+        .unwrap();
+    let faults = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()));
+    faults.collect()
+}
+
+/// Every header of an answer is one that the contract names.
+fn check_headers(response: &Value, reply: &Reply, what: &str) {
+    let described = response["headers"].as_object().unwrap();
+    for name in reply.headers.keys().map(HeaderName::as_str) {
+        let is_described = described.keys().any(|known| known.eq_ignore_ascii_case(name));
+        assert!(
+            is_described || OF_HTTP.contains(&name),
+            "{what}: `{name}` is not in the contract"
+        );
     }
 }
 
