@@ -70,7 +70,7 @@ const STEPS: [Step; 11] = [
 /// A tenant with an agent and a tool, an ask, and what each step makes of what the one before has made.
 struct Scene {
     books: Books,
-    /// The same with many policies, made when it is first looked at: it takes a while.
+    /// The books with many policies, made when they are first looked at: it takes a while.
     crowded: OnceCell<Books>,
     key: SigningKey,
     text: Canonical,

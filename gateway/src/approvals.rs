@@ -13,6 +13,7 @@ pub mod vote;
 use bell::Ticket;
 
 use crate::gateway::Gateway;
+use crate::http::page::one_more;
 use crate::http::query::{ListQuery, Query, invalid};
 use crate::http::{Json, Page, Refusal};
 use crate::records::reader::{Credential, Reader, in_place};
@@ -191,20 +192,15 @@ pub async fn list(
     let before = query.page.after()?;
     let Filter { status, agent, .. } = query.filter;
     if agent.is_some_and(|agent| !reader.may_read(agent)) {
-        return Ok(Json(Page {
-            items: Vec::new(),
-            next_cursor: None,
-        }));
+        return Ok(Json(Page::empty()));
     }
     let filter = ApprovalFilter {
         status,
         agent: reader.agent.or(agent),
     };
-    // One more than the page holds tells whether there is a next one.
-    let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
     let found = gateway
         .store
-        .approvals(reader.tenant, &filter, before, wanted)
+        .approvals(reader.tenant, &filter, before, one_more(limit))
         .await?;
     let now = gateway.clock.now();
     let key = |approval: &Approval| approval.id;

@@ -135,7 +135,7 @@ impl Gateway {
         let mut admitted = false;
         for _ in 0..ATTEMPTS_MAX {
             let looked_up = self.look_up(caller, ask, admitted).await?;
-            let proposal = match self.decide(caller, ask, &looked_up, &mut admitted)? {
+            let ready = match self.prepare(caller, ask, &looked_up, &mut admitted)? {
                 Step::Answer(answer) => return Ok(answer),
                 Step::Unjudged(unjudged) => return self.unjudged(caller, ask, unjudged).await,
                 Step::Fill(short) => {
@@ -143,48 +143,60 @@ impl Gateway {
                     continue;
                 }
                 Step::LookAgain => continue,
-                Step::Record(proposal) => proposal,
+                Step::Record(ready) => ready,
             };
-            let (said, replay) = (proposal.said, proposal.replay);
+            let (said, replay) = (ready.said, ready.replay);
             let terms = Terms {
                 deadline,
-                losses: Some(proposal.losses),
+                losses: Some(ready.losses),
             };
-            let recorded = self.sequencer.record_on(terms, proposal.into_proposal());
-            match recorded.await? {
-                Recorded::Now(receipt) => {
-                    let said = said.as_recorded(&receipt);
-                    let answer = receipt.into_answer();
-                    self.wake_waiting(caller.tenant, said);
-                    if replay == Replay::Always {
-                        self.remember(caller, ask, said.reason.verdict(), &answer);
-                    }
-                    return Ok(Answer(answer));
-                }
-                Recorded::Before(answer) => {
-                    self.metrics.count_replay();
-                    return Ok(Answer(answer));
-                }
-                // The directory, the approval or the run changed in between: what was judged may not hold any more.
-                Recorded::Not(
-                    Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
-                ) => {}
-                Recorded::Not(Conflict::QuotaExceeded(over)) => return Err(quota::exceeded(&over)),
-                Recorded::Not(
-                    Conflict::RequestReused
-                    | Conflict::OutcomeReported
-                    | Conflict::Erased(_)
-                    | Conflict::Budget(_),
-                ) => {
-                    return Err(reused());
-                }
+            let recorded = self.sequencer.record_on(terms, ready.proposal).await?;
+            if let Some(answer) = self.conclude(caller, ask, (said, replay), recorded)? {
+                return Ok(Answer(answer));
             }
         }
         Err(Refusal::overloaded())
     }
 
-    /// Everything up to recording. `admitted` says whether the buckets were taken from already.
-    fn decide(
+    /// The answer that was recorded; `None` if the ask has to be judged again, because the directory, the approval or the run has changed.
+    fn conclude(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+        (said, replay): (Said, Replay),
+        recorded: Recorded,
+    ) -> Result<Option<Bytes>, Refusal> {
+        match recorded {
+            Recorded::Now(receipt) => {
+                let said = said.as_recorded(&receipt);
+                let answer = receipt.into_answer();
+                self.wake_waiting(caller.tenant, said);
+                if replay == Replay::Always {
+                    self.remember(caller, ask, said.reason.verdict(), &answer);
+                }
+                Ok(Some(answer))
+            }
+            Recorded::Before(answer) => {
+                self.metrics.count_replay();
+                Ok(Some(answer))
+            }
+            // What was judged may not hold any more.
+            Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved) => {
+                Ok(None)
+            }
+            Recorded::Not(Conflict::QuotaExceeded(over)) => Err(quota::exceeded(&over)),
+            Recorded::Not(
+                Conflict::RequestReused
+                | Conflict::OutcomeReported
+                | Conflict::Erased(_)
+                | Conflict::Budget(_),
+            ) => Err(reused()),
+        }
+    }
+
+    /// What comes next for an ask: an answer, or what has to be looked up, filled or recorded first. `admitted` says whether the buckets were
+    /// taken from already.
+    fn prepare(
         &self,
         caller: &AgentCaller,
         ask: &Arc<Ask>,
@@ -405,17 +417,8 @@ impl Ready {
             },
             replay,
             losses,
-            proposal: Proposal {
-                tenant: caller.tenant,
-                revision: tenant.revision,
-                base: tenant.policies.base_digest(),
-                what: Happening::Decision(Box::new(decision)),
-            },
+            proposal: Proposal::of(tenant, Happening::Decision(Box::new(decision))),
         }
-    }
-
-    fn into_proposal(self) -> Proposal {
-        self.proposal
     }
 }
 

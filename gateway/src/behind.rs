@@ -23,7 +23,7 @@ const STRETCH: Duration = Duration::from_micros(200);
 const BREAK: Duration = Duration::from_micros(600);
 /// Rows that are read at once, some hundred kilobytes: to read them takes some milliseconds of its thread.
 const PAGE: u32 = 256;
-/// The same while somebody asks: as much work as a stretch.
+/// Rows that are read at once while somebody asks: as much work as a stretch.
 const PAGE_SMALL: u32 = 32;
 
 /// The thread. It ends when this is dropped.
@@ -103,7 +103,7 @@ impl<'g> Breaks<'g> {
         }
     }
 
-    /// The same where many may have such work done: a page of one tenant's, then a page of another's.
+    /// For work that somebody waits for, where many may have such work done: a page of one tenant's, then a page of another's.
     pub fn in_line(line: &'g Line, tenant: TenantId) -> Self {
         Self {
             line: Some((line, tenant)),

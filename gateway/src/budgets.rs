@@ -12,7 +12,7 @@ pub mod expiry;
 pub mod moving;
 
 use crate::gateway::Gateway;
-use crate::http::page::no_cursor;
+use crate::http::page::{no_cursor, one_more};
 use crate::http::query::{ListQuery, invalid};
 use crate::http::{AgentCaller, Page, Refusal, TenantCaller};
 use crate::records::reader::Reader;
@@ -134,11 +134,6 @@ pub async fn balances(
     }))
 }
 
-/// How many are looked for: one more than the page holds tells whether there is a next one.
-fn wanted(limit: usize) -> u32 {
-    u32::try_from(limit + 1).unwrap_or(u32::MAX)
-}
-
 impl Gateway {
     /// A page of a tenant's budgets as they are now.
     async fn page(
@@ -148,7 +143,7 @@ impl Gateway {
         before: Option<BudgetId>,
         limit: usize,
     ) -> Result<Page<Budget>, Refusal> {
-        let found = self.store.list_budgets(tenant, filter, before, wanted(limit));
+        let found = self.store.list_budgets(tenant, filter, before, one_more(limit));
         let found = found.await?;
         self.page_of(tenant, &found, limit).await
     }
@@ -181,7 +176,7 @@ impl Gateway {
             scopes: subject.scopes(&line),
             unit: filter.unit,
             after: None,
-            limit: wanted(limit),
+            limit: one_more(limit),
         };
         if let Some(last) = last {
             // It may have been closed since it was shown; where it stood is known all the same.

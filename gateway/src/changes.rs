@@ -115,8 +115,8 @@ impl Gateway {
         self.change_by(By::Unstored(key), Force::No, tenant, plan).await
     }
 
-    /// The same, in anybody's name, and perhaps with force. Whoever may not change anything any more is refused by the directory that
-    /// the change is made from.
+    /// Changes a tenant in anybody's name, perhaps with force, in turn. Whoever may not change anything any more is refused by the directory
+    /// that the change is made from.
     pub async fn change_by<T>(
         &self,
         by: By<'_>,
@@ -127,7 +127,7 @@ impl Gateway {
         self.change_in(Order::InTurn, by, force, tenant, plan).await
     }
 
-    /// The same, when it is its turn in this order.
+    /// Changes a tenant when it is its turn in this order; all other ways to change one end here.
     pub async fn change_in<T>(
         &self,
         order: Order,
@@ -361,16 +361,10 @@ pub(crate) async fn off_the_workers<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
     let work = tokio::task::spawn_blocking(work);
-    work.await.map_err(|error| broken_off(&error))
-}
-
-/// Compiling has panicked. It is logged here, once.
-fn broken_off(error: &tokio::task::JoinError) -> Refusal {
-    tracing::error!(%error, "compiling policies broke off");
-    Refusal::new(
-        Code::Internal,
-        "the policies could not be compiled, so nothing was changed",
-    )
+    work.await.map_err(|error| {
+        let detail = "the policies could not be compiled, so nothing was changed";
+        Refusal::broken_off(&error, "compiling policies broke off", detail)
+    })
 }
 
 /// The entry of a change: what happened, and who did it.

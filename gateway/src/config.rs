@@ -108,8 +108,8 @@ pub struct Database {
     pub url: String,
 }
 
-/// Whose key to replace. A key in place of the file and the name of a first key are read, because they may be set in the environment of a
-/// gateway, and are of no use here.
+/// Whose key to replace. `--log-name` is accepted and not used, and `--signing-key` only to say that such a key is replaced elsewhere: both may
+/// be set in the environment for the gateway.
 #[derive(Debug, Args)]
 #[command(mut_arg("key", |key| key.hide(true)), mut_arg("log_name", |name| name.hide(true)))]
 pub struct RotateKey {

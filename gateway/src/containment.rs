@@ -148,7 +148,7 @@ impl Gateway {
         }
     }
 
-    /// The same for one tenant. An error says in words what has gone wrong.
+    /// Looks once at one tenant, and does what is due. An error says in words what has gone wrong.
     async fn contain_tenant(&self, id: TenantId, progress: &mut Progress) -> Result<(), String> {
         let in_words = |refusal: Refusal| refusal.detail().to_owned();
         // INVARIANT: it is taken before the ledger is read, which therefore tells of everybody who was lifted in it.

@@ -116,7 +116,7 @@ pub(crate) async fn change<T>(
     change_with(gateway, caller, Force::No, plan).await
 }
 
-/// The same, perhaps with force.
+/// Changes the caller's tenant as `change` does, perhaps with force.
 async fn change_with<T>(
     gateway: &Gateway,
     caller: &TenantCaller,
@@ -128,7 +128,8 @@ async fn change_with<T>(
         .await
 }
 
-/// The same, for what may take something away before it does harm, and has nothing compiled.
+/// Changes the caller's tenant at once, ahead of changes that compile policies: for what may take something away before it does harm. The
+/// plan must need no compiling.
 async fn change_at_once<T>(
     gateway: &Gateway,
     caller: &TenantCaller,

@@ -29,10 +29,11 @@ const PRIVATE: u32 = 0o700;
 /// Of the file that is locked.
 const LOCK_MODE: u32 = 0o600;
 
-/// How long a connection over TCP is silent before the system asks whether the other end is there, how often it does, and after how many
-/// probes without an answer nobody is (RFC 9293 section 3.8.4).
+/// How long a connection over TCP is silent before the system asks whether the other end is there (RFC 9293 section 3.8.4).
 const KEPT_SILENT: Duration = Duration::from_mins(1);
+/// How often the system asks then.
 const PROBE_EVERY: Duration = Duration::from_secs(15);
+/// After how many probes without an answer the other end counts as gone.
 const PROBES: u32 = 4;
 
 /// Where to listen.

@@ -269,7 +269,7 @@ impl Following {
         // Compiling takes long with many policies or tools, and nobody here waits for a decision.
         let began = Instant::now();
         let restoring = tokio::task::spawn_blocking(move || start::restore(&compiler, stored));
-        let restored = restoring.await.map_err(|_| StartError::Panicked).flatten();
+        let restored = restoring.await.map_err(StartError::Panicked).flatten();
         self.note_time(tenant, began.elapsed());
         match restored {
             Ok(restored) => {

@@ -3,6 +3,8 @@
 //! Features are folders and an endpoint is a file. Where to begin:
 //! - [`router`]: every route in one table; [`app`]: the application that they make;
 //! - [`authorize`]: the life of an authorization, top to bottom; [`authzen`]: the same in the words of a standard;
+//! - [`limits`] and [`replays`]: who asks too often, and who asks the same again; [`approvals`]: whom people let go on;
+//! - [`outcome`] and [`observations`]: what agents tell afterwards; [`containment`]: what is done about those of whom too much is told;
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
 //! - [`sequencer`]: the one task that writes;
 //! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: how long ago that was looked for;
@@ -21,6 +23,8 @@
 //! - [`witness`]: a witness of our own, which is another program in the same binary;
 //! - [`doors`]: where all of it is reached; [`connections`]: what comes in there;
 //! - [`http`]: callers, bodies, refusals and pages;
+//! - [`gateway`] and [`snapshot`]: what all handlers share, and what is in force; [`start`] and [`stores`]: how both come to be;
+//! - [`operation`], [`metrics`] and [`whoami`]: whether it is well, what it has counted, and who is asking;
 //! - [`config`] and [`cli`]: how it is started.
 
 pub mod admission;

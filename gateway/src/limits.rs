@@ -16,7 +16,7 @@ pub use local::Local;
 use crate::http::{Code, Refusal};
 use axum::http::{HeaderName, HeaderValue, header};
 use model::{Agent, AgentId, Bucket, SlashFreeName, Tenant, TenantId, Timestamp};
-use shared::{Shared, Shortage};
+use shared::{Shared, Want};
 use std::sync::Arc;
 use store::{Lease, Store, StoreError};
 
@@ -214,7 +214,7 @@ pub enum Admission {
 }
 
 /// Where tokens are missing.
-pub struct Short(Vec<Shortage>);
+pub struct Short(Vec<Want>);
 
 impl Limits {
     /// All buckets full; those that are shared are in this store.
@@ -312,7 +312,7 @@ impl Limits {
         now: Timestamp,
     ) -> Result<Remaining, StoreError> {
         if tenant.settings.limits.shared {
-            let want = Shortage::of(tenant, owner, size);
+            let want = Want::of(tenant, owner, size);
             return self.shared.remaining(&want).await;
         }
         Ok(self.local.remaining(&owner, size, now))
@@ -320,8 +320,8 @@ impl Limits {
 }
 
 /// The buckets that an ask takes from.
-fn wanted(asking: &Asking<'_>) -> Vec<Shortage> {
-    let want = |(owner, size)| Shortage::of(asking.tenant, owner, size);
+fn wanted(asking: &Asking<'_>) -> Vec<Want> {
+    let want = |(owner, size)| Want::of(asking.tenant, owner, size);
     asking.buckets().map(want).collect()
 }
 

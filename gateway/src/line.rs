@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// How many of a tenant wait at once. Each has a body in memory.
 const WAITING_MAX: usize = 32;
-/// The same of those who read: they have no bodies, and most are done within a millisecond.
+/// How many of a tenant who only read wait at once: they have no bodies, and most are done within a millisecond.
 const READS_WAITING_MAX: usize = 256;
 /// How many of the readers of a store are left to others: one for a ledger that is read whole, and one for what asks look up.
 const READERS_LEFT: usize = 2;

@@ -113,13 +113,8 @@ impl Gateway {
                 judged_with: before,
             };
             let salt = Salt::new(&*self.entropy);
-            let proposal = Proposal {
-                tenant: caller.tenant,
-                revision: tenant.revision,
-                base: tenant.policies.base_digest(),
-                what: Happening::Observation(observation.entry(caller, &run_id, salt), sighting),
-            };
-            match self.sequencer.record(proposal).await? {
+            let observed = Happening::Observation(observation.entry(caller, &run_id, salt), sighting);
+            match self.sequencer.record(Proposal::of(&tenant, observed)).await? {
                 Recorded::Now(receipt) => {
                     return Ok(Observed {
                         run_id,

@@ -41,6 +41,10 @@ impl Status {
             Self::NotExecuted => "not_executed",
         }
     }
+
+    const fn was_executed(self) -> bool {
+        !matches!(self, Self::NotExecuted)
+    }
 }
 
 /// What an agent reports.
@@ -115,9 +119,9 @@ pub async fn report(
     let decision = decision
         .filter(|decision| decision.agent == caller.agent.id)
         .ok_or_else(not_found)?;
-    let decided: Decided = serde_json::from_str(&decision.body).map_err(|_| Refusal::ledger_unavailable())?;
+    let decided = Decided::of(&decision)?;
     // An action that was not allowed and was carried out all the same is the worst mismatch of all.
-    let executed = !matches!(outcome.status, Status::NotExecuted);
+    let executed = outcome.status.was_executed();
     let mismatch = outcome
         .executed_hash
         .is_some_and(|executed| executed != decided.action_hash)
@@ -132,8 +136,7 @@ pub async fn report(
 
 impl Outcome {
     fn check(&self) -> Result<(), Refusal> {
-        let executed = !matches!(self.status, Status::NotExecuted);
-        if executed && self.executed_hash.is_none() {
+        if self.status.was_executed() && self.executed_hash.is_none() {
             let detail = "`executed_hash` is needed unless `status` is `not_executed`";
             return Err(Refusal::new(Code::InvalidField, detail));
         }
@@ -163,7 +166,7 @@ impl Outcome {
         report: &report::Outcome,
     ) -> Option<Settling> {
         let reservation = decided.reservation.as_ref().map(|reserved| reserved.id);
-        let executed = !matches!(self.status, Status::NotExecuted);
+        let executed = self.status.was_executed();
         let is_due = executed && decision.reason.verdict() == Verdict::Allow;
         let observed = || decided.observed().filter(|_| is_due);
         let spent = self.actual.clone().or_else(observed);
@@ -192,6 +195,13 @@ impl Outcome {
 }
 
 impl Decided {
+    fn of(stored: &StoredDecision) -> Result<Self, Refusal> {
+        serde_json::from_str(&stored.body).map_err(|error| {
+            tracing::error!(%error, seq = stored.seq, "the entry of a decision could not be read");
+            Refusal::ledger_unavailable()
+        })
+    }
+
     /// What an ask that was only observed said that it costs: nothing was held for it, and whoever carries it out and says nothing else is
     /// charged that.
     fn observed(&self) -> Option<Estimate> {
@@ -219,18 +229,13 @@ impl Gateway {
             if let Some(cost) = settling.as_mut().and_then(|settling| settling.cost.as_mut()) {
                 cost.subject.team.clone_from(&agent.team);
             }
-            let proposal = Proposal {
-                tenant: caller.tenant,
-                revision: tenant.revision,
-                base: tenant.policies.base_digest(),
-                what: Happening::Outcome {
-                    entry: report.entry(),
-                    decision: id,
-                    mismatch: report.mismatch,
-                    settling: settling.clone().map(Box::new),
-                },
+            let outcome = Happening::Outcome {
+                entry: report.entry(),
+                decision: id,
+                mismatch: report.mismatch,
+                settling: settling.clone().map(Box::new),
             };
-            match self.sequencer.record(proposal).await? {
+            match self.sequencer.record(Proposal::of(&tenant, outcome)).await? {
                 Recorded::Now(receipt) => return Reported::of(report, receipt),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Not(Conflict::Budget(conflict)) => {
@@ -258,7 +263,10 @@ impl Reported {
             Settled::default()
         } else {
             // INVARIANT: the engine wrote it a moment ago.
-            serde_json::from_slice(&told).map_err(|_| Refusal::ledger_unavailable())?
+            serde_json::from_slice(&told).map_err(|error| {
+                tracing::error!(%error, seq = head.seq, "what an outcome has settled could not be read");
+                Refusal::ledger_unavailable()
+            })?
         };
         Ok(Self {
             decision_id: report.decision_id,

@@ -328,7 +328,7 @@ fn plan<T>(kind: EntryKind, policy: Policy, answer: impl FnOnce(PolicyView) -> T
     }
 }
 
-/// The same of a policy with one more version, of which as much is kept as there is room for.
+/// A plan that puts a policy with one more version, of which as much is kept as there is room for.
 fn plan_version<T>(
     kind: EntryKind,
     directory: &Directory,

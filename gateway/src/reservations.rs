@@ -13,6 +13,7 @@ pub mod usage;
 
 use crate::budgets::Written;
 use crate::gateway::Gateway;
+use crate::http::page::one_more;
 use crate::http::query::ListQuery;
 use crate::http::{AgentCaller, Code, Page, Refusal};
 use crate::records::reader::Reader;
@@ -47,20 +48,15 @@ pub async fn list(
     let before = query.page.after()?;
     let Filter { status, agent, .. } = query.filter;
     if agent.is_some_and(|agent| !reader.may_read(agent)) {
-        return Ok(Written::of(&Page::<ReservationShown<'_>> {
-            items: Vec::new(),
-            next_cursor: None,
-        }));
+        return Ok(Written::of(&Page::<ReservationShown<'_>>::empty()));
     }
     let filter = ReservationFilter {
         status,
         agent: reader.agent.or(agent),
     };
-    // One more than the page holds tells whether there is a next one.
-    let wanted = u32::try_from(limit + 1).unwrap_or(u32::MAX);
     let found = gateway
         .store
-        .list_reservations(reader.tenant, &filter, before, wanted)
+        .list_reservations(reader.tenant, &filter, before, one_more(limit))
         .await?;
     let key = |reservation: &Reservation| reservation.id;
     let page = Page::of_part(found, limit, key, |reservation| reservation);

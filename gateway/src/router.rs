@@ -67,7 +67,7 @@ impl Route {
         self.path.replace("{*", "{")
     }
 
-    /// The same in the line of those who read the store.
+    /// This route in the line of those who read the store.
     fn in_line(self) -> Self {
         Self { reads: true, ..self }
     }

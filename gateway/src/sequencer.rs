@@ -10,8 +10,8 @@
 mod budgets;
 mod busy_poll;
 mod contents;
+mod footprints;
 mod gathered;
-mod left;
 mod lookup;
 mod overdue;
 mod pace;
@@ -31,9 +31,9 @@ use canon::Digest;
 use contents::Contents;
 use engine::proposal::Happening;
 use engine::{Applied, Books, Conflict, Found, Proposal, ProposedDecision, Settled, Snapshot, apply};
+use footprints::Footprints;
 use gathered::Gathered;
 use ledger::SigningKey;
-use left::Left;
 use lookup::Wanted;
 use model::{Clock, ReasonCode, TenantId, Timestamp, Verdict};
 use overdue::Ends;
@@ -55,7 +55,7 @@ const ATTEMPTS_MAX: usize = 4;
 /// How many commits go before a batch that only end reservations whose time is over. They end as many as are left out of balances
 /// that are shown.
 const END_ROUNDS_MAX: usize = 20;
-/// The same while many wait for decisions, as the job that ends them.
+/// How many go before it while many wait for decisions: as many as in the job that ends them.
 const END_ROUNDS_MAX_PRESSED: usize = 2;
 /// For how many batches after a repeated request the next ones are looked for beforehand: who repeats one often repeats more.
 const WARY_BATCHES: u32 = 64;
@@ -208,7 +208,7 @@ impl Sequencer {
             commit_micros: Arc::clone(&handle.commit_micros),
             healthy,
             wary: 0,
-            left: Left::default(),
+            footprints: Footprints::default(),
             pace: Pace::default(),
             parts,
         };
@@ -332,7 +332,7 @@ struct Task {
     healthy: Arc<AtomicBool>,
     /// How many more batches are looked up in storage before they are applied.
     wary: u32,
-    left: Left,
+    footprints: Footprints,
     pace: Pace,
     press: Arc<Press>,
     commit_micros: Arc<AtomicU64>,
@@ -360,7 +360,7 @@ impl Way {
     }
 }
 
-/// Why a batch did not go through.
+/// Why a batch is not settled by this attempt.
 enum Failure {
     /// It can be made again at once.
     Again,
@@ -450,7 +450,7 @@ impl Task {
                 Err(failure) => failure,
             };
             // It may have read what should have ended, and then it was to be recorded with this batch.
-            self.left.forget_ends(&tenants);
+            self.footprints.forget_ends(&tenants);
             match failure {
                 Failure::EndedFirst => {
                     end_rounds -= 1;
@@ -494,24 +494,52 @@ impl Task {
             self.send_away_late(gathered);
         }
         let before = self.parts.snapshot.load_full();
+        let now = self.signing_time(&before, &places)?;
+        let books = Books::new(Snapshot::clone(&before), places);
+        let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First, _));
+        let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
+        let applied = apply(&books, found, proposals, now, &self.parts.signing_key);
+        self.check_guesses(tenants, (proposals, &applied), &way, was_looked_up)?;
+        if !applied.batch.is_empty() {
+            self.write(way, tenants, proposals, &applied).await?;
+        }
+        let settled = self.publish(&before, applied);
+        if ends_first {
+            return Err(Failure::EndedFirst);
+        }
+        Ok(settled)
+    }
+
+    /// The time of a batch whose tenants stand here. There is none when the signing key has been replaced.
+    fn signing_time(
+        &self,
+        snapshot: &Snapshot,
+        places: &HashMap<TenantId, Place>,
+    ) -> Result<Timestamp, Failure> {
         let key = &self.parts.signing_key;
         let now = self.parts.clock.now();
         let latest = places.values().map(|place| place.at).fold(now, Timestamp::max);
-        let Some(now) = signs_at(key, &before, now, latest) else {
+        signs_at(key, snapshot, now, latest).ok_or_else(|| {
             tracing::error!(
                 key = key.verifier().label(),
                 "the signing key has been replaced: restart with the one that replaced it"
             );
-            return Err(Failure::Fault);
-        };
-        let books = Books::new(Snapshot::clone(&before), places);
-        let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First, _));
-        let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
-        let applied = apply(&books, found, proposals, now, key);
+            Failure::Fault
+        })
+    }
+
+    /// That a batch says nothing that was only guessed and that storage would not refuse if it were wrong. One that does is made again.
+    fn check_guesses(
+        &mut self,
+        tenants: &[TenantId],
+        (proposals, applied): (&[Proposal], &Applied),
+        way: &Way,
+        was_looked_up: bool,
+    ) -> Result<(), Failure> {
         if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
             // then the guess is what is behind.
-            self.left.doubt(tenants.iter().copied());
+            self.footprints.doubt(tenants.iter().copied());
             return Err(Failure::Again);
         }
         let mut settled = proposals.iter().zip(&applied.settled);
@@ -520,30 +548,35 @@ impl Task {
             self.wary = 1;
             return Err(Failure::Again);
         }
-        if matches!(way, Way::Append) && says_more_than_it_writes(&applied, proposals) {
+        if matches!(way, Way::Append) && says_more_than_it_writes(applied, proposals) {
             return Err(Failure::AgainInTurn);
         }
-        if !applied.batch.is_empty() {
-            let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
-            let outcome = match way {
-                Way::Append => self.parts.store.append(&applied.batch).await,
-                Way::Turn(turn, ..) => turn.commit(&applied.batch).await,
-            };
-            self.parts
-                .metrics
-                .observe_commit(applied.batch.entries.len(), started.elapsed());
-            outcome.map_err(|error| self.failed(&error, &applied.batch, was_appended))?;
-            let place = |tenant| applied.books.place(tenant).clone();
-            self.left.note(tenants, place, &applied.batch.budgets);
-            self.left.forget_erased(&applied.batch.erasures);
-            self.contents.note(&applied.batch.contents);
-            self.count(proposals, &applied);
-        }
-        let settled = self.publish(&before, applied);
-        if ends_first {
-            return Err(Failure::EndedFirst);
-        }
-        Ok(settled)
+        Ok(())
+    }
+
+    /// Commits a batch in which there is something, and notes what is known by that.
+    async fn write(
+        &mut self,
+        way: Way,
+        tenants: &[TenantId],
+        proposals: &[Proposal],
+        applied: &Applied,
+    ) -> Result<(), Failure> {
+        let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
+        let outcome = match way {
+            Way::Append => self.parts.store.append(&applied.batch).await,
+            Way::Turn(turn, ..) => turn.commit(&applied.batch).await,
+        };
+        self.parts
+            .metrics
+            .observe_commit(applied.batch.entries.len(), started.elapsed());
+        outcome.map_err(|error| self.failed(&error, &applied.batch, was_appended))?;
+        let place = |tenant| applied.books.place(tenant).clone();
+        self.footprints.note(tenants, place, &applied.batch.budgets);
+        self.footprints.forget_erased(&applied.batch.erasures);
+        self.contents.note(&applied.batch.contents);
+        self.count(proposals, applied);
+        Ok(())
     }
 
     /// Counts decisions, and the outcomes that differ from what was decided, with the commit that they are in: not before, because what is repeated
@@ -594,9 +627,9 @@ impl Task {
         if self.wary > 0 {
             return None;
         }
-        let places = self.left.places(tenants)?;
+        let places = self.footprints.places(tenants)?;
         let times = Times::new(self.parts.clock.now(), &places);
-        let found = wanted.recall(&self.left, times)?;
+        let found = wanted.recall(&self.footprints, times)?;
         Some((places, found))
     }
 
@@ -610,12 +643,12 @@ impl Task {
         let turn = self.parts.store.begin(tenants).await;
         let mut turn = turn.map_err(|error| unreadable(&error))?;
         let places = turn.places().clone();
-        if let Some(tenant) = self.left.compare(tenants, &places) {
+        if let Some(tenant) = self.footprints.compare(tenants, &places) {
             self.forget_lost(tenant);
             return Err(Failure::Fault);
         }
         let times = Times::new(self.parts.clock.now(), &places);
-        let found = wanted.find(&mut *turn, &mut self.left, times).await;
+        let found = wanted.find(&mut *turn, &mut self.footprints, times).await;
         let found = found.map_err(|error| unreadable(&error))?;
         let (mut found, ends) = found.ok_or(Failure::Again)?;
         let looked_for = if self.wary > 0 {
@@ -635,14 +668,14 @@ impl Task {
     /// out contents that were believed to be stored, and is sent away.
     fn forget_lost(&mut self, tenant: TenantId) {
         tracing::error!(%tenant, "the database has lost entries of {tenant} that were answered");
-        self.left = Left::default();
+        self.footprints = Footprints::default();
         self.contents.forget();
         self.parts.replays.forget_all();
     }
 
     /// What to do about a batch that was not committed, or may have been.
     fn failed(&mut self, error: &CommitError, batch: &Batch, was_appended: bool) -> Failure {
-        self.left
+        self.footprints
             .doubt(batch.advances.iter().map(|advance| advance.tenant));
         match error {
             // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
@@ -752,7 +785,7 @@ fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec
     batch
 }
 
-fn receipt(settled: Settled) -> Recorded {
+fn recorded(settled: Settled) -> Recorded {
     match settled {
         Settled::Recorded {
             head,

@@ -7,7 +7,7 @@
 //!
 //! How long the lane may become is not decided here: whoever is in it has a place (`admission`).
 
-use crate::http::{Code, Refusal};
+use crate::http::Refusal;
 use std::io;
 use std::num::NonZero;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -44,10 +44,9 @@ impl SlowLane {
         work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
     ) -> Result<T, Refusal> {
         self.spawn(work).await.map_err(|error| {
-            tracing::error!(%error, "an ask was broken off in the lane for floods");
             let detail =
                 "the answer was not finished: ask again, under the same `request_id` if there was one";
-            Refusal::new(Code::Internal, detail)
+            Refusal::broken_off(&error, "an ask was broken off in the lane for floods", detail)
         })?
     }
 

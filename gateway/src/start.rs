@@ -64,7 +64,7 @@ pub enum StartError {
     },
     /// The policies of a tenant could not be compiled at all.
     #[error("compiling policies panicked")]
-    Panicked,
+    Panicked(#[source] tokio::task::JoinError),
     /// There is no thread for the sequencer, for floods, or for what nobody waits for.
     #[error("a thread of the gateway could not be started")]
     Thread(#[source] std::io::Error),
@@ -289,7 +289,7 @@ pub fn compile(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, 
     compiler.compile(candidate(directory, &policies(directory)))
 }
 
-/// The same for a directory as somebody wants to make it of the one that is in force, if there is one.
+/// Compiles the policies of a directory that is to replace `before`, if there is one in force, with the bounds that hold for new policies.
 pub fn compile_new(
     compiler: &Compiler,
     directory: &Directory,

@@ -697,7 +697,7 @@ async fn of_flood(stage: &Arc<Stage>, server: &Server) -> Connection {
     of_flood_with(stage, server, "").await
 }
 
-/// The same, with these lines in the head of each ask.
+/// A connection as of `of_flood`, with these lines in the head of each ask.
 async fn of_flood_with(stage: &Arc<Stage>, server: &Server, lines: &str) -> Connection {
     let mut connection = server.connect().await;
     let text = written(stage, &ask(100), lines);

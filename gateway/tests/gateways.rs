@@ -86,7 +86,7 @@ impl Cluster {
         self.join_with(options, None).await
     }
 
-    /// The same, which reads its base policies again from this file.
+    /// One more gateway, as of [`Self::join`], which reads its base policies again from this file.
     async fn join_with(
         &self,
         options: Options,

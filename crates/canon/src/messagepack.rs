@@ -22,7 +22,7 @@ pub fn canonicalize_messagepack(message: &[u8], limits: Limits) -> Result<Canoni
     canonicalize_messagepack_with(message, limits, Integers::Rounded)
 }
 
-/// The same where it is said what becomes of integers.
+/// [`canonicalize_messagepack`] with a choice of what happens to integers that a double cannot hold.
 ///
 /// # Errors
 /// Those of [`canonicalize_messagepack`]; and an integer would be written as another one, where that is refused.

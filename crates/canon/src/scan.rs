@@ -46,7 +46,7 @@ pub fn canonicalize(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
     canonicalize_with(json, limits, Integers::Rounded)
 }
 
-/// The same where it is said what becomes of integers. One is digits without a fraction and an exponent.
+/// [`canonicalize`] with a choice of what happens to integers that a double cannot hold. An integer is digits without a fraction and an exponent.
 ///
 /// # Errors
 /// Those of [`canonicalize`]; and an integer would be written as another one, where that is refused.

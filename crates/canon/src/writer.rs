@@ -38,7 +38,7 @@ impl ObjectWriter {
     }
 
     /// An empty object in the memory of `buffer`, whose text is dropped.
-    pub fn reusing(mut buffer: String) -> Self {
+    fn reusing(mut buffer: String) -> Self {
         buffer.clear();
         Self::open(buffer)
     }

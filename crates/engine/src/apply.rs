@@ -251,7 +251,7 @@ impl Linked {
         self.recorded_with(Bytes::new())
     }
 
-    /// The same, with something for the caller.
+    /// What becomes of a proposal that is this entry, with something for the caller.
     const fn recorded_with(&self, answer: Bytes) -> Settled {
         Settled::Recorded {
             head: self.head,
@@ -506,14 +506,13 @@ impl<'p> Pass<'p> {
     fn move_budgets(&mut self, tenant: TenantId, change: &BudgetMove) -> Settled {
         let at = self.time_of(tenant);
         match self.found.budgets.settle_move(tenant, change, at) {
-            None => Settled::Conflict(Conflict::RequestReused),
-            Some(Err(conflict)) => Settled::Conflict(Conflict::Budget(Box::new(conflict))),
-            Some(Ok(Moved::Before(answer))) => Settled::Replayed(answer),
-            Some(Ok(Moved::Now {
+            Err(conflict) => Settled::Conflict(conflict),
+            Ok(Moved::Before(answer)) => Settled::Replayed(answer),
+            Ok(Moved::Now {
                 entry,
                 thresholds,
                 answer,
-            })) => {
+            }) => {
                 let linked = self.link(tenant, &entry);
                 self.link_each(tenant, &thresholds);
                 linked.recorded_with(answer)

@@ -94,7 +94,7 @@ pub(crate) fn delegators<'t>(
     Ok(found)
 }
 
-/// The same, as people are shown them who are asked to approve. Where one is not registered nobody is asked.
+/// The delegators as approvers are shown them; empty if one of them is not registered, because then nobody is asked.
 pub(crate) fn shown_to_people(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Vec<approval::Delegator> {
     let delegators = delegators(tenant, agent, ask).unwrap_or_default();
     delegators
@@ -103,7 +103,7 @@ pub(crate) fn shown_to_people(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask)
         .collect()
 }
 
-/// The same and the agent that asks, as all of them are now: whoever answered for it when people were asked may be somebody else.
+/// The delegators and the asking agent, as they are now: whoever answered for one when people were asked may have changed.
 pub(crate) fn answered_for(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> Vec<approval::Delegator> {
     let mut all = shown_to_people(tenant, agent, ask);
     all.push(shown(agent));
@@ -150,7 +150,7 @@ pub(crate) fn rule(
     rule_read(&policies.read(question)?, delegators)
 }
 
-/// The same where the parameters were read already.
+/// `rule` for a question whose parameters were read already.
 ///
 /// INVARIANT: what all of them are answered without the claim comes first, so that who is asked because of it, or denied, takes nothing from what is
 /// asked for another one of them. For one alone the policies see to that themselves.
@@ -184,7 +184,7 @@ pub(crate) fn rule_beside(
     rule_read_beside(&policies.read(question)?, delegators)
 }
 
-/// The same where the parameters were read already.
+/// `rule_beside` for a question whose parameters were read already.
 pub(crate) fn rule_read_beside(
     question: &ReadQuestion<'_, '_>,
     delegators: &[Delegator<'_>],
@@ -219,7 +219,7 @@ fn rule_each_beside(
     Ok(all)
 }
 
-/// The same where nobody knows the parameters; `None` if the answer could depend on them.
+/// `rule` where nobody knows the parameters; `None` if the answer could depend on them.
 pub(crate) fn rule_without_parameters(
     policies: &PolicySet,
     question: &Question<'_>,

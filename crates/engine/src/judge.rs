@@ -1,4 +1,5 @@
-//! Judging one ask against one snapshot: standing, then the tool, then trust, then policy.
+//! Judging one ask against one snapshot, in this order: claims, the provenance token, trust, standing, delegators, the tool, policy, what
+//! the run has seen, the approval.
 //!
 //! What a caller claims can only make the outcome stricter. Nothing is recorded here, and no limit is counted.
 
@@ -175,7 +176,8 @@ impl Judgement {
         }
     }
 
-    fn denial(reason: ReasonCode, explanation: impl Into<String>, trust: EffectiveTrust) -> Self {
+    /// One that says this and nothing else.
+    fn bare(reason: ReasonCode, explanation: impl Into<String>, trust: EffectiveTrust) -> Self {
         Self {
             reason,
             explanation: explanation.into(),
@@ -356,7 +358,7 @@ fn find(
     Ok(tainted(judgement, rule))
 }
 
-/// The same but for what the tenant's rule makes of what the run has seen.
+/// The judgement before the tenant's run-taint rule is applied.
 fn untainted(
     tenant: &TenantSnapshot,
     agent: &Agent,
@@ -387,7 +389,7 @@ fn untainted(
             trapped_by_each(each.map(|action| trapped(tenant, &asked(tool, action))))
         });
         let explanation = format!("`{name}` has no registered action `{}`", ask.action.action);
-        let unknown = || Judgement::denial(ReasonCode::UnknownTool, explanation, trust);
+        let unknown = || Judgement::bare(ReasonCode::UnknownTool, explanation, trust);
         return Ok(trapped.unwrap_or_else(unknown));
     };
     // A trap is granted to nobody, and whoever touches it is to meet the policy about traps.
@@ -543,7 +545,7 @@ fn standing_denial(
     let standing = &tenant.directory.tenant.standing;
     if let Standing::Frozen { reason, .. } | Standing::Revoked { reason, .. } = standing {
         let explanation = format!("the tenant is {}: {reason}", standing.as_str());
-        return Some(Judgement::denial(ReasonCode::TenantFrozen, explanation, trust));
+        return Some(Judgement::bare(ReasonCode::TenantFrozen, explanation, trust));
     }
     let (reason, explanation) = match &agent.standing {
         Standing::Active => return run_denial(tenant, ask, trust),
@@ -555,7 +557,7 @@ fn standing_denial(
             format!("the agent is revoked: {reason}"),
         ),
     };
-    Some(Judgement::denial(reason, explanation, trust))
+    Some(Judgement::bare(reason, explanation, trust))
 }
 
 fn run_denial(tenant: &TenantSnapshot, ask: &Ask, trust: EffectiveTrust) -> Option<Judgement> {
@@ -565,7 +567,7 @@ fn run_denial(tenant: &TenantSnapshot, ask: &Ask, trust: EffectiveTrust) -> Opti
         Standing::Frozen { reason, .. } | Standing::Revoked { reason, .. } => reason,
     };
     let explanation = format!("the run `{}` is {}: {reason}", run.run_id, run.standing.as_str());
-    Some(Judgement::denial(ReasonCode::RunFrozen, explanation, trust))
+    Some(Judgement::bare(ReasonCode::RunFrozen, explanation, trust))
 }
 
 /// Those in whose name it is asked, if something may be done in the name of each; or else the denial.
@@ -575,7 +577,7 @@ fn delegators<'t>(
     ask: &Ask,
     trust: EffectiveTrust,
 ) -> Result<Vec<Delegator<'t>>, Box<Judgement>> {
-    let denial = |(reason, explanation)| Box::new(Judgement::denial(reason, explanation, trust));
+    let denial = |(reason, explanation)| Box::new(Judgement::bare(reason, explanation, trust));
     let delegators = delegation::delegators(tenant, agent, ask)
         .map_err(|name| denial((ReasonCode::UnknownPrincipal, unknown_principal(&name))))?;
     match delegation::standing_denial(&delegators) {
@@ -609,7 +611,7 @@ fn tool_denial(
     } else {
         return None;
     };
-    Some(Judgement::denial(reason, explanation, trust))
+    Some(Judgement::bare(reason, explanation, trust))
 }
 
 /// What policies are asked about an ask.
@@ -726,7 +728,7 @@ fn rule(
     }
 }
 
-/// The same where nobody knows the parameters. What could depend on them is denied.
+/// `rule` where nobody knows the parameters: what could depend on them is denied.
 fn rule_without_parameters(
     tenant: &TenantSnapshot,
     delegators: &[Delegator<'_>],
@@ -778,8 +780,9 @@ fn trapped(tenant: &TenantSnapshot, question: &Question<'_>) -> Option<Judgement
     })
 }
 
-/// The same for an action that the trap does not have, of what policies say for each that it has: only where it would have been quarantined for any of
-/// them. The answer is the one that fewest policies have given, so that none is named that is about an action that nobody has asked for.
+/// The denial for an action that the trap does not have. It is given only if policies would quarantine the caller for every action that it
+/// has; of those denials the one with the fewest matched policies is taken, because the others may name policies about actions that nobody
+/// asked for.
 fn trapped_by_each(each: impl Iterator<Item = Option<Judgement>>) -> Option<Judgement> {
     let each: Option<Vec<_>> = each.collect();
     each?.into_iter().min_by_key(|judgement| judgement.matched.len())
@@ -788,7 +791,7 @@ fn trapped_by_each(each: impl Iterator<Item = Option<Judgement>>) -> Option<Judg
 fn invalid_parameters(explanation: String, trust: EffectiveTrust) -> Judgement {
     Judgement {
         asked: true,
-        ..Judgement::denial(ReasonCode::InvalidParameters, explanation, trust)
+        ..Judgement::bare(ReasonCode::InvalidParameters, explanation, trust)
     }
 }
 
@@ -822,8 +825,6 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
             .errors
             .is_empty()
             .then(|| redact.map(str::to_owned).collect()),
-        reason: ruling.reason,
-        explanation: ruling.explanation,
         agent_message: ruling.agent_message,
         matched: ruling.matched.iter().map(ToString::to_string).collect(),
         obligations: ruling.obligations.iter().map(ToString::to_string).collect(),
@@ -833,18 +834,9 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
             .iter()
             .map(|fault| format!("{}: {}", fault.policy, fault.message))
             .collect(),
-        risk: None,
-        trust,
-        mutates: true,
         quarantine,
-        shadow: None,
         asked: true,
         granted,
-        would_have: None,
-        ruling: None,
-        spends: None,
-        run_worst: None,
-        provenance: None,
-        usage: None,
+        ..Judgement::bare(ruling.reason, ruling.explanation, trust)
     }
 }

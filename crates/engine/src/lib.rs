@@ -18,7 +18,7 @@
 //! - [`replay`]: recorded decisions, judged again by other policies;
 //! - [`search`]: what decisions are found by;
 //! - [`salt`]: what keeps an erased body from being guessed;
-//! - [`proposal`]: what somebody wants recorded;
+//! - [`EntryKind`]: what can be recorded, in one word each; [`proposal`]: what somebody wants recorded;
 //! - [`apply()`]: one batch of proposals onto the books.
 //!
 //! There is no I/O here, no clock and no randomness: time and ids are arguments.
@@ -29,7 +29,7 @@ pub mod ask;
 pub mod budgets;
 pub mod decision;
 pub mod delegation;
-pub mod entry_kind;
+mod entry_kind;
 pub mod facts;
 pub mod issuers;
 pub mod judge;

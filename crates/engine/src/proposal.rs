@@ -16,7 +16,7 @@ use crate::decision::UnsealedAnswer;
 use crate::entry_kind::EntryKind;
 use crate::quotas::QuotaUse;
 use crate::runs::Sighting;
-use crate::snapshot::Recompiled;
+use crate::snapshot::{Recompiled, TenantSnapshot};
 
 /// Entries of one tenant that belong together: all are recorded or none.
 pub struct Proposal {
@@ -31,6 +31,16 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// A proposal in the chain of this tenant, made from its directory and its policies as they are here.
+    pub fn of(tenant: &TenantSnapshot, what: Happening) -> Self {
+        Self {
+            tenant: tenant.directory.tenant.id,
+            revision: tenant.revision,
+            base: tenant.policies.base_digest(),
+            what,
+        }
+    }
+
     /// Whether it puts other base policies in force.
     pub const fn replaces_base(&self) -> bool {
         matches!(self.what, Happening::Base { .. })

@@ -109,7 +109,7 @@ pub struct Recorded<'a> {
     matched_policies: Vec<String>,
     #[serde(default)]
     would_have: Option<WouldHaveSaid>,
-    /// What was found where a budget had not enough, or where people were listened to whom policies had not have asked.
+    /// The ruling before a budget or an approval changed it, where the entry's reason does not tell.
     #[serde(default)]
     ruling: Option<WouldHaveSaid>,
 }

@@ -389,8 +389,8 @@ impl Told<'_> {
     }
 }
 
-/// The first entries that are as many as the rule wants, within its window, all of them behind the first of these places, and the last of
-/// them not before the second.
+/// The first `rule.count` entries in a row that count and lie within the window of the rule, all after seq `put`, the last at or after
+/// seq `news`.
 fn evidence(
     rule: &Rule,
     subject: &Subject,

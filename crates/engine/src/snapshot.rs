@@ -51,7 +51,8 @@ impl TenantSnapshot {
             && differ_in_standing_only(one, other)
     }
 
-    /// The same of this tenant now and at another time. For one that was deleted nothing is compiled, whatever it had.
+    /// Whether policies compiled for one of these two states of a tenant serve the other. A deleted tenant has none, so any two deleted states
+    /// agree.
     pub fn compiles_as(&self, other: &Self) -> bool {
         let is_deleted = |snapshot: &Self| snapshot.directory.tenant.deleted_at.is_some();
         match (is_deleted(self), is_deleted(other)) {

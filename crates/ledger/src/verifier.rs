@@ -256,7 +256,7 @@ impl Verifier {
     ///
     /// # Errors
     /// As for `finish`, and that they are not.
-    pub fn finish_within(
+    pub(crate) fn finish_within(
         mut self,
         checkpoint: &TrustedCheckpoint,
         proof: &[Digest],
@@ -269,7 +269,7 @@ impl Verifier {
         self.finish_within_unsigned(checkpoint.checkpoint(), proof)
     }
 
-    /// The same, where nobody says whether the checkpoint is to be believed.
+    /// [`Self::finish_within`] where nobody says whether the checkpoint is to be believed.
     pub(crate) fn finish_within_unsigned(
         self,
         checkpoint: &Checkpoint,

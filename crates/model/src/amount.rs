@@ -54,9 +54,9 @@ impl Amount {
         Self::new(self.0 + other.0).map_err(|_| AmountOverflow)
     }
 
-    /// The same, but the largest where that would be more.
+    /// The sum, or the largest amount where it would be more.
     #[must_use]
-    pub fn plus_or_max(self, other: Self) -> Self {
+    pub(crate) fn plus_or_max(self, other: Self) -> Self {
         self.plus(other).unwrap_or(Self::MAX)
     }
 
@@ -65,7 +65,7 @@ impl Amount {
         Self::new(self.0 - other.0).ok()
     }
 
-    /// The same, but nothing where there is not enough.
+    /// The difference, or zero where `other` is more.
     #[must_use]
     pub fn minus_or_zero(self, other: Self) -> Self {
         self.minus(other).unwrap_or_default()

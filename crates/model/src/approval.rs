@@ -427,9 +427,9 @@ impl Approval {
             || delegators.any(|delegator| delegator.is_answered_for_by(user, teams))
     }
 
-    /// Whether the people who have approved are enough for these terms, where these are the agent and those in whose name it asks, and
-    /// `teams_now` says what teams a person is in: all of it may have changed since people were asked. Who answered for one of them
-    /// then counts no more than who does now. For a group that has to approve counts who was in it when they voted.
+    /// Whether the approvals so far satisfy `terms`. `agents` are the asking agent and its delegators as they are now, `teams_now` gives a
+    /// person's teams now. With `exclude_owner`, nobody counts who answers for one of them: as they were when people were asked or as they are
+    /// now, with the person's teams at the vote or now. For a group, its members at the time of the vote count.
     pub fn suffices<'k>(
         &self,
         terms: &ApprovalTerms,

@@ -70,7 +70,7 @@ impl Bucket {
     }
 
     /// The bucket, with so many tokens for an ask.
-    pub fn with_cost(self, cost: u32) -> Result<Self, InvalidBucket> {
+    fn with_cost(self, cost: u32) -> Result<Self, InvalidBucket> {
         if (1..=self.capacity).contains(&cost) {
             Ok(Self { cost, ..self })
         } else {

@@ -28,7 +28,7 @@ use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The shares of what is allocated, in percent, that are told of when they are reached.
-pub const THRESHOLDS: [u8; 3] = [50, 80, 100];
+const THRESHOLDS: [u8; 3] = [50, 80, 100];
 
 /// What may become of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,8 @@
 //! - [`id`], [`name`], [`time`], [`entropy`], [`secret`]: the small values that everything else is made of;
 //! - [`trust`], [`verdict`]: the words of a decision;
 //! - [`tenant`], [`agent`], [`key`], [`people`], [`policy`], [`tool`], [`bucket`]: one noun each, whose changes are methods;
-//! - [`issuer`]: who may sign tokens, and for what;
+//! - [`standing`]: whether an agent, a tool, a run or a tenant may act at all;
+//! - [`issuer`]: who may sign tokens, and for what; `log_key`: a key that answers are signed with, as it is published;
 //! - [`quota`]: how often agents are allowed to act, and how much of that is used;
 //! - [`rule`]: what is done about an agent when the ledger shows too much of something;
 //! - [`run`], [`taint`]: runs that were stopped, and what runs have seen;

@@ -88,7 +88,7 @@ pub struct Rule {
     /// What it counted last of each agent, as long as that could count again.
     #[serde(default)]
     pub fired: BTreeMap<AgentId, Fired>,
-    /// The same of each tool.
+    /// What it counted last of each tool, as long as that could count again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fired_tools: BTreeMap<SlashFreeName, Fired>,
 }

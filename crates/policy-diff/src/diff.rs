@@ -36,7 +36,7 @@ pub struct Comparison {
     pub now: Timestamp,
 }
 
-/// The same, borrowed.
+/// What a [`Comparison`] compares, borrowed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sets<'a> {
     pub(crate) before: &'a PolicySet,

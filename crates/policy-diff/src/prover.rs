@@ -101,7 +101,7 @@ impl Prover {
         Some(self.turn_with(permit))
     }
 
-    /// The same for whoever waits so long, behind those who wait already.
+    /// The right to run a solver for whoever waits so long, behind those who wait already; `None` if none came in that time.
     pub async fn turn_within(&self, patience: Duration) -> Option<Turn> {
         let permit = Arc::clone(&self.turns).acquire_owned();
         let permit = tokio::time::timeout(patience, permit).await.ok()?.ok()?;

@@ -53,7 +53,7 @@ impl Approvers {
         }
     }
 
-    /// The same as people are asked: each group with how many of it have to.
+    /// The terms on which people are asked: each group with how many of it have to approve.
     pub fn terms(&self) -> ApprovalTerms {
         let mut groups = self.groups.iter().map(|(group, quorum)| GroupQuorum {
             group: group.clone(),

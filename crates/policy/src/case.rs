@@ -122,7 +122,7 @@ impl<'s> Known<'s> {
         Self::with(contents, question, |rules| rules.read(question.parameters))
     }
 
-    /// The same where the parameters need only have the types that policies rely on.
+    /// The action and the parameters of this question, if these have the types that policies rely on; `None` if no policy can know the action.
     pub(crate) fn read_types(
         contents: &'s Contents,
         question: &Question<'_>,
@@ -130,8 +130,8 @@ impl<'s> Known<'s> {
         Self::with(contents, question, |rules| rules.read_types(question.parameters))
     }
 
-    /// The same where nobody knows the parameters. What policies see of them is nothing, so whoever evaluates one that
-    /// looks at them is told a lie: [`Case::looks`] says whether there is one.
+    /// The action of this question where nobody knows the parameters; `None` if no policy can know the action. What policies see of the
+    /// parameters is nothing, so whoever evaluates one that looks at them is told a lie: [`Case::looks`] says whether there is one.
     pub(crate) fn blind(
         contents: &'s Contents,
         question: &Question<'_>,

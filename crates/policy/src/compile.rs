@@ -329,7 +329,7 @@ impl Compiler {
         self.policies(registry, candidate, before)
     }
 
-    /// The same with this bound. What is known already is not validated again, and does not count.
+    /// Compiles with this bound on validation. What is known already is neither validated again nor counted.
     fn policies(
         &self,
         registry: Digest,

@@ -51,7 +51,7 @@ impl Condition {
         }
     }
 
-    /// The same condition as one of the operator's, which is evaluated however much there is of it and of a tenant's.
+    /// This condition as one of the operator's, which is evaluated however much there is of it and of a tenant's.
     pub(crate) fn without_bound(self) -> Self {
         Self { parts: 0, ..self }
     }
@@ -119,7 +119,7 @@ pub(crate) fn warnings(rules: &[TenantRule]) -> Vec<Diagnostic> {
     too_much.take(TOLD_MAX).collect()
 }
 
-/// The same expression without its places in a text. Cedar counts a reference to the text at every step of an evaluation,
+/// The expression without its places in a text. Cedar counts a reference to the text at every step of an evaluation,
 /// and all threads would count the same ones.
 fn without_places(expression: &Expr) -> Expr {
     let plain = |part: &Arc<Expr>| without_places(part);

@@ -111,7 +111,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same finding, as one that stops nothing.
+    /// This finding, as one that stops nothing.
     #[must_use]
     pub(crate) fn into_warning(self) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same finding, as one that is so for users only.
+    /// This finding, as one that is so for users only.
     #[must_use]
     pub(crate) fn for_users(self) -> Self {
         Self {
@@ -129,7 +129,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same finding, as one of policies together.
+    /// This finding, as one of policies together.
     #[must_use]
     pub(crate) fn together(self) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same finding, about this policy.
+    /// This finding, about this policy.
     #[must_use]
     pub(crate) fn about(self, policy: impl fmt::Display) -> Self {
         Self {
@@ -147,7 +147,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same finding, with advice.
+    /// This finding, with advice.
     #[must_use]
     pub(crate) fn with_help(self, help: impl Into<String>) -> Self {
         Self {
@@ -156,7 +156,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same finding, at this place.
+    /// This finding, at this place.
     #[must_use]
     pub(crate) fn at(self, place: Option<Place>) -> Self {
         Self { place, ..self }

@@ -35,7 +35,7 @@ pub struct Explanation {
     pub as_registered: Option<AsRegistered>,
 }
 
-/// The same question as the action is registered.
+/// What came of a question as the action is registered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AsRegistered {
     /// The policies whose scope is about the ask as a read, sorted by id.
@@ -47,7 +47,7 @@ pub struct AsRegistered {
     pub for_user: Option<ForUser>,
 }
 
-/// The same question about the user.
+/// What came of a question about the user for whom the agent acts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ForUser {
     /// The policies whose scope is about the user and the ask, sorted by id.
@@ -153,7 +153,7 @@ impl PolicySet {
         self.explain_known(Known::read(&self.contents, question)?, question)
     }
 
-    /// The same where the parameters were read already. Nothing is known where no policy can know the action.
+    /// [`Self::explain`] where the parameters were read already; `known` is `None` where no policy can know the action.
     pub(crate) fn explain_known(
         &self,
         known: Option<Known<'_>>,

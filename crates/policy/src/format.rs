@@ -4,8 +4,9 @@ use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::parse;
 use cedar_policy_formatter::{Config, policies_str_to_pretty};
 
-/// The layout of Cedar's own tools.
+/// The width of a line in the layout of Cedar's own tools.
 const LINE_WIDTH: usize = 80;
+/// The width of an indent in the layout of Cedar's own tools.
 const INDENT_WIDTH: isize = 2;
 
 /// The longest text that is laid out, in bytes. Cedar's formatter takes time with the square of the length of a set.

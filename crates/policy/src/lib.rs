@@ -1,5 +1,5 @@
-//! The only crate that knows Cedar: it makes a schema from the tool registry, validates and compiles policies against
-//! it, and rules on questions.
+//! The crate that compiles Cedar (policy-diff is the only other one that knows it): it makes a schema from the tool registry,
+//! validates and compiles policies against it, and rules on questions.
 //!
 //! A map of the crate, in the order in which a policy travels:
 //! - [`base`], [`tenant`]: the texts that policies come from;
@@ -17,7 +17,8 @@
 //! - [`suite`]: asks with the verdicts that are expected of them, from plain files;
 //! - [`probe()`]: the question that must be denied before anything is served.
 //!
-//! It does no I/O, reads no clock, and knows neither budgets nor approvals beyond asking for them.
+//! It does no I/O and reads no clock. Of budgets and quotas it knows only how much is used (`Usage`), of approvals only that
+//! they are asked for, and of whom.
 
 pub mod asks;
 pub mod base;

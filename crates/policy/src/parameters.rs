@@ -18,23 +18,27 @@ use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
-/// The largest program that one pattern of a schema may become, in bytes, and what all of them share in equal parts: schemas
-/// come from tool servers, too. Alone, what says how long a text may be fits; where there are a hundred patterns, those of
-/// mail addresses, dates and identifiers do.
+/// The largest program that one pattern of a schema may become, in bytes: schemas come from tool servers, too. Alone, what says how long a
+/// text may be fits.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
+/// What the programs of all patterns of a schema share in equal parts, in bytes: where there are a hundred patterns, those of mail addresses,
+/// dates and identifiers fit.
 const PATTERNS_BYTES_MAX: usize = 2 << 20;
 /// How long it may take to read the patterns of a schema, in steps of some nanoseconds: each class such as `\d` is written out, and the
-/// pattern is read anew after that, some hundred bytes longer.
+/// pattern is read anew after that.
 const READING_MAX: usize = 1 << 23;
+/// How many bytes longer a pattern is with a class such as `\d` written out.
 const CLASS_BYTES: usize = 128;
+/// What is said of a schema whose patterns take longer.
 const TOO_MANY_ESCAPES: &str =
     "has patterns with so many classes like `\\s` that they cannot be read in time";
 
 /// How many dots a path has at most that is looked up: it leads into sixteen objects at most, however many parameters there are.
 const DOTS_LOOKED_UP_MAX: usize = 4;
 
-/// What FNV-1a begins with, and the prime that it goes on with, of 64 bits.
+/// What FNV-1a of 64 bits begins with.
 const FNV_OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
+/// The prime that FNV-1a of 64 bits goes on with.
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 /// The names of parameters that say into what a merge goes.

@@ -36,7 +36,7 @@ impl<'q> ReadQuestion<'_, 'q> {
         &self.question
     }
 
-    /// The same as if this agent asked it, whose team is this one.
+    /// The question as if this agent asked it, whose team is this one; the parameters are not read again.
     #[must_use]
     pub fn asked_by(&self, agent: &'q Agent, team: Option<&'q Team>) -> Self {
         self.with(Question {
@@ -46,7 +46,7 @@ impl<'q> ReadQuestion<'_, 'q> {
         })
     }
 
-    /// The same as the action is registered, as [`Question::as_registered`] has it.
+    /// The question about the action as it is registered, as [`Question::as_registered`] has it; the parameters are not read again.
     pub fn as_registered(&self) -> Option<Self> {
         Some(self.with(self.question.as_registered()?))
     }

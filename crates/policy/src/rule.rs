@@ -34,7 +34,7 @@ impl PolicySet {
         self.rule_known(Known::read(&self.contents, question)?, question)
     }
 
-    /// The same where the parameters were read already. Nothing is known where no policy can know the action.
+    /// [`Self::rule`] where the parameters were read already; `known` is `None` where no policy can know the action.
     pub(crate) fn rule_known(
         &self,
         known: Option<Known<'_>>,
@@ -43,10 +43,9 @@ impl PolicySet {
         self.rule_case(known, question, question.as_registered().as_ref())
     }
 
-    /// The answer of the policies where nobody knows the parameters, only that they fit the action's schema; `None` if it
-    /// could depend on them. What only names parameters, such as what is to be redacted, is left out of it. Where the caller claims more than is
-    /// registered, a denial of one of both is an answer, also if nobody knows that of the other. If none can be checked against the schema, what is
-    /// said of all of them is said of these.
+    /// The ruling where only the schema of the parameters is known; `None` if it could depend on their values. Obligations that only name
+    /// parameters, such as what is to be redacted, are left out. If the caller claims more than is registered, a denial of either form is
+    /// enough. If parameters cannot be checked against the schema at all, the question cannot be answered, as it could not with any.
     pub fn rule_without_parameters(&self, question: &Question<'_>) -> Result<Option<Ruling>, Unanswerable> {
         let world = World::InForce(&question.agent.id);
         let Some(known) = Known::blind(&self.contents, question)? else {
@@ -148,7 +147,7 @@ impl PolicySet {
         self.rule_known_beside(Known::read(&self.contents, question)?, question)
     }
 
-    /// The same where the parameters were read already.
+    /// [`Self::rule_beside`] where the parameters were read already; `known` is `None` where no policy can know the action.
     pub(crate) fn rule_known_beside(
         &self,
         known: Option<Known<'_>>,

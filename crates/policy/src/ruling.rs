@@ -135,7 +135,7 @@ pub struct PolicyFault {
 pub struct Ruling {
     /// Why. Its verdict is the verdict.
     pub reason: ReasonCode,
-    /// The same in words, for people.
+    /// The reason in words, for people.
     pub explanation: String,
     /// What the policy's author wants the agent to be told.
     pub agent_message: Option<String>,
@@ -209,9 +209,9 @@ impl Ruling {
         }
     }
 
-    /// What comes of this ruling, which is for the action as it is registered, and that for the same action as its caller claims it to be, where
-    /// both have to allow it: the stricter one, and of two that are as strict this one. Only where a policy has something against what is claimed
-    /// and nothing permits this one, the reason is that policy's: it says more.
+    /// Combines this ruling, for the action as it is registered, with the one for the action as the caller claims it. Both have to allow: the
+    /// stricter wins, and of equals this one. Exception: if this one denies only because nothing permits, and the other denies by a policy, the
+    /// other's reason is given, which says more.
     ///
     /// INVARIANT: a claim only takes away. So whom this one wants to be asked is asked, and what either wants to be done has to be done, also
     /// where one of them denies.

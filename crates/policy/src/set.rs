@@ -194,7 +194,7 @@ impl PolicySet {
     }
 
     /// Whether anything is tried beside what is enforced.
-    pub fn has_trials(&self) -> bool {
+    pub(crate) fn has_trials(&self) -> bool {
         !self.contents.trials.is_empty()
     }
 }

@@ -71,7 +71,7 @@ impl Mode {
     }
 
     /// Whether it is tried beside what is enforced.
-    pub const fn is_trial(&self) -> bool {
+    pub(crate) const fn is_trial(&self) -> bool {
         !matches!(self, Self::Enforced)
     }
 }

@@ -89,7 +89,7 @@ impl Vocabulary {
         })
     }
 
-    /// The same, whatever the base policies are.
+    /// The vocabulary of this registry, whether the base policies are valid there or not.
     pub(crate) fn unvalidated(
         base: &BasePolicies,
         registry: Registry<'_>,

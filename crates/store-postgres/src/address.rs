@@ -203,7 +203,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The same: what the driver prints of its options has the password in it.
+/// As it is displayed: what the driver prints of its options has the password in it.
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -44,7 +44,7 @@ const LOCK_WAIT_MAX: &str = "3s";
 /// How long any statement of a turn may run. It does not bound the wait for the disk or a standby in COMMIT: the server stops
 /// the clock before that, as it must, because there is no way back from there.
 const WRITE_TIME_MAX: &str = "5s";
-/// The same as seen from here, where the server may be out of reach and not only slow. It bounds COMMIT too.
+/// How long any statement of a turn is waited for here, where the server may be out of reach and not only slow. It bounds COMMIT too.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(6);
 /// How long a read may run.
 const READ_TIME_MAX: &str = "10s";

@@ -131,8 +131,8 @@ impl Connections {
         }
     }
 
-    /// The same as long as there is room for rows, of which each has so many bytes. Then the connection is closed: the rest is on its
-    /// way, and nobody waits for it.
+    /// The rows that a query gives, as [`Self::read`] has it, as long as there is room for rows, of which each has so many bytes. Then the
+    /// connection is closed: the rest is on its way, and nobody waits for it.
     pub(crate) async fn read_in_room<O, F>(
         self: &Arc<Self>,
         query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,

@@ -7,6 +7,8 @@
 //! - `requests`: which requests were answered;
 //! - `listener`: what other gateways have changed;
 //! - `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the other promises of [`store`], a file each;
+//! - `approvals`, `reservations`, `runs`, `links`, `contents`: what is written in the commit of its entry;
+//! - `balances`, `recorded`: budgets as they are now, and entries with what stands at their places;
 //! - `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/postgres`, with its reasons; why it is made like this is in
@@ -76,7 +78,7 @@ pub struct PostgresStore {
     listener: Arc<Listener>,
     /// How far buckets were looked at that may be full, by whichever handle.
     full_buckets: Arc<Sweep<buckets::Key>>,
-    /// The same of counters that may be old.
+    /// How far counters were looked at that may be old, by whichever handle.
     old_counters: Arc<Sweep<counters::Key>>,
 }
 

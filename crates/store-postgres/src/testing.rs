@@ -36,7 +36,7 @@ impl Database {
         Self::make_with(server, "").await
     }
 
-    /// The same, with something to add to `CREATE DATABASE`.
+    /// Makes a database as [`Self::make`] does, with something to add to `CREATE DATABASE`.
     pub async fn make_with(server: Option<String>, options: &str) -> Self {
         let server = server.unwrap_or_else(|| {
             panic!(

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// How often a test begins anew whose machine has stood still for longer than the server or the store waits. Elsewhere it passes the first
 /// time.
 const TRIES: usize = 5;
-/// The same where connections are cut: a store that does not find out what became of a commit looks like such a machine.
+/// How often a test begins anew that cuts connections: a store that does not find out what became of a commit looks like such a machine.
 const CUT_TRIES: usize = 2;
 
 /// A database of a test's own.

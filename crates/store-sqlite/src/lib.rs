@@ -8,10 +8,13 @@
 //! - `checkpoint`, `file`: keeps the write-ahead log short in the background;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
+//! - `approvals`, `reservations`, `runs`, `links`: what is written in the commit of its entry;
+//! - `balances`, `recorded`: budgets as they are now, and entries with what stands at their places;
 //! - `entry`, `decode`, `packed`: what stands in the columns.
 //!
-//! The schema is in `migrations/sqlite`, with its reasons. There is no cache here, no retry and no decision: whoever
-//! commits is told what happened and decides what to do about it.
+//! The schema is in `migrations/sqlite`, with its reasons. The writer remembers where tenants stand and which
+//! requests were answered, and reads that anew after a failure. There is no retry here and no decision: whoever commits is told what
+//! happened and decides what to do about it.
 
 mod approvals;
 mod balances;
@@ -95,7 +98,7 @@ pub struct SqliteStore {
     claim: Arc<Mutex<Option<Claim>>>,
     /// How far buckets were looked at that may be full, by whichever handle.
     full_buckets: Arc<Sweep<buckets::Key>>,
-    /// The same of counters that may be old.
+    /// How far counters were looked at that may be old, by whichever handle.
     old_counters: Arc<Sweep<counters::Key>>,
 }
 

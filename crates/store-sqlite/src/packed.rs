@@ -133,7 +133,7 @@ impl<'t> Known<'t> {
         }
     }
 
-    /// The same of one that has no place.
+    /// Remembers a value that has no place, unless no byte can hold one.
     fn note_new(&mut self, value: Value) {
         let has_room = u8::try_from(self.values.len()).is_ok();
         if has_room && value.can_come_again() {

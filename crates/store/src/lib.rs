@@ -185,8 +185,7 @@ pub trait Turn: Send {
         wanted: &WantedReservations,
     ) -> Result<Vec<(TenantId, Reservation)>, StoreError>;
 
-    /// When the first of the reservations ends that each of these tenants holds, of those that end after this. A tenant that
-    /// holds none that does is missing.
+    /// For each of these tenants, the earliest end, later than `after`, of a reservation that it holds. A tenant without one is missing.
     async fn find_first_ends(
         &mut self,
         tenants: &[TenantId],
@@ -298,7 +297,7 @@ pub trait Records: Send + Sync {
 pub trait Store:
     Directories + Journal + Records + SearchIndex + Approvals + Counters + Budgets + Buckets
 {
-    /// The same store for work that nobody waits for: what is read and indexed through it takes no connection from those who
+    /// This store for work that nobody waits for: what is read and indexed through it takes no connection from those who
     /// read for somebody, and none that it has opened is ever theirs. It is for one thread with a runtime of its own, whose
     /// priority is that of the threads that its connections need. Closing the store closes it too. Errors: as of the store.
     fn behind(&self) -> Arc<dyn Store>;

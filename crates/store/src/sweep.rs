@@ -35,8 +35,8 @@ pub struct Swept {
     pub is_through: bool,
 }
 
-/// A round of a sweep. If it is dropped before its end, as when a statement fails, the next one looks there again, and if that comes to no end
-/// either, the one behind it begins with the first row: otherwise a row that can never be looked at would keep all rounds where it stands.
+/// A round of a sweep. A round that is dropped before its end, as when a statement fails, is repeated from the same row once; if that fails
+/// too, the sweep begins again with the first row, so that one unreadable row cannot stop it.
 #[derive(Debug)]
 pub struct SweepRound<'sweep, Key> {
     sweep: &'sweep Sweep<Key>,
@@ -53,7 +53,7 @@ impl<Key: Clone + Default> Sweep<Key> {
         self.begin_until(None)
     }
 
-    /// The same, for a round that ends soon, however long its looks take. What it does not come to is for the next one.
+    /// Begins a round that does not look again after `BRIEF`, however far it has come; the next round goes on there.
     pub fn begin_brief(&self) -> SweepRound<'_, Key> {
         self.begin_until(Some(Instant::now() + BRIEF))
     }

@@ -96,7 +96,7 @@ impl Claims {
         Ok(actors)
     }
 
-    /// The same as [`Self::text`], where it may be missing.
+    /// The text of a claim that may be missing, as [`Self::text`] has it.
     pub fn optional_text(&self, claim: &str) -> Result<Option<&str>, ClaimError> {
         match self.members.get(claim) {
             None => Ok(None),

@@ -12,7 +12,7 @@ const KEY_BYTES_MAX: usize = 16 << 10;
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 /// Members that only a private key has, or one that is shared.
 const SECRETS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
-/// The same of keys of the type AKP, such as those of ML-DSA, of which none is verified here.
+/// The member that only a private key of the type AKP has, such as one of ML-DSA, of which none is verified here.
 const SECRET_OF_AKP: &str = "priv";
 
 /// Why a key cannot be used.

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 /// The places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and whoever comes beside it
 /// waits behind more of it.
 const TARGET: Duration = Duration::from_millis(12);
-/// The same for asks of everybody else, before places are taken from the greedy. The cores have a rest now and then if it is kept.
+/// How long asks of everybody else may take, on average, before places are taken from the greedy. The cores have a rest now and then if it is
+/// kept.
 const TARGET_BESIDE: Duration = Duration::from_millis(4);
 /// How many commits they may take, where those take longer than that: each ask waits for half of the one before its own, and for its own. With
 /// fewer places, a slow disk would do less and be no faster.
@@ -38,7 +39,7 @@ const COMES: usize = 16;
 /// Which part of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill every commit, and with fewer
 /// less would be answered.
 const STAYS: usize = 8;
-/// The same of the places that the greedy share: 64 of 2,048.
+/// Which part of all places is always there for the greedy, who share it: 64 of 2,048.
 const STAYS_BESIDE: usize = 32;
 /// Each of the greedy may have so many, however many tenants there are.
 const FEWEST: usize = 4;
@@ -74,8 +75,8 @@ pub(super) struct Room {
 struct Window {
     began: Instant,
     /// What left, and what of it was of tenants that are not greedy.
-    all: Left,
-    others: Left,
+    all: Answered,
+    others: Answered,
     /// How many found a place, and of which tenants that had none before.
     let_in: usize,
     came: HashSet<TenantId>,
@@ -87,12 +88,12 @@ struct Window {
 
 /// Asks that were answered.
 #[derive(Debug, Default)]
-struct Left {
+struct Answered {
     count: u32,
     took: Duration,
 }
 
-impl Left {
+impl Answered {
     fn note(&mut self, took: Duration) {
         self.count += 1;
         self.took += took;
@@ -129,8 +130,8 @@ impl Window {
     fn new(began: Instant) -> Self {
         Self {
             began,
-            all: Left::default(),
-            others: Left::default(),
+            all: Answered::default(),
+            others: Answered::default(),
             let_in: 0,
             came: HashSet::new(),
             commit: None,

@@ -1,16 +1,18 @@
 //! Writing down which approvals have expired. Whether one can be used is looked at when it is used; this is for those who read.
 
-use super::vote::proposal;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::sequencer::Recorded;
+use engine::Proposal;
 use engine::approvals::{ApprovalChange, Step};
+use engine::proposal::Happening;
 use std::collections::BTreeSet;
 
 /// How many are written down in one commit, which reads them with their parameters: some megabytes at most.
 const ROUND_MAX: u32 = 32;
-/// How many such commits follow each other while as many have expired: where few wait for decisions, and where many do.
+/// How many such commits follow each other while as many have expired and few wait for decisions.
 const ROUNDS_MAX: usize = 300;
+/// How many such commits follow each other while as many have expired and many wait for decisions.
 const ROUNDS_MAX_PRESSED: usize = 60;
 
 impl Gateway {
@@ -41,7 +43,7 @@ impl Gateway {
                 id,
                 step: Step::Expire,
             };
-            Some(proposal(tenant, &snapshot, change))
+            Some(Proposal::of(&snapshot, Happening::Approval(change)))
         });
         let proposals: Vec<_> = proposals.collect();
         if proposals.is_empty() {

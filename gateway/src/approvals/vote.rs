@@ -11,7 +11,7 @@ use engine::approvals::{ApprovalChange, ApprovalConflict, Ballot, Step, VotedWit
 use engine::proposal::Happening;
 use engine::{Conflict, Proposal, TenantSnapshot};
 use model::approval::{VoteError, Voter};
-use model::{ApprovalId, Role, TenantId};
+use model::{ApprovalId, Role};
 use std::sync::Arc;
 
 /// How often a vote is proposed again because the directory moved in between.
@@ -60,10 +60,8 @@ impl Gateway {
                 id,
                 step: step(ballot),
             };
-            let recorded = self
-                .sequencer
-                .record(proposal(caller.tenant, tenant, change))
-                .await?;
+            let proposal = Proposal::of(tenant, Happening::Approval(change));
+            let recorded = self.sequencer.record(proposal).await?;
             self.approvals.ring(caller.tenant);
             match recorded {
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
@@ -76,16 +74,6 @@ impl Gateway {
             }
         }
         Err(Refusal::overloaded())
-    }
-}
-
-/// A proposal that an approval changes.
-pub(super) fn proposal(tenant: TenantId, snapshot: &TenantSnapshot, change: ApprovalChange) -> Proposal {
-    Proposal {
-        tenant,
-        revision: snapshot.revision,
-        base: snapshot.policies.base_digest(),
-        what: Happening::Approval(change),
     }
 }
 

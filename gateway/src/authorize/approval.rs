@@ -22,12 +22,7 @@ impl Gateway {
         let salt = Salt::new(&*self.entropy);
         for _ in 0..ATTEMPTS_MAX {
             let tenant = self.tenant(caller.tenant)?;
-            let proposal = Proposal {
-                tenant: caller.tenant,
-                revision: tenant.revision,
-                base: tenant.policies.base_digest(),
-                what: Happening::Note(misuse(caller, ask, why, salt)),
-            };
+            let proposal = Proposal::of(&tenant, Happening::Note(misuse(caller, ask, why, salt)));
             match self.sequencer.record(proposal).await? {
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
                 Recorded::Now(_) | Recorded::Before(_) | Recorded::Not(_) => return Ok(()),

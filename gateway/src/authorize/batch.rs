@@ -2,19 +2,17 @@
 //! request names, unless they name another.
 
 use super::breather::Breather;
-use super::{Admitted, Answer, Come, Ready, Step, check_idempotency_key, reused, trace_id};
+use super::{Admitted, Answer, Come, Ready, Step, check_idempotency_key, trace_id};
 use crate::admission::Place;
 use crate::gateway::Gateway;
-use crate::http::idempotency;
 use crate::http::request_id::RequestId;
-use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, query};
-use crate::limits::quota;
-use crate::sequencer::{Recorded, Terms};
+use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
+use crate::sequencer::Terms;
 use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use bytes::Bytes;
 use canon::Canonical;
-use engine::{Ask, Conflict, Replay};
+use engine::Ask;
 use model::Name;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -148,7 +146,7 @@ impl Accepted {
         let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
         let mut items: Vec<Item> = asks.map(Item::new).collect();
         for _ in 0..super::ATTEMPTS_MAX {
-            let waiting = self.gateway.decide_each(&self.caller, &mut items).await;
+            let waiting = self.gateway.prepare_each(&self.caller, &mut items).await;
             if !waiting.is_empty() {
                 let by = (&self.caller, self.deadline);
                 if let Err(fault) = self.gateway.record_each(by, &mut items, waiting).await {
@@ -222,8 +220,8 @@ fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
 }
 
 impl Gateway {
-    /// Judges every ask that has no answer yet. Returns those that must be recorded, with their places.
-    async fn decide_each(&self, caller: &AgentCaller, items: &mut [Item]) -> Vec<(usize, Ready)> {
+    /// Prepares every ask that has no answer yet. Returns those that must be recorded, with their places.
+    async fn prepare_each(&self, caller: &AgentCaller, items: &mut [Item]) -> Vec<(usize, Ready)> {
         let (mut waiting, mut breather) = (Vec::new(), Breather::new());
         for (place, item) in items
             .iter_mut()
@@ -232,7 +230,7 @@ impl Gateway {
         {
             let step = match &item.ask {
                 Ok(ask) => match self.look_up(caller, ask, item.admitted).await {
-                    Ok(looked_up) => self.decide(caller, ask, &looked_up, &mut item.admitted),
+                    Ok(looked_up) => self.prepare(caller, ask, &looked_up, &mut item.admitted),
                     Err(refusal) => Err(refusal),
                 },
                 Err(refusal) => Err(refusal.clone()),
@@ -276,33 +274,10 @@ impl Gateway {
         let recorded = self.sequencer.record_all(terms, proposals).await?;
         for ((place, said, replay), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];
-            item.answer = match recorded {
-                Recorded::Now(receipt) => {
-                    let said = said.as_recorded(&receipt);
-                    let answer = receipt.into_answer();
-                    self.wake_waiting(caller.tenant, said);
-                    if let Ok(ask) = &item.ask
-                        && replay == Replay::Always
-                    {
-                        self.remember(caller, ask, said.reason.verdict(), &answer);
-                    }
-                    Some(Ok(answer))
-                }
-                Recorded::Before(answer) => {
-                    self.metrics.count_replay();
-                    Some(Ok(answer))
-                }
-                Recorded::Not(
-                    Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
-                ) => None,
-                Recorded::Not(Conflict::QuotaExceeded(over)) => Some(Err(quota::exceeded(&over))),
-                Recorded::Not(
-                    Conflict::RequestReused
-                    | Conflict::OutcomeReported
-                    | Conflict::Erased(_)
-                    | Conflict::Budget(_),
-                ) => Some(Err(reused())),
-            };
+            // Only what could be read was judged.
+            if let Ok(ask) = &item.ask {
+                item.answer = self.conclude(caller, ask, (said, replay), recorded).transpose();
+            }
         }
         Ok(())
     }

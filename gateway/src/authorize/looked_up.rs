@@ -25,7 +25,7 @@ pub(super) struct LookedUp {
 }
 
 impl LookedUp {
-    /// The same, as it is judged with.
+    /// What was found, as it is judged with.
     pub(super) const fn evidence(&self) -> Evidence<'_> {
         Evidence {
             approval: self.approval.as_ref(),

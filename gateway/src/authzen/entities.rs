@@ -142,7 +142,7 @@ impl<'a> Tuple<'a> {
         lengths.sum()
     }
 
-    /// The same, with these where it has none (section 7.1.1).
+    /// This tuple, with the members of `defaults` where it has none (section 7.1.1).
     pub(super) fn or(self, defaults: Self) -> Self {
         Self {
             subject: self.subject.or(defaults.subject),

@@ -20,12 +20,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How many results are on a page when the caller does not say, and how many at most.
+/// How many results are on a page when the caller does not say.
 const LIMIT_DEFAULT: usize = 50;
+/// How many results are on a page at most.
 const LIMIT_MAX: usize = 500;
-/// How many candidates are looked at for a page, and for how long. Each takes some microseconds of judging for every agent in whose name it is asked,
-/// and, where large parameters are checked against a schema, up to a fifth of a second once for all of them.
+/// How many candidates are looked at for a page. Each takes some microseconds of judging for every agent in whose name it is asked, and, where
+/// large parameters are checked against a schema, up to a fifth of a second once for all of them.
 const CANDIDATES_MAX: usize = 500;
+/// For how long candidates are looked at for a page.
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// How much of its digest stands for a request in a token.
 const DIGEST_CHARS: usize = "sha256:".len() + 16;
@@ -447,8 +449,7 @@ impl Gateway {
         let (grounds, agent) = (Arc::clone(grounds), Arc::clone(agent));
         let work = tokio::task::spawn_blocking(move || grounds.judge(&agent, &ask, usage.as_ref(), now));
         let judged = work.await.map_err(|error| {
-            tracing::error!(%error, "a search broke off");
-            Refusal::new(Code::Internal, "the policies could not be asked")
+            Refusal::broken_off(&error, "a search broke off", "the policies could not be asked")
         })?;
         match judged {
             Ok(judgement) => Ok(judgement.verdict() == Verdict::Allow),

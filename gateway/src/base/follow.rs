@@ -32,7 +32,7 @@ struct NotPut {
     replacement: Option<Replacement>,
 }
 
-/// The same, and how long it is left at that.
+/// What could not be put in force, and how long it is left at that.
 struct Refused {
     not_put: NotPut,
     at: Instant,
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
     use model::Timestamp;
 
-    /// The same policies, reloaded at this time.
+    /// Base policies that are the same each time, reloaded at this time.
     fn reloaded(since: i64) -> BaseInForce {
         BaseInForce {
             digest: Digest::of(b"base"),

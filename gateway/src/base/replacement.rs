@@ -132,7 +132,7 @@ pub(super) mod tests {
         snapshot
     }
 
-    /// The same after a change of what no policy is compiled from.
+    /// The tenants after a change of what no policy is compiled from.
     pub(in crate::base) fn with_teams(snapshot: &Snapshot) -> Snapshot {
         let team = Team {
             name: Name::new("crew").unwrap(),
@@ -147,7 +147,7 @@ pub(super) mod tests {
         after
     }
 
-    /// The same after a change that makes them fit both.
+    /// The tenants after a change that makes the base policies fit both.
     pub(in crate::base) fn mended(snapshot: &Snapshot) -> Snapshot {
         let write = Write::Put(Noun::Tenant(Arc::new(tenant(NUMBER, "String"))));
         let mut after = snapshot.clone();
@@ -155,7 +155,7 @@ pub(super) mod tests {
         after
     }
 
-    /// The same after the tenant that they do not fit was deleted.
+    /// The tenants after the one that the base policies do not fit was deleted.
     fn deleted(snapshot: &Snapshot) -> Snapshot {
         let mut gone = tenant(NUMBER, "Long");
         gone.deleted_at = Some(model::Timestamp::from_millis(1));

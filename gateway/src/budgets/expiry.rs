@@ -9,8 +9,9 @@ use model::reservation::GRACE_MS;
 
 /// How many are ended in one commit.
 const ROUND_MAX: u32 = 500;
-/// How many such commits follow each other while as many should have ended: where few wait for decisions, and where many do.
+/// How many such commits follow each other while as many should have ended and few wait for decisions.
 const ROUNDS_MAX: usize = 20;
+/// How many such commits follow each other while as many should have ended and many wait for decisions.
 const ROUNDS_MAX_PRESSED: usize = 2;
 
 impl Gateway {
@@ -38,7 +39,7 @@ impl Gateway {
         let found = overdue.len();
         let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
             let snapshot = self.tenant(tenant).ok()?;
-            Some(proposal(tenant, &snapshot, Move::Expire(id), None))
+            Some(proposal(&snapshot, Move::Expire(id), None))
         });
         let proposals: Vec<_> = proposals.collect();
         if proposals.is_empty() {

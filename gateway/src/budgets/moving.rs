@@ -29,18 +29,8 @@ impl IntoResponse for Answer {
 }
 
 /// A proposal that budgets move.
-pub(super) fn proposal(
-    tenant: TenantId,
-    snapshot: &TenantSnapshot,
-    what: Move,
-    repeat: Option<Repeat>,
-) -> Proposal {
-    Proposal {
-        tenant,
-        revision: snapshot.revision,
-        base: snapshot.policies.base_digest(),
-        what: Happening::Budget(Box::new(BudgetMove { what, repeat })),
-    }
+pub(super) fn proposal(tenant: &TenantSnapshot, what: Move, repeat: Option<Repeat>) -> Proposal {
+    Proposal::of(tenant, Happening::Budget(Box::new(BudgetMove { what, repeat })))
 }
 
 impl Gateway {
@@ -57,7 +47,7 @@ impl Gateway {
             let known = crate::gateway::tenant(&snapshot, tenant)?;
             let what = make(&snapshot, known)?;
             check_in_use(&known.directory.tenant)?;
-            let proposal = proposal(tenant, known, what, repeat.clone());
+            let proposal = proposal(known, what, repeat.clone());
             match self.sequencer.record(proposal).await? {
                 Recorded::Now(receipt) => return Ok(receipt.into_answer()),
                 Recorded::Before(answer) => return Ok(answer),

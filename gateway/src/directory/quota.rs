@@ -359,7 +359,7 @@ fn check_tools(directory: &Directory, before: &LimitTerms, after: &LimitTerms) -
     check_counted(directory, &before.quotas, &after.quotas)
 }
 
-/// The same for quotas.
+/// Refuses quotas of tools that are not registered, unless they were there before.
 fn check_counted(directory: &Directory, before: &[Quota], after: &[Quota]) -> Result<(), Refusal> {
     let known: BTreeSet<_> = counted(before).collect();
     let new = counted(after).filter(|tool| !known.contains(tool));

@@ -182,7 +182,7 @@ pub(super) async fn change_one_at_once<T>(
     change_one_with(gateway, caller, id, (Order::AtOnce, Force::No), plan).await
 }
 
-/// The same when it is its turn in this order, perhaps with force.
+/// Changes a tenant itself, in the name of an operator, when it is its turn in this order, perhaps with force.
 async fn change_one_with<T>(
     gateway: &Gateway,
     caller: &KeyCaller,

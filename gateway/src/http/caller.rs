@@ -357,8 +357,8 @@ fn admit(
     Ok(caller)
 }
 
-/// The tenant of the agent with this token, where the token alone says that it may ask: one that the gateway has made, of an agent that does not
-/// sign its requests. Whoever it says nothing of may be welcome all the same.
+/// The tenant of the agent with this token, if the token alone proves who asks: made by this gateway, for an agent that does not sign its
+/// requests. `None` does not mean that the caller is refused.
 pub fn tenant_of_agent(gateway: &Gateway, authorization: &[u8]) -> Option<TenantId> {
     can_tell(gateway).ok()?;
     let secret = secret_in(std::str::from_utf8(authorization).ok()?)?;

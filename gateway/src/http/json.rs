@@ -61,7 +61,7 @@ impl<'g> Bounds<'g> {
         }
     }
 
-    /// The same of bodies that agents of this tenant send.
+    /// These bounds, for bodies that agents of this tenant send.
     #[must_use]
     pub const fn of_agents_of(self, tenant: TenantId) -> Self {
         Self {

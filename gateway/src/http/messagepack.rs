@@ -116,7 +116,7 @@ pub fn encode(value: &Value) -> Vec<u8> {
     message
 }
 
-/// The same of a JSON text, written as it is read: no value is made of it in between.
+/// The message that says what a JSON text says, written as the text is read: no value is made of it in between.
 fn encode_text(text: &[u8]) -> serde_json::Result<Vec<u8>> {
     // A message is shorter than its text but for small numbers, of which there are few.
     let mut message = Vec::with_capacity(text.len());

@@ -60,6 +60,11 @@ pub fn no_cursor() -> Refusal {
     )
 }
 
+/// How many items are looked for: one more than the page holds tells whether there is a next one.
+pub fn one_more(limit: usize) -> u32 {
+    u32::try_from(limit + 1).unwrap_or(u32::MAX)
+}
+
 /// How many bytes a value has where it is answered.
 fn json_bytes<T: Serialize>(value: &T) -> usize {
     let text = serde_json::to_string(value);
@@ -92,6 +97,14 @@ impl<T: Serialize> Page<T> {
 }
 
 impl<T> Page<T> {
+    /// The page of a list in which nothing is.
+    pub const fn empty() -> Self {
+        Self {
+            items: Vec::new(),
+            next_cursor: None,
+        }
+    }
+
     /// The page that these small items begin. `items` may hold one more than the page: then there is a next one.
     pub fn of<S>(
         items: impl Iterator<Item = S>,

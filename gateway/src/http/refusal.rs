@@ -6,6 +6,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use std::borrow::Cow;
+use tokio::task::JoinError;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $word:literal, $status:ident, $title:literal;)*) => {
@@ -56,7 +57,7 @@ codes! {
     SignatureRequired = "signature_required", UNAUTHORIZED, "The request has to be signed";
     /// It is not a signature of this request by a key of the agent, or not of now.
     SignatureInvalid = "signature_invalid", UNAUTHORIZED, "The signature of the request is not good";
-    /// The same was sent before.
+    /// The signed request was sent before.
     SignatureReplayed = "signature_replayed", UNAUTHORIZED, "The signed request was sent before";
     /// The credential does not open this door.
     Forbidden = "forbidden", FORBIDDEN, "The credential does not open this door";
@@ -151,7 +152,8 @@ codes! {
 /// The member of a problem that says what `Retry-After` does.
 const RETRY_AFTER_SECONDS: &str = "retry_after_seconds";
 
-/// A request that gets no for an answer. Boxed, so that a `Result` that may hold one stays small on the way to a yes.
+/// A refusal or a fault: what a problem document is made of. Its code says which (4xx or 5xx). Boxed, so that a `Result` that may hold one
+/// stays small on the way to a yes.
 #[derive(Debug, Clone)]
 pub struct Refusal(Box<Parts>);
 
@@ -243,6 +245,12 @@ impl Refusal {
         let detail = "the answer would come later than `X-Request-Timeout-Ms` allows, so nothing was recorded; ask again";
         Self::new(Code::DeadlineExceeded, detail)
             .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
+    /// A task of the gateway has panicked. It is logged here, once, in these words; the caller learns only what was not done.
+    pub fn broken_off(error: &JoinError, message: &str, detail: &'static str) -> Self {
+        tracing::error!(%error, "{message}");
+        Self::new(Code::Internal, detail)
     }
 
     /// With one more header.

@@ -44,7 +44,7 @@ impl RequestId {
         }
     }
 
-    /// The same of one of several things that it asks for: of these, mistakes of the gateway only.
+    /// Counts what has kept the gateway from doing one of several things that this request asks for, if it was a mistake of the gateway.
     pub fn note_part(&self, gateway: &Gateway, refusal: &Refusal) {
         if refusal.code() == Code::Internal {
             self.note(gateway, refusal);

@@ -29,7 +29,7 @@ const DOORS: usize = 64;
 
 /// A bucket that tokens are wanted from.
 #[derive(Debug, Clone)]
-pub(super) struct Shortage {
+pub(super) struct Want {
     pub(super) tenant: TenantId,
     pub(super) owner: Owner,
     pub(super) size: Bucket,
@@ -37,7 +37,7 @@ pub(super) struct Shortage {
     pub(super) cost: u32,
 }
 
-impl Shortage {
+impl Want {
     /// What an ask takes out of an owner's bucket.
     pub(super) fn of(tenant: &Tenant, owner: Owner, size: Bucket) -> Self {
         Self {
@@ -102,10 +102,10 @@ impl Shared {
     }
 
     /// Takes from all of these buckets, or from none and says where tokens are missing.
-    pub(super) fn pass(&self, wanted: &[Shortage], take: bool) -> Admission {
+    pub(super) fn pass(&self, wanted: &[Want], take: bool) -> Admission {
         let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
-        let short = |want: &&Shortage| tokens(&stocks, want) < want.cost;
-        let missing: Vec<Shortage> = wanted.iter().filter(short).cloned().collect();
+        let short = |want: &&Want| tokens(&stocks, want) < want.cost;
+        let missing: Vec<Want> = wanted.iter().filter(short).cloned().collect();
         if !missing.is_empty() {
             return Admission::Short(Short(missing));
         }
@@ -122,7 +122,7 @@ impl Shared {
     }
 
     /// Has tokens lent, so that there are enough; a refusal if there are not.
-    pub(super) async fn fill(self: &Arc<Self>, missing: &[Shortage]) -> Result<(), Refusal> {
+    pub(super) async fn fill(self: &Arc<Self>, missing: &[Want]) -> Result<(), Refusal> {
         let mut lacking = Vec::new();
         for want in missing {
             if let Some(lease) = self.lend(want).await? {
@@ -133,7 +133,7 @@ impl Shared {
     }
 
     /// Refuses what one of these buckets has too few tokens for. Nothing is lent: whoever only looks takes nothing from other gateways.
-    pub(super) async fn check(&self, missing: &[Shortage]) -> Result<(), Refusal> {
+    pub(super) async fn check(&self, missing: &[Want]) -> Result<(), Refusal> {
         let mut lacking = Vec::new();
         for want in missing {
             let left = self.left(want).await?;
@@ -151,7 +151,7 @@ impl Shared {
 
     /// Has tokens of one bucket lent, so that there are enough; if there are not, what became of the lease. A caller that hangs up while the store
     /// is asked changes nothing: what it lends is kept, because it is nowhere else. One that only waits for others leaves nothing behind.
-    async fn lend(self: &Arc<Self>, want: &Shortage) -> Result<Option<Lease>, StoreError> {
+    async fn lend(self: &Arc<Self>, want: &Want) -> Result<Option<Lease>, StoreError> {
         let door = Arc::clone(&self.doors[self.door(&want.owner)]);
         let one_at_a_time = door.lock_owned().await;
         let there = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
@@ -173,7 +173,7 @@ impl Shared {
 
     /// Asks the store for so many tokens at least, and keeps what it lends; if it lends none, what became of the lease. To be called by one at
     /// a time for a bucket.
-    async fn lease(&self, want: &Shortage, missing: u32) -> Result<Option<Lease>, StoreError> {
+    async fn lease(&self, want: &Want, missing: u32) -> Result<Option<Lease>, StoreError> {
         let share = (want.size.capacity() / SHARE).clamp(1, LEASE_MAX);
         let wanted = Wanted {
             least: missing,
@@ -197,14 +197,14 @@ impl Shared {
     }
 
     /// What the store has said a moment ago of a bucket that has too few tokens.
-    fn known_empty(&self, want: &Shortage, missing: u32) -> Option<Empty> {
+    fn known_empty(&self, want: &Want, missing: u32) -> Option<Empty> {
         let known = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
         let empty = known.get(&want.owner).copied();
         empty.filter(|empty| empty.size == want.size && empty.least == missing && empty.holds())
     }
 
     /// How full a bucket is.
-    pub(super) async fn remaining(&self, want: &Shortage) -> Result<Remaining, StoreError> {
+    pub(super) async fn remaining(&self, want: &Want) -> Result<Remaining, StoreError> {
         let level = Level {
             tokens: self.left(want).await?,
             at: Timestamp::from_millis(0),
@@ -214,7 +214,7 @@ impl Shared {
     }
 
     /// How many tokens a bucket has: in the store, and lent to this gateway. Nothing is written for that.
-    async fn left(&self, want: &Shortage) -> Result<f64, StoreError> {
+    async fn left(&self, want: &Want) -> Result<f64, StoreError> {
         let left = self.store.left(&key(want.tenant, &want.owner), want.size).await?;
         let here = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
         Ok((left + f64::from(here)).min(f64::from(want.size.capacity())))
@@ -258,7 +258,7 @@ impl Shared {
         }
     }
 
-    fn keep(&self, want: &Shortage, granted: u32) {
+    fn keep(&self, want: &Want, granted: u32) {
         let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
         let there = tokens(&stocks, want);
         let stock = Stock {
@@ -277,7 +277,7 @@ impl Shared {
 }
 
 /// What is left of what was lent. Tokens of a bucket that has another size by now count no more.
-fn tokens(stocks: &HashMap<Owner, Stock>, want: &Shortage) -> u32 {
+fn tokens(stocks: &HashMap<Owner, Stock>, want: &Want) -> u32 {
     let stock = stocks.get(&want.owner).filter(|stock| stock.size == want.size);
     stock.map_or(0, |stock| stock.tokens)
 }

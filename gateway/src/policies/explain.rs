@@ -144,8 +144,8 @@ impl Gateway {
             answer
         });
         work.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "trying policies broke off");
-            Err(Refusal::new(Code::Internal, "the policies could not be tried"))
+            let detail = "the policies could not be tried";
+            Err(Refusal::broken_off(&error, "trying policies broke off", detail))
         })
     }
 }

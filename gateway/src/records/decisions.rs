@@ -67,10 +67,7 @@ pub async fn list(
     let words = query.filter.words()?;
     let user = query.filter.user.clone();
     let Some(filter) = only_own(query.filter.into_filter(), reader) else {
-        return Ok(Json(Page {
-            items: Vec::new(),
-            next_cursor: None,
-        }));
+        return Ok(Json(Page::empty()));
     };
     let store = &*gateway.store;
     let wanted = Wanted {

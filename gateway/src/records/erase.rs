@@ -79,11 +79,8 @@ pub async fn erase(
     let work = tokio::spawn(async move { run(&gateway, &caller, wanted).await });
     work.await
         .unwrap_or_else(|error| {
-            tracing::error!(%error, "erasing broke off");
-            Err(Refusal::new(
-                Code::Internal,
-                "erasing broke off; what was erased is in the ledger",
-            ))
+            let detail = "erasing broke off; what was erased is in the ledger";
+            Err(Refusal::broken_off(&error, "erasing broke off", detail))
         })
         .map(Json)
 }

@@ -76,10 +76,9 @@ pub async fn in_place<T: Send + 'static>(
         drop(place);
         found
     });
-    reading.await.map_err(|error| {
-        tracing::error!(%error, "a read broke off");
-        Refusal::new(Code::Internal, "the read was not finished")
-    })
+    reading
+        .await
+        .map_err(|error| Refusal::broken_off(&error, "a read broke off", "the read was not finished"))
 }
 
 fn holder(parts: &Parts) -> Result<&TenantCaller, Refusal> {

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 /// How much longer it rests than it has worked: it takes a quarter of a core, and of the disk.
 const RESTS_LONGER: u32 = 3;
-/// The same while many wait for decisions: it takes a thirty-second of a core.
+/// How much longer it rests than it has worked while many wait for decisions: it takes a thirty-second of a core.
 const RESTS_LONGER_PRESSED: u32 = 31;
 /// How long a claim holds: many times what a block takes.
 const CLAIM_MAX: Duration = Duration::from_mins(1);

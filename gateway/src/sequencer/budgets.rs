@@ -2,7 +2,7 @@
 //!
 //! Whatever is read is remembered first, and a batch is told what is remembered: so there is one way to it.
 
-use super::left::Left;
+use super::footprints::Footprints;
 use super::overdue::{self, Ends, OVERDUE_MAX, ended_by};
 use super::remembered::{NEVER, Purpose, Remembered, Unknown};
 use super::times::Times;
@@ -84,11 +84,11 @@ impl<'p> WantedMoves<'p> {
 
     /// All of it, if all is remembered and no reservation of the tenants should have ended of which something is judged by what budgets
     /// have.
-    pub(super) fn recall(&self, left: &Left, times: Times<'_>) -> Result<KnownBudgets, Unknown> {
-        if !self.loud(left, times).is_empty() {
+    pub(super) fn recall(&self, footprints: &Footprints, times: Times<'_>) -> Result<KnownBudgets, Unknown> {
+        if !self.loud(footprints, times).is_empty() {
             return Err(Unknown);
         }
-        self.recall_with(left, &[])
+        self.recall_with(footprints, &[])
     }
 
     /// All of it, after what is not remembered was read, and when what should have ended does so. Unknown only if something was forgotten
@@ -96,22 +96,22 @@ impl<'p> WantedMoves<'p> {
     pub(super) async fn find(
         &self,
         turn: &mut dyn Turn,
-        left: &mut Left,
+        footprints: &mut Footprints,
         times: Times<'_>,
     ) -> Result<Result<(KnownBudgets, Ends), Unknown>, StoreError> {
-        self.read_links(turn, left).await?;
-        let (overdue, ends) = self.read_reservations(turn, left, times).await?;
-        self.read_budgets(turn, left, &overdue).await?;
-        let known = self.recall_with(left, &overdue);
+        self.read_links(turn, footprints).await?;
+        let (overdue, ends) = self.read_reservations(turn, footprints, times).await?;
+        self.read_budgets(turn, footprints, &overdue).await?;
+        let known = self.recall_with(footprints, &overdue);
         Ok(known.map(|known| (known, ends)))
     }
 
     /// What is remembered of all of it, and of these reservations that should have ended.
-    fn recall_with(&self, left: &Left, overdue: &[Held]) -> Result<KnownBudgets, Unknown> {
+    fn recall_with(&self, footprints: &Footprints, overdue: &[Held]) -> Result<KnownBudgets, Unknown> {
         let mut found = FoundBudgets::default();
         let mut ids = self.budgets.clone();
         for (tenant, cost) in &self.costs {
-            let remembered = left.remembered(*tenant)?;
+            let remembered = footprints.remembered(*tenant)?;
             let line = remembered.line(&cost.subject).map_err(|_| Unknown)?;
             for purpose in purposes(cost, &line) {
                 ids.extend(remembered.open(&purpose)?.map(|id| (*tenant, id)));
@@ -123,18 +123,18 @@ impl<'p> WantedMoves<'p> {
             found.links.extend(links.map(|link| (*tenant, link)));
         }
         for (tenant, purpose) in &self.purposes {
-            let open = left.remembered(*tenant)?.open(purpose)?;
+            let open = footprints.remembered(*tenant)?.open(purpose)?;
             ids.extend(open.map(|id| (*tenant, id)));
         }
         for held in each_once(self.reservations.iter().chain(overdue).copied()) {
             let (tenant, id) = held;
-            if let Some(reservation) = left.remembered(tenant)?.reservation(id)? {
+            if let Some(reservation) = footprints.remembered(tenant)?.reservation(id)? {
                 ids.extend(reservation.budgets.iter().map(|id| (tenant, *id)));
                 found.reservations.push((tenant, reservation.clone()));
             }
         }
         for (tenant, id) in each_once(ids) {
-            let budget = left.remembered(tenant)?.budget(id)?;
+            let budget = footprints.remembered(tenant)?.budget(id)?;
             found
                 .budgets
                 .extend(budget.map(|budget| (tenant, budget.clone())));
@@ -145,9 +145,9 @@ impl<'p> WantedMoves<'p> {
     }
 
     /// The tenants that may hold reservations that should have ended by the time of their chain.
-    fn loud(&self, left: &Left, times: Times<'_>) -> Vec<TenantId> {
+    fn loud(&self, footprints: &Footprints, times: Times<'_>) -> Vec<TenantId> {
         let is_quiet = |tenant: &TenantId| {
-            let (remembered, by) = (left.remembered(*tenant), ended_by(times.of(*tenant)));
+            let (remembered, by) = (footprints.remembered(*tenant), ended_by(times.of(*tenant)));
             remembered.is_ok_and(|remembered| remembered.is_quiet(by))
         };
         let tenants = self.tenants.iter().copied();
@@ -155,9 +155,9 @@ impl<'p> WantedMoves<'p> {
     }
 
     /// Reads who started the runs that something counts against.
-    async fn read_links(&self, turn: &mut dyn Turn, left: &mut Left) -> Result<(), StoreError> {
+    async fn read_links(&self, turn: &mut dyn Turn, footprints: &mut Footprints) -> Result<(), StoreError> {
         let unknown = |(tenant, cost): &(TenantId, &Cost)| {
-            let line = left.remembered(*tenant).ok()?.line(&cost.subject);
+            let line = footprints.remembered(*tenant).ok()?.line(&cost.subject);
             let runs = line.err()?.into_iter();
             Some(runs.map(|run| (*tenant, run)).collect::<Vec<_>>())
         };
@@ -166,10 +166,10 @@ impl<'p> WantedMoves<'p> {
             return Ok(());
         }
         for (tenant, link) in turn.find_run_links(&runs).await? {
-            left.learn(tenant, |remembered| remembered.put_link(&link));
+            footprints.learn(tenant, |remembered| remembered.put_link(&link));
         }
         for (tenant, run) in runs {
-            left.learn(tenant, |remembered| remembered.sought_line(run));
+            footprints.learn(tenant, |remembered| remembered.sought_line(run));
         }
         Ok(())
     }
@@ -179,16 +179,16 @@ impl<'p> WantedMoves<'p> {
     async fn read_reservations(
         &self,
         turn: &mut dyn Turn,
-        left: &mut Left,
+        footprints: &mut Footprints,
         times: Times<'_>,
     ) -> Result<(Vec<Held>, Ends), StoreError> {
         let is_unknown = |(tenant, id): &Held| {
-            let remembered = left.remembered(*tenant);
+            let remembered = footprints.remembered(*tenant);
             remembered
                 .and_then(|remembered| remembered.reservation(*id))
                 .is_err()
         };
-        let tenants = self.loud(left, times);
+        let tenants = self.loud(footprints, times);
         let wanted = WantedReservations {
             ids: each_once(self.reservations.iter().copied().filter(is_unknown)),
             ended_by: ended_by(times.latest(&tenants)),
@@ -204,13 +204,13 @@ impl<'p> WantedMoves<'p> {
             if reservation.is_overdue(times.of(tenant)) {
                 overdue.push((tenant, reservation.id));
             }
-            left.learn(tenant, |remembered| remembered.learn_reservation(reservation));
+            footprints.learn(tenant, |remembered| remembered.learn_reservation(reservation));
         }
         for (tenant, id) in &wanted.ids {
-            left.learn(*tenant, |remembered| remembered.sought_reservation(*id));
+            footprints.learn(*tenant, |remembered| remembered.sought_reservation(*id));
         }
         if ends == Ends::WithBatch {
-            read_first_ends(turn, left, &wanted.tenants, times).await?;
+            read_first_ends(turn, footprints, &wanted.tenants, times).await?;
         }
         Ok((overdue, ends))
     }
@@ -219,11 +219,11 @@ impl<'p> WantedMoves<'p> {
     async fn read_budgets(
         &self,
         turn: &mut dyn Turn,
-        left: &mut Left,
+        footprints: &mut Footprints,
         overdue: &[Held],
     ) -> Result<(), StoreError> {
-        let ids = self.unknown_ids(left, overdue);
-        let purposes = self.unknown_purposes(left);
+        let ids = self.unknown_ids(footprints, overdue);
+        let purposes = self.unknown_purposes(footprints);
         if !ids.is_empty() || !purposes.is_empty() {
             let scopes = purposes.iter().cloned();
             let scopes = scopes.map(|(tenant, (scope, unit))| (tenant, scope, Some(unit)));
@@ -232,23 +232,23 @@ impl<'p> WantedMoves<'p> {
                 ids,
             };
             for (tenant, budget) in turn.find_budgets(&wanted).await? {
-                left.learn(tenant, |remembered| remembered.put_budget(budget));
+                footprints.learn(tenant, |remembered| remembered.put_budget(budget));
             }
             for (tenant, id) in wanted.ids {
-                left.learn(tenant, |remembered| remembered.sought_budget(id));
+                footprints.learn(tenant, |remembered| remembered.sought_budget(id));
             }
             for (tenant, purpose) in purposes {
-                left.learn(tenant, |remembered| remembered.sought_purpose(purpose));
+                footprints.learn(tenant, |remembered| remembered.sought_purpose(purpose));
             }
         }
-        self.read_if_budgeted(turn, left).await
+        self.read_if_budgeted(turn, footprints).await
     }
 
     /// The budgets that are asked for by id, or that reservations are held in.
-    fn unknown_ids(&self, left: &Left, overdue: &[Held]) -> Vec<(TenantId, BudgetId)> {
+    fn unknown_ids(&self, footprints: &Footprints, overdue: &[Held]) -> Vec<(TenantId, BudgetId)> {
         let mut ids = self.budgets.clone();
         for (tenant, id) in self.reservations.iter().chain(overdue) {
-            let found = left
+            let found = footprints
                 .remembered(*tenant)
                 .and_then(|remembered| remembered.reservation(*id));
             if let Ok(Some(reservation)) = found {
@@ -256,24 +256,24 @@ impl<'p> WantedMoves<'p> {
             }
         }
         ids.retain(|(tenant, id)| {
-            let remembered = left.remembered(*tenant);
+            let remembered = footprints.remembered(*tenant);
             remembered.and_then(|remembered| remembered.budget(*id)).is_err()
         });
         each_once(ids)
     }
 
     /// What the budgets are for that are asked for by that.
-    fn unknown_purposes(&self, left: &Left) -> Vec<(TenantId, Purpose)> {
+    fn unknown_purposes(&self, footprints: &Footprints) -> Vec<(TenantId, Purpose)> {
         let mut wanted = self.purposes.clone();
         for (tenant, cost) in &self.costs {
-            let Ok(remembered) = left.remembered(*tenant) else {
+            let Ok(remembered) = footprints.remembered(*tenant) else {
                 continue;
             };
             let line = remembered.line(&cost.subject).unwrap_or_default();
             wanted.extend(purposes(cost, &line).map(|purpose| (*tenant, purpose)));
         }
         wanted.retain(|(tenant, purpose)| {
-            let remembered = left.remembered(*tenant);
+            let remembered = footprints.remembered(*tenant);
             remembered
                 .and_then(|remembered| remembered.open(purpose))
                 .is_err()
@@ -282,10 +282,14 @@ impl<'p> WantedMoves<'p> {
     }
 
     /// Reads whether tenants have any budget, where none was found.
-    async fn read_if_budgeted(&self, turn: &mut dyn Turn, left: &mut Left) -> Result<(), StoreError> {
+    async fn read_if_budgeted(
+        &self,
+        turn: &mut dyn Turn,
+        footprints: &mut Footprints,
+    ) -> Result<(), StoreError> {
         let costs = self.costs.iter().map(|(tenant, _)| *tenant);
         let is_unknown = |tenant: &TenantId| {
-            let remembered = left.remembered(*tenant);
+            let remembered = footprints.remembered(*tenant);
             remembered.and_then(Remembered::is_budgeted).is_err()
         };
         let unknown = each_once(costs.filter(is_unknown));
@@ -295,7 +299,7 @@ impl<'p> WantedMoves<'p> {
         let budgeted = turn.have_budgets(&unknown).await?;
         for tenant in unknown {
             let is_budgeted = budgeted.contains(&tenant);
-            left.learn(tenant, |remembered| remembered.learn_if_budgeted(is_budgeted));
+            footprints.learn(tenant, |remembered| remembered.learn_if_budgeted(is_budgeted));
         }
         Ok(())
     }
@@ -305,11 +309,11 @@ impl<'p> WantedMoves<'p> {
 /// forgotten before it is of use.
 async fn read_first_ends(
     turn: &mut dyn Turn,
-    left: &mut Left,
+    footprints: &mut Footprints,
     read: &[TenantId],
     times: Times<'_>,
 ) -> Result<(), StoreError> {
-    let ours = read.iter().copied().filter(|tenant| left.is_ours(*tenant));
+    let ours = read.iter().copied().filter(|tenant| footprints.is_ours(*tenant));
     let ours: Vec<_> = ours.collect();
     if ours.is_empty() {
         return Ok(());
@@ -320,7 +324,7 @@ async fn read_first_ends(
     for tenant in ours {
         let first = first_ends.iter().find(|(of, _)| *of == tenant);
         let first = first.map_or(NEVER, |(_, first)| *first);
-        left.learn(tenant, |remembered| remembered.learn_first_end(first));
+        footprints.learn(tenant, |remembered| remembered.learn_first_end(first));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Whoever cannot wait long enough, or has left out what the store has lost, is sent away, and what it has proposed goes with it: that is done
 //! before anything is applied. How long a commit takes is not known here.
 
-use super::{Fault, Reply, Submission, Terms, receipt};
+use super::{Fault, Reply, Submission, Terms, recorded};
 use engine::{Proposal, Settled};
 use std::time::{Duration, Instant};
 
@@ -107,11 +107,11 @@ impl Gathered {
     }
 
     /// Tells everybody what has become of theirs, or why nothing has.
-    pub(super) fn answer(self, recorded: Result<Vec<Settled>, Fault>) {
-        let mut settled = recorded.map(Vec::into_iter);
+    pub(super) fn answer(self, settled: Result<Vec<Settled>, Fault>) {
+        let mut settled = settled.map(Vec::into_iter);
         for waiting in self.waiting {
             let answer = match &mut settled {
-                Ok(settled) => Ok(settled.by_ref().take(waiting.size).map(receipt).collect()),
+                Ok(settled) => Ok(settled.by_ref().take(waiting.size).map(recorded).collect()),
                 Err(fault) => Err(*fault),
             };
             // Nobody waits any more: that is the caller's right.

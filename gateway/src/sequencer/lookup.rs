@@ -1,7 +1,7 @@
 //! What storage has to be asked about a batch, in the turn, before it is applied.
 
 use super::budgets::WantedMoves;
-use super::left::Left;
+use super::footprints::Footprints;
 use super::overdue::Ends;
 use super::times::Times;
 use canon::Digest;
@@ -37,22 +37,22 @@ impl<'p> Wanted<'p> {
     }
 
     /// All of it, if it is remembered.
-    pub(super) fn recall(&self, left: &Left, times: Times<'_>) -> Option<Found> {
+    pub(super) fn recall(&self, footprints: &Footprints, times: Times<'_>) -> Option<Found> {
         let is_of_budgets = self.approvals.is_empty() && self.runs.is_empty() && self.counters.is_empty();
         if !is_of_budgets || !self.erasures.is_empty() {
             return None;
         }
-        self.moves.recall(left, times).ok().map(of_budgets)
+        self.moves.recall(footprints, times).ok().map(of_budgets)
     }
 
     /// Looks it up, and when what should have ended does so. None if it could not be remembered meanwhile.
     pub(super) async fn find(
         &self,
         turn: &mut dyn Turn,
-        left: &mut Left,
+        footprints: &mut Footprints,
         times: Times<'_>,
     ) -> Result<Option<(Found, Ends)>, StoreError> {
-        let Ok((budgets, ends)) = self.moves.find(turn, left, times).await? else {
+        let Ok((budgets, ends)) = self.moves.find(turn, footprints, times).await? else {
             return Ok(None);
         };
         let mut found = of_budgets(budgets);
@@ -80,8 +80,8 @@ impl<'p> Wanted<'p> {
         Ok(Some((found, ends)))
     }
 
-    /// Adds what was recorded before of asks that a quota has no room for as it is found, and says for which it looked. Of what is recorded
-    /// anew storage says whether it was recorded before; of these nothing would be.
+    /// Looks up earlier answers to the asks that a quota would refuse, adds them to `found`, and returns the keys that it looked for. For other
+    /// asks the commit itself reports a repetition; these would not be written, so nothing would.
     pub(super) async fn find_refused(
         &self,
         turn: &mut dyn Turn,

@@ -54,7 +54,7 @@ impl Scene {
         }
     }
 
-    /// The same, where a policy of the tenant's says who approves.
+    /// The scene where a policy of the tenant's says who approves.
     async fn with_terms(annotations: &str) -> Self {
         let scene = Self::set().await;
         let cedar = format!(

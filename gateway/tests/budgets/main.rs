@@ -37,7 +37,7 @@ impl Scene {
         Self::set_with(Options::default()).await
     }
 
-    /// The same, with other options.
+    /// The scene at a gateway with these options.
     async fn set_with(options: Options) -> Self {
         let mut stage = Stage::set_with(options).await;
         stage.admin("PUT", "/v1/teams/crew", &json!({})).await.expect(201);
@@ -109,13 +109,13 @@ impl Scene {
         balances
     }
 
-    /// The same without their scopes.
+    /// Of each open budget what is remaining, reserved, spent, debt and uncovered; the oldest first.
     async fn standings(&self) -> Vec<[i64; 5]> {
         let balances = self.balances().await.into_iter();
         balances.map(|(_, standing)| standing).collect()
     }
 
-    /// The same of the only one there is.
+    /// What is remaining, reserved, spent, debt and uncovered of the only open budget there is.
     async fn standing(&self) -> [i64; 5] {
         let standings = self.standings().await;
         let [standing] = standings[..] else {

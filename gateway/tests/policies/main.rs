@@ -74,7 +74,7 @@ impl Desk {
         }
     }
 
-    /// The same, for whoever has seen this version.
+    /// A request of the editor, who has seen this version.
     async fn edit_at(&self, version: &str, method: &str, path: &str, body: &Value) -> Reply {
         let path = format!("/v1/policies{path}");
         let call = self.call(method, &path, &self.editor).header("if-match", version);

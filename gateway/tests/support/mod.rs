@@ -113,7 +113,7 @@ impl World {
         Self::start_with(Options::default()).await
     }
 
-    /// The same, with other options.
+    /// A gateway with these options on a new, empty store.
     pub(crate) async fn start_with(options: Options) -> Self {
         let home = Arc::new(Home::new().await);
         let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
@@ -131,7 +131,7 @@ impl World {
         Self::join_as_told(home, operator, clock, patient(options)).await
     }
 
-    /// The same, with no more patience than the options have.
+    /// A gateway on a store that others may have opened too, with no more patience than the options have.
     pub(crate) async fn join_as_told(
         home: Arc<Home>,
         operator: &Secret,

@@ -51,12 +51,12 @@ impl Stage {
         Self::set_with(Options::default()).await
     }
 
-    /// The same, with other options.
+    /// A gateway with these options on a new store, with a tenant, its tools and an agent.
     pub(crate) async fn set_with(options: Options) -> Self {
         Self::set_under(BasePolicies::shipped(), options).await
     }
 
-    /// The same, under other base policies.
+    /// A gateway with these options and base policies on a new store, with a tenant, its tools and an agent.
     pub(crate) async fn set_under(policies: BasePolicies, options: Options) -> Self {
         let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
         let clock = Arc::new(ManualClock::at(BEGINNING));

@@ -5,6 +5,7 @@ use super::KnownBudgets;
 use super::cost::{Cost, Hold, Lacking, Where};
 use super::shown::{self, BudgetShown, ReservationShown, UsageShown};
 use super::told;
+use crate::apply::Conflict;
 use crate::entry_kind::EntryKind;
 use crate::proposal::ProposedEntry;
 use bytes::Bytes;
@@ -164,17 +165,21 @@ impl Moved {
 }
 
 impl KnownBudgets {
-    /// Makes a move, or none. `None` is a key that stands for another request.
+    /// Makes a move, or none: also where the key of its request stands for another one.
     pub(crate) fn settle_move(
         &mut self,
         tenant: TenantId,
         change: &BudgetMove,
         now: Timestamp,
-    ) -> Option<Result<Moved, BudgetConflict>> {
+    ) -> Result<Moved, Conflict> {
         if let Some(repeat) = &change.repeat
             && let Some(reply) = self.replies.get(&repeat.key)
         {
-            return (reply.request == repeat.request).then(|| Ok(Moved::Before(reply.bytes.clone())));
+            return if reply.request == repeat.request {
+                Ok(Moved::Before(reply.bytes.clone()))
+            } else {
+                Err(Conflict::RequestReused)
+            };
         }
         let moved = self.make(tenant, &change.what, now);
         // Also where nothing had to be done: done now, it would be another thing than it was then.
@@ -190,7 +195,7 @@ impl KnownBudgets {
             self.replies.insert(repeat.key.clone(), reply.clone());
             self.new_replies.push(reply);
         }
-        Some(moved)
+        moved.map_err(|conflict| Conflict::Budget(Box::new(conflict)))
     }
 
     fn make(&mut self, tenant: TenantId, what: &Move, now: Timestamp) -> Result<Moved, BudgetConflict> {

@@ -281,7 +281,7 @@ impl Recount {
         account.compare_told(seq, after.id, Counted::of(after));
     }
 
-    /// The same step in each of these budgets.
+    /// Takes this step in each of these budgets.
     fn take(&mut self, seq: u64, balances: &[Told], step: &Step) {
         for told in balances {
             let account = self.accounts.entry(told.budget).or_default();
@@ -544,7 +544,8 @@ impl Counted {
         self.begin_with(carried.max(0));
     }
 
-    /// The same where the entry does not say what was carried: in such a ledger what was held made debt, too, and one period paid.
+    /// Begins a period as `roll_over` does, where the entry does not say what was carried: in such a ledger what was held made debt, too, and
+    /// one period paid.
     fn roll_over_with_holds(&mut self) {
         let debt = (self.reserved + self.used - self.allocated).max(0);
         self.begin_with(debt.min(self.used));

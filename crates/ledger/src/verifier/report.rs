@@ -48,7 +48,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The same, where so many bodies were left out by whoever made the file, and not erased.
+    /// This report, where so many bodies were left out by whoever made the file, and not erased.
     pub(crate) const fn without(mut self, left_out: u64) -> Self {
         self.erased -= left_out;
         self

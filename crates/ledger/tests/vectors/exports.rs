@@ -814,7 +814,7 @@ fn untold(log: &Log) -> Vec<Case> {
 }
 
 #[test]
-fn exports() {
+fn the_vectors_of_exports_are_what_we_compute() {
     let [log, other] = logs();
     let cases = [
         right(&log),

@@ -281,7 +281,7 @@ impl Log {
         self.entries[places].iter().map(Stored::line).collect()
     }
 
-    /// The same, each decision with its answer behind it.
+    /// The lines of entries `from` to `to`, each decision with its answer behind it.
     pub(crate) fn lines_with_answers(&self, from: u64, to: u64) -> Vec<String> {
         let places = usize::try_from(from).unwrap() - 1..usize::try_from(to).unwrap();
         let entries = self.entries[places].iter();

@@ -212,7 +212,7 @@ fn consistencies(tree: &Tree) -> Vec<Case> {
 }
 
 #[test]
-fn trees() {
+fn the_vectors_of_trees_are_what_we_compute() {
     let leaves = (0..SIZE).map(|index| leaf_hash(leaf(index).as_bytes())).collect();
     let tree = Tree { leaves };
     let cases = [roots(&tree), inclusions(&tree), consistencies(&tree)];

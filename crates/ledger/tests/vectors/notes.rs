@@ -39,7 +39,7 @@ fn parts(vkey: &str) -> KeyParts {
 }
 
 #[test]
-fn keys() {
+fn the_vectors_of_keys_are_what_we_compute() {
     let (log, witness) = (
         old_key().verifier().to_string(),
         witness_key(1).verifier().to_string(),
@@ -104,7 +104,7 @@ struct KeySetCase {
 }
 
 #[test]
-fn key_sets() {
+fn the_vectors_of_key_sets_are_what_we_compute() {
     let vkey = old_key().verifier().to_string();
     let one = |more: &str| format!("{{\"keys\":[{{\"vkey\":\"{vkey}\"{more}}}]}}");
     let bad = Some("malformed_keys");
@@ -422,7 +422,7 @@ fn witnessed(checkpoint: &Checkpoint) -> Vec<CheckpointCase> {
 }
 
 #[test]
-fn checkpoints() {
+fn the_vectors_of_checkpoints_are_what_we_compute() {
     let [log, _] = logs();
     let checkpoint = log.checkpoint(13);
     let cases = [

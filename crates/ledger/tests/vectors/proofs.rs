@@ -56,7 +56,7 @@ fn case(name: &str, expected: Found, trust: TrustCase, proof: String) -> Case {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a list of alike cases")]
-fn proofs() {
+fn the_vectors_of_proofs_are_what_we_compute() {
     let [log, other] = logs();
     let of = |seq: u64, size: u64, note: String| {
         let path = log.inclusion(seq, size);

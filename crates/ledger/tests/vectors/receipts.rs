@@ -235,7 +235,7 @@ fn unsigned(own: &str, receipt: &str) -> String {
 }
 
 #[test]
-fn receipts() {
+fn the_vectors_of_receipts_are_what_we_compute() {
     let logs = logs();
     let mut cases = Vec::new();
     for log in &logs {

@@ -48,7 +48,7 @@ fn files(rows: &[Completed], tile: &Tile) -> Vec<TileFile> {
 }
 
 #[test]
-fn tiles() {
+fn the_vectors_of_tiles_are_what_we_compute() {
     let mut tree = Frontier::EMPTY;
     let leaves = (0..70_000).map(|index| leaf_hash(entry(index).as_bytes()));
     let rows: Vec<_> = leaves.map(|leaf| tree.append(leaf)).collect();

@@ -60,7 +60,7 @@ fn request(old_size: u64, proof: Vec<Digest>, checkpoint: String) -> String {
 }
 
 #[test]
-fn requests() {
+fn the_vectors_of_requests_to_a_witness_are_what_we_compute() {
     let [log, _] = logs();
     let root = |size| log.tip_at(size).tree().root();
     let nothing = (0, Frontier::EMPTY.root());

@@ -95,7 +95,7 @@ fn planner() -> Delegator {
     }
 }
 
-/// The same where the planner has something from outside done.
+/// An approval that is waited for, where the planner has something from outside done.
 fn delegated() -> Approval {
     let mut asked = pending(1);
     asked.request.delegators = vec![planner()];

@@ -36,7 +36,7 @@ impl Period {
     }
 
     /// How many windows begin after the one that `earlier` is in, up to the one that `now` is in.
-    pub fn begun_between(self, earlier: Timestamp, now: Timestamp) -> i64 {
+    pub(crate) fn begun_between(self, earlier: Timestamp, now: Timestamp) -> i64 {
         self.number(now) - self.number(earlier)
     }
 

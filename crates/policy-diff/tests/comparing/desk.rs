@@ -83,7 +83,7 @@ impl Desk {
         Self::bare_with(refund())
     }
 
-    /// The same, where refunds have this schema.
+    /// Without base policies, where refunds have this schema.
     pub(crate) fn bare_with(refund: Value) -> Self {
         Self::with(BasePolicies::parse("").unwrap(), refund)
     }

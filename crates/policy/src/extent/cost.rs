@@ -12,21 +12,27 @@ const KEYWORD: usize = 16;
 const LOOK_UP: usize = 96;
 /// One more value among those that a number or a text is compared with.
 const COMPARISON: usize = 16;
-/// A state of a pattern for one byte of a text, what a match takes before the first byte, and what a byte of a pattern takes that is no
-/// more than a list of texts.
+/// A state of a pattern for one byte of a text.
 const STATE: usize = 16;
+/// What a match of a pattern takes before the first byte.
 const MATCH: usize = 256;
+/// A byte of a pattern that is no more than a list of texts.
 const LISTED_BYTE: usize = 4;
-/// A byte of a text whose characters are counted, one that is looked up, one that is decoded, and one that is read as JSON.
+/// A byte of a text whose characters are counted.
 const COUNTED_BYTE: usize = 2;
+/// A byte of a text that is looked up.
 const HASHED_BYTE: usize = 1;
+/// A byte of a text that is decoded.
 const DECODED_BYTE: usize = 16;
+/// A byte of a text that is read as JSON.
 const JSON_BYTE: usize = 256;
-/// A division of one number by another: of a whole one, and of one that may be too far from it for anything but big fractions.
+/// A division of a number by a whole one.
 const DIVISION: usize = 256;
+/// A division of a number by one that is not whole, and may be too far from it for anything but big fractions.
 const FRACTION: usize = 12_800;
-/// A member for which it is looked up what is said of it, and one that is noted as looked at.
+/// A member for which it is looked up what is said of it.
 const MEMBER: usize = 96;
+/// A member that is noted as looked at.
 const NOTED: usize = 96;
 /// The most properties that are looked up in an object one by one; more are a table, in which the members are looked up.
 const PROPERTIES_MAX: usize = 14;

@@ -27,7 +27,7 @@ impl<'s> Place<'s> {
         self.draft
     }
 
-    /// The same where the schema has given itself a name of its own, if it does.
+    /// This place as it is inside: by the version of JSON Schema and the name that the schema gives itself, if it does.
     pub(super) fn entered(&self, registry: &Registry<'s>) -> Result<Self, ReferencingError> {
         let draft = self.draft.detect(self.schema);
         let resolver = registry.resolver((*self.base).clone());

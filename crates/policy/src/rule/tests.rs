@@ -240,7 +240,7 @@ pub(crate) fn by_us(set: &PolicySet, question: &Question<'_>, counts: impl Fn(Pr
     outcomes(&case(set, question), counts)
 }
 
-/// The same for the user for whom it is asked, if it is for one.
+/// What we make of all policies that the index finds for the user for whom it is asked, if it is for one.
 fn by_us_for_the_user(set: &PolicySet, question: &Question<'_>) -> Option<Outcomes> {
     let user = case(set, question).of_user(question, Looks::default()).unwrap();
     user.map(|user| outcomes(&user, |_| true))

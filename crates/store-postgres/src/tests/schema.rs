@@ -118,7 +118,7 @@ async fn updates(database: &Database) -> (i64, i64) {
         .unwrap()
 }
 
-/// The same of a new database in which all heads were moved some times.
+/// How many updates the heads have seen in a new database in which all were moved some times, and how many of them touched no index.
 async fn updates_of_moving_heads() -> (i64, i64) {
     const TENANTS: u8 = 150;
     const ROUNDS: i64 = 8;

@@ -33,7 +33,7 @@ impl Small {
         }
     }
 
-    /// The same after the process has ended without a word.
+    /// This store and its chain after the process has ended without a word.
     async fn reopened(self) -> Self {
         drop(self.store);
         Self {

@@ -121,7 +121,7 @@ impl Chain {
         self.tip.head()
     }
 
-    /// The same chain in the eyes of somebody who believes that it ends there.
+    /// This chain in the eyes of somebody who believes that it ends there.
     #[must_use]
     pub fn believed_at(&self, head: Head) -> Self {
         let subtrees = vec![Digest::ZERO; head.seq.count_ones() as usize];

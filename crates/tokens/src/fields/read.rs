@@ -6,8 +6,9 @@ use super::{
 };
 use crate::encoding;
 
-/// The most digits of an integer, and before the point of a decimal.
+/// The most digits of an integer.
 const INTEGER_DIGITS_MAX: usize = 15;
+/// The most digits before the point of a decimal.
 const WHOLE_DIGITS_MAX: usize = 12;
 
 /// The item that a field is.
@@ -32,7 +33,7 @@ pub fn dictionary(text: &str) -> Result<Dictionary, FieldError> {
     dictionary_up_to(NAMES_MAX, text)
 }
 
-/// The same, with at most so many names of members and parameters.
+/// The dictionary that a field is, as [`dictionary`] has it, with at most so many names of members and parameters.
 pub fn dictionary_up_to(names_max: usize, text: &str) -> Result<Dictionary, FieldError> {
     whole(text, names_max, |reader| {
         let mut members = Dictionary::new();

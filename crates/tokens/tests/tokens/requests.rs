@@ -31,7 +31,7 @@ impl Sent {
         Self::signed_with(Vec::new(), covered, parameters)
     }
 
-    /// The same, with more headers.
+    /// A good one with more headers, that covers this and is made like this.
     fn signed_with(others: Vec<(&'static str, String)>, covered: &str, parameters: &str) -> Self {
         let mut sent = Self {
             method: "POST".to_owned(),

@@ -36,7 +36,7 @@ struct ListToolsResult {
     next_cursor: Option<String>,
 }
 
-/// The same list as bytes.
+/// The list of an MCP result with each definition as its bytes.
 #[derive(Deserialize)]
 struct Texts<'a> {
     #[serde(borrow)]

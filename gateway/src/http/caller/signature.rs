@@ -62,7 +62,7 @@ struct Pages {
     by_page: BTreeMap<i64, HashSet<[u8; 16]>>,
     /// How many there are of each agent, in all pages.
     agents: Counts<AgentId>,
-    /// The same of each tenant.
+    /// How many there are of each tenant, in all pages.
     tenants: Counts<TenantId>,
 }
 

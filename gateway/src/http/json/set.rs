@@ -14,7 +14,6 @@ use canon::{Integers, Limits};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinError;
 
 /// A body with more bytes is long. Other bodies have no more, and most sets have not.
 const SHORT_BYTES_MAX: usize = 256 << 10;
@@ -75,17 +74,14 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Gateway>> for SetJson
             drop(turn);
             value.map(|value| Self(value, Some(room)))
         });
-        reading.await.map_err(|error| broken_off(&error))?
+        reading.await.map_err(|error| {
+            let detail = "the body could not be read";
+            Refusal::broken_off(&error, "reading a long body broke off", detail)
+        })?
     }
 }
 
 fn read<T: DeserializeOwned>(format: Format, bytes: &[u8], limits: Limits) -> Result<T, Refusal> {
     let text = format.canonical(bytes, limits, Integers::Exact)?;
     Ok(canon::read(text.as_str())?)
-}
-
-/// Reading has panicked. It is logged here, once.
-fn broken_off(error: &JoinError) -> Refusal {
-    tracing::error!(%error, "reading a long body broke off");
-    Refusal::new(Code::Internal, "the body could not be read")
 }

@@ -162,7 +162,7 @@ impl Running {
         Ok((std::mem::take(&mut self.tally), self.shared.has_more()))
     }
 
-    /// The same, for whoever does not want to know how far it is.
+    /// What came of it, once all threads have ended, for whoever does not want to know how far it is.
     pub(super) async fn finish(mut self) -> Result<(Tally, bool), Refusal> {
         self.ended().await
     }
@@ -264,7 +264,7 @@ fn variants_max(candidate: &TenantSnapshot) -> usize {
     variants_of(candidate.policies.text().len(), actions)
 }
 
-/// The same for a text of this length and so many actions.
+/// For how many actions as they were a candidate is compiled anew that has a text of this length and so many actions.
 fn variants_of(text_bytes: usize, actions: usize) -> usize {
     let bytes = text_bytes + actions * ACTION_BYTES;
     (VARIANTS_BYTES_MAX / bytes.max(1)).clamp(VARIANTS_MIN, VARIANTS_MAX)

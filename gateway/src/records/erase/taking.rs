@@ -243,15 +243,11 @@ impl<'g> Taking<'g> {
             let tenant = gateway::tenant(&snapshot, self.tenant)?;
             self.gateway.check_has_all(self.tenant)?;
             let facts = json!({"chosen_by": self.choice.told(), "seqs": self.ranges()});
-            let proposal = Proposal {
-                tenant: self.tenant,
-                revision: tenant.revision,
-                base: tenant.policies.base_digest(),
-                what: Happening::Erasure {
-                    entry: changes::entry(EntryKind::BodiesErased, self.by, facts)?,
-                    bodies: self.bodies.values().cloned().collect(),
-                },
+            let erasure = Happening::Erasure {
+                entry: changes::entry(EntryKind::BodiesErased, self.by, facts)?,
+                bodies: self.bodies.values().cloned().collect(),
             };
+            let proposal = Proposal::of(tenant, erasure);
             match self.gateway.sequencer.record(proposal).await? {
                 Recorded::Now(_) => return Ok(()),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}

@@ -45,14 +45,14 @@ impl Footprint {
 
 /// Where tenants were left.
 #[derive(Default)]
-pub(super) struct Left(HashMap<TenantId, Footprint>);
+pub(super) struct Footprints(HashMap<TenantId, Footprint>);
 
-impl Left {
+impl Footprints {
     /// Where these tenants stand if nobody else has written to them; none if that is not to be expected.
     pub(super) fn places(&self, tenants: &[TenantId]) -> Option<HashMap<TenantId, Place>> {
         let place = |tenant: &TenantId| {
-            let left = self.0.get(tenant).filter(|left| left.is_ours)?;
-            Some((*tenant, left.place.clone()))
+            let footprint = self.0.get(tenant).filter(|footprint| footprint.is_ours)?;
+            Some((*tenant, footprint.place.clone()))
         };
         tenants.iter().map(place).collect()
     }
@@ -71,10 +71,10 @@ impl Left {
         for tenant in tenants {
             let place = places.get(tenant).unwrap_or(GENESIS);
             match self.0.get_mut(tenant) {
-                Some(left) if left.place == *place => left.is_ours = true,
+                Some(footprint) if footprint.place == *place => footprint.is_ours = true,
                 // INVARIANT: what is remembered is as it was at this place, so it is forgotten where the place is another one.
                 before => {
-                    if before.is_some_and(|left| left.is_ahead_of(place)) {
+                    if before.is_some_and(|footprint| footprint.is_ahead_of(place)) {
                         lost = Some(*tenant);
                     }
                     self.0.insert(*tenant, Footprint::at(place.clone()));
@@ -95,7 +95,7 @@ impl Left {
         for tenant in tenants {
             let place = place(*tenant);
             match self.0.get_mut(tenant) {
-                Some(left) => left.place = place,
+                Some(footprint) => footprint.place = place,
                 None => drop(self.0.insert(*tenant, Footprint::at(place))),
             }
         }
@@ -125,19 +125,20 @@ impl Left {
 
     /// What is remembered of a tenant's budgets at the place where it was left.
     pub(super) fn remembered(&self, tenant: TenantId) -> Result<&Remembered, Unknown> {
-        self.0.get(&tenant).map(|left| &left.remembered).ok_or(Unknown)
+        let footprint = self.0.get(&tenant).ok_or(Unknown)?;
+        Ok(&footprint.remembered)
     }
 
     /// Adds to it what is known at that place.
     pub(super) fn learn(&mut self, tenant: TenantId, learn: impl FnOnce(&mut Remembered)) {
-        if let Some(left) = self.0.get_mut(&tenant) {
-            learn(&mut left.remembered);
+        if let Some(footprint) = self.0.get_mut(&tenant) {
+            learn(&mut footprint.remembered);
         }
     }
 
     /// Whether nobody else had written to a tenant since the time before.
     pub(super) fn is_ours(&self, tenant: TenantId) -> bool {
-        self.0.get(&tenant).is_some_and(|left| left.is_ours)
+        self.0.get(&tenant).is_some_and(|footprint| footprint.is_ours)
     }
 
     /// Makes room for these tenants.
@@ -153,9 +154,10 @@ impl Left {
 
     /// Forgets budgets, and no places, where they have become too much.
     fn bound_remembered(&mut self) {
-        if self.0.values().map(|left| left.remembered.size()).sum::<usize>() > REMEMBERED_MAX {
-            for left in self.0.values_mut() {
-                left.remembered = Remembered::default();
+        let sizes = self.0.values().map(|footprint| footprint.remembered.size());
+        if sizes.sum::<usize>() > REMEMBERED_MAX {
+            for footprint in self.0.values_mut() {
+                footprint.remembered = Remembered::default();
             }
         }
     }
@@ -170,9 +172,9 @@ impl Left {
     /// Guesses no more where these tenants stand, because nobody knows. Where they were left is what they are compared with.
     pub(super) fn doubt(&mut self, tenants: impl IntoIterator<Item = TenantId>) {
         for tenant in tenants {
-            if let Some(left) = self.0.get_mut(&tenant) {
-                left.is_ours = false;
-                left.remembered = Remembered::default();
+            if let Some(footprint) = self.0.get_mut(&tenant) {
+                footprint.is_ours = false;
+                footprint.remembered = Remembered::default();
             }
         }
     }
@@ -195,9 +197,9 @@ mod tests {
     }
 
     /// A batch was made from one place and left its tenant at another.
-    fn write(left: &mut Left, from: u64, to: u64) {
-        left.compare(&[TENANT], &at(from));
-        left.note(
+    fn write(footprints: &mut Footprints, from: u64, to: u64) {
+        footprints.compare(&[TENANT], &at(from));
+        footprints.note(
             &[TENANT],
             |tenant| at(to)[&tenant].clone(),
             &BudgetRows::default(),
@@ -206,24 +208,24 @@ mod tests {
 
     #[test]
     fn a_place_is_guessed_when_it_was_found_as_it_was_left() {
-        let mut left = Left::default();
-        assert_eq!(left.places(&[TENANT]), None);
-        write(&mut left, 3, 5);
-        assert_eq!(left.places(&[TENANT]), None);
-        write(&mut left, 5, 7);
-        assert_eq!(left.places(&[TENANT]), Some(at(7)));
-        assert_eq!(left.places(&[TENANT, TenantId::from_bytes([7; 16])]), None);
+        let mut footprints = Footprints::default();
+        assert_eq!(footprints.places(&[TENANT]), None);
+        write(&mut footprints, 3, 5);
+        assert_eq!(footprints.places(&[TENANT]), None);
+        write(&mut footprints, 5, 7);
+        assert_eq!(footprints.places(&[TENANT]), Some(at(7)));
+        assert_eq!(footprints.places(&[TENANT, TenantId::from_bytes([7; 16])]), None);
     }
 
     #[test]
     fn a_place_is_not_guessed_while_others_write_there() {
-        let mut left = Left::default();
-        write(&mut left, 3, 5);
-        write(&mut left, 5, 7);
-        write(&mut left, 9, 12);
-        assert_eq!(left.places(&[TENANT]), None);
-        write(&mut left, 12, 13);
-        assert_eq!(left.places(&[TENANT]), Some(at(13)));
+        let mut footprints = Footprints::default();
+        write(&mut footprints, 3, 5);
+        write(&mut footprints, 5, 7);
+        write(&mut footprints, 9, 12);
+        assert_eq!(footprints.places(&[TENANT]), None);
+        write(&mut footprints, 12, 13);
+        assert_eq!(footprints.places(&[TENANT]), Some(at(13)));
     }
 
     #[test]
@@ -251,37 +253,37 @@ mod tests {
             (&theirs[1], true),
             (&HashMap::new(), true),
         ] {
-            let mut left = Left::default();
-            left.compare(&[TENANT], &ours[0]);
-            left.note(
+            let mut footprints = Footprints::default();
+            footprints.compare(&[TENANT], &ours[0]);
+            footprints.note(
                 &[TENANT],
                 |tenant| ours[1][&tenant].clone(),
                 &BudgetRows::default(),
             );
-            left.doubt([TENANT]);
-            assert_eq!(left.places(&[TENANT]), None);
-            let lost = left.compare(&[TENANT], found);
+            footprints.doubt([TENANT]);
+            assert_eq!(footprints.places(&[TENANT]), None);
+            let lost = footprints.compare(&[TENANT], found);
             assert_eq!(lost.is_some(), is_lost, "{found:?}");
-            assert_eq!(left.compare(&[TENANT], found), None, "it is told once");
+            assert_eq!(footprints.compare(&[TENANT], found), None, "it is told once");
         }
     }
 
     #[test]
     fn no_more_tenants_are_remembered_than_the_bound() {
-        let mut left = Left::default();
+        let mut footprints = Footprints::default();
         for number in 0..2 * TENANTS_MAX as u128 {
             let tenant = TenantId::from_bytes(number.to_be_bytes());
-            left.note(&[tenant], |_| Place::GENESIS, &BudgetRows::default());
-            assert!(left.0.len() <= TENANTS_MAX);
+            footprints.note(&[tenant], |_| Place::GENESIS, &BudgetRows::default());
+            assert!(footprints.0.len() <= TENANTS_MAX);
         }
     }
 
     #[test]
     fn no_more_of_budgets_is_remembered_than_the_bound() {
-        let mut left = Left::default();
-        write(&mut left, 3, 5);
-        left.compare(&[TENANT], &at(5));
-        let remembers_run = |left: &Left, number: usize| {
+        let mut footprints = Footprints::default();
+        write(&mut footprints, 3, 5);
+        footprints.compare(&[TENANT], &at(5));
+        let remembers_run = |footprints: &Footprints, number: usize| {
             let run_id = Name::new(&number.to_string()).unwrap();
             let subject = Subject {
                 team: None,
@@ -290,15 +292,15 @@ mod tests {
                 run_id: Some(run_id),
                 parent_run_id: None,
             };
-            left.remembered(TENANT).unwrap().line(&subject).is_ok()
+            footprints.remembered(TENANT).unwrap().line(&subject).is_ok()
         };
         for number in 0..=REMEMBERED_MAX {
             let run = Name::new(&number.to_string()).unwrap();
-            left.learn(TENANT, |remembered| remembered.sought_line(run));
+            footprints.learn(TENANT, |remembered| remembered.sought_line(run));
         }
-        assert!(remembers_run(&left, 0));
-        left.compare(&[TENANT], &at(5));
-        assert!(!remembers_run(&left, 0));
-        assert!(left.is_ours(TENANT), "the place is remembered all the same");
+        assert!(remembers_run(&footprints, 0));
+        footprints.compare(&[TENANT], &at(5));
+        assert!(!remembers_run(&footprints, 0));
+        assert!(footprints.is_ours(TENANT), "the place is remembered all the same");
     }
 }
