@@ -127,7 +127,7 @@ impl Gateway {
         self.change_in(Order::InTurn, by, force, tenant, plan).await
     }
 
-    /// Changes a tenant when it is its turn in this order; all other ways to change one end here.
+    /// Changes a tenant when it is its turn in this order; `change_tenant` and `change_by` end here.
     pub async fn change_in<T>(
         &self,
         order: Order,

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// How often it goes to work.
 const TICK: Duration = Duration::from_secs(1);
-/// How often it does while many wait for decisions. Then it is a look at one ledger each time.
+/// How often it does while many wait for decisions. Then it is a look at one of the others each time.
 const TICK_PRESSED: Duration = Duration::from_secs(4);
 /// How long it works then. What it has begun it finishes: some thousand entries.
 const WORK_MAX: Duration = Duration::from_millis(100);
@@ -147,14 +147,14 @@ async fn run(gateway: Weak<Gateway>) {
     }
 }
 
-/// Looks at what is suspected and at what is new in the system tenant's ledger, and then at one ledger after the other, from where it stopped last, until its time is over or nothing is left to do.
+/// Looks at what is suspected and at what the look before has left of the system tenant's ledger, and then at one ledger after the other, from where it
+/// stopped last, until its time is over or nothing is left to do.
 async fn work(
     gateway: &Gateway,
     ledgers: &mut BTreeMap<TenantId, Progress>,
     last: &mut TenantId,
     work_max: Duration,
 ) {
-    let began = Instant::now();
     for (tenant, progress) in &mut *ledgers {
         // What is new in the ledger that tells of all others does not wait for all of them.
         let is_first = *tenant == TenantId::SYSTEM && progress.behind() > 0;
@@ -162,6 +162,8 @@ async fn work(
             look(gateway, *tenant, progress).await;
         }
     }
+    // From here on: however long those take that are looked at first, one of the others has its turn.
+    let began = Instant::now();
     let mut idle = 0;
     while idle < ledgers.len() && began.elapsed() < work_max {
         let behind = ledgers.range((Bound::Excluded(*last), Bound::Unbounded)).next();

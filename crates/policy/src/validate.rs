@@ -187,15 +187,17 @@ impl<'s> Validator<'s> {
             let names = || undeclared::names_in_parameters(&self.asks);
             test.names_only(self.in_parameters.get_or_init(names))
         };
+        let scope = &parsed.statement.scope.action;
         // An action that is in the scope one day, or by a claim, has parameters of its own.
-        let may_be_elsewhere = |test: &Test<'_>| {
-            let scope = &parsed.statement.scope.action;
-            test.is_of_parameters() && (nothing_admitted || admits_claims(scope) && is_known(test))
-        };
+        let may_be_registered = |test: &Test<'_>| nothing_admitted && test.is_of_parameters();
+        let may_be_claimed =
+            |test: &Test<'_>| test.is_of_parameters() && admits_claims(scope) && is_known(test);
+        // INVARIANT: where nothing is admitted, `checks` counts no parts, so no more tests are held against all asks than are told.
         let undeclared = conditions.subexpressions().filter_map(Test::of).filter(|test| {
             !asks.is_empty()
+                && !may_be_registered(test)
                 && asks.iter().all(|ask| test.always_fails(self.schema, ask))
-                && !may_be_elsewhere(test)
+                && !may_be_claimed(test)
         });
         undeclared
             .take(UNDECLARED_TOLD_MAX)

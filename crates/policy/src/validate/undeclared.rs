@@ -106,7 +106,7 @@ impl<'e> Test<'e> {
         }
     }
 
-    /// What to tell of it. This must not depend on what is registered beside: what was said before is told from what is new by its words.
+    /// What to tell of it.
     pub(super) fn told(&self, parsed: &Parsed) -> Diagnostic {
         let member = self.members.join(".");
         let message = format!("nothing that the policy is about has a member `{member}`");
