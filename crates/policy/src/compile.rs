@@ -17,7 +17,7 @@ use crate::statement::Statement;
 use crate::tenant::{
     GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, NAMED_MAX, STATEMENTS_MAX, TenantPolicy,
 };
-use crate::validate::{UNDECLARED, Validator, Verdict};
+use crate::validate::{Validator, Verdict};
 use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
 use cedar_policy::Schema;
@@ -225,8 +225,7 @@ impl Compiler {
                     return false;
                 };
                 // What a policy in force tests for may be registered later, or have been: that is for whoever writes it anew.
-                let is_of_the_registry = finding.help.as_deref() == Some(UNDECLARED);
-                is_of_the_registry || known.unfit.iter().any(|known| known.is_same_as(finding))
+                finding.is_of_undeclared || known.unfit.iter().any(|known| known.is_same_as(finding))
             };
             findings.extend(found.unfit.iter().filter(|finding| !was_said(finding)).cloned());
         }

@@ -74,6 +74,9 @@ pub struct Diagnostic {
     /// Whether it is so of policies together, each of which is right alone.
     #[serde(skip)]
     pub(crate) is_together: bool,
+    /// Whether it is about a test for what is not declared, and may be one day.
+    #[serde(skip)]
+    pub(crate) is_of_undeclared: bool,
 }
 
 impl Diagnostic {
@@ -94,6 +97,7 @@ impl Diagnostic {
             place: None,
             is_for_users: false,
             is_together: false,
+            is_of_undeclared: false,
         }
     }
 
@@ -108,6 +112,7 @@ impl Diagnostic {
             place: label.map(|label| Place::of(text, label.offset(), label.len())),
             is_for_users: false,
             is_together: false,
+            is_of_undeclared: false,
         }
     }
 

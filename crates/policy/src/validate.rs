@@ -18,7 +18,6 @@ use cedar_policy_core::validator::{
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use undeclared::Test;
-pub(crate) use undeclared::UNDECLARED;
 
 mod undeclared;
 

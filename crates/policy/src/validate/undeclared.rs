@@ -14,10 +14,6 @@ use cedar_policy_core::validator::ValidatorSchema;
 use cedar_policy_core::validator::types::{Attributes, EntityKind, OpenTag, RequestEnv, Type};
 use std::collections::HashSet;
 
-/// What to do about a test for what nothing has. Findings of this kind are told from others by it.
-pub(crate) const UNDECLARED: &str =
-    "write it as the schema has it: a test for what does not exist is never true";
-
 /// A test for a member, `context.input has cc`, or for one of a member, `context has input.cc`.
 pub(super) struct Test<'e> {
     /// Where the way to it begins.
@@ -111,10 +107,14 @@ impl<'e> Test<'e> {
         let member = self.members.join(".");
         let message = format!("nothing that the policy is about has a member `{member}`");
         let place = Place::of_loc(self.loc).or_else(|| parsed.statement.place());
-        Diagnostic::error(message)
-            .with_help(UNDECLARED)
+        let told = Diagnostic::error(message)
+            .with_help("write it as the schema has it: a test for what does not exist is never true")
             .about(&parsed.statement.id)
-            .at(place)
+            .at(place);
+        Diagnostic {
+            is_of_undeclared: true,
+            ..told
+        }
     }
 }
 
