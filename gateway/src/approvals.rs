@@ -16,7 +16,7 @@ use crate::gateway::Gateway;
 use crate::http::page::one_more;
 use crate::http::query::{ListQuery, Query, invalid};
 use crate::http::{Json, Page, Refusal};
-use crate::records::reader::{Credential, Reader, in_place};
+use crate::reader::{Credential, Reader, in_place};
 use axum::extract::{Path, State};
 use canon::Digest;
 use model::approval::{Delegator, GroupQuorum, Vote};

@@ -15,7 +15,7 @@ use crate::gateway::Gateway;
 use crate::http::page::{no_cursor, one_more};
 use crate::http::query::{ListQuery, invalid};
 use crate::http::{AgentCaller, Page, Refusal, TenantCaller};
-use crate::records::reader::Reader;
+use crate::reader::Reader;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};

@@ -12,7 +12,7 @@
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before; [`mod@line`]: who waits for what many want at once;
 //! - [`budgets`] and [`reservations`]: what may be spent, and what of it is held;
-//! - [`records`]: reading back what was decided; [`watch`]: verifying it without being asked;
+//! - [`records`]: reading back what was decided; [`reader`]: who reads, and where they wait; [`watch`]: verifying it without being asked;
 //! - [`search`]: finding decisions;
 //! - [`party`]: who shares what each tenant has a part of; [`look`]: one look at the store for all who ask at once;
 //! - [`behind`]: the thread for what nobody waits for;
@@ -57,6 +57,7 @@ pub mod operation;
 pub mod outcome;
 pub mod party;
 pub mod policies;
+pub mod reader;
 pub mod records;
 pub mod replays;
 pub mod reservations;

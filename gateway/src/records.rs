@@ -9,7 +9,7 @@
 //! - [`evidence`]: one file for an auditor;
 //! - [`erase`]: taking bodies out of it; `erasures` is what verifies that somebody has told of it;
 //! - `file`: the lines of what strangers verify; `anchor`: what they begin with;
-//! - [`reader`], `range`, `times`: what these endpoints share.
+//! - `range`, `times`: what these endpoints share. Who reads is in [`reader`](crate::reader).
 
 mod anchor;
 mod announced;
@@ -27,7 +27,6 @@ pub mod head;
 mod line;
 pub mod proof;
 pub mod range;
-pub mod reader;
 pub mod receipts;
 pub mod tiles;
 pub(crate) mod times;

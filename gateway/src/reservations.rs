@@ -16,7 +16,7 @@ use crate::gateway::Gateway;
 use crate::http::page::one_more;
 use crate::http::query::ListQuery;
 use crate::http::{AgentCaller, Code, Page, Refusal};
-use crate::records::reader::Reader;
+use crate::reader::Reader;
 use axum::extract::{Path, State};
 use engine::TenantSnapshot;
 use engine::budgets::shown::ReservationShown;

@@ -11,8 +11,8 @@ use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, request_id};
 use crate::{
-    approvals, authorize, authzen, budgets, live, observations, operation, outcome, policies, records,
-    reservations, signing, whoami,
+    approvals, authorize, authzen, budgets, live, observations, operation, outcome, policies, reader,
+    records, reservations, signing, whoami,
 };
 use axum::Router;
 use axum::handler::Handler;
@@ -257,7 +257,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         let mut handler = route.handler;
         if route.reads {
             let state = Arc::clone(gateway);
-            handler = handler.layer(from_fn_with_state(state, records::reader::stand_in_line));
+            handler = handler.layer(from_fn_with_state(state, reader::stand_in_line));
         }
         let state = (Arc::clone(gateway), route.access);
         let handler = handler.layer(from_fn_with_state(state, caller::layer));

@@ -7,7 +7,7 @@ use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::gateway::Gateway;
 use crate::http::{CanonicalBody, Code, Json, Refusal};
 use crate::line::Place;
-use crate::records::reader::Credential;
+use crate::reader::Credential;
 use axum::extract::State;
 use canon::{Canonical, Digest};
 use engine::judge::{Evidence, judge};

@@ -2,10 +2,10 @@
 //!
 //! A decision is shown as its ledger entry tells it. Parameters are not in there, only their digest.
 
-use super::reader::Reader;
 use crate::gateway::Gateway;
 use crate::http::query::{ListQuery, invalid};
 use crate::http::{Json, Page, Refusal};
+use crate::reader::Reader;
 use crate::records::times::first_since;
 use crate::search::page::{self, Found, Wanted};
 use axum::extract::{Path, State};

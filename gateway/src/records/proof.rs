@@ -3,11 +3,11 @@
 
 use super::checkpoint::Which;
 use super::line::Readable;
-use super::reader::Reader;
 use super::tree::{self, Signed};
 use crate::gateway::Gateway;
 use crate::http::query::Query;
 use crate::http::{Code, Refusal};
+use crate::reader::Reader;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use ledger::merkle::{ProofPlan, verify_inclusion};

@@ -1,10 +1,10 @@
 //! `GET /v1/receipts/{decision_id}`: the exact bytes that were handed to the caller. They are not read here, let alone
 //! written anew.
 
-use super::reader::Reader;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::http::messagepack::Exact;
+use crate::reader::Reader;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
