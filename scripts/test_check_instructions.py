@@ -1,5 +1,6 @@
 """The gate on instructions fails when it should, and says nothing when nothing can be said."""
 
+import itertools
 import json
 import re
 import tempfile
@@ -25,8 +26,14 @@ class Comparing(unittest.TestCase):
 
 class Measuring(unittest.TestCase):
     def test_a_step_is_counted_once(self):
-        results = gate.measure("program", lambda _program, step, times: len(step) * times)
+        results = gate.measure("program", min, lambda _program, step, times: len(step) * times)
         self.assertEqual(results, {step: len(step) for step in gate.STEPS})
+
+    def test_of_some_counts_one_is_chosen(self):
+        for which, chosen in [(min, 1001), (max, 1003)]:
+            extra = itertools.cycle([2, 1, 3])
+            results = gate.measure("program", which, lambda _program, _step, times: (1000 + next(extra)) * times)
+            self.assertEqual(set(results.values()), {chosen})
 
     def test_the_number_is_found_in_what_valgrind_says(self):
         self.assertEqual(gate.counted("==7== Events    : Ir\n==7== Collected : 3204118\n==7==\n"), 3204118)
