@@ -1,8 +1,10 @@
 //! The part of JSON Schema that Cedar's types can say.
 //!
 //! A schema that allows one kind of value gives one type; whatever allows several kinds, or objects whose members
-//! nobody lists, gives none, and a policy cannot see such a value. Validation against the whole schema is not done here.
+//! nobody lists, gives none, and a policy cannot see such a value. So does a reference that may not lead where it seems to. Validation
+//! against the whole schema is not done here.
 
+use jsonschema::Draft;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,11 +46,18 @@ pub(crate) struct Member {
 pub(crate) fn record_of(schema: &Value) -> Record {
     let mut reading = Reading {
         root: schema,
+        draft: Draft::default().detect(schema),
+        is_embedded: false,
         types_left: TYPES_MAX,
         open: BTreeSet::new(),
     };
     // Parameters are an object whatever the schema says, so a missing `type` leaves nothing open here.
-    match reading.object(schema, 0) {
+    let listed = if reading.is_reference_alone(schema) {
+        None
+    } else {
+        reading.object(schema, 0)
+    };
+    match listed {
         Some(Shape::Record(members)) => members,
         _ => match reading.typed(schema, 0) {
             Some(Typed {
@@ -86,6 +95,10 @@ enum Kind<'s> {
 
 struct Reading<'s> {
     root: &'s Value,
+    /// The version of JSON Schema that is written here.
+    draft: Draft,
+    /// Whether this is within a schema that has a name or a version of its own: what its references are relative to is not read.
+    is_embedded: bool,
     types_left: usize,
     /// The references that are being followed: one that comes again is a cycle.
     open: BTreeSet<&'s str>,
@@ -97,7 +110,18 @@ impl<'s> Reading<'s> {
             return None;
         }
         self.types_left = self.types_left.checked_sub(1)?;
-        match kind_of(schema) {
+        let outside = (self.draft, self.is_embedded);
+        if !std::ptr::eq(schema, self.root) && self.is_a_schema_of_its_own(schema) {
+            self.draft = self.draft.detect(schema);
+            self.is_embedded |= self.has_a_name(schema);
+        }
+        let typed = self.typed_here(schema, depth);
+        (self.draft, self.is_embedded) = outside;
+        typed
+    }
+
+    fn typed_here(&mut self, schema: &'s Value, depth: usize) -> Option<Typed> {
+        match self.kind_of(schema) {
             Kind::One { word, nullable } => {
                 let shape = self.shape(word, schema, depth)?;
                 Some(Typed { shape, nullable })
@@ -162,11 +186,20 @@ impl<'s> Reading<'s> {
     }
 
     fn referenced(&mut self, reference: &'s str, depth: usize) -> Option<Typed> {
-        let target = self.root.pointer(reference.strip_prefix('#')?)?;
+        let pointer = reference.strip_prefix('#')?;
+        // What is escaped in a URI would have to be read first.
+        if self.is_embedded || pointer.contains('%') || self.on_the_way(pointer).any(has_a_version) {
+            return None;
+        }
+        let target = self.root.pointer(pointer)?;
         if !self.open.insert(reference) {
             return None;
         }
+        // From there on references are relative to the name that was passed.
+        let passes_a_name = self.on_the_way(pointer).any(|schema| self.has_a_name(schema));
+        self.is_embedded = passes_a_name;
         let typed = self.typed(target, depth + 1);
+        self.is_embedded = false;
         self.open.remove(reference);
         typed
     }
@@ -176,7 +209,7 @@ impl<'s> Reading<'s> {
         let mut common: Option<Typed> = None;
         let mut nullable = false;
         for alternative in alternatives {
-            if matches!(kind_of(alternative), Kind::Null) {
+            if matches!(self.kind_of(alternative), Kind::Null) {
                 nullable = true;
                 continue;
             }
@@ -190,18 +223,50 @@ impl<'s> Reading<'s> {
         }
         common.map(|Typed { shape, .. }| Typed { shape, nullable })
     }
+
+    fn kind_of(&self, schema: &'s Value) -> Kind<'s> {
+        if self.is_reference_alone(schema) {
+            return Kind::Open;
+        }
+        let constant = schema.get("const").filter(|_| self.draft != Draft::Draft4);
+        match schema.get("type") {
+            Some(Value::String(word)) => kind_of_words(std::iter::once(word.as_str())),
+            Some(Value::Array(words)) => kind_of_words(words.iter().filter_map(Value::as_str)),
+            _ => match (constant, schema.get("enum").and_then(Value::as_array)) {
+                (Some(value), _) => kind_of_words(std::iter::once(word_of(value))),
+                (None, Some(values)) => kind_of_words(values.iter().map(word_of)),
+                (None, None) => Kind::Open,
+            },
+        }
+    }
+
+    /// Whether all that counts of a schema is its reference: up to draft 7, what stands beside one does not.
+    fn is_reference_alone(&self, schema: &Value) -> bool {
+        matches!(self.draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7)
+            && schema.get("$ref").is_some_and(Value::is_string)
+    }
+
+    /// Whether a schema has a version or a name.
+    fn is_a_schema_of_its_own(&self, schema: &Value) -> bool {
+        self.has_a_name(schema) || has_a_version(schema)
+    }
+
+    /// Whether a schema has a name that is more than a mark within the one around it. References in it are relative to that.
+    fn has_a_name(&self, schema: &Value) -> bool {
+        let name = schema.get(self.draft.id_keyword()).and_then(Value::as_str);
+        name.is_some_and(|name| !name.starts_with('#'))
+    }
+
+    /// What is passed on the way to what a pointer names.
+    fn on_the_way<'p>(&'p self, pointer: &'p str) -> impl Iterator<Item = &'s Value> + 'p {
+        let ends = pointer.match_indices('/').map(|(end, _)| end).skip(1);
+        ends.filter_map(|end| self.root.pointer(&pointer[..end]))
+    }
 }
 
-fn kind_of(schema: &Value) -> Kind<'_> {
-    match schema.get("type") {
-        Some(Value::String(word)) => kind_of_words(std::iter::once(word.as_str())),
-        Some(Value::Array(words)) => kind_of_words(words.iter().filter_map(Value::as_str)),
-        _ => match (schema.get("const"), schema.get("enum").and_then(Value::as_array)) {
-            (Some(value), _) => kind_of_words(std::iter::once(word_of(value))),
-            (None, Some(values)) => kind_of_words(values.iter().map(word_of)),
-            (None, None) => Kind::Open,
-        },
-    }
+/// Whether a schema says which version of JSON Schema it is of.
+fn has_a_version(schema: &Value) -> bool {
+    schema.get("$schema").is_some_and(Value::is_string)
 }
 
 fn kind_of_words<'s>(words: impl Iterator<Item = &'s str>) -> Kind<'s> {

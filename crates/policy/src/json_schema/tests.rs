@@ -145,6 +145,86 @@ fn parameters_are_an_object_even_where_the_schema_does_not_say_so() {
     assert_eq!(record_of(&json!(true)), Record::new());
 }
 
+#[test]
+fn a_reference_within_a_schema_of_another_name_has_no_type() {
+    let schema = json!({
+        "$id": "http://e/root",
+        "properties": {
+            "named": {"$id": "sub", "$defs": {"q": {"type": "integer"}}, "$ref": "#/$defs/q"},
+            "bundled": {"$ref": "#/$defs/s"},
+            "within": {"$ref": "#/$defs/s/properties/v"},
+            "through": {"$ref": "#/$defs/s/properties/w"},
+            "versioned": {"$schema": "http://json-schema.org/draft-07/schema#", "$ref": "#/$defs/q"},
+            "escaped": {"$ref": "#/$defs/%71"},
+            "marked": {"$id": "#marked", "$ref": "#/$defs/q"},
+            "plain": {"$id": "plain", "type": "boolean"},
+            "after": {"$ref": "#/$defs/q"},
+        },
+        "$defs": {
+            "s": {
+                "$id": "urn:x:sub",
+                "$defs": {"q": {"type": "integer"}},
+                "type": "object",
+                "properties": {"v": {"$ref": "#/$defs/q"}, "w": {"type": "string"}},
+            },
+            "q": {"type": "string"},
+            "%71": {"type": "boolean"},
+        },
+    });
+    let bundled = Record::from([("w".to_owned(), optional(Shape::String))]);
+    let members = Record::from([
+        ("after".to_owned(), optional(Shape::String)),
+        ("bundled".to_owned(), optional(Shape::Record(bundled))),
+        ("marked".to_owned(), optional(Shape::String)),
+        ("plain".to_owned(), optional(Shape::Bool)),
+        ("through".to_owned(), optional(Shape::String)),
+        // A version is no name.
+        ("versioned".to_owned(), optional(Shape::String)),
+    ]);
+    assert_eq!(record_of(&schema), members);
+}
+
+#[test]
+fn what_stands_beside_a_reference_counts_from_2019_on_and_const_from_draft_6_on() {
+    let members = |version: &str| {
+        record_of(&json!({
+            "$schema": version,
+            "properties": {
+                "beside": {"$ref": "#/definitions/any", "type": "string"},
+                "other": {"$ref": "#/definitions/number", "type": "string"},
+                "null": {"anyOf": [{"type": "string"}, {"$ref": "#/definitions/any", "type": "null"}]},
+                "const": {"const": "x"},
+            },
+            "definitions": {"any": {}, "number": {"type": "integer"}},
+        }))
+    };
+    let strings = |names: &[&str]| -> Record {
+        let names = names.iter().copied();
+        let members = names.map(|name| (name.to_owned(), optional(Shape::String)));
+        members.collect()
+    };
+    let newest = strings(&["beside", "other", "null", "const"]);
+    assert_eq!(members("https://json-schema.org/draft/2020-12/schema"), newest);
+    assert_eq!(members("https://json-schema.org/draft/2019-09/schema"), newest);
+    for (draft, known) in [("07", vec!["const"]), ("06", vec!["const"]), ("04", vec![])] {
+        let mut expected = strings(&known);
+        expected.insert("other".to_owned(), optional(Shape::Long));
+        let version = format!("http://json-schema.org/draft-{draft}/schema#");
+        assert_eq!(members(&version), expected, "{draft}");
+    }
+}
+
+#[test]
+fn properties_beside_a_reference_are_none_up_to_draft_7() {
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$ref": "#/definitions/all",
+        "properties": {"x": {"type": "string"}},
+        "definitions": {"all": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+    });
+    assert_eq!(record_of(&schema)["x"].shape, Shape::Long);
+}
+
 /// How many types a record is made of.
 fn types(record: &Record) -> usize {
     let inner = record.values().map(|member| match &member.shape {
