@@ -21,7 +21,7 @@ use crate::start;
 use engine::proposal::{Change, Happening};
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, TenantSnapshot};
 use model::{ApiKey, Directory, Name, Noun, TenantId, Timestamp, Write};
-use policy::{Compiler, Diagnostics, PolicySet};
+use policy::{Compiler, Diagnostic, Diagnostics, PolicySet};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -385,11 +385,20 @@ pub(crate) fn entry(kind: EntryKind, by: By<'_>, facts: Value) -> Result<Propose
 }
 
 fn invalid_policies(diagnostics: &Diagnostics) -> Refusal {
-    Refusal::new(
-        Code::PolicyInvalid,
-        "the policies in force would not be valid after this change, so nothing was changed",
-    )
-    .with_diagnostics(json!(diagnostics))
+    let detail = match diagnostics.0.as_slice() {
+        [first, others @ ..] if diagnostics.are_about_schemas() => about_schemas(first, others.len()),
+        _ => "the policies in force would not be valid after this change, so nothing was changed".to_owned(),
+    };
+    Refusal::new(Code::PolicyInvalid, detail).with_diagnostics(json!(diagnostics))
+}
+
+/// What is said of a change that brings in a schema that is not taken, and so many others.
+fn about_schemas(first: &Diagnostic, others: usize) -> String {
+    let first = &first.message;
+    match others {
+        0 => format!("{first}; mend the schema, nothing was changed"),
+        _ => format!("{first}, and there are {others} more; mend the schemas, nothing was changed"),
+    }
 }
 
 pub(crate) fn unexpected() -> Refusal {

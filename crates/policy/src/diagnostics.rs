@@ -51,6 +51,16 @@ impl Place {
     }
 }
 
+/// What a finding is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Subject {
+    /// Policies, or what they have to do with the registry.
+    #[default]
+    Policies,
+    /// The input schema of an action, whatever the policies.
+    InputSchema,
+}
+
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
@@ -68,6 +78,9 @@ pub struct Diagnostic {
     /// Where in the policy's text it is.
     #[serde(flatten)]
     pub place: Option<Place>,
+    /// What it is about.
+    #[serde(skip)]
+    pub(crate) subject: Subject,
     /// Whether it is so for users only, in a policy that is right for agents.
     #[serde(skip)]
     pub(crate) is_for_users: bool,
@@ -95,6 +108,7 @@ impl Diagnostic {
             message: message.into(),
             help: None,
             place: None,
+            subject: Subject::default(),
             is_for_users: false,
             is_together: false,
             is_of_undeclared: false,
@@ -110,6 +124,7 @@ impl Diagnostic {
             message: found.to_string(),
             help: found.help().map(|help| help.to_string()),
             place: label.map(|label| Place::of(text, label.offset(), label.len())),
+            subject: Subject::default(),
             is_for_users: false,
             is_together: false,
             is_of_undeclared: false,
@@ -198,6 +213,12 @@ impl Diagnostics {
         about
             .map(|policy| policy.split_once('/').map_or(policy, |(name, _)| name))
             .collect()
+    }
+
+    /// Whether all of them are about input schemas of actions, and none about policies.
+    pub fn are_about_schemas(&self) -> bool {
+        let mut subjects = self.0.iter().map(|finding| finding.subject);
+        !self.0.is_empty() && subjects.all(|subject| subject == Subject::InputSchema)
     }
 }
 

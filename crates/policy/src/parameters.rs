@@ -14,16 +14,20 @@ use cedar_policy_core::ast::{self, Literal};
 use jsonschema::error::ValidationErrorKind as Kind;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use model::ToolAction;
+use patterns::{Originals, Translated};
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
+mod ecma;
+mod patterns;
+
 /// The largest program that one pattern of a schema may become, in bytes: schemas come from tool servers, too. Alone, what says how long a
 /// text may be fits.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
+const PATTERN_BYTES_MAX: usize = 3 << 19;
 /// What the programs of all patterns of a schema share in equal parts, in bytes: where there are a hundred patterns, those of mail addresses,
 /// dates and identifiers fit.
-const PATTERNS_BYTES_MAX: usize = 2 << 20;
+const PATTERNS_BYTES_MAX: usize = 3 << 20;
 /// How long it may take to read the patterns of a schema, in steps of some nanoseconds: each class such as `\d` is written out, and the
 /// pattern is read anew after that.
 const READING_MAX: usize = 1 << 23;
@@ -32,6 +36,10 @@ const CLASS_BYTES: usize = 128;
 /// What is said of a schema whose patterns take longer.
 const TOO_MANY_ESCAPES: &str =
     "has patterns with so many classes like `\\s` that they cannot be read in time";
+/// How much is said of why parameters cannot be checked.
+const UNCHECKED_CHARS_MAX: usize = 256;
+/// What is said of a schema that compiles only with its patterns as they were sent.
+const NOT_TRANSLATED: &str = "has a reference into `patternProperties`, or a pattern that is too long once `.` and `\\b` in it are written out";
 
 /// How many dots a path has at most that is looked up: it leads into sixteen objects at most, however many parameters there are.
 const DOTS_LOOKED_UP_MAX: usize = 4;
@@ -77,10 +85,14 @@ enum Check {
     /// Nothing: there is no schema.
     Nothing,
     /// This schema.
-    Schema { validator: Validator, extent: Extent },
-    /// A schema that cannot be checked in a time with a bound, and why: nothing satisfies it. A change may not bring one in,
-    /// but one that is registered does not keep the gateway from starting.
-    Unbounded(Diagnostic),
+    Schema {
+        validator: Validator,
+        extent: Extent,
+        originals: Originals,
+    },
+    /// A schema that cannot be checked in a time with a bound, or has a pattern that would mean something else here than to others, and why:
+    /// nothing satisfies it. A change may not bring one in, but one that is registered does not keep the gateway from starting.
+    Unchecked(Diagnostic),
 }
 
 /// What is the same for actions with equal rules: their schema.
@@ -113,7 +125,7 @@ impl Rules {
     /// Why no parameters can be checked against the schema, if that is so.
     pub(crate) const fn fault(&self) -> Option<&Diagnostic> {
         match &self.check {
-            Check::Unbounded(fault) => Some(fault),
+            Check::Unchecked(fault) => Some(fault),
             Check::Nothing | Check::Schema { .. } => None,
         }
     }
@@ -140,8 +152,8 @@ impl Rules {
 
     /// Parameters that nobody knows, or knows any more: they are valid. Where none can be checked, none are.
     pub(crate) fn unknown(&self) -> Result<Parameters<'_>, Unanswerable> {
-        if self.fault().is_some() {
-            return Err(unchecked());
+        if let Some(fault) = self.fault() {
+            return Err(unchecked(fault));
         }
         Ok(Parameters {
             rules: self,
@@ -162,22 +174,48 @@ thread_local! {
 }
 
 impl Check {
+    /// The check against this schema, whose patterns mean what ECMA-262 says.
     fn against(schema: &Value) -> Result<Self, Diagnostic> {
+        let Translated {
+            schema: translated,
+            originals,
+            refused,
+        } = patterns::translated(schema);
+        if let Ok(check) = Self::compiled(&translated, originals) {
+            return Ok(check);
+        }
+        // What the engine takes as it was sent may be in force, so it keeps nothing from starting, whatever its patterns mean.
+        match Self::compiled(schema, Originals::default()) {
+            Ok(_) => Ok(Self::Unchecked(
+                refused.unwrap_or_else(|| Diagnostic::error(NOT_TRANSLATED)),
+            )),
+            Err(fault) => Err(refused.unwrap_or(fault)),
+        }
+    }
+
+    /// The check against this schema in the engine's words.
+    fn compiled(schema: &Value, originals: Originals) -> Result<Self, Diagnostic> {
         let mut patterns = BTreeSet::new();
         collect_patterns(schema, &mut patterns);
         if patterns.iter().map(|pattern| reading(pattern)).sum::<usize>() > READING_MAX {
-            return Ok(Self::Unbounded(Diagnostic::error(TOO_MANY_ESCAPES)));
+            return Ok(Self::Unchecked(Diagnostic::error(TOO_MANY_ESCAPES)));
         }
         // INVARIANT: only what has an extent is compiled, because compiling goes the same ways as checking.
         let extent = match Extent::of(schema) {
             Ok(extent) => extent,
-            Err(Fault::Unbounded(fault)) => return Ok(Self::Unbounded(fault)),
+            Err(Fault::Unbounded(fault)) => return Ok(Self::Unchecked(fault)),
             Err(Fault::Reference(error)) => return Err(no_schema(&error)),
         };
         let share = PATTERNS_BYTES_MAX / patterns.len().max(1);
         match validator(schema, share.min(PATTERN_BYTES_MAX)) {
-            Ok(validator) => Ok(Self::Schema { validator, extent }),
-            Err(error) if is_too_long(&error) => Ok(Self::Unbounded(too_long(&error, patterns.len()))),
+            Ok(validator) => Ok(Self::Schema {
+                validator,
+                extent,
+                originals,
+            }),
+            Err(error) if is_too_long(&error) => {
+                Ok(Self::Unchecked(too_long(&error, patterns.len(), &originals)))
+            }
             Err(error) => Err(no_schema(&error)),
         }
     }
@@ -190,29 +228,36 @@ impl Check {
                 Err(invalid("", detail.into()))
             }
             // INVARIANT: only this remembers what it found, so it is what decides; errors are collected afterwards.
-            Self::Schema { validator, extent } => {
+            Self::Schema {
+                validator,
+                extent,
+                originals,
+            } => {
                 if validator.is_valid(value) {
                     Ok(())
                 } else {
-                    Err(wrong(validator, extent, value))
+                    Err(wrong(validator, extent, originals, value))
                 }
             }
-            Self::Unbounded(_) => Err(unchecked()),
+            Self::Unchecked(fault) => Err(unchecked(fault)),
         }
     }
 }
 
-/// What is said of all parameters of an action whose schema none can be checked against.
-fn unchecked() -> Unanswerable {
-    let detail = "cannot be checked: the action's schema is not one that the gateway accepts";
-    invalid("", detail.into())
+/// What is said of all parameters of an action whose schema none can be checked against. It says why, but of a long pattern only the beginning.
+fn unchecked(fault: &Diagnostic) -> Unanswerable {
+    let mut why: String = fault.message.chars().take(UNCHECKED_CHARS_MAX).collect();
+    if why.len() < fault.message.len() {
+        why.push('…');
+    }
+    invalid("", format!("cannot be checked: the action's schema {why}"))
 }
 
 /// What is wrong with this value. Where many errors would have to be collected, that it is wrong is all that is said.
-fn wrong(validator: &Validator, extent: &Extent, value: &Value) -> Unanswerable {
+fn wrong(validator: &Validator, extent: &Extent, originals: &Originals, value: &Value) -> Unanswerable {
     let told = extent.can_tell(value).then(|| validator.validate(value).err());
     match told.flatten() {
-        Some(error) => invalid(error.instance_path().as_str(), said(&error)),
+        Some(error) => invalid(error.instance_path().as_str(), said(&error, originals)),
         None => invalid("", "does not satisfy the action's schema".into()),
     }
 }
@@ -272,22 +317,28 @@ fn is_too_long(error: &ValidationError<'_>) -> bool {
     matches!(error.kind(), Kind::Format { .. }) && validator(&alone, PATTERN_BYTES_MAX).is_ok()
 }
 
-fn too_long(error: &ValidationError<'_>, count: usize) -> Diagnostic {
+fn too_long(error: &ValidationError<'_>, count: usize, originals: &Originals) -> Diagnostic {
+    let pattern = error.instance().as_str().map(|pattern| originals.of(pattern));
     Diagnostic::error(format!(
         "has {count} patterns, and {} is too long for one of so many: together they have {PATTERNS_BYTES_MAX} bytes when compiled",
-        error.instance()
+        pattern.map_or_else(
+            || error.instance().to_string(),
+            |pattern| json!(pattern).to_string()
+        )
     ))
 }
 
 /// What a validation error says, without the value that it is about.
-fn said(error: &ValidationError<'_>) -> String {
-    let path = error.schema_path().as_str();
+fn said(error: &ValidationError<'_>, originals: &Originals) -> String {
+    let path = originals.in_pointer(error.schema_path().as_str());
+    let path = path.as_str();
     match error.kind() {
         Kind::Required { property } => format!("lacks `{}`", property.as_str().unwrap_or_default()),
         _ if path.ends_with("/additionalProperties") || path.ends_with("/unevaluatedProperties") => {
             "has members that the action's schema does not allow".to_owned()
         }
-        Kind::Type { .. } | Kind::Enum { .. } | Kind::Pattern { .. } => {
+        Kind::Pattern { pattern } => format!("does not match \"{}\"", originals.of(pattern)),
+        Kind::Type { .. } | Kind::Enum { .. } => {
             let sentence = error.masked_with("it").to_string();
             sentence
                 .strip_prefix("it ")

@@ -5,7 +5,7 @@ use crate::base::BasePolicies;
 use crate::compile::Registry;
 use crate::condition::Condition;
 use crate::context::{Groups, Side};
-use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::diagnostics::{Diagnostic, Diagnostics, Subject};
 use crate::evaluate::Asked;
 use crate::guard::{Left, Split};
 use crate::index::Index;
@@ -167,7 +167,11 @@ fn actions(
 /// A fault of the schema of this action, as one that names it.
 pub(crate) fn of_schema(tool: &SlashFreeName, action: &Name, fault: Diagnostic) -> Diagnostic {
     let message = format!("the input schema of `{tool}/{action}` {}", fault.message);
-    Diagnostic { message, ..fault }
+    Diagnostic {
+        message,
+        subject: Subject::InputSchema,
+        ..fault
+    }
 }
 
 /// The base policies fit every registry, also one without the actions that they are about: what never matches is odd only, and so is what is

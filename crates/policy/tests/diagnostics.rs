@@ -422,7 +422,6 @@ fn a_schema_that_is_none_names_its_action() {
         json!({"type": 5}),
         json!({"$ref": "https://example.com/schema.json"}),
         json!({"properties": {"x": {"$ref": "file:///etc/passwd"}}}),
-        json!({"properties": {"x": {"type": "string", "pattern": "(?=lookahead)"}}}),
         json!({"properties": {"x": {"type": "string", "pattern": "("}}}),
         json!({"properties": {"x": {"$ref": "#/$defs/gone"}}}),
     ] {
@@ -436,6 +435,20 @@ fn a_schema_that_is_none_names_its_action() {
             "{message}"
         );
     }
+}
+
+#[test]
+fn a_pattern_that_is_not_taken_is_named_with_what_is_in_it() {
+    let schema = json!({"properties": {"x": {"type": "string", "pattern": "(?=lookahead)"}}});
+    let tool = tool("github", [action("merge", true, Some(schema))]);
+    let Err(diagnostics) = compile(&[tool], &[]) else {
+        panic!("it was accepted")
+    };
+    assert_eq!(
+        diagnostics.0[0].message,
+        "the input schema of `github/merge` has the pattern \"(?=lookahead)\" with `(?=`: look-around is not supported"
+    );
+    assert!(diagnostics.0[0].help.is_some(), "{diagnostics}");
 }
 
 #[test]
@@ -462,7 +475,7 @@ fn patterns_share_the_room_that_a_schema_has_for_them() {
     ] {
         assert!(asked(100, ordinary).is_ok(), "{ordinary}");
     }
-    for long in ["^.{1,500}$", r"(\w\W){250}"] {
+    for long in ["^.{1,1000}$", r"(\w\W){250}"] {
         assert!(asked(2, long).is_ok(), "{long}");
         // Such a schema may be registered already: it keeps nothing from starting, and nothing satisfies it.
         let Err(Unanswerable::InvalidParameters { detail, .. }) = asked(100, long) else {

@@ -118,7 +118,7 @@ codes! {
     /// A sum of amounts would be too large.
     AmountOverflow = "amount_overflow", UNPROCESSABLE_ENTITY, "A sum of amounts would be too large";
     /// The policies do not compile against the registry as it would be.
-    PolicyInvalid = "policy_invalid", UNPROCESSABLE_ENTITY, "The policies in force would not be valid";
+    PolicyInvalid = "policy_invalid", UNPROCESSABLE_ENTITY, "The policies, or the schemas that they are about, would not be valid";
     /// The file with base policies cannot be read, or holds none.
     PoliciesFileUnusable = "policies_file_unusable", UNPROCESSABLE_ENTITY, "The file with base policies cannot be used";
     /// A range that holds nothing.

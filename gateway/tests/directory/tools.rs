@@ -195,12 +195,31 @@ async fn a_schema_that_does_not_compile_is_refused_with_diagnostics_and_changes_
     let refused = acme
         .admin("PUT", "/v1/tools/mail", json!({"actions": [action]}))
         .await;
-    refused.problem(422, "policy_invalid");
+    let detail = refused.problem(422, "policy_invalid");
+    assert!(
+        detail.starts_with("the input schema of `mail/send` is no JSON Schema: "),
+        "{detail}"
+    );
     let diagnostics = refused.json()["diagnostics"].clone();
     assert!(diagnostics[0]["message"].is_string(), "{diagnostics}");
     acme.admin("GET", "/v1/tools/mail", Value::Null)
         .await
         .problem(404, "not_found");
+    acme.assert_silent().await;
+}
+
+#[tokio::test]
+async fn a_schema_with_a_pattern_that_is_not_of_ecma_262_is_refused_and_told_of() {
+    let acme = Acme::open().await;
+    let schema = json!({"type": "object", "properties": {"to": {"pattern": "(?i)drop"}}});
+    let action = json!({"name": "send", "mutates_state": true, "risk": "high", "input_schema": schema});
+    let refused = acme
+        .admin("PUT", "/v1/tools/mail", json!({"actions": [action]}))
+        .await;
+    let said = "the input schema of `mail/send` has the pattern \"(?i)drop\" with `(?i`: flags of groups are not supported";
+    let detail = refused.problem(422, "policy_invalid");
+    assert_eq!(detail, format!("{said}; mend the schema, nothing was changed"));
+    assert_eq!(refused.json()["diagnostics"][0]["message"], said);
     acme.assert_silent().await;
 }
 

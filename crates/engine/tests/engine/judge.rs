@@ -275,7 +275,7 @@ fn where_no_parameters_can_be_checked_an_action_is_denied_whoever_knows_them() {
             (judgement.reason, &*judgement.explanation),
             (
                 ReasonCode::InvalidParameters,
-                "`parameters`: cannot be checked: the action's schema is not one that the gateway accepts"
+                "`parameters`: cannot be checked: the action's schema has patterns with so many classes like `\\s` that they cannot be read in time"
             ),
             "{parameters_unknown}"
         );

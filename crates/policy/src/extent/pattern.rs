@@ -1,8 +1,8 @@
 //! What a pattern may cost for each byte that it is matched against.
 //!
 //! The engine has linear time, and what it does for a byte is bounded by the states that it can be in at once. It mostly is in one that
-//! stands for all of them, but goes back to going through them one by one: for `\b` beside a letter that is not ASCII, and where so many
-//! sets of states come up that there is no room for them.
+//! stands for all of them, but goes back to going through them one by one where so many sets of states come up that there is no room for
+//! them.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
