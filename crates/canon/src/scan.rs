@@ -6,6 +6,7 @@ use crate::number::{self, Written};
 use crate::text::{Escape, plain_run};
 use crate::{Canonical, Error, ErrorKind};
 
+mod bounds;
 mod deferred;
 mod object;
 
@@ -35,6 +36,9 @@ pub enum Integers {
     /// It is refused, so that texts with different integers never have the same form: I-JSON makes no promise of an integer beyond 2^53
     /// (RFC 7493 section 2.2), and whoever else reads the text may tell apart what a double does not.
     Exact,
+    /// It is refused unless it is a bound in a JSON Schema, such as `maximum`: no bound is sent to have something done with it, and
+    /// generators write those of integers of 64 bits.
+    ExactButForBounds,
 }
 
 /// The canonical form of a JSON text, as RFC 8785 has it.
@@ -228,11 +232,21 @@ impl<'j> Scanner<'j> {
             return Err(Fault::new(ErrorKind::InvalidNumber, start)); // a leading zero
         }
         let kind = match number::write_token(&mut self.out, &self.text[start..self.at]) {
-            Written::AsAnotherInteger if self.integers == Integers::Exact => ErrorKind::InexactInteger,
+            Written::AsAnotherInteger if !self.may_round(start) => ErrorKind::InexactInteger,
             Written::AsItIs | Written::AsAnotherInteger => return Ok(()),
             Written::Not => ErrorKind::NumberOutOfRange,
         };
         Err(Fault::new(kind, start))
+    }
+
+    /// Whether the integer that begins at `start` may be written as another one.
+    #[cold]
+    fn may_round(&self, start: usize) -> bool {
+        match self.integers {
+            Integers::Rounded => true,
+            Integers::Exact => false,
+            Integers::ExactButForBounds => self.is_bound(start),
+        }
     }
 
     /// One digit or more, of the number that began at `start`.

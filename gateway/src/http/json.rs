@@ -129,7 +129,8 @@ impl CanonicalBody {
     }
 }
 
-/// The canonical text of a JSON body with JSON Schemas. Their bounds are often those of integers of 64 bits, and are rounded.
+/// The canonical text of a JSON body with JSON Schemas. Their bounds are often those of integers of 64 bits, and are rounded; all other
+/// integers are held to what they are elsewhere, so that no change of a definition goes unseen.
 pub struct SchemaBody(pub Canonical);
 
 impl FromRequest<Arc<Gateway>> for SchemaBody {
@@ -138,7 +139,7 @@ impl FromRequest<Arc<Gateway>> for SchemaBody {
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
         let bounds = Bounds::of(&gateway.options).left(&parts.extensions);
-        let text = canonical(&parts.headers, body, bounds, Integers::Rounded);
+        let text = canonical(&parts.headers, body, bounds, Integers::ExactButForBounds);
         text.await.map(Self)
     }
 }

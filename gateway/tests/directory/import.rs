@@ -54,6 +54,24 @@ async fn a_list_is_imported_with_first_facts_from_its_hints() {
     acme.assert_silent().await;
 }
 
+/// The digest that is pinned would be the same.
+#[tokio::test]
+async fn a_definition_whose_integers_would_be_rounded_is_refused_but_for_bounds() {
+    let acme = Acme::open().await;
+    let import = async |schema: &str, status: u16| {
+        let body = format!(
+            r#"{{"tools":[{{"name":"pay","inputSchema":{{"type":"object","properties":{{"account":{schema}}}}}}}]}}"#
+        );
+        let call = acme.call("POST", "/v1/tools/bank/import", &acme.tenant.admin);
+        call.body(body).send().await.expect(status)
+    };
+    import(r#"{"type":"integer","maximum":9223372036854775807}"#, 201).await;
+    acme.news().await;
+    let refused = import(r#"{"type":"integer","const":9007199254740993}"#, 400).await;
+    assert_eq!(refused["code"], "malformed_json");
+    acme.assert_silent().await;
+}
+
 #[tokio::test]
 async fn a_changed_definition_is_denied_until_it_is_accepted() {
     let acme = Acme::open().await;

@@ -17,6 +17,25 @@ async fn a_schema_may_have_bounds_of_64_bits() {
     put.body(body).send().await.expect(201);
 }
 
+/// A value that a schema names is sent, and told apart from its neighbours.
+#[tokio::test]
+async fn a_schema_may_have_no_other_integers_that_would_be_rounded() {
+    let acme = Acme::open().await;
+    for member in ["const", "default"] {
+        let body = format!(
+            r#"{{"actions":[{{"name":"pay","mutates_state":true,"risk":"low","input_schema":
+            {{"properties":{{"account":{{"type":"integer","{member}":9007199254740993}}}}}}}}]}}"#
+        );
+        let put = acme.call("PUT", "/v1/tools/bank", &acme.tenant.admin);
+        let problem = put.body(body).send().await.expect(400);
+        assert_eq!(problem["code"], "malformed_json");
+        let detail = problem["detail"].as_str().unwrap();
+        let place = format!("/actions/0/input_schema/properties/account/{member}");
+        assert!(detail.contains(&place), "{detail}");
+    }
+    acme.assert_silent().await;
+}
+
 fn actions() -> Value {
     json!([
         {"name": "read", "mutates_state": false, "risk": "low"},

@@ -94,6 +94,12 @@ impl Scanner<'_> {
         Ok(order != Some(Ordering::Greater))
     }
 
+    /// The keys of the members that are open, outermost first, escaped.
+    pub(super) fn open_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let open = self.members.iter().filter(|member| member.end == 0);
+        open.map(|member| &self.out[member.key.clone()])
+    }
+
     /// Puts the members from `first` on, which stand in the output from `start` to its end, in order, or notes that they are not.
     fn sort(&mut self, first: usize, start: usize) -> Step<()> {
         let Self {

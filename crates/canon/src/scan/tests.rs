@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::{Integers, Limits, ORDERED_PER_BYTE_MAX, Scanner, canonicalize};
+use super::{Integers, Limits, ORDERED_PER_BYTE_MAX, Scanner, canonicalize, canonicalize_with};
 use crate::ErrorKind;
 
 const LIMITS: Limits = Limits {
@@ -237,6 +237,38 @@ fn nesting_stops_before_the_stack_does() {
     for open in ["[", r#"{"":"#] {
         let error = canonicalize(open.repeat(100_000).as_bytes(), limits).unwrap_err();
         assert_eq!(error.kind, ErrorKind::TooDeep { depth_max: 256 });
+    }
+}
+
+#[test]
+fn of_the_integers_in_a_schema_only_bounds_are_rounded() {
+    let refused_at = |json: &str| {
+        let json = json.replace('#', "9007199254740993");
+        let canonical = canonicalize_with(json.as_bytes(), LIMITS, Integers::ExactButForBounds);
+        canonical.err().map(|error| {
+            assert_eq!(error.kind, ErrorKind::InexactInteger, "{json}");
+            error.pointer
+        })
+    };
+    for json in [
+        r#"{"maximum":#}"#,
+        r#"[{"z":{"a":1},"minimum" : #,"a":[{"multipleOf":#}]}]"#,
+        r#"{"properties":{"default":{"maxLength":#}}}"#,
+        r#"{"properties":{"properties":{"items":{"exclusiveMaximum":#}}}}"#,
+    ] {
+        assert_eq!(refused_at(json), None, "{json}");
+    }
+    for (json, pointer) in [
+        ("#", ""),
+        (r#"{"const":#}"#, "/const"),
+        (r#"{"maximum":1,"default":#}"#, "/default"),
+        (r#"{"maximum":[#]}"#, "/maximum/0"),
+        (r#"{"enum":[{"maximum":#}]}"#, "/enum/0/maximum"),
+        (r#"{"properties":{"maximum":#}}"#, "/properties/maximum"),
+        (r#"{"_meta":{"maximum":#}}"#, "/_meta/maximum"),
+        (r#"{"x\"maximum":#}"#, "/x\"maximum"),
+    ] {
+        assert_eq!(refused_at(json).as_deref(), Some(pointer), "{json}");
     }
 }
 
