@@ -17,6 +17,7 @@ use crate::statement::Statement;
 use crate::tenant::{
     GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, NAMED_MAX, STATEMENTS_MAX, TenantPolicy,
 };
+use crate::validate::undeclared::Span;
 use crate::validate::{Validator, Verdict};
 use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
@@ -26,6 +27,8 @@ use model::{AttributeType, Name, SlashFreeName, Tool, ToolAction};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+
+mod hidden;
 
 /// How many schemas a compiler keeps for the next change: of the registries whose policies are being worked on.
 const SCHEMAS_MAX: usize = 8;
@@ -116,6 +119,8 @@ pub(crate) struct CompiledPolicy {
     /// Why nobody puts it in force, because parts of it can never match, test for what nothing has, are wrong for users only or take too long. One that is keeps
     /// nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
+    /// The tests for members that something has which it is about.
+    pub(crate) declared: HashSet<Span>,
     /// How much there was to validate.
     pub(crate) checks: usize,
 }
@@ -194,6 +199,8 @@ impl Compiler {
         }
         if let Standing::New { before } = standing {
             faults.extend(self.newly_unfit(&unfit, before));
+            let hidden = before.map(|before| hidden::findings(candidate, &policies, before));
+            add_at_other_places(&mut faults, hidden.unwrap_or_default());
             faults.extend(self.too_much(&policies, before));
         }
         if !faults.is_empty() {
@@ -224,8 +231,9 @@ impl Compiler {
                 let Some(known) = known.get(&digest) else {
                     return false;
                 };
-                // What a policy in force tests for may be registered later, or have been: that is for whoever writes it anew.
-                finding.is_of_undeclared || known.unfit.iter().any(|known| known.is_same_as(finding))
+                // What a policy in force tests for may be registered later, so only what was there must not go.
+                finding.is_of_undeclared && !known.has_declared(finding)
+                    || known.unfit.iter().any(|known| known.is_same_as(finding))
             };
             findings.extend(found.unfit.iter().filter(|finding| !was_said(finding)).cloned());
         }
@@ -368,11 +376,13 @@ impl CompiledPolicy {
             all.errors.extend(verdict.errors);
             all.unfit.extend(verdict.unfit);
             all.warnings.extend(verdict.warnings);
+            all.declared.extend(verdict.declared);
         }
         let Verdict {
             errors,
             mut unfit,
             mut warnings,
+            declared,
         } = all;
         warnings.extend(nobody::warnings(&parsed));
         unfit.extend(parsed.iter().filter_map(like::fault));
@@ -385,7 +395,16 @@ impl CompiledPolicy {
             statements: parsed.into_iter().map(|parsed| parsed.statement).collect(),
             warnings,
             unfit,
+            declared,
             checks,
+        })
+    }
+
+    /// Whether something had the member that the test at the place of this finding is for.
+    fn has_declared(&self, finding: &Diagnostic) -> bool {
+        finding.place.is_some_and(|place| {
+            let span = (place.offset, place.offset + place.length);
+            self.declared.contains(&span)
         })
     }
 
@@ -393,6 +412,16 @@ impl CompiledPolicy {
     pub(crate) fn warnings(&self) -> impl Iterator<Item = Diagnostic> {
         let unfit = self.unfit.iter().cloned().map(Diagnostic::into_warning);
         self.warnings.iter().cloned().chain(unfit)
+    }
+}
+
+/// Adds what was not found already at the same place of the same policy.
+fn add_at_other_places(faults: &mut Vec<Diagnostic>, found: Vec<Diagnostic>) {
+    for finding in found {
+        let place = |fault: &Diagnostic| fault.policy == finding.policy && fault.place == finding.place;
+        if !faults.iter().any(place) {
+            faults.push(finding);
+        }
     }
 }
 

@@ -17,9 +17,9 @@ use cedar_policy_core::validator::{
 };
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use undeclared::Test;
+use undeclared::{Span, Test};
 
-mod undeclared;
+pub(crate) mod undeclared;
 
 const MODE: ValidationMode = ValidationMode::Strict;
 
@@ -32,7 +32,7 @@ const OF_THE_ACTION: Looks = Looks::ACTION
     .and(Looks::member(OF_THE_PARAMETERS[1]));
 
 /// How many tests for what nothing has are told of one policy. More would help nobody, and to find the place of each in a long text takes time.
-const UNDECLARED_TOLD_MAX: usize = 64;
+pub(crate) const UNDECLARED_TOLD_MAX: usize = 64;
 
 const IMPOSSIBLE: &str = "the policy can never match: no ask satisfies its scope and its conditions together";
 
@@ -57,6 +57,17 @@ pub(crate) struct Verdict {
     /// Why nobody puts it in force: it can never match, is wrong for users only, or tests for what nothing has. It keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
+    /// The tests for members that something has which the policy is about.
+    pub(crate) declared: HashSet<Span>,
+}
+
+/// The tests for members in the conditions of a policy.
+#[derive(Default)]
+struct Tests {
+    /// Those for what something has that the policy is about.
+    declared: HashSet<Span>,
+    /// What to tell of the others.
+    undeclared: Vec<Diagnostic>,
 }
 
 /// What kind of thing no ask can satisfy.
@@ -127,11 +138,13 @@ impl<'s> Validator<'s> {
                 Severity::Warning => warnings.push(said),
             }
         }
-        unfit.extend(self.undeclared(parsed, &asks, admitted.is_empty()));
+        let tests = self.tests(parsed, &asks, admitted.is_empty());
+        unfit.extend(tests.undeclared);
         Verdict {
             errors: once_a_place(errors),
             unfit: once_a_place(unfit),
             warnings: once_a_place(warnings),
+            declared: tests.declared,
         }
     }
 
@@ -172,15 +185,13 @@ impl<'s> Validator<'s> {
         satisfiable
     }
 
-    /// What to tell of the tests for members that none of these asks has, which are those that the policy is validated for.
-    fn undeclared(
-        &self,
-        parsed: &Parsed,
-        asks: &[&RequestEnv<'s>],
-        nothing_admitted: bool,
-    ) -> Vec<Diagnostic> {
-        let Some(conditions) = parsed.template.non_scope_constraints() else {
-            return Vec::new();
+    /// The tests of a policy for members that one of these asks has, and those for members that none has. They are the asks that the policy is
+    /// validated for. What cannot be told yet is in neither.
+    fn tests(&self, parsed: &Parsed, asks: &[&RequestEnv<'s>], nothing_admitted: bool) -> Tests {
+        let mut tests = Tests::default();
+        let conditions = parsed.template.non_scope_constraints();
+        let Some(conditions) = conditions.filter(|_| !asks.is_empty()) else {
+            return tests;
         };
         let is_known = |test: &Test<'_>| {
             let names = || undeclared::names_in_parameters(&self.asks);
@@ -192,16 +203,21 @@ impl<'s> Validator<'s> {
         let may_be_claimed =
             |test: &Test<'_>| test.is_of_parameters() && admits_claims(scope) && is_known(test);
         // INVARIANT: where nothing is admitted, `checks` counts no parts, so no more tests are held against all asks than are told.
-        let undeclared = conditions.subexpressions().filter_map(Test::of).filter(|test| {
-            !asks.is_empty()
-                && !may_be_registered(test)
-                && asks.iter().all(|ask| test.always_fails(self.schema, ask))
-                && !may_be_claimed(test)
-        });
-        undeclared
-            .take(UNDECLARED_TOLD_MAX)
-            .map(|test| test.told(parsed))
-            .collect()
+        for test in conditions.subexpressions().filter_map(Test::of) {
+            if may_be_registered(&test) {
+                continue;
+            }
+            let fails = asks.iter().all(|ask| test.always_fails(self.schema, ask));
+            if !fails || may_be_claimed(&test) {
+                tests.declared.extend(test.span());
+                continue;
+            }
+            tests.undeclared.push(test.told(parsed));
+            if tests.undeclared.len() == UNDECLARED_TOLD_MAX {
+                break;
+            }
+        }
+        tests
     }
 
     /// The places of the asks for actions that this scope is about.

@@ -84,6 +84,40 @@ async fn an_attribute_that_a_policy_in_force_looks_at_stays_declared() {
     assert_eq!(desk.ask(&ask).await.expect(200)["decision"], "deny");
 }
 
+/// The other condition can be satisfied all the same, so the policy has something to do.
+#[tokio::test]
+async fn a_parameter_that_one_of_two_conditions_tests_for_stays_visible_unless_an_operator_forces_it() {
+    let desk = Desk::open().await;
+    let listing = |kind: Value| {
+        json!({"tools": [{"name": "send", "inputSchema": {
+            "type": "object", "properties": {"to": {"type": kind}, "n": {"type": "integer"}},
+        }}]})
+    };
+    let import = "/v1/tools/mail/import";
+    desk.admin("POST", import, &listing(json!("string")))
+        .await
+        .expect(201);
+    let evil = r#"@id("evil") forbid (principal, action == Action::"mail/send", resource)
+        when { context.input has to && context.input.to like "*evil*" || context.input has n && context.input.n > 100 };"#;
+    desk.put("mail", evil).await.expect(201);
+    desk.admin("POST", import, &listing(json!(["string", "array"])))
+        .await
+        .expect(200);
+    let accept = "/v1/tools/mail/actions/send/accept";
+    let found = diagnostics(&desk.admin("POST", accept, &json!({})).await);
+    assert_eq!(
+        (&found[0]["policy"], &found[0]["message"]),
+        (
+            &json!("mail/evil"),
+            &json!("nothing that the policy is about has a member `to`")
+        )
+    );
+    assert_eq!(in_use(&desk, "mail").await.0, 1);
+    let forced = format!("{accept}?force=true");
+    desk.admin("POST", &forced, &json!({})).await.expect(200);
+    assert_eq!(in_use(&desk, "mail").await.0, Value::Null);
+}
+
 #[tokio::test]
 async fn an_operator_can_forbid_that_a_tenant_permits() {
     let desk = Desk::open().await;

@@ -7,6 +7,7 @@ use crate::looks::Looks;
 use crate::ruling::Ruling;
 use crate::world::{World, action, tool};
 use model::{ReasonCode, SlashFreeName};
+use serde_json::Value;
 
 fn policies(count: usize) -> Vec<TenantPolicy> {
     let policy = |number: usize| {
@@ -583,7 +584,7 @@ fn links_that_were_too_much_before_may_stay_and_not_grow() {
 }
 
 #[test]
-fn tools_come_and_go_whatever_policies_in_force_test_for() {
+fn tools_come_whatever_policies_in_force_test_for_and_do_not_go_with_what_they_find() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let cedar = "@id(\"a\") forbid (principal, action, resource) when { context.input has n && context.input.n > 3 || context.sensitive };";
     let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
@@ -600,5 +601,127 @@ fn tools_come_and_go_whatever_policies_in_force_test_for() {
         })
     };
     assert!(is_taken(vec![], vec![plain()]));
-    assert!(is_taken(vec![with_n(), plain()], vec![plain()]));
+    let other = || tool("b", [action("x", true, None)]);
+    assert!(is_taken(vec![plain()], vec![plain(), other()]));
+    assert!(is_taken(vec![plain()], vec![with_n(), plain()]));
+    assert!(!is_taken(vec![with_n(), plain()], vec![plain()]));
+    // Nothing is left that the policy could be about, and one could be registered.
+    assert!(is_taken(vec![with_n()], vec![]));
+}
+
+/// A tool with one action for each of these properties.
+fn mail(properties: &[Value]) -> Tool {
+    let one = |(number, properties): (usize, &Value)| {
+        let schema = json!({"type": "object", "properties": properties});
+        action(&format!("x{number}"), true, Some(schema))
+    };
+    tool("mail", properties.iter().enumerate().map(one))
+}
+
+/// What is said of a change from these properties of actions to those, while a policy with this scope and these conditions is in force: the
+/// messages of all findings.
+fn said_of_change(scope: &str, conditions: &str, from: &[Value], to: &[Value]) -> Vec<String> {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let cedar = format!("@id(\"a\") forbid (principal, {scope}, resource) when {{ {conditions} }};");
+    let policies = [TenantPolicy::new(SlashFreeName::new("p").unwrap(), cedar)];
+    let changed = with_tools(&policies, vec![mail(from)], |before| {
+        compiler.compile_new(before, None).unwrap();
+        with_tools(&policies, vec![mail(to)], |candidate| {
+            compiler.compile_new(candidate, Some(before))
+        })
+    });
+    let Err(Diagnostics(found)) = changed else {
+        return Vec::new();
+    };
+    let about = |finding: &Diagnostic| finding.policy.as_deref() == Some("p/a") && finding.place.is_some();
+    assert!(found.iter().all(about), "{found:?}");
+    found.into_iter().map(|finding| finding.message).collect()
+}
+
+const ONE_OF_TWO: &str = "context.input has to && context.input.to like \"*evil*\" || context.input has n && context.input.n > 100";
+
+#[test]
+fn a_change_that_takes_away_what_one_of_several_conditions_tests_for_is_refused() {
+    let text = || json!({"to": {"type": "string"}, "n": {"type": "integer"}});
+    let several = json!({"to": {"type": ["string", "array"]}, "n": {"type": "integer"}});
+    let gone = json!({"n": {"type": "integer"}});
+    for (scope, conditions) in [
+        ("action == Action::\"mail/x0\"", ONE_OF_TWO),
+        ("action", ONE_OF_TWO),
+        ("action", "context.sensitive || context has input.to"),
+        (
+            "action",
+            "context.sensitive || context.input has to && context.input.to == \"x\"",
+        ),
+    ] {
+        for to in [&several, &gone] {
+            let said = said_of_change(scope, conditions, &[text()], std::slice::from_ref(to));
+            let [said] = &said[..] else {
+                panic!("{scope} {conditions}: {said:?}");
+            };
+            assert!(
+                said.starts_with("nothing that the policy is about has a member `"),
+                "{said}"
+            );
+        }
+        let more = json!({"to": {"type": "string"}, "n": {"type": "integer"}, "cc": {}});
+        assert_eq!(said_of_change(scope, conditions, &[text()], &[more]), [""; 0]);
+    }
+    let sources = "context.sensitive || context.sources has to && context.sources.to.rank < 3";
+    assert_eq!(said_of_change("action", sources, &[text()], &[several]), [""; 0]);
+    assert_eq!(said_of_change("action", sources, &[text()], &[gone]).len(), 1);
+}
+
+#[test]
+fn a_parameter_that_one_of_several_actions_still_declares_is_not_hidden_from_policies() {
+    let text = || json!({"to": {"type": "string"}, "n": {"type": "integer"}});
+    let several = || json!({"to": {"type": ["string", "array"]}, "n": {"type": "integer"}});
+    let both = [text(), text()];
+    let to = |second: Value| [text(), second];
+    let hidden = ["`mail/x1` would not let policies see `to` any more"];
+    for scope in [
+        "action",
+        "action in Action::\"tool:mail\"",
+        "action in Action::\"mutate\"",
+    ] {
+        assert_eq!(
+            said_of_change(scope, ONE_OF_TWO, &both, &to(several())),
+            hidden,
+            "{scope}"
+        );
+    }
+    for scope in ["action == Action::\"mail/x0\"", "action in Action::\"read\""] {
+        assert_eq!(
+            said_of_change(scope, ONE_OF_TWO, &both, &to(several())),
+            [""; 0],
+            "{scope}"
+        );
+    }
+    // Its name stands among the sources, which a claim could be about.
+    assert_eq!(
+        said_of_change(
+            "action in Action::\"mutate\"",
+            ONE_OF_TWO,
+            &[text()],
+            &[several()]
+        ),
+        ["`mail/x0` would not let policies see `to` any more"]
+    );
+    // What an action does not have is not hidden, and neither is what was hidden before.
+    let without = json!({"n": {"type": "integer"}});
+    assert_eq!(said_of_change("action", ONE_OF_TWO, &both, &to(without)), [""; 0]);
+    let other = json!({"to": {}, "n": {"type": "integer"}});
+    assert_eq!(
+        said_of_change("action", ONE_OF_TWO, &to(several()), &to(other)),
+        [""; 0]
+    );
+
+    let inner = |kind: Value| json!({"to": {"type": "object", "properties": {"city": {"type": kind}, "n": {"type": "integer"}}}});
+    let city = "context has input.to.city && context.input.to.city == \"x\" || context.sensitive";
+    let from = [inner(json!("string")), inner(json!("string"))];
+    let to = [inner(json!("string")), inner(json!(["string", "integer"]))];
+    assert_eq!(
+        said_of_change("action", city, &from, &to),
+        ["`mail/x1` would not let policies see `to.city` any more"]
+    );
 }

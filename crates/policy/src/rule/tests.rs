@@ -203,6 +203,7 @@ pub(crate) fn set(world: &World, base: &str, texts: &[(&str, &str, Mode)]) -> Po
                 statements,
                 warnings: Vec::new(),
                 unfit: Vec::new(),
+                declared: std::collections::HashSet::new(),
                 checks: 0,
             };
             (

@@ -204,6 +204,7 @@ fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
             errors,
             unfit,
             warnings,
+            ..
         } = by_us(&text);
         (errors.len() + unfit.len(), warnings.len())
     };

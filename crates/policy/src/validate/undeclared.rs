@@ -14,8 +14,11 @@ use cedar_policy_core::validator::ValidatorSchema;
 use cedar_policy_core::validator::types::{Attributes, EntityKind, OpenTag, RequestEnv, Type};
 use std::collections::HashSet;
 
+/// Where the bytes of a part of a text begin and end.
+pub(crate) type Span = (usize, usize);
+
 /// A test for a member, `context.input has cc`, or for one of a member, `context has input.cc`.
-pub(super) struct Test<'e> {
+pub(crate) struct Test<'e> {
     /// Where the way to it begins.
     root: &'e Expr,
     /// The members on the way to what is tested.
@@ -27,7 +30,7 @@ pub(super) struct Test<'e> {
 
 impl<'e> Test<'e> {
     /// The test that this part of a condition is, if it is one.
-    pub(super) fn of(part: &'e Expr) -> Option<Self> {
+    pub(crate) fn of(part: &'e Expr) -> Option<Self> {
         let mut members: Vec<&str> = Vec::new();
         let mut root: &Expr = match part.expr_kind() {
             ExprKind::HasAttr { expr, attr } => {
@@ -58,9 +61,31 @@ impl<'e> Test<'e> {
 
     /// Whether it is about parameters, of which each action has its own.
     pub(super) fn is_of_parameters(&self) -> bool {
+        OF_THE_PARAMETERS.iter().any(|member| self.is_within(*member))
+    }
+
+    /// The way to the value of a parameter that it is for, the name of the parameter first; `None` if it is for anything else.
+    pub(crate) fn in_input(&self) -> Option<Vec<&'e str>> {
+        let path = self.way.iter().chain(&self.members).skip(1).copied();
+        let path: Vec<_> = path.collect();
+        (self.is_within(Member::Input) && !path.is_empty()).then_some(path)
+    }
+
+    /// Whether the way to what is tested leads into this member of the context.
+    fn is_within(&self, member: Member) -> bool {
         let first = self.way.iter().chain(&self.members).next();
-        let is_of = |member: &Member| first.is_some_and(|first| *first == member.as_str());
-        matches!(self.root.expr_kind(), ExprKind::Var(Var::Context)) && OF_THE_PARAMETERS.iter().any(is_of)
+        matches!(self.root.expr_kind(), ExprKind::Var(Var::Context))
+            && first.is_some_and(|first| *first == member.as_str())
+    }
+
+    /// Where it stands in the text of the policy.
+    pub(crate) fn span(&self) -> Option<Span> {
+        self.loc.map(|loc| (loc.start(), loc.end()))
+    }
+
+    /// Where it stands in the text of the policy, for people. In a long text it takes time to find it.
+    pub(crate) fn place(&self, parsed: &Parsed) -> Option<Place> {
+        Place::of_loc(self.loc).or_else(|| parsed.statement.place())
     }
 
     /// Whether each of the members is called as one of these.
@@ -106,11 +131,10 @@ impl<'e> Test<'e> {
     pub(super) fn told(&self, parsed: &Parsed) -> Diagnostic {
         let member = self.members.join(".");
         let message = format!("nothing that the policy is about has a member `{member}`");
-        let place = Place::of_loc(self.loc).or_else(|| parsed.statement.place());
         let told = Diagnostic::error(message)
             .with_help("write it as the schema has it: a test for what does not exist is never true")
             .about(&parsed.statement.id)
-            .at(place);
+            .at(self.place(parsed));
         Diagnostic {
             is_of_undeclared: true,
             ..told
