@@ -7,7 +7,7 @@ use model::{
     ToolAccess, Trust, Usage, User,
 };
 use policy::{ActionSide, Part, PolicySet, Question, Registry, Ruling, RunFacts, UserFacts};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Number, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,6 +31,9 @@ pub(crate) struct Ask {
     pub(crate) sources: Sources,
     pub(crate) now: Timestamp,
 }
+
+/// The integer furthest from zero that a caller can send and policies can see.
+const SENT_MAX: i64 = 9_223_372_036_854_775_000;
 
 /// An agent with nothing remarkable about it.
 pub(crate) fn plain_agent(now: Timestamp) -> Agent {
@@ -110,6 +113,20 @@ impl Ask {
         }))
     }
 
+    /// Makes every integer the closest one that a caller can send.
+    pub(crate) fn round(&mut self) {
+        for members in [&mut self.parameters, &mut self.attributes] {
+            members.values_mut().for_each(round);
+        }
+    }
+
+    /// Whether a caller can send its integers: the gateway refuses those that no double holds.
+    pub(crate) fn can_be_sent(&self) -> bool {
+        let mut sent = self.clone();
+        sent.round();
+        (&sent.parameters, &sent.attributes) == (&self.parameters, &self.attributes)
+    }
+
     /// The ask as it is shown, without what is not there, and without parameters where no policy looks at them.
     pub(crate) fn shown(&self, policies: &[Part<'_>]) -> Value {
         let agent = &self.agent;
@@ -154,6 +171,23 @@ impl Ask {
     }
 }
 
+fn round(value: &mut Value) {
+    match value {
+        Value::Object(members) => members.values_mut().for_each(round),
+        Value::Array(items) => items.iter_mut().for_each(round),
+        Value::Number(number) if number.is_i64() => *number = sent(number),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The integer that is written for the double closest to this one.
+fn sent(integer: &Number) -> Number {
+    let text = integer.to_string();
+    let double: f64 = text.parse().expect("an integer is a number");
+    let beyond = if double < 0.0 { -SENT_MAX } else { SENT_MAX };
+    Number::from(double.to_string().parse().unwrap_or(beyond))
+}
+
 /// Takes away what is null and what is empty, but for texts.
 fn prune(value: &mut Value) {
     let Value::Object(members) = value else { return };
@@ -169,4 +203,33 @@ fn prune(value: &mut Value) {
         Value::Array(items) => !items.is_empty(),
         _ => true,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_integer_is_sent_as_the_closest_one_that_a_double_is_written_as() {
+        for (integer, expected) in [
+            (0, 0),
+            (-7, -7),
+            (9_007_199_254_740_991, 9_007_199_254_740_991),
+            (9_007_199_254_740_993, 9_007_199_254_740_992),
+            (-9_007_199_254_740_993, -9_007_199_254_740_992),
+            (1_152_921_504_606_846_976, 1_152_921_504_606_847_000),
+            (1_000_000_000_000_000_000, 1_000_000_000_000_000_000),
+            (SENT_MAX, SENT_MAX),
+            (i64::MAX, SENT_MAX),
+            (i64::MIN, -SENT_MAX),
+        ] {
+            assert_eq!(sent(&Number::from(integer)), Number::from(expected), "{integer}");
+        }
+        let mut value = json!({"a": [9_007_199_254_740_993_i64, 0.5, "x", null], "b": {"c": true}});
+        round(&mut value);
+        assert_eq!(
+            value,
+            json!({"a": [9_007_199_254_740_992_i64, 0.5, "x", null], "b": {"c": true}})
+        );
+    }
 }

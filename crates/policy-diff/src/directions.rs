@@ -202,8 +202,8 @@ impl Search {
             let example = match model {
                 Ok(None) => continue,
                 Ok(Some(model)) => model::ask(&model, &kind.ground.side(), sets.now)
-                    .and_then(|ask| self.example(sets, (kind, prepared), ask))
-                    .ok_or_else(unconfirmed),
+                    .ok_or_else(unconfirmed)
+                    .and_then(|ask| self.example(sets, (kind, prepared), ask)),
                 Err(why) => Err(why),
             };
             match example {
@@ -250,13 +250,13 @@ impl Search {
         }
     }
 
-    /// The ask as an example, if it is one.
+    /// The ask as an example, or why it is none.
     fn example(
         &self,
         sets: &Sets<'_>,
         (kind, prepared): (&Kind<'_>, &Prepared<'_>),
         ask: Ask,
-    ) -> Option<Example> {
+    ) -> Result<Example, Open> {
         let rulings = |ask: &Ask| {
             let before = ask.put(sets.before, sets.registry)?;
             Some((before, ask.put(sets.after, sets.registry)?))
@@ -268,13 +268,14 @@ impl Search {
             user: None,
             ..ask.clone()
         };
-        let ask = [ask, alone].into_iter().find(is_one)?;
-        let verdicts = verdicts(&ask)?;
+        let ask = [ask, alone].into_iter().find(is_one).ok_or_else(unconfirmed)?;
+        let verdicts = verdicts(&ask).ok_or_else(unconfirmed)?;
         let ask = plainer(ask, sets.now, |ask| {
             rulings(ask).is_some_and(|(before, after)| (before.verdict(), after.verdict()) == verdicts)
         });
-        let (before, after) = rulings(&ask)?;
-        Some(Example {
+        check_can_be_sent(&ask)?;
+        let (before, after) = rulings(&ask).ok_or_else(unconfirmed)?;
+        Ok(Example {
             actions: Actions::of(&kind.sides),
             ask: ask.shown(&prepared.all),
             before: Answered::from(&before),
@@ -303,6 +304,15 @@ impl Search {
 
 pub(crate) fn of_users() -> Open {
     Open::Beyond("it may be another answer for a user for whom an agent acts".to_owned())
+}
+
+/// An ask that nobody can send shows nothing.
+pub(crate) fn check_can_be_sent(ask: &Ask) -> Result<(), Open> {
+    if ask.can_be_sent() {
+        return Ok(());
+    }
+    let why = "the ask that was found has an integer that no double holds, and such asks are refused";
+    Err(Open::Beyond(why.to_owned()))
 }
 
 /// What the solver found does not hold up before the real policies, so nobody knows.

@@ -2,7 +2,7 @@
 
 use crate::ask::Ask;
 use crate::diff::Sets;
-use crate::directions::Prepared;
+use crate::directions::{Prepared, check_can_be_sent};
 use crate::fallible::can_fail;
 use crate::level::{self, Level};
 use crate::model;
@@ -156,9 +156,11 @@ impl<'s> Hunt<'_, '_, 's> {
             };
             let ask = model::ask(&model, &side, self.sets.now).filter(fails);
             let ask = ask.ok_or_else(|| Open::Beyond("no ask is like the model".to_owned()))?;
+            let ask = plainer(ask, self.sets.now, fails);
+            check_can_be_sent(&ask)?;
             return Ok(Some(Finding::CanError {
                 policy: id.to_string(),
-                ask: plainer(ask, self.sets.now, fails).shown(&[part]),
+                ask: ask.shown(&[part]),
             }));
         }
         Ok(None)

@@ -21,6 +21,7 @@ pub(crate) fn plainer(ask: Ask, now: Timestamp, shows: impl Fn(&Ask) -> bool) ->
     for name in best.attributes.clone().keys() {
         attempt(&mut best, &shows, |ask| drop(ask.attributes.remove(name)));
     }
+    attempt(&mut best, &shows, Ask::round);
     best
 }
 

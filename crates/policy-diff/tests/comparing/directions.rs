@@ -294,6 +294,27 @@ async fn examples_hold_whatever_policies_look_at() {
     }
 }
 
+/// The gateway refuses integers that no double holds, and takes others that are as large.
+#[tokio::test]
+async fn an_ask_that_nobody_can_send_is_no_example() {
+    let amount = json!({"properties": {"amount": {"type": "integer"}}, "required": ["amount"]});
+    let desk = Desk::bare_with(amount);
+    let exact = refund("context.input.amount == 9007199254740993");
+    let report = desk.compare("", &exact).await;
+    assert_eq!(answers(&report), [Answer::Unknown, Answer::No]);
+    let [unknown] = &report.allows_more.unknown[..] else {
+        panic!("{:?}", report.allows_more.unknown)
+    };
+    assert!(unknown.why.contains("no double holds"), "{}", unknown.why);
+
+    let large = refund("context.input.amount > 4611686018427387904");
+    let report = desk.compare("", &large).await;
+    assert_eq!(answers(&report), [Answer::Yes, Answer::No]);
+    let amount = &report.allows_more.examples[0].ask["tool_call"]["parameters"]["amount"];
+    let double: f64 = amount.to_string().parse().unwrap();
+    assert_eq!(double.to_string(), amount.to_string());
+}
+
 #[tokio::test]
 async fn what_no_budget_can_be_like_is_no_difference() {
     let desk = Desk::bare();
