@@ -8,7 +8,7 @@ use crate::judge::{Judgement, Refusal};
 use crate::proposal::ProposedEntry;
 use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
-use model::approval::{Delegator, Unusable, VoteError, Voter};
+use model::approval::{Delegator, Origin, Unusable, Vote, VoteError, Voter};
 use model::{Agent, Approval, ApprovalId, ReasonCode, Timestamp, Verdict};
 
 /// How an approval changes, beside being asked for and spent, which decisions do.
@@ -120,7 +120,7 @@ impl ApprovalChange {
 }
 
 /// What was found becomes of an agent that comes with an approval: allowed where people have approved exactly this, at no more
-/// than they were shown that it may cost, and where that is enough for what policy asks now.
+/// than they were shown that it may cost and from nowhere worse, and where that is enough for what policy asks now.
 ///
 /// A denial stays one, and the approval is kept. What policy permits without an approval spends it all the same: it is for
 /// this action once.
@@ -148,14 +148,22 @@ pub(crate) fn with_approval(
     if let Some(terms) = &judgement.approval {
         let agents = delegation::answered_for(tenant, agent, ask);
         let users = &tenant.directory.users;
-        let is_enough = approval.suffices(terms, &agents, |user| users.get(user).map(|user| &user.teams))
-            && !is_approved_by_a_namesake(approval, &agents, tenant);
-        if !is_enough || !approval.covers_cost(ask.estimate.as_ref()) {
+        let votes = approval.counted(terms, &agents, |user| users.get(user).map(|user| &user.teams));
+        let origin = Origin {
+            claimed: judgement.trust.claimed,
+            trust: judgement.trust.level,
+            sources: &ask.sources,
+            run_worst: judgement.run_worst,
+        };
+        let is_covered = !is_approved_by_a_namesake(approval, &agents, tenant)
+            && approval.covers_cost(ask.estimate.as_ref())
+            && approval.covers_origin(origin);
+        let Some(votes) = votes.filter(|_| is_covered) else {
             return Ok(judgement);
-        }
+        };
         judgement.ruling = other_ruling(&judgement);
         judgement.reason = ReasonCode::ApprovalGranted;
-        judgement.explanation = granted(approval);
+        judgement.explanation = granted(&votes);
         judgement.agent_message = None;
         judgement.approval = None;
     }
@@ -178,13 +186,9 @@ fn other_ruling(judgement: &Judgement) -> Option<Box<(ReasonCode, Vec<String>)>>
     (judgement.reason != ReasonCode::PolicyRequiresApproval).then(|| Box::new(judgement.found_first()))
 }
 
-fn granted(approval: &Approval) -> String {
-    let people: Vec<_> = approval
-        .votes
-        .iter()
-        .filter(|vote| vote.approves)
-        .map(|vote| format!("`{}`", vote.user))
-        .collect();
+/// Names those whose votes counted.
+fn granted(votes: &[&Vote]) -> String {
+    let people: Vec<_> = votes.iter().map(|vote| format!("`{}`", vote.user)).collect();
     format!("approved by {}", people.join(", "))
 }
 

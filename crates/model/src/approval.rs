@@ -206,6 +206,19 @@ pub struct Voter {
     pub agent: Option<AgentId>,
 }
 
+/// Where what is asked for comes from, as far as people are shown it.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// What the caller said of the call.
+    pub claimed: Trust,
+    /// What that counts as.
+    pub trust: Trust,
+    /// Where the caller says that single parameters came from.
+    pub sources: &'a Sources,
+    /// The least trusted source that the run has seen, the ask included; absent if that is not kept.
+    pub run_worst: Option<Trust>,
+}
+
 /// Why a vote does not count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VoteError {
@@ -290,6 +303,15 @@ impl Request {
     fn close(&mut self) {
         self.parameters = None;
         self.sources = Sources::default();
+    }
+
+    /// The least trusted source that people were told of: what the run had seen or, where that was not kept, what the ask said.
+    fn worst_shown(&self) -> Trust {
+        let of_ask = || {
+            let worst = self.sources.worst();
+            worst.map_or(self.effective_trust, |worst| self.effective_trust.worse_of(worst))
+        };
+        self.run_worst.unwrap_or_else(of_ask)
     }
 }
 
@@ -427,15 +449,25 @@ impl Approval {
             || delegators.any(|delegator| delegator.is_answered_for_by(user, teams))
     }
 
-    /// Whether the approvals so far satisfy `terms`. `agents` are the asking agent and its delegators as they are now, `teams_now` gives a
-    /// person's teams now. With `exclude_owner`, nobody counts who answers for one of them: as they were when people were asked or as they are
-    /// now, with the person's teams at the vote or now. For a group, its members at the time of the vote count.
+    /// Whether the approvals so far satisfy `terms`: [`Self::counted`].
     pub fn suffices<'k>(
         &self,
         terms: &ApprovalTerms,
         agents: &[Delegator],
         teams_now: impl Fn(&Name) -> Option<&'k BTreeSet<Name>>,
     ) -> bool {
+        self.counted(terms, agents, teams_now).is_some()
+    }
+
+    /// The approvals that count for `terms`, if they satisfy them. `agents` are the asking agent and its delegators as they are now,
+    /// `teams_now` gives a person's teams now. With `exclude_owner`, nobody counts who answers for one of them: as they were when people were asked or as they are
+    /// now, with the person's teams at the vote or now. For a group, its members at the time of the vote count.
+    pub fn counted<'k>(
+        &self,
+        terms: &ApprovalTerms,
+        agents: &[Delegator],
+        teams_now: impl Fn(&Name) -> Option<&'k BTreeSet<Name>>,
+    ) -> Option<Vec<&Vote>> {
         let answers_in = |user: &Name, teams: &BTreeSet<Name>| {
             let mut agents = agents.iter();
             self.answers_for_agent(user, teams) || agents.any(|agent| agent.is_answered_for_by(user, teams))
@@ -444,10 +476,13 @@ impl Approval {
             let now = teams_now(&vote.user);
             answers_in(&vote.user, &vote.teams) || now.is_some_and(|teams| answers_in(&vote.user, teams))
         };
-        let counts = |vote: &&Vote| vote.approves && !(terms.exclude_owner && answers(vote));
+        let is_asked = |vote: &Vote| terms.each().any(|(group, _)| is_in(group, &vote.teams));
+        let counts =
+            |vote: &&Vote| vote.approves && is_asked(vote) && !(terms.exclude_owner && answers(vote));
+        let counted: Vec<_> = self.votes.iter().filter(counts).collect();
         // INVARIANT: nobody approves twice, so every vote is another person's.
         let (mut people, mut of_group) = (0, HashMap::<_, u32>::new());
-        for vote in self.votes.iter().filter(counts) {
+        for vote in &counted {
             people += 1;
             for team in &vote.teams {
                 *of_group.entry(team.as_str()).or_default() += 1;
@@ -456,7 +491,8 @@ impl Approval {
         let of = |group: Option<&str>| {
             group.map_or(people, |group| of_group.get(group).copied().unwrap_or_default())
         };
-        terms.each().all(|(group, quorum)| of(group) >= quorum)
+        let is_enough = terms.each().all(|(group, quorum)| of(group) >= quorum);
+        is_enough.then_some(counted)
     }
 
     /// Whether people were shown that it may cost this much. What costs less needs nobody else. What no longer says what it costs
@@ -467,6 +503,18 @@ impl Approval {
             (Some(shown), Some(estimate)) => shown.unit == estimate.unit && estimate.amount <= shown.amount,
             (None, Some(_)) | (Some(_), None) => false,
         }
+    }
+
+    /// Whether it comes from where people were shown that it does, or from somewhere better: the call, each parameter and what the run has
+    /// seen. The run may be another one by now, or none.
+    pub fn covers_origin(&self, now: Origin<'_>) -> bool {
+        let shown = &self.request;
+        let is_run_covered = now.run_worst.is_none_or(|seen| seen <= shown.worst_shown());
+        // What is not named in `sources` is what was said of the call: the effective trust may have the worst of `sources` in it.
+        let said = |claimed: Trust| claimed.worse_of(Trust::TrustedInternalUnsigned);
+        let shown_sources = (&shown.sources, said(shown.claimed_trust));
+        let are_sources_covered = now.sources.are_no_worse_than(said(now.claimed), shown_sources);
+        now.trust <= shown.effective_trust && are_sources_covered && is_run_covered
     }
 
     /// Whether this agent can use it for this user and this action now.

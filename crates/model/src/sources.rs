@@ -47,6 +47,25 @@ impl Sources {
         self.0.values().copied().max()
     }
 
+    /// Whether no parameter and no part of one has a worse level than in others. What is not named has the level of the call: here
+    /// `call`, there `others_call`.
+    pub fn are_no_worse_than(&self, call: Trust, (others, others_call): (&Self, Trust)) -> bool {
+        let named = self.0.keys().chain(others.0.keys()).map(String::as_str);
+        // All that nobody names is a place, too.
+        let mut places = named.chain([""]);
+        places.all(|place| self.at(place).unwrap_or(call) <= others.at(place).unwrap_or(others_call))
+    }
+
+    /// The worst of what was said of a place in the parameters and of all that it is part of; none if nothing was.
+    fn at(&self, place: &str) -> Option<Trust> {
+        let holds_at = |pointer: &str| {
+            let rest = place.strip_prefix(pointer);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let levels = self.iter().filter(|(pointer, _)| holds_at(pointer));
+        levels.map(|(_, level)| level).max()
+    }
+
     /// The least trusted of what was said of something that is no parameter; none if nothing was.
     pub fn of_none(&self, is_parameter: impl Fn(&str) -> bool) -> Option<Trust> {
         let is_of_none = |pointer: &str| {
@@ -122,6 +141,30 @@ mod tests {
         assert_eq!(some.worst(), Some(Trust::Unknown));
         let all = sources(&[("", Trust::SemiTrustedCustomer)]);
         assert_eq!(all.of("recipient"), Some(Trust::SemiTrustedCustomer));
+    }
+
+    #[test]
+    fn no_place_in_the_parameters_gets_worse_without_being_noticed() {
+        let [_, own, customer, outside, ..] = Trust::ALL;
+        let is_covered = |shown: &[_], now: &[_]| {
+            let (shown, now) = (sources(shown), sources(now));
+            now.are_no_worse_than(customer, (&shown, customer))
+        };
+        assert!(is_covered(&[], &[]));
+        assert!(is_covered(&[], &[("/to", customer)]));
+        assert!(!is_covered(&[], &[("/to", outside)]));
+        assert!(is_covered(&[("/to", customer)], &[("/to", own)]));
+        assert!(!is_covered(&[("/to", customer)], &[("/to", outside)]));
+        assert!(!is_covered(&[("/to", customer)], &[("/top", outside)]));
+        // What is not named any more has the level of the call.
+        assert!(!is_covered(&[("/to", own)], &[]));
+        assert!(is_covered(&[("/to", outside)], &[]));
+        assert!(is_covered(&[("", outside)], &[("/to", outside)]));
+        assert!(!is_covered(&[("/to", outside)], &[("", outside)]));
+        assert!(is_covered(&[("/to", outside)], &[("/to/0", outside)]));
+        for now in ["/to", "/to/1"] {
+            assert!(!is_covered(&[("/to/0", outside)], &[(now, outside)]), "{now}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::limits::Admission;
 use engine::TenantSnapshot;
 use engine::judge::{Evidence, keeps_runs, shown};
 use engine::{Ask, Mode, runs};
-use model::{Approval, Name, RunTaint, TenantId, Usage};
+use model::{Approval, ApprovalId, Name, RunTaint, TenantId, Usage};
 use std::sync::Arc;
 
 /// What was found.
@@ -46,7 +46,6 @@ impl Gateway {
         admitted: bool,
     ) -> Result<LookedUp, Refusal> {
         let tenant = self.tenant(caller.tenant)?;
-        let approval = ask.approval_id.as_ref().and_then(|id| id.as_str().parse().ok());
         let looks_at_usage = tenant.policies.looks_at_usage();
         let is_quoted = match ask.mode {
             Mode::Enforce => false,
@@ -56,16 +55,13 @@ impl Gateway {
         };
         let counts = looks_at_usage || is_quoted;
         let is_in_run = shown(ask).is_some() && keeps_runs(&tenant);
-        if approval.is_none() && !is_in_run && !counts {
+        if named_approval(ask).is_none() && !is_in_run && !counts {
             return Ok(LookedUp::default());
         }
         if !admitted {
             self.check_buckets(caller, ask, &tenant).await?;
         }
-        let approval = match approval {
-            Some(id) => self.store.approval(caller.tenant, id).await?,
-            None => None,
-        };
+        let approval = self.approval_of(caller.tenant, ask).await?;
         let run = self.run_of(&tenant, ask).await?;
         let mut looked_up = LookedUp {
             approval,
@@ -109,6 +105,14 @@ impl Gateway {
         key.is_some_and(|key| self.replays.find(&key).is_some())
     }
 
+    /// The approval that an ask names, if the tenant has it.
+    pub(crate) async fn approval_of(&self, tenant: TenantId, ask: &Ask) -> Result<Option<Approval>, Refusal> {
+        match named_approval(ask) {
+            Some(id) => Ok(self.store.approval(tenant, id).await?),
+            None => Ok(None),
+        }
+    }
+
     /// What the run of an ask has seen, where a tenant has that kept.
     pub(crate) async fn run_of(
         &self,
@@ -134,4 +138,9 @@ impl Gateway {
         let find = |name: &Name| found.iter().map(|(_, run)| run).find(|run| run.run_id == *name);
         Ok(runs::family(run_id, parent, find))
     }
+}
+
+/// Which approval an ask names. What is no id names none.
+fn named_approval(ask: &Ask) -> Option<ApprovalId> {
+    ask.approval_id.as_ref()?.as_str().parse().ok()
 }

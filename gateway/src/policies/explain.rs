@@ -121,6 +121,7 @@ impl Gateway {
         let counted = self.counted(tenant, agent, &ask).await?;
         let usage = Arc::new(counted.usage(tenant, agent, &ask, now));
         let run = self.run_of(tenant, &ask).await?;
+        let approval = self.approval_of(tenant.directory.tenant.id, &ask).await?;
         let (tenant, agent) = (Arc::clone(tenant), Arc::clone(agent));
         // One for each: whoever has one draft waits for one ask, and not for all of them. What has begun goes on, however long it waits.
         let id = tenant.directory.tenant.id;
@@ -132,6 +133,7 @@ impl Gateway {
         *has_begun = true;
         let work = tokio::task::spawn_blocking(move || {
             let evidence = Evidence {
+                approval: approval.as_ref(),
                 run: run.as_ref(),
                 usage: Some(&usage),
                 ..Evidence::default()

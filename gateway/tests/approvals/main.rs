@@ -76,9 +76,24 @@ impl Scene {
 
     /// Asks, and has Ann approve it.
     async fn approved(&self) -> String {
-        let id = self.asked().await;
+        self.approved_as(&merging()).await
+    }
+
+    /// Asks this, and has Ann approve it.
+    async fn approved_as(&self, ask: &Value) -> String {
+        let answer = self.stage.ask(ask).await.expect(200);
+        assert_eq!(answer["decision"], "require_approval", "{answer}");
+        let id = answer["approval"]["id"].as_str().unwrap().to_owned();
         self.vote(&self.ann, &id, "approve").await.expect(200);
         id
+    }
+
+    /// Gives the tenant these settings.
+    async fn settle(&self, settings: Value) {
+        let path = format!("/v1/tenants/{}", self.stage.tenant);
+        let call = self.stage.call("PATCH", &path, &self.stage.operator);
+        let body = json!({"settings": settings});
+        call.json(&body).send().await.expect(200);
     }
 
     async fn vote(&self, key: &str, id: &str, verb: &str) -> Reply {

@@ -4,7 +4,7 @@ use crate::stage::named;
 use crate::{Scene, ask_as, merging, with};
 use futures_util::future::join_all;
 use model::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 #[tokio::test]
@@ -119,6 +119,98 @@ async fn what_was_approved_for_one_user_is_not_done_for_another() {
         (&json!("ann"), None)
     );
     assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
+}
+
+/// The ask with this trust of the call and of its parameters.
+fn from(trust: &str, sources: &Value) -> Value {
+    let mut ask = merging();
+    ask["context"] = json!({"source_trust": trust, "sources": sources});
+    ask
+}
+
+#[tokio::test]
+async fn what_comes_from_somewhere_worse_than_people_were_shown_is_asked_anew() {
+    let scene = Scene::set().await;
+    let (ours, customer) = ("trusted_internal_unsigned", "semi_trusted_customer");
+    // By default the call counts as its worst parameter, whichever that is.
+    for worse in [
+        from(ours, &json!({"/base_branch": customer})),
+        from(customer, &json!({})),
+    ] {
+        let id = scene
+            .approved_as(&from(ours, &json!({"/number": customer})))
+            .await;
+        let anew = scene.stage.ask(&with(worse.clone(), &id)).await.expect(200);
+        assert_eq!(anew["decision"], "require_approval", "{worse}");
+    }
+    scene.settle(json!({"sources": "parameter"})).await;
+    for (shown, worse) in [
+        (from(ours, &json!({})), from(customer, &json!({}))),
+        (
+            from(ours, &json!({})),
+            from(ours, &json!({"/number": "malicious_suspected"})),
+        ),
+        (
+            from(ours, &json!({"/number": customer})),
+            from(ours, &json!({"": customer})),
+        ),
+        // What is not named any more has the level of the call.
+        (
+            from(customer, &json!({"/number": ours})),
+            from(customer, &json!({})),
+        ),
+    ] {
+        let id = scene.approved_as(&shown).await;
+        let anew = scene.stage.ask(&with(worse.clone(), &id)).await.expect(200);
+        assert_eq!(anew["decision"], "require_approval", "{worse}");
+        let other = anew["approval"]["id"].as_str().unwrap();
+        assert_ne!(other, id);
+        assert_eq!(scene.status(&id).await, "approved");
+        scene.vote(&scene.ann, other, "approve").await.expect(200);
+        for (ask, approval) in [(worse, other), (shown, id.as_str())] {
+            let allowed = scene.stage.ask(&with(ask, approval)).await.expect(200);
+            assert_eq!(allowed["reason_code"], "approval_granted", "{allowed}");
+        }
+    }
+    let id = scene.approved_as(&from(customer, &json!({}))).await;
+    let better = from(ours, &json!({"/number": ours}));
+    let allowed = scene.stage.ask(&with(better, &id)).await.expect(200);
+    assert_eq!(allowed["reason_code"], "approval_granted");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_a_run_has_seen_since_people_were_asked_has_them_asked_anew() {
+    let scene = Scene::set().await;
+    scene.settle(json!({"run_taint": "approve"})).await;
+    let within = |run: &str| {
+        let mut ask = merging();
+        ask["trace"] = json!({"run_id": run});
+        ask
+    };
+    let open = [
+        scene.approved_as(&within("run-1")).await,
+        scene.approved_as(&merging()).await,
+    ];
+    let seen = json!({"source_trust": "malicious_suspected"});
+    let token = &scene.stage.agent.token;
+    let reply = scene.stage.post("/v1/runs/run-1/observations", token, &seen);
+    reply.await.expect(201);
+    for id in &open {
+        let anew = scene.stage.ask(&with(within("run-1"), id)).await.expect(200);
+        assert_eq!(anew["decision"], "require_approval", "{anew}");
+        let other = anew["approval"]["id"].as_str().unwrap();
+        assert_eq!(scene.shown(other).await["run_worst"], "malicious_suspected");
+        scene.vote(&scene.ann, other, "approve").await.expect(200);
+        let allowed = scene.stage.ask(&with(within("run-1"), other)).await.expect(200);
+        assert_eq!(allowed["reason_code"], "approval_granted");
+    }
+    // A run that has seen nothing worse goes on with what people approved before.
+    for id in &open {
+        let allowed = scene.stage.ask(&with(within("run-2"), id)).await.expect(200);
+        assert_eq!(allowed["reason_code"], "approval_granted", "{allowed}");
+    }
+    scene.stage.assert_sound().await;
 }
 
 #[tokio::test]

@@ -222,6 +222,24 @@ async fn who_has_become_the_owner_since_people_were_asked_does_not_count() {
 }
 
 #[tokio::test]
+async fn the_reason_names_those_whose_votes_count() {
+    let scene = Scene::with_terms("@exclude_owner").await;
+    let id = scene.asked().await;
+    for voter in [&scene.ann, &scene.bob] {
+        scene.vote(voter, &id, "approve").await.expect(200);
+    }
+    let path = format!("/v1/agents/{}", scene.stage.agent.id);
+    let body = json!({"owner": "ann"});
+    scene.stage.admin("PATCH", &path, &body).await.expect(200);
+    let answer = scene.retry(&id).await.expect(200);
+    assert_eq!(
+        (&answer["reason_code"], &answer["reason"]),
+        (&json!("approval_granted"), &json!("approved by `bob`"))
+    );
+    assert_eq!(scene.entries("decision").await[1]["reason"], "approved by `bob`");
+}
+
+#[tokio::test]
 async fn who_has_joined_the_team_since_they_voted_does_not_count() {
     let scene = Scene::with_terms("@exclude_owner").await;
     let team = scene.stage.admin("PUT", "/v1/teams/core", &json!({})).await;

@@ -140,6 +140,37 @@ async fn each_ask_has_its_own_problem() {
 }
 
 #[tokio::test]
+async fn an_approval_is_looked_at_when_it_is_tried_and_not_used_up() {
+    let desk = Desk::open().await;
+    let looked_at = r#"@id("people") @decision("require_approval")
+permit (principal, action == Action::"github/create_issue", resource);"#;
+    desk.put("issues", looked_at).await.expect(201);
+    let key = json!({"name": "ann", "role": "approver", "user": "ann"});
+    let ann = desk.admin("POST", "/v1/keys", &key).await.expect(201);
+    let mut retry = changing();
+    retry["approval_id"] = desk.answer().await["approval"]["id"].clone();
+    let asks = [desk.of_agent(retry.clone())];
+    let pending = desk.try_out(&Value::Null, &asks).await;
+    assert_eq!(pending[0]["code"], "approval_not_usable");
+    let detail = pending[0]["detail"].as_str().unwrap();
+    assert!(detail.contains("waits for people"), "{detail}");
+
+    let path = format!("/v1/approvals/{}/approve", crate::text(&retry["approval_id"]));
+    let reason = json!({"reason": "looked at it"});
+    let vote = desk.post(&path, &crate::text(&ann["key"]), &reason).await;
+    vote.expect(200);
+    for _ in 0..2 {
+        let tried = desk.tried_as_decided(&retry).await;
+        assert_eq!(
+            (&tried["decision"], &tried["reason_code"]),
+            (&json!("allow"), &json!("approval_granted"))
+        );
+    }
+    let allowed = desk.ask(&retry).await.expect(200);
+    assert_eq!(allowed["reason_code"], "approval_granted");
+}
+
+#[tokio::test]
 async fn a_shadow_is_told_of_when_it_is_tried() {
     let desk = Desk::open().await;
     desk.shadow("issues", NO_ISSUES).await;

@@ -373,6 +373,93 @@ fn it_covers_what_people_were_shown_that_it_may_cost_and_no_more() {
     assert_eq!(Approval::from_json(&asked.to_json()).unwrap(), asked);
 }
 
+/// An approval that was asked for in this run, which had seen this; without one if there is none.
+fn asked_in(run: Option<&str>, run_worst: Option<Trust>) -> Approval {
+    let mut asked = pending(1);
+    asked.request.claimed_trust = Trust::TrustedInternalUnsigned;
+    asked.request.effective_trust = Trust::TrustedInternalUnsigned;
+    asked.request.sources = Sources::new([("/to".to_owned(), Trust::SemiTrustedCustomer)].into());
+    asked.request.run_id = run.map(name);
+    asked.request.run_worst = run_worst;
+    asked
+}
+
+#[test]
+fn it_covers_what_comes_from_where_people_were_shown_and_from_nowhere_worse() {
+    let [signed, unsigned, customer, outside, ..] = Trust::ALL;
+    let asked = asked_in(None, None);
+    for (trust, of_to, is_covered) in [
+        (unsigned, Some(customer), true),
+        (signed, Some(customer), true),
+        (customer, Some(customer), false),
+        (unsigned, Some(unsigned), true),
+        (unsigned, Some(outside), false),
+        // The level of the call stands for it, which is better.
+        (unsigned, None, true),
+    ] {
+        let sources = Sources::new(of_to.map(|level| ("/to".to_owned(), level)).into_iter().collect());
+        let origin = Origin {
+            claimed: trust,
+            trust,
+            sources: &sources,
+            run_worst: None,
+        };
+        assert_eq!(asked.covers_origin(origin), is_covered, "{trust:?} {of_to:?}");
+    }
+}
+
+#[test]
+fn it_covers_what_a_run_had_seen_when_people_were_asked_and_nothing_worse() {
+    let [_, unsigned, customer, outside, malicious, _] = Trust::ALL;
+    for (run, shown, seen, is_covered) in [
+        (Some("run-1"), Some(outside), Some(outside), true),
+        (Some("run-1"), Some(outside), Some(customer), true),
+        (Some("run-1"), Some(outside), None, true),
+        (Some("run-1"), Some(outside), Some(malicious), false),
+        // Without a run, people were shown what the ask said.
+        (None, None, None, true),
+        (None, None, Some(customer), true),
+        (None, None, Some(outside), false),
+        // Nor more where it was not kept, or not written down.
+        (Some("run-1"), None, Some(customer), true),
+        (Some("run-1"), None, Some(malicious), false),
+    ] {
+        let asked = asked_in(run, shown);
+        let origin = Origin {
+            claimed: unsigned,
+            trust: unsigned,
+            sources: &asked.request.sources,
+            run_worst: seen,
+        };
+        let found = asked.covers_origin(origin);
+        assert_eq!(found, is_covered, "{run:?} {shown:?} {seen:?}");
+    }
+}
+
+#[test]
+fn of_those_who_approved_only_whose_vote_counts_is_counted() {
+    let by_anybody = ApprovalTerms {
+        group: None,
+        ..terms(1)
+    };
+    let asked = Approval {
+        terms: by_anybody.clone(),
+        ..pending(1)
+    };
+    let approved = asked.approve(&voter("sue", &["support"]), "", SOON).unwrap();
+    let approved = approved.approve(&voter("pete", &["leads"]), "", SOON).unwrap();
+    let approved = approved.approve(&voter("ann", &["leads"]), "", SOON).unwrap();
+    let counted = |terms: &ApprovalTerms, agents: &[Delegator]| {
+        let votes = approved.counted(terms, agents, |_| None)?;
+        Some(votes.iter().map(|vote| vote.user.to_string()).collect::<Vec<_>>())
+    };
+    let people = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_eq!(counted(&by_anybody, &[]), people(&["sue", "pete", "ann"]));
+    assert_eq!(counted(&by_anybody, &[planner()]), people(&["sue", "ann"]));
+    assert_eq!(counted(&terms(1), &[planner()]), people(&["ann"]));
+    assert_eq!(counted(&terms(2), &[planner()]), None);
+}
+
 #[test]
 fn it_is_the_same_after_being_stored() {
     let several = Approval {
