@@ -176,8 +176,8 @@ pub(crate) fn with_approval(
 fn is_approved_by_a_namesake(approval: &Approval, agents: &[Delegator], tenant: &TenantSnapshot) -> bool {
     let mut approvals = approval.votes.iter().filter(|vote| vote.approves);
     approvals.any(|vote| {
-        let namesake = tenant.directory.agent_called(&vote.user);
-        namesake.is_some_and(|namesake| agents.iter().any(|agent| agent.id == namesake.id))
+        let mut namesakes = tenant.directory.agents_called(&vote.user);
+        namesakes.any(|namesake| agents.iter().any(|agent| agent.id == namesake.id))
     })
 }
 

@@ -202,8 +202,8 @@ pub struct Voter {
     pub user: Name,
     /// The teams the person is in.
     pub teams: BTreeSet<Name>,
-    /// The agent that is called like the person, or was. A token that names one of the two does not tell which.
-    pub agent: Option<AgentId>,
+    /// The agents that are called like the person, or were. A token that names one of them does not tell which.
+    pub agents: Vec<AgentId>,
 }
 
 /// Where what is asked for comes from, as far as people are shown it.
@@ -413,7 +413,7 @@ impl Approval {
 
     fn check_voter(&self, voter: &Voter) -> Result<(), VoteError> {
         let user = &voter.user;
-        let is_asking = voter.agent.is_some_and(|agent| self.is_asked_by(agent));
+        let is_asking = voter.agents.iter().any(|agent| self.is_asked_by(*agent));
         if self.request.user.as_ref() == Some(user) || is_asking {
             return Err(VoteError::OwnRequest(user.clone()));
         }

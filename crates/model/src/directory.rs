@@ -304,9 +304,16 @@ impl Directory {
 
     /// The agent with this id, or that has or had this name. An id comes first: nobody takes it by choosing a name.
     pub fn agent_called(&self, called: &Name) -> Option<&Arc<Agent>> {
+        self.agents_called(called).next()
+    }
+
+    /// All that are called so: the agent with this id, and the one that has or had this name. They are two only where an agent was
+    /// registered under the id of another one.
+    pub fn agents_called(&self, called: &Name) -> impl Iterator<Item = &Arc<Agent>> {
         let id = called.as_str().parse::<AgentId>().ok();
         let by_id = id.and_then(|id| self.agents.get(&id));
-        by_id.or_else(|| self.agent_named(called.as_str()))
+        let by_name = self.agent_named(called.as_str());
+        by_id.into_iter().chain(by_name)
     }
 
     /// The tokens of one agent.
@@ -513,6 +520,23 @@ mod tests {
             assert_eq!(directory.agent_named("planner").unwrap().id, has.id);
             assert_eq!(directory.agent_named("retired").unwrap().id, had.id);
         }
+    }
+
+    #[test]
+    fn an_id_leads_to_its_agent_and_to_one_that_is_named_so() {
+        let mut directory = directory();
+        let planner = agent(1, "planner");
+        let id = Name::new(&planner.id.to_string()).unwrap();
+        let twin = agent(2, id.as_str());
+        for agent in [&twin, &planner] {
+            put(&mut directory, agent);
+        }
+        let called =
+            |name: &Name| -> Vec<AgentId> { directory.agents_called(name).map(|agent| agent.id).collect() };
+        assert_eq!(called(&id), [planner.id, twin.id]);
+        assert_eq!(directory.agent_called(&id).unwrap().id, planner.id);
+        assert_eq!(called(&planner.name), [planner.id]);
+        assert!(called(&Name::new("nobody").unwrap()).is_empty());
     }
 
     #[test]

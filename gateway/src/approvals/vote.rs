@@ -99,7 +99,11 @@ fn voter(caller: &TenantCaller, tenant: &TenantSnapshot) -> Result<Voter, Refusa
     Ok(Voter {
         user: user.clone(),
         teams: registered.map(|user| user.teams.clone()).unwrap_or_default(),
-        agent: tenant.directory.agent_called(user).map(|agent| agent.id),
+        agents: tenant
+            .directory
+            .agents_called(user)
+            .map(|agent| agent.id)
+            .collect(),
     })
 }
 

@@ -172,6 +172,7 @@ pub async fn create(
             signing_keys: body.signing_keys.as_ref().map(|keys| Arc::clone(&keys.0)),
             created_at: now,
         };
+        check_is_no_id(&agent.name)?;
         check_name(directory, &agent)?;
         check_team(directory, &agent)?;
         if let ToolAccess::Granted(tools) = &agent.tools {
@@ -219,6 +220,9 @@ pub async fn patch(
         if after == **before {
             return Ok(Plan::nothing(AgentView::from(&after)));
         }
+        if after.name != before.name {
+            check_is_no_id(&after.name)?;
+        }
         check_name(directory, &after)?;
         check_former_names(&after)?;
         check_team(directory, &after)?;
@@ -248,6 +252,17 @@ fn check_name(directory: &Directory, agent: &Agent) -> Result<(), Refusal> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whoever calls an agent by its id means that one, and nobody who is named so.
+fn check_is_no_id(name: &Name) -> Result<(), Refusal> {
+    if name.as_str().parse::<AgentId>().is_err() {
+        return Ok(());
+    }
+    let detail = format!(
+        "`name`: `{name}` is an id, by which only the agent that has it is called; choose another name"
+    );
+    Err(Refusal::new(Code::InvalidField, detail))
 }
 
 fn check_former_names(agent: &Agent) -> Result<(), Refusal> {

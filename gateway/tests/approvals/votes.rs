@@ -1,7 +1,11 @@
 //! Who may vote, what counts, and what is recorded of it.
 
 use crate::{Scene, key, merging, with};
+use engine::EntryKind;
+use gateway::changes::{By, Force, Order, Plan};
+use model::{AgentId, Directory, Name, Noun, Timestamp, Write};
 use serde_json::json;
+use std::sync::Arc;
 
 #[tokio::test]
 async fn a_vote_is_an_entry_that_says_whose_it_is() {
@@ -181,6 +185,39 @@ async fn who_is_called_like_the_agent_that_asks_approves_nothing_of_it() {
     let reply = scene.vote(&scene.ann, anew, "approve").await;
     reply.problem(403, "not_an_approver");
     scene.vote(&scene.bob, anew, "approve").await.expect(200);
+    assert_eq!(scene.retry(anew).await.expect(200)["decision"], "allow");
+}
+
+/// As it can be that was named before no agent was named like an id.
+#[tokio::test]
+async fn who_is_called_like_the_agent_that_asks_approves_nothing_of_it_also_if_that_is_another_one_s_id() {
+    let scene = Scene::set().await;
+    let stage = &scene.stage;
+    let other = stage.hire(json!({"name": "other"})).await;
+    let name = Name::new(&other.id).unwrap();
+    let own = key(stage, &other.id, "approver").await;
+    let before = scene.asked().await;
+    scene.vote(&own, &before, "approve").await.expect(200);
+    let rename = |directory: &Directory, _: Timestamp| {
+        let id: AgentId = stage.agent.id.parse().unwrap();
+        let named = directory.agents.get(&id).unwrap().rename(&name);
+        Ok(Plan {
+            kind: EntryKind::AgentUpdated,
+            facts: json!({}),
+            writes: vec![Write::Put(Noun::Agent(Arc::new(named)))],
+            answer: (),
+        })
+    };
+    let change = stage
+        .gateway
+        .change_in(Order::InTurn, By::Start, Force::No, stage.tenant, rename);
+    change.await.unwrap();
+    let answer = scene.retry(&before).await.expect(200);
+    assert_eq!(answer["decision"], "require_approval", "{answer}");
+    let anew = answer["approval"]["id"].as_str().unwrap();
+    let refused = scene.vote(&own, anew, "approve").await.expect(403);
+    assert_eq!(refused["code"], "not_an_approver", "{refused}");
+    scene.vote(&scene.ann, anew, "approve").await.expect(200);
     assert_eq!(scene.retry(anew).await.expect(200)["decision"], "allow");
 }
 

@@ -148,6 +148,28 @@ async fn an_agent_keeps_the_names_that_it_had_and_there_is_an_end_to_them() {
 }
 
 #[tokio::test]
+async fn no_agent_is_named_like_an_id() {
+    let acme = Acme::open().await;
+    let id = acme.hire(json!({"name": "builder"})).await;
+    let other = acme.hire(json!({"name": "other"})).await;
+    acme.news().await;
+    for name in [id.as_str(), &other, "agt_00000000000000000000000000"] {
+        let body = json!({ "name": name });
+        for (method, path) in [
+            ("POST", "/v1/agents".to_owned()),
+            ("PATCH", format!("/v1/agents/{other}")),
+        ] {
+            let refused = acme.admin(method, &path, body.clone()).await.expect(400);
+            assert_eq!(refused["code"], "invalid_field", "{refused}");
+            let detail = refused["detail"].as_str().unwrap();
+            assert!(detail.contains(name), "{detail}");
+        }
+    }
+    acme.assert_silent().await;
+    acme.hire(json!({"name": "agt_builder"})).await;
+}
+
+#[tokio::test]
 async fn a_list_is_paged_and_filtered_by_status() {
     let acme = Acme::open().await;
     let mut ids = Vec::new();

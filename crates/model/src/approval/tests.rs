@@ -15,7 +15,7 @@ fn voter(user: &str, teams: &[&str]) -> Voter {
     Voter {
         user: name(user),
         teams: teams.iter().map(|team| name(team)).collect(),
-        agent: None,
+        agents: Vec::new(),
     }
 }
 
@@ -163,7 +163,7 @@ fn who_answers_for_a_delegator_votes_no_more_than_the_agents_owner() {
 #[test]
 fn who_is_called_like_a_delegator_does_not_vote() {
     let namesake = Voter {
-        agent: Some(planner().id),
+        agents: vec![planner().id],
         ..voter("planner", &["leads"])
     };
     let error = VoteError::OwnRequest(namesake.user.clone());
@@ -175,14 +175,17 @@ fn who_is_called_like_a_delegator_does_not_vote() {
 
 #[test]
 fn who_is_called_like_the_agent_that_asks_does_not_vote() {
-    let namesake = Voter {
-        agent: Some(agent()),
-        ..voter("builder", &["leads"])
-    };
-    let error = VoteError::OwnRequest(namesake.user.clone());
-    for asked in [pending(1), delegated()] {
-        assert_eq!(asked.approve(&namesake, "", SOON), Err(error.clone()));
-        assert_eq!(asked.reject(&namesake, "", SOON), Err(error.clone()));
+    let another = AgentId::from_bytes([7; 16]);
+    for agents in [vec![agent()], vec![another, agent()]] {
+        let namesake = Voter {
+            agents,
+            ..voter("builder", &["leads"])
+        };
+        let error = VoteError::OwnRequest(namesake.user.clone());
+        for asked in [pending(1), delegated()] {
+            assert_eq!(asked.approve(&namesake, "", SOON), Err(error.clone()));
+            assert_eq!(asked.reject(&namesake, "", SOON), Err(error.clone()));
+        }
     }
 }
 

@@ -320,7 +320,7 @@ pub fn approved(approval: &Approval) -> Approval {
     let voter = Voter {
         user: name("ann"),
         teams: [name("leads")].into(),
-        agent: None,
+        agents: Vec::new(),
     };
     let after = approval.approve(&voter, "fine", Timestamp::from_millis(1));
     after.expect("anybody may approve the sample")
