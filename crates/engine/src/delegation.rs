@@ -33,7 +33,7 @@ impl Delegation {
 
 impl Ask {
     /// The ask in the name of those whom the token of its sender names, too. It is another ask than the same without them: what was
-    /// answered to one is no answer to the other.
+    /// answered to one is no answer to the other. Where its chain begins with that of the token, it says the same, and may go on.
     pub fn delegated(self, by: &Delegation) -> Result<Self, Refusal> {
         if by.is_empty() {
             return Ok(self);
@@ -49,9 +49,14 @@ impl Ask {
         whole.strings("act", by.agents.iter().map(Name::as_str));
         whole.digest("ask", &self.digest);
         whole.string_or_null("user", by.user.as_ref().map(Name::as_str));
+        let act = if self.act.starts_with(&by.agents) {
+            self.act
+        } else {
+            by.agents.iter().cloned().chain(self.act).collect()
+        };
         Ok(Self {
             digest: whole.finish().digest(),
-            act: by.agents.iter().cloned().chain(self.act).collect(),
+            act,
             user: by.user.clone().or(self.user),
             ..self
         })

@@ -3,7 +3,7 @@
 use imbl::OrdMap;
 use model::{Directory, Issuer, Name, Noun, Purpose, Timestamp, Write};
 use std::sync::Arc;
-use tokens::{Claims, Expected, KeySet, TokenError, UnverifiedToken};
+use tokens::{Claims, Expected, KeySet, PublicKey, TokenError, UnverifiedToken};
 
 /// An issuer and its keys.
 #[derive(Debug)]
@@ -33,6 +33,13 @@ impl RegisteredIssuer {
         };
         token.verify(&self.keys, expected, now)
     }
+
+    /// Whether this issuer would verify a token still that was verified when it was registered like that: under the same terms, and by this
+    /// key, which the token calls so or by no name.
+    pub fn still_verifies(&self, before: &Arc<Issuer>, id: Option<&str>, key: &PublicKey) -> bool {
+        Arc::ptr_eq(&self.noun, before)
+            || (self.noun.is_same_but_for_keys(before) && self.keys.verifies_by(id, key))
+    }
 }
 
 /// The issuers of a tenant, by name. Cloning shares them. There are few, so they are looked through.
@@ -47,6 +54,11 @@ impl Issuers {
             issuers.put(noun);
         }
         issuers
+    }
+
+    /// The issuer that the tenant calls so.
+    pub fn named(&self, name: &Name) -> Option<&Arc<RegisteredIssuer>> {
+        self.0.get(name)
     }
 
     /// Whose tokens for this have this `iss`.

@@ -67,6 +67,25 @@ impl Issuer {
     pub fn with_keys(&self, jwks: Arc<serde_json::Value>) -> Self {
         Self { jwks, ..self.clone() }
     }
+
+    /// Whether the other one is this issuer, whatever keys it has.
+    pub fn is_same_but_for_keys(&self, other: &Self) -> bool {
+        let Self {
+            name,
+            purpose,
+            issuer,
+            audience,
+            jwks: _,
+            claim,
+            created_at,
+        } = other;
+        self.name == *name
+            && self.purpose == *purpose
+            && self.issuer == *issuer
+            && self.audience == *audience
+            && self.claim == *claim
+            && self.created_at == *created_at
+    }
 }
 
 #[cfg(test)]

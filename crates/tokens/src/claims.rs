@@ -4,6 +4,7 @@ use model::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::jws::clipped;
+use crate::key::PublicKey;
 use crate::token::{Expected, LEEWAY_SECONDS, TokenError};
 
 /// The last second that a time can have: the end of the year 9999.
@@ -15,6 +16,7 @@ const LEEWAY_MILLIS: i64 = LEEWAY_SECONDS * 1_000;
 pub struct Claims {
     issuer: String,
     key_id: Option<String>,
+    key: PublicKey,
     expires_at: Timestamp,
     issued_at: Option<Timestamp>,
     members: Map<String, Value>,
@@ -48,6 +50,11 @@ impl Claims {
     /// The name of the key that has signed it; none if the token names none.
     pub fn key_id(&self) -> Option<&str> {
         self.key_id.as_deref()
+    }
+
+    /// The key that has signed it.
+    pub const fn key(&self) -> &PublicKey {
+        &self.key
     }
 
     /// From when on it is not accepted any more, but for [`LEEWAY_SECONDS`].
@@ -89,7 +96,14 @@ impl Claims {
             }
             actors.push(match act.get(claim) {
                 Some(Value::String(name)) if !name.is_empty() => name.as_str(),
-                _ => return Err(wrong("it does not say who acts")),
+                _ => {
+                    let member = format!("{}{claim}", "act.".repeat(actors.len() + 1));
+                    let fault = format!(
+                        "it does not say who acts: `{}` should be a string that is not empty",
+                        clipped(&member)
+                    );
+                    return Err(wrong(&fault));
+                }
             });
             next = act.get("act");
         }
@@ -106,10 +120,10 @@ impl Claims {
     }
 }
 
-/// The claims with these members, if they are what is expected now.
+/// The claims with these members, signed by this key, which the token names so or not at all, if they are what is expected now.
 pub(crate) fn check(
     members: Map<String, Value>,
-    key_id: Option<&str>,
+    (key_id, key): (Option<&str>, &PublicKey),
     expected: Expected<'_>,
     now: Timestamp,
 ) -> Result<Claims, TokenError> {
@@ -135,6 +149,7 @@ pub(crate) fn check(
     Ok(Claims {
         issuer,
         key_id: key_id.map(str::to_owned),
+        key: key.clone(),
         expires_at,
         issued_at,
         members,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::json;
 use crate::jwk::{self, KeyError};
 use crate::key::PublicKey;
+use crate::token::UNNAMED_KEYS_MAX;
 
 /// The longest set, in bytes.
 pub const KEY_SET_BYTES_MAX: usize = 64 << 10;
@@ -127,6 +128,21 @@ impl KeySet {
     pub(crate) fn unnamed(&self) -> impl Iterator<Item = &PublicKey> {
         let unnamed = self.keys.iter().filter(|(id, _)| id.is_none());
         unnamed.map(|(_, key)| key)
+    }
+
+    /// Whether a token that this key has signed, and that calls it so or by no name, is verified by these keys.
+    pub fn verifies_by(&self, id: Option<&str>, key: &PublicKey) -> bool {
+        if let Some(id) = id {
+            return self.named(id) == Some(key);
+        }
+        if let Some(only) = self.only() {
+            return only == key;
+        }
+        let mut fitting = self
+            .unnamed()
+            .filter(|known| known.algorithm() == key.algorithm())
+            .take(UNNAMED_KEYS_MAX);
+        fitting.any(|known| known == key)
     }
 
     /// Every key, with its name if it has one.

@@ -9,6 +9,7 @@ use crate::claims::{self, Claims};
 use crate::json;
 use crate::jwks::KeySet;
 use crate::jws::{Jws, clipped};
+use crate::key::PublicKey;
 
 /// The longest token, in bytes. Those of large identity providers have 2 to 4 KiB.
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
@@ -134,7 +135,7 @@ impl<'t> UnverifiedToken<'t> {
 
     /// What it says, if one of these keys has signed it and it is what is expected now.
     pub fn verify(self, keys: &KeySet, expected: Expected<'_>, now: Timestamp) -> Result<Claims, TokenError> {
-        self.check_signature(keys)?;
+        let key = self.signed_by(keys)?;
         if let Some(found) = self.jws.media_type()
             && !media_types(expected.purpose).contains(&found)
         {
@@ -143,24 +144,25 @@ impl<'t> UnverifiedToken<'t> {
                 purpose: expected.purpose.as_str(),
             });
         }
-        claims::check(self.members, self.jws.key_id(), expected, now)
+        claims::check(self.members, (self.jws.key_id(), key), expected, now)
     }
 
-    /// Whether one of these keys has signed it: the one that it names. If it names none, the only one, or one of the first without a
-    /// name that are for its algorithm.
-    fn check_signature(&self, keys: &KeySet) -> Result<(), TokenError> {
+    /// Which of these keys has signed it: the one that it names. If it names none, the only one, or one of the first without a
+    /// name that are for its algorithm. [`KeySet::verifies_by`] chooses alike.
+    fn signed_by<'k>(&self, keys: &'k KeySet) -> Result<&'k PublicKey, TokenError> {
+        let has_signed = |key: &'k PublicKey| self.jws.verify(key).map(|()| key);
         if let Some(id) = self.jws.key_id() {
             let named = keys.named(id);
             let key = named.ok_or_else(|| TokenError::UnknownKey(clipped(id)))?;
-            return self.jws.verify(key);
+            return has_signed(key);
         }
         if let Some(only) = keys.only() {
-            return self.jws.verify(only);
+            return has_signed(only);
         }
         let fitting = keys.unnamed().filter(|key| self.jws.is_for(key));
         let mut verdict = Err(TokenError::UnnamedKey);
         for key in fitting.take(UNNAMED_KEYS_MAX) {
-            verdict = self.jws.verify(key);
+            verdict = has_signed(key);
             if verdict.is_ok() {
                 break;
             }

@@ -46,6 +46,13 @@ pub enum Access {
     AgentOrRoles(&'static [Role]),
 }
 
+impl Access {
+    /// Whether agents are let in.
+    const fn is_of_agents(self) -> bool {
+        matches!(self, Self::Anybody | Self::Agent | Self::AgentOrRoles(_))
+    }
+}
+
 /// A caller whose credential works.
 #[derive(Debug, Clone)]
 pub enum Caller {
@@ -87,6 +94,8 @@ pub struct Person {
     pub user: Arc<User>,
     /// By whose word.
     pub signed_in: Arc<SignedIn>,
+    /// The roles of which the route takes one; none before it was looked at which route it is.
+    needed: &'static [Role],
 }
 
 /// Whose roles open doors.
@@ -148,7 +157,7 @@ impl Holder {
 }
 
 impl By<'_> {
-    /// Refuses whoever's credential does not work any more, or does not open the same doors. Between its request and what comes of it
+    /// Refuses whoever's credential does not work any more, or does not open the same door. Between its request and what comes of it
     /// there is the time that its body takes.
     pub fn check(self, snapshot: &Snapshot, now: Timestamp) -> Result<(), Refusal> {
         let works = match self {
@@ -158,8 +167,8 @@ impl By<'_> {
             }),
             Self::Person(person) => in_use(snapshot, person.tenant()).is_some_and(|tenant| {
                 let user = tenant.directory.users.get(&person.user.name);
-                let is_same = user.is_some_and(|user| user.roles == person.user.roles);
-                is_same && person.signed_in.is_good(&tenant.directory, now)
+                let is_let_in = user.is_some_and(|user| person.is_let_in_as(user));
+                is_let_in && person.signed_in.is_good(tenant, now)
             }),
             Self::Unstored(_)
             | Self::Rule(_)
@@ -182,7 +191,7 @@ impl AgentCaller {
                 let token = directory.tokens.get(token);
                 token.is_some_and(|token| !token.has_expired(now))
             }
-            AgentCredential::Signed(signed_in) => signed_in.is_good(directory, now),
+            AgentCredential::Signed(signed_in) => signed_in.is_good(tenant, now),
         };
         let works = works && directory.tenant.deleted_at.is_none();
         let agent = directory.agents.get(&self.agent.id).filter(|_| works);
@@ -221,12 +230,12 @@ impl TenantCaller {
 }
 
 impl Caller {
-    /// Whose roles open doors, if it is no agent.
-    fn holder(&self) -> Option<Holder> {
+    /// Whose roles open doors, one of these, if it is no agent.
+    fn holder(&self, needed: &'static [Role]) -> Option<Holder> {
         match self {
             Self::Agent(_) => None,
             Self::Key(caller) => Some(Holder::Key(Arc::clone(&caller.key))),
-            Self::Person(person) => Some(Holder::Person(Arc::clone(person))),
+            Self::Person(person) => Some(Holder::Person(Arc::new(person.at_route_for(needed)))),
         }
     }
 }
@@ -276,6 +285,9 @@ async fn let_in(gateway: &Gateway, access: Access, mut request: Request) -> Resu
     let keys = signing_keys(&snapshot, &caller);
     drop(snapshot);
     let mut request = check_signature(gateway, &mut caller, keys, request).await?;
+    if !access.is_of_agents() {
+        return Err(forbidden(access));
+    }
     if access != Access::Anybody {
         own_tenant(caller.tenant, request.headers())?;
         request.extensions_mut().insert(caller.clone());
@@ -321,7 +333,8 @@ fn signing_keys(snapshot: &Snapshot, caller: &AgentCaller) -> Option<Arc<Signing
     tenant.request_keys.of_agent(caller.agent.id).map(Arc::clone)
 }
 
-/// Who sends the request, if this route lets them in. An agent goes with it only when it has signed, if it has to.
+/// Who sends the request, if this route lets them in. Whether it lets agents in is looked at when they have signed, if they have to: whoever has
+/// stolen a token is not told that it works.
 fn admit(
     gateway: &Gateway,
     snapshot: &Snapshot,
@@ -330,19 +343,19 @@ fn admit(
 ) -> Result<Caller, Refusal> {
     let caller = identify(gateway, snapshot, request.headers())?;
     match (&caller, access) {
-        (Caller::Agent(_), Access::Agent | Access::AgentOrRoles(_)) | (_, Access::Anybody) => {}
+        (Caller::Agent(_), _) | (_, Access::Anybody) => {}
         (Caller::Key(key), Access::Operator) if key.key.role == Role::Operator => {
             let key = key.clone();
             request.extensions_mut().insert(key);
         }
         (Caller::Key(_) | Caller::Person(_), Access::Roles(roles) | Access::AgentOrRoles(roles)) => {
-            let holder = caller.holder().ok_or_else(|| forbidden(access))?;
+            let holder = caller.holder(roles).ok_or_else(|| forbidden(access))?;
             let tenant = tenant_of(snapshot, &holder, roles, request.headers())?;
             can_tell_of(gateway, tenant)?;
             request.extensions_mut().insert(TenantCaller { tenant, holder });
         }
         (Caller::Key(_) | Caller::Person(_), Access::RolesOrOperator(roles)) => {
-            let holder = caller.holder().ok_or_else(|| forbidden(access))?;
+            let holder = caller.holder(roles).ok_or_else(|| forbidden(access))?;
             let names_none = !request.headers().contains_key(COUNTERSIGN_TENANT);
             let tenant = if holder.has(Role::Operator) && names_none {
                 TenantId::SYSTEM

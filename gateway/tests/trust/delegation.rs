@@ -3,7 +3,7 @@
 use crate::hand::Signer;
 use crate::stage::{Player, Stage, asking, changing, injected, named, reading};
 use crate::support::Reply;
-use crate::{ISSUER, NOW, token};
+use crate::{ISSUER, NOW, issuer, jwks, token};
 use gateway::gateway::Options;
 use serde_json::{Value, json};
 
@@ -357,6 +357,43 @@ async fn a_token_says_in_whose_name_its_bearer_asks() {
 }
 
 #[tokio::test]
+async fn an_ask_that_says_the_chain_of_its_token_says_nothing_new() {
+    let signer = Signer::ed25519(1);
+    let (stage, planner) = signing(&signer).await;
+    let delegated = |chain: &[&str]| {
+        let act = with(json!({"sub": "builder"}), &act(chain));
+        token(&signer, &json!({"sub": "ada", "act": act}))
+    };
+    let one = delegated(&["planner"]);
+    let id = planner.id.as_str();
+    for (said_by_ask, recorded) in [
+        (vec!["planner"], json!(["planner"])),
+        (vec!["planner", "builder"], json!(["planner", "builder"])),
+        (vec![id], json!(["planner", id])),
+        (
+            vec!["builder", "planner"],
+            json!(["planner", "builder", "planner"]),
+        ),
+    ] {
+        let ask = with(changing(), &act(&said_by_ask));
+        let answer = asked(&stage, &one, &ask).await.expect(200);
+        assert_eq!(said(&answer), ALLOWED);
+        assert_eq!(stage.decisions().await.pop().unwrap()["act"], recorded);
+    }
+    let eight = delegated(&["planner"; 8]);
+    let same = with(changing(), &act(&["planner"; 8]));
+    assert_eq!(said(&asked(&stage, &eight, &same).await.expect(200)), ALLOWED);
+    let longer = with(changing(), &act(&["planner"; 9]));
+    asked(&stage, &eight, &longer)
+        .await
+        .problem(400, "delegation_too_deep");
+    stage.stand(&planner, "freeze").await.expect(200);
+    let elsewhere = with(changing(), &act(&["builder"]));
+    let denied = asked(&stage, &one, &elsewhere).await.expect(200);
+    assert_eq!(said(&denied), ["deny", "agent_frozen"]);
+}
+
+#[tokio::test]
 async fn a_stopped_agent_stays_so_for_tokens_that_tell_of_it_by_the_name_that_it_had() {
     let signer = Signer::ed25519(1);
     let (stage, planner) = signing(&signer).await;
@@ -527,6 +564,32 @@ async fn a_token_whose_chain_is_odd_signs_nobody_in() {
     );
     asked(&stage, &own, &reading()).await.expect(200);
     assert_eq!(stage.decisions().await.len(), 1);
+}
+
+#[tokio::test]
+async fn in_a_chain_too_it_is_the_registered_claim_that_names() {
+    let signer = Signer::ed25519(1);
+    let stage = Stage::set().await;
+    let mut body = issuer("agents", &jwks(&signer));
+    body["claim"] = json!("client_id");
+    stage.admin("POST", "/v1/issuers", &body).await.expect(201);
+    let shown = async |act: Value| {
+        let token = token(&signer, &json!({"client_id": "ada", "act": act}));
+        stage.get("/v1/whoami", &token).await
+    };
+    let who = shown(json!({"client_id": "builder", "sub": "nobody"})).await;
+    assert_eq!(who.expect(200)["name"], "builder");
+    for (act, member) in [
+        (json!({"sub": "builder"}), "`act.client_id`"),
+        (
+            json!({"client_id": "builder", "act": {"sub": "planner"}}),
+            "`act.act.client_id`",
+        ),
+    ] {
+        let refused = shown(act).await.expect(401);
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(detail.contains(member), "{detail}");
+    }
 }
 
 #[tokio::test]

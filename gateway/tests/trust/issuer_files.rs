@@ -164,6 +164,12 @@ async fn a_file_that_is_not_good_leaves_the_keys_as_they_are() {
     let kept = Kept::set(&signer).await;
     let mut secret = jwks(&signer);
     secret["keys"][0]["d"] = json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A");
+    let other = jwks(&Signer::p256());
+    let twice = format!(
+        "{{\"keys\":{},\"keys\":{}}}",
+        jwks(&signer)["keys"],
+        other["keys"]
+    );
     let before = kept.stage.entries().await.len();
     for bad in [
         Vec::new(),
@@ -171,6 +177,7 @@ async fn a_file_that_is_not_good_leaves_the_keys_as_they_are() {
         b"{\"keys\":[]}".to_vec(),
         b"\xff".to_vec(),
         secret.to_string().into_bytes(),
+        twice.into_bytes(),
         vec![b' '; 70_000],
     ] {
         kept.keep(bad).await;

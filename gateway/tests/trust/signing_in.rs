@@ -191,6 +191,113 @@ async fn where_several_tenants_have_an_issuer_the_caller_names_one() {
         .problem(401, "invalid_token");
 }
 
+#[tokio::test]
+async fn naming_a_tenant_once_is_not_naming_it_for_requests_that_name_none() {
+    let signer = Signer::ed25519(1);
+    let stage = agents(&signer).await;
+    let early = builder(&signer);
+    stage.get("/v1/whoami", &early).await.expect(200);
+    let other = stage
+        .post("/v1/tenants", &stage.operator, &json!({"name": "other"}))
+        .await
+        .expect(201);
+    let other = other["id"].as_str().unwrap();
+    for (path, body) in [
+        ("/v1/issuers", issuer("agents", &jwks(&signer))),
+        ("/v1/agents", json!({"name": "builder", "tools": "all"})),
+    ] {
+        let call = stage.call("POST", path, &stage.operator).tenant(other);
+        call.json(&body).send().await.expect(201);
+    }
+    let late = token(&signer, &json!({"sub": "builder", "jti": "late"}));
+    let unnamed = || stage.get("/v1/whoami", &late);
+    unnamed().await.problem(401, "invalid_token");
+    let own = stage.tenant.to_string();
+    for tenant in [own.as_str(), other, &own] {
+        let call = stage.call("GET", "/v1/whoami", &late).tenant(tenant);
+        assert_eq!(call.send().await.expect(200)["tenant"], tenant);
+        let detail = unnamed().await.problem(401, "invalid_token");
+        assert!(detail.contains("Countersign-Tenant"), "{detail}");
+        stage
+            .post("/v1/authorize", &late, &changing())
+            .await
+            .problem(401, "invalid_token");
+    }
+    assert_eq!(stage.decisions().await.len(), 0);
+    let who = stage.get("/v1/whoami", &early).await.expect(200);
+    assert_eq!(
+        who["tenant"], own,
+        "it was verified when one tenant alone had the issuer"
+    );
+}
+
+#[tokio::test]
+async fn what_is_under_way_goes_on_while_its_token_is_good_by_the_keys_there_are() {
+    let (old, new) = (Signer::ed25519(1), Signer::p256());
+    let stage = agents(&old).await;
+    let token = builder(&old);
+    let rotate = async |keys: &Value| {
+        let body = json!({"jwks": {"keys": keys}});
+        stage
+            .admin("PATCH", "/v1/issuers/agents", &body)
+            .await
+            .expect(200);
+    };
+    let alone = json!([old.jwk("a")]);
+    for (before, after, status) in [
+        (&alone, json!([old.jwk("a"), new.jwk("b")]), 200),
+        (&json!([new.jwk("b"), old.jwk("a")]), alone.clone(), 200),
+        (&alone, json!([new.jwk("a"), old.jwk("b")]), 401),
+        (&alone, json!([new.jwk("b")]), 401),
+    ] {
+        rotate(before).await;
+        let waiting = stage.call("POST", "/v1/authorize", &token).json(&changing());
+        let waiting = waiting.hold().await;
+        rotate(&after).await;
+        waiting.finish().await.expect(status);
+        let who = stage.get("/v1/whoami", &token).await;
+        who.expect(status);
+    }
+    rotate(&alone).await;
+    let waiting = stage.call("POST", "/v1/authorize", &token).json(&changing());
+    let waiting = waiting.hold().await;
+    stage
+        .admin("DELETE", "/v1/issuers/agents", &json!({}))
+        .await
+        .expect(204);
+    assert_eq!(waiting.finish().await.expect(401)["code"], "invalid_token");
+}
+
+#[tokio::test]
+async fn a_bad_token_is_told_what_the_issuer_that_it_is_for_finds_wrong() {
+    let (old, new) = (Signer::ed25519(1), Signer::p256());
+    let stage = agents(&old).await;
+    let mut people = issuer("people", &jwks(&old));
+    people["audience"] = json!("countersign-people");
+    stage.admin("POST", "/v1/issuers", &people).await.expect(201);
+    let detail = async |claims: Value| {
+        let token = token(&old, &claims);
+        let reply = stage.get("/v1/whoami", &token).await;
+        reply.problem(401, "invalid_token")
+    };
+    for audience in ["countersign", "countersign-people"] {
+        let expired = json!({"sub": "builder", "aud": audience, "exp": NOW - 90});
+        let detail = detail(expired).await;
+        assert!(detail.contains("has expired"), "{audience}: {detail}");
+    }
+    let elsewhere = detail(json!({"sub": "builder", "aud": "billing"})).await;
+    assert!(elsewhere.contains("registered audience"), "{elsewhere}");
+    let body = json!({"jwks": {"keys": [new.jwk("b")]}});
+    stage
+        .admin("PATCH", "/v1/issuers/agents", &body)
+        .await
+        .expect(200);
+    let rotated = detail(json!({"sub": "builder"})).await;
+    assert!(rotated.contains("no key `a`"), "{rotated}");
+    let expired = detail(json!({"sub": "1", "aud": "countersign-people", "exp": NOW - 90})).await;
+    assert!(expired.contains("has expired"), "{expired}");
+}
+
 /// A stage on which people sign in, with a team and these members of it.
 async fn office(signer: &Signer, people: &[(&str, &[&str])]) -> Stage {
     let stage = Stage::set().await;
@@ -274,6 +381,41 @@ async fn a_person_may_do_what_the_registered_roles_say_now() {
         .await
         .expect(204);
     stage.get("/v1/whoami", &ada).await.problem(401, "invalid_token");
+}
+
+#[tokio::test]
+async fn what_a_person_has_under_way_goes_on_while_the_route_lets_the_person_in() {
+    let (old, new) = (Signer::p256(), Signer::ed25519(1));
+    let stage = office(&old, &[("ada", &["admin", "auditor"])]).await;
+    let ada = person(&old, "ada");
+    let path = "/v1/users/ada";
+    let both = json!({"roles": ["admin", "auditor"]});
+    for (team, roles, status) in [
+        ("added", json!(["admin", "approver", "auditor"]), 201),
+        ("not-needed", json!(["admin"]), 201),
+        ("needed", json!(["auditor", "approver"]), 401),
+    ] {
+        stage.admin("PUT", path, &both).await.expect(200);
+        let waiting = stage.call("PUT", &format!("/v1/teams/{team}"), &ada);
+        let waiting = waiting.json(&json!({})).hold().await;
+        let now = json!({"roles": roles});
+        stage.admin("PUT", path, &now).await.expect(200);
+        waiting.finish().await.expect(status);
+    }
+    stage.admin("PUT", path, &both).await.expect(200);
+    for (team, keys, status) in [
+        ("beside", json!([old.jwk("a"), new.jwk("b")]), 201),
+        ("in-its-place", json!([new.jwk("b")]), 401),
+    ] {
+        let waiting = stage.call("PUT", &format!("/v1/teams/{team}"), &ada);
+        let waiting = waiting.json(&json!({})).hold().await;
+        let body = json!({"jwks": {"keys": keys}});
+        stage
+            .admin("PATCH", "/v1/issuers/people", &body)
+            .await
+            .expect(200);
+        waiting.finish().await.expect(status);
+    }
 }
 
 #[tokio::test]

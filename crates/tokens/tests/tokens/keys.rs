@@ -95,6 +95,38 @@ fn a_token_that_names_no_key_is_verified_with_few() {
     }
 }
 
+/// What stands for a token that was verified, its key and what it calls that, is held against other keys as the token itself would be.
+#[test]
+fn a_token_is_good_by_other_keys_if_it_would_be_verified_by_them() {
+    let [old, new, p256] = [Signer::ed25519(1), Signer::ed25519(2), Signer::p256()];
+    let many: Vec<_> = (2..=5).map(|seed| unnamed(&Signer::ed25519(seed))).collect();
+    let sets = [
+        vec![old.jwk("a")],
+        vec![new.jwk("a"), old.jwk("b")],
+        vec![new.jwk("b"), old.jwk("a")],
+        vec![old.jwk("a"), unnamed(&new)],
+        vec![unnamed(&old)],
+        vec![unnamed(&p256), unnamed(&new), unnamed(&old)],
+        many.iter().cloned().chain([unnamed(&old)]).collect(),
+        vec![new.jwk("a")],
+    ];
+    for header in [json!({"kid": "a"}), json!({})] {
+        let id = header["kid"].as_str();
+        let token = old.token(header.clone(), &claims(json!({})));
+        let first = if id.is_some() { &sets[0] } else { &sets[4] };
+        let verified = verify(&token, &key_set(first), EXPECTED).unwrap();
+        for keys in &sets {
+            let keys = key_set(keys);
+            let is_good = verify(&token, &keys, EXPECTED).is_ok();
+            assert_eq!(
+                keys.verifies_by(verified.key_id(), verified.key()),
+                is_good,
+                "{id:?} {keys:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_second_name_of_an_algorithm_is_known() {
     let signer = Signer::ed25519(1);

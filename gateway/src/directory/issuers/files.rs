@@ -12,7 +12,8 @@ use crate::changes::{By, Force, Order, Plan};
 use crate::directory::{facts, put};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use canon::Digest;
+use crate::http::json::DEPTH_MAX;
+use canon::{Digest, Integers, Limits};
 use engine::EntryKind;
 use model::{Name, Noun, TenantId, Timestamp};
 use serde_json::Value;
@@ -22,6 +23,12 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokens::KEY_SET_BYTES_MAX;
+
+/// What a file may be.
+const FILE_LIMITS: Limits = Limits {
+    bytes_max: KEY_SET_BYTES_MAX,
+    depth_max: DEPTH_MAX,
+};
 
 /// What is wrong with files, so that it is told once, and what was taken from the others, so that it is given once.
 #[derive(Default)]
@@ -199,9 +206,7 @@ fn found(folder: &Path, registered: Registered) -> Result<Vec<Found>, String> {
             let jwks = match read(&file) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(error.to_string()),
-                Ok(bytes) => serde_json::from_slice(&bytes)
-                    .map(|jwks| Some((jwks, Digest::of(&bytes))))
-                    .map_err(|error| error.to_string()),
+                Ok(bytes) => parse(&bytes).map(|jwks| Some((jwks, Digest::of(&bytes)))),
             };
             all.push(Found {
                 tenant,
@@ -213,6 +218,13 @@ fn found(folder: &Path, registered: Registered) -> Result<Vec<Found>, String> {
         }
     }
     Ok(all)
+}
+
+/// The keys in a file, read as those in the body of a request are: no member stands twice.
+fn parse(bytes: &[u8]) -> Result<Value, String> {
+    let text = canon::canonicalize_with(bytes, FILE_LIMITS, Integers::Exact);
+    let text = text.map_err(|error| error.to_string())?;
+    serde_json::from_str(text.as_str()).map_err(|error| error.to_string())
 }
 
 /// Whether the folder of the files is there.

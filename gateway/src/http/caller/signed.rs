@@ -1,20 +1,20 @@
 //! Callers who show a token of an issuer that their tenant has registered (JWT) in place of one that the gateway has made.
 //!
 //! A token is verified when it is seen first; after that it is looked up by its digest. What was looked up is held against the
-//! directory every time: an issuer whose keys were replaced, or who was deleted, has signed nothing. No network is used.
+//! directory every time: with a key that was taken away, or an issuer who was deleted, nothing was signed. No network is used.
 
 use super::{
-    AgentCaller, AgentCredential, COUNTERSIGN_TENANT, Caller, Person, can_tell_of, in_use, unknown_credential,
+    AgentCaller, AgentCredential, Caller, Person, can_tell_of, in_use, named_tenant, unknown_credential,
 };
 use crate::gateway::Gateway;
 use crate::http::refusal::{Code, Refusal};
 use axum::http::HeaderMap;
 use canon::Digest;
 use engine::{Delegation, Snapshot, TenantSnapshot, delegation};
-use model::{Directory, Issuer, Name, Purpose, TenantId, Timestamp};
+use model::{Directory, Issuer, Name, Purpose, Role, TenantId, Timestamp, User};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokens::{Claims, LEEWAY_SECONDS, UnverifiedToken};
+use tokens::{Claims, LEEWAY_SECONDS, PublicKey, TokenError, UnverifiedToken};
 
 /// The claim that every token of provenance has, and nobody's identity needs.
 const SOURCE_TRUST: &str = "source_trust";
@@ -27,6 +27,9 @@ pub struct SignedIn {
     tenant: TenantId,
     /// The issuer as it was registered when the token was verified.
     issuer: Arc<Issuer>,
+    /// What the token calls the key that has signed it, if anything.
+    key_id: Option<String>,
+    key: PublicKey,
     /// Who shows it.
     name: Name,
     /// In whose name, if it is delegated: those between, the nearest first, and last whom the token is about.
@@ -40,15 +43,20 @@ impl SignedIn {
         &self.issuer.name
     }
 
-    /// Whether the token is still worth something.
-    pub fn is_good(&self, directory: &Directory, now: Timestamp) -> bool {
-        let known = directory.issuers.get(&self.issuer.name);
-        let is_same = known.is_some_and(|known| Arc::ptr_eq(known, &self.issuer) || *known == self.issuer);
-        is_same && now < self.expires_at.plus_millis(LEEWAY_SECONDS * 1_000)
+    /// Whether the token is still worth something: its issuer stands as it did, and has the key still, whatever keys are beside it.
+    pub fn is_good(&self, tenant: &TenantSnapshot, now: Timestamp) -> bool {
+        let known = tenant.issuers.named(&self.issuer.name);
+        let verifies =
+            known.is_some_and(|known| known.still_verifies(&self.issuer, self.key_id.as_deref(), &self.key));
+        verifies && now < self.expires_at.plus_millis(LEEWAY_SECONDS * 1_000)
     }
 }
 
-/// Tokens that were verified lately, by their digest.
+/// What is looked up: the digest of a token, and the tenant that the request names, if it names one. What a token was worth in a tenant that
+/// was named says nothing about a request that names none, nor about one that names another.
+type Shown = (Digest, Option<TenantId>);
+
+/// Tokens that were verified lately.
 #[derive(Default)]
 pub struct SignIns {
     /// Held for one look-up at a time and never across an `await`.
@@ -57,23 +65,23 @@ pub struct SignIns {
 
 #[derive(Default)]
 struct Generations {
-    young: HashMap<Digest, Arc<SignedIn>>,
-    old: HashMap<Digest, Arc<SignedIn>>,
+    young: HashMap<Shown, Arc<SignedIn>>,
+    old: HashMap<Shown, Arc<SignedIn>>,
 }
 
 impl SignIns {
-    fn find(&self, token: &Digest) -> Option<Arc<SignedIn>> {
+    fn find(&self, shown: &Shown) -> Option<Arc<SignedIn>> {
         let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = generations.young.get(token);
-        found.or_else(|| generations.old.get(token)).cloned()
+        let found = generations.young.get(shown);
+        found.or_else(|| generations.old.get(shown)).cloned()
     }
 
-    fn remember(&self, token: Digest, signed_in: Arc<SignedIn>) {
+    fn remember(&self, shown: Shown, signed_in: Arc<SignedIn>) {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if generations.young.len() >= GENERATION_MAX {
             generations.old = std::mem::take(&mut generations.young);
         }
-        generations.young.insert(token, signed_in);
+        generations.young.insert(shown, signed_in);
     }
 }
 
@@ -90,18 +98,18 @@ pub(super) fn sign_in(
     (text, digest): (&str, Digest),
 ) -> Result<Caller, Refusal> {
     let now = gateway.clock.now();
-    let named = headers.get(COUNTERSIGN_TENANT);
-    let named = named.map(|value| value.to_str().unwrap_or_default());
-    let known = gateway.sign_ins.find(&digest).filter(|known| {
+    let named = named_tenant(headers).map(|named| tenant_id(named).ok_or_else(unknown_issuer));
+    let named = named.transpose()?;
+    let shown = (digest, named);
+    let known = gateway.sign_ins.find(&shown).filter(|known| {
         let tenant = in_use(snapshot, known.tenant);
-        let is_meant = named.is_none_or(|named| named == known.tenant.to_string());
-        is_meant && tenant.is_some_and(|tenant| known.is_good(&tenant.directory, now))
+        tenant.is_some_and(|tenant| known.is_good(tenant, now))
     });
     let signed_in = if let Some(known) = known {
         known
     } else {
         let verified = Arc::new(verify(snapshot, named, text, now)?);
-        gateway.sign_ins.remember(digest, Arc::clone(&verified));
+        gateway.sign_ins.remember(shown, Arc::clone(&verified));
         verified
     };
     can_tell_of(gateway, signed_in.tenant)?;
@@ -109,38 +117,65 @@ pub(super) fn sign_in(
     caller(&tenant.directory, signed_in)
 }
 
+/// The tenant of this id, in the one spelling that ids have.
+fn tenant_id(text: &str) -> Option<TenantId> {
+    let id: Option<TenantId> = text.parse().ok();
+    id.filter(|id| id.to_string() == text)
+}
+
 /// The token, verified by the one issuer that it can be from.
-fn verify(snapshot: &Snapshot, named: Option<&str>, text: &str, now: Timestamp) -> Result<SignedIn, Refusal> {
+fn verify(
+    snapshot: &Snapshot,
+    named: Option<TenantId>,
+    text: &str,
+    now: Timestamp,
+) -> Result<SignedIn, Refusal> {
     let issuer = UnverifiedToken::parse(text).map_err(|error| refuse(&error))?;
     let issuer = issuer.issuer().unwrap_or_default();
     let tenant = tenant_of(snapshot, named, issuer)?;
     let purposes = [Purpose::Agents, Purpose::People].into_iter();
     let registered = purposes.filter_map(|purpose| tenant.issuers.find(purpose, issuer));
-    let mut verdict = Err(unknown_issuer());
+    let (mut verified, mut refused) = (None, None);
     for registered in registered {
         // One issuer may sign for agents and for people, but not for one audience.
         let claims =
             match registered.verify(UnverifiedToken::parse(text).map_err(|error| refuse(&error))?, now) {
                 Ok(claims) => claims,
                 Err(error) => {
-                    verdict = verdict.map_err(|_| refuse(&error));
+                    refused = Some(more_telling(refused, error));
                     continue;
                 }
             };
-        if verdict.is_ok() {
+        if verified.is_some() {
             let detail = "the token is for the audience of agents and for that of people; get one for either";
             return Err(Refusal::new(Code::InvalidToken, detail));
         }
         let (name, for_whom) = named_in(&claims, &registered.noun)?;
-        verdict = Ok(SignedIn {
+        verified = Some(SignedIn {
             tenant: tenant.directory.tenant.id,
             issuer: Arc::clone(&registered.noun),
+            key_id: claims.key_id().map(str::to_owned),
+            key: claims.key().clone(),
             name,
             for_whom,
             expires_at: claims.expires_at(),
         });
     }
-    verdict
+    verified.ok_or_else(|| refused.map_or_else(unknown_issuer, |error| refuse(&error)))
+}
+
+/// Which of these is wrong with a token: one issuer that has this `iss` is not meant by it, and then says less than the one that is.
+fn more_telling(before: Option<TokenError>, error: TokenError) -> TokenError {
+    // The audience is looked at after the signature, and the time after the audience.
+    let told = |error: &TokenError| match error {
+        TokenError::Audience => 0,
+        TokenError::Expired { .. } | TokenError::NotYet { .. } => 2,
+        _ => 1,
+    };
+    match before {
+        Some(before) if told(&before) >= told(&error) => before,
+        _ => error,
+    }
 }
 
 /// Whom a token names by the registered claim: who shows it, and in whose name.
@@ -170,12 +205,12 @@ fn named_in(claims: &Claims, issuer: &Issuer) -> Result<(Name, Vec<Name>), Refus
 /// The tenant that has registered the issuer: the named one, or the only one.
 fn tenant_of<'s>(
     snapshot: &'s Snapshot,
-    named: Option<&str>,
+    named: Option<TenantId>,
     issuer: &str,
 ) -> Result<&'s Arc<TenantSnapshot>, Refusal> {
     let tenants: BTreeSet<TenantId> = snapshot
         .tenants_of_issuer(issuer)
-        .filter(|tenant| named.is_none_or(|named| named == tenant.to_string()))
+        .filter(|tenant| named.is_none_or(|named| named == *tenant))
         .collect();
     let mut tenants = tenants.into_iter().filter_map(|tenant| in_use(snapshot, tenant));
     match (tenants.next(), tenants.next()) {
@@ -197,7 +232,11 @@ fn caller(directory: &Directory, signed_in: Arc<SignedIn>) -> Result<Caller, Ref
     if signed_in.issuer.purpose == Purpose::People {
         let user = directory.users.get(&signed_in.name).cloned();
         let user = user.ok_or_else(|| unregistered("a person"))?;
-        let person = Person { user, signed_in };
+        let person = Person {
+            user,
+            signed_in,
+            needed: &[],
+        };
         return Ok(Caller::Person(Arc::new(person)));
     }
     let agent = directory.agent_called(&signed_in.name);
@@ -238,6 +277,20 @@ impl Person {
     /// The tenant whose issuer has signed the person in.
     pub fn tenant(&self) -> TenantId {
         self.signed_in.tenant
+    }
+
+    /// The person at a route that takes one of these roles.
+    pub(super) fn at_route_for(&self, needed: &'static [Role]) -> Self {
+        Self {
+            user: Arc::clone(&self.user),
+            signed_in: Arc::clone(&self.signed_in),
+            needed,
+        }
+    }
+
+    /// Whether the route lets the person in as registered now.
+    pub(super) fn is_let_in_as(&self, user: &User) -> bool {
+        self.needed.iter().any(|role| user.roles.contains(role))
     }
 }
 
