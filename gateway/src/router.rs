@@ -2,21 +2,21 @@
 //!
 //! A route that is not in the table does not exist, and no route is without an [`Access`]. The `OpenAPI` document is held
 //! against this table by a test. What reads the store and is answered by that alone stands in one line; what waits, streams or changes something
-//! does not.
+//! does not. What reads without parameters refuses them.
 
 use crate::directory::{
     agents, grants, import, issuers, keys, quota, rules, runs, standing, teams, tenants, tokens, tools, users,
 };
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
-use crate::http::{Code, Refusal, request_id};
+use crate::http::{Code, Refusal, query, request_id};
 use crate::{
     approvals, authorize, authzen, budgets, live, observations, operation, outcome, policies, reader,
     records, reservations, signing, whoami,
 };
 use axum::Router;
 use axum::handler::Handler;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter, on};
 use model::Role;
 use std::sync::Arc;
@@ -58,6 +58,8 @@ pub struct Route {
     pub access: Access,
     /// Whether it stands in the line of those who read the store.
     reads: bool,
+    /// Whether it has no parameters in the query, and refuses all.
+    pub takes_no_query: bool,
     handler: MethodRouter<Arc<Gateway>>,
 }
 
@@ -70,6 +72,14 @@ impl Route {
     /// This route in the line of those who read the store.
     fn in_line(self) -> Self {
         Self { reads: true, ..self }
+    }
+
+    /// This route without parameters in the query.
+    fn takes_no_query(self) -> Self {
+        Self {
+            takes_no_query: true,
+            ..self
+        }
     }
 }
 
@@ -91,6 +101,7 @@ where
         path,
         access,
         reads: false,
+        takes_no_query: false,
         handler: on(filter, handler),
     }
 }
@@ -112,11 +123,11 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/access/v1/search/action", SEARCH, authzen::search::actions),
         route("GET", "/.well-known/authzen-configuration", Access::Public, authzen::configuration::show),
 
-        route("GET", "/v1/whoami", Access::Anybody, whoami::whoami),
+        route("GET", "/v1/whoami", Access::Anybody, whoami::whoami).takes_no_query(),
 
         route("POST", "/v1/tenants", Access::Operator, tenants::create),
         route("GET", "/v1/tenants", Access::Operator, tenants::list),
-        route("GET", "/v1/tenants/{id}", Access::Operator, tenants::get),
+        route("GET", "/v1/tenants/{id}", Access::Operator, tenants::get).takes_no_query(),
         route("PATCH", "/v1/tenants/{id}", Access::Operator, tenants::patch),
         route("DELETE", "/v1/tenants/{id}", Access::Operator, tenants::delete),
         route("POST", "/v1/tenants/{id}/freeze", Access::Operator, standing::freeze_tenant),
@@ -131,16 +142,16 @@ pub fn routes() -> Vec<Route> {
 
         route("GET", "/v1/teams", DIRECTORY, teams::list),
         route("PUT", "/v1/teams/{team}", ADMIN, teams::put_team),
-        route("GET", "/v1/teams/{team}", DIRECTORY, teams::get),
+        route("GET", "/v1/teams/{team}", DIRECTORY, teams::get).takes_no_query(),
         route("DELETE", "/v1/teams/{team}", ADMIN, teams::delete),
         route("GET", "/v1/users", DIRECTORY, users::list),
         route("PUT", "/v1/users/{user}", ADMIN, users::put_user),
-        route("GET", "/v1/users/{user}", DIRECTORY, users::get),
+        route("GET", "/v1/users/{user}", DIRECTORY, users::get).takes_no_query(),
         route("DELETE", "/v1/users/{user}", ADMIN, users::delete),
 
         route("POST", "/v1/agents", ADMIN, agents::create),
         route("GET", "/v1/agents", DIRECTORY, agents::list),
-        route("GET", "/v1/agents/{id}", DIRECTORY, agents::get),
+        route("GET", "/v1/agents/{id}", DIRECTORY, agents::get).takes_no_query(),
         route("PATCH", "/v1/agents/{id}", ADMIN, agents::patch),
         route("POST", "/v1/agents/{id}/freeze", ADMIN, standing::freeze_agent),
         route("POST", "/v1/agents/{id}/unfreeze", ADMIN, standing::unfreeze_agent),
@@ -160,7 +171,7 @@ pub fn routes() -> Vec<Route> {
 
         route("GET", "/v1/rules", DIRECTORY, rules::list),
         route("PUT", "/v1/rules/{name}", ADMIN, rules::put_rule),
-        route("GET", "/v1/rules/{name}", DIRECTORY, rules::get),
+        route("GET", "/v1/rules/{name}", DIRECTORY, rules::get).takes_no_query(),
         route("DELETE", "/v1/rules/{name}", ADMIN, rules::delete),
 
         route("GET", "/v1/runs", DIRECTORY, runs::list),
@@ -171,13 +182,13 @@ pub fn routes() -> Vec<Route> {
 
         route("POST", "/v1/issuers", ADMIN, issuers::create),
         route("GET", "/v1/issuers", DIRECTORY, issuers::list),
-        route("GET", "/v1/issuers/{name}", DIRECTORY, issuers::get),
+        route("GET", "/v1/issuers/{name}", DIRECTORY, issuers::get).takes_no_query(),
         route("PATCH", "/v1/issuers/{name}", ADMIN, issuers::patch),
         route("DELETE", "/v1/issuers/{name}", ADMIN, issuers::delete),
 
         route("GET", "/v1/tools", DIRECTORY, tools::list),
         route("PUT", "/v1/tools/{tool}", ADMIN, tools::put_tool),
-        route("GET", "/v1/tools/{tool}", DIRECTORY, tools::get),
+        route("GET", "/v1/tools/{tool}", DIRECTORY, tools::get).takes_no_query(),
         route("DELETE", "/v1/tools/{tool}", ADMIN, tools::delete),
         route("POST", "/v1/tools/{tool}/freeze", ADMIN, standing::freeze_tool),
         route("POST", "/v1/tools/{tool}/unfreeze", ADMIN, standing::unfreeze_tool),
@@ -188,17 +199,17 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/policies", DIRECTORY, policies::list),
         route("POST", "/v1/policies", POLICIES, policies::create),
         route("PUT", "/v1/policies", POLICIES, policies::replace::replace),
-        route("GET", "/v1/policies/schema", DIRECTORY, policies::checks::schema),
+        route("GET", "/v1/policies/schema", DIRECTORY, policies::checks::schema).takes_no_query(),
         route("POST", "/v1/policies/validate", POLICIES, policies::checks::validate),
         route("POST", "/v1/policies/format", POLICIES, policies::format::format),
         route("POST", "/v1/policies/try", POLICIES, policies::explain::try_asks),
         route("POST", "/v1/policies/diff", POLICIES, policies::diff::compare),
         route("POST", "/v1/policies/replay", POLICIES, policies::replay::replay),
         route("POST", "/v1/policies/reload", Access::Operator, policies::reload::reload),
-        route("GET", "/v1/policies/{name}", DIRECTORY, policies::get),
+        route("GET", "/v1/policies/{name}", DIRECTORY, policies::get).takes_no_query(),
         route("PUT", "/v1/policies/{name}", POLICIES, policies::put),
         route("DELETE", "/v1/policies/{name}", POLICIES, policies::delete),
-        route("GET", "/v1/policies/{name}/versions", DIRECTORY, policies::trials::versions),
+        route("GET", "/v1/policies/{name}/versions", DIRECTORY, policies::trials::versions).takes_no_query(),
         route("POST", "/v1/policies/{name}/rollback", POLICIES, policies::trials::rollback),
         route("POST", "/v1/policies/{name}/promote", POLICIES, policies::trials::promote),
         route("POST", "/v1/policies/{name}/revert", POLICIES, policies::trials::revert),
@@ -210,7 +221,7 @@ pub fn routes() -> Vec<Route> {
 
         route("POST", "/v1/budgets", ADMIN, budgets::create::create),
         route("GET", "/v1/budgets", BUDGETS, budgets::list).in_line(),
-        route("GET", "/v1/budgets/{id}", BUDGETS, budgets::show).in_line(),
+        route("GET", "/v1/budgets/{id}", BUDGETS, budgets::show).takes_no_query().in_line(),
         route("POST", "/v1/budgets/{id}/fund", ADMIN, budgets::change::fund),
         route("POST", "/v1/budgets/{id}/debit", ADMIN, budgets::change::debit),
         route("POST", "/v1/budgets/{id}/reset", ADMIN, budgets::change::reset),
@@ -220,23 +231,23 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/balances", BALANCES, budgets::balances).in_line(),
         route("POST", "/v1/reservations", Access::Agent, reservations::create::create),
         route("GET", "/v1/reservations", BALANCES, reservations::list).in_line(),
-        route("GET", "/v1/reservations/{id}", BALANCES, reservations::show).in_line(),
+        route("GET", "/v1/reservations/{id}", BALANCES, reservations::show).takes_no_query().in_line(),
         route("POST", "/v1/reservations/{id}/commit", Access::Agent, reservations::settle::commit),
         route("POST", "/v1/reservations/{id}/release", Access::Agent, reservations::settle::release),
         route("POST", "/v1/reservations/{id}/extend", Access::Agent, reservations::settle::extend),
         route("POST", "/v1/usage", Access::Agent, reservations::usage::record),
 
         route("GET", "/v1/decisions", DECISIONS, records::decisions::list).in_line(),
-        route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show).in_line(),
-        route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show).in_line(),
+        route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show).takes_no_query().in_line(),
+        route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show).takes_no_query().in_line(),
         route("GET", "/v1/receipts/{decision_id}/proof", DECISIONS, records::proof::show).in_line(),
         route("GET", "/v1/audit/events", LEDGER, records::events::list).in_line(),
         route("GET", "/v1/events", LEDGER, live::stream::events),
-        route("GET", "/v1/ledger/head", LEDGER, records::head::show).in_line(),
+        route("GET", "/v1/ledger/head", LEDGER, records::head::show).takes_no_query().in_line(),
         route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show).in_line(),
         route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show).in_line(),
-        route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes).in_line(),
-        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries).in_line(),
+        route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes).takes_no_query().in_line(),
+        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries).takes_no_query().in_line(),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
         route("GET", "/v1/ledger/evidence", LEDGER, records::evidence::evidence),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),
@@ -258,6 +269,9 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         if route.reads {
             let state = Arc::clone(gateway);
             handler = handler.layer(from_fn_with_state(state, reader::stand_in_line));
+        }
+        if route.takes_no_query {
+            handler = handler.layer(from_fn(query::without_any));
         }
         let state = (Arc::clone(gateway), route.access);
         let handler = handler.layer(from_fn_with_state(state, caller::layer));

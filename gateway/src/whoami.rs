@@ -1,7 +1,6 @@
 //! `GET /v1/whoami`: what this credential is.
 
-use crate::http::query::NoParameters;
-use crate::http::{Caller, Json, Query};
+use crate::http::{Caller, Json};
 use axum::Extension;
 use model::{AgentId, KeyId, Name, Role, TenantId};
 use serde::Serialize;
@@ -57,10 +56,7 @@ pub enum Whoami {
 }
 
 /// Answers with what the credential is.
-pub async fn whoami(
-    Extension(caller): Extension<Caller>,
-    Query(NoParameters {}): Query<NoParameters>,
-) -> Json<Whoami> {
+pub async fn whoami(Extension(caller): Extension<Caller>) -> Json<Whoami> {
     Json(match caller {
         Caller::Agent(caller) => Whoami::Agent {
             tenant: caller.tenant,

@@ -14,7 +14,7 @@ mod play;
 mod support;
 
 use gateway::http::{Access, Code};
-use gateway::router::routes;
+use gateway::router::{Route, routes};
 use hand::Signer;
 use play::Play;
 use serde_json::{Map, Value, json};
@@ -75,6 +75,27 @@ fn every_route_is_described_and_nothing_else() {
         .map(|route| (route.method.to_owned(), route.template()))
         .collect();
     assert_eq!(described, served);
+}
+
+#[test]
+fn a_read_that_is_described_without_parameters_refuses_all() {
+    let contract = contract();
+    let query_parameters = |operation: &Map<String, Value>| {
+        let parameters = operation["parameters"].as_array().unwrap().iter();
+        let places = parameters.map(|parameter| match parameter["$ref"].as_str() {
+            Some(reference) => &contract.pointer(&reference[1..]).unwrap()["in"],
+            None => &parameter["in"],
+        });
+        places.filter(|place| **place == "query").count()
+    };
+    let routes = routes();
+    for (method, path, operation) in operations(&contract) {
+        let of_route = |route: &&Route| route.method == method && route.template() == path;
+        let route = routes.iter().find(of_route).unwrap();
+        if method == "GET" && route.access != Access::Public {
+            assert_eq!(route.takes_no_query, query_parameters(operation) == 0, "{path}");
+        }
+    }
 }
 
 #[test]

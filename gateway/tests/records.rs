@@ -103,6 +103,16 @@ async fn a_wrong_parameter_is_named() {
         ("/v1/audit/events?until=9", "`until`: unknown parameter"),
         ("/v1/ledger/export?from=1", "`from`: unknown parameter"),
         ("/v1/ledger/export?to_seq=-1", "`to_seq`: "),
+        ("/v1/decisions?user=%FF", "`user`: the bytes behind `%`"),
+        ("/v1/ledger/evidence?run_id=%FF", "`run_id`: the bytes behind `%`"),
+        ("/v1/ledger/head?witnessed=true", "`witnessed`: unknown parameter"),
+        ("/v1/ledger/tile/0/000?x=1", "`x`: unknown parameter"),
+        (
+            "/v1/receipts/none?witnessed=true",
+            "`witnessed`: unknown parameter",
+        ),
+        ("/v1/decisions/none?x=1", "`x`: unknown parameter"),
+        ("/v1/policies/schema?x=1", "`x`: unknown parameter"),
     ] {
         let detail = world
             .get(path, &tenancy.auditor)

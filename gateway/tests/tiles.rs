@@ -146,7 +146,9 @@ async fn a_tile_that_was_served_is_served_still_when_the_ledger_has_grown() {
             .world
             .get(&format!("/v1/ledger/{path}"), &scene.tenancy.auditor)
             .await;
-        reply.problem(404, "not_found");
+        let detail = reply.problem(404, "not_found");
+        let asked_for = path.strip_prefix("tile/").unwrap();
+        assert_eq!(detail, format!("there is no tile `{asked_for}`"));
     }
     scene.world.authorize(&scene.tenancy.token, &reading()).await;
     for (path, bytes) in paths(head).into_iter().zip(before) {

@@ -209,6 +209,7 @@ enum Format {
 
 impl Format {
     fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        check_coding(headers)?;
         let content_type = headers
             .get(header::CONTENT_TYPE)
             .and_then(|value| value.to_str().ok());
@@ -241,6 +242,16 @@ impl Format {
         };
         Ok(text?)
     }
+}
+
+/// Refuses a body that says that it is compressed, or in another content coding (RFC 9110, section 8.4): none is decoded.
+fn check_coding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if codings.all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Ok(());
+    }
+    let detail = "bodies are read as they are, and none is decoded; send it uncompressed, without the header `Content-Encoding`";
+    Err(Refusal::new(Code::UnsupportedMediaType, detail))
 }
 
 /// The bytes of a body, if it keeps to these bounds.

@@ -2,10 +2,13 @@
 
 use super::page::PageQuery;
 use super::refusal::{Code, Refusal};
-use axum::extract::{FromRequestParts, Query as Lenient};
+use axum::extract::{FromRequestParts, Query as Lenient, Request};
 use axum::http::Uri;
 use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 
 /// What `axum` says before it says what is wrong.
 const PREAMBLE: &str = "Failed to deserialize query string: ";
@@ -28,7 +31,7 @@ pub struct Query<T>(pub T);
 /// The parameters of a request that has none.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NoParameters {}
+struct NoParameters {}
 
 /// The parameters of a list: what is on the page, and which page it is. `T` knows `limit` and `cursor` and ignores them.
 pub struct ListQuery<T> {
@@ -81,7 +84,14 @@ pub fn refuse_any(uri: &Uri) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses them before a handler runs that would not look at them.
+pub async fn without_any(request: Request, next: Next) -> Result<Response, Refusal> {
+    refuse_any(request.uri())?;
+    Ok(next.run(request).await)
+}
+
 fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
+    check_text(uri.query().unwrap_or_default())?;
     match Lenient::try_from_uri(uri) {
         Ok(Lenient(value)) => Ok(value),
         Err(rejection) => {
@@ -100,6 +110,44 @@ fn read<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
     }
 }
 
+/// Refuses bytes that are no text. What is read in their place would be the value of somebody else.
+fn check_text(query: &str) -> Result<(), Refusal> {
+    let mut pairs = query.split('&');
+    let Some(pair) = pairs.find(|pair| std::str::from_utf8(&unescaped(pair)).is_err()) else {
+        return Ok(());
+    };
+    let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+    let detail = format!(
+        "`{name}`: the bytes behind `%` are not UTF-8; write text as UTF-8 and then each byte as `%XX`"
+    );
+    Err(invalid(detail))
+}
+
+/// The bytes that a part of a query stands for. A `%` without two hexadecimal digits stands for itself.
+fn unescaped(part: &str) -> Cow<'_, [u8]> {
+    let mut rest = part.as_bytes();
+    if !rest.contains(&b'%') {
+        return Cow::Borrowed(rest);
+    }
+    let mut bytes = Vec::with_capacity(rest.len());
+    while let [first, behind @ ..] = rest {
+        let (byte, behind) = escape(rest).unwrap_or((*first, behind));
+        bytes.push(byte);
+        rest = behind;
+    }
+    Cow::Owned(bytes)
+}
+
+/// The byte that is written as `%XX` at the beginning, and what is behind it.
+fn escape(bytes: &[u8]) -> Option<(u8, &[u8])> {
+    let [b'%', high, low, behind @ ..] = bytes else {
+        return None;
+    };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let byte = digit(*high)? * 16 + digit(*low)?;
+    Some((u8::try_from(byte).ok()?, behind))
+}
+
 /// What is said about a query; where it is about a text that is no whole number, without the words of Rust.
 fn no_number(text: String) -> String {
     let mut known = NO_NUMBER.iter();
@@ -108,7 +156,7 @@ fn no_number(text: String) -> String {
 }
 
 /// A parameter that is wrong.
-pub fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Refusal {
+pub fn invalid(detail: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::new(Code::InvalidParameter, detail)
 }
 
@@ -172,6 +220,33 @@ mod tests {
                 problem["detail"], "`mode`: unknown parameter `mode`, there are none here",
                 "{query}"
             );
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused_and_not_read_as_something_else() {
+        #[derive(Debug, serde::Deserialize)]
+        struct Filter {
+            user: Option<String>,
+        }
+        let read = |query: &str| read::<Filter>(&format!("/v1/decisions?{query}").parse().unwrap());
+        for query in [
+            "user=%FF",
+            "user=mail%ff",
+            "limit=1&user=%C3%28",
+            "user=%C3&%A9=1",
+        ] {
+            let refusal = read(query).unwrap_err();
+            assert_eq!(refusal.code(), Code::InvalidParameter, "{query}");
+            assert!(refusal.to_problem("r").contains("`user`: the bytes"), "{query}");
+        }
+        for (query, user) in [
+            ("user=%EF%BF%BD", "\u{fffd}"),
+            ("user=%C3%A9", "é"),
+            ("user=100%", "100%"),
+            ("user=%zz+%2", "%zz %2"),
+        ] {
+            assert_eq!(read(query).unwrap().user.as_deref(), Some(user), "{query}");
         }
     }
 

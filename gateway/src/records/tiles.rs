@@ -32,6 +32,7 @@ pub async fn hashes(
 ) -> Result<Response, Refusal> {
     let tenant = caller.tenant;
     let tile = find(&gateway, tenant, &level, &place).await?;
+    let tile = tile.ok_or_else(|| no_tile(&level, &place))?;
     let nodes: Vec<_> = tile.nodes().collect();
     let hashes = tree::hashes(&*gateway.store, tenant, &nodes).await;
     let hashes = hashes.map_err(|error| error.refusal(tenant))?;
@@ -46,6 +47,7 @@ pub async fn entries(
 ) -> Result<Response, Refusal> {
     let tenant = caller.tenant;
     let tile = find(&gateway, tenant, "0", &place).await?;
+    let tile = tile.ok_or_else(|| no_tile("entries", &place))?;
     let limit = u32::try_from(TILE_WIDTH).expect("a tile is narrow");
     let name = tenant.to_string();
     let mut bundle = Vec::new();
@@ -69,12 +71,23 @@ pub async fn entries(
 }
 
 /// The tile of this name, if the ledger is large enough to have it.
-async fn find(gateway: &Gateway, tenant: TenantId, level: &str, place: &str) -> Result<Tile, Refusal> {
-    let not_found = || Refusal::not_found("tile", &format!("{level}/{place}"));
-    let tile = Tile::parse(level, place).ok_or_else(not_found)?;
+async fn find(
+    gateway: &Gateway,
+    tenant: TenantId,
+    level: &str,
+    place: &str,
+) -> Result<Option<Tile>, Refusal> {
+    let Some(tile) = Tile::parse(level, place) else {
+        return Ok(None);
+    };
     let size = gateway.store.head(tenant).await?.seq;
     let is_there = tile.leaves().is_some_and(|leaves| leaves <= size);
-    is_there.then_some(tile).ok_or_else(not_found)
+    Ok(is_there.then_some(tile))
+}
+
+/// That there is none, by the path that was asked for.
+fn no_tile(directory: &str, place: &str) -> Refusal {
+    Refusal::not_found("tile", &format!("{directory}/{place}"))
 }
 
 fn bytes(bytes: Vec<u8>) -> Response {

@@ -199,6 +199,27 @@ async fn a_body_that_is_too_large_or_no_json_by_its_type_is_refused() {
 }
 
 #[tokio::test]
+async fn a_body_in_a_content_coding_is_refused_and_never_read() {
+    let stage = Stage::set().await;
+    let head = stage.head().await;
+    let sent = async |path: &str, coding: &str| {
+        let call = stage.call("POST", path, &stage.agent.token);
+        let call = call.header("content-encoding", coding);
+        call.json(&reading()).send().await
+    };
+    for coding in ["gzip", "br", "identity, gzip"] {
+        for path in ["/v1/authorize", "/v1/authorize/batch", "/v1/reservations"] {
+            let refused = sent(path, coding).await.expect(415);
+            assert_eq!(refused["code"], "unsupported_media_type", "{path}: {refused}");
+            let detail = refused["detail"].as_str().unwrap();
+            assert!(detail.contains("`Content-Encoding`"), "{detail}");
+        }
+    }
+    assert_eq!(stage.head().await, head);
+    sent("/v1/authorize", "Identity").await.expect(200);
+}
+
+#[tokio::test]
 async fn what_json_parsers_stumble_over_is_answered_or_refused_but_never_a_fault() {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/vectors/json-robustness/test_parsing");

@@ -63,6 +63,7 @@ async fn both_ways_give_an_ask_the_same_response() {
             &[("idempotency-key", "call-1"), ("idempotency-key", "call-1")],
         ),
         (&repeated, 400, &[("authorization", "Bearer nobody")]),
+        (&repeated, 415, &[("content-encoding", "gzip")]),
         (&repeated, 404, &[("countersign-tenant", "tnt_1")]),
         (&unknown, 400, &[]),
         (&unknown, 400, &[("accept", "application/msgpack")]),
