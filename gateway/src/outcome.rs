@@ -70,7 +70,7 @@ pub struct Reported {
     /// What became of the reservation.
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<Box<RawValue>>,
-    /// What became of the budgets that it counts against.
+    /// The budgets that it counts against, as they are afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     balances: Option<Box<RawValue>>,
 }
@@ -88,8 +88,6 @@ struct Decided {
     action_hash: Digest,
     reservation: Option<Reserved>,
     parent_run_id: Option<Name>,
-    /// `observe`, if the ask was only to be observed.
-    mode: Option<String>,
     estimate: Option<Estimated>,
 }
 
@@ -167,9 +165,8 @@ impl Outcome {
     ) -> Option<Settling> {
         let reservation = decided.reservation.as_ref().map(|reserved| reserved.id);
         let executed = self.status.was_executed();
-        let is_due = executed && decision.reason.verdict() == Verdict::Allow;
-        let observed = || decided.observed().filter(|_| is_due);
-        let spent = self.actual.clone().or_else(observed);
+        let estimated = || decided.estimated().filter(|_| executed);
+        let spent = self.actual.clone().or_else(estimated);
         let unreserved = spent.filter(|_| reservation.is_none());
         if reservation.is_none() && unreserved.is_none() {
             return None;
@@ -202,10 +199,9 @@ impl Decided {
         })
     }
 
-    /// What an ask that was only observed said that it costs: nothing was held for it, and whoever carries it out and says nothing else is
-    /// charged that.
-    fn observed(&self) -> Option<Estimate> {
-        let estimate = self.estimate.as_ref().filter(|_| self.mode.is_some())?;
+    /// What the ask said that it costs. Whoever carries it out and says nothing else is charged that, whatever the decision was.
+    fn estimated(&self) -> Option<Estimate> {
+        let estimate = self.estimate.as_ref()?;
         let amount = estimate.amount.parse::<i64>().ok()?;
         Some(Estimate {
             amount: Amount::new(amount).ok()?,
@@ -238,6 +234,12 @@ impl Gateway {
             match self.sequencer.record(Proposal::of(&tenant, outcome)).await? {
                 Recorded::Now(receipt) => return Reported::of(report, receipt),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                // What was reported before has its answer, whatever amount or unit this one names.
+                Recorded::Not(Conflict::Budget(_))
+                    if !self.store.outcomes_of(caller.tenant, &[id]).await?.is_empty() =>
+                {
+                    return Err(reported_before(id));
+                }
                 Recorded::Not(Conflict::Budget(conflict)) => {
                     return Err(match *conflict {
                         // It has gone with its decision, which was erased a moment ago.
@@ -245,14 +247,16 @@ impl Gateway {
                         conflict => Refusal::from(conflict),
                     });
                 }
-                Recorded::Before(_) | Recorded::Not(_) => {
-                    let detail = format!("an outcome of `{id}` was reported before, and there is only one");
-                    return Err(Refusal::new(Code::OutcomeReported, detail));
-                }
+                Recorded::Before(_) | Recorded::Not(_) => return Err(reported_before(id)),
             }
         }
         Err(Refusal::overloaded())
     }
+}
+
+fn reported_before(id: DecisionId) -> Refusal {
+    let detail = format!("an outcome of `{id}` was reported before, and there is only one");
+    Refusal::new(Code::OutcomeReported, detail)
 }
 
 impl Reported {

@@ -1,5 +1,6 @@
 //! Outcomes settle what was reserved: never refused for want of money, and nothing of what was spent is dropped.
 
+use crate::stage::{asking, changing, injected};
 use crate::{Scene, costing, observed, tokens};
 use serde_json::{Value, json};
 
@@ -12,6 +13,12 @@ async fn decided(scene: &Scene, amount: i64) -> (String, Value) {
         format!("/v1/decisions/{id}/outcome"),
         answer["action_hash"].clone(),
     )
+}
+
+/// Where the outcome of a decision is reported.
+fn outcome_of(answer: &Value) -> String {
+    let id = answer["decision_id"].as_str().unwrap();
+    format!("/v1/decisions/{id}/outcome")
 }
 
 async fn report(scene: &Scene, (path, hash): &(String, Value), actual: Option<i64>) -> Value {
@@ -56,8 +63,26 @@ async fn what_an_outcome_spends_beyond_every_budget_is_uncovered_at_every_level(
     let strict = json!({"scope": {"team": "crew"}, "unit": "TOKENS", "allocated": 100, "overage": "reject"});
     scene.budget(&strict).await;
     let decision = decided(&scene, 60).await;
-    report(&scene, &decision, Some(90)).await;
-    assert_eq!(scene.standings().await, [[940, 0, 60, 0, 30], [40, 0, 60, 0, 30]]);
+    report(&scene, &decision, Some(130)).await;
+    assert_eq!(
+        scene.standings().await,
+        [[900, 0, 100, 0, 30], [0, 0, 100, 0, 30]]
+    );
+}
+
+#[tokio::test]
+async fn what_costs_more_than_was_held_fills_a_budget_that_rejects_too() {
+    let scene = Scene::set().await;
+    let strict = json!({"scope": {}, "unit": "TOKENS", "allocated": 100, "overage": "reject"});
+    scene.budget(&strict).await;
+    for (actual, standing) in [(50, [50, 0, 50, 0, 0]), (60, [0, 0, 100, 0, 10])] {
+        let decision = decided(&scene, 0).await;
+        report(&scene, &decision, Some(actual)).await;
+        assert_eq!(scene.standing().await, standing);
+    }
+    let answer = scene.stage.ask(&costing(1)).await.expect(200);
+    assert_eq!(answer["reason_code"], "budget_exceeded");
+    scene.stage.assert_sound().await;
 }
 
 #[tokio::test]
@@ -202,4 +227,91 @@ async fn an_outcome_in_another_unit_or_with_another_amount_moves_nothing() {
     body["actual"] = tokens(50);
     scene.post(&path, &body).await.expect(201);
     assert_eq!(scene.standing().await, [50, 0, 50, 0, 0]);
+}
+
+#[tokio::test]
+async fn an_outcome_tells_what_became_of_its_reservation_before_it() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    for (verb, step, status) in [
+        ("commit", json!({"actual": tokens(50)}), "committed"),
+        ("release", json!({}), "released"),
+    ] {
+        let answer = scene.stage.ask(&costing(20)).await.expect(200);
+        let reservation = answer["reservation"]["id"].as_str().unwrap();
+        scene.settle(reservation, verb, &step).await.expect(200);
+        let report = match verb {
+            "commit" => json!({"status": "succeeded", "executed_hash": answer["action_hash"]}),
+            _ => json!({"status": "not_executed"}),
+        };
+        let told = scene.post(&outcome_of(&answer), &report).await.expect(201);
+        assert_eq!(told["reservation"]["id"], reservation);
+        assert_eq!(told["reservation"]["status"], status);
+        assert_eq!(told["balances"][0]["remaining"], 50);
+        assert_eq!(scene.standing().await, [50, 0, 50, 0, 0]);
+        let body = scene.entries("outcome_reported").await.pop().unwrap();
+        assert_eq!(body["settled"], Value::Null, "nothing was left to settle");
+    }
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_second_outcome_is_one_too_many_whatever_amount_or_unit_it_names() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let answer = scene.stage.ask(&costing(60)).await.expect(200);
+    let hold = answer["reservation"]["id"].as_str().unwrap();
+    let commit = json!({"actual": tokens(50)});
+    scene.settle(hold, "commit", &commit).await.expect(200);
+    let path = outcome_of(&answer);
+    let mut report =
+        json!({"status": "succeeded", "executed_hash": answer["action_hash"], "actual": tokens(50)});
+    scene.post(&path, &report).await.expect(201);
+    for actual in [tokens(51), json!({"unit": "CREDITS", "amount": 50}), tokens(50)] {
+        report["actual"] = actual;
+        let again = scene.post(&path, &report).await;
+        again.problem(409, "outcome_reported");
+    }
+    assert_eq!(scene.standing().await, [50, 0, 50, 0, 0]);
+    scene.stage.assert_sound().await;
+}
+
+/// The worst mismatch of all is not the one that costs nothing.
+#[tokio::test]
+async fn what_was_not_allowed_and_was_done_is_charged_its_estimate() {
+    let scene = Scene::set().await;
+    let ask = async |mut ask: Value, amount: i64| {
+        ask["estimate"] = tokens(amount);
+        scene.stage.ask(&ask).await.expect(200)
+    };
+    // There was no budget yet, so nothing was held for it.
+    let unbudgeted = ask(changing(), 7).await;
+    assert_eq!(unbudgeted["decision"], "allow");
+    scene.budgets(&[(json!({}), 100)]).await;
+    let exceeding = ask(changing(), 101).await;
+    assert_eq!(exceeding["reason_code"], "budget_exceeded");
+    let forbidden = ask(injected(), 20).await;
+    assert_eq!(forbidden["decision"], "deny");
+    let mut merge = asking("github", "merge_pull_request", "trusted_internal_unsigned");
+    merge["tool_call"]["parameters"] = json!({"base_branch": "main", "number": 42});
+    let unapproved = ask(merge, 30).await;
+    assert_eq!(unapproved["decision"], "require_approval");
+    for (answer, spent, uncovered) in [
+        (&unbudgeted, 7, 0),
+        (&forbidden, 27, 0),
+        (&unapproved, 57, 0),
+        (&exceeding, 100, 58),
+    ] {
+        let decision = (outcome_of(answer), answer["action_hash"].clone());
+        report(&scene, &decision, None).await;
+        assert_eq!(scene.standing().await, [100 - spent, 0, spent, 0, uncovered]);
+    }
+    let not_done = ask(changing(), 1).await;
+    assert_eq!(not_done["reason_code"], "budget_exceeded");
+    let report = json!({"status": "not_executed"});
+    scene.post(&outcome_of(&not_done), &report).await.expect(201);
+    assert_eq!(scene.standing().await, [0, 0, 100, 0, 58]);
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+    scene.stage.assert_sound().await;
 }

@@ -108,7 +108,7 @@ impl Outcome {
 }
 
 impl KnownBudgets {
-    /// Settles what an outcome settles; none if that is nothing.
+    /// Settles what an outcome settles; none if nothing was reserved for it, and nothing of it counts against a budget.
     pub(crate) fn settle_outcome(
         &mut self,
         tenant: TenantId,
@@ -116,7 +116,7 @@ impl KnownBudgets {
         now: Timestamp,
     ) -> Result<Option<Settled>, BudgetConflict> {
         let Some(due) = self.due(tenant, settling)? else {
-            return Ok(None);
+            return Ok(self.ended_before(tenant, settling, now));
         };
         let budgets = self.settled(tenant, &due.ids, due.held, due.charge);
         let reservation = self.end(tenant, settling, &due);
@@ -137,6 +137,22 @@ impl KnownBudgets {
             thresholds,
             answer,
         }))
+    }
+
+    /// What is told of a reservation that came to its end before, where nothing of the outcome is left to charge. Its entry is that of an
+    /// outcome that settles nothing.
+    fn ended_before(&self, tenant: TenantId, settling: &Settling, now: Timestamp) -> Option<Settled> {
+        let reservation = self.reservations.get(&(tenant, settling.reservation?))?;
+        let budgets = self.with_ids(tenant, &reservation.budgets).into_iter();
+        let answer = Answer {
+            reservation: Some(ReservationShown::of(reservation, now)),
+            balances: budgets.map(Balance::of).collect(),
+        };
+        Some(Settled {
+            entry: settling.outcome.entry(),
+            thresholds: Vec::new(),
+            answer: shown::json(&answer),
+        })
     }
 
     /// The reservation as it is afterwards, if there was one; written down if it was active.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overage {
-    /// It is refused, and nothing moves.
+    /// A commit of it is refused, and nothing moves. Of what an outcome tells as much is charged as is left.
     Reject,
     /// As much of it is charged as is left.
     AllowIfAvailable,
@@ -61,16 +61,14 @@ impl Charge {
         Ok(Self { actual, charged })
     }
 
-    /// The charge of `actual` where it is known to have been spent and nobody can refuse it: what a budget rejects is not covered.
+    /// The charge of `actual` where it is known to have been spent and nobody can refuse it: what was held and what is left beyond it covers it,
+    /// whatever the overage is.
     pub fn reported<'b>(
         budgets: impl IntoIterator<Item = &'b Budget>,
         held: Option<Amount>,
         actual: Amount,
     ) -> Self {
-        let rooms = budgets.into_iter().map(|budget| match budget.overage {
-            Overage::Reject => budget.room_without_overage(held),
-            Overage::AllowIfAvailable | Overage::AllowWithOverdraft => budget.room(held),
-        });
+        let rooms = budgets.into_iter().map(|budget| budget.room(held));
         let charged = rooms.fold(actual, Amount::min);
         Self { actual, charged }
     }

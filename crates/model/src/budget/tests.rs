@@ -84,11 +84,13 @@ fn what_the_tightest_cannot_cover_is_uncovered_everywhere() {
 fn a_report_is_never_refused() {
     let strict = budget(100, Overage::Reject, 0).hold(amount(60)).unwrap();
     let charge = Charge::reported([&strict], Some(amount(60)), amount(80));
-    assert_eq!((charge.charged, charge.uncovered()), (amount(60), amount(20)));
+    assert_eq!((charge.charged, charge.uncovered()), (amount(80), Amount::ZERO));
+    let charge = Charge::reported([&strict], Some(amount(60)), amount(130));
+    assert_eq!((charge.charged, charge.uncovered()), (amount(100), amount(30)));
     let charge = Charge::reported([&strict], None, amount(80));
     assert_eq!((charge.charged, charge.uncovered()), (amount(40), amount(40)));
-    let charge = Charge::reported([&strict], Some(Amount::ZERO), amount(10));
-    assert_eq!((charge.charged, charge.uncovered()), (Amount::ZERO, amount(10)));
+    let charge = Charge::reported([&strict], Some(Amount::ZERO), amount(50));
+    assert_eq!((charge.charged, charge.uncovered()), (amount(40), amount(10)));
 }
 
 #[test]
