@@ -184,7 +184,7 @@ impl Gateway {
             Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved) => {
                 Ok(None)
             }
-            Recorded::Not(Conflict::QuotaExceeded(over)) => Err(quota::exceeded(&over)),
+            Recorded::Not(Conflict::QuotaExceeded(over)) => Err(quota::exceeded(&over, self.clock.now())),
             Recorded::Not(
                 Conflict::RequestReused
                 | Conflict::OutcomeReported
@@ -309,7 +309,7 @@ impl Gateway {
         let counted = &looked_up.counted;
         counted
             .check(&quotas, now)
-            .map_err(|over| quota::exceeded(&over))?;
+            .map_err(|over| quota::exceeded(&over, now))?;
         let (judgement, budget) = counted.quoted(agent, ask, judgement);
         let decided = Decided {
             id: DecisionId::from_bytes([0; 16]),

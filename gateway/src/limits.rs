@@ -22,7 +22,7 @@ use store::{Lease, Store, StoreError};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// What a caller is told to wait when a bucket never refills.
+/// What a caller is told to wait where waiting does not help, and in how many seconds a bucket is told to be full that never refills.
 const NEVER_REFILLS_SECONDS: u64 = 86_400;
 /// A wait that is longer than this, thirty years, is one without end.
 const WAIT_SECONDS_MAX: f64 = 1e9;
@@ -356,26 +356,50 @@ fn refusal_of_last(lacking: Vec<Lacking>) -> Option<Refusal> {
     last.map(|lacking| limited(&lacking))
 }
 
-/// Tells how long to wait: in a header always, because that is the contract, and in the problem where waiting helps.
-fn with_wait(refusal: Refusal, wait: Option<u64>) -> Refusal {
-    match wait {
-        Some(seconds) => refusal.with_retry_after(seconds),
-        None => refusal.with_header(header::RETRY_AFTER, HeaderValue::from(NEVER_REFILLS_SECONDS)),
+/// What a caller is told of a limit, in the words of the IETF draft on rate limit headers.
+struct Told<'t> {
+    /// What the limit is called.
+    name: &'t str,
+    /// How much it lets pass (`q`).
+    quota: u64,
+    /// In how many seconds that comes back (`w`); none if it never does.
+    window: Option<u64>,
+    /// How much is left (`r`).
+    left: u64,
+    /// Whole seconds to wait (`t`); none if waiting does not help.
+    wait: Option<u64>,
+}
+
+impl Told<'_> {
+    /// The refusal with those headers, and with how long to wait: in the header of RFC 9110 always, because that is the contract, and in the
+    /// problem where waiting helps.
+    fn with(&self, refusal: Refusal) -> Refusal {
+        let refusal = match self.wait {
+            Some(seconds) => refusal.with_retry_after(seconds),
+            None => refusal.with_header(header::RETRY_AFTER, HeaderValue::from(NEVER_REFILLS_SECONDS)),
+        };
+        refusal
+            .with_header(
+                RATE_LIMIT_POLICY,
+                self.header(('q', self.quota), ('w', self.window)),
+            )
+            .with_header(RATE_LIMIT, self.header(('r', self.left), ('t', self.wait)))
+    }
+
+    /// A header with one parameter, and another one if there is something to say.
+    fn header(&self, (key, value): (char, u64), (other, seconds): (char, Option<u64>)) -> HeaderValue {
+        let seconds = seconds.map(|seconds| format!(";{other}={seconds}"));
+        let seconds = seconds.unwrap_or_default();
+        let text = format!("\"{}\";{key}={value}{seconds}", self.name);
+        HeaderValue::from_str(&text).expect("digits and plain words are visible ASCII")
     }
 }
 
-/// The refusal, with the headers of RFC 9110 and of the IETF draft on rate limit headers.
+/// The refusal of an ask that a bucket has too few tokens for.
 fn limited(lacking: &Lacking) -> Refusal {
     let Lacking { owner, level, wait } = lacking;
     let capacity = level.size.capacity();
     let window = level.size.refill_per_second().recip() * f64::from(capacity);
-    let window = if window.is_finite() {
-        whole(window.ceil()).max(1)
-    } else {
-        NEVER_REFILLS_SECONDS
-    };
-    let name = owner.as_str();
-    let text = |text: String| HeaderValue::from_str(&text).expect("digits and plain words are visible ASCII");
     let whose = match owner {
         Owner::Tenant(_) => "the tenant's bucket".to_owned(),
         Owner::Agent(_) => "the agent's bucket".to_owned(),
@@ -390,15 +414,15 @@ fn limited(lacking: &Lacking) -> Refusal {
         Some(seconds) => format!("ask again in {seconds} s"),
         None => "it does not refill: have it changed".to_owned(),
     };
-    let told = wait.unwrap_or(NEVER_REFILLS_SECONDS);
-    let refusal = Refusal::new(Code::RateLimited, format!("{whose} {holds}; {advice}"));
-    with_wait(refusal, *wait)
-        .with_header(
-            RATE_LIMIT_POLICY,
-            text(format!("\"{name}\";q={capacity};w={window}")),
-        )
-        .with_header(
-            RATE_LIMIT,
-            text(format!("\"{name}\";r={};t={told}", level.whole_tokens())),
-        )
+    let told = Told {
+        name: owner.as_str(),
+        quota: u64::from(capacity),
+        window: window.is_finite().then(|| whole(window.ceil()).max(1)),
+        left: level.whole_tokens(),
+        wait: *wait,
+    };
+    told.with(Refusal::new(
+        Code::RateLimited,
+        format!("{whose} {holds}; {advice}"),
+    ))
 }

@@ -110,10 +110,12 @@ fn a_bucket_admits_its_capacity_and_then_what_comes_back() {
 fn a_bucket_that_never_refills_admits_its_capacity_once() {
     let alone = Alone::with(3, 0.0);
     assert_eq!(alone.drain(0), 3);
-    let (wait, policy, left) = headers(&alone.ask(86_400_000).unwrap_err());
+    let refused = alone.ask(86_400_000).unwrap_err().render("r");
+    let header = |name: &str| refused.headers().get(name).map(|value| value.to_str().unwrap());
     assert_eq!(
-        (wait, policy.as_str(), left.as_str()),
-        (86_400, "\"agent\";q=3;w=86400", "\"agent\";r=0;t=86400")
+        ["retry-after", "ratelimit-policy", "ratelimit"].map(header),
+        [Some("86400"), Some("\"agent\";q=3"), Some("\"agent\";r=0")],
+        "waiting does not help"
     );
 }
 
@@ -526,8 +528,8 @@ async fn whoever_loops_against_an_empty_shared_bucket_costs_the_store_few_leases
     for _ in 0..200 {
         let refused = stage.ask(&reading()).await;
         refused.problem(429, "rate_limited");
-        assert_eq!(refused.headers["retry-after"], "86400");
         // Waiting does not help.
+        assert_eq!(refused.headers["retry-after"], "86400");
         assert_eq!(refused.json()["retry_after_seconds"], Value::Null);
     }
     let leases = u128::try_from(stage.faults.leases() - before).unwrap();

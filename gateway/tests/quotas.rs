@@ -215,6 +215,40 @@ async fn whoever_waits_as_told_passes_though_the_chain_is_ahead_of_the_clock() {
     stage.ask(&reading()).await.expect(200);
 }
 
+/// The key that signs is published after what the clock says then, so the chain does not follow the clock.
+#[tokio::test]
+async fn everybody_is_told_the_same_time_to_wait_after_a_clock_was_set_back() {
+    let stage = with_quotas(json!([{"window": "minute", "limit": 1}])).await;
+    let mut dry = reading();
+    dry["mode"] = json!("dry_run");
+    let waits = async || {
+        let refused = stage.ask(&reading()).await;
+        let detail = refused.problem(429, "quota_exceeded");
+        let token = &stage.agent.token;
+        let batch = json!({"asks": [reading(), reading()]});
+        let batch = stage.post("/v1/authorize/batch", token, &batch).await.expect(200);
+        let path = "/v1/quota/probe?tool=github&action=get_file";
+        let probe = stage.get(path, token).await.expect(200);
+        let view = stage.get("/v1/quota", token).await.expect(200);
+        let resets_at = view["quotas"][0]["resets_at"].as_str().unwrap().to_owned();
+        assert_eq!(view["quotas"][0]["remaining"], 0);
+        assert!(detail.contains(&resets_at), "{detail}: {resets_at}");
+        assert_eq!(stage.ask(&dry).await.problem(429, "quota_exceeded"), detail);
+        assert_eq!(probe["detail"], detail);
+        let told = refused.headers["retry-after"].to_str().unwrap();
+        let wait: i64 = told.parse().unwrap();
+        let left = format!("\"agent-minute\";r=0;t={wait}");
+        assert_eq!(refused.headers["ratelimit"], left);
+        assert_eq!(batch["answers"][1]["retry_after_seconds"], wait);
+        assert_eq!(probe["retry_after_seconds"], wait);
+        wait
+    };
+    stage.ask(&reading()).await.expect(200);
+    let in_time = waits().await;
+    stage.clock.advance_millis(-7_200_000);
+    assert_eq!(waits().await, in_time + 7_200);
+}
+
 #[tokio::test]
 async fn filters_count_what_the_registry_says() {
     let stage = with_quotas(json!([

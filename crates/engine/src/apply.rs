@@ -331,9 +331,7 @@ impl<'p> Pass<'p> {
         }
         let at = self.time_of(tenant);
         let find = |key: &Digest| self.found.counters.get(&(tenant, *key));
-        if let Err(mut exceeded) = quotas::check(&decision.quotas, find, at) {
-            // Callers wait by the clock, and the chain may be ahead of one that was set back.
-            exceeded.now = self.now;
+        if let Err(exceeded) = quotas::check(&decision.quotas, find, at) {
             return Conflict::QuotaExceeded(exceeded).into();
         }
         if let Err(conflict) = self.check_approval(tenant, decision) {

@@ -81,8 +81,6 @@ pub struct QuotaUse {
 pub struct QuotaExceeded {
     /// Which.
     pub quota: QuotaUse,
-    /// When it was looked at, by the clock: in the chain it may be later.
-    pub now: Timestamp,
     /// When it begins anew; `None` if it does not.
     pub until: Option<Timestamp>,
 }
@@ -183,16 +181,11 @@ pub fn check<'k>(
     now: Timestamp,
 ) -> Result<(), Box<QuotaExceeded>> {
     let exceeded = |quota: &QuotaUse| {
-        let (start, until) = quota.window.around(now);
+        let (start, _) = quota.window.around(now);
         let counter = find(&quota.key)?;
-        // A gateway whose clock is ahead may have begun the next window.
-        let until = until
-            .map(|_| quota.window.around(counter.start.max(start)).1)
-            .unwrap_or_default();
         (counter.count_in(start) >= quota.limit).then(|| QuotaExceeded {
             quota: quota.clone(),
-            now,
-            until,
+            until: counter.begins_anew(quota.window, now),
         })
     };
     let forever = Timestamp::from_millis(i64::MAX);

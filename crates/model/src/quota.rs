@@ -70,15 +70,11 @@ impl Window {
         }
     }
 
-    /// How long it is at most, in seconds: what the IETF draft on rate limit headers calls the window `w`.
-    pub const fn seconds_max(self) -> Option<u64> {
-        match self {
-            Self::Minute => Some(60),
-            Self::Hour => Some(3_600),
-            Self::Day => Some(86_400),
-            Self::Month => Some(31 * 86_400),
-            Self::Run => None,
-        }
+    /// How long the window is that ends here, in seconds: what the IETF draft on rate limit headers calls the window `w`.
+    pub fn seconds_before(self, end: Timestamp) -> Option<u64> {
+        let (start, end) = self.around(end.plus_millis(-1));
+        let millis = end?.millis() - start.millis();
+        u64::try_from(millis / 1_000).ok()
     }
 }
 
@@ -258,6 +254,13 @@ impl Counter {
         if self.start < start { 0 } else { self.count }
     }
 
+    /// When it begins anew, seen from here; none if it never does. That is the end of the window that is counted in, which another gateway, or
+    /// this one before its clock was set back, may have begun ahead of time.
+    pub fn begins_anew(self, window: Window, now: Timestamp) -> Option<Timestamp> {
+        let (start, _) = window.around(now);
+        window.around(self.start.max(start)).1
+    }
+
     /// After one more call.
     #[must_use]
     pub fn plus_one(self, start: Timestamp, now: Timestamp) -> Self {
@@ -298,6 +301,18 @@ mod tests {
         let december = Window::Month.around(time("2026-12-31T12:00:00Z"));
         assert_eq!(december.1, Some(time("2027-01-01T00:00:00Z")));
         assert_eq!(Window::Run.around(now).1, None);
+    }
+
+    #[test]
+    fn a_window_is_as_long_as_its_month_is() {
+        for (window, end, seconds) in [
+            (Window::Day, "2027-03-01T00:00:00Z", Some(86_400)),
+            (Window::Month, "2027-03-01T00:00:00Z", Some(28 * 86_400)),
+            (Window::Month, "2027-01-01T00:00:00Z", Some(31 * 86_400)),
+            (Window::Run, "2027-01-01T00:00:00Z", None),
+        ] {
+            assert_eq!(window.seconds_before(time(end)), seconds, "{window:?}");
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub async fn authorize_batch(
         accepted.refuse_key("name `request_id` in each ask of a batch")?;
         let asks = read(&accepted.text)?;
         let answers = accepted.answer_all(asks).await?;
+        accepted.note_refused(&answers, &request_id);
         Ok(Answer(write(answers, request_id.as_str())))
     };
     accepted.where_it_belongs(answer).await
@@ -158,6 +159,14 @@ impl Accepted {
             }
         }
         answered_so_far(items, &Refusal::overloaded())
+    }
+
+    /// Counts those of several asks that were refused or failed, each like an ask that comes alone. Where the request fails as a whole it is
+    /// counted once, with its response.
+    pub(crate) fn note_refused(&self, answers: &[Result<Bytes, Refusal>], request_id: &RequestId) {
+        for refusal in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            request_id.note(&self.gateway, refusal);
+        }
     }
 
     /// The ask in the name of those whom the token names, and of the trace that the request names, unless it names another.

@@ -105,6 +105,7 @@ async fn evaluate_each(
         Semantic::DenyOnFirstDeny => until(&mut accepted, asks, false).await?,
         Semantic::PermitOnFirstPermit => until(&mut accepted, asks, true).await?,
     };
+    accepted.note_refused(&answers, request_id);
     let evaluated = answers.into_iter();
     let evaluated = evaluated.map(|answer| Evaluated::of(answer, request_id.as_str()));
     Ok(Answer(write_all(evaluated)))

@@ -192,8 +192,10 @@ async fn used(
     let keys: Vec<_> = of.iter().map(key).collect();
     let counters = gateway.counters(&keys).await?;
     let view = |((_, quota), (_, key)): ((Holder<'_>, &Quota), (TenantId, canon::Digest))| {
-        let (start, resets_at) = quota.window.around(now);
-        let used = counters.get(&key).map_or(0, |counter| counter.count_in(start));
+        let (start, end) = quota.window.around(now);
+        let counter = counters.get(&key);
+        let used = counter.map_or(0, |counter| counter.count_in(start));
+        let resets_at = counter.map_or(end, |counter| counter.begins_anew(quota.window, now));
         UsedQuota {
             holder: None,
             used,

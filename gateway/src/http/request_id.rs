@@ -32,14 +32,15 @@ impl RequestId {
         self.0.to_str().unwrap_or_default()
     }
 
-    /// Counts what has kept the gateway from doing what this request asks for. If it was a mistake of the gateway, the log has it.
+    /// Counts what has kept the gateway from doing what this request asks for, or answering one of its asks. If it was a mistake of the gateway,
+    /// the log has it.
     pub fn note(&self, gateway: &Gateway, refusal: &Refusal) {
         gateway.metrics.count_refusal(refusal.code());
         if refusal.code() == Code::Internal {
             let (request_id, detail) = (self.as_str(), refusal.detail());
             tracing::error!(
                 request_id,
-                "a request has ended with a mistake of the gateway: {detail}"
+                "a request, or an ask of it, has ended with a mistake of the gateway: {detail}"
             );
         }
     }

@@ -1,16 +1,17 @@
 //! What callers are told of quotas. They are counted by `engine::quotas`, in the commit of what they count.
 
-use super::{NEVER_REFILLS_SECONDS, RATE_LIMIT, RATE_LIMIT_POLICY, with_wait};
+use super::Told;
 use crate::http::{Code, Refusal};
-use axum::http::HeaderValue;
 use engine::quotas::QuotaExceeded;
+use model::Timestamp;
 
-/// The refusal of a call that there is no room for, with the headers of RFC 9110 and of the IETF draft on rate limit headers.
-pub fn exceeded(over: &QuotaExceeded) -> Refusal {
+/// The refusal of a call that there is no room for. `now` is the time by the clock, which callers wait by: the chain may be ahead of one that
+/// was set back.
+pub fn exceeded(over: &QuotaExceeded, now: Timestamp) -> Refusal {
     let quota = &over.quota;
     let (holder, window, limit) = (quota.holder, quota.window.as_str(), quota.limit);
     let wait = over.until.map(|until| {
-        let millis = until.millis() - over.now.millis();
+        let millis = until.millis() - now.millis();
         // Rounded up: nobody is told to come back before the window is over.
         u64::try_from(millis).unwrap_or_default().div_ceil(1_000).max(1)
     });
@@ -18,56 +19,54 @@ pub fn exceeded(over: &QuotaExceeded) -> Refusal {
         (Some(until), Some(wait)) => format!("it begins anew at {until}, in {wait} s"),
         _ => "a run does not begin anew: have the limit raised".to_owned(),
     };
-    let told = wait.unwrap_or(NEVER_REFILLS_SECONDS);
-    let name = format!("{holder}-{window}");
-    let length = quota.window.seconds_max().map(|seconds| format!(";w={seconds}"));
-    let text = |text: String| HeaderValue::from_str(&text).expect("digits and plain words are visible ASCII");
-    let refusal = Refusal::new(
+    let told = Told {
+        name: &format!("{holder}-{window}"),
+        quota: limit,
+        window: over.until.and_then(|until| quota.window.seconds_before(until)),
+        left: 0,
+        wait,
+    };
+    told.with(Refusal::new(
         Code::QuotaExceeded,
         format!("the {holder}'s quota of {limit} calls per {window} is used up; {advice}"),
-    );
-    with_wait(refusal, wait)
-        .with_header(
-            RATE_LIMIT_POLICY,
-            text(format!("\"{name}\";q={limit}{}", length.unwrap_or_default())),
-        )
-        .with_header(RATE_LIMIT, text(format!("\"{name}\";r=0;t={told}")))
+    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{RATE_LIMIT, RATE_LIMIT_POLICY};
     use super::*;
     use axum::http::header;
     use canon::Digest;
     use engine::quotas::QuotaUse;
-    use model::{Timestamp, Window};
+    use model::Window;
 
-    fn over(window: Window, now: &str) -> QuotaExceeded {
-        let now: Timestamp = now.parse().unwrap();
-        QuotaExceeded {
+    /// What is told of a quota of this window that was used up at the first time, and is asked for at the second.
+    fn refused(window: Window, used_up: &str, now: &str) -> Refusal {
+        let used_up: Timestamp = used_up.parse().unwrap();
+        let over = QuotaExceeded {
             quota: QuotaUse {
                 key: Digest::ZERO,
                 holder: "team",
                 window,
                 limit: 7,
             },
-            now,
-            until: window.around(now).1,
-        }
+            until: window.around(used_up).1,
+        };
+        exceeded(&over, now.parse().unwrap())
     }
 
-    fn headers(refusal: &Refusal) -> [String; 3] {
+    fn headers(refusal: &Refusal) -> [Option<&str>; 3] {
         [header::RETRY_AFTER, RATE_LIMIT_POLICY, RATE_LIMIT]
-            .map(|name| refusal.header(&name).unwrap().to_str().unwrap().to_owned())
+            .map(|name| refusal.header(&name).map(|value| value.to_str().unwrap()))
     }
 
     #[test]
     fn a_caller_is_told_when_the_window_is_over_and_not_a_moment_earlier() {
-        let refusal = exceeded(&over(Window::Minute, "2026-11-21T10:00:29.999Z"));
-        assert_eq!(
-            headers(&refusal),
-            ["31", "\"team-minute\";q=7;w=60", "\"team-minute\";r=0;t=31"]
-        );
+        let now = "2026-11-21T10:00:29.999Z";
+        let refusal = refused(Window::Minute, now, now);
+        let (policy, left) = ("\"team-minute\";q=7;w=60", "\"team-minute\";r=0;t=31");
+        assert_eq!(headers(&refusal), [Some("31"), Some(policy), Some(left)]);
         assert_eq!(
             refusal.detail(),
             "the team's quota of 7 calls per minute is used up; it begins anew at 2026-11-21T10:01:00.000Z, in 31 s"
@@ -75,12 +74,22 @@ mod tests {
     }
 
     #[test]
+    fn a_month_is_as_long_as_it_is() {
+        let used_up = "2027-02-27T00:00:00.000Z";
+        let refusal = refused(Window::Month, used_up, used_up);
+        assert_eq!(headers(&refusal)[1], Some("\"team-month\";q=7;w=2419200"));
+        // The clock was set back by two months since.
+        let refusal = refused(Window::Month, used_up, "2026-12-27T00:00:00.000Z");
+        let (policy, left) = ("\"team-month\";q=7;w=2419200", "\"team-month\";r=0;t=5529600");
+        assert_eq!(headers(&refusal), [Some("5529600"), Some(policy), Some(left)]);
+    }
+
+    #[test]
     fn a_run_is_not_promised_anything() {
-        let refusal = exceeded(&over(Window::Run, "2026-11-21T10:00:30.000Z"));
-        assert_eq!(
-            headers(&refusal)[1..],
-            ["\"team-run\";q=7", "\"team-run\";r=0;t=86400"]
-        );
+        let now = "2026-11-21T10:00:30.000Z";
+        let refusal = refused(Window::Run, now, now);
+        let (policy, left) = ("\"team-run\";q=7", "\"team-run\";r=0");
+        assert_eq!(headers(&refusal), [Some("86400"), Some(policy), Some(left)]);
         assert!(
             refusal
                 .detail()

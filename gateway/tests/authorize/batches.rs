@@ -116,6 +116,51 @@ async fn commits(stage: &Stage) -> u64 {
     line.parse().unwrap()
 }
 
+/// How often asks and requests were refused with this code.
+async fn refusals(stage: &Stage, code: &str) -> u64 {
+    let metrics = stage.get("/metrics", "").await.text();
+    let counter = format!("countersign_refusals_total{{code=\"{code}\"}} ");
+    let count = metrics.lines().find_map(|line| line.strip_prefix(&counter));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+#[tokio::test]
+async fn what_is_refused_in_a_batch_is_counted_like_a_single_ask() {
+    let stage = Stage::set().await;
+    let twice = named(changing(), "call-1");
+    let reused = named(injected(), "call-1");
+    let asks = json!({"asks": [{"tool_call": 1}, twice, reused, {"tool_call": 2}]});
+    let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+    batch.await.expect(200);
+    assert_eq!(refusals(&stage, "invalid_field").await, 2);
+    assert_eq!(refusals(&stage, "idempotency_key_reused").await, 1);
+
+    // A dry run is answered though nothing can be recorded, so the request does not fail as a whole.
+    let mut dry = changing();
+    dry["mode"] = json!("dry_run");
+    let asks = json!({"asks": [dry, reading(), reading()]});
+    stage.faults.plan([Fault::Lose]);
+    let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+    let answers = batch.await.expect(200)["answers"].clone();
+    assert_eq!(answers[2]["code"], "ledger_unavailable");
+    assert_eq!(refusals(&stage, "ledger_unavailable").await, 2);
+
+    stage.ask(&reading()).await.expect(200);
+    let asks = json!({"asks": [reading(), reading()]});
+    stage.faults.plan([Fault::Lose]);
+    let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+    batch.await.problem(503, "ledger_unavailable");
+    assert_eq!(refusals(&stage, "ledger_unavailable").await, 3);
+
+    let evaluations = json!({"evaluations": [[], []]});
+    let path = "/access/v1/evaluations";
+    let evaluated = stage.post(path, &stage.agent.token, &evaluations);
+    let evaluated = evaluated.await.expect(200);
+    let error = &evaluated["evaluations"][1]["context"]["error"];
+    assert_eq!(error["code"], "invalid_field");
+    assert_eq!(refusals(&stage, "invalid_field").await, 4);
+}
+
 /// What was recorded is answered, whatever becomes of those that had to be judged again.
 #[tokio::test]
 async fn a_fault_in_a_later_commit_is_that_of_the_asks_in_it() {

@@ -136,6 +136,6 @@ async fn passes_quotas(
     let uses = quotas::uses(tenant, agent, asked);
     let keys: Vec<_> = uses.iter().map(|quota| (agent.tenant, quota.key)).collect();
     let counters = gateway.counters(&keys).await?;
-    quotas::check(&uses, |key| counters.get(key), gateway.clock.now())
-        .map_err(|over| limits::quota::exceeded(&over))
+    let now = gateway.clock.now();
+    quotas::check(&uses, |key| counters.get(key), now).map_err(|over| limits::quota::exceeded(&over, now))
 }
