@@ -11,7 +11,7 @@ use ledger::merkle::{Frontier, verify_consistency};
 use ledger::receipt::SignedAnswer;
 use ledger::tlog_proof::TlogProof;
 use ledger::{KeySet, SignatureKind, SigningKey, Trust, TrustedCheckpoint};
-use model::{Role, TenantId};
+use model::{Clock, Role, TenantId};
 use serde_json::{Value, json};
 use support::tenancy::{Tenancy, ask, injected, reading};
 use support::{World, signing_key};
@@ -267,6 +267,42 @@ async fn a_key_that_was_replaced_is_published_with_its_end_and_what_it_signed_st
     }
     let refusal = gateway.publish_keys(&Keyring::of(key(1))).await.unwrap_err();
     assert!(refusal.to_problem("start").contains("has been replaced"));
+}
+
+#[tokio::test]
+async fn a_key_that_was_replaced_ends_nobody() {
+    let scene = Scene::new().await;
+    let gateway = &scene.world.gateway;
+    gateway.publish_keys(&Keyring::of(key(1))).await.unwrap();
+    let mut rotated = Keyring::of(key(2));
+    rotated.replaced.push(key(1));
+    gateway.publish_keys(&rotated).await.unwrap();
+
+    // The lines of the file in another order, within the minute that the first key has left.
+    for others in [vec![key(2)], vec![key(1), key(2)]] {
+        let mut taken_back = Keyring::of(key(1));
+        taken_back.replaced = others;
+        let checked = taken_back.check_unended(&gateway.snapshot.load(), scene.world.clock.now());
+        let started = gateway.publish_keys(&taken_back).await;
+        for refusal in [checked.unwrap_err(), started.unwrap_err()] {
+            let said = refusal.detail();
+            let other = format!("`{}` of the same file has not", key(2).verifier().label());
+            assert!(said.contains(&other), "{said}");
+        }
+    }
+    // Where there is no other key, it signs until it ends. A line that stands twice ends nothing.
+    gateway.publish_keys(&Keyring::of(key(1))).await.unwrap();
+    rotated.replaced.push(key(2));
+    gateway.publish_keys(&rotated).await.unwrap();
+    let keys = scene.keys().await;
+    let ended = keys.keys().iter().filter(|key| key.not_after.is_some());
+    let ended: Vec<_> = ended.map(|key| key.vkey.label()).collect();
+    assert_eq!(ended, [key(1).verifier().label()]);
+
+    scene.world.clock.advance_millis(60_001);
+    let refusal = gateway.publish_keys(&Keyring::of(key(1))).await.unwrap_err();
+    let said = refusal.detail();
+    assert!(said.contains("by `countersign rotate-key`"), "{said}");
 }
 
 #[tokio::test]

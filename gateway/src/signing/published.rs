@@ -6,7 +6,7 @@ use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal};
 use axum::extract::State;
 use engine::{EntryKind, Snapshot};
-use ledger::{KeySet, Moment, PublishedKey, SigningKey, VerifierKey};
+use ledger::{KeySet, Moment, PublishedKey, SigningKey};
 use model::{Directory, LogKey, Noun, TenantId, Timestamp, Write};
 use serde_json::json;
 use std::sync::Arc;
@@ -72,13 +72,14 @@ pub async fn signs_ledger(
 }
 
 impl Keyring {
-    /// Refuses these if the one that signs has been replaced by another: no gateway starts with it any more.
+    /// Refuses these if the one that signs has been replaced by another: no gateway starts with it any more. In the minute that it has left one
+    /// does that has no other which has not ended.
     ///
     /// # Errors
-    /// Its time is over.
+    /// Its time is over, or it is about to be while another of them goes on.
     pub fn check_unended(&self, snapshot: &Snapshot, now: Timestamp) -> Result<(), Refusal> {
         match snapshot.tenant(TenantId::SYSTEM) {
-            Some(system) => check_unended(&system.directory, self.signing.verifier(), now),
+            Some(system) => check_unended(&system.directory, self, now),
             None => Ok(()),
         }
     }
@@ -129,12 +130,13 @@ impl Gateway {
     /// The key has been replaced itself, or nothing can be recorded.
     pub async fn publish_keys(&self, keys: &Keyring) -> Result<(), Refusal> {
         let label = keys.signing.verifier().label();
-        let announce = |directory: &Directory, now| announce(directory, keys.signing.verifier(), now);
+        let announce = |directory: &Directory, now| announce(directory, keys, now);
         self.change_by(By::Start, Force::No, TenantId::SYSTEM, announce)
             .await?;
         for replaced in &keys.replaced {
             let ended = replaced.verifier().label();
-            if unended(&self.tenant(TenantId::SYSTEM)?.directory, &ended).is_none() {
+            // A line may stand twice in a file, and no key replaces itself.
+            if ended == label || unended(&self.tenant(TenantId::SYSTEM)?.directory, &ended).is_none() {
                 continue;
             }
             // INVARIANT: a key ends after everything that it has signed, also where the clock of a gateway was ahead of this one. What
@@ -142,7 +144,7 @@ impl Gateway {
             let newest = self.newest_entry().await?;
             let end = |directory: &Directory, _: Timestamp| {
                 let newest = self.clock.now().max(newest);
-                Ok(end(directory, &ended, &label, newest))
+                end(directory, &ended, &label, newest)
             };
             self.change_by(By::Start, Force::No, TenantId::SYSTEM, end)
                 .await?;
@@ -186,19 +188,41 @@ fn published_key(key: &LogKey) -> Result<PublishedKey, String> {
     })
 }
 
-fn check_unended(directory: &Directory, key: &VerifierKey, now: Timestamp) -> Result<(), Refusal> {
-    let label = key.label();
-    match directory.log_keys.get(&label) {
-        Some(known) if known.signs_at(now).is_none() => Err(Refusal::new(
-            Code::Conflict,
-            format!("the signing key `{label}` has been replaced: start with the one that replaced it"),
-        )),
-        _ => Ok(()),
+/// Refuses keys of which the one that signs has ended, or is about to while another of them goes on: that one has replaced it.
+fn check_unended(directory: &Directory, keys: &Keyring, now: Timestamp) -> Result<(), Refusal> {
+    let label = keys.signing.verifier().label();
+    let Some(known) = directory.log_keys.get(&label) else {
+        return Ok(());
+    };
+    if known.not_after.is_none() {
+        return Ok(());
     }
+    let others = keys.replaced.iter().map(|key| key.verifier().label());
+    if let Some(other) = others.rev().find(|other| unended(directory, other).is_some()) {
+        return Err(replaced(&label, &other));
+    }
+    if known.signs_at(now).is_some() {
+        return Ok(());
+    }
+    let detail = format!(
+        "the signing key `{label}` has been replaced: start with the one that replaced it, or add a new one by \
+         `countersign rotate-key`"
+    );
+    Err(Refusal::new(Code::Conflict, detail))
 }
 
-fn announce(directory: &Directory, key: &VerifierKey, now: Timestamp) -> Result<Plan<()>, Refusal> {
-    check_unended(directory, key, now)?;
+/// The refusal of a key that has ended, while another one of the same file has not.
+fn replaced(label: &str, other: &str) -> Refusal {
+    let detail = format!(
+        "the signing key `{label}` has been replaced, and `{other}` of the same file has not: put that one last, because the \
+         last one signs, or add the one that replaced it"
+    );
+    Refusal::new(Code::Conflict, detail)
+}
+
+fn announce(directory: &Directory, keys: &Keyring, now: Timestamp) -> Result<Plan<()>, Refusal> {
+    check_unended(directory, keys, now)?;
+    let key = keys.signing.verifier();
     let label = key.label();
     if directory.log_keys.contains_key(&label) {
         return Ok(Plan::nothing(()));
@@ -224,15 +248,74 @@ fn unended<'d>(directory: &'d Directory, label: &str) -> Option<&'d LogKey> {
 }
 
 /// Ends a key. `newest` is now, or when the newest entry was recorded, if that is later.
-fn end(directory: &Directory, label: &str, replaced_by: &str, newest: Timestamp) -> Plan<()> {
+///
+/// # Errors
+/// The one that is to replace it has ended itself.
+fn end(
+    directory: &Directory,
+    label: &str,
+    replaced_by: &str,
+    newest: Timestamp,
+) -> Result<Plan<()>, Refusal> {
     let Some(key) = unended(directory, label) else {
-        return Plan::nothing(());
+        return Ok(Plan::nothing(()));
     };
+    // INVARIANT: a key that has ended ends nobody. Two gateways that start at once with the same keys in another order would leave none.
+    if unended(directory, replaced_by).is_none() {
+        return Err(replaced(replaced_by, label));
+    }
     let ended = key.end(newest.plus_millis(GRACE_MS));
-    Plan {
+    Ok(Plan {
         kind: EntryKind::LogKeyEnded,
         facts: json!({"vkey": ended.vkey, "not_after": ended.not_after, "replaced_by": replaced_by}),
         writes: vec![Write::Put(Noun::LogKey(Arc::new(ended)))],
         answer: (),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{LimitTerms, Name, Settings, Standing, Tenant};
+
+    const BEGINNING: Timestamp = Timestamp::from_millis(1_000);
+
+    fn key(label: &str, not_after: Option<Timestamp>) -> Noun {
+        Noun::LogKey(Arc::new(LogKey {
+            label: label.to_owned(),
+            vkey: String::new(),
+            not_before: BEGINNING,
+            not_after,
+        }))
+    }
+
+    /// As it is where two gateways have started at once, with the same keys in another order.
+    #[test]
+    fn of_two_keys_that_would_end_each_other_one_goes_on() {
+        let tenant = Tenant {
+            id: TenantId::SYSTEM,
+            name: Name::new("system").unwrap(),
+            settings: Settings::default(),
+            standing: Standing::Active,
+            limits: LimitTerms::default(),
+            created_at: BEGINNING,
+            deleted_at: None,
+        };
+        let mut directory = Directory::new(Arc::new(tenant));
+        directory.apply(&Write::Put(key("log+1", None)));
+        directory.apply(&Write::Put(key("log+2", None)));
+        let Ok(plan) = end(&directory, "log+1", "log+2", BEGINNING) else {
+            panic!("a key that goes on ends another one");
+        };
+        for write in &plan.writes {
+            directory.apply(write);
+        }
+        let Err(refusal) = end(&directory, "log+2", "log+1", BEGINNING) else {
+            panic!("a key that has ended ends another one");
+        };
+        assert!(
+            refusal.detail().contains("`log+2` of the same file has not"),
+            "{refusal:?}"
+        );
     }
 }
