@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
 use support::World;
-use support::tenancy::{ENTRIES, Tenancy, ask, injected, reading};
+use support::tenancy::{ENTRIES, Tenancy, ask, injected, merging, reading};
 use tempfile::TempDir;
 
 /// The folder of the verifier in Python.
@@ -339,6 +339,36 @@ async fn evidence_of_a_run_has_what_names_only_who_started_it() {
         "about the run `root`",
     ] {
         assert!(told.contains(part), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn evidence_of_a_run_ends_with_what_people_have_said_about_it() {
+    let scene = Scene::new().await;
+    let (world, tenancy) = (&scene.world, &scene.tenancy);
+    let key = json!({"name": "ann", "role": "approver", "user": "ann", "tenant": tenancy.id});
+    let key = world.post("/v1/keys", &world.operator, &key).await.expect(201);
+    for verb in ["approve", "reject", "expire"] {
+        let asked = world.authorize(&tenancy.token, &merging()).await.json();
+        let id = asked["approval"]["id"].as_str().unwrap();
+        world.clock.advance_millis(1_000);
+        world.authorize(&tenancy.other_token, &reading()).await;
+        if verb == "expire" {
+            world.clock.advance_millis(3_600_000);
+            world.authorize(&tenancy.other_token, &reading()).await;
+            world.gateway.expire_approvals().await.unwrap();
+        } else {
+            let path = format!("/v1/approvals/{id}/{verb}");
+            let (ann, why) = (key["key"].as_str().unwrap(), json!({"reason": "a test"}));
+            world.post(&path, ann, &why).await.expect(200);
+        }
+        world.authorize(&tenancy.other_token, &reading()).await;
+        let archive = scene.evidence("?run_id=run-merge_pull_request").await;
+        scene.check(&archive).unwrap();
+        let entries = entries(&ledger(&files(&archive)));
+        let last = &entries.last().unwrap()["body"];
+        assert_eq!(last["decision_id"], asked["decision_id"], "{verb}");
+        assert_eq!(last["by"]["user"] == "ann", verb != "expire", "{verb}");
     }
 }
 

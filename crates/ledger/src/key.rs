@@ -11,6 +11,22 @@ use crate::encoding;
 
 /// Bytes of a public key, and of the secret that it is made of.
 const KEY_LEN: usize = 32;
+/// The prime of Ed25519, 2^255 − 19, in 32 bytes, little-endian.
+const PRIME: [u8; KEY_LEN] = written(0xed, 0xff, 0x7f);
+/// The `y` of every point of Ed25519 of which eight make nothing: 0, 1 and −1, and those of order eight.
+const SMALL_ORDER: [[u8; KEY_LEN]; 5] = [
+    written(0, 0, 0),
+    written(1, 0, 0),
+    written(0xec, 0xff, 0x7f),
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5,
+        0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a,
+        0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+    ],
+];
 /// What the text of a secret key begins with.
 const SECRET_PREFIX: &str = "PRIVATE+KEY+";
 /// The longest name, so that a signature is a short line.
@@ -78,6 +94,9 @@ pub enum MalformedKey {
     /// Another algorithm, or not a key at all.
     #[error("a verifier key is Ed25519: a byte 1 or 4 and 32 bytes of the public key")]
     Algorithm,
+    /// Everybody can sign for it, or it is not in the one spelling that RFC 8032 takes.
+    #[error("the public key is a point for which everybody can sign, or a number of 2^255 - 19 or more")]
+    Point,
     /// The id is not that of the name and the key.
     #[error("the key id is `{found}`, but that of this name and key is `{expected}`")]
     Id {
@@ -92,10 +111,13 @@ impl VerifierKey {
     /// A public key under a name.
     ///
     /// # Errors
-    /// The name is not one.
+    /// The name is not one, or the key cannot be anybody's.
     pub fn new(name: &str, kind: SignatureKind, public: [u8; KEY_LEN]) -> Result<Self, MalformedKey> {
         if !is_key_name(name) {
             return Err(MalformedKey::Name);
+        }
+        if !is_point(&public) {
+            return Err(MalformedKey::Point);
         }
         let hash = Digest::of_parts(&[name.as_bytes(), b"\n", &[kind.byte()], &public]);
         let [a, b, c, d, ..] = *hash.as_bytes();
@@ -139,6 +161,23 @@ impl VerifierKey {
 pub(crate) fn is_key_name(name: &str) -> bool {
     let is_foreign = |char: char| char.is_whitespace() || char.is_control() || char == '+';
     (1..=KEY_NAME_BYTES_MAX).contains(&name.len()) && !name.contains(is_foreign)
+}
+
+/// A number in 32 bytes, little-endian: the first, thirty that are alike, and the last.
+const fn written(first: u8, between: u8, last: u8) -> [u8; KEY_LEN] {
+    let mut bytes = [between; KEY_LEN];
+    bytes[0] = first;
+    bytes[KEY_LEN - 1] = last;
+    bytes
+}
+
+/// Whether a key can be somebody's: its `y` is less than the prime, and eight times the point is something, so that nobody can sign for it
+/// without its secret. Whether it is on the curve only shows when it is used.
+fn is_point(key: &[u8; KEY_LEN]) -> bool {
+    let mut y = *key;
+    // The highest bit is the sign of `x`, and what is mirrored is of the same order.
+    y[KEY_LEN - 1] &= 0x7f;
+    y.iter().rev().lt(PRIME.iter().rev()) && !SMALL_ORDER.contains(&y)
 }
 
 impl fmt::Display for VerifierKey {
@@ -281,7 +320,7 @@ impl fmt::Debug for SigningKey {
 
 #[cfg(test)]
 mod tests {
-    use super::{MalformedKey, SignatureKind, SigningKey, VerifierKey};
+    use super::{KEY_LEN, MalformedKey, PRIME, SMALL_ORDER, SignatureKind, SigningKey, VerifierKey};
 
     /// Published in C2SP signed-note.
     const PUBLISHED: &str = "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv3U2k";
@@ -315,6 +354,27 @@ mod tests {
             assert!(read.has_signed(b"message", &key.sign(b"message")));
             assert!(!read.has_signed(b"massage", &key.sign(b"message")));
         }
+    }
+
+    #[test]
+    fn what_everybody_can_sign_for_and_what_is_spelt_in_another_way_is_not_a_key() {
+        let key = |bytes| VerifierKey::new("example.com/foo", SignatureKind::Note, bytes);
+        let mirrored = |mut bytes: [u8; KEY_LEN]| {
+            bytes[KEY_LEN - 1] |= 0x80;
+            bytes
+        };
+        let beyond = |more: u8| {
+            let mut bytes = PRIME;
+            bytes[0] += more;
+            bytes
+        };
+        for bytes in SMALL_ORDER.into_iter().chain([0, 1, 3, 18].map(beyond)) {
+            assert_eq!(key(bytes), Err(MalformedKey::Point), "{bytes:?}");
+            assert_eq!(key(mirrored(bytes)), Err(MalformedKey::Point), "{bytes:?}");
+        }
+        let mut before = PRIME;
+        before[0] -= 2;
+        assert!(key(before).is_ok() && key(mirrored(before)).is_ok());
     }
 
     #[test]

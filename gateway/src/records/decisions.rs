@@ -178,9 +178,10 @@ impl Decision {
         for member in ["decision_id", "seq", "at", "hash", "salt"] {
             body.remove(member);
         }
-        // Which tools are traps is nothing that an agent learns.
+        // Which tools are traps, and what policies on trial would have said, is nothing that an agent learns.
         if reader.agent.is_some() {
             body.remove("canary");
+            body.remove("shadow");
         }
         Ok(Self {
             id: stored.id,

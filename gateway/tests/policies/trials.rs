@@ -1,7 +1,7 @@
 //! Shadow and canary: what is on trial changes no answer but its own agents', and says what it would have said.
 
 use crate::stage::{changing, reading};
-use crate::{Desk, NO_ISSUES, NO_SECRETS, text};
+use crate::{Desk, NO_ISSUES, NO_SECRETS, key, text};
 use serde_json::{Value, json};
 
 /// What would be said with [`NO_ISSUES`].
@@ -34,6 +34,15 @@ async fn a_shadow_changes_no_answer_and_what_it_would_have_said_is_recorded() {
     assert_eq!(after["policy"]["digest"], before["policy"]["digest"]);
     assert!(after.get("shadow").is_none(), "it is not the agent's business");
     assert_eq!(last(&desk).await["shadow"], denied());
+    let id = text(&after["decision_id"]);
+    let auditor = key(&desk, &desk.tenant.to_string(), "auditor").await;
+    for path in [format!("/v1/decisions/{id}"), "/v1/decisions?limit=1".to_owned()] {
+        let to_agent = desk.get(&path, &desk.agent.token).await.expect(200);
+        assert!(to_agent.to_string().contains(&id), "{to_agent}");
+        assert!(!to_agent.to_string().contains("shadow"), "{to_agent}");
+        let to_auditor = desk.get(&path, &auditor).await.expect(200);
+        assert!(to_auditor.to_string().contains("shadow"), "{to_auditor}");
+    }
     desk.ask(&reading()).await.expect(200);
     assert!(last(&desk).await.get("shadow").is_none(), "it would say the same");
     desk.assert_sound().await;

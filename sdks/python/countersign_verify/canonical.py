@@ -12,15 +12,15 @@ class Ambiguous(ValueError):
 
 
 def parse(text, depth_max=DEPTH_MAX, parse_int=None):
-    """Reads a JSON text that has one meaning. Every number becomes a float, because that is what I-JSON can hold; integers become
-    what `parse_int` makes of them, if it is given.
+    """Reads a JSON text that has one meaning. Every number becomes a float, because that is what I-JSON can hold; integers that are
+    not beyond all floats become what `parse_int` makes of them, if it is given.
     """
     try:
         value = json.loads(
             text,
             object_pairs_hook=_object,
             parse_float=_number,
-            parse_int=parse_int or _number,
+            parse_int=_number if parse_int is None else _within_doubles(parse_int),
             parse_constant=_constant,
         )
     except (ValueError, RecursionError) as error:
@@ -66,6 +66,14 @@ def _number(token):
     if value in (float("inf"), float("-inf")):
         raise Ambiguous("a number that no double holds")
     return value
+
+
+def _within_doubles(parse_int):
+    def integer(token):
+        _number(token)
+        return parse_int(token)
+
+    return integer
 
 
 def _constant(token):

@@ -14,6 +14,11 @@ NOTE = 0x01
 COSIGNATURE = 0x04
 NAME_BYTES_MAX = 255
 
+# The prime of Ed25519, and the y of every point of which eight make nothing: 0, 1 and -1, and those of order eight.
+_PRIME = 2**255 - 19
+_OF_ORDER_EIGHT = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER = (0, 1, _PRIME - 1, _OF_ORDER_EIGHT, _PRIME - _OF_ORDER_EIGHT)
+
 _KEY_ID = re.compile(r"[0-9a-f]{8}")
 
 
@@ -23,6 +28,15 @@ def is_key_name(name):
     return not any(
         character == "+" or character.isspace() or unicodedata.category(character) in ("Cc", "Cs") for character in name
     )
+
+
+def is_point(public):
+    """Whether a key can be somebody's: its y is less than the prime, and eight times the point is something, so that nobody can sign for
+    it without its secret. Whether it is on the curve only shows when it is used.
+    """
+    # The highest bit is the sign of x, and what is mirrored is of the same order.
+    y = int.from_bytes(public, "little") & ~(1 << 255)
+    return y < _PRIME and y not in _SMALL_ORDER
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,8 @@ class VerifierKey:
             raise Finding("malformed_key", "not an Ed25519 key")
         if not is_key_name(name):
             raise Finding("malformed_key", "not a name")
+        if not is_point(raw[1:]):
+            raise Finding("malformed_key", "a point for which everybody can sign, or a number of 2^255 - 19 or more")
         key = cls(name, raw[0], raw[1:])
         if key.key_id != key_id:
             raise Finding("malformed_key", f"its id is {key.key_id}, not {key_id}")

@@ -322,6 +322,7 @@ class EvidenceTest(unittest.TestCase):
             {"manifest.json": self.files["manifest.json"].replace(b"1,", b"1.0,")},
             {"manifest.json": self.files["manifest.json"].replace(b'"run_id": null', b'"run_id": null, "run_id": null')},
             {"manifest.json": self.files["manifest.json"].replace(b"null", b"NaN")},
+            {"manifest.json": self.files["manifest.json"].replace(b"null", b'null, "z": ' + b"9" * 400)},
             {"manifest.json": b"\xef\xbb\xbf" + self.files["manifest.json"]},
             {"manifest.json": self.files["manifest.json"].decode().encode("utf-16")},
             {"manifest.json": b"[" * 100_000},
@@ -546,6 +547,21 @@ class KeyTest(unittest.TestCase):
                 KeySet.parse(text)
         with self.assertRaises(Finding):
             VerifierKey.parse("\ud800+b3e2f2ad+AfmZYwdSWGvgEzO58dpKVdCFjmy7Jo9uCFCzBPTwTKEi")
+
+    def test_what_everybody_can_sign_for_and_what_is_spelt_in_another_way_is_none(self):
+        prime = 2**255 - 19
+        of_order_eight = int.from_bytes(bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little")
+        small = [0, 1, prime - 1, of_order_eight, prime - of_order_eight]
+        for y, expected in [*((y, True) for y in [*small, *range(prime, 1 << 255)]), (2, False), (prime - 2, False)]:
+            for sign in (0, 1 << 255):
+                vkey = str(VerifierKey("log.example", 1, (y | sign).to_bytes(32, "little")))
+                with self.subTest(vkey):
+                    if expected:
+                        with self.assertRaises(Finding) as found:
+                            VerifierKey.parse(vkey)
+                        self.assertEqual(found.exception.code, "malformed_key")
+                    else:
+                        self.assertEqual(str(VerifierKey.parse(vkey)), vkey)
 
 
 class CanonicalTest(unittest.TestCase):

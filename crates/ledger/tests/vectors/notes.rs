@@ -81,6 +81,16 @@ fn the_vectors_of_keys_are_what_we_compute() {
             bad,
             "example.com/foo+530d903a+AekyeRrm56hApGFkyQR4ZCbV54Id2LKaANYcrnKv".to_owned(),
         ),
+        (
+            "a key for which everybody can sign",
+            bad,
+            "example.com/foo+61a0818a+AQEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_owned(),
+        ),
+        (
+            "a number of 2^255 - 19 or more",
+            bad,
+            "example.com/foo+bf07f5c8+AfD///////////////////////////////////////9/".to_owned(),
+        ),
         ("empty", bad, String::new()),
     ];
     let cases = cases.into_iter().map(|(name, expected, vkey)| {

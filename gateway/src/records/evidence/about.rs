@@ -6,18 +6,24 @@ use crate::line::Line;
 use crate::records::range::Range;
 use crate::records::times::first_since;
 use crate::search::page::{Wanted, find};
-use model::{DecisionId, Name, TenantId, Timestamp};
+use engine::EntryKind;
+use model::{ApprovalId, ApprovalStatus, DecisionId, Name, TenantId, Timestamp, Verdict};
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
-use store::{DecisionFilter, Store};
+use store::{DecisionFilter, Store, StoreError, StoredDecision, StoredEntry};
 
 /// Decisions that are looked for at once.
 const PAGE: usize = 500;
 /// Decisions of a run that are found and kept in mind: some megabytes. As many again may be kept that only their entries tell of.
 const DECISIONS_MAX: usize = 100_000;
+/// Entries that are looked at for the one that tells what people have said last, from the time of that on. It stands further on where a clock
+/// was set back, and an approval is written down as expired when a gateway comes to it.
+const LOOKED_AT_MAX: u64 = 10_000;
+/// Entries of these that are read at once.
+const ENTRIES_AT_ONCE: u32 = 256;
 
 /// What a caller asks for.
 #[derive(Debug, Deserialize)]
@@ -46,6 +52,26 @@ struct Whose<'a> {
     parent_run_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
     decision_id: Option<Cow<'a, str>>,
+}
+
+/// What the body of a decision says of the approval that it asks for.
+#[derive(Default, Deserialize)]
+struct Asking {
+    approval: Option<Asked>,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    id: Option<ApprovalId>,
+}
+
+/// When people have last said something about what decisions ask for.
+#[derive(Default)]
+struct Said {
+    /// The last vote, by the clock of the gateway that took it. Its entry is no earlier.
+    voted_at: Option<Timestamp>,
+    /// The last end of an approval that nobody has decided in time.
+    expired_at: Option<Timestamp>,
 }
 
 impl About {
@@ -89,7 +115,8 @@ impl About {
 }
 
 impl Run {
-    /// Finds a run, and the entries from its first decision to the last of its decisions and of what became of them.
+    /// Finds a run, and the entries from its first decision to the last of its decisions, of what people have said about them and of what
+    /// became of them.
     async fn find(
         (store, readings): (&dyn Store, &Line),
         tenant: TenantId,
@@ -100,15 +127,21 @@ impl Run {
             id,
             decisions: HashSet::new(),
         };
-        let (mut first, mut last) = (None, None);
+        let (mut first, mut last, mut said) = (None, None, Said::default());
+        let newest = store
+            .entries(tenant, head, 1)
+            .await?
+            .first()
+            .map(|entry| entry.at);
         let mut before = Some(head + 1);
         while let Some(end) = before {
             let _place = readings.place_for_part(tenant).await;
             let found = find(store, tenant, run.wanted(end)).await?;
             let ids: Vec<DecisionId> = found.decisions.iter().map(|decision| decision.id).collect();
             let outcomes = store.outcomes_of(tenant, &ids).await?;
-            let newest = found.decisions.first().map(|decision| decision.seq);
-            last = last.max(newest).max(outcomes.last().copied());
+            let latest = found.decisions.first().map(|decision| decision.seq);
+            last = last.max(latest).max(outcomes.last().copied());
+            said.add(store, tenant, (&found.decisions, newest)).await?;
             first = found.decisions.last().map(|decision| decision.seq).or(first);
             run.decisions.extend(ids);
             if run.decisions.len() > DECISIONS_MAX {
@@ -117,6 +150,10 @@ impl Run {
                 return Err(invalid(detail));
             }
             before = found.next;
+        }
+        for said_at in [said.voted_at, said.expired_at].into_iter().flatten() {
+            let vote = run.last_vote((store, readings), tenant, (said_at, head)).await?;
+            last = last.max(vote);
         }
         match (first, last) {
             (Some(first), Some(last)) => Ok((first..=last, run)),
@@ -141,6 +178,43 @@ impl Run {
         }
     }
 
+    /// The last entry that tells what people have said about a decision of the run, or that nobody has in time, which was at `said_at`.
+    async fn last_vote(
+        &self,
+        (store, readings): (&dyn Store, &Line),
+        tenant: TenantId,
+        (said_at, head): (Timestamp, u64),
+    ) -> Result<Option<u64>, StoreError> {
+        let mut next = first_since(store, tenant, head, said_at).await?;
+        let end = head.min(next.saturating_add(LOOKED_AT_MAX));
+        let mut vote = None;
+        while next <= end {
+            let _place = readings.place_for_part(tenant).await;
+            let entries = store.entries(tenant, next, ENTRIES_AT_ONCE).await?;
+            let votes = entries
+                .iter()
+                .filter(|entry| entry.seq <= head && self.is_vote(entry));
+            vote = votes.map(|entry| entry.seq).max().or(vote);
+            let Some(last) = entries.last() else { break };
+            next = last.seq + 1;
+        }
+        Ok(vote)
+    }
+
+    /// Whether an entry tells how far an approval has come that a decision of the run asks for.
+    fn is_vote(&self, entry: &StoredEntry) -> bool {
+        let is_about_approvals = [
+            EntryKind::ApprovalApproved,
+            EntryKind::ApprovalRejected,
+            EntryKind::ApprovalExpired,
+        ]
+        .iter()
+        .any(|about| about.as_str() == entry.kind);
+        let told = is_about_approvals.then(|| serde_json::from_str::<Whose<'_>>(&entry.body).ok());
+        let decision: Option<DecisionId> = told.flatten().and_then(|whose| whose.decision_id?.parse().ok());
+        decision.is_some_and(|id| self.decisions.contains(&id))
+    }
+
     /// Whether the entry with this body, which is behind those that were asked about, tells of the run or of a decision of it. What names only
     /// who started it is of that run. Earlier versions did not find such a decision by its run, so it is kept in mind for what became of it.
     pub(super) fn has(&mut self, body: &str) -> bool {
@@ -153,6 +227,34 @@ impl Run {
             self.decisions.extend(decision);
         }
         true
+    }
+}
+
+impl Said {
+    /// Adds what was said about these decisions by entries that are no later than `newest`.
+    async fn add(
+        &mut self,
+        store: &dyn Store,
+        tenant: TenantId,
+        (decisions, newest): (&[StoredDecision], Option<Timestamp>),
+    ) -> Result<(), StoreError> {
+        for decision in decisions {
+            if decision.reason.verdict() != Verdict::RequireApproval {
+                continue;
+            }
+            let asking: Asking = serde_json::from_str(&decision.body).unwrap_or_default();
+            let Some(id) = asking.approval.and_then(|asked| asked.id) else {
+                continue;
+            };
+            let Some(approval) = store.approval(tenant, id).await? else {
+                continue;
+            };
+            let votes = approval.votes.iter().map(|vote| vote.at);
+            self.voted_at = self.voted_at.max(votes.filter(|at| Some(*at) <= newest).max());
+            let expired_at = (approval.status == ApprovalStatus::Expired).then_some(approval.expires_at);
+            self.expired_at = self.expired_at.max(expired_at);
+        }
+        Ok(())
     }
 }
 
