@@ -4,6 +4,7 @@ use crate::cosigning::Witness;
 use crate::doors::{self, Address};
 use axum::http::Uri;
 use axum::http::uri::Authority;
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, value_parser};
 use ledger::VerifierKey;
 use std::fmt;
@@ -324,7 +325,13 @@ pub struct Serve {
     #[arg(long, env = "COUNTERSIGN_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<PublicUrl>,
     /// The largest body of a request, in bytes.
-    #[arg(long, env = "COUNTERSIGN_BODY_BYTES_MAX", default_value_t = 256 * 1024, value_name = "BYTES")]
+    #[arg(
+        long,
+        env = "COUNTERSIGN_BODY_BYTES_MAX",
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..),
+        default_value_t = 256 * 1024,
+        value_name = "BYTES"
+    )]
     pub body_bytes_max: usize,
     /// How many hours an answer is kept that is given again to whoever repeats its `Idempotency-Key`.
     #[arg(

@@ -183,6 +183,13 @@ impl Gateway {
     pub fn tenant(&self, id: TenantId) -> Result<Arc<TenantSnapshot>, Refusal> {
         tenant(&self.snapshot.load(), id).cloned()
     }
+
+    /// Refuses to answer from a store that has been taken away. Nothing but a restart helps, so nobody is told to try again.
+    pub fn check_store(&self) -> Result<(), Refusal> {
+        let gone = "the files of the database were deleted or replaced while they were open, so nothing is answered; the log of the gateway says what to do";
+        let checked = self.store.check();
+        checked.map_err(|_| Refusal::new(Code::LedgerUnavailable, gone))
+    }
 }
 
 /// A tenant in a snapshot.

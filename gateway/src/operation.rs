@@ -7,30 +7,36 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use model::TenantId;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The contract of this gateway, as it is served.
 const OPENAPI: &str = include_str!("../../docs/openapi.json");
+
+/// How long the ledger may take to be read by a gateway that is ready. Where the database stands still, a read ends much later.
+const READ_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// `GET /healthz`: the process answers.
 pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the ledger can be written, as far as the last attempt showed, and read, which is
-/// tried now; it is what was recorded, as far as it has been verified, and no witness has seen another; the time of the signing
+/// `GET /readyz`: the store is still there; the ledger can be written, as far as the last attempt showed, and read, which is
+/// tried now and takes two seconds at most; it is what was recorded, as far as it has been verified, and no witness has seen another; the time of the signing
 /// key is not over; and what others have changed is known.
 pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
     if gateway.snapshot.age() > gateway.options.snapshot_age_max {
         return Err(Refusal::snapshot_stale());
     }
     gateway.cosigning.check()?;
+    gateway.check_store()?;
     gateway.check_key()?;
     let store = Arc::clone(&gateway.store);
     let read = async move {
         let entries = store.entries(TenantId::SYSTEM, 1, 1).await;
         entries.map(drop).map_err(Refusal::from)
     };
-    gateway.readable.at(read).await?;
+    let read = tokio::time::timeout(READ_TIME_MAX, gateway.readable.at(read));
+    read.await.map_err(|_| Refusal::ledger_unavailable())??;
     gateway.watch.check_all()?;
     if gateway.sequencer.is_healthy() {
         Ok("ready\n")
@@ -51,9 +57,8 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     gateway.metrics.set_ledger_faults(gateway.watch.faults());
     gateway.metrics.set_asks(gateway.admission.places());
     gateway.metrics.set_event_streams(gateway.live.followers());
-    let text = gateway
-        .metrics
-        .render(gateway.sequencer.waiting(), gateway.sequencer.is_healthy());
+    let is_healthy = gateway.sequencer.is_healthy() && gateway.check_store().is_ok();
+    let text = gateway.metrics.render(gateway.sequencer.waiting(), is_healthy);
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     (
         [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))],

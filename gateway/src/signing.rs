@@ -185,6 +185,12 @@ pub fn witness_keys(
     }
 }
 
+/// The file from which the keys come that the options name, if it is there already.
+pub fn kept_in(options: &Signing, database_url: &str) -> Option<PathBuf> {
+    let path = file_of(options, database_url);
+    (options.key.is_none() && path.exists()).then_some(path)
+}
+
 /// Where the keys of a gateway are kept that was not told otherwise: beside its database.
 fn file_of(options: &Signing, database_url: &str) -> PathBuf {
     let beside = || stores::file_beside(database_url, "key");

@@ -346,6 +346,7 @@ async fn a_signing_key_that_was_replaced_is_no_good_configuration() {
     let serves = place.fails(&mut place.command(&[]));
     for said in [serves, fails(&check)] {
         assert!(said.contains("has been replaced: start with the one"), "{said}");
+        assert!(!said.contains("/problems/"), "it is a sentence: {said}");
     }
 }
 

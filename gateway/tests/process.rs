@@ -232,13 +232,23 @@ fn an_operator_key_that_was_brought_along_works_and_is_not_repeated() {
     );
     server.kill();
 
-    let mut weak = place.command(&[]);
-    let message = place.fails(weak.env("COUNTERSIGN_OPERATOR_KEY", "csk_short"));
-    assert!(
-        message.contains("COUNTERSIGN_OPERATOR_KEY should begin with `csk_`"),
-        "{message}"
-    );
-    assert!(!message.contains("csk_short"), "{message}");
+    let place = Place::on_file();
+    for flag in [&["--operator-key", "csk_short"][..], &[]] {
+        let mut weak = place.command(flag);
+        if flag.is_empty() {
+            weak.env("COUNTERSIGN_OPERATOR_KEY", "csk_short");
+        }
+        let message = place.fails(&mut weak);
+        assert!(
+            message.contains("`--operator-key` or COUNTERSIGN_OPERATOR_KEY should begin with `csk_`"),
+            "{message}"
+        );
+        assert!(!message.contains("csk_short"), "{message}");
+        assert!(
+            !place.database().exists(),
+            "it is looked at before anything is made"
+        );
+    }
 }
 
 /// A gateway that was not told still has it in its environment.
@@ -510,6 +520,74 @@ fn a_full_disk_stops_every_allow_until_there_is_room_again() {
     assert_recorded(&client, &demo, &answers);
     server.kill();
     assert_recorded(&place.serve(&[]).client(), &demo, &answers);
+}
+
+#[test]
+fn a_full_disk_is_named_where_a_database_cannot_be_opened_for_it() {
+    let place = Place::on_file();
+    let server = place.serve(&[]);
+    server.terminate();
+    assert!(server.wait().success());
+    // No file may grow beyond this, and SQLite makes one of 32 KiB beside the database.
+    let script = format!("ulimit -S -f 16; exec {PROGRAM} serve --listen 127.0.0.1:0");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]);
+    place.prepare(&mut command);
+    let message = place.fails(&mut command);
+    assert!(
+        message.contains("there is no room to open the database") && message.contains("the disk is full"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_body_that_may_have_no_byte_is_refused_before_anything_is_made() {
+    let place = Place::on_file();
+    let message = place.fails(&mut place.command(&["--body-bytes-max", "0"]));
+    assert!(message.contains("--body-bytes-max"), "{message}");
+    assert!(!place.database().exists());
+}
+
+/// What was answered before it was noticed is lost; nothing is answered afterwards, and nothing new begins in its place without a word.
+#[test]
+fn a_database_that_is_deleted_under_a_gateway_stops_every_answer() {
+    let place = Place::on_file();
+    let server = place.serve(&["--demo"]);
+    let (demo, client) = (Demo::of(&place), server.client());
+    decide(&client, &demo, "before");
+    std::fs::remove_file(place.database()).unwrap();
+    let patience = Instant::now() + Duration::from_mins(1);
+    let mut ready = client.get("/readyz", "");
+    while ready.status == 200 {
+        assert!(Instant::now() < patience, "nobody notices");
+        std::thread::sleep(Duration::from_millis(50));
+        ready = client.get("/readyz", "");
+    }
+    assert_unavailable(&ready);
+    let detail = ready.json()["detail"].to_string();
+    assert!(detail.contains("deleted or replaced"), "{detail}");
+    for request_id in ["before", "after"] {
+        let answer = client.post("/v1/authorize", &demo.token, &asking(request_id));
+        assert_unavailable(&answer.unwrap());
+    }
+    let said = place.stderr();
+    let is_told = |line: &str| {
+        line.contains("ERROR") && line.contains("put the database or a backup of it in its place")
+    };
+    assert!(said.lines().any(is_told), "{said}");
+    server.kill();
+
+    let message = place.fails(&mut place.command(&[]));
+    assert!(
+        message.contains("is missing or empty, but its write-ahead log"),
+        "{message}"
+    );
+    for file in ["countersign.db-wal", "countersign.db-shm"] {
+        std::fs::remove_file(place.path().join(file)).unwrap();
+    }
+    let _server = place.serve(&[]);
+    let said = place.stderr();
+    assert!(said.contains("but there is a signing key in"), "{said}");
 }
 
 #[tokio::test]

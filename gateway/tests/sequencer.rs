@@ -339,6 +339,16 @@ async fn a_store_that_cannot_be_read_after_a_failure_answers_nothing_until_it_ca
 }
 
 #[tokio::test]
+async fn a_gateway_whose_store_stands_still_is_not_waited_for_to_be_ready() {
+    let stage = Stage::set().await;
+    stage.faults.hold_entries(true);
+    let told = tokio::time::timeout(Duration::from_mins(1), stage.get("/readyz", "")).await;
+    assert_unavailable(&told.unwrap());
+    stage.faults.hold_entries(false);
+    assert_eq!(patiently(|| stage.get("/readyz", "")).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_gateway_that_nobody_asks_becomes_ready_again_by_itself() {
     for fault in [Fault::Lose, Fault::LoseUnknown] {
         let stage = Stage::set().await;

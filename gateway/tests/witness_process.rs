@@ -317,6 +317,10 @@ fn options_that_cannot_work_are_refused_at_the_start() {
     for (args, expected) in [
         (vec!["--witness", "http://w.example"], "a witness is `URL#KEY`"),
         (vec!["--witness-quorum", "0"], "invalid value"),
+        (
+            vec!["--witness-quorum", "2"],
+            "the quorum of witnesses is 2, but 0 are named",
+        ),
     ] {
         let told = place.fails(&mut place.command(&args));
         assert!(told.contains(expected), "{told}");

@@ -22,6 +22,8 @@ use tokio::task::JoinHandle;
 /// How long commits gather before they are moved: long enough that a page written by many is moved once, and short enough that what is
 /// written to the disk at a time does not hold up the syncs of commits.
 const REST: Duration = Duration::from_millis(30);
+/// How often the files are looked for. What is committed to one that is gone until then is lost. A checkpoint that takes longer holds the look up.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a reader that was in the way is left alone: commits wait while it is waited for, so that must be a small part of the time.
 const RETRY: Duration = Duration::from_millis(300);
 /// A passive checkpoint that took no longer than this has left little: two syncs, and what was written during them.
@@ -123,9 +125,15 @@ struct Work {
 
 impl Work {
     async fn run(mut self, committed: Arc<Notify>, mut stopped: oneshot::Receiver<()>) {
+        let mut looks = tokio::time::interval(LOOK_EVERY);
         loop {
             tokio::select! {
                 _ = &mut stopped => break,
+                _ = looks.tick() => {
+                    // It has said what it has found, and commits are refused from then on.
+                    let _ = self.file.look();
+                    continue;
+                }
                 () = committed.notified() => {}
             }
             if let Err(error) = self.round().await {
@@ -191,9 +199,12 @@ impl Work {
     }
 
     async fn connected(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {
-        let connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => SqliteConnection::connect_with(&connect::checkpointer(&self.database)).await?,
+        let connection = if let Some(connection) = self.connection.take() {
+            connection
+        } else {
+            // What has the name now may be another database.
+            self.file.check().map_err(io::Error::other)?;
+            SqliteConnection::connect_with(&connect::checkpointer(&self.database)).await?
         };
         Ok(self.connection.insert(connection))
     }

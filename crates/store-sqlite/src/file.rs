@@ -1,14 +1,18 @@
-//! The file of the database, to be synced beside SQLite.
+//! The files of the database: synced beside SQLite, and looked for where they were opened.
 //!
 //! A passive checkpoint syncs what it has copied only if it got to the end of the log, and under load it never does. What it copied would
 //! gather in the system's cache until the checkpoint that gets to the end, which is the one that commits wait for
 //! (docs/decisions/0046-checkpoints-in-small-pieces.md).
+//!
+//! A file that was deleted or replaced goes on existing for whoever has it open, and nobody finds again what is written to it. SQLite does not
+//! notice, so the paths are looked at every now and then. Nothing is put back.
 
-use std::fs::File;
-use std::io;
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
 use std::mem::ManuallyDrop;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The file, open.
 ///
@@ -16,16 +20,66 @@ use std::sync::{Mutex, PoisonError};
 /// one is closed by [`close`](Self::close), after those of SQLite, or by the end of the process.
 #[derive(Debug)]
 pub(crate) struct DatabaseFile {
+    path: PathBuf,
+    /// While this is open, no other file can get its number.
     file: Mutex<Option<ManuallyDrop<File>>>,
+    database: Identity,
+    /// The write-ahead log, as long as the writer has it open: without a connection, SQLite may delete it and make another.
+    log: Mutex<Option<Identity>>,
+    /// What was found to be gone. It stays so until the end of the process: what comes back may be another state.
+    gone: OnceLock<Gone>,
+}
+
+/// Which file it is, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl From<Metadata> for Identity {
+    fn from(metadata: Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
+
+/// A file that somebody has deleted, moved away or replaced while it was open.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Gone {
+    /// What is committed afterwards would be lost with it, as may be what was before.
+    #[error(
+        "the file of the database `{}` was deleted, moved away or replaced while it was open, so nothing is recorded any more: if it was deleted and is nowhere else, copy it from /proc/PID/fd first; then stop the gateway, put the database or a backup of it in its place (beside a backup no `-wal` may stay that is not its own: move that away, with the `-shm`), and start again",
+        .0.display()
+    )]
+    Database(PathBuf),
+    /// What is committed afterwards would be lost at a crash.
+    #[error(
+        "the write-ahead log `{}` was deleted, moved away or replaced while it was open, so nothing is recorded any more: stop the gateway by SIGTERM, which moves what it has into the database, and start again",
+        .0.display()
+    )]
+    Log(PathBuf),
 }
 
 impl DatabaseFile {
     /// Opens it.
     pub(crate) fn open(database: &Path) -> io::Result<Self> {
-        let file = ManuallyDrop::new(File::open(database)?);
+        let file = File::open(database)?;
+        let identity = file.metadata()?.into();
         Ok(Self {
-            file: Mutex::new(Some(file)),
+            path: database.to_owned(),
+            file: Mutex::new(Some(ManuallyDrop::new(file))),
+            database: identity,
+            log: Mutex::new(None),
+            gone: OnceLock::new(),
         })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Waits until what was written to it is on the disk. When it is closed there is nothing to wait for: SQLite has done it.
@@ -38,5 +92,70 @@ impl DatabaseFile {
     pub(crate) fn close(&self) {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         drop(file.take().map(ManuallyDrop::into_inner));
+    }
+
+    /// Fails if a look has found one of the files gone. It looks at nothing itself.
+    pub(crate) fn check(&self) -> Result<(), Gone> {
+        self.gone.get().cloned().map_or(Ok(()), Err)
+    }
+
+    /// Looks whether the files are still where they were opened, and fails from then on if one is not.
+    pub(crate) fn look(&self) -> Result<(), Gone> {
+        if self.gone.get().is_none()
+            && let Some(gone) = self.find_gone()
+        {
+            tracing::error!(path = %self.path.display(), "{gone}");
+            // Whoever else has found it meanwhile has said it as well.
+            let _ = self.gone.set(gone);
+        }
+        self.check()
+    }
+
+    fn find_gone(&self) -> Option<Gone> {
+        if !is_at(&self.path, self.database) {
+            return Some(Gone::Database(self.path.clone()));
+        }
+        // Locked while it is looked for: nobody closes the last connection in between, with which the log would go.
+        let log = self.known_log();
+        let path = log_path(&self.path);
+        match *log {
+            Some(identity) if !is_at(&path, identity) => Some(Gone::Log(path)),
+            _ => None,
+        }
+    }
+
+    /// Remembers which file the write-ahead log is, for as long as the answer lives. Somebody has to have it open for longer.
+    pub(crate) fn hold_log(self: &Arc<Self>) -> HeldLog {
+        *self.known_log() = log_path(&self.path).metadata().ok().map(Identity::from);
+        HeldLog(Arc::clone(self))
+    }
+
+    fn known_log(&self) -> MutexGuard<'_, Option<Identity>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The write-ahead log is looked for while this lives.
+#[derive(Debug)]
+pub(crate) struct HeldLog(Arc<DatabaseFile>);
+
+impl Drop for HeldLog {
+    fn drop(&mut self) {
+        *self.0.known_log() = None;
+    }
+}
+
+/// The write-ahead log of a database.
+pub(crate) fn log_path(database: &Path) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push("-wal");
+    path.into()
+}
+
+/// Whether it is this file that has this name. Where nobody can tell it is taken to be: what is wrong with the disk, a read or a write says.
+fn is_at(path: &Path, identity: Identity) -> bool {
+    match path.symlink_metadata() {
+        Ok(metadata) => Identity::from(metadata) == identity,
+        Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
     }
 }

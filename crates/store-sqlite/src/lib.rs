@@ -5,7 +5,7 @@
 //! - `writer`, `moves`, `commit`, `erasures`: a commit, one at a time, on the thread of whoever commits;
 //! - `errands`: what needs the writer's turn although nobody waits for it;
 //! - `requests`: which entry answered a request, in an index that commits only append to;
-//! - `checkpoint`, `file`: keeps the write-ahead log short in the background;
+//! - `checkpoint`, `file`: keeps the write-ahead log short in the background, and notices when the files are gone;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
 //! - `approvals`, `reservations`, `runs`, `links`: what is written in the commit of its entry;
@@ -122,9 +122,15 @@ impl SqliteStore {
     async fn open_bounded(url: &str, bounds: Bounds) -> Result<Self, OpenError> {
         let database = open::path_of(url)?;
         let claim = Claim::take(&database)?;
+        open::check_log(&database)?;
         let connection = open::migrated(&database, bounds.log_frames_max).await?;
+        let file = DatabaseFile::open(&database).map_err(|source| OpenError::Database {
+            database: database.clone(),
+            source: source.into(),
+        })?;
+        let file = Arc::new(file);
         let upkeep_due = Arc::new(Notify::new());
-        let writer = Writer::new(database.clone(), connection, bounds, Arc::clone(&upkeep_due))
+        let writer = Writer::new(Arc::clone(&file), connection, bounds, Arc::clone(&upkeep_due))
             .await
             .map_err(|source| OpenError::Database {
                 database: database.clone(),
@@ -136,11 +142,6 @@ impl SqliteStore {
             writer: Arc::clone(&writer),
             errands,
         };
-        let file = DatabaseFile::open(&database).map_err(|source| OpenError::Database {
-            database: database.clone(),
-            source: source.into(),
-        })?;
-        let file = Arc::new(file);
         let readers = connect::readers(&database);
         let checkpointer = Checkpointer::start(
             &database,
@@ -218,6 +219,11 @@ impl Store for SqliteStore {
 
     fn readers(&self) -> usize {
         connect::READERS_MAX as usize
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        let there = self.file.check();
+        there.map_err(|gone| StoreError::Unavailable(Box::new(gone)))
     }
 
     /// The write-ahead log is moved into the file, and somebody else can open it.

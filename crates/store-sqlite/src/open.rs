@@ -3,8 +3,10 @@
 //! Everything that can be wrong is said in words that name the file and what to do. Nothing is repaired.
 
 use crate::connect;
+use crate::file;
 use crate::requests;
 use crate::tree::{self, TreeError};
+use sqlx::error::DatabaseError;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::SqlitePoolOptions;
 use sqlx::{Connection, SqliteConnection};
@@ -16,6 +18,9 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/sqlite");
 
 /// What the first migration writes into the header of the file: "`CSgn`".
 const APPLICATION_ID: i64 = 0x4353_676e;
+
+/// What SQLite says where there is no room: `SQLITE_FULL`, and `SQLITE_IOERR_SHMSIZE` of the index of the log.
+const NO_ROOM: [&str; 2] = ["13", "4874"];
 
 /// Why a database could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +56,23 @@ pub enum OpenError {
         database: PathBuf,
         /// How many.
         names: u64,
+    },
+    /// A log without its database, in which the latest commits may stand. SQLite would delete it, and begin anew.
+    #[error("the database `{}` is missing or empty, but its write-ahead log `{}` is not: put the very database back beside it that it belongs to; before you put a backup there, move the log away, because SQLite would write it into the backup; to begin with a new one, move the log away together with the key of the old one", database.display(), log.display())]
+    LogAlone {
+        /// The path of the database.
+        database: PathBuf,
+        /// The path of the log.
+        log: PathBuf,
+    },
+    /// There is no room for what SQLite has to write to open it.
+    #[error("there is no room to open the database `{}`: the disk is full, or no file may be as large as one beside it has to be (`ulimit -f`); make room, and start again", database.display())]
+    NoRoom {
+        /// The path of the database.
+        database: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: sqlx::Error,
     },
     /// Another process has it open.
     #[error(
@@ -176,13 +198,38 @@ fn with_one_name(database: PathBuf) -> Result<PathBuf, OpenError> {
     }
 }
 
+/// Refuses a log with something in it whose database is not there. SQLite writes the first page of a database before it makes a log, so this one
+/// has lost its database.
+pub(crate) fn check_log(database: &Path) -> Result<(), OpenError> {
+    let log = file::log_path(database);
+    let has_bytes = |path: &Path| path.metadata().is_ok_and(|file| file.len() > 0);
+    if has_bytes(&log) && !has_bytes(database) {
+        return Err(OpenError::LogAlone {
+            database: database.to_owned(),
+            log,
+        });
+    }
+    Ok(())
+}
+
+/// What an error of opening means.
+fn failed(database: &Path, source: sqlx::Error) -> OpenError {
+    let database = database.to_owned();
+    let code = source.as_database_error().and_then(DatabaseError::code);
+    if code.is_some_and(|code| NO_ROOM.contains(&&*code)) {
+        OpenError::NoRoom { database, source }
+    } else {
+        OpenError::Database {
+            database,
+            source: source.into(),
+        }
+    }
+}
+
 /// Opens the file for writing, making it if it is not there, and brings its schema up to date. The write-ahead log is moved whenever it
 /// has so many frames: each row of a large database may have to be rewritten, and nobody else is there to move it yet.
 pub(crate) async fn migrated(database: &Path, log_frames_max: i64) -> Result<SqliteConnection, OpenError> {
-    let failed = |source: sqlx::Error| OpenError::Database {
-        database: database.to_owned(),
-        source: source.into(),
-    };
+    let failed = |source| failed(database, source);
     let mut connection = SqliteConnection::connect_with(&connect::plain(database))
         .await
         .map_err(failed)?;

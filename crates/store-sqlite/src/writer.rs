@@ -11,6 +11,7 @@ use crate::connect;
 use crate::entry;
 use crate::erasures;
 use crate::errands::Errands;
+use crate::file::{DatabaseFile, Gone, HeldLog};
 use crate::moves::{self, Move, TenantNumbers};
 use crate::requests::{RequestDigest, Requests, Step};
 use canon::Digest;
@@ -28,6 +29,8 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct Writer {
     database: PathBuf,
+    /// What says whether the file is still there.
+    file: Arc<DatabaseFile>,
     /// None after a failure, until the next commit.
     connections: Option<Connections>,
     /// What every tenant that has committed is called here.
@@ -46,6 +49,8 @@ pub(crate) struct Writer {
 /// The two connections that write. Nobody else does, and they only in turn, so neither ever waits for the other.
 #[derive(Debug)]
 struct Connections {
+    /// Let go before the connections are closed: SQLite may delete the log then.
+    log: HeldLog,
     /// Commits, on the thread of whoever commits.
     commits: rusqlite::Connection,
     /// Looks up what a commit has to know, and writes what is no commit, on a thread of its own.
@@ -61,21 +66,26 @@ pub(crate) enum NotReady {
     /// The ones before were given up, and new ones could not be made.
     #[error("the database could not be opened again")]
     Connect(#[source] BoxError),
+    /// What is written would be lost.
+    #[error(transparent)]
+    Gone(#[from] Gone),
 }
 
 /// What either library says of a database.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Connections {
-    fn of(database: &Path, aside: SqliteConnection) -> Result<Self, BoxError> {
+    fn of(database: &Path, file: &Arc<DatabaseFile>, aside: SqliteConnection) -> Result<Self, BoxError> {
         let commits = connect::committer(database)?;
         commit::prepare_all(&commits)?;
-        Ok(Self { commits, aside })
+        let log = file.hold_log();
+        Ok(Self { log, commits, aside })
     }
 
     /// Closes them, and does not only drop them: when the caller is told that it does not know, what is there stays there.
     async fn close(self) {
-        let Self { commits, aside } = self;
+        let Self { log, commits, aside } = self;
+        drop(log);
         if let Err((_, error)) = commits.close() {
             tracing::warn!(%error, "the connection that commits did not close: {error}");
         }
@@ -88,14 +98,16 @@ impl Connections {
 impl Writer {
     /// A writer on a migrated database, with a connection to it.
     pub(crate) async fn new(
-        database: PathBuf,
+        file: Arc<DatabaseFile>,
         mut connection: SqliteConnection,
         bounds: Bounds,
         upkeep_due: Arc<Notify>,
     ) -> Result<Self, BoxError> {
+        let database = file.path().to_owned();
         let mut writer = Self {
             requests: Requests::new(&database, bounds),
             database,
+            file,
             connections: None,
             numbers: TenantNumbers::new(),
             places: HashMap::new(),
@@ -104,7 +116,7 @@ impl Writer {
             closed: false,
         };
         writer.learn(&mut connection).await?;
-        writer.connections = Some(Connections::of(&writer.database, connection)?);
+        writer.connections = Some(Connections::of(&writer.database, &writer.file, connection)?);
         Ok(writer)
     }
 
@@ -113,9 +125,13 @@ impl Writer {
         if self.closed {
             return Err(NotReady::Closed);
         }
-        let connections = match self.connections.take() {
-            Some(connections) => connections,
-            None => self.reconnect().await.map_err(NotReady::Connect)?,
+        self.file.check()?;
+        let connections = if let Some(connections) = self.connections.take() {
+            connections
+        } else {
+            // What has the name now may be another database.
+            self.file.look()?;
+            self.reconnect().await.map_err(NotReady::Connect)?
         };
         Ok(&mut self.connections.insert(connections).aside)
     }
@@ -250,7 +266,7 @@ impl Writer {
         let options = connect::aside(&self.database).create_if_missing(false);
         let mut connection = SqliteConnection::connect_with(&options).await?;
         self.learn(&mut connection).await?;
-        Connections::of(&self.database, connection)
+        Connections::of(&self.database, &self.file, connection)
     }
 
     /// Reads what every tenant is called here, and where it stands.

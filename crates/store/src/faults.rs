@@ -57,6 +57,7 @@ pub struct FaultyStore<S: ?Sized> {
     leases: Arc<AtomicUsize>,
     reservation_reads: Arc<AtomicUsize>,
     lists: Arc<Gate>,
+    entries: Arc<Gate>,
     approvals: Arc<Gate>,
     lent: Arc<Gate>,
     /// Whose search index cannot be read. Locked for a look.
@@ -74,6 +75,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             leases: Arc::default(),
             reservation_reads: Arc::default(),
             lists: Arc::default(),
+            entries: Arc::default(),
             approvals: Arc::default(),
             lent: Arc::default(),
             unindexed: Arc::default(),
@@ -125,6 +127,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many lists of approvals are held now.
     pub fn lists_held(&self) -> usize {
         self.lists.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever reads entries from now on, or lets everybody go.
+    pub fn hold_entries(&self, hold: bool) {
+        self.entries.is_closed.send_replace(hold);
     }
 
     /// Holds whoever looks up an approval from now on, or lets everybody go.
@@ -478,6 +485,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         from_seq: u64,
         limit: u32,
     ) -> Result<Vec<StoredEntry>, StoreError> {
+        self.entries.pass().await;
         self.read()?.entries(tenant, from_seq, limit).await
     }
 
@@ -763,6 +771,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             leases: Arc::clone(&self.leases),
             reservation_reads: Arc::clone(&self.reservation_reads),
             lists: Arc::clone(&self.lists),
+            entries: Arc::clone(&self.entries),
             approvals: Arc::clone(&self.approvals),
             lent: Arc::clone(&self.lent),
             unindexed: Arc::clone(&self.unindexed),
@@ -772,6 +781,10 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
 
     fn readers(&self) -> usize {
         self.inner.readers()
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.inner.check()
     }
 
     async fn close(&self) {

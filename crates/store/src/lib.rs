@@ -305,6 +305,12 @@ pub trait Store:
     /// How many reads are done at once for those who wait for them. What is asked for beyond that waits for one of them, and not for ever.
     fn readers(&self) -> usize;
 
+    /// Fails from the moment on at which the store has noticed that what is committed to it would not be found again: its files were deleted or
+    /// replaced, say. It does not wait for the database, and does not end before the process.
+    fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Closes it after what is being written. What is asked of it afterwards is refused. Closing twice does nothing.
     async fn close(&self);
 }

@@ -87,7 +87,7 @@ async fn ensure_tenant(gateway: &Gateway, key: &ApiKey) -> anyhow::Result<Tenant
     gateway
         .create_tenant(key, &Arc::new(tenant))
         .await
-        .map_err(|refusal| anyhow!(refusal.to_problem("demo")))?;
+        .map_err(|refusal| anyhow!(refusal.detail().to_owned()))?;
     Ok(id)
 }
 
@@ -180,7 +180,7 @@ async fn change<T>(
     let changed = gateway
         .change_tenant(tenant, key, |directory, now| Ok(plan(directory, now)))
         .await;
-    changed.map_err(|refusal| anyhow!(refusal.to_problem("demo")))
+    changed.map_err(|refusal| anyhow!(refusal.detail().to_owned()))
 }
 
 fn instructions(address: &Address, tenant: TenantId, token: &str) -> String {

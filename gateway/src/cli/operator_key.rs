@@ -19,12 +19,12 @@ const OPERATOR_KEY_BYTES_MIN: usize = 16;
 pub enum OperatorKeyError {
     /// The key that was brought along could be guessed.
     #[error(
-        "COUNTERSIGN_OPERATOR_KEY should begin with `csk_` and have at least {OPERATOR_KEY_BYTES_MIN} bytes"
+        "the operator key of `--operator-key` or COUNTERSIGN_OPERATOR_KEY should begin with `csk_` and have at least {OPERATOR_KEY_BYTES_MIN} bytes"
     )]
     TooWeak,
     /// The key that was brought along could not be sent in a header.
     #[error(
-        "COUNTERSIGN_OPERATOR_KEY should have nothing but printable ASCII in it, or nobody could send it; white space around it does no harm"
+        "the operator key of `--operator-key` or COUNTERSIGN_OPERATOR_KEY should have nothing but printable ASCII in it, or nobody could send it; white space around it does no harm"
     )]
     NotPrintable,
     /// Nobody could have seen it.
@@ -117,7 +117,7 @@ pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<()
     match is_there {
         Ok(true) => Ok(()),
         Ok(false) => Err(OperatorKeyError::Deleted),
-        Err(refusal) => Err(OperatorKeyError::NotRecorded(refusal.to_problem("start"))),
+        Err(refusal) => Err(OperatorKeyError::NotRecorded(refusal.detail().to_owned())),
     }
 }
 

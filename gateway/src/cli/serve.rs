@@ -8,6 +8,7 @@ use crate::config::Serve;
 use crate::cosigning::{Witness, WitnessOptions};
 use crate::doors::Door;
 use crate::gateway::{Gateway, Options};
+use crate::http::Refusal;
 use crate::http::arrivals::Arrivals;
 use crate::sequencer::Ended;
 use crate::signing::{self, Keyring};
@@ -22,6 +23,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use store::{Store, StoreError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
@@ -37,9 +39,13 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     // From here on a SIGHUP does not end the process.
     let hangups = signal(SignalKind::hangup())?;
     let witnesses = witnesses(&options)?;
+    if let Some(key) = &options.operator_key {
+        operator_key::check(key)?;
+    }
     signing::check_place(&options.signing)?;
     let store = stores::open(&options.database.url).await?;
     let known_name = signing::known_name(&*store).await?;
+    tell_of_old_key(&*store, &options).await?;
     let keys = Keyring::load(
         &options.signing,
         &options.database.url,
@@ -66,14 +72,9 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         },
     };
     let (gateway, sequencer) = start::start(ingredients).await?;
-    gateway
-        .record_base()
-        .await
-        .map_err(|refusal| anyhow!(refusal.to_problem("start")))?;
-    gateway
-        .publish_keys(&keys)
-        .await
-        .map_err(|refusal| anyhow!(refusal.to_problem("start")))?;
+    let told = |refusal: Refusal| anyhow!(refusal.detail().to_owned());
+    gateway.record_base().await.map_err(told)?;
+    gateway.publish_keys(&keys).await.map_err(told)?;
     // Whoever puts an old copy of the database back is told so before the first answer, if a witness can be reached.
     if tokio::time::timeout(WITNESSES_WITHIN, gateway.cosigning.ask_all())
         .await
@@ -102,13 +103,28 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Says so if an empty database is to be signed with a key that was there before it: the file of the database may be gone.
+async fn tell_of_old_key(store: &dyn Store, options: &Serve) -> Result<(), StoreError> {
+    let kept = signing::kept_in(&options.signing, &options.database.url);
+    if let Some(file) = kept
+        && store.revisions().await?.is_empty()
+    {
+        let file = file.display();
+        tracing::warn!(
+            %file,
+            "the database is empty, but there is a signing key in `{file}` already: if it has signed a ledger before, that ledger begins anew under its name, which is a fork; stop the gateway, and put the database back or move the key away"
+        );
+    }
+    Ok(())
+}
+
 /// Whom the options name as witnesses.
 pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
     // One with two keys, while it replaces one by the other, is one.
     let distinct: BTreeSet<&str> = options.witnesses.iter().map(Witness::name).collect();
     let (named, quorum) = (distinct.len(), options.witness_quorum.get());
     ensure!(
-        named == 0 || quorum <= named,
+        quorum <= named.max(1),
         "the quorum of witnesses is {quorum}, but {named} are named"
     );
     Ok(WitnessOptions {

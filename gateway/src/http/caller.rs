@@ -315,7 +315,8 @@ fn can_tell(gateway: &Gateway) -> Result<(), Refusal> {
     if gateway.snapshot.age() > gateway.options.snapshot_age_max {
         return Err(Refusal::snapshot_stale());
     }
-    gateway.cosigning.check()
+    gateway.cosigning.check()?;
+    gateway.check_store()
 }
 
 /// Whether it can tell so of this tenant, which another gateway may have changed.

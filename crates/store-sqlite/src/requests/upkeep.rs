@@ -122,9 +122,10 @@ impl Rounds {
             due.notified().await;
             match self.round().await {
                 Ok(()) => {}
-                Err(UpkeepError::Stopping | UpkeepError::NotDone(NotDone::NotReady(NotReady::Closed))) => {
-                    return;
-                }
+                Err(
+                    UpkeepError::Stopping
+                    | UpkeepError::NotDone(NotDone::NotReady(NotReady::Closed | NotReady::Gone(_))),
+                ) => return,
                 Err(error) => {
                     tracing::warn!(%error, "the index of requests was not kept up, which is tried again: {error}");
                     tokio::time::sleep(REST_AFTER_FAILURE).await;

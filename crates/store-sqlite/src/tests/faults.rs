@@ -3,10 +3,11 @@
 
 use super::{Folder, head, write_three};
 use crate::SqliteStore;
+use crate::file::{Gone, log_path};
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
 use store::conformance::{causes, try_commit};
-use store::{Batch, CommitError, Records};
+use store::{Batch, CommitError, Records, Store};
 
 /// A batch that needs many new pages.
 fn large(chain: &mut Chain) -> Batch {
@@ -141,4 +142,79 @@ async fn a_head_that_another_program_moved_is_noticed() {
     let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
     assert!(matches!(error, CommitError::HeadMoved { .. }), "{error:?}");
     assert_eq!(store.entries(chain.tenant, 0, 10).await.unwrap().len(), 3);
+}
+
+/// Fails unless a commit is refused because of a file.
+async fn refused(store: &SqliteStore, chain: &Chain) {
+    let error = try_commit(store, &chain.clone().decisions(1)).await.unwrap_err();
+    let causes = causes(&error);
+    assert!(causes.contains("was deleted, moved away or replaced"), "{causes}");
+}
+
+#[tokio::test]
+async fn a_database_that_was_deleted_or_moved_away_takes_no_commit_any_more() {
+    for is_deleted in [true, false] {
+        let folder = Folder::new();
+        let store = folder.open().await;
+        let mut chain = Chain::new(1);
+        write_three(&store, &mut chain).await;
+        store.file.look().unwrap();
+        if is_deleted {
+            std::fs::remove_file(folder.path()).unwrap();
+        } else {
+            std::fs::rename(folder.path(), folder.0.path().join("away.db")).unwrap();
+        }
+        assert!(matches!(store.file.look(), Err(Gone::Database(_))));
+        store.check().unwrap_err();
+        refused(&store, &chain).await;
+        // What comes to be there may be another one.
+        std::fs::write(folder.path(), "").unwrap();
+        store.file.look().unwrap_err();
+        refused(&store, &chain).await;
+    }
+}
+
+/// Nobody has looked since, and the writer would open it.
+#[tokio::test]
+async fn a_database_that_was_put_in_the_place_of_another_is_not_written_to() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let new = folder.0.path().join("new.db");
+    std::fs::write(&new, "another database").unwrap();
+    std::fs::rename(&new, folder.path()).unwrap();
+    store.writer.lock().await.lose_connections();
+    refused(&store, &chain).await;
+    store.check().unwrap_err();
+    assert_eq!(std::fs::read(folder.path()).unwrap(), b"another database");
+}
+
+#[tokio::test]
+async fn a_log_that_was_deleted_takes_no_commit_any_more_and_what_is_in_it_is_kept_by_closing() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    std::fs::remove_file(log_path(&folder.path())).unwrap();
+    assert!(matches!(store.file.look(), Err(Gone::Log(_))));
+    refused(&store, &chain).await;
+    store.close().await;
+    assert_eq!(head(&folder.open().await).await, chain.head());
+}
+
+/// SQLite deletes the log with the last connection, and makes another with the next one.
+#[tokio::test]
+async fn connections_that_are_opened_anew_are_not_taken_for_a_file_that_is_gone() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    for _ in 0..3 {
+        write_three(&store, &mut chain).await;
+        store.file.look().unwrap();
+        store.writer.lock().await.lose_connections();
+        store.file.look().unwrap();
+    }
+    write_three(&store, &mut chain).await;
+    store.check().unwrap();
 }

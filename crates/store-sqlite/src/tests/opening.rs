@@ -2,6 +2,7 @@
 
 use super::{Folder, head, write_three};
 use crate::OpenError;
+use crate::file::log_path;
 use crate::writer::Writer;
 use sqlx::migrate::Migrate;
 use sqlx::{Connection, Row, SqliteConnection};
@@ -197,6 +198,24 @@ async fn a_file_that_is_no_database_is_refused_by_name() {
         error.source().unwrap().to_string().contains("not a database"),
         "{error:?}"
     );
+}
+
+/// SQLite would delete it, and with it the last that is left of a ledger.
+#[tokio::test]
+async fn a_log_without_its_database_is_refused_and_kept() {
+    let folder = Folder::new();
+    let log = log_path(&folder.path());
+    std::fs::write(&log, "the last commits").unwrap();
+    for _ in 0..2 {
+        let error = folder.refused().await;
+        assert!(matches!(error, OpenError::LogAlone { .. }), "{error}");
+        assert!(error.to_string().contains("ledger.db-wal"), "{error}");
+        assert_eq!(std::fs::read(&log).unwrap(), b"the last commits");
+        std::fs::write(folder.path(), "").unwrap();
+    }
+    // In an empty one is nothing.
+    std::fs::write(&log, "").unwrap();
+    folder.open().await.close().await;
 }
 
 #[tokio::test]
