@@ -52,8 +52,15 @@ pub enum StartError {
     #[error("the store cannot be read")]
     Store(#[from] StoreError),
     /// A tenant has nouns but not itself.
-    #[error("the store holds the ledger of {0} but not the tenant itself")]
+    #[error(
+        "the store holds the ledger of {0} but not the tenant itself, as a copy does that was not finished: if it is one, remove the database and copy again"
+    )]
     TenantMissing(TenantId),
+    /// There are ledgers, and not the whole one of the system tenant, which is copied last.
+    #[error(
+        "the store holds a copy that was not finished, and some of its ledgers are not there: remove the database and copy again"
+    )]
+    CopyUnfinished,
     /// The policies of a tenant do not compile any more.
     #[error("the policies of tenant {tenant} are not valid: {diagnostics}")]
     Policies {
@@ -192,13 +199,42 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
 pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result<Snapshot, StartError> {
     let mut snapshot = Snapshot::new(Arc::clone(&compiler));
     snapshot.insert(restore(&compiler, system_tenant())?);
-    for tenant in store.load(None).await? {
+    let tenants = store.load(None).await?;
+    let revisions = tenants
+        .iter()
+        .map(|tenant| (tenant.tenant, tenant.place.revision));
+    if is_unfinished_copy(revisions) {
+        return Err(StartError::CopyUnfinished);
+    }
+    for tenant in tenants {
         let restored = restore(&compiler, tenant)?;
         tell_of_users(&restored);
         tell_of_long(&restored);
         snapshot.insert(restored);
     }
     Ok(snapshot)
+}
+
+/// Fails if a store holds what a copy has left that was not finished: to be asked before anything is made beside it.
+///
+/// # Errors
+/// It does, or cannot be read.
+pub async fn check_whole(store: &dyn Store) -> Result<(), StartError> {
+    if is_unfinished_copy(store.revisions().await?) {
+        return Err(StartError::CopyUnfinished);
+    }
+    Ok(())
+}
+
+/// Whether tenants with these revisions are what a copy has left that was not finished. The system tenant comes last, and its revision with
+/// its last entry. In any other store it is there before all others, and its first entry has changed its directory.
+pub fn is_unfinished_copy(revisions: impl IntoIterator<Item = (TenantId, u64)>) -> bool {
+    let (mut is_empty, mut is_whole) = (true, false);
+    for (tenant, revision) in revisions {
+        is_empty = false;
+        is_whole |= tenant == TenantId::SYSTEM && revision > 0;
+    }
+    !is_empty && !is_whole
 }
 
 /// Says that policies of a tenant are wrong for users, if some are. They are right for agents and stay, and deny asks for users by failing.

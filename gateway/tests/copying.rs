@@ -7,13 +7,18 @@ mod support;
 
 use canon::Digest;
 use gateway::cli::copy::copy;
+use gateway::start::{StartError, is_unfinished_copy, load_snapshot};
 use model::{Approval, Noun, Role, TenantId, Timestamp, Write};
+use policy::{BasePolicies, Compiler};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use store::conformance::commit;
 use store::conformance::sample::{Chain, agent, approval, name};
 use store::faults::{Fault, FaultyStore};
-use store::{ApprovalFilter, Approvals, Batch, Budgets, ErasureRow, Records, ReplyKey, ReplyRow, Store};
+use store::{
+    ApprovalFilter, Approvals, Batch, Budgets, Directories, ErasureRow, Records, ReplyKey, ReplyRow, Store,
+};
 use support::hand::Hand;
 use support::home::Home;
 use support::tenancy::reading;
@@ -64,7 +69,7 @@ async fn a_source_that_somebody_writes_to_meanwhile_is_not_said_to_be_copied() {
             }
             target.let_go();
         });
-        let error = copied.unwrap_err().to_string();
+        let error = format!("{:#}", copied.unwrap_err());
         assert!(
             error.contains("somebody wrote to the source meanwhile"),
             "{meanwhile:?}: {error}"
@@ -95,6 +100,95 @@ async fn a_source_that_tells_of_a_ledger_that_is_gone_is_not_copied() {
         "{said}"
     );
     assert!(target.revisions().await.unwrap().is_empty());
+}
+
+/// What was copied before would be in the way of a good copy.
+#[tokio::test]
+async fn all_ledgers_are_verified_before_the_first_one_is_copied() {
+    let (world, home) = (World::start().await, Home::new().await);
+    world.tenancy("acme").await;
+    let last = world.tenancy("late").await;
+    let mut hand = Hand::on(&world.home, last.id).await;
+    hand.disarm().await;
+    hand.run("DELETE FROM audit_events WHERE entry = #1 AND ITS")
+        .await;
+    let target = home.open().await;
+    let said = format!("{:#}", copy(&*world.store, &*target).await.unwrap_err());
+    assert!(
+        said.contains("the source does not verify, so nothing of it was copied"),
+        "{said}"
+    );
+    assert!(target.revisions().await.unwrap().is_empty());
+}
+
+/// The head is set back with it, and the edge of the tree is not: nobody writes, however often it is tried.
+#[tokio::test]
+async fn a_ledger_whose_end_was_cut_off_is_not_said_to_have_been_written_to() {
+    let (world, home) = (World::start().await, Home::new().await);
+    let tenancy = world.tenancy("acme").await;
+    let mut end = world.store.head(tenancy.id).await.unwrap().seq;
+    // Then the edge has as many nodes as that of one entry less.
+    while end % 4 != 2 {
+        world.add_key(tenancy.id, Role::Auditor).await;
+        end = world.store.head(tenancy.id).await.unwrap().seq;
+    }
+    let mut hand = Hand::on(&world.home, tenancy.id).await;
+    hand.disarm().await;
+    hand.run(&format!("DELETE FROM audit_events WHERE entry = #{end} AND ITS"))
+        .await;
+    let before = end - 1;
+    hand.run(&format!(
+        "UPDATE tenants SET head_seq = {before}, \
+         head_hash = (SELECT hash FROM audit_events WHERE entry = #{before} AND ITS) WHERE MINE"
+    ))
+    .await;
+    let target = home.open().await;
+    let said = format!("{:#}", copy(&*world.store, &*target).await.unwrap_err());
+    assert!(
+        said.contains("the source does not verify") && said.contains("the edge of the tree"),
+        "{said}"
+    );
+    assert!(target.revisions().await.unwrap().is_empty());
+}
+
+/// Whichever ledgers have gone over by then.
+#[tokio::test]
+async fn a_copy_that_was_not_finished_is_neither_served_nor_copied_to_or_taken_for_whole() {
+    for finished in 1..=2 {
+        let (world, home) = (World::start().await, Home::new().await);
+        world.tenancy("acme").await;
+        world.tenancy("late").await;
+        let target = FaultyStore::new(home.open().await);
+        target.plan((0..finished).map(|_| Fault::Pass).chain([Fault::Lose]));
+        let said = format!("{:#}", copy(&*world.store, &target).await.unwrap_err());
+        assert!(
+            said.contains("the copy was not finished: remove what is in the target"),
+            "{said}"
+        );
+        assert_eq!(target.revisions().await.unwrap().len(), finished);
+        let compiler = Arc::new(Compiler::new(BasePolicies::shipped()));
+        let refused = load_snapshot(&target, compiler).await.err().unwrap();
+        assert!(matches!(refused, StartError::CopyUnfinished), "{refused}");
+        assert!(refused.to_string().contains("copy again"), "{refused}");
+        let said = copy(&*world.store, &target).await.unwrap_err().to_string();
+        assert!(said.contains("the target holds what is left of a copy"), "{said}");
+    }
+}
+
+/// A large ledger of the system goes over in several commits, and its revision with the last one.
+#[test]
+fn a_part_of_the_system_tenants_ledger_is_no_whole_copy() {
+    let tenant = Chain::new(1).tenant;
+    for (revisions, is_unfinished) in [
+        (vec![], false),
+        (vec![(TenantId::SYSTEM, 3)], false),
+        (vec![(TenantId::SYSTEM, 3), (tenant, 1)], false),
+        (vec![(tenant, 1)], true),
+        (vec![(TenantId::SYSTEM, 0), (tenant, 1)], true),
+    ] {
+        let found = is_unfinished_copy(revisions.clone());
+        assert_eq!(found, is_unfinished, "{revisions:?}");
+    }
 }
 
 /// Bodies that one entry erases.

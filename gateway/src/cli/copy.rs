@@ -1,7 +1,8 @@
 //! `countersign copy --from URL --to URL`: moves everything from one store to another.
 //!
-//! Each ledger is verified before it is copied, entry by entry as it goes over, and once more where it arrives. The
-//! target has to be empty, and nobody may write to the source meanwhile: if at the end it has other tenants than have gone
+//! All ledgers are verified before the first one is copied, entry by entry as they go over, and once more where they arrive. The
+//! system tenant's one comes last, and no gateway starts on a target without it: what is left of a copy that was not finished is
+//! never served. The target has to be empty, and nobody may write to the source meanwhile: if at the end it has other tenants than have gone
 //! over, or a ledger or a directory of theirs has moved, the copy is not what is there now, and the command says so and fails.
 
 mod beside;
@@ -15,10 +16,12 @@ use outcomes::Outcomes;
 use crate::behind::Breaks;
 use crate::config::Copy;
 use crate::records::audit::Audit;
+use crate::start::is_unfinished_copy;
 use crate::stores;
 use anyhow::{Context, bail, ensure};
 use canon::Limits;
 use engine::EntryKind;
+use ledger::merkle::Frontier;
 use ledger::{Head, NewEntry, Tip};
 use model::{Name, Noun, TenantId, Write};
 use serde::Deserialize;
@@ -45,6 +48,10 @@ const BODY_LIMITS: Limits = Limits {
 const WRITTEN_MEANWHILE: &str =
     "somebody wrote to the source meanwhile: stop its gateways, and copy again into an empty database";
 
+/// What is said of a copy that failed when something had gone over already.
+const NOT_FINISHED: &str =
+    "the copy was not finished: remove what is in the target, and copy again into an empty database";
+
 /// Where a tenant stood when it went over.
 struct Copied {
     tenant: TenantId,
@@ -60,6 +67,11 @@ pub async fn run(options: Copy) -> anyhow::Result<()> {
         "`--from` and `--to` name the same database"
     );
     let from = stores::open_known(&options.from).await.context("the source")?;
+    let is_whole = !is_unfinished_copy(from.revisions().await?);
+    ensure!(
+        is_whole,
+        "the source is what is left of a copy that was not finished"
+    );
     let to = stores::open(&options.to).await.context("the target")?;
     let copied = copy(&*from, &*to).await;
     from.close().await;
@@ -75,26 +87,49 @@ pub async fn run(options: Copy) -> anyhow::Result<()> {
 
 /// Copies every tenant of one store to another, empty one. Returns where their chains end.
 pub async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Vec<Head>> {
-    ensure!(
-        to.revisions().await?.is_empty(),
-        "the target is not empty: a ledger is never written over, so use an empty database"
-    );
-    let mut copied = Vec::new();
-    for tenant in from.load(None).await? {
-        let id = tenant.tenant;
-        let copying = copy_tenant(from, to, tenant).await;
-        copied.push(copying.with_context(|| format!("copying {id}"))?);
+    check_empty(to).await?;
+    let mut tenants = from.load(None).await?;
+    for tenant in &tenants {
+        let verified = verify_source(from, tenant).await;
+        verified.with_context(|| format!("copying {}", tenant.tenant))?;
     }
-    check_unmoved(from, &copied).await?;
+    tenants.sort_by_key(|tenant| tenant.tenant == TenantId::SYSTEM);
+    let mut copied = Vec::new();
+    for tenant in tenants {
+        let id = tenant.tenant;
+        let copying = copy_tenant(from, to, tenant, &copied).await;
+        let copying = copying.with_context(|| format!("copying {id}"));
+        copied.push(copying.context(NOT_FINISHED)?);
+    }
+    check_unmoved(from, &copied).await.context(NOT_FINISHED)?;
+    copied.sort_by_key(|copied| copied.tenant);
     Ok(copied.into_iter().map(|copied| copied.head).collect())
 }
 
-/// Fails if the source is not what went over: while the later tenants did, somebody may have written to the earlier ones, or made another.
-async fn check_unmoved(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()> {
-    let then = copied.iter().map(|copied| (copied.tenant, copied.revision));
-    let then: BTreeMap<_, _> = then.collect();
-    let now: BTreeMap<_, _> = from.revisions().await?.into_iter().collect();
-    ensure!(now == then, WRITTEN_MEANWHILE);
+async fn check_empty(to: &dyn Store) -> anyhow::Result<()> {
+    let revisions = to.revisions().await?;
+    let is_empty = revisions.is_empty();
+    ensure!(
+        !is_unfinished_copy(revisions),
+        "the target holds what is left of a copy that was not finished: remove it, and copy again into an empty database"
+    );
+    ensure!(
+        is_empty,
+        "the target is not empty: a ledger is never written over, so use an empty database"
+    );
+    Ok(())
+}
+
+/// Verifies a ledger with its end, of the tree as well, unless somebody has written to it since it was read.
+async fn verify_source(from: &dyn Store, tenant: &StoredTenant) -> anyhow::Result<()> {
+    let (id, tip) = (tenant.tenant, &tenant.place.tip);
+    let verified = verify(from, id, tip.head(), Some(tip.tree())).await;
+    ensure!(from.head(id).await? == tip.head(), WRITTEN_MEANWHILE);
+    verified.context("the source does not verify, so nothing of it was copied")
+}
+
+/// Fails if the tenants that have gone over are not what they were then.
+async fn check_copied(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()> {
     for Copied {
         tenant,
         head,
@@ -113,11 +148,23 @@ async fn check_unmoved(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()
     Ok(())
 }
 
-async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> anyhow::Result<Copied> {
+/// Fails if the source is not what went over: while the later tenants did, somebody may have written to the earlier ones, or made another.
+async fn check_unmoved(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()> {
+    let then = copied.iter().map(|copied| (copied.tenant, copied.revision));
+    let then: BTreeMap<_, _> = then.collect();
+    let now: BTreeMap<_, _> = from.revisions().await?.into_iter().collect();
+    ensure!(now == then, WRITTEN_MEANWHILE);
+    check_copied(from, copied).await
+}
+
+/// Copies a tenant behind those that have gone over.
+async fn copy_tenant(
+    from: &dyn Store,
+    to: &dyn Store,
+    tenant: StoredTenant,
+    before: &[Copied],
+) -> anyhow::Result<Copied> {
     let (id, head) = (tenant.tenant, tenant.place.head());
-    verify(from, id, head, true)
-        .await
-        .context("the source does not verify, so nothing of it was copied")?;
     let revision = tenant.place.revision;
     // A gateway does not start on a directory without its tenant, so that comes last.
     let (itself, others): (Vec<_>, Vec<_>) = tenant
@@ -141,6 +188,11 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
                 }
                 beside.add_page(from, id, CHUNK, &mut batch).await?;
             }
+            if id == TenantId::SYSTEM {
+                // With this commit the target can be served. A tenant that is new in the source has its entry here.
+                ensure!(from.head(id).await? == head, WRITTEN_MEANWHILE);
+                check_copied(from, before).await?;
+            }
             batch.advances[0].revision = revision;
             put(id, others.by_ref().chain(itself.iter().cloned()), &mut batch);
         } else {
@@ -150,9 +202,8 @@ async fn copy_tenant(from: &dyn Store, to: &dyn Store, tenant: StoredTenant) -> 
         at = reached;
     }
     let now = from.head(id).await?;
-    ensure!(now == head && at == tenant.place.tip, WRITTEN_MEANWHILE);
-    // The ledgers that the system tenant's one tells of come after it.
-    verify(to, id, head, false)
+    ensure!(now == head, WRITTEN_MEANWHILE);
+    verify(to, id, head, Some(at.tree()))
         .await
         .context("the copy does not verify")?;
     Ok(Copied {
@@ -194,7 +245,12 @@ fn put(tenant: TenantId, nouns: impl IntoIterator<Item = Noun>, batch: &mut Batc
     batch.writes.extend(writes);
 }
 
-async fn verify(store: &dyn Store, tenant: TenantId, head: Head, all_there: bool) -> anyhow::Result<()> {
+async fn verify(
+    store: &dyn Store,
+    tenant: TenantId,
+    head: Head,
+    edge: Option<&Frontier>,
+) -> anyhow::Result<()> {
     if head.seq == 0 {
         return Ok(());
     }
@@ -202,11 +258,10 @@ async fn verify(store: &dyn Store, tenant: TenantId, head: Head, all_there: bool
         store,
         tenant,
         head,
-        edge: None,
+        edge,
         keys: None,
         held: None,
         from: None,
-        all_there,
         breaks: Breaks::short(),
     };
     let findings = audit.run(1..=head.seq).await?;

@@ -45,6 +45,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     signing::check_place(&options.signing)?;
     let store = stores::open(&options.database.url).await?;
     let known_name = signing::known_name(&*store).await?;
+    start::check_whole(&*store).await?;
     tell_of_old_key(&*store, &options).await?;
     let keys = Keyring::load(
         &options.signing,

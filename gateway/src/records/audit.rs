@@ -78,8 +78,6 @@ pub(crate) struct Audit<'a> {
     pub(crate) held: Option<&'a TrustedCheckpoint>,
     /// Where the ledger stood before the range, if that is known from elsewhere than from the store.
     pub(crate) from: Option<&'a Tip>,
-    /// Whether all ledgers are to be there by now that the system tenant's one tells of.
-    pub(crate) all_there: bool,
     /// How it lets others have the core.
     pub(crate) breaks: Breaks<'a>,
 }
@@ -153,9 +151,7 @@ impl Audit<'_> {
             if let Some(fault) = erasures.untold(self.store, self.tenant, &chunk).await? {
                 return Ok(Err(fault));
             }
-            if self.all_there
-                && let Some(fault) = announced::gone(self.store, self.tenant, &chunk).await?
-            {
+            if let Some(fault) = announced::gone(self.store, self.tenant, &chunk).await? {
                 // What stands behind it on the page counts for nothing.
                 pass.checked = fault.seq - range.start();
                 return Ok(Err(fault));

@@ -60,7 +60,6 @@ pub async fn verify(
         keys: Some(&keys),
         held: checkpoint.as_ref(),
         from: None,
-        all_there: true,
         breaks: Breaks::in_line(&gateway.readings, tenant),
     };
     let cut = cut_before(checkpoint.as_ref(), range, &head).or_else(|| cut_whole(&head));

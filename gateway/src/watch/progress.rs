@@ -197,7 +197,6 @@ impl Ledger<'_> {
                 keys: Some(self.keys),
                 held: None,
                 from: None,
-                all_there: true,
                 breaks: self.breaks,
             };
             if let Some(fault) = audit.run(at..=at).await?.first_fault {
@@ -218,7 +217,6 @@ impl Ledger<'_> {
             keys: Some(self.keys),
             held: None,
             from: Some(from),
-            all_there: true,
             breaks: self.breaks,
         };
         let Head { seq, .. } = from.head();
