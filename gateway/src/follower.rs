@@ -17,7 +17,7 @@ use crate::start::{self, StartError};
 use crate::uptime::Uptime;
 use loaders::{Busy, Load, Waiting};
 use model::TenantId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,9 @@ const PERIOD: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long the policies of a tenant may take to compile that is loaded together with others, which wait for it.
 const COMPILE_TIME_MAX: Duration = Duration::from_millis(100);
+
+/// How many chains are compared at once.
+const ENDS_MAX: usize = 512;
 
 /// What was put in force here is not in the store any more.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +59,8 @@ pub struct Following {
     metrics: Arc<Metrics>,
     /// What wakes it before its time.
     wake: Arc<Notify>,
+    /// Which database what is in force was read from, or was compared with since.
+    incarnation: Mutex<String>,
     /// The tenants that are being loaded, and those that are better loaded by themselves.
     in_hand: Mutex<InHand>,
     /// Those that could not be, the last time, and from when on each is tried again, by itself.
@@ -65,9 +70,11 @@ pub struct Following {
 }
 
 impl Following {
-    /// Keeps a snapshot up to date with a store, and looks before its time when it is woken.
+    /// Keeps a snapshot up to date with a store, and looks before its time when it is woken. `incarnation` is that of the store from before the snapshot was
+    /// read.
     pub fn new(
         store: &Arc<dyn Store>,
+        incarnation: String,
         snapshot: &Arc<SnapshotCell>,
         metrics: &Arc<Metrics>,
         wake: Arc<Notify>,
@@ -77,6 +84,7 @@ impl Following {
             snapshot: Arc::clone(snapshot),
             metrics: Arc::clone(metrics),
             wake,
+            incarnation: Mutex::new(incarnation),
             in_hand: Mutex::default(),
             failed: Mutex::default(),
             failing: Mutex::default(),
@@ -181,7 +189,11 @@ impl Following {
         let known = self.snapshot.load_full();
         let began = Uptime::now();
         let revisions = self.store.revisions().await?;
-        let gone_back = tenants(&revisions, |tenant, revision| known.revision(tenant) > revision);
+        let mut gone_back = tenants(&revisions, |tenant, revision| known.revision(tenant) > revision);
+        // Asked behind the revisions: so they were read from the database that is looked at here, or from one before it.
+        gone_back.extend(self.displaced().await?);
+        gone_back.sort_unstable();
+        gone_back.dedup();
         for tenant in gone_back
             .iter()
             .filter(|tenant| !self.snapshot.has_lost(**tenant))
@@ -202,6 +214,39 @@ impl Following {
             self.spawn_load(load, loading);
         }
         Ok(())
+    }
+
+    /// The tenants whose chains have lost a change that is in force here, as far as another database may have taken the place of the one before: a standby that
+    /// had not everything, or a backup. Revisions alone do not tell, because other changes may have got the numbers of those that were lost.
+    async fn displaced(&self) -> Result<Vec<TenantId>, StoreError> {
+        // Read before it is asked which database it is: so they are in that one, if it is the same as before.
+        let noted = self.snapshot.ends_since();
+        let incarnation = self.store.incarnation().await?;
+        let is_doubted = self.snapshot.take_doubt();
+        if *self.incarnation() == incarnation && !is_doubted {
+            self.snapshot.know_ends(&noted);
+            return Ok(Vec::new());
+        }
+        let lost = self.missing_ends().await;
+        if lost.is_ok() {
+            *self.incarnation() = incarnation;
+            self.snapshot.know_ends(&noted);
+        } else {
+            self.snapshot.doubt();
+        }
+        lost
+    }
+
+    /// The tenants whose chains do not have an entry that they had when everything that is in force here was in them.
+    async fn missing_ends(&self) -> Result<Vec<TenantId>, StoreError> {
+        let mut missing = Vec::new();
+        for some in self.snapshot.ends_to_compare().chunks(ENDS_MAX) {
+            let entries: Vec<_> = some.iter().map(|(tenant, end)| (*tenant, end.seq)).collect();
+            let found: HashSet<_> = self.store.heads_at(&entries).await?.into_iter().collect();
+            let lost = some.iter().filter(|end| !found.contains(end));
+            missing.extend(lost.map(|(tenant, _)| *tenant));
+        }
+        Ok(missing)
     }
 
     /// How many loaders have something to do, besides that of the system tenant.
@@ -264,7 +309,7 @@ impl Following {
 
     /// Puts a tenant in force as it was read from the store.
     async fn restore(&self, stored: StoredTenant, read_at: Uptime) {
-        let tenant = stored.tenant;
+        let (tenant, end) = (stored.tenant, stored.place.head());
         let compiler = Arc::clone(self.snapshot.load().compiler());
         // Compiling takes long with many policies or tools, and nobody here waits for a decision.
         let began = Instant::now();
@@ -274,7 +319,9 @@ impl Following {
         match restored {
             Ok(restored) => {
                 // Where other base policies were put in force meanwhile nothing is, and the next round finds it behind.
-                self.snapshot.adopt(restored, read_at).await;
+                if self.snapshot.adopt(restored, read_at).await {
+                    self.snapshot.note_end(tenant, end);
+                }
                 self.failing().remove(&tenant);
                 self.failed().remove(&tenant);
             }
@@ -309,6 +356,10 @@ impl Following {
             tracing::error!(%tenant, error, "changes of a tenant cannot be followed");
         }
         failing.extend(tenants);
+    }
+
+    fn incarnation(&self) -> MutexGuard<'_, String> {
+        self.incarnation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn in_hand(&self) -> MutexGuard<'_, InHand> {

@@ -668,6 +668,9 @@ impl Task {
     /// out contents that were believed to be stored, and is sent away.
     fn forget_lost(&mut self, tenant: TenantId) {
         tracing::error!(%tenant, "the database has lost entries of {tenant} that were answered");
+        // Changes may be among them. Whether they are is found out by the follower.
+        self.parts.snapshot.doubt();
+        self.parts.follow.notify_one();
         self.footprints = Footprints::default();
         self.contents.forget();
         self.parts.replays.forget_all();
@@ -702,6 +705,12 @@ impl Task {
 
     fn publish(&mut self, before: &Arc<Snapshot>, applied: Applied) -> Vec<Settled> {
         if !applied.changed.is_empty() {
+            // Noted first: a look that finds the new revision compares the entry that made it.
+            for advance in &applied.batch.advances {
+                if applied.changed.contains(&advance.tenant) {
+                    self.parts.snapshot.note_end(advance.tenant, advance.to.head());
+                }
+            }
             self.parts
                 .snapshot
                 .publish(before, applied.books.snapshot(), &applied.changed);

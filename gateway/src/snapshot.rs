@@ -8,6 +8,7 @@
 use crate::uptime::Uptime;
 use arc_swap::{ArcSwap, Guard};
 use engine::{Snapshot, TenantSnapshot};
+use ledger::Head;
 use model::TenantId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,6 +30,19 @@ pub struct SnapshotCell {
     /// The tenants of which the store has lost changes that are in force here, until a restart: the next change there may have the number of one
     /// that was lost, so numbers that match again say nothing.
     lost: Mutex<BTreeSet<TenantId>>,
+    /// Where the chain of each tenant ended at some time when it had all changes that are in force here.
+    ends: Mutex<Ends>,
+    /// Whether the store may have lost something.
+    is_doubted: AtomicBool,
+}
+
+/// Where chains ended when they had all changes that were in force here.
+#[derive(Default)]
+struct Ends {
+    /// In the database that a look has found last.
+    known: BTreeMap<TenantId, Head>,
+    /// Noted since: perhaps in another database, so they take the place of those only when a look has found the same one again.
+    since: BTreeMap<TenantId, Head>,
 }
 
 /// A time that many read and one moves, and which tenants it does not hold for. It goes on while the machine sleeps, because others do not.
@@ -66,6 +80,8 @@ impl SnapshotCell {
                 are_behind: AtomicBool::new(false),
             }),
             lost: Mutex::default(),
+            ends: Mutex::default(),
+            is_doubted: AtomicBool::new(false),
         }
     }
 
@@ -160,6 +176,52 @@ impl SnapshotCell {
         self.lost().contains(&tenant)
     }
 
+    /// Notes that a tenant's chain, which has all changes that are in force here, ends there.
+    pub fn note_end(&self, tenant: TenantId, end: Head) {
+        let mut ends = self.ends();
+        let noted = ends.since.entry(tenant).or_insert(end);
+        // What was read a while ago may be noted late.
+        if noted.seq < end.seq {
+            *noted = end;
+        }
+    }
+
+    /// What was noted since a look has found the database.
+    pub fn ends_since(&self) -> Vec<(TenantId, Head)> {
+        let ends = self.ends();
+        ends.since.iter().map(|(tenant, end)| (*tenant, *end)).collect()
+    }
+
+    /// Notes that these of the ends noted since are in the database that a look has found.
+    pub fn know_ends(&self, noted: &[(TenantId, Head)]) {
+        let mut ends = self.ends();
+        for (tenant, end) in noted {
+            ends.known.insert(*tenant, *end);
+            if ends.since.get(tenant) == Some(end) {
+                ends.since.remove(tenant);
+            }
+        }
+    }
+
+    /// Entries that chains have as long as the store has lost none of the changes that are in force here, of a tenant two at most. Where nothing was ever
+    /// changed there is none.
+    pub fn ends_to_compare(&self) -> Vec<(TenantId, Head)> {
+        let ends = self.ends();
+        let all = ends.known.iter().chain(&ends.since);
+        let written = all.filter(|(_, end)| end.seq > 0);
+        written.map(|(tenant, end)| (*tenant, *end)).collect()
+    }
+
+    /// Notes that the store may have lost something, to be looked at.
+    pub fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the store may have lost something since this was asked last.
+    pub fn take_doubt(&self) -> bool {
+        self.is_doubted.swap(false, Ordering::Relaxed)
+    }
+
     /// The tenants of which something else may be in force here than what the store has, as far as was looked: it has moved on, or has lost
     /// changes.
     pub fn behind(&self) -> Vec<TenantId> {
@@ -189,6 +251,10 @@ impl SnapshotCell {
         until
             .or_else(confirmed)
             .map_or(Duration::ZERO, |until| now().since(until))
+    }
+
+    fn ends(&self) -> std::sync::MutexGuard<'_, Ends> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lost(&self) -> std::sync::MutexGuard<'_, BTreeSet<TenantId>> {
@@ -243,6 +309,26 @@ mod tests {
         assert_eq!(age(OTHER, woken + 20), Duration::from_millis(520 + HOUR_MILLIS));
         cell.confirm(Uptime::from_millis(woken + 30), &[]);
         assert_eq!(age(OTHER, woken + 30), Duration::ZERO);
+    }
+
+    #[test]
+    fn of_the_ends_of_a_chain_the_last_is_compared() {
+        let cell = cell(1_000, true);
+        let end = |seq, byte: u8| Head {
+            seq,
+            hash: canon::Digest::of(&[byte]),
+        };
+        cell.note_end(OTHER, Head::GENESIS);
+        for (seq, byte) in [(3, 1), (5, 2), (4, 3), (5, 4)] {
+            cell.note_end(TENANT, end(seq, byte));
+        }
+        assert_eq!(cell.ends_to_compare(), [(TENANT, end(5, 2))]);
+        // What may be of another database does not take the place of what is known.
+        cell.know_ends(&cell.ends_since());
+        cell.note_end(TENANT, end(7, 5));
+        assert_eq!(cell.ends_to_compare(), [(TENANT, end(5, 2)), (TENANT, end(7, 5))]);
+        cell.know_ends(&cell.ends_since());
+        assert_eq!(cell.ends_to_compare(), [(TENANT, end(7, 5))]);
     }
 
     #[test]

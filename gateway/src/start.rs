@@ -30,7 +30,7 @@ use crate::snapshot::SnapshotCell;
 use crate::uptime::Uptime;
 use crate::watch::{self, Watch};
 use engine::{Snapshot, TenantSnapshot};
-use ledger::SigningKey;
+use ledger::{Head, SigningKey};
 use model::{
     Clock, Directory, Entropy, Noun, Policy, PolicyLink, PolicyText, Settings, SlashFreeName, Standing,
     Tenant, TenantId, Timestamp,
@@ -112,8 +112,12 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
     let compiler = Arc::new(Compiler::new(base_policies));
     let began = Uptime::now();
-    let loaded = load_snapshot(&*store, compiler).await?;
-    let snapshot = Arc::new(SnapshotCell::new(loaded, began, store.is_shared()));
+    let incarnation = store.incarnation().await?;
+    let Loaded { snapshot, ends } = load_snapshot(&*store, compiler).await?;
+    let snapshot = Arc::new(SnapshotCell::new(snapshot, began, store.is_shared()));
+    for (tenant, end) in ends {
+        snapshot.note_end(tenant, end);
+    }
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
     let live = Arc::new(Live::default());
@@ -133,7 +137,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         batch_max: options.batch_max,
     };
     let (sequencer, ended) = Sequencer::start(parts).map_err(StartError::Thread)?;
-    let follower = Follower::start(Following::new(&store, &snapshot, &metrics, follow));
+    let follower = Follower::start(Following::new(&store, incarnation, &snapshot, &metrics, follow));
     let watch = Arc::new(Watch::default());
     let cosigning = Arc::new(Cosigning::new(cosigning::Parts {
         options: options.witnesses.clone(),
@@ -195,9 +199,18 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     Ok((gateway, ended))
 }
 
+/// What a store has for a gateway.
+pub struct Loaded {
+    /// What is in force.
+    pub snapshot: Snapshot,
+    /// Where the chain of each tenant ended then.
+    pub ends: Vec<(TenantId, Head)>,
+}
+
 /// Reads the snapshot from a store. The system tenant is there even if nothing was ever recorded.
-pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result<Snapshot, StartError> {
+pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result<Loaded, StartError> {
     let mut snapshot = Snapshot::new(Arc::clone(&compiler));
+    let mut ends = Vec::new();
     snapshot.insert(restore(&compiler, system_tenant())?);
     let tenants = store.load(None).await?;
     let revisions = tenants
@@ -207,12 +220,13 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
         return Err(StartError::CopyUnfinished);
     }
     for tenant in tenants {
+        ends.push((tenant.tenant, tenant.place.head()));
         let restored = restore(&compiler, tenant)?;
         tell_of_users(&restored);
         tell_of_long(&restored);
         snapshot.insert(restored);
     }
-    Ok(snapshot)
+    Ok(Loaded { snapshot, ends })
 }
 
 /// Fails if a store holds what a copy has left that was not finished: to be asked before anything is made beside it.

@@ -1007,6 +1007,38 @@ async fn a_tenant_whose_changes_the_database_has_lost_is_refused() {
     }
 }
 
+/// A database that took over without the last change, and in which another one has its number already when this gateway looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_is_another_one_by_now_is_lost_though_it_has_the_same_number() {
+    let cluster = Cluster::new().await;
+    let world = &cluster.worlds[1];
+    let other = cluster.worlds[0].tenancy("globex").await;
+    cluster.until_all_know(&other.other_token).await;
+    let mut hand = Hand::on(&world.home, other.id).await;
+    hand.disarm().await;
+    let last = world.store.head(other.id).await.unwrap().seq;
+    let another = format!(
+        "UPDATE audit_events SET hash = sha256(hash) WHERE ITS AND seq = {last};
+         UPDATE tenants SET head_hash = sha256(head_hash) WHERE MINE"
+    );
+    hand.run(&another).await;
+    // Everything that is in force is as the database says it is, by its number.
+    let later = cluster.worlds[0].tenancy("initech").await;
+    cluster.until_all_know(&later.other_token).await;
+    assert!(!world.gateway.snapshot.has_lost(other.id));
+    // The table is in another file, as that of another database would be.
+    hand.run("VACUUM FULL tenants").await;
+    eventually(|| async { world.gateway.snapshot.has_lost(other.id) }).await;
+    eventually(|| async { world.get("/v1/whoami", &other.token).await.status == 503 }).await;
+    world.get("/v1/whoami", &later.other_token).await.expect(200);
+    let (freeze, because) = (
+        format!("/v1/tenants/{}/freeze", other.id),
+        json!({"reason": "a test"}),
+    );
+    let frozen = world.post(&freeze, cluster.operator.reveal(), &because);
+    frozen.await.problem(503, "ledger_unavailable");
+}
+
 /// What cannot be written down of one tenant is more than is written down at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tenant_whose_changes_are_lost_keeps_no_approval_of_others_open() {

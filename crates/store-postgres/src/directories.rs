@@ -69,6 +69,21 @@ impl Directories for PostgresStore {
         decoded.collect()
     }
 
+    /// Another server has another start, and the file of another database or of a table that was filled anew has another path. A role needs no rights for it.
+    async fn incarnation(&self) -> Result<String, StoreError> {
+        let query = || {
+            sqlx::query!(
+                r#"SELECT concat_ws(
+                   ' ',
+                   extract(epoch FROM pg_postmaster_start_time()),
+                   pg_relation_filepath('tenants')
+               ) AS "incarnation!""#
+            )
+        };
+        let rows = self.looks.read(query).await?;
+        Ok(rows.into_iter().map(|row| row.incarnation).collect())
+    }
+
     fn is_shared(&self) -> bool {
         true
     }

@@ -81,6 +81,10 @@ impl Records for PostgresStore {
         bounded(self.read_head(tenant)).await
     }
 
+    async fn heads_at(&self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, Head)>, StoreError> {
+        bounded(self.read_heads_at(entries)).await
+    }
+
     async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
         bounded(self.read_nodes(tenant, seqs)).await
     }
@@ -244,6 +248,39 @@ impl PostgresStore {
             hash: place.digest("head_hash", &row.head_hash)?,
         };
         place.tip(head, &row.edge)
+    }
+
+    async fn read_heads_at(&self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, Head)>, StoreError> {
+        let (tenants, seqs): (Vec<_>, Vec<_>) = entries
+            .iter()
+            .map(|(tenant, seq)| (uuid(*tenant), from(*seq)))
+            .unzip();
+        let query = || {
+            sqlx::query!(
+                "SELECT audit_events.tenant_id, audit_events.seq, audit_events.hash
+             FROM unnest($1::uuid[], $2::bigint[]) AS wanted (tenant_id, seq)
+             JOIN audit_events ON audit_events.tenant_id = wanted.tenant_id
+                              AND audit_events.seq = wanted.seq",
+                &tenants,
+                &seqs,
+            )
+        };
+        // As the look is that it belongs to: on the same server, and no longer.
+        let rows = self.looks.read(query).await?;
+        let decoded = rows.into_iter().map(|row| {
+            let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
+            let place = Row {
+                table: "audit_events",
+                tenant,
+                seq: Some(row.seq),
+            };
+            let head = Head {
+                seq: place.unsigned("seq", row.seq)?,
+                hash: place.digest("hash", &row.hash)?,
+            };
+            Ok((tenant, head))
+        });
+        decoded.collect()
     }
 
     async fn read_entries(

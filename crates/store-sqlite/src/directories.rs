@@ -77,6 +77,11 @@ impl Directories for SqliteStore {
             .collect()
     }
 
+    /// The file is looked after by who writes to it.
+    async fn incarnation(&self) -> Result<String, StoreError> {
+        Ok(String::new())
+    }
+
     fn is_shared(&self) -> bool {
         false
     }

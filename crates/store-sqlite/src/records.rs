@@ -121,6 +121,19 @@ impl Records for SqliteStore {
         bounded(self.read_head(tenant)).await
     }
 
+    async fn heads_at(&self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, Head)>, StoreError> {
+        let mut heads = Vec::new();
+        for (tenant, seq) in entries {
+            let found = bounded(self.read_entries(*tenant, *seq, 1)).await?;
+            let head = found.first().map(|entry| Head {
+                seq: entry.seq,
+                hash: entry.hash,
+            });
+            heads.extend(head.filter(|head| head.seq == *seq).map(|head| (*tenant, head)));
+        }
+        Ok(heads)
+    }
+
     async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
         bounded(self.read_nodes(tenant, seqs)).await
     }

@@ -301,6 +301,10 @@ impl<S: Store + ?Sized> Directories for FaultyStore<S> {
         self.read()?.revisions().await
     }
 
+    async fn incarnation(&self) -> Result<String, StoreError> {
+        self.read()?.incarnation().await
+    }
+
     fn is_shared(&self) -> bool {
         self.inner.is_shared()
     }
@@ -469,6 +473,10 @@ impl Turn for FaultyTurn {
 impl<S: Store + ?Sized> Records for FaultyStore<S> {
     async fn head(&self, tenant: TenantId) -> Result<Head, StoreError> {
         self.read()?.head(tenant).await
+    }
+
+    async fn heads_at(&self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, Head)>, StoreError> {
+        self.read()?.heads_at(entries).await
     }
 
     async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {

@@ -100,6 +100,10 @@ pub trait Directories: Send + Sync {
     /// The revision of every tenant: what tells which of them have to be loaded again.
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
 
+    /// Which database answers, as a text to compare: it stays the same as long as nothing takes its place, such as a standby or a backup. It may change
+    /// without that, as when the server starts again.
+    async fn incarnation(&self) -> Result<String, StoreError>;
+
     /// Whether other programs write to the same database, so that revisions move without anybody here.
     fn is_shared(&self) -> bool;
 
@@ -232,6 +236,9 @@ pub trait Records: Send + Sync {
         from_seq: u64,
         limit: u32,
     ) -> Result<Vec<StoredEntry>, StoreError>;
+
+    /// The heads that these chains had when these entries were their last, in no particular order. An entry that is not there is missing.
+    async fn heads_at(&self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, Head)>, StoreError>;
 
     /// What these entries add to the tree of a tenant's ledger, in no particular order. An entry that is not there is missing.
     async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError>;

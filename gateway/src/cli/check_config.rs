@@ -35,9 +35,9 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         known_name,
         &SystemEntropy,
     )?;
-    let snapshot = start::load_snapshot(&*store, Arc::new(Compiler::new(base))).await;
+    let loaded = start::load_snapshot(&*store, Arc::new(Compiler::new(base))).await;
     store.close().await;
-    let snapshot = snapshot?;
+    let snapshot = loaded?.snapshot;
     if let Some(keys) = keys {
         let unended = keys.check_unended(&snapshot, SystemClock.now());
         unended.map_err(|refusal| anyhow!(refusal.detail().to_owned()))?;

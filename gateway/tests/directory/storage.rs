@@ -86,7 +86,8 @@ async fn a_gateway_that_starts_again_knows_the_same_directory() {
     let id = acme.tenant.id.parse().unwrap();
     let again = load_snapshot(&*acme.store, Arc::new(Compiler::new(BasePolicies::shipped())))
         .await
-        .unwrap();
+        .unwrap()
+        .snapshot;
     let (before, after) = (acme.gateway.tenant(id).unwrap(), again.tenant(id).unwrap());
     let known = nouns(&before.directory);
     assert_eq!(known.len(), 8, "{known:#?}");

@@ -234,6 +234,19 @@ pub async fn only_the_tenants_that_are_named_are_loaded(fixture: &dyn Fixture) {
     assert!(store.load(Some(&[])).await.unwrap().is_empty());
 }
 
+/// What tells that nothing has taken the place of the database.
+pub async fn a_database_that_is_written_to_stays_the_same(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let before = store.incarnation().await.unwrap();
+    let mut chain = Chain::new(1);
+    let mut batch = Batch::default();
+    chain.put_agent(&mut batch, 1, "builder");
+    commit(&*store, &batch).await;
+    assert_eq!(store.incarnation().await.unwrap(), before);
+    drop(store);
+    assert_eq!(fixture.open().await.incarnation().await.unwrap(), before);
+}
+
 /// What a gateway compares with what it knows.
 pub async fn revisions_are_those_of_the_last_commits(fixture: &dyn Fixture) {
     let store = fixture.open().await;

@@ -27,6 +27,29 @@ pub async fn the_head_is_where_the_last_commit_left_it(fixture: &dyn Fixture) {
     );
 }
 
+/// What tells whether a chain still has an entry.
+pub async fn a_chain_still_has_the_heads_that_it_had(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let mut expected = Vec::new();
+    for chain in [&mut one, &mut two] {
+        for count in [2, 1] {
+            commit(&*store, &chain.decisions(count)).await;
+            expected.push((chain.tenant, chain.head()));
+        }
+    }
+    let nobody = TenantId::from_bytes([9; 16]);
+    let mut wanted: Vec<_> = expected
+        .iter()
+        .map(|(tenant, head)| (*tenant, head.seq))
+        .collect();
+    wanted.extend([(one.tenant, 4), (two.tenant, 0), (nobody, 1)]);
+    let mut heads = store.heads_at(&wanted).await.unwrap();
+    heads.sort_unstable_by_key(|(tenant, head)| (*tenant, head.seq));
+    assert_eq!(heads, expected);
+    assert_eq!(store.heads_at(&[]).await.unwrap(), []);
+}
+
 /// With each entry stands what it adds to the tree, and beside the head the edge: both lead to the same tree.
 pub async fn the_tree_is_kept_with_the_chain(fixture: &dyn Fixture) {
     let store = fixture.open().await;
