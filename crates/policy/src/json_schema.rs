@@ -97,7 +97,7 @@ struct Reading<'s> {
     root: &'s Value,
     /// The version of JSON Schema that is written here.
     draft: Draft,
-    /// Whether this is within a schema that has a name or a version of its own: what its references are relative to is not read.
+    /// Whether this is within a schema that has a name of its own: what its references are relative to is not read.
     is_embedded: bool,
     types_left: usize,
     /// The references that are being followed: one that comes again is a cycle.
@@ -106,10 +106,6 @@ struct Reading<'s> {
 
 impl<'s> Reading<'s> {
     fn typed(&mut self, schema: &'s Value, depth: usize) -> Option<Typed> {
-        if depth > DEPTH_MAX {
-            return None;
-        }
-        self.types_left = self.types_left.checked_sub(1)?;
         let outside = (self.draft, self.is_embedded);
         if !std::ptr::eq(schema, self.root) && self.is_a_schema_of_its_own(schema) {
             self.draft = self.draft.detect(schema);
@@ -121,6 +117,10 @@ impl<'s> Reading<'s> {
     }
 
     fn typed_here(&mut self, schema: &'s Value, depth: usize) -> Option<Typed> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        self.types_left = self.types_left.checked_sub(1)?;
         match self.kind_of(schema) {
             Kind::One { word, nullable } => {
                 let shape = self.shape(word, schema, depth)?;
@@ -188,18 +188,21 @@ impl<'s> Reading<'s> {
     fn referenced(&mut self, reference: &'s str, depth: usize) -> Option<Typed> {
         let pointer = reference.strip_prefix('#')?;
         // What is escaped in a URI would have to be read first.
-        if self.is_embedded || pointer.contains('%') || self.on_the_way(pointer).any(has_a_version) {
+        if self.is_embedded || pointer.contains('%') {
             return None;
         }
         let target = self.root.pointer(pointer)?;
         if !self.open.insert(reference) {
             return None;
         }
-        // From there on references are relative to the name that was passed.
+        let outside = self.draft;
+        // What a reference leads to is of the version of the whole, whatever it says of itself.
+        self.draft = Draft::default().detect(self.root);
+        // From there on references are relative to the name that was passed, or that it has.
         let passes_a_name = self.on_the_way(pointer).any(|schema| self.has_a_name(schema));
-        self.is_embedded = passes_a_name;
-        let typed = self.typed(target, depth + 1);
-        self.is_embedded = false;
+        self.is_embedded = passes_a_name || (!std::ptr::eq(target, self.root) && self.has_a_name(target));
+        let typed = self.typed_here(target, depth + 1);
+        (self.draft, self.is_embedded) = (outside, false);
         self.open.remove(reference);
         typed
     }

@@ -258,3 +258,32 @@ fn the_order_of_properties_does_not_matter() {
         serde_json::from_str(r#"{"properties":{"b":{"type":"integer"},"a":{"type":"string"}}}"#).unwrap();
     assert_eq!(record_of(&one), record_of(&two));
 }
+
+#[test]
+fn what_a_reference_leads_to_is_of_the_version_of_the_whole() {
+    let [old, new] = [
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2020-12/schema",
+    ];
+    let of = |root: &str, inner: &str| {
+        record_of(&json!({
+            "$schema": root,
+            "properties": {
+                "through": {"$ref": "#/definitions/versioned/properties/plain"},
+                "beside": {"$ref": "#/definitions/versioned/properties/beside"},
+                "out": {"$schema": inner, "properties": {"of": {"$ref": "#/definitions/beside"}}, "type": "object"},
+            },
+            "definitions": {
+                "versioned": {"$schema": inner, "properties": {
+                    "plain": {"type": "string"},
+                    "beside": {"$ref": "#/definitions/any", "type": "string"},
+                }},
+                "beside": {"$ref": "#/definitions/any", "type": "string"},
+                "any": {},
+            },
+        }))
+    };
+    let names = |record: Record| record.into_keys().collect::<Vec<_>>();
+    assert_eq!(names(of(new, old)), ["beside", "out", "through"]);
+    assert_eq!(names(of(old, new)), ["through"]);
+}
