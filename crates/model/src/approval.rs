@@ -510,10 +510,14 @@ impl Approval {
     pub fn covers_origin(&self, now: Origin<'_>) -> bool {
         let shown = &self.request;
         let is_run_covered = now.run_worst.is_none_or(|seen| seen <= shown.worst_shown());
-        // What is not named in `sources` is what was said of the call: the effective trust may have the worst of `sources` in it.
-        let said = |claimed: Trust| claimed.worse_of(Trust::TrustedInternalUnsigned);
-        let shown_sources = (&shown.sources, said(shown.claimed_trust));
-        let are_sources_covered = now.sources.are_no_worse_than(said(now.claimed), shown_sources);
+        // What is not named in `sources` is what was said of the call: the effective trust may have the worst of `sources` in it. Signed is only what
+        // counts as that.
+        let said =
+            |claimed: Trust, counts: Trust| claimed.worse_of(counts.min(Trust::TrustedInternalUnsigned));
+        let shown_sources = (&shown.sources, said(shown.claimed_trust, shown.effective_trust));
+        let are_sources_covered = now
+            .sources
+            .are_no_worse_than(said(now.claimed, now.trust), shown_sources);
         now.trust <= shown.effective_trust && are_sources_covered && is_run_covered
     }
 
