@@ -289,10 +289,15 @@ impl Following {
     /// Loads some tenants and puts each in force. What fails is tried again later, by itself.
     async fn load(self: Arc<Self>, some: Vec<TenantId>) {
         let began = Uptime::now();
+        let incarnation = self.incarnation().clone();
         match (self.store.load(Some(&some)).await, &some[..]) {
             (Ok(stored), _) => {
                 for tenant in stored {
                     self.restore(tenant, began).await;
+                }
+                // A look has found another database meanwhile. What was read from the one before may not be in that.
+                if *self.incarnation() != incarnation {
+                    self.snapshot.doubt();
                 }
             }
             (Err(error), [_]) => self.fail(&some, &error),

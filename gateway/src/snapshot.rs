@@ -41,8 +41,16 @@ pub struct SnapshotCell {
 struct Ends {
     /// In the database that a look has found last.
     known: BTreeMap<TenantId, Head>,
-    /// Noted since: perhaps in another database, so they take the place of those only when a look has found the same one again.
-    since: BTreeMap<TenantId, Head>,
+    /// Noted since: perhaps in another database, so they take the place of those, and of one another, only when a look has found the same one again.
+    since: BTreeMap<TenantId, Vec<Head>>,
+}
+
+impl Ends {
+    /// Those noted since.
+    fn noted(&self) -> impl Iterator<Item = (TenantId, Head)> {
+        let since = self.since.iter();
+        since.flat_map(|(tenant, ends)| ends.iter().map(move |end| (*tenant, *end)))
+    }
 }
 
 /// A time that many read and one moves, and which tenants it does not hold for. It goes on while the machine sleeps, because others do not.
@@ -179,37 +187,44 @@ impl SnapshotCell {
     /// Notes that a tenant's chain, which has all changes that are in force here, ends there.
     pub fn note_end(&self, tenant: TenantId, end: Head) {
         let mut ends = self.ends();
-        let noted = ends.since.entry(tenant).or_insert(end);
-        // What was read a while ago may be noted late.
-        if noted.seq < end.seq {
-            *noted = end;
+        let noted = ends.since.entry(tenant).or_default();
+        // Where nobody else writes nobody looks without cause, so they would become ever more.
+        if self.confirmed.is_none() {
+            noted.retain(|noted| noted.seq > end.seq);
+        }
+        if self.confirmed.is_some() || noted.is_empty() {
+            noted.push(end);
         }
     }
 
     /// What was noted since a look has found the database.
     pub fn ends_since(&self) -> Vec<(TenantId, Head)> {
         let ends = self.ends();
-        ends.since.iter().map(|(tenant, end)| (*tenant, *end)).collect()
+        ends.noted().collect()
     }
 
     /// Notes that these of the ends noted since are in the database that a look has found.
     pub fn know_ends(&self, noted: &[(TenantId, Head)]) {
         let mut ends = self.ends();
         for (tenant, end) in noted {
-            ends.known.insert(*tenant, *end);
-            if ends.since.get(tenant) == Some(end) {
-                ends.since.remove(tenant);
+            let known = ends.known.entry(*tenant).or_insert(*end);
+            // What was read a while ago may be noted late.
+            if known.seq < end.seq {
+                *known = *end;
+            }
+            if let Some(ends) = ends.since.get_mut(tenant) {
+                ends.retain(|noted| noted != end);
             }
         }
+        ends.since.retain(|_, ends| !ends.is_empty());
     }
 
-    /// Entries that chains have as long as the store has lost none of the changes that are in force here, of a tenant two at most. Where nothing was ever
-    /// changed there is none.
+    /// Entries that chains have as long as the store has lost none of the changes that are in force here. Where nothing was ever changed there is none.
     pub fn ends_to_compare(&self) -> Vec<(TenantId, Head)> {
         let ends = self.ends();
-        let all = ends.known.iter().chain(&ends.since);
-        let written = all.filter(|(_, end)| end.seq > 0);
-        written.map(|(tenant, end)| (*tenant, *end)).collect()
+        let known = ends.known.iter().map(|(tenant, end)| (*tenant, *end));
+        let all = known.chain(ends.noted());
+        all.filter(|(_, end)| end.seq > 0).collect()
     }
 
     /// Notes that the store may have lost something, to be looked at.
@@ -319,12 +334,19 @@ mod tests {
             hash: canon::Digest::of(&[byte]),
         };
         cell.note_end(OTHER, Head::GENESIS);
-        for (seq, byte) in [(3, 1), (5, 2), (4, 3), (5, 4)] {
-            cell.note_end(TENANT, end(seq, byte));
+        let noted = [end(3, 1), end(5, 2), end(4, 3)];
+        for end in noted {
+            cell.note_end(TENANT, end);
         }
-        assert_eq!(cell.ends_to_compare(), [(TENANT, end(5, 2))]);
-        // What may be of another database does not take the place of what is known.
-        cell.know_ends(&cell.ends_since());
+        // Each may be of another database.
+        assert_eq!(cell.ends_to_compare(), noted.map(|end| (TENANT, end)));
+        for late in [None, Some(end(4, 4))] {
+            if let Some(late) = late {
+                cell.note_end(TENANT, late);
+            }
+            cell.know_ends(&cell.ends_since());
+            assert_eq!(cell.ends_to_compare(), [(TENANT, end(5, 2))]);
+        }
         cell.note_end(TENANT, end(7, 5));
         assert_eq!(cell.ends_to_compare(), [(TENANT, end(5, 2)), (TENANT, end(7, 5))]);
         cell.know_ends(&cell.ends_since());

@@ -251,8 +251,9 @@ impl Said {
             };
             let votes = approval.votes.iter().map(|vote| vote.at);
             self.voted_at = self.voted_at.max(votes.filter(|at| Some(*at) <= newest).max());
-            let expired_at = (approval.status == ApprovalStatus::Expired).then_some(approval.expires_at);
-            self.expired_at = self.expired_at.max(expired_at);
+            let has_expired =
+                approval.status == ApprovalStatus::Expired && Some(approval.expires_at) <= newest;
+            self.expired_at = self.expired_at.max(has_expired.then_some(approval.expires_at));
         }
         Ok(())
     }
