@@ -244,7 +244,7 @@ pub async fn a_database_that_is_written_to_stays_the_same(fixture: &dyn Fixture)
     commit(&*store, &batch).await;
     assert_eq!(store.incarnation().await.unwrap(), before);
     drop(store);
-    assert_eq!(fixture.open().await.incarnation().await.unwrap(), before);
+    assert_eq!(fixture.reopen().await.incarnation().await.unwrap(), before);
 }
 
 /// What a gateway compares with what it knows.
