@@ -5,7 +5,8 @@
 //! at once. A caller that goes away changes nothing: its proposal is recorded like any other. Only one that has said by when it
 //! needs an answer is sent away if that cannot be met any more.
 //!
-//! It has a thread of its own, so that it does not stand in line with the callers that it lets go on.
+//! It has a thread of its own, so that it does not stand in line with the callers that it lets go on. What they see of it is here; what runs
+//! there is in `task`.
 
 mod budgets;
 mod busy_poll;
@@ -18,47 +19,29 @@ mod pace;
 mod press;
 mod queue;
 mod remembered;
+mod task;
 mod times;
 
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::replays::Replays;
 use crate::search::job::Indexing;
-use crate::signing::signs_at;
 use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
 use canon::Digest;
 use contents::Contents;
-use engine::proposal::Happening;
-use engine::{Applied, Books, Conflict, Found, Proposal, ProposedDecision, Settled, Snapshot, apply};
-use footprints::Footprints;
-use gathered::Gathered;
+use engine::{Conflict, Proposal, Settled};
 use ledger::SigningKey;
-use lookup::Wanted;
-use model::{Clock, ReasonCode, TenantId, Timestamp, Verdict};
-use overdue::Ends;
-use pace::Pace;
+use model::{Clock, ReasonCode, TenantId, Timestamp};
 pub use press::Press;
-use queue::{Entrance, Exit, Line, NoEntry};
-use std::collections::{HashMap, HashSet};
+use queue::{Entrance, Line, NoEntry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use store::{Batch, CommitError, Place, RequestKey, Store, StoreError, Turn};
-use times::Times;
+use store::Store;
+use task::Task;
 use tokio::sync::{Notify, oneshot};
 
-/// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
-const PROBE_PAUSE: Duration = Duration::from_millis(500);
-/// How often a batch is made again because somebody else was faster, or because something in it was recorded before.
-const ATTEMPTS_MAX: usize = 4;
-/// How many commits go before a batch that only end reservations whose time is over. They end as many as are left out of balances
-/// that are shown.
-const END_ROUNDS_MAX: usize = 20;
-/// How many go before it while many wait for decisions: as many as in the job that ends them.
-const END_ROUNDS_MAX_PRESSED: usize = 2;
-/// For how many batches after a repeated request the next ones are looked for beforehand: who repeats one often repeats more.
-const WARY_BATCHES: u32 = 64;
 /// How long a proposal that was turned back waits for the directory as it is now. A follower that takes longer is in
 /// trouble.
 pub(crate) const FOLLOW_MAX: Duration = Duration::from_secs(2);
@@ -193,25 +176,15 @@ impl Sequencer {
     /// Starts its thread.
     pub fn start(parts: Parts) -> std::io::Result<(Self, Ended)> {
         let (queue, waiting) = queue::queue(parts.queue_max);
-        let healthy = Arc::new(AtomicBool::new(true));
         let handle = Self {
             queue,
-            healthy: Arc::clone(&healthy),
+            healthy: Arc::new(AtomicBool::new(true)),
             snapshot: Arc::clone(&parts.snapshot),
             contents: Arc::default(),
             press: Arc::default(),
             commit_micros: Arc::default(),
         };
-        let task = Task {
-            contents: Arc::clone(&handle.contents),
-            press: Arc::clone(&handle.press),
-            commit_micros: Arc::clone(&handle.commit_micros),
-            healthy,
-            wary: 0,
-            footprints: Footprints::default(),
-            pace: Pace::default(),
-            parts,
-        };
+        let task = Task::new(&handle, parts);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -328,439 +301,6 @@ impl Sequencer {
     }
 }
 
-struct Task {
-    healthy: Arc<AtomicBool>,
-    /// How many more batches are looked up in storage before they are applied.
-    wary: u32,
-    footprints: Footprints,
-    pace: Pace,
-    press: Arc<Press>,
-    commit_micros: Arc<AtomicU64>,
-    contents: Arc<Contents>,
-    parts: Parts,
-}
-
-/// How a batch is written.
-enum Way {
-    /// In a turn, which says where its tenants stand, when what they hold beyond its time ends, and which asks that a quota has no room for were
-    /// looked for among those that were answered.
-    Turn(Box<dyn Turn>, Ends, HashSet<RequestKey>),
-    /// Without one, from where this gateway has left its tenants.
-    Append,
-}
-
-impl Way {
-    /// Whether this ask was looked for among those that were answered, because a quota has no room for it.
-    fn has_looked_for(&self, proposal: &Proposal) -> bool {
-        let (Self::Turn(.., looked_for), Happening::Decision(decision)) = (self, &proposal.what) else {
-            return false;
-        };
-        let request = decision.request.as_ref();
-        request.is_some_and(|(key, ..)| looked_for.contains(key))
-    }
-}
-
-/// Why a batch is not settled by this attempt.
-enum Failure {
-    /// It can be made again at once.
-    Again,
-    /// It can be made again at once, in a turn.
-    AgainInTurn,
-    /// Reservations whose time is over were ended instead. It can be made at once.
-    EndedFirst,
-    /// Everybody in it gets a fault.
-    Fault,
-}
-
-impl Task {
-    async fn run(mut self, mut waiting: Exit<Submission>) {
-        while let Some(first) = self.next(&mut waiting).await {
-            let mut gathered = Gathered::of(drain(first, &waiting, self.parts.batch_max));
-            gathered.send_away_incomplete(self.contents.losses());
-            self.send_away_late(&mut gathered);
-            if gathered.is_empty() {
-                self.pace.ease();
-            } else {
-                self.process(gathered).await;
-            }
-        }
-    }
-
-    /// The next submission. A gateway that says it is not ready may be sent none that would find out that it is again.
-    async fn next(&mut self, waiting: &mut Exit<Submission>) -> Option<Submission> {
-        while !self.healthy.load(Ordering::Relaxed) {
-            match tokio::time::timeout(PROBE_PAUSE, waiting.next()).await {
-                Ok(next) => return next,
-                Err(_) => self.probe().await,
-            }
-        }
-        waiting.next().await
-    }
-
-    /// Sends away those whose answers would come too late, before anything of theirs is recorded.
-    fn send_away_late(&self, gathered: &mut Gathered) {
-        if gathered.has_deadlines() {
-            gathered.send_away(Instant::now() + self.pace.expected());
-        }
-    }
-
-    /// Finds out whether the ledger can be locked for writing. It writes nothing, so it does not find out whether there is room.
-    async fn probe(&mut self) {
-        if let Ok(turn) = self.parts.store.begin(&[]).await
-            && turn.commit(&Batch::default()).await.is_ok()
-        {
-            self.healthy.store(true, Ordering::Relaxed);
-        }
-    }
-
-    async fn process(&mut self, mut gathered: Gathered) {
-        // What the gateway itself has to say, of what has expired for instance, is waited for by nobody.
-        let proposals = gathered.proposals().iter();
-        let asked = proposals.filter(|proposal| proposal.is_of_an_agent());
-        self.press.note(asked.count());
-        let recorded = self.record(&mut gathered).await;
-        let took = gathered.took();
-        // Where everybody was sent away there may have been no commit. A wait that was longer than is expected of one says something all the same.
-        if !gathered.is_empty() || took > self.pace.expected() {
-            self.pace.note(took);
-        }
-        let micros = u64::try_from(self.pace.usual().as_micros()).unwrap_or(u64::MAX);
-        self.commit_micros.store(micros, Ordering::Relaxed);
-        if !gathered.is_empty() || recorded.is_err() {
-            self.healthy.store(recorded.is_ok(), Ordering::Relaxed);
-        }
-        gathered.answer(recorded);
-    }
-
-    /// Records a batch, and sends away those of it to whom that has become too late before it is made once more. What ends before it is no
-    /// part of its time.
-    async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Settled>, Fault> {
-        let tenants = tenants(gathered.proposals());
-        let mut may_guess = true;
-        let mut attempts = ATTEMPTS_MAX;
-        let mut end_rounds = if self.press.is_on() {
-            END_ROUNDS_MAX_PRESSED
-        } else {
-            END_ROUNDS_MAX
-        };
-        while attempts > 0 {
-            let attempt = self.attempt(&tenants, gathered, may_guess, end_rounds > 0);
-            let failure = match attempt.await {
-                Ok(settled) => return Ok(settled),
-                Err(failure) => failure,
-            };
-            // It may have read what should have ended, and then it was to be recorded with this batch.
-            self.footprints.forget_ends(&tenants);
-            match failure {
-                Failure::EndedFirst => {
-                    end_rounds -= 1;
-                    gathered.begin_anew();
-                }
-                Failure::Again => attempts -= 1,
-                Failure::AgainInTurn => {
-                    may_guess = false;
-                    attempts -= 1;
-                }
-                Failure::Fault => return Err(Fault::LedgerUnavailable),
-            }
-            self.send_away_late(gathered);
-            if gathered.is_empty() {
-                return Ok(Vec::new());
-            }
-        }
-        Err(Fault::LedgerUnavailable)
-    }
-
-    /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes. If it may, it only ends what
-    /// should have ended where that is more than goes with a batch. Who cannot wait any more because the turn has come late is sent away.
-    async fn attempt(
-        &mut self,
-        tenants: &[TenantId],
-        gathered: &mut Gathered,
-        may_guess: bool,
-        may_end_first: bool,
-    ) -> Result<Vec<Settled>, Failure> {
-        let snapshot = Arc::clone(&self.parts.snapshot);
-        let _held = if gathered.proposals().iter().any(Proposal::replaces_base) {
-            Some(snapshot.hold().await)
-        } else {
-            None
-        };
-        let was_looked_up = self.wary > 0;
-        let looked_up = self.look_up(tenants, gathered.proposals(), may_guess);
-        let (way, places, found) = looked_up.await?;
-        // As long as it has not taken longer than the whole of it was expected to, those who could wait for that still can.
-        if gathered.has_deadlines() && gathered.took() > self.pace.expected() {
-            self.send_away_late(gathered);
-        }
-        let before = self.parts.snapshot.load_full();
-        let now = self.signing_time(&before, &places)?;
-        let books = Books::new(Snapshot::clone(&before), places);
-        let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First, _));
-        let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
-        let applied = apply(&books, found, proposals, now, &self.parts.signing_key);
-        self.check_guesses(tenants, (proposals, &applied), &way, was_looked_up)?;
-        if !applied.batch.is_empty() {
-            self.write(way, tenants, proposals, &applied).await?;
-        }
-        let settled = self.publish(&before, applied);
-        if ends_first {
-            return Err(Failure::EndedFirst);
-        }
-        Ok(settled)
-    }
-
-    /// The time of a batch whose tenants stand here. There is none when the signing key has been replaced.
-    fn signing_time(
-        &self,
-        snapshot: &Snapshot,
-        places: &HashMap<TenantId, Place>,
-    ) -> Result<Timestamp, Failure> {
-        let key = &self.parts.signing_key;
-        let now = self.parts.clock.now();
-        let latest = places.values().map(|place| place.at).fold(now, Timestamp::max);
-        signs_at(key, snapshot, now, latest).ok_or_else(|| {
-            tracing::error!(
-                key = key.verifier().label(),
-                "the signing key has been replaced: restart with the one that replaced it"
-            );
-            Failure::Fault
-        })
-    }
-
-    /// That a batch says nothing that was only guessed and that storage would not refuse if it were wrong. One that does is made again.
-    fn check_guesses(
-        &mut self,
-        tenants: &[TenantId],
-        (proposals, applied): (&[Proposal], &Applied),
-        way: &Way,
-        was_looked_up: bool,
-    ) -> Result<(), Failure> {
-        if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
-            // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
-            // then the guess is what is behind.
-            self.footprints.doubt(tenants.iter().copied());
-            return Err(Failure::Again);
-        }
-        let mut settled = proposals.iter().zip(&applied.settled);
-        if !was_looked_up && settled.any(|settled| may_be_repeated(settled) && !way.has_looked_for(settled.0))
-        {
-            self.wary = 1;
-            return Err(Failure::Again);
-        }
-        if matches!(way, Way::Append) && says_more_than_it_writes(applied, proposals) {
-            return Err(Failure::AgainInTurn);
-        }
-        Ok(())
-    }
-
-    /// Commits a batch in which there is something, and notes what is known by that.
-    async fn write(
-        &mut self,
-        way: Way,
-        tenants: &[TenantId],
-        proposals: &[Proposal],
-        applied: &Applied,
-    ) -> Result<(), Failure> {
-        let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
-        let outcome = match way {
-            Way::Append => self.parts.store.append(&applied.batch).await,
-            Way::Turn(turn, ..) => turn.commit(&applied.batch).await,
-        };
-        self.parts
-            .metrics
-            .observe_commit(applied.batch.entries.len(), started.elapsed());
-        outcome.map_err(|error| self.failed(&error, &applied.batch, was_appended))?;
-        let place = |tenant| applied.books.place(tenant).clone();
-        self.footprints.note(tenants, place, &applied.batch.budgets);
-        self.footprints.forget_erased(&applied.batch.erasures);
-        self.contents.note(&applied.batch.contents);
-        self.count(proposals, applied);
-        Ok(())
-    }
-
-    /// Counts decisions, and the outcomes that differ from what was decided, with the commit that they are in: not before, because what is repeated
-    /// is recorded once, and not later, because whoever has asked or reported may be gone by then.
-    fn count(&self, proposals: &[Proposal], applied: &Applied) {
-        for (proposal, settled) in proposals.iter().zip(&applied.settled) {
-            let Settled::Recorded { denied, .. } = settled else {
-                continue;
-            };
-            match &proposal.what {
-                Happening::Decision(decision) => self.count_decision(decision, *denied),
-                Happening::Outcome { mismatch: true, .. } => self.parts.metrics.count_mismatch(),
-                _ => {}
-            }
-        }
-    }
-
-    /// Counts a decision that became a denial for this reason when it was recorded, if it did.
-    fn count_decision(&self, decision: &ProposedDecision, denied: Option<ReasonCode>) {
-        let reason = denied.unwrap_or(decision.records.reason());
-        self.parts.metrics.count_decision(reason);
-        // An allow on trial would have become the same denial.
-        let is_told = |shadow: &Verdict| denied.is_none() || *shadow != Verdict::Allow;
-        if let Some(shadow) = decision.shadow.filter(is_told) {
-            self.parts
-                .metrics
-                .count_shadow_difference(reason.verdict(), shadow);
-        }
-    }
-
-    /// Where the tenants stand and what has to be known beforehand: as it is remembered if it may be, or as the turn says.
-    async fn look_up(
-        &mut self,
-        tenants: &[TenantId],
-        proposals: &[Proposal],
-        may_guess: bool,
-    ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
-        let wanted = Wanted::of(proposals);
-        let recalled = may_guess.then(|| self.recall(tenants, &wanted)).flatten();
-        match recalled {
-            Some((places, found)) => Ok((Way::Append, places, found)),
-            None => self.take_turn(tenants, proposals, &wanted).await,
-        }
-    }
-
-    /// Where the tenants stand and what has to be known beforehand, if this gateway need not ask.
-    fn recall(&self, tenants: &[TenantId], wanted: &Wanted<'_>) -> Option<(HashMap<TenantId, Place>, Found)> {
-        if self.wary > 0 {
-            return None;
-        }
-        let places = self.footprints.places(tenants)?;
-        let times = Times::new(self.parts.clock.now(), &places);
-        let found = wanted.recall(&self.footprints, times)?;
-        Some((places, found))
-    }
-
-    /// Takes the turn, and looks up what has to be known beforehand.
-    async fn take_turn(
-        &mut self,
-        tenants: &[TenantId],
-        proposals: &[Proposal],
-        wanted: &Wanted<'_>,
-    ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
-        let turn = self.parts.store.begin(tenants).await;
-        let mut turn = turn.map_err(|error| unreadable(&error))?;
-        let places = turn.places().clone();
-        if let Some(tenant) = self.footprints.compare(tenants, &places) {
-            self.forget_lost(tenant);
-            return Err(Failure::Fault);
-        }
-        let times = Times::new(self.parts.clock.now(), &places);
-        let found = wanted.find(&mut *turn, &mut self.footprints, times).await;
-        let found = found.map_err(|error| unreadable(&error))?;
-        let (mut found, ends) = found.ok_or(Failure::Again)?;
-        let looked_for = if self.wary > 0 {
-            self.wary -= 1;
-            let looked = wanted.find_recorded(&mut *turn, proposals, &mut found).await;
-            looked.map(|()| HashSet::new())
-        } else {
-            wanted
-                .find_refused(&mut *turn, proposals, &mut found, times)
-                .await
-        };
-        let looked_for = looked_for.map_err(|error| unreadable(&error))?;
-        Ok((Way::Turn(turn, ends, looked_for), places, found))
-    }
-
-    /// Forgets what is only known because it was committed, because the store has lost some of that. Whoever was judged before may have left
-    /// out contents that were believed to be stored, and is sent away.
-    fn forget_lost(&mut self, tenant: TenantId) {
-        tracing::error!(%tenant, "the database has lost entries of {tenant} that were answered");
-        // Changes may be among them. Whether they are is found out by the follower.
-        self.parts.snapshot.doubt();
-        self.parts.follow.notify_one();
-        self.footprints = Footprints::default();
-        self.contents.forget();
-        self.parts.replays.forget_all();
-    }
-
-    /// What to do about a batch that was not committed, or may have been.
-    fn failed(&mut self, error: &CommitError, batch: &Batch, was_appended: bool) -> Failure {
-        self.footprints
-            .doubt(batch.advances.iter().map(|advance| advance.tenant));
-        match error {
-            // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
-            CommitError::AlreadyRecorded if self.wary == 0 => {
-                self.wary = WARY_BATCHES;
-                return Failure::Again;
-            }
-            CommitError::HeadMoved { .. } if was_appended => return Failure::Again,
-            CommitError::HeadMoved { tenant } => {
-                tracing::warn!(%tenant, "somebody else moved the head of a chain during our turn");
-                return Failure::Again;
-            }
-            _ => {}
-        }
-        tracing::error!(
-            error = error as &dyn std::error::Error,
-            entries = batch.entries.len(),
-            "a batch failed"
-        );
-        // It may have been written, and then it may have changed a directory.
-        self.parts.follow.notify_one();
-        Failure::Fault
-    }
-
-    fn publish(&mut self, before: &Arc<Snapshot>, applied: Applied) -> Vec<Settled> {
-        if !applied.changed.is_empty() {
-            // Noted first: a look that finds the new revision compares the entry that made it.
-            for advance in &applied.batch.advances {
-                if applied.changed.contains(&advance.tenant) {
-                    self.parts.snapshot.note_end(advance.tenant, advance.to.head());
-                }
-            }
-            self.parts
-                .snapshot
-                .publish(before, applied.books.snapshot(), &applied.changed);
-        }
-        self.parts.live.grown(&applied.batch.advances);
-        self.parts.indexing.grown(&applied.batch.advances);
-        if applied.settled.iter().any(was_turned_back) {
-            self.parts.follow.notify_one();
-        }
-        applied.settled
-    }
-}
-
-const fn was_turned_back(settled: &Settled) -> bool {
-    matches!(settled, Settled::Conflict(Conflict::DirectoryMoved { .. }))
-}
-
-/// Whether somebody would be told something about a tenant that nothing is written to. Only where something is, storage says whether
-/// what was known of that tenant is so.
-fn says_more_than_it_writes(applied: &Applied, proposals: &[Proposal]) -> bool {
-    let advances = &applied.batch.advances;
-    let is_written = |tenant| advances.iter().any(|advance| advance.tenant == tenant);
-    let mut settled = proposals.iter().zip(&applied.settled);
-    settled.any(|(proposal, settled)| {
-        !matches!(settled, Settled::Recorded { .. }) && !is_written(proposal.tenant)
-    })
-}
-
-/// Whether something that its caller has named came to nothing: a move of budgets, or an ask that a quota has no room for. It may have been
-/// recorded before, and that has an answer. Storage says so of what would be written again, and of this nothing would be.
-fn may_be_repeated((proposal, settled): (&Proposal, &Settled)) -> bool {
-    match &proposal.what {
-        Happening::Budget(change) if change.repeat.is_some() => {
-            !matches!(settled, Settled::Recorded { .. }) && !was_turned_back(settled)
-        }
-        Happening::Decision(decision) if decision.request.is_some() => {
-            matches!(settled, Settled::Conflict(Conflict::QuotaExceeded(_)))
-        }
-        _ => false,
-    }
-}
-
-fn unreadable(error: &StoreError) -> Failure {
-    tracing::error!(
-        error = error as &dyn std::error::Error,
-        "the ledger does not answer"
-    );
-    Failure::Fault
-}
-
 /// Agents stand in their tenant's line. Whatever else changes goes before them.
 fn line_of(proposals: &[Proposal]) -> Line {
     match proposals.first() {
@@ -769,31 +309,7 @@ fn line_of(proposals: &[Proposal]) -> Line {
     }
 }
 
-/// Whose chains a batch may write to, each once.
-fn tenants(proposals: &[Proposal]) -> Vec<TenantId> {
-    let mut tenants: Vec<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
-    tenants.extend(proposals.iter().filter_map(|proposal| match proposal.what {
-        Happening::NewTenant { tenant, .. } => Some(tenant),
-        _ => None,
-    }));
-    tenants.sort_unstable();
-    tenants.dedup();
-    tenants
-}
-
-/// What waits now, at most `batch_max` proposals unless one submission alone is larger.
-fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec<Submission> {
-    let mut size = first.proposals.len();
-    let mut batch = vec![first];
-    while size < batch_max
-        && let Some(next) = waiting.take()
-    {
-        size += next.proposals.len();
-        batch.push(next);
-    }
-    batch
-}
-
+/// What became of a proposal, for whoever has proposed it.
 fn recorded(settled: Settled) -> Recorded {
     match settled {
         Settled::Recorded {
