@@ -430,6 +430,60 @@ async fn an_entry_behind_the_head_is_named() {
     );
 }
 
+/// When the gateway comes to their place, nothing can be written there.
+#[tokio::test]
+async fn a_decision_or_a_receipt_behind_the_head_is_named_and_so_is_one_before_the_first_entry() {
+    let mut scene = Scene::new().await;
+    let receipt = |seq: u64| {
+        format!(
+            "INSERT INTO receipts (PLACE, bytes) SELECT ENTRY #{seq}, bytes FROM saved_receipts WHERE entry = #8"
+        )
+    };
+    let decision = "CREATE TABLE stray AS SELECT * FROM saved_decisions WHERE entry = #8;
+         UPDATE stray SET entry = #14, id = NOBODY;
+         INSERT INTO decisions SELECT * FROM stray;
+         DROP TABLE stray";
+    let (behind, before) = (
+        "a decision or a receipt stands behind the head, which is at seq 12",
+        "a decision or a receipt stands before the first entry",
+    );
+    scene
+        .check(&[
+            (decision, 14, behind),
+            (&receipt(15), 15, behind),
+            (&format!("{decision}; {}", receipt(13)), 13, behind),
+            (&receipt(0), 12, before),
+            (
+                "INSERT INTO audit_events (PLACE, kind, at, prev, hash, body, nodes) SELECT ENTRY #0, kind, at, prev, hash, body, nodes FROM saved_audit_events WHERE entry = #12",
+                12,
+                "the entry stands before the first entry",
+            ),
+        ])
+        .await;
+}
+
+/// Every later entry would have to be as late.
+#[tokio::test]
+async fn the_time_beside_the_head_is_that_of_the_last_entry() {
+    let mut scene = Scene::new().await;
+    for change in ["3800000000000", "head_at + 1", "head_at - 1"] {
+        scene
+            .run(&format!("UPDATE tenants SET head_at = {change} WHERE MINE"))
+            .await;
+        let found = scene.verify(json!({})).await;
+        assert_eq!(found["first_fault"]["seq"], 12, "{found}");
+        let what = found["first_fault"]["what"].as_str().unwrap();
+        assert!(
+            what.starts_with("it was recorded at `20") && what.contains("but the ledger's head has `20"),
+            "{what}"
+        );
+        scene
+            .run("UPDATE tenants SET head_at = (SELECT at FROM audit_events WHERE entry = #12 AND ITS) WHERE MINE")
+            .await;
+    }
+    assert_eq!(scene.verify(json!({})).await["verified"], true);
+}
+
 /// Nobody can tell from the inside; a seq that somebody saw on a receipt can.
 #[tokio::test]
 async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it() {
@@ -441,7 +495,8 @@ async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it(
     }
     scene
         .run(
-            "UPDATE tenants SET head_seq = 8, head_hash = (SELECT hash FROM audit_events WHERE entry = #8 AND ITS)
+            "UPDATE tenants SET head_seq = 8, head_hash = (SELECT hash FROM audit_events WHERE entry = #8 AND ITS),
+             head_at = (SELECT at FROM audit_events WHERE entry = #8 AND ITS)
              WHERE MINE",
         )
         .await;

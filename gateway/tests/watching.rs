@@ -189,6 +189,7 @@ async fn a_tail_that_is_cut_together_with_the_head_is_found_by_whoever_has_seen_
         .hand
         .run(
             "UPDATE tenants SET head_seq = 8, head_hash = (SELECT hash FROM audit_events WHERE entry = #8 AND ITS),
+             head_at = (SELECT at FROM audit_events WHERE entry = #8 AND ITS),
              edge = (SELECT substr(nodes, 97, 32) FROM audit_events WHERE entry = #8 AND ITS) WHERE MINE",
         )
         .await;

@@ -29,6 +29,7 @@ mod contents;
 mod counters;
 mod decode;
 mod directories;
+mod ending;
 mod erasures;
 mod index;
 mod insert;

@@ -5,15 +5,15 @@
 
 use crate::decode::{Row, uuid};
 use crate::requests::Answered;
-use crate::{PostgresStore, bounded, recorded, runs, search};
+use crate::{PostgresStore, bounded, ending, recorded, runs, search};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use sqlx::types::Uuid;
 use store::{
-    DecisionFilter, Erased, FoundRequest, Recorded, Records, RequestKey, Room, StoreError, StoredDecision,
-    StoredEntry,
+    DecisionFilter, Ending, Erased, FoundRequest, Recorded, Records, RequestKey, Room, StoreError,
+    StoredDecision, StoredEntry,
 };
 
 /// A row of `decisions` with what its entry adds.
@@ -91,6 +91,10 @@ impl Records for PostgresStore {
 
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
         bounded(self.read_tip(tenant)).await
+    }
+
+    async fn ending(&self, tenant: TenantId) -> Result<Option<Ending>, StoreError> {
+        bounded(ending::read(&self.readers, tenant)).await
     }
 
     async fn entries(

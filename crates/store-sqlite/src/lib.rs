@@ -27,6 +27,7 @@ mod connect;
 mod counters;
 mod decode;
 mod directories;
+mod ending;
 mod entry;
 mod erasures;
 mod errands;

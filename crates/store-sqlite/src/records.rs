@@ -3,15 +3,16 @@
 use crate::decode::Place;
 use crate::packed::{self, RowValues};
 use crate::{
-    SqliteStore, bounded, connect, entry, in_room, journal, recorded, runs, search, unavailable, weighed,
+    SqliteStore, bounded, connect, ending, entry, in_room, journal, recorded, runs, search, unavailable,
+    weighed,
 };
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{AgentId, DecisionId, Name, RunTaint, TenantId, Timestamp};
 use store::{
-    DecisionFilter, Erased, FoundRequest, Recorded, Records, RequestKey, Room, StoreError, StoredDecision,
-    StoredEntry,
+    DecisionFilter, Ending, Erased, FoundRequest, Recorded, Records, RequestKey, Room, StoreError,
+    StoredDecision, StoredEntry,
 };
 
 /// A row of `decisions` with what its entry adds.
@@ -140,6 +141,10 @@ impl Records for SqliteStore {
 
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
         bounded(self.read_tip(tenant)).await
+    }
+
+    async fn ending(&self, tenant: TenantId) -> Result<Option<Ending>, StoreError> {
+        bounded(ending::read(&self.readers, tenant)).await
     }
 
     async fn contents(

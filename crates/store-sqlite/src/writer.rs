@@ -269,11 +269,24 @@ impl Writer {
         Connections::of(&self.database, &self.file, connection)
     }
 
-    /// Reads what every tenant is called here, and where it stands.
+    /// Reads what every tenant is called here, and where it stands. The time is that of its last entry, which the chain covers: nothing covers
+    /// the one beside the head, and an entry that is added has to be as late for ever.
     async fn learn(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         let rows = sqlx::query!(
-            "SELECT tenant_no, tenant_id, head_seq, head_hash, head_at, edge, revision
-             FROM tenants"
+            r#"SELECT
+                   tenant_no AS "tenant_no!",
+                   tenant_id AS "tenant_id!",
+                   head_seq AS "head_seq!",
+                   head_hash AS "head_hash!",
+                   COALESCE(
+                       (SELECT audit_events.at
+                        FROM audit_events
+                        WHERE audit_events.entry = (tenants.tenant_no << 40) + tenants.head_seq),
+                       head_at
+                   ) AS "at!: i64",
+                   edge AS "edge!",
+                   revision AS "revision!"
+               FROM tenants"#
         )
         .fetch_all(&mut *connection)
         .await?;
@@ -295,7 +308,7 @@ impl Writer {
             {
                 let place = Place {
                     tip,
-                    at: Timestamp::from_millis(row.head_at),
+                    at: Timestamp::from_millis(row.at),
                     revision,
                 };
                 self.places.insert(tenant, place);

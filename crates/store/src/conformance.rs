@@ -154,6 +154,7 @@ macro_rules! conformance_tests {
             records::the_head_is_where_the_last_commit_left_it,
             records::a_chain_still_has_the_heads_that_it_had,
             records::the_tree_is_kept_with_the_chain,
+            records::a_ledger_ends_where_the_last_commit_left_it,
             records::entries_come_in_order_and_within_the_limit,
             records::large_bodies_are_read_few_at_a_time,
             records::a_decision_and_its_receipt_are_found_by_id,

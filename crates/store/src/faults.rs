@@ -5,8 +5,8 @@
 
 use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, BudgetPlace, Budgets,
-    CommitError, Counters, DecisionFilter, Directories, FoundBalances, FoundRequest, IndexedBlock, Journal,
-    Lease, OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey,
+    CommitError, Counters, DecisionFilter, Directories, Ending, FoundBalances, FoundRequest, IndexedBlock,
+    Journal, Lease, OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey,
     ReservationFilter, SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Swept,
     Turn, Wanted, WantedBalances, WantedBudgets, WantedReservations,
 };
@@ -485,6 +485,10 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
 
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
         self.read()?.tip(tenant).await
+    }
+
+    async fn ending(&self, tenant: TenantId) -> Result<Option<Ending>, StoreError> {
+        self.read()?.ending(tenant).await
     }
 
     async fn entries(

@@ -37,7 +37,7 @@ pub use budgets::{
 pub use counters::Counters;
 pub use error::{CommitError, StoreError};
 pub use lists::{BYTES_AT_ONCE, Bulk, LOOKED_AT_MAX, Part, Room, is_used_up};
-pub use records::{DecisionFilter, Erased, Recorded, StoredDecision, StoredEntry};
+pub use records::{DecisionFilter, Ending, Erased, Recorded, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};
 pub use sweep::{Sweep, SweepRound, Swept};
 
@@ -228,6 +228,10 @@ pub trait Records: Send + Sync {
     /// Where a tenant's ledger ends, chain and tree, as the last commit wrote it down; [`Tip::GENESIS`] if there is no such
     /// tenant.
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError>;
+
+    /// What a verifier compares where it has come to the end of a tenant's ledger; none if there is no such tenant. Somebody may have
+    /// written to it meanwhile: this is the end that it has now.
+    async fn ending(&self, tenant: TenantId) -> Result<Option<Ending>, StoreError>;
 
     /// Entries of a tenant's chain from `from_seq` on, in order, at most `limit`.
     async fn entries(

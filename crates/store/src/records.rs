@@ -2,6 +2,7 @@
 
 use crate::lists::Bulk;
 use canon::Digest;
+use ledger::Head;
 use model::{AgentId, DecisionId, Name, ReasonCode, Timestamp, Verdict};
 
 /// An entry as it was stored. Nothing about it has been verified.
@@ -70,6 +71,22 @@ pub struct Recorded {
     pub decision: Option<StoredDecision>,
     /// The bytes that are stored there as those that were handed to the caller.
     pub receipt: Option<Vec<u8>>,
+}
+
+/// Where a tenant's ledger ends, with what is stored where no commit can have put it, as it was at one moment. Nothing about it has been
+/// verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ending {
+    /// Where the chain ends, as the last commit wrote it down beside the chain.
+    pub head: Head,
+    /// When the last entry was recorded, as the last commit wrote it down beside the chain.
+    pub head_at: Timestamp,
+    /// When the last entry was recorded, as it says itself; none if it is not there.
+    pub entry_at: Option<Timestamp>,
+    /// The `seq` of the first entry behind the last one, or of one before the first: that is 0.
+    pub stray_entry: Option<u64>,
+    /// The `seq` of the first decision or receipt there.
+    pub stray_answer: Option<u64>,
 }
 
 impl Bulk for StoredEntry {

@@ -17,7 +17,7 @@ use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};
 use model::{TenantId, Timestamp};
 use serde::Serialize;
 use std::ops::RangeInclusive;
-use store::{Recorded, Store, StoreError};
+use store::{Ending, Recorded, Store, StoreError};
 
 /// The first thing that is wrong.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -196,22 +196,40 @@ impl Audit<'_> {
             );
             return Ok(Err(Fault::at(end.seq, what)));
         }
-        let Some(behind) = self
-            .store
-            .entries(self.tenant, end.seq + 1, 1)
-            .await?
-            .into_iter()
-            .next()
-        else {
-            return Ok(Ok(()));
-        };
-        let now = self.store.head(self.tenant).await?;
-        if behind.seq <= now.seq {
-            return Ok(Ok(()));
-        }
-        let what = format!("the entry stands behind the head, which is at seq {}", now.seq);
-        Ok(Err(Fault::at(behind.seq, what)))
+        let ending = self.store.ending(self.tenant).await?;
+        Ok(ending.map_or_else(|| Err(missing(1)), |ending| check_ending(&ending)))
     }
+}
+
+/// Whether the last commit has written down when the last entry was recorded, and nothing is stored where no commit has put it.
+fn check_ending(ending: &Ending) -> Part<()> {
+    let seq = ending.head.seq;
+    if let Some(stray) = ending.stray_entry {
+        return Err(astray("the entry", stray, seq));
+    }
+    if let Some(stray) = ending.stray_answer {
+        return Err(astray("a decision or a receipt", stray, seq));
+    }
+    match ending.entry_at {
+        None => Err(missing(seq)),
+        Some(at) if at != ending.head_at => {
+            let what = format!(
+                "it was recorded at `{at}`, but the ledger's head has `{}`",
+                ending.head_at
+            );
+            Err(Fault::at(seq, what))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn astray(what: &str, seq: u64, head: u64) -> Fault {
+    // Named with the last entry, because whoever looks at that one again finds it.
+    if seq == 0 {
+        return Fault::at(head, format!("{what} stands before the first entry, at seq 0"));
+    }
+    let what = format!("{what} stands behind the head, which is at seq {head}");
+    Fault::at(seq, what)
 }
 
 pub(super) fn missing(seq: u64) -> Fault {

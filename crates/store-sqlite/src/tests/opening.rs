@@ -1,6 +1,6 @@
 //! Who may open what, and with which settings.
 
-use super::{Folder, head, write_three};
+use super::{Folder, head, write, write_three};
 use crate::OpenError;
 use crate::file::log_path;
 use crate::writer::Writer;
@@ -9,7 +9,7 @@ use sqlx::{Connection, Row, SqliteConnection};
 use std::error::Error;
 use store::conformance::sample::Chain;
 use store::conformance::try_commit;
-use store::{CommitError, Records, Store, StoreError};
+use store::{CommitError, Journal, Records, Store, StoreError};
 
 async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String {
     let row = sqlx::query(name).fetch_one(connection).await.unwrap();
@@ -262,6 +262,20 @@ async fn a_row_that_no_program_wrote_is_an_error_that_names_it() {
     let expected =
         "the database holds something unreadable: `head_hash` of row 1 of `tenants` is not 32 bytes";
     assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn time_goes_on_from_the_last_entry_whatever_stands_beside_the_head() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let last = store.ending(chain.tenant).await.unwrap().unwrap().entry_at;
+    write(&store, "UPDATE tenants SET head_at = 3800000000000").await;
+    store.close().await;
+    let store = folder.open().await;
+    let turn = store.begin(&[chain.tenant]).await.unwrap();
+    assert_eq!(Some(turn.places()[&chain.tenant].at), last);
 }
 
 /// How often this process has a file open.

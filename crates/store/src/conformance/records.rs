@@ -2,7 +2,7 @@
 
 use super::sample::{Ask, Chain, decision_id, name, receipt};
 use super::{Fixture, commit, refused};
-use crate::{BYTES_AT_ONCE, Batch, CommitError, DecisionFilter, Recorded, is_used_up};
+use crate::{BYTES_AT_ONCE, Batch, CommitError, DecisionFilter, Ending, Recorded, is_used_up};
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{ReasonCode, TenantId, Timestamp};
@@ -71,6 +71,32 @@ pub async fn the_tree_is_kept_with_the_chain(fixture: &dyn Fixture) {
     let nobody = TenantId::from_bytes([9; 16]);
     assert_eq!(store.tip(nobody).await.unwrap(), Tip::GENESIS);
     assert_eq!(store.nodes(nobody, &[1]).await.unwrap(), []);
+}
+
+/// With the time of the last entry beside it, which the entry has too; and no commit leaves anything elsewhere.
+pub async fn a_ledger_ends_where_the_last_commit_left_it(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    commit(&*store, &Chain::new(2).decisions(5)).await;
+    for millis in [1_700_000_000_000, 1_700_000_000_001] {
+        let at = Timestamp::from_millis(millis);
+        let mut batch = Batch::default();
+        chain.decision(&mut batch, &Ask { at, ..Ask::default() });
+        commit(&*store, &batch).await;
+        let expected = Ending {
+            head: chain.head(),
+            head_at: at,
+            entry_at: Some(at),
+            stray_entry: None,
+            stray_answer: None,
+        };
+        assert_eq!(store.ending(chain.tenant).await.unwrap(), Some(expected));
+    }
+    // A neighbour on the other side, whose rows are not behind this one's.
+    commit(&*store, &Chain::new(3).decisions(5)).await;
+    let found = store.ending(chain.tenant).await.unwrap().unwrap();
+    assert_eq!((found.stray_entry, found.stray_answer), (None, None));
+    assert_eq!(store.ending(TenantId::from_bytes([9; 16])).await.unwrap(), None);
 }
 
 /// From anywhere, never more than asked for, and nothing beyond the end.
