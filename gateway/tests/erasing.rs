@@ -558,6 +558,36 @@ async fn a_body_that_was_only_taken_away_is_noticed() {
     }
 }
 
+/// It would be skipped as erased before, and its body would stay.
+#[tokio::test]
+async fn a_body_that_is_only_half_marked_as_erased_is_not_said_to_be_gone() {
+    let scene = Scene::new().await;
+    scene.decide("jane", "call-1").await;
+    let seq = scene.head().await;
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    let bytes = scene.digest(seq).await;
+    for (mark, other) in [
+        ("erased_by = 1".to_owned(), "erased_by = NULL"),
+        (format!("erased_body = {bytes}"), "erased_body = NULL"),
+    ] {
+        hand.run(&format!(
+            "UPDATE audit_events SET {mark} WHERE entry = #{seq} AND ITS"
+        ))
+        .await;
+        for what in [json!({"seq": seq}), json!({"user": "jane"})] {
+            let erased = scene.world.post("/v1/ledger/erase", &scene.admin, &what).await;
+            assert_eq!(erased.expect(503)["code"], "ledger_unavailable", "{mark}: {what}");
+        }
+        hand.run(&format!(
+            "UPDATE audit_events SET {other} WHERE entry = #{seq} AND ITS"
+        ))
+        .await;
+    }
+    assert_eq!(scene.erase(&json!({"user": "jane"})).await["erased"], 1);
+    assert_eq!(scene.verify().await["verified"], true);
+}
+
 /// Nothing covers what stands in the row of an erased body, nor what is behind the range that is verified.
 #[tokio::test]
 async fn an_erasure_that_was_changed_or_erased_itself_tells_of_nothing() {

@@ -328,6 +328,11 @@ async fn packed_bytes_that_were_tampered_with_are_named() {
             ("UPDATE audit_events SET packed = x'0107ff' WHERE entry = #9", 9, body),
             ("UPDATE audit_events SET packed = NULL WHERE entry = #9", 9, body),
             (
+                "UPDATE audit_events SET body = '{}' WHERE entry = #9",
+                9,
+                "is there beside `packed`",
+            ),
+            (
                 "UPDATE audit_events SET packed = (SELECT packed FROM audit_events WHERE entry = #8) WHERE entry = #9",
                 9,
                 body,
@@ -482,6 +487,25 @@ async fn the_time_beside_the_head_is_that_of_the_last_entry() {
             .await;
     }
     assert_eq!(scene.verify(json!({})).await["verified"], true);
+}
+
+#[tokio::test]
+async fn half_of_what_an_erasure_leaves_is_named() {
+    let mut scene = Scene::new().await;
+    scene
+        .check(&[
+            (
+                "UPDATE audit_events SET erased_by = 12 WHERE entry = #9",
+                9,
+                "is there without `erased_body`",
+            ),
+            (
+                "UPDATE audit_events SET erased_body = zeroblob(32) WHERE entry = #9",
+                9,
+                "is there without `erased_by`",
+            ),
+        ])
+        .await;
 }
 
 /// Nobody can tell from the inside; a seq that somebody saw on a receipt can.

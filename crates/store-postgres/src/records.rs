@@ -66,13 +66,15 @@ pub(crate) fn from(seq: u64) -> i64 {
 
 /// What is left of a body that was erased.
 pub(crate) fn erased(row: Row, body: Option<Vec<u8>>, by: Option<i64>) -> Result<Option<Erased>, StoreError> {
-    let (Some(body), Some(by)) = (body, by) else {
-        return Ok(None);
-    };
-    Ok(Some(Erased {
-        body: row.digest("erased_body", &body)?,
-        by: row.unsigned("erased_by", by)?,
-    }))
+    match (body, by) {
+        (None, None) => Ok(None),
+        (Some(body), Some(by)) => Ok(Some(Erased {
+            body: row.digest("erased_body", &body)?,
+            by: row.unsigned("erased_by", by)?,
+        })),
+        (None, Some(_)) => Err(row.corrupt("erased_by", "is there without `erased_body`")),
+        (Some(_), None) => Err(row.corrupt("erased_body", "is there without `erased_by`")),
+    }
 }
 
 #[async_trait]

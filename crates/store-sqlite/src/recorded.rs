@@ -4,7 +4,7 @@
 
 use crate::decode::Place;
 use crate::packed::{self, RowValues};
-use crate::records::{DecisionColumns, erased};
+use crate::records::{DecisionColumns, body, erased};
 use crate::{entry, in_room, weighed};
 use model::{TenantId, Timestamp};
 use sqlx::SqlitePool;
@@ -95,7 +95,7 @@ impl Columns {
             prev: place.digest("prev", self.prev)?,
             hash: place.digest("hash", self.hash.clone())?,
         };
-        let body = packed::body(self.body, self.packed.as_deref());
+        let body = body(place, self.body, self.packed.as_deref())?;
         let receipt = self.bytes.map(|bytes| packed::answer(bytes, &body, &values));
         let decision = match (self.id, self.agent, self.tool, self.action, self.reason) {
             (Some(id), Some(agent), Some(tool), Some(action), Some(reason)) => Some(DecisionColumns {

@@ -60,13 +60,23 @@ pub(crate) fn erased(
     body: Option<Vec<u8>>,
     by: Option<i64>,
 ) -> Result<Option<Erased>, StoreError> {
-    let (Some(body), Some(by)) = (body, by) else {
-        return Ok(None);
-    };
-    Ok(Some(Erased {
-        body: place.digest("erased_body", body)?,
-        by: place.unsigned("erased_by", by)?,
-    }))
+    match (body, by) {
+        (None, None) => Ok(None),
+        (Some(body), Some(by)) => Ok(Some(Erased {
+            body: place.digest("erased_body", body)?,
+            by: place.unsigned("erased_by", by)?,
+        })),
+        (None, Some(_)) => Err(place.corrupt("erased_by", "is there without `erased_body`")),
+        (Some(_), None) => Err(place.corrupt("erased_body", "is there without `erased_by`")),
+    }
+}
+
+/// The body of an entry, from the two columns of which one has it.
+pub(crate) fn body(place: Place, text: String, packed: Option<&[u8]>) -> Result<String, StoreError> {
+    if packed.is_some() && !text.is_empty() {
+        return Err(place.corrupt("body", "is there beside `packed`"));
+    }
+    Ok(packed::body(text, packed))
 }
 
 #[async_trait]
@@ -308,7 +318,7 @@ impl SqliteStore {
                 at: Timestamp::from_millis(row.at),
                 prev: place.digest("prev", row.prev)?,
                 hash: place.digest("hash", row.hash)?,
-                body: packed::body(row.body, row.packed.as_deref()),
+                body: body(place, row.body, row.packed.as_deref())?,
                 nodes: row.nodes,
                 erased: erased(place, row.erased_body, row.erased_by)?,
             }))
