@@ -4,7 +4,8 @@
 //! own decisions and receipts, auditors everything of their tenant.
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
-//! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means, `announced` that no ledger is gone as a whole;
+//! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means, `announced` that no ledger is gone as a whole,
+//!   `outcomes` that none of a decision is forgotten;
 //! - [`checkpoint`], [`consistency`], [`proof`], [`tiles`]: the tree over it;
 //! - [`evidence`]: one file for an auditor;
 //! - [`erase`]: taking bodies out of it; `erasures` is what verifies that somebody has told of it;
@@ -25,6 +26,7 @@ pub mod export;
 mod file;
 pub mod head;
 mod line;
+mod outcomes;
 pub mod proof;
 pub mod range;
 pub mod receipts;

@@ -508,6 +508,30 @@ async fn half_of_what_an_erasure_leaves_is_named() {
         .await;
 }
 
+/// With it the same outcome could be reported again, and what was held settled by another one.
+#[tokio::test]
+async fn an_outcome_that_its_decision_does_not_lead_to_is_named() {
+    let mut scene = Scene::new().await;
+    scene
+        .run("CREATE TABLE saved_outcomes AS SELECT * FROM outcomes")
+        .await;
+    for change in [
+        "DELETE FROM outcomes",
+        "UPDATE outcomes SET entry = #11 WHERE entry = #12",
+    ] {
+        let found = scene.after(change).await;
+        assert_eq!(found["first_fault"]["seq"], 12, "{change}: {found}");
+        assert_eq!(found["checked"], 11, "{change}: {found}");
+        let what = found["first_fault"]["what"].as_str().unwrap();
+        assert!(what.starts_with("no outcome is stored"), "{change}: {what}");
+        scene.run("DELETE FROM outcomes").await;
+        scene
+            .run("INSERT INTO outcomes SELECT * FROM saved_outcomes")
+            .await;
+    }
+    assert_eq!(scene.verify(json!({})).await["verified"], true);
+}
+
 /// Nobody can tell from the inside; a seq that somebody saw on a receipt can.
 #[tokio::test]
 async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it() {

@@ -1,6 +1,6 @@
 //! What verifying a stored ledger means: the entries are a chain, it ends at the recorded head, what is stored of the tree is
-//! what they make, and every decision and receipt says what its entry says, the receipt signed by a key of the log. Of the system tenant's
-//! ledger it also means that those which it tells of are there.
+//! what they make, every decision and receipt says what its entry says, the receipt signed by a key of the log, and no outcome is forgotten
+//! that was reported. Of the system tenant's ledger it also means that those which it tells of are there.
 //!
 //! It reads a chunk at a time, holds no read transaction between chunks, and its memory does not grow with the range.
 //! That the head itself was not rewritten together with the chain, only a checkpoint or a receipt kept elsewhere can show.
@@ -9,6 +9,7 @@ use super::anchor::anchor;
 use super::announced;
 use super::erasures::Erasures;
 use super::line::Readable;
+use super::outcomes;
 use super::told::{self, Told};
 use crate::behind::Breaks;
 use ledger::merkle::{Completed, Frontier};
@@ -153,6 +154,10 @@ impl Audit<'_> {
             }
             if let Some(fault) = announced::gone(self.store, self.tenant, &chunk).await? {
                 // What stands behind it on the page counts for nothing.
+                pass.checked = fault.seq - range.start();
+                return Ok(Err(fault));
+            }
+            if let Some(fault) = outcomes::forgotten(self.store, self.tenant, &chunk).await? {
                 pass.checked = fault.seq - range.start();
                 return Ok(Err(fault));
             }

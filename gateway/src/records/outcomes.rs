@@ -1,0 +1,55 @@
+//! Whether what was reported of a decision is remembered beside the ledger: by that it is known that there is an outcome already, and nothing is
+//! reported, and charged, twice.
+//!
+//! What is remembered without an entry that tells of it is not looked for.
+
+use super::audit::Fault;
+use engine::EntryKind;
+use model::{DecisionId, TenantId};
+use serde::Deserialize;
+use store::{Recorded, Store, StoreError, StoredEntry};
+
+/// What the entry of an outcome says.
+#[derive(Deserialize)]
+struct Told {
+    decision_id: DecisionId,
+}
+
+/// The first of these entries that tells of an outcome which is not remembered. That of a decision which was erased does not have to be.
+pub(super) async fn forgotten(
+    store: &dyn Store,
+    tenant: TenantId,
+    chunk: &[Recorded],
+) -> Result<Option<Fault>, StoreError> {
+    let told = chunk.iter().filter_map(|recorded| told(&recorded.entry));
+    let (seqs, decisions): (Vec<_>, Vec<_>) = told.unzip();
+    if decisions.is_empty() {
+        return Ok(None);
+    }
+    let remembered = store.outcomes_of(tenant, &decisions).await?;
+    for (seq, decision) in seqs.into_iter().zip(decisions) {
+        if remembered.binary_search(&seq).is_ok() {
+            continue;
+        }
+        let is_there = match store.decision(tenant, decision).await {
+            Ok(decision) => decision.is_some(),
+            // It is there, and what is wrong with it is found at its own entry.
+            Err(StoreError::Corrupt { .. }) => true,
+            Err(error) => return Err(error),
+        };
+        if is_there {
+            let what = format!("no outcome is stored for `{decision}`, or that of another entry");
+            return Ok(Some(Fault::at(seq, what)));
+        }
+    }
+    Ok(None)
+}
+
+/// Of which decision's outcome an entry tells, with its place.
+fn told(entry: &StoredEntry) -> Option<(u64, DecisionId)> {
+    if entry.kind != EntryKind::OutcomeReported.as_str() {
+        return None;
+    }
+    let told: Told = serde_json::from_str(&entry.body).ok()?;
+    Some((entry.seq, told.decision_id))
+}
