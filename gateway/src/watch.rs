@@ -65,7 +65,7 @@ impl Watch {
         }
     }
 
-    /// The tenant whose ledger is gone as a whole, if there is one: then that is the fault of the system tenant's ledger, which tells of it.
+    /// The tenant whose ledger is gone as a whole, also where another one was begun in its place, if there is one: then that is the fault of the system tenant's ledger, which tells of it.
     pub(crate) fn gone(&self) -> Option<TenantId> {
         self.lock().get(&TenantId::SYSTEM)?.gone
     }

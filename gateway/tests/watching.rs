@@ -11,8 +11,8 @@ use gateway::gateway::Options;
 use gateway::signing::Keyring;
 use gateway::witness::{Folder, Witness};
 use ledger::{SignatureKind, SigningKey};
-use model::TenantId;
 use model::time::ManualClock;
+use model::{Secret, TenantId};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -236,6 +236,40 @@ async fn a_ledger_that_is_gone_as_a_whole_is_a_fault_of_the_one_that_tells_of_it
     scene.until("countersign_ledger_faults 0").await;
     let found = scene.of_system("POST", "/v1/ledger/verify").await.expect(200);
     assert_eq!(found["verified"], true, "{found}");
+}
+
+/// It would be missed only until somebody is answered.
+#[tokio::test]
+async fn a_ledger_that_was_begun_anew_is_not_the_one_that_was_told_of() {
+    let Scene {
+        world,
+        tenancy,
+        mut hand,
+    } = Scene::new().await;
+    for table in ["receipts", "decisions", "audit_events"] {
+        let all = format!("DELETE FROM {table} WHERE entry BETWEEN #1 AND #99 AND ITS");
+        hand.run(&all).await;
+    }
+    hand.run("UPDATE tenants SET head_seq = 0, head_hash = zeroblob(32), head_at = 0, edge = zeroblob(0) WHERE MINE")
+        .await;
+    let (home, clock) = (Arc::clone(&world.home), Arc::clone(&world.clock));
+    let operator = Secret::parse(&world.operator).unwrap();
+    world.store.close().await;
+    drop(world);
+    let world = World::join(home, &operator, clock, Options::default()).await;
+    let scene = Scene { world, tenancy, hand };
+    scene.world.authorize(&scene.tenancy.token, &reading()).await;
+    let what = format!(
+        "it tells of the ledger of {}, and there is another one that begins otherwise",
+        scene.tenancy.id
+    );
+    let found = scene.of_system("POST", "/v1/ledger/verify").await.expect(200);
+    assert_eq!(found["first_fault"]["what"], what, "{found}");
+    let why = scene.refusal().await;
+    assert!(
+        why.contains("another ledger was begun in place of this one"),
+        "{why}"
+    );
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use ledger::merkle::verify_consistency;
 use ledger::witness::{AddCheckpoint, Cosigned};
 use ledger::{Checkpoint, NoteFault};
 use model::TenantId;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::StoreError;
@@ -76,12 +76,12 @@ impl Cosigning {
         let mut rounds = self.rounds.lock().await;
         let all = rounds.is_multiple_of(ALL_EVERY);
         *rounds += 1;
-        let tenants: Vec<TenantId> = self
+        let tenants: BTreeSet<TenantId> = self
             .snapshot
             .load()
             .tenants()
             .map(|(tenant, _)| *tenant)
-            // It is shown without entries, and whoever has cosigned some knows better.
+            // It is shown with what there is now, and whoever has cosigned more knows better.
             .chain(self.watch.gone())
             .collect();
         let mut round = Round::default();

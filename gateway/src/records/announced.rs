@@ -1,7 +1,8 @@
 //! Whether every ledger is there that the system tenant's one tells of. Whoever takes one away as a whole takes away everything that could
 //! miss it, but for that entry.
 //!
-//! What stands in the other ledgers is not looked at here.
+//! Of the other ledgers only the first entry is looked at here: where one was taken away and somebody was answered since, there is one again, which
+//! begins with that answer.
 
 use super::audit::Fault;
 use engine::EntryKind;
@@ -27,14 +28,8 @@ pub(super) async fn gone(
     }
     for Recorded { entry, .. } in chunk {
         let Some(told) = told(entry) else { continue };
-        let is_gone = match store.head(told).await {
-            Ok(head) => head.seq == 0,
-            // It is there, and what is wrong with it is found where it is verified itself.
-            Err(StoreError::Corrupt { .. }) => false,
-            Err(error) => return Err(error),
-        };
-        if is_gone {
-            let what = format!("it tells of the ledger of {told}, and there is none");
+        if let Some(instead) = instead_of(store, told).await? {
+            let what = format!("it tells of the ledger of {told}, and there is {instead}");
             return Ok(Some(Fault {
                 gone: Some(told),
                 ..Fault::at(entry.seq, what)
@@ -42,6 +37,28 @@ pub(super) async fn gone(
         }
     }
     Ok(None)
+}
+
+/// What there is in place of the ledger of a tenant that was told of; nothing if that is there.
+async fn instead_of(store: &dyn Store, told: TenantId) -> Result<Option<&'static str>, StoreError> {
+    // A ledger that cannot be read is there, and what is wrong with it is found where it is verified itself.
+    let head = match store.head(told).await {
+        Err(StoreError::Corrupt { .. }) => return Ok(None),
+        head => head?,
+    };
+    if head.seq == 0 {
+        return Ok(Some("none"));
+    }
+    let first = match store.entries(told, 1, 1).await {
+        Err(StoreError::Corrupt { .. }) => return Ok(None),
+        first => first?,
+    };
+    // One that has lost its beginning has a gap there, and that is found where it is verified itself, too.
+    let is_another = |first: &StoredEntry| first.seq == 1 && first.kind != EntryKind::TenantCreated.as_str();
+    Ok(first
+        .first()
+        .filter(|first| is_another(first))
+        .map(|_| "another one that begins otherwise"))
 }
 
 /// Of which tenant an entry tells that it is new.

@@ -3,7 +3,7 @@
 //! A proof is checked before it leaves: what is stored of the tree may have been tampered with, and then nothing is handed out.
 
 use crate::gateway::Gateway;
-use crate::http::Refusal;
+use crate::http::{Code, Refusal};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use canon::Digest;
@@ -69,6 +69,10 @@ impl Signed {
     async fn of(gateway: &Gateway, tenant: TenantId, checkpoint: &Checkpoint) -> Result<Self, Refusal> {
         gateway.check_key_for(tenant, checkpoint.size).await?;
         gateway.watch.check(tenant)?;
+        if gateway.watch.gone() == Some(tenant) {
+            let detail = "another ledger was begun in place of this one, so it is not signed; the log of the gateway says more";
+            return Err(Refusal::new(Code::LedgerFault, detail));
+        }
         let unsigned = |error: NoteFault| unprovable(tenant, &error.to_string());
         let mut note = checkpoint.sign(&[&gateway.signing_key]).map_err(unsigned)?;
         for cosignature in gateway.cosigning.cosignatures(tenant, checkpoint) {
