@@ -284,6 +284,49 @@ async fn evidence_of_a_run_has_its_own_bodies_and_nothing_is_left_out_of_the_mid
     assert!(!String::from_utf8_lossy(&archive).contains("run-create_issue"));
 }
 
+#[tokio::test]
+async fn evidence_of_a_run_does_not_verify_as_that_of_another_one() {
+    let scene = Scene::new().await;
+    let of_run = scene.evidence("?run_id=run-get_file").await;
+    let rename =
+        |text: &str| text.replace("\"run_id\": \"run-get_file\"", "\"run_id\": \"run-create_issue\"");
+    let why = scene.check(&packed_again(&of_run, rename)).unwrap_err();
+    assert!(why.contains("is of another one, or of none"), "{why}");
+    let empty = packed_again(&of_run, |text| {
+        without_bodies(&rename(text), "\"kind\":\"decision\"")
+    });
+    let why = scene.check(&empty).unwrap_err();
+    assert!(
+        why.contains("the first or the last entry is not of that run"),
+        "{why}"
+    );
+    let last = format!("\"seq\":{},", ENTRIES + 5);
+    let cut = packed_again(&of_run, |text| without_bodies(text, &last));
+    let why = scene.check(&cut).unwrap_err();
+    assert!(
+        why.contains("the first or the last entry is not of that run"),
+        "{why}"
+    );
+
+    let part = format!("?from_seq={}&to_seq={}", ENTRIES + 1, ENTRIES + 6);
+    let range = scene.evidence(&part).await;
+    let name = |text: &str| text.replace("\"run_id\": null", "\"run_id\": \"run-create_issue\"");
+    let why = scene.check(&packed_again(&range, name)).unwrap_err();
+    assert!(why.contains("is of another one, or of none"), "{why}");
+}
+
+/// The headers do not say which run an entry is of, so nobody sees it; but the line says whose word it is.
+#[tokio::test]
+async fn what_is_left_out_of_evidence_of_a_run_is_on_the_word_of_whoever_made_it() {
+    let scene = Scene::new().await;
+    let archive = scene.evidence("?run_id=run-get_file").await;
+    let own = format!("\"seq\":{},", ENTRIES + 3);
+    let less = packed_again(&archive, |text| without_bodies(text, &own));
+    let told = scene.check(&less).unwrap();
+    let words = "3 whose body is left out on the word of whoever made the file, 2 answers";
+    assert!(told.contains(words), "{told}");
+}
+
 /// Nobody knows any more what it was about, but it was not left out.
 #[tokio::test]
 async fn evidence_of_a_run_says_what_was_erased_and_what_tells_of_that() {
@@ -506,6 +549,49 @@ fn named(archive: &[u8], place: &str) -> String {
     let decision = entries(&ledger(&files(archive))).pop().unwrap();
     let digest = decision["body"].pointer(place).unwrap();
     digest.as_str().unwrap().replace("sha256:", "named/")
+}
+
+/// An archive with other texts in its files.
+fn packed_again(archive: &[u8], change: impl Fn(&str) -> String) -> Vec<u8> {
+    let (mut packed, mut rest) = (Vec::<u8>::new(), archive);
+    while rest[0] != 0 {
+        let (mut header, behind) = (rest[..512].to_vec(), &rest[512..]);
+        let length = usize::from_str_radix(std::str::from_utf8(&header[124..135]).unwrap(), 8).unwrap();
+        let text = change(std::str::from_utf8(&behind[..length]).unwrap());
+        header[124..135].copy_from_slice(format!("{:011o}", text.len()).as_bytes());
+        seal(&mut header);
+        packed.extend(header);
+        packed.extend(text.as_bytes());
+        packed.resize(packed.len().next_multiple_of(512), 0);
+        rest = &behind[length.next_multiple_of(512)..];
+    }
+    packed.extend(rest);
+    packed
+}
+
+/// Lines without the bodies of the entries that have this in them, and without the answers to these.
+fn without_bodies(lines: &str, of: &str) -> String {
+    let mut is_out = false;
+    let mut left = String::new();
+    for line in lines.split_inclusive('\n') {
+        if line.starts_with("{\"answer\":") {
+            left.push_str(if is_out { "" } else { line });
+            continue;
+        }
+        let entry = line.starts_with("{\"header\":") && line.contains(of);
+        match line.split_once(",\"body\":{") {
+            Some((header, _)) if entry => {
+                is_out = true;
+                left.push_str(header);
+                left.push_str("}\n");
+            }
+            _ => {
+                is_out = false;
+                left.push_str(line);
+            }
+        }
+    }
+    left
 }
 
 /// An archive without one of its files.

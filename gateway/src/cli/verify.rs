@@ -4,6 +4,7 @@
 //! rewritten, or its end cut off before the export, only a checkpoint kept elsewhere can show: `--held`, with the keys of the log.
 
 mod named;
+mod of_run;
 mod pack;
 
 use crate::config::Verify;
@@ -15,6 +16,7 @@ use ledger::{
 };
 use model::TenantId;
 use named::Named;
+use of_run::OfRun;
 use pack::{BadPack, Contents};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -215,6 +217,8 @@ struct Input<'t> {
     history: Option<KeyHistory>,
     /// What decisions name, if it is to be there.
     named: Option<Named>,
+    /// Which run the entries of an archive are of.
+    of_run: OfRun,
     /// When the last entry was recorded.
     until: String,
 }
@@ -236,6 +240,7 @@ impl<'t> Input<'t> {
             is_broken: false,
             history: None,
             named: None,
+            of_run: OfRun::new(),
             until: String::new(),
         }
     }
@@ -256,7 +261,7 @@ impl<'t> Input<'t> {
         };
         let report = self.verifier.finish()?;
         if let (Some(contents), Some(named)) = (&mut pack, &self.named) {
-            contents.check(&report, named)?;
+            contents.check(&report, named, &self.of_run)?;
         }
         Ok(Found {
             report,
@@ -285,7 +290,7 @@ impl<'t> Input<'t> {
         Ok(())
     }
 
-    /// Takes in what an entry says of the log's keys, and what a decision names. The line has been verified, so its layout is known.
+    /// Takes in what an entry says of the log's keys, what a decision names, and of which run they are. The line has been verified, so its layout is known.
     fn note(&mut self, line: &[u8]) {
         if self.history.is_none() && self.named.is_none() {
             return;
@@ -304,13 +309,15 @@ impl<'t> Input<'t> {
             .and_then(|rest| rest.strip_prefix(r#""kind":""#)?.split_once('"'));
         let Some((kind, rest)) = kind else { return };
         let (is_of_keys, is_decision) = (kind.starts_with("log_key_"), kind == EntryKind::Decision.as_str());
-        if !is_of_keys && !is_decision {
+        if !is_of_keys && !is_decision && self.named.is_none() {
             return;
         }
-        let Some((_, body)) = rest.split_once(r#","body":"#) else {
-            return;
-        };
-        let body = body.trim_end().strip_suffix('}').unwrap_or_default();
+        let body = rest.split_once(r#","body":"#);
+        let body = body.map(|(_, body)| body.trim_end().strip_suffix('}').unwrap_or_default());
+        if self.named.is_some() {
+            self.of_run.push(kind, body);
+        }
+        let Some(body) = body else { return };
         match (&mut self.history, &mut self.named) {
             (Some(history), _) if is_of_keys => history.push(kind, body),
             (_, Some(named)) if is_decision => named.want(body),
@@ -340,7 +347,10 @@ impl Found {
             }
         };
         add(report.untold, "of these without a word about it in this file");
-        add(report.left_out, "whose body is left out");
+        add(
+            report.left_out,
+            "whose body is left out on the word of whoever made the file",
+        );
         add(report.answers, "answers");
         if let Some(pack) = pack {
             add(pack.named, "files that decisions name");

@@ -2,7 +2,7 @@
 //! signed it, and everything that its decisions name by a digest.
 //!
 //! It is a tar archive, made and sent a chunk at a time. `countersign verify` takes it as it is; a `README.md` in it says how to check it by
-//! hand. What is about one run has the headers of everything between its first and its last entry, so that nothing can be left out of the
+//! hand. What is about one run has the headers of everything between its first and its last entry, so that no entry can be left out of the
 //! middle, and the bodies of its own and of erasures only.
 
 mod about;

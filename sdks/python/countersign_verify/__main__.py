@@ -176,7 +176,7 @@ def describe(report, evidence):
     counts = {
         "without a body": report.erased,
         "of these without a word about it in this file": report.untold,
-        "whose body is left out": report.left_out,
+        "whose body is left out on the word of whoever made the file": report.left_out,
         "answers": report.answers,
         "files that decisions name": evidence.named if evidence else 0,
         "missing of what decisions name": evidence.missing if evidence else 0,

@@ -86,11 +86,51 @@ def _read_named(told):
     return digests, policies if facts else None
 
 
+class OfRun:
+    """Which run the decisions name, and whether the first and the last entry can be of one."""
+
+    def __init__(self):
+        self._runs = set()
+        # Whether the first entry is a decision that is not left out, and whether the last one is not left out, and a decision or about one
+        # unless it was erased.
+        self._begins, self._ends = None, False
+
+    def push(self, header, body, is_left_out):
+        """Takes in the next entry."""
+        is_decision = header.kind == "decision"
+        run_id, decision_id = _read_whose(body)
+        self._ends = not is_left_out and (is_decision or body is None or decision_id is not None)
+        if self._begins is None:
+            self._begins = is_decision and not is_left_out
+        # Two are as many as it takes to tell that it is not one.
+        if is_decision and body is not None and len(self._runs) < 2:
+            self._runs.add(run_id)
+
+    def check(self, run_id):
+        """Refuses what cannot be evidence of this run. Which bodies of it are left out is the word of whoever made the archive."""
+        if self._runs - {run_id}:
+            raise Finding("malformed_evidence", "the manifest names a run, and a decision is of another one, or of none")
+        if not self._begins or not self._ends:
+            raise Finding("malformed_evidence", "the manifest names a run, and the first or the last entry is not of it")
+
+
+def _read_whose(body):
+    """The run that a body names, and the decision."""
+    told = None if body is None else canonical.parse(body)
+    if not isinstance(told, dict):
+        return None, None
+    run_id, parent, decision_id = (told.get(member) for member in ("run_id", "parent_run_id", "decision_id"))
+    if not all(isinstance(name, str | None) for name in (run_id, parent, decision_id)):
+        return None, None
+    return parent if run_id is None else run_id, decision_id
+
+
 def verify_evidence(file, verifier=None):
     """Verifies an archive that is open for reading bytes, its entries with the `ExportVerifier` that is given."""
     verifier = verifier or ExportVerifier()
     manifest, count, named, last_part, plain = None, 0, Named(), "", set()
-    verifier.on_decision = named.want
+    of_run = OfRun()
+    verifier.on_decision, verifier.on_entry = named.want, of_run.push
     for path, content in files(file):
         folder, _, name = path.partition("/")
         if folder == "ledger" and _PART.fullmatch(name) and name > last_part:
@@ -107,7 +147,8 @@ def verify_evidence(file, verifier=None):
             manifest = _read_manifest(content) if path == "manifest.json" else manifest
         else:
             raise Finding("malformed_evidence", f"{path} has no place here, or has had it")
-    return _check(verifier.finish(), manifest, named, count)
+    report = verifier.finish()
+    return _check(report, manifest, named, count, of_run)
 
 
 def _digest(content):
@@ -135,7 +176,7 @@ def _read_manifest(content):
     return manifest
 
 
-def _check(report, manifest, named, count):
+def _check(report, manifest, named, count, of_run):
     """Whether the archive has what it says it has, and what its decisions name."""
     if manifest is None:
         raise Finding("malformed_evidence", "there is no manifest")
@@ -145,6 +186,8 @@ def _check(report, manifest, named, count):
     run_id = manifest.get("run_id")
     if run_id is None and report.left_out:
         raise Finding("malformed_evidence", "bodies are left out, and the manifest names no run")
+    if run_id is not None:
+        of_run.check(run_id)
     if report.unanswered:
         raise Finding("malformed_evidence", f"the answers to {report.unanswered} decisions are missing")
     if not report.has_end:

@@ -110,8 +110,8 @@ class ExportVerifier:
         self._published, self._history = published, KeyHistory()
         self._answerable = None
         self._end = self._end_size = None
-        # What is called with the body of each decision.
-        self.on_decision = None
+        # What is called with the body of each decision, and with each entry: its header, its body, and whether that is left out.
+        self.on_decision = self.on_entry = None
         for trusted in self._held:
             self._join_tenant(trusted.tenant, 1)
 
@@ -229,6 +229,8 @@ class ExportVerifier:
             self._refuse("wrong_time", header.at, header.seq)
         self._check_body(header, body)
         self._accept(header, recorded, body)
+        if self.on_entry:
+            self.on_entry(header, body, is_left_out)
         if body is None:
             self._left_out += is_left_out
             self._erased += not is_left_out

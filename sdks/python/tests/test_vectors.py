@@ -12,6 +12,7 @@ import tempfile
 import tracemalloc
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -35,7 +36,7 @@ from countersign_verify import (  # noqa: E402 (the package stands beside, where
 )
 from countersign_verify.encoding import ZERO_DIGEST, Layout, digest_text, write_string  # noqa: E402
 from countersign_verify.entries import Header  # noqa: E402
-from countersign_verify.evidence import Named  # noqa: E402
+from countersign_verify.evidence import Named, OfRun  # noqa: E402
 from countersign_verify.exports import SYSTEM_TENANT  # noqa: E402
 from countersign_verify.keys import PublishedKey  # noqa: E402
 from countersign_verify.notes import Note  # noqa: E402
@@ -432,6 +433,42 @@ class EvidenceTest(unittest.TestCase):
                 else:
                     self.assertEqual(named.missing(), expected)
 
+    def test_evidence_of_a_run_begins_and_ends_with_it_and_has_decisions_of_no_other(self):
+        own, child, of_own, none = (
+            ("decision", json.dumps(body), False)
+            for body in ({"run_id": "r"}, {"parent_run_id": "r", "run_id": "child"}, {"parent_run_id": "r"}, {"run_id": 7})
+        )
+        erased, left_out = ("decision", None, False), ("decision", None, True)
+        outcome = ("outcome_reported", json.dumps({"decision_id": "dec_1"}), False)
+        other = ("agent_created", "{}", False)
+        for entries, is_of_it in [
+            ([own], True),
+            ([own, left_out, other, of_own], True),
+            ([erased, own, outcome], True),
+            ([own, erased], True),
+            ([own, child], False),
+            ([child], False),
+            ([own, none, own], False),
+            ([left_out, own], False),
+            ([own, left_out], False),
+            ([outcome, own], False),
+            ([own, other], False),
+            ([], False),
+        ]:
+            found = OfRun()
+            for kind, body, is_left_out in entries:
+                found.push(SimpleNamespace(kind=kind), body, is_left_out)
+            with self.subTest(entries):
+                if is_of_it:
+                    found.check("r")
+                else:
+                    self.assertRaises(Finding, found.check, "r")
+
+    def test_evidence_of_everything_is_none_of_a_run(self):
+        manifest = self.files["manifest.json"].replace(b"null", b'"run-1"')
+        with self.assertRaisesRegex(Finding, "of another one, or of none"):
+            self.verify(self.archive(**{"manifest.json": manifest}))
+
 
 class SystemLedger:
     """The entries that tell of the two keys of the vectors, and the keys."""
@@ -776,7 +813,7 @@ class CommandTest(unittest.TestCase):
         for name, told in {
             "an erased body beside its answer": ", 1 without a body, 4 answers, ",
             "an erased body that is told of behind the file": ", 1 of these without a word about it in this file, ",
-            "a body that is left out": ", 1 whose body is left out, 10 answers, ",
+            "a body that is left out": ", 1 whose body is left out on the word of whoever made the file, 10 answers, ",
             "a range with its start and a later checkpoint": ", NOT from the beginning, ",
         }.items():
             with self.subTest(name):

@@ -1,6 +1,7 @@
 //! Verifying evidence: the archive of `GET /v1/ledger/evidence`, read once from the beginning to the end, a line at a time.
 
 use super::named::{NAMED_MAX, Named};
+use super::of_run::OfRun;
 use super::{Failure, Input};
 use crate::records::evidence::tar::{self, BadHeader};
 use canon::{Digest, ErrorKind, Hasher, Limits};
@@ -234,6 +235,7 @@ impl Contents {
         &mut self,
         report: &ledger::export::ExportReport,
         named: &Named,
+        of_run: &OfRun,
     ) -> Result<(), BadPack> {
         let says = self.manifest.as_ref().ok_or(BadPack::Damaged)?;
         let wrong = |what| BadPack::File {
@@ -246,6 +248,9 @@ impl Contents {
         }
         if says.run_id.is_none() && report.left_out > 0 {
             return Err(wrong("it names no run, and bodies are left out"));
+        }
+        if let Some(what) = says.run_id.as_deref().and_then(|run| of_run.differs_from(run)) {
+            return Err(wrong(what));
         }
         if report.unanswered > 0 {
             return Err(BadPack::Unanswered(report.unanswered));
