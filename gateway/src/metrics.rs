@@ -117,7 +117,7 @@ impl Metrics {
         registry.register("asks", "Asks that are being answered", self.asks.clone());
         registry.register("asks_max", "How many asks may be answered at once, at the pace of the last tenth of a second", self.asks_max.clone());
         registry.register("event_streams", "Streams of events that are open", self.event_streams.clone());
-        registry.register("search_behind_entries", "Entries of finished blocks that were not in the search index when it was last looked at", self.search_behind.clone());
+        registry.register("search_behind_entries", "Entries of finished blocks that were not in the search index when it was last looked at, or only as an earlier version had put them", self.search_behind.clone());
         registry.register("database_bytes", "Size of the database", self.database_bytes.clone());
         registry.register("base_policies_differ", "1 while another gateway was the last to put base policies in force, and they are others", self.base_differs.clone());
         registry.register("ledger_verified_entries", "Entries that were verified without being asked, each time they were", self.verified.clone());

@@ -6,7 +6,7 @@
 mod support;
 
 use canon::Digest;
-use engine::search::BLOCK;
+use engine::search::{BLOCK, version};
 use gateway::app::App;
 use gateway::gateway::Options;
 use gateway::search::page::{Wanted, find};
@@ -73,16 +73,25 @@ fn elsewhere() -> Digest {
 
 /// Puts a block of another ledger into the index.
 async fn put_foreign(world: &World, tenancy: &Tenancy, block: u64, postings: &[Posting]) {
+    put(world, tenancy, block, version::token(7), &elsewhere(), postings).await;
+}
+
+/// Puts a block into the index, over the one that is there.
+async fn put(world: &World, tenancy: &Tenancy, block: u64, token: i64, end: &Digest, postings: &[Posting]) {
     let claim = BlockClaim {
-        token: 7,
+        token,
         now: BEGINNING,
         until: BEGINNING,
         by_force: true,
     };
     let (store, tenant) = (&world.store, tenancy.id);
     assert!(store.claim_block(tenant, block, &claim).await.unwrap());
-    let end = elsewhere();
-    assert!(store.put_block(tenant, block, 7, &end, postings).await.unwrap());
+    assert!(
+        store
+            .put_block(tenant, block, token, end, postings)
+            .await
+            .unwrap()
+    );
 }
 
 /// Everything that a search finds, page by page.
@@ -288,6 +297,39 @@ async fn a_finished_block_of_another_ledger_is_not_believed() {
     until_indexed(&world, &tenancy, 1).await;
     // As if a ledger that was put back had grown over it, and the job had not looked at it since.
     put_foreign(&world, &tenancy, 0, &[]).await;
+    assert_finds(&world, &tenancy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_of_an_earlier_version_is_read_from_the_ledger_until_it_is_made_again() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    record(&world, &tenancy, 0, 2 * BLOCK).await;
+    until_indexed(&world, &tenancy, 2).await;
+    let indexed = async || world.store.indexed(tenancy.id, 0..=9).await.unwrap();
+    let before = indexed().await;
+    assert!(before.iter().all(|block| version::is_current(block.token)));
+    // It is of this ledger, and knows no word of it.
+    put(&world, &tenancy, 0, 7, &before[0].end, &[]).await;
+    let everything = all(&world, "", 500, &tenancy.auditor).await;
+    let found = all(&world, "&q=widgets", 500, &tenancy.auditor).await;
+    assert_eq!(seqs(&found), seqs(&everything));
+    world.gateway.indexing.note(tenancy.id);
+    let deadline = Instant::now() + PATIENCE;
+    while !indexed()
+        .await
+        .first()
+        .is_some_and(|block| version::is_current(block.token) && block.block == 0)
+    {
+        assert!(Instant::now() < deadline, "not made again within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let after = indexed().await;
+    assert_eq!(
+        (after.len(), after[1]),
+        (2, before[1]),
+        "what is of this version stays"
+    );
     assert_finds(&world, &tenancy).await;
 }
 

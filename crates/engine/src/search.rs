@@ -7,11 +7,13 @@
 //!
 //! - [`terms`]: the terms of a decision and of a search;
 //! - [`block`]: blocks of the ledger, and the lists of a block;
-//! - [`places`]: sets of places in a block.
+//! - [`places`]: sets of places in a block;
+//! - [`version`]: which version of all this a block is of.
 
 pub mod block;
 pub mod places;
 pub mod terms;
+pub mod version;
 
 pub use block::{BLOCK, Lists, block_of, seqs_of};
 pub use places::Places;

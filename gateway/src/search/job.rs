@@ -6,13 +6,13 @@
 use super::is_of_ledger;
 use crate::behind::Breaks;
 use crate::gateway::Gateway;
-use engine::search::{BLOCK, Lists, block_of, seqs_of};
+use engine::search::{BLOCK, Lists, block_of, seqs_of, version};
 use model::{TenantId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use store::{Advance, BlockClaim, DecisionFilter, Store, StoreError, is_used_up};
+use store::{Advance, BlockClaim, DecisionFilter, IndexedBlock, Store, StoreError, is_used_up};
 use tokio::sync::Notify;
 
 /// How much longer it rests than it has worked: it takes a quarter of a core, and of the disk.
@@ -199,8 +199,8 @@ impl<'g> Ledger<'g> {
         }
     }
 
-    /// The finished blocks that are not in the index. If that was made from another ledger, because a database was put back from a backup
-    /// for instance, then all that are in it: its last block stands for all before, as the chain does. So that one is taken out last, and
+    /// The finished blocks that are not in the index, or are in it as an earlier version of the gateway has put them. If the index was made from
+    /// another ledger, because a database was put back from a backup for instance, then all that are in it: its last block stands for all before, as the chain does. So that one is taken out last, and
     /// whoever is stopped in the middle finds it again.
     async fn left(&self) -> Result<Left, StoreError> {
         let indexing = &self.gateway.indexing;
@@ -218,7 +218,9 @@ impl<'g> Ledger<'g> {
             Some(last) => !is_of_ledger(self.store, self.tenant, last).await?,
             None => false,
         };
-        let known: BTreeSet<u64> = indexed.iter().map(|known| known.block).collect();
+        let is_known = |known: &&IndexedBlock| are_foreign || version::is_current(known.token);
+        let known = indexed.iter().filter(is_known);
+        let known: BTreeSet<u64> = known.map(|known| known.block).collect();
         let blocks: Vec<u64> = if are_foreign {
             indexing.saw_missing(self.tenant, finished);
             known.into_iter().rev().collect()
@@ -246,7 +248,9 @@ impl<'g> Ledger<'g> {
 
     /// Puts one block into the index. False if somebody else does.
     async fn index(&self, block: u64) -> Result<bool, StoreError> {
-        let claim = self.claim(false);
+        // By force only over what was there a moment ago. Whoever has claimed it in between loses the claim: another gateway has worked in vain, and
+        // an erasure takes the block again after its commit.
+        let claim = self.claim(self.is_of_earlier_version(block).await?);
         if !self.store.claim_block(self.tenant, block, &claim).await? {
             return Ok(false);
         }
@@ -287,6 +291,14 @@ impl<'g> Ledger<'g> {
             .await
     }
 
+    /// Whether a block is in the index as an earlier version of the gateway has put it.
+    async fn is_of_earlier_version(&self, block: u64) -> Result<bool, StoreError> {
+        let indexed = self.store.indexed(self.tenant, block..=block).await?;
+        Ok(indexed
+            .first()
+            .is_some_and(|known| !version::is_current(known.token)))
+    }
+
     fn claim(&self, by_force: bool) -> BlockClaim {
         let now = self.gateway.clock.now();
         BlockClaim {
@@ -298,11 +310,11 @@ impl<'g> Ledger<'g> {
     }
 }
 
-/// A number that nobody else has.
+/// A number that nobody else has who claims the same block, and that tells the version of what is put with it.
 pub(crate) fn token(gateway: &Gateway) -> i64 {
-    let mut random = [0; 8];
+    let mut random = [0; 4];
     gateway.entropy.fill(&mut random);
-    i64::from_be_bytes(random)
+    version::token(u32::from_be_bytes(random))
 }
 
 /// So much later.

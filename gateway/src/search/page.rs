@@ -5,7 +5,7 @@
 //! such blocks, and looks a bounded number of terms up in the others: beyond that it gives what it has found and says where to go on.
 
 use super::is_of_ledger;
-use engine::search::{BLOCK, Places, Query, block_of, seqs_of};
+use engine::search::{BLOCK, Places, Query, block_of, seqs_of, version};
 use model::{Name, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -182,9 +182,18 @@ impl Search<'_> {
         if !is_believed {
             return Ok(Indexed::default());
         }
+        // What an earlier version has put may lack words, and nothing else: whoever asks for words reads it.
+        let has_words = !self.wanted.words.is_empty();
+        let is_current = |block: &&IndexedBlock| !has_words || version::is_current(block.token);
+        let blocks: Vec<&IndexedBlock> = blocks.iter().filter(is_current).collect();
+        let (Some(oldest), Some(newest)) = (blocks.first(), blocks.last()) else {
+            return Ok(Indexed::default());
+        };
+        // What is older is not believed, and so not asked.
+        let asked = oldest.block..=newest.block;
         let mut postings: BTreeMap<u64, Vec<Posting>> = BTreeMap::new();
         let terms = self.query.terms();
-        for (block, posting) in self.store.postings(self.tenant, terms, first..=last).await? {
+        for (block, posting) in self.store.postings(self.tenant, terms, asked).await? {
             postings.entry(block).or_default().push(posting);
         }
         // A block that was taken out or put in meanwhile, or one after the other, has no postings, or not all: it is read.
@@ -194,7 +203,11 @@ impl Search<'_> {
             place.is_ok_and(|place| still[place] == **block)
         };
         Ok(Indexed {
-            blocks: blocks.iter().filter(is_still).map(|block| block.block).collect(),
+            blocks: blocks
+                .into_iter()
+                .filter(is_still)
+                .map(|block| block.block)
+                .collect(),
             postings,
         })
     }

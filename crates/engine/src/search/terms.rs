@@ -3,10 +3,12 @@
 //!
 //! Words are found by how they begin, so each beginning of a word is a term. What stands for a single decision only, such as
 //! its id and digests, is not in its words: everybody who knows it looks the decision up by it.
+//!
+//! Blocks that were put before a change of this are of an earlier [`version`](super::version).
 
 use model::Name;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Number, Value};
 use std::borrow::Cow;
 use std::collections::HashSet;
 use store::{DecisionFilter, StoredDecision};
@@ -190,13 +192,15 @@ impl<'a> Told<'a> {
     }
 }
 
-/// The words of a text: letters and digits in a row, in lower case, as far as they count.
+/// The words of a text: letters and digits in a row, in lower case, as far as they count. There is one sigma: which of two it is in
+/// lower case depends on what follows, and that is not known of how a word begins.
 pub fn words(text: &str) -> Vec<String> {
     let lowercase = text.to_lowercase();
     let words = lowercase.split(|character: char| !character.is_alphanumeric());
     let words = words.filter(|word| !word.is_empty());
+    let letter = |character: char| if character == 'ς' { 'σ' } else { character };
     words
-        .map(|word| word.chars().take(WORD_CHARS_MAX).collect())
+        .map(|word| word.chars().take(WORD_CHARS_MAX).map(letter).collect())
         .collect()
 }
 
@@ -220,7 +224,7 @@ pub(super) fn of(decision: &StoredDecision) -> Vec<u64> {
 }
 
 /// The words of a decision that count, and the terms of how they begin. What the gateway and the tenant say comes first, so that nobody
-/// who asks can fill the room for it.
+/// who asks can fill the room for it. Numbers come last: most are amounts and places, and take no room from texts.
 fn counted(decision: &StoredDecision, told: &Told<'_>) -> (Vec<String>, HashSet<u64>) {
     let mut texts: Vec<&str> = vec![decision.reason.as_str()];
     texts.extend(told.matched_policies.iter().map(String::as_str));
@@ -228,11 +232,14 @@ fn counted(decision: &StoredDecision, told: &Told<'_>) -> (Vec<String>, HashSet<
     texts.extend(told.environment.as_deref());
     texts.extend([decision.tool.as_str(), decision.action.as_str()]);
     texts.extend(told.resource.as_deref());
+    let mut numbers = Vec::new();
     if let Some(parameters) = &told.parameters {
-        push_texts(parameters, &mut texts);
+        push_texts(parameters, &mut texts, &mut numbers);
     }
+    let of_numbers = numbers.into_iter().flat_map(|number| words(&written(number)));
+    let all = texts.into_iter().flat_map(words).chain(of_numbers);
     let (mut kept, mut beginnings) = (Vec::new(), HashSet::new());
-    for word in texts.into_iter().flat_map(words).take(WORDS_MAX) {
+    for word in all.take(WORDS_MAX) {
         if beginnings.len() + WORD_CHARS_MAX > BEGINNINGS_MAX {
             break;
         }
@@ -242,19 +249,25 @@ fn counted(decision: &StoredDecision, told: &Told<'_>) -> (Vec<String>, HashSet<
     (kept, beginnings)
 }
 
-/// The names and texts in parameters. They are as deep as an ask may be, so this does not run out of stack.
-fn push_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>) {
+/// The names and texts in parameters, and the numbers. They are as deep as an ask may be, so this does not run out of stack.
+fn push_texts<'v>(value: &'v Value, texts: &mut Vec<&'v str>, numbers: &mut Vec<&'v Number>) {
     match value {
         Value::String(text) => texts.push(text),
-        Value::Array(items) => items.iter().for_each(|item| push_texts(item, texts)),
+        Value::Array(items) => items.iter().for_each(|item| push_texts(item, texts, numbers)),
         Value::Object(members) => {
             for (name, member) in members {
                 texts.push(name);
-                push_texts(member, texts);
+                push_texts(member, texts, numbers);
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        Value::Number(number) => numbers.push(number),
+        Value::Null | Value::Bool(_) => {}
     }
+}
+
+/// A number as it stands in the body.
+fn written(number: &Number) -> String {
+    canon::of(number).map_or_else(|_| number.to_string(), canon::Canonical::into_string)
 }
 
 /// A term for each beginning of a word, itself among them.
@@ -366,12 +379,63 @@ mod tests {
             assert_eq!(query.matches(&stored), has_terms, "{text}");
             found += u32::from(has_terms);
         }
-        assert_eq!(found, 10);
+        assert_eq!(found, 11);
         for (user, is_found) in [("o\"neil", true), ("o", false), ("neil", false)] {
             let user = Name::new(user).unwrap();
             let query = Query::new(&DecisionFilter::default(), Some(&user), &[]);
             assert_eq!(query.matches(&stored), is_found, "{user:?}");
         }
+    }
+
+    /// As the index proposes it, and as it is compared.
+    fn assert_found(stored: &StoredDecision, text: &str, is_found: bool) {
+        let query = Query::new(&DecisionFilter::default(), None, &words(text));
+        let terms = of(stored);
+        let has_terms = query.terms.iter().all(|term| terms.binary_search(term).is_ok());
+        assert_eq!((has_terms, query.matches(stored)), (is_found, is_found), "{text}");
+    }
+
+    #[test]
+    fn a_number_in_the_parameters_is_found_as_it_is_written() {
+        let body = r#"{"parameters":{"amount":98.7656,"deep":[{"invoice":987654}],"is_paid":true,"large":1e+21,"whole":100000000000000000000,"x":-42}}"#;
+        let stored = decision(body);
+        for text in [
+            "987654",
+            "9876",
+            "invoice 987654",
+            "98.7656",
+            "7656",
+            "-42",
+            "1e+21",
+            "100000000000000000000",
+        ] {
+            assert_found(&stored, text, true);
+        }
+        for text in ["87654", "98.76567", "true", "43"] {
+            assert_found(&stored, text, false);
+        }
+    }
+
+    #[test]
+    fn numbers_take_no_room_from_texts() {
+        let numbers: Vec<String> = (0..1_000_u64)
+            .map(|n| (n * 7_919 + 100_000).to_string())
+            .collect();
+        let body = format!(r#"{{"parameters":{{"a":[{}],"b":"behind"}}}}"#, numbers.join(","));
+        let stored = decision(&body);
+        assert_found(&stored, "behind", true);
+        assert_found(&stored, &numbers[0], true);
+        assert!(of(&stored).len() <= BEGINNINGS_MAX + 7);
+    }
+
+    #[test]
+    fn a_greek_word_is_found_by_how_it_begins_wherever_its_sigmas_are() {
+        let stored = decision(r#"{"parameters":{"one":"ΟΔΟΣΑΡΙ","other":"Δρόμος"}}"#);
+        for text in ["ΟΔΟΣ", "οδος", "οδοσ", "οδοσα", "ΔΡΌΜΟΣ", "δρόμος", "δρόμοσ"]
+        {
+            assert_found(&stored, text, true);
+        }
+        assert_found(&stored, "οδοσυ", false);
     }
 
     #[test]
@@ -416,7 +480,7 @@ mod tests {
     fn as_many_characters_of_a_word_count_as_are_kept() {
         assert_eq!(words("Configuration-x"), ["configuratio", "x"]);
         assert_eq!(words(" ,;% "), Vec::<String>::new());
-        assert_eq!(words("ΑΣ 東京"), ["ας", "東京"]);
+        assert_eq!(words("ΑΣ 東京"), ["ασ", "東京"]);
     }
 
     #[test]
