@@ -18,6 +18,14 @@ struct There {
     otherwise: String,
 }
 
+/// What `If-Match` names.
+enum Seen<'h> {
+    /// `*`: whatever is there.
+    Any,
+    /// One of these entity tags, with their quotes.
+    Tags(Vec<&'h str>),
+}
+
 /// The entity tag of a version.
 pub(super) fn tag(version: u64) -> String {
     format!("\"{version}\"")
@@ -70,29 +78,105 @@ fn is_there(policy: &Policy) -> bool {
 
 impl There {
     fn check(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        if let Some(seen) = headers.get(header::IF_MATCH)
-            && !self.is_named_by(seen)
+        if let Some(seen) = Seen::of(headers)?
+            && !self.is_named_by(&seen)
         {
             let detail = format!("`If-Match` names {}; read it again", self.otherwise);
             return Err(Refusal::new(Code::PreconditionFailed, detail));
         }
-        match headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes) {
-            Some(b"*") if self.is_any => {
+        let conditions = headers.get_all(header::IF_NONE_MATCH).iter();
+        let conditions: Vec<&[u8]> = conditions.map(HeaderValue::as_bytes).collect();
+        match conditions[..] {
+            [b"*"] if self.is_any => {
                 let detail = "`If-None-Match: *` is for what is not there yet, and it is there; read it";
                 Err(Refusal::new(Code::PreconditionFailed, detail))
             }
-            None | Some(b"*") => Ok(()),
+            [] | [b"*"] => Ok(()),
             // A condition that nobody looks at would be taken for one that holds.
-            Some(_) => {
+            _ => {
                 let detail = "`If-None-Match` is `*` where something is changed; a tag of what was seen goes into `If-Match`";
                 Err(Refusal::new(Code::InvalidParameter, detail))
             }
         }
     }
 
-    /// Whether one of these tags is its own.
-    fn is_named_by(&self, tags: &HeaderValue) -> bool {
-        let mut tags = tags.to_str().unwrap_or_default().split(',').map(str::trim);
-        tags.any(|one| (one == "*" && self.is_any) || self.tag.as_deref() == Some(one))
+    /// Whether this is what whoever changes it has seen.
+    fn is_named_by(&self, seen: &Seen<'_>) -> bool {
+        match seen {
+            Seen::Any => self.is_any,
+            Seen::Tags(tags) => self.tag.as_deref().is_some_and(|own| tags.contains(&own)),
+        }
+    }
+}
+
+impl<'h> Seen<'h> {
+    /// What all lines of the header say together; none if there is no such header.
+    fn of(headers: &'h HeaderMap) -> Result<Option<Self>, Refusal> {
+        let lines = headers.get_all(header::IF_MATCH).iter();
+        let lines: Result<Vec<&str>, _> = lines.map(HeaderValue::to_str).collect();
+        let lines = lines.map_err(|_| no_tags())?;
+        match lines[..] {
+            [] => return Ok(None),
+            ["*"] => return Ok(Some(Self::Any)),
+            _ => {}
+        }
+        let mut all = Vec::new();
+        for line in lines {
+            all.extend(tags(line).ok_or_else(no_tags)?);
+        }
+        if all.is_empty() {
+            return Err(no_tags());
+        }
+        Ok(Some(Self::Tags(all)))
+    }
+}
+
+/// The entity tags of a list, with their quotes. None if it is no such list.
+fn tags(list: &str) -> Option<Vec<&str>> {
+    let (mut tags, mut rest) = (Vec::new(), list);
+    loop {
+        // A list may have empty members.
+        rest = rest.trim_start_matches([',', ' ', '\t']);
+        if rest.is_empty() {
+            return Some(tags);
+        }
+        let opaque = rest.strip_prefix("W/").unwrap_or(rest).strip_prefix('"')?;
+        let (_, behind) = opaque.split_once('"')?;
+        tags.push(&rest[..rest.len() - behind.len()]);
+        rest = behind.trim_start_matches([' ', '\t']);
+        if !rest.is_empty() && !rest.starts_with(',') {
+            return None;
+        }
+    }
+}
+
+fn no_tags() -> Refusal {
+    let detail =
+        "`If-Match` is `*` alone, or entity tags in quotes with commas between them, such as `\"3\"`";
+    Refusal::new(Code::InvalidParameter, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_tags_is_read_whole_or_not_at_all() {
+        assert_eq!(tags("\"1\""), Some(vec!["\"1\""]));
+        let many = tags(" ,\"a,b\" ,, W/\"2\",\"\" ");
+        assert_eq!(many, Some(vec!["\"a,b\"", "W/\"2\"", "\"\""]));
+        assert_eq!(tags(" , "), Some(vec![]));
+        for wrong in [
+            "1",
+            "*",
+            "\"1\", *",
+            "*, \"1\"",
+            "\"1\" \"2\"",
+            "\"1",
+            "w/\"1\"",
+            "\"1\"x",
+        ] {
+            assert_eq!(tags(wrong), None, "{wrong}");
+        }
     }
 }

@@ -109,6 +109,28 @@ async fn whoever_has_seen_another_version_is_refused() {
 }
 
 #[tokio::test]
+async fn a_condition_that_is_no_list_of_tags_is_refused_and_several_lines_are_one_list() {
+    let desk = Desk::open().await;
+    desk.put("issues", NO_ISSUES).await.expect(201);
+    let body = json!({"cedar": NO_SECRETS});
+    for condition in ["*, \"7\"", "\"7\", *", "1", "any, \"1\"", "\"1\" \"2\"", "\"1"] {
+        let reply = desk.edit_at(condition, "PUT", "/issues", &body).await;
+        reply.problem(400, "invalid_parameter");
+    }
+    let delete = async |lines: [&'static str; 2]| {
+        let call = desk.call("DELETE", "/v1/policies/issues", &desk.editor);
+        let call = call.header("if-match", lines[0]).header("if-match", lines[1]);
+        call.json(&json!({})).send().await
+    };
+    delete(["*", "\"7\""]).await.problem(400, "invalid_parameter");
+    delete(["\"7\"", "\"8\""])
+        .await
+        .problem(412, "precondition_failed");
+    assert_eq!(desk.count("policy_put").await, 1);
+    delete(["\"7\"", "\"1\""]).await.expect(204);
+}
+
+#[tokio::test]
 async fn what_is_there_is_not_replaced_by_whoever_wants_to_make_it() {
     let desk = Desk::open().await;
     let put = async |condition: &'static str, cedar: &str| {
