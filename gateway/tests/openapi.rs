@@ -98,6 +98,42 @@ fn a_read_that_is_described_without_parameters_refuses_all() {
     }
 }
 
+/// The codes with which a client may be refused under a status.
+fn codes(contract: &Value, operation: &Map<String, Value>, status: &str) -> BTreeSet<String> {
+    let mut response = &operation["responses"][status];
+    if let Some(reference) = response["$ref"].as_str() {
+        response = contract.pointer(&reference[1..]).unwrap();
+    }
+    let problem = &response["content"]["application/problem+json"]["schema"];
+    let codes = problem["allOf"][1]["properties"]["code"]["enum"].as_array();
+    let codes = codes.map_or(&[][..], Vec::as_slice).iter();
+    codes.map(|code| code.as_str().unwrap().to_owned()).collect()
+}
+
+/// A client that knows the codes of the contract only is shown none that it does not know.
+#[test]
+fn a_400_may_be_for_a_parameter_of_a_read_and_for_a_tenant_that_is_not_named() {
+    let contract = contract();
+    let (mut reads, mut in_tenants) = (0, 0);
+    for route in routes() {
+        let operation = &contract["paths"][route.template()][route.method.to_lowercase()];
+        let codes = codes(&contract, operation.as_object().unwrap(), "400");
+        let what = format!("{} {}: {codes:?}", route.method, route.path);
+        if route.method == "GET" && route.access != Access::Public {
+            assert!(codes.contains(Code::InvalidParameter.as_str()), "{what}");
+            reads += 1;
+        }
+        if matches!(route.access, Access::Roles(_) | Access::AgentOrRoles(_)) {
+            assert!(codes.contains(Code::TenantRequired.as_str()), "{what}");
+            in_tenants += 1;
+        }
+    }
+    assert!(
+        reads > 40 && in_tenants > 80,
+        "only {reads} and {in_tenants} routes were looked at"
+    );
+}
+
 #[test]
 fn every_reference_leads_somewhere() {
     let contract = contract();

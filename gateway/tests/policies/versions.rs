@@ -131,6 +131,14 @@ async fn a_condition_that_is_no_list_of_tags_is_refused_and_several_lines_are_on
 }
 
 #[tokio::test]
+async fn a_list_says_what_is_wrong_with_its_parameters_in_the_words_of_all_lists() {
+    let desk = Desk::open().await;
+    let reply = desk.edit("GET", "?x=1", &Value::Null).await;
+    let detail = reply.problem(400, "invalid_parameter");
+    assert_eq!(detail, "`x`: unknown parameter `x`, expected `limit` or `cursor`");
+}
+
+#[tokio::test]
 async fn what_is_there_is_not_replaced_by_whoever_wants_to_make_it() {
     let desk = Desk::open().await;
     let put = async |condition: &'static str, cedar: &str| {
