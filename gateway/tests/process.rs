@@ -277,6 +277,45 @@ fn an_operator_key_that_was_deleted_is_not_installed_again() {
     assert_eq!(client.get("/v1/whoami", brought).json()["role"], "operator");
 }
 
+/// Whoever deletes a key, or starts the gateway with none, hears of it while somebody can still make another one.
+#[test]
+fn operator_keys_that_all_have_an_end_are_told_of_with_the_way_back_in() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let client = server.client();
+    let first = client.get("/v1/whoami", OPERATOR).json();
+    let end = "2999-12-31T00:00:00.000Z";
+    let body = json!({"name": "ends", "role": "operator", "expires_at": end});
+    let made = client.post("/v1/keys", OPERATOR, &body).unwrap().json();
+    let ending = made["key"].as_str().unwrap();
+    let warning = format!("every operator key that works has an end, the last one {end}");
+    let said = place.stderr();
+    assert!(!said.contains("has an end"), "one that lasts is left: {said}");
+
+    let path = format!("/v1/keys/{}", first["key"].as_str().unwrap());
+    let deleted = ureq::delete(server.url(&path))
+        .header("authorization", format!("Bearer {ending}"))
+        .call()
+        .unwrap();
+    assert_eq!(deleted.status(), 204);
+    let said = place.stderr();
+    assert!(said.contains(&warning), "{said}");
+    server.kill();
+
+    place.start(&mut place.command(&[])).kill();
+    let said = place.stderr();
+    assert!(said.contains(&warning), "{said}");
+    assert!(said.contains("a new key in COUNTERSIGN_OPERATOR_KEY"), "{said}");
+
+    let brought = "csk_another-key-of-operators";
+    let mut command = place.command(&[]);
+    let server = place.start(command.env("COUNTERSIGN_OPERATOR_KEY", brought));
+    let told = server.client().get("/v1/whoami", brought).json();
+    assert_eq!(told["role"], "operator");
+    let said = place.stderr();
+    assert!(!said.contains("has an end"), "{said}");
+}
+
 #[test]
 fn the_curl_of_the_demo_returns_a_decision() {
     let place = Place::new();

@@ -1,5 +1,6 @@
 //! The operator's key that a gateway makes, or is given, at its start.
 
+use crate::directory::keys::operators;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use canon::Digest;
@@ -40,24 +41,39 @@ pub enum OperatorKeyError {
     Deleted,
 }
 
-/// Makes sure that there is an operator key. One that is made up is shown before it is recorded: one that nobody has seen would keep the next
-/// start from making another, and one that does not work does no harm.
+/// Installs the operator key that was brought along, or makes one where there was never any. Says so if none works then, or none will one day.
 pub async fn ensure(
     gateway: &Gateway,
     given: Option<&str>,
     show: impl FnOnce(&str) -> io::Result<()>,
 ) -> Result<(), OperatorKeyError> {
-    if let Some(text) = given {
-        let key = check(text)?;
-        return match install(gateway, Digest::of(key.as_bytes()), "from the environment").await {
-            // It is still in the environment of a gateway that was not told. Nobody signs in with it, and agents are not kept waiting for that.
-            Err(error @ OperatorKeyError::Deleted) => {
-                tracing::warn!(%error, "{error}: start with another one, or with none");
-                Ok(())
-            }
-            installed => installed,
-        };
+    match given {
+        Some(text) => bring(gateway, text).await?,
+        None => make_first(gateway, show).await?,
     }
+    operators::tell_of_end(gateway);
+    Ok(())
+}
+
+/// Installs the key that was brought along.
+async fn bring(gateway: &Gateway, text: &str) -> Result<(), OperatorKeyError> {
+    let key = check(text)?;
+    match install(gateway, Digest::of(key.as_bytes()), "from the environment").await {
+        // It is still in the environment of a gateway that was not told. Nobody signs in with it, and agents are not kept waiting for that.
+        Err(error @ OperatorKeyError::Deleted) => {
+            tracing::warn!(%error, "{error}: start with another one, or with none where another operator key works");
+            Ok(())
+        }
+        installed => installed,
+    }
+}
+
+/// Makes up a key where there is none. It is shown before it is recorded: one that nobody has seen would keep the next start from making another,
+/// and one that does not work does no harm. Where all have expired none is made: it would be shown where nobody expects it, and stay in a log.
+async fn make_first(
+    gateway: &Gateway,
+    show: impl FnOnce(&str) -> io::Result<()>,
+) -> Result<(), OperatorKeyError> {
     let exists = gateway
         .tenant(TenantId::SYSTEM)
         .is_ok_and(|system| !system.directory.keys.is_empty());

@@ -4,6 +4,8 @@
 //! no tenant and lives in the system tenant; an operator who names no tenant works on those. A key's `user` need not be
 //! registered as a user: who may sign in and on whose behalf agents act are two lists.
 
+pub(crate) mod operators;
+
 use super::{check_future, check_in_use, facts, page, put};
 use crate::changes::{Force, Order, Plan};
 use crate::gateway::Gateway;
@@ -94,6 +96,9 @@ pub async fn create(
     let view = gateway
         .change_by(caller.holder.by(), Force::No, tenant, plan)
         .await?;
+    if body.role == Role::Operator {
+        operators::tell_of_end(&gateway);
+    }
     let key = secret.reveal().to_owned();
     Ok(Created(NewKeyView { view, key }))
 }
@@ -122,9 +127,14 @@ pub async fn delete(
         check_not_last(directory, key, now)?;
         Ok(deletion(directory, key, now))
     };
-    gateway
+    let deleted = gateway
         .change_in(Order::AtOnce, caller.holder.by(), Force::No, caller.tenant, plan)
-        .await
+        .await?;
+    // Nobody but operators has keys there.
+    if caller.tenant == TenantId::SYSTEM {
+        operators::tell_of_end(&gateway);
+    }
+    Ok(deleted)
 }
 
 /// Deletes a key together with all others of its secret, which would leave the secret working. Gateways that were started
@@ -205,7 +215,8 @@ fn tenant_of(gateway: &Gateway, caller: &TenantCaller, body: &NewKey) -> Result<
     }
 }
 
-/// Without an operator's key that works, nobody could ever make one again.
+/// Without an operator's key that works, only whoever starts a gateway could make one again. Those that are left may all have an end: of that the log
+/// warns.
 fn check_not_last(directory: &Directory, key: &ApiKey, now: Timestamp) -> Result<(), Refusal> {
     let works = |other: &ApiKey| {
         other.digest != key.digest && other.role == Role::Operator && !other.has_expired(now)
