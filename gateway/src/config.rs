@@ -224,6 +224,44 @@ fn is_place(authority: &Authority) -> bool {
     behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
 }
 
+/// One value or more in a text, with white space between them and perhaps around them: what may be given several times has one variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Several<T>(Vec<T>);
+
+impl<T> Several<T> {
+    /// The values of all these texts, in their order.
+    pub fn flatten(texts: Vec<Self>) -> Vec<T> {
+        texts.into_iter().flat_map(|text| text.0).collect()
+    }
+}
+
+/// A word of such a text that is no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{word}`: {source}")]
+pub struct NoValue<E> {
+    word: String,
+    source: E,
+}
+
+impl<T: FromStr> FromStr for Several<T> {
+    type Err = NoValue<T::Err>;
+
+    fn from_str(text: &str) -> Result<Self, NoValue<T::Err>> {
+        let value = |word: &str| {
+            let refused = |source| NoValue {
+                word: word.to_owned(),
+                source,
+            };
+            word.parse::<T>().map_err(refused)
+        };
+        // Where there is nothing else, the empty text is what was given.
+        let first = value(text.split_ascii_whitespace().next().unwrap_or_default())?;
+        let others = text.split_ascii_whitespace().skip(1).map(value);
+        let values: Result<Vec<T>, _> = std::iter::once(Ok(first)).chain(others).collect();
+        values.map(Self)
+    }
+}
+
 /// Which log lines to print: warnings, and what a text adds to them or takes away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFilter(String);
@@ -270,16 +308,15 @@ fn is_misspelt(word: &str) -> bool {
 /// How to serve.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Where to listen: `ADDRESS:PORT`, or `unix:/PATH` for a socket. May be given several times; in the environment with spaces
-    /// between them.
+    /// Where to listen: `ADDRESS:PORT`, or `unix:/PATH` for a socket. May be given several times; in the environment with white
+    /// space between them.
     #[arg(
         long,
         env = "COUNTERSIGN_LISTEN",
-        value_delimiter = ' ',
         default_value = "127.0.0.1:8080",
         value_name = "ADDRESS"
     )]
-    pub listen: Vec<Address>,
+    pub listen: Vec<Several<Address>>,
     /// The permissions of sockets, in octal digits: who may write to one is let in, and then needs a credential.
     #[arg(
         long,
@@ -343,14 +380,9 @@ pub struct Serve {
     )]
     pub replies_kept_hours: u32,
     /// A witness of the ledgers: where it is asked, and its verifier key. May be given several times; in the environment with
-    /// spaces between them.
-    #[arg(
-        long = "witness",
-        env = "COUNTERSIGN_WITNESSES",
-        value_delimiter = ' ',
-        value_name = "URL#VKEY"
-    )]
-    pub witnesses: Vec<Witness>,
+    /// white space between them.
+    #[arg(long = "witness", env = "COUNTERSIGN_WITNESSES", value_name = "URL#VKEY")]
+    pub witnesses: Vec<Several<Witness>>,
     /// How many witnesses make a checkpoint a witnessed one.
     #[arg(
         long,
@@ -410,15 +442,14 @@ pub struct RunWitness {
     #[arg(long, env = "COUNTERSIGN_WITNESS_NAME", value_name = "NAME")]
     pub name: Option<String>,
     /// A public key of a log whose tenants' ledgers are cosigned, as `keys.json` has it. May be given several times; in the
-    /// environment with spaces between them.
+    /// environment with white space between them.
     #[arg(
         long = "log-key",
         env = "COUNTERSIGN_WITNESS_LOG_KEYS",
-        value_delimiter = ' ',
         required = true,
         value_name = "VKEY"
     )]
-    pub logs: Vec<VerifierKey>,
+    pub logs: Vec<Several<VerifierKey>>,
     /// What to print.
     #[command(flatten)]
     pub logging: Logging,
@@ -452,6 +483,29 @@ pub struct Verify {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_values_have_any_white_space_between_and_around_them() {
+        let (one, two): (Address, Address) = ("127.0.0.1:1".parse().unwrap(), "unix:/s".parse().unwrap());
+        for text in [
+            "127.0.0.1:1 unix:/s",
+            "127.0.0.1:1  unix:/s ",
+            "\n127.0.0.1:1\tunix:/s\n",
+        ] {
+            let several: Several<Address> = text.parse().unwrap();
+            let values = Several::flatten(vec![several]);
+            assert_eq!(values, [one.clone(), two.clone()], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_value_is_told_and_so_is_that_there_is_none() {
+        for (text, word) in [("127.0.0.1:1  here ", "here"), ("", ""), (" \n", "")] {
+            let told = text.parse::<Several<Address>>().unwrap_err().to_string();
+            let expected = format!("`{word}`: listen on an address");
+            assert!(told.starts_with(&expected), "{told}");
+        }
+    }
 
     #[test]
     fn a_log_filter_leaves_warnings_of_what_it_does_not_name() {

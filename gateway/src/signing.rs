@@ -23,8 +23,8 @@ pub enum SigningError {
     /// The file cannot be used.
     #[error(transparent)]
     File(#[from] KeyFileError),
-    /// The environment does not hold a key.
-    #[error("COUNTERSIGN_SIGNING_KEY is not a signing key: {0}")]
+    /// What was given in place of a file is not a key.
+    #[error("what `--signing-key` or COUNTERSIGN_SIGNING_KEY holds is not a signing key: {0}")]
     Environment(MalformedKey),
     /// The key of a witness, where that of a log is needed.
     #[error("`{0}` is the key of a witness; a ledger is signed with another")]

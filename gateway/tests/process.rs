@@ -317,6 +317,46 @@ fn operator_keys_that_all_have_an_end_are_told_of_with_the_way_back_in() {
 }
 
 #[test]
+fn what_is_no_signing_key_is_refused_before_anything_is_said_of_a_ledger_that_it_signed() {
+    let place = Place::on_file();
+    let folder = place.path().join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let told = place.fails(&mut place.command(&["--signing-key-file", "folder"]));
+    assert!(told.contains("it is not a regular file"), "{told}");
+    assert!(!told.contains("there is a signing key in"), "{told}");
+
+    let told = place.fails(&mut place.command(&["--signing-key", ""]));
+    let expected = "what `--signing-key` or COUNTERSIGN_SIGNING_KEY holds is not a signing key: a signing key is `PRIVATE+KEY+";
+    assert!(told.contains(expected), "{told}");
+}
+
+#[test]
+fn a_file_of_signing_keys_that_is_named_and_not_used_is_told_of() {
+    let place = Place::on_file();
+    let secret = ledger::SigningKey::encode("log.example", ledger::SignatureKind::Note, &[7; 32]).unwrap();
+    let mut command = place.command(&["--signing-key-file", "mine.key"]);
+    place.start(command.env("COUNTERSIGN_SIGNING_KEY", secret)).kill();
+    let said = place.stderr();
+    assert!(
+        said.contains("`mine.key` is not used as the file of signing keys"),
+        "{said}"
+    );
+    assert!(!place.path().join("mine.key").exists());
+}
+
+/// As a file of variables may have it.
+#[test]
+fn addresses_have_any_white_space_between_them() {
+    let place = Place::on_file();
+    let mut command = Command::new(PROGRAM);
+    place.prepare(command.arg("serve"));
+    let server = place.start(command.env("COUNTERSIGN_LISTEN", " 127.0.0.1:0  127.0.0.1:0\n"));
+    let said = place.stderr();
+    assert!(said.contains("listening on "), "{said}");
+    assert_eq!(server.client().get("/readyz", "").status, 200);
+}
+
+#[test]
 fn the_curl_of_the_demo_returns_a_decision() {
     let place = Place::new();
     let server = place.serve(&["--demo"]);

@@ -338,7 +338,9 @@ fn a_hangup_reloads_and_a_broken_file_ends_nothing() {
     };
     desk.write("permit (");
     desk.hang_up();
-    until_logged("the base policies were not reloaded");
+    until_logged(
+        "the base policies were not reloaded: the base policies in the file are not valid, so those in force stay: policy `base`, line 1, column ",
+    );
     assert_eq!(desk.decision("1").0, "allow");
     desk.write(DENY);
     desk.hang_up();

@@ -91,6 +91,14 @@ pub enum MalformedKey {
     /// Not the three parts.
     #[error("a verifier key is `<name>+<key id>+<base64>`, with 8 lowercase hex digits as key id")]
     Layout,
+    /// Not the parts of a secret key.
+    #[error(
+        "a signing key is `{SECRET_PREFIX}<name>+<key id>+<base64>`, with 8 lowercase hex digits as key id"
+    )]
+    SecretLayout,
+    /// Another algorithm, or not a secret key at all.
+    #[error("a signing key is Ed25519: a byte 1 or 4 and 32 secret bytes")]
+    SecretAlgorithm,
     /// Another algorithm, or not a key at all.
     #[error("a verifier key is Ed25519: a byte 1 or 4 and 32 bytes of the public key")]
     Algorithm,
@@ -301,8 +309,14 @@ impl FromStr for SigningKey {
 
     /// Reads what `encode` writes.
     fn from_str(text: &str) -> Result<Self, MalformedKey> {
-        let text = text.strip_prefix(SECRET_PREFIX).ok_or(MalformedKey::Layout)?;
-        let (name, id, kind, seed) = parts(text)?;
+        let text = text
+            .strip_prefix(SECRET_PREFIX)
+            .ok_or(MalformedKey::SecretLayout)?;
+        let (name, id, kind, seed) = parts(text).map_err(|malformed| match malformed {
+            MalformedKey::Layout => MalformedKey::SecretLayout,
+            MalformedKey::Algorithm => MalformedKey::SecretAlgorithm,
+            other => other,
+        })?;
         let key = Self::from_seed(name, kind, &seed)?;
         let verifier = key.verifier.checked(id)?;
         Ok(Self {
@@ -405,5 +419,21 @@ mod tests {
             other.unwrap_err().to_string(),
             "the key id is `530d903b`, but that of this name and key is `530d903a`"
         );
+    }
+
+    #[test]
+    fn what_is_no_signing_key_is_told_how_one_looks_and_not_how_a_verifier_key_does() {
+        for text in ["", PUBLISHED, "PRIVATE+KEY+foo", "PRIVATE+KEY+foo+bar+"] {
+            let refusal = text.parse::<SigningKey>().unwrap_err();
+            assert_eq!(refusal, MalformedKey::SecretLayout, "{text}");
+            let told = refusal.to_string();
+            assert!(
+                told.starts_with("a signing key is `PRIVATE+KEY+<name>+"),
+                "{told}"
+            );
+        }
+        // Its end was cut off.
+        let cut = "PRIVATE+KEY+foo+0123abcd+AQ==".parse::<SigningKey>().unwrap_err();
+        assert_eq!(cut, MalformedKey::SecretAlgorithm);
     }
 }

@@ -59,7 +59,7 @@ impl Address {
         pieces.check_environment(&variable)?;
         // The driver's error says which part it is, such as the port, and may repeat it: that part may be half a password.
         let options = PgConnectOptions::from_str(url);
-        let options = options.map_err(|_| refuse("its host, port or parameters cannot be read"))?;
+        let options = options.map_err(|_| refuse(pieces.unreadable()))?;
         let user = variable("PGUSER").and_then(|user| user.into_string().ok());
         if !pieces.has_user() && user.is_none_or(|user| user.is_empty()) {
             return Err(OpenError::Nobody);
@@ -143,6 +143,37 @@ impl<'u> Pieces<'u> {
         let behind = self.host.rsplit(']').next().unwrap_or(self.host);
         let port = behind.split_once(':').map(|(_, port)| port);
         port.is_some_and(|port| !port.is_empty()) || self.has("port")
+    }
+
+    /// What a parameter is set to.
+    fn value(&self, parameter: &str) -> Option<&'u str> {
+        let mut pairs = self
+            .parameters
+            .split('&')
+            .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.find(|(name, _)| *name == parameter).map(|(_, value)| value)
+    }
+
+    /// Which part of a URL that the driver does not take it is, as far as that can be told, and what could stand there.
+    fn unreadable(&self) -> &'static str {
+        let is_no_port = |port: &str| !port.is_empty() && port.parse::<u16>().is_err();
+        let behind = self.host.rsplit(']').next().unwrap_or(self.host);
+        let port = behind.split_once(':').map_or("", |(_, port)| port);
+        if self
+            .value("sslmode")
+            .is_some_and(|mode| PgSslMode::from_str(mode).is_err())
+        {
+            "its `sslmode` cannot be read: it is `disable`, `allow`, `prefer`, `require`, `verify-ca` or `verify-full`"
+        } else if self
+            .value("port")
+            .is_some_and(|port| port.parse::<u16>().is_err())
+        {
+            "its `port` behind the `?` cannot be read: it is a number up to 65535"
+        } else if is_no_port(port) {
+            "its host or its port cannot be read: a port is a number up to 65535"
+        } else {
+            "its host, port or parameters cannot be read"
+        }
     }
 
     /// Refuses a parameter that is not known.
@@ -249,9 +280,11 @@ mod tests {
             ("postgres://u:12345#67@host/ledger", "`%23`"),
             ("postgres://u:12345?67@host/ledger", "parameters"),
             ("postgres://u:p@host/ledger?pasword=12345", "parameters"),
-            ("postgres://u:p@host/ledger?sslmode=12345", "cannot be read"),
-            ("postgres://u:12345:67/ledger", "cannot be read"),
-            ("postgres://u:p@host:1234567/ledger", "cannot be read"),
+            ("postgres://u:p@host/ledger?sslmode=12345", "its `sslmode` cannot"),
+            ("postgres://u:p@host/ledger?port=1234567", "its `port` behind"),
+            ("postgres://u:p@host/ledger?port=", "its `port` behind"),
+            ("postgres://u:12345:67/ledger", "its host or its port cannot"),
+            ("postgres://u:p@host:1234567/ledger", "a number up to 65535"),
         ] {
             let error = Address::parse(url).unwrap_err();
             let message = format!("{error} {error:?}");

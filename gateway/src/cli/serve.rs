@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::base::{self, BaseFileError, Reloaded};
 use crate::changes::By;
 use crate::cli::{demo, operator_key};
-use crate::config::Serve;
+use crate::config::{Serve, Several};
 use crate::cosigning::{Witness, WitnessOptions};
 use crate::doors::Door;
 use crate::gateway::{Gateway, Options};
@@ -20,7 +20,7 @@ use model::{SystemClock, SystemEntropy};
 use policy::BasePolicies;
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{Store, StoreError};
@@ -46,13 +46,14 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     let store = stores::open(&options.database.url).await?;
     let known_name = signing::known_name(&*store).await?;
     start::check_whole(&*store).await?;
-    tell_of_old_key(&*store, &options).await?;
+    let old_key = old_key(&*store, &options).await?;
     let keys = Keyring::load(
         &options.signing,
         &options.database.url,
         known_name,
         &SystemEntropy,
     )?;
+    tell_of_keys(old_key.as_deref(), &options);
     let signing_key = Arc::clone(&keys.signing);
     let ingredients = Ingredients {
         store: Arc::clone(&store),
@@ -85,8 +86,9 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     }
     tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));
     // Before there is an operator key, which is shown only once.
-    let mut doors = Vec::with_capacity(options.listen.len());
-    for address in &options.listen {
+    let listen = Several::flatten(options.listen);
+    let mut doors = Vec::with_capacity(listen.len());
+    for address in &listen {
         doors.push(Door::open(address, options.socket_mode).await?);
     }
     let addresses = doors.iter().map(Door::address).collect::<Result<Vec<_>, _>>()?;
@@ -104,32 +106,44 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says so if an empty database is to be signed with a key that was there before it: the file of the database may be gone.
-async fn tell_of_old_key(store: &dyn Store, options: &Serve) -> Result<(), StoreError> {
-    let kept = signing::kept_in(&options.signing, &options.database.url);
-    if let Some(file) = kept
-        && store.revisions().await?.is_empty()
-    {
+/// The file with the key that an empty database is to be signed with, if it was there before the database.
+async fn old_key(store: &dyn Store, options: &Serve) -> Result<Option<PathBuf>, StoreError> {
+    let Some(file) = signing::kept_in(&options.signing, &options.database.url) else {
+        return Ok(None);
+    };
+    Ok(store.revisions().await?.is_empty().then_some(file))
+}
+
+/// Says so of a key that was there before the database, whose file may be gone, and of a file that is named and not used.
+fn tell_of_keys(old_key: Option<&Path>, options: &Serve) {
+    if let Some(file) = old_key {
         let file = file.display();
         tracing::warn!(
             %file,
             "the database is empty, but there is a signing key in `{file}` already: if it has signed a ledger before, that ledger begins anew under its name, which is a fork; stop the gateway, and put the database back or move the key away"
         );
     }
-    Ok(())
+    if let (Some(file), Some(_)) = (&options.signing.key_file, &options.signing.key) {
+        let file = file.display();
+        tracing::warn!(
+            %file,
+            "`{file}` is not used as the file of signing keys: the key of `--signing-key` or COUNTERSIGN_SIGNING_KEY takes the place of `--signing-key-file`; leave the file out if that key is the one to sign with (without the key, the ledger is signed with another one)"
+        );
+    }
 }
 
 /// Whom the options name as witnesses.
 pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
     // One with two keys, while it replaces one by the other, is one.
-    let distinct: BTreeSet<&str> = options.witnesses.iter().map(Witness::name).collect();
+    let witnesses = Several::flatten(options.witnesses.clone());
+    let distinct: BTreeSet<&str> = witnesses.iter().map(Witness::name).collect();
     let (named, quorum) = (distinct.len(), options.witness_quorum.get());
     ensure!(
         quorum <= named.max(1),
         "the quorum of witnesses is {quorum}, but {named} are named"
     );
     Ok(WitnessOptions {
-        witnesses: options.witnesses.clone(),
+        witnesses,
         quorum,
         every: Duration::from_secs(options.witness_seconds.get()),
     })
@@ -196,7 +210,9 @@ async fn reload_at(mut hangups: Signal, gateway: Weak<Gateway>) {
             }
             Err(refusal) => {
                 let problem = refusal.to_problem("SIGHUP");
-                tracing::error!(problem, "the base policies were not reloaded: {problem}");
+                let (detail, first) = (refusal.detail(), refusal.first_finding());
+                let first = first.map_or_else(String::new, |finding| format!(": {finding}"));
+                tracing::error!(problem, "the base policies were not reloaded: {detail}{first}");
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `countersign witness`: cosigns the checkpoints of the logs that it is told of, until it is told to stop.
 
 use super::serve::{GRACE, out_of_patience, told_to_stop};
-use crate::config::RunWitness;
+use crate::config::{RunWitness, Several};
 use crate::connections;
 use crate::doors;
 use crate::signing;
@@ -20,7 +20,8 @@ pub async fn run(options: RunWitness) -> anyhow::Result<()> {
     let folder = Folder::open(&options.folder)?;
     let key_file = options.key_file.unwrap_or_else(|| options.folder.join("key"));
     let keys = signing::witness_keys(&key_file, options.name, &SystemEntropy)?;
-    if let Some(log) = options.logs.iter().find(|log| log.kind() != SignatureKind::Note) {
+    let logs = Several::flatten(options.logs);
+    if let Some(log) = logs.iter().find(|log| log.kind() != SignatureKind::Note) {
         ensure!(
             false,
             "`{}` is the key of a witness; name the keys of logs",
@@ -32,7 +33,7 @@ pub async fn run(options: RunWitness) -> anyhow::Result<()> {
         .with_context(|| format!("cannot listen on {}", options.listen))?;
     let address = listener.local_addr()?;
     writeln!(std::io::stdout(), "witness key: {}", keys.signing.verifier())?;
-    let witness = Witness::new(keys, options.logs, Arc::new(SystemClock), folder);
+    let witness = Witness::new(keys, logs, Arc::new(SystemClock), folder);
     tracing::info!(%address, "listening on {address}");
     serve(listener, Arc::new(witness).router()).await;
     tracing::info!("stopped");

@@ -5,6 +5,7 @@
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 use tokio::task::JoinError;
 
@@ -162,8 +163,8 @@ struct Parts {
     code: Code,
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    diagnostics: Option<serde_json::Value>,
-    members: serde_json::Map<String, serde_json::Value>,
+    diagnostics: Option<Value>,
+    members: Map<String, Value>,
 }
 
 /// How the refusal looks on the wire.
@@ -176,9 +177,9 @@ struct Problem<'a> {
     code: &'static str,
     request_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    diagnostics: Option<&'a serde_json::Value>,
+    diagnostics: Option<&'a Value>,
     #[serde(flatten)]
-    members: &'a serde_json::Map<String, serde_json::Value>,
+    members: &'a Map<String, Value>,
 }
 
 impl Refusal {
@@ -262,14 +263,14 @@ impl Refusal {
 
     /// With the places in policies that are wrong.
     #[must_use]
-    pub fn with_diagnostics(mut self, diagnostics: serde_json::Value) -> Self {
+    pub fn with_diagnostics(mut self, diagnostics: Value) -> Self {
         self.0.diagnostics = Some(diagnostics);
         self
     }
 
     /// With one more member (RFC 9457, section 3.2).
     #[must_use]
-    pub fn with_member(mut self, name: &str, value: serde_json::Value) -> Self {
+    pub fn with_member(mut self, name: &str, value: Value) -> Self {
         self.0.members.insert(name.to_owned(), value);
         self
     }
@@ -294,6 +295,30 @@ impl Refusal {
     /// What was wrong in this request, and what to do about it.
     pub fn detail(&self) -> &str {
         &self.0.detail
+    }
+
+    /// The first error that was found in policies, and where, if it comes of one and the detail does not say it already.
+    pub fn first_finding(&self) -> Option<String> {
+        let findings = self.0.diagnostics.as_ref()?.as_array()?;
+        let is_error = |finding: &&Value| finding["severity"] == "error";
+        let first = findings.iter().find(is_error).or_else(|| findings.first())?;
+        let message = first["message"].as_str()?;
+        if self.0.detail.contains(message) {
+            return None;
+        }
+        let place = |word: &str| match &first[word] {
+            Value::String(text) => Some(format!("{word} `{text}`")),
+            Value::Number(number) => Some(format!("{word} {number}")),
+            _ => None,
+        };
+        let places: Vec<String> = ["tenant", "policy", "line", "column"]
+            .into_iter()
+            .filter_map(place)
+            .collect();
+        if places.is_empty() {
+            return Some(message.to_owned());
+        }
+        Some(format!("{}: {message}", places.join(", ")))
     }
 
     /// The value of a header that goes with it.
