@@ -1,5 +1,9 @@
 //! The command line and the environment. Nothing else reads the environment, but for what a PostgreSQL URL leaves out.
 
+mod several;
+
+pub use several::Several;
+
 use crate::cosigning::Witness;
 use crate::doors::{self, Address};
 use axum::http::Uri;
@@ -224,44 +228,6 @@ fn is_place(authority: &Authority) -> bool {
     behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port)
 }
 
-/// One value or more in a text, with white space between them and perhaps around them: what may be given several times has one variable.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Several<T>(Vec<T>);
-
-impl<T> Several<T> {
-    /// The values of all these texts, in their order.
-    pub fn flatten(texts: Vec<Self>) -> Vec<T> {
-        texts.into_iter().flat_map(|text| text.0).collect()
-    }
-}
-
-/// A word of such a text that is no value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{word}`: {source}")]
-pub struct NoValue<E> {
-    word: String,
-    source: E,
-}
-
-impl<T: FromStr> FromStr for Several<T> {
-    type Err = NoValue<T::Err>;
-
-    fn from_str(text: &str) -> Result<Self, NoValue<T::Err>> {
-        let value = |word: &str| {
-            let refused = |source| NoValue {
-                word: word.to_owned(),
-                source,
-            };
-            word.parse::<T>().map_err(refused)
-        };
-        // Where there is nothing else, the empty text is what was given.
-        let first = value(text.split_ascii_whitespace().next().unwrap_or_default())?;
-        let others = text.split_ascii_whitespace().skip(1).map(value);
-        let values: Result<Vec<T>, _> = std::iter::once(Ok(first)).chain(others).collect();
-        values.map(Self)
-    }
-}
-
 /// Which log lines to print: warnings, and what a text adds to them or takes away.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFilter(String);
@@ -483,29 +449,6 @@ pub struct Verify {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn several_values_have_any_white_space_between_and_around_them() {
-        let (one, two): (Address, Address) = ("127.0.0.1:1".parse().unwrap(), "unix:/s".parse().unwrap());
-        for text in [
-            "127.0.0.1:1 unix:/s",
-            "127.0.0.1:1  unix:/s ",
-            "\n127.0.0.1:1\tunix:/s\n",
-        ] {
-            let several: Several<Address> = text.parse().unwrap();
-            let values = Several::flatten(vec![several]);
-            assert_eq!(values, [one.clone(), two.clone()], "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_word_that_is_no_value_is_told_and_so_is_that_there_is_none() {
-        for (text, word) in [("127.0.0.1:1  here ", "here"), ("", ""), (" \n", "")] {
-            let told = text.parse::<Several<Address>>().unwrap_err().to_string();
-            let expected = format!("`{word}`: listen on an address");
-            assert!(told.starts_with(&expected), "{told}");
-        }
-    }
 
     #[test]
     fn a_log_filter_leaves_warnings_of_what_it_does_not_name() {
