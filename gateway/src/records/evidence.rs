@@ -7,6 +7,9 @@
 
 mod about;
 pub(crate) mod tar;
+mod whose;
+
+pub(crate) use whose::Whose;
 
 use super::file::{BrokenOff, Stretch};
 use crate::gateway::Gateway;

@@ -1,24 +1,11 @@
 //! Whether the entries in an archive are of the run that its manifest names, as far as they tell. It does not prove that all of that run
 //! is there: which bodies are left out is the word of whoever made the archive.
 
+use crate::records::evidence::Whose;
 use engine::EntryKind;
-use serde::Deserialize;
-use std::borrow::Cow;
 
 /// What stands in place of a body that was erased.
 const ERASED: &str = "null";
-
-/// The members of a body by which its run is known.
-#[expect(clippy::struct_field_names, reason = "they are called as in the body")]
-#[derive(Default, Deserialize)]
-struct Whose<'a> {
-    #[serde(borrow)]
-    run_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    parent_run_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    decision_id: Option<Cow<'a, str>>,
-}
 
 /// Which run the decisions name, and whether the first and the last entry can be of one.
 #[derive(Debug)]
@@ -52,18 +39,18 @@ impl OfRun {
         self.ends = body.is_some() && is_about_one;
         self.begins = self.begins.or(Some(is_decision && body.is_some()));
         if is_decision && told.is_some() {
-            self.note(whose.run_id.or(whose.parent_run_id));
+            self.note(whose.run());
         }
     }
 
     /// Takes in the run that a decision names.
-    fn note(&mut self, run: Option<Cow<'_, str>>) {
+    fn note(&mut self, run: Option<&str>) {
         let Some(run) = run else {
             self.has_others = true;
             return;
         };
-        let known = self.run.get_or_insert_with(|| (*run).to_owned());
-        self.has_others |= *known != *run;
+        let known = self.run.get_or_insert_with(|| run.to_owned());
+        self.has_others |= *known != run;
     }
 
     /// Why this cannot be evidence of this run, if it cannot. A gateway begins it with a decision of the run, and ends it with one or with what

@@ -1,5 +1,6 @@
 //! What evidence is about: entries, a time, or a run.
 
+use super::Whose;
 use crate::http::query::invalid;
 use crate::http::{Code, Refusal};
 use crate::line::Line;
@@ -9,7 +10,6 @@ use crate::search::page::{Wanted, find};
 use engine::EntryKind;
 use model::{ApprovalId, ApprovalStatus, DecisionId, Name, TenantId, Timestamp, Verdict};
 use serde::Deserialize;
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
@@ -40,18 +40,6 @@ pub struct About {
 pub(super) struct Run {
     pub(super) id: Name,
     decisions: HashSet<DecisionId>,
-}
-
-/// The members of a body by which its run is known.
-#[expect(clippy::struct_field_names, reason = "they are called as in the body")]
-#[derive(Default, Deserialize)]
-struct Whose<'a> {
-    #[serde(borrow)]
-    run_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    parent_run_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    decision_id: Option<Cow<'a, str>>,
 }
 
 /// What the body of a decision says of the approval that it asks for.
@@ -219,8 +207,8 @@ impl Run {
     /// who started it is of that run. Earlier versions did not find such a decision by its run, so it is kept in mind for what became of it.
     pub(super) fn has(&mut self, body: &str) -> bool {
         let whose: Whose<'_> = serde_json::from_str(body).unwrap_or_default();
-        let decision: Option<DecisionId> = whose.decision_id.and_then(|id| id.parse().ok());
-        if whose.run_id.or(whose.parent_run_id).as_deref() != Some(self.id.as_str()) {
+        let decision: Option<DecisionId> = whose.decision_id.as_deref().and_then(|id| id.parse().ok());
+        if whose.run() != Some(self.id.as_str()) {
             return decision.is_some_and(|id| self.decisions.contains(&id));
         }
         if self.decisions.len() < 2 * DECISIONS_MAX {
