@@ -10,5 +10,6 @@ pub mod operator_key;
 pub mod policy_test;
 pub mod rotate_key;
 pub mod serve;
+mod stopping;
 pub mod verify;
 pub mod witness;

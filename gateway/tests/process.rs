@@ -879,6 +879,30 @@ fn a_server_that_is_told_to_stop_ends_streams_of_events() {
     assert_eq!(server.wait().code(), Some(0));
 }
 
+/// Here it waits for a witness that says nothing.
+#[test]
+fn a_server_that_is_told_to_stop_before_it_listens_stops() {
+    let place = Place::new();
+    let witness = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = witness.local_addr().unwrap();
+    let seed = [6; 32];
+    let secret = ledger::SigningKey::encode("witness.example", ledger::SignatureKind::Cosignature, &seed);
+    let key: ledger::SigningKey = secret.unwrap().parse().unwrap();
+    let named = format!("http://{address}#{}", key.verifier());
+    let mut server = place.command(&["--witness", &named]).spawn().unwrap();
+    // It asks once it has a ledger, and before it listens.
+    let _asked = witness.accept().unwrap();
+    process::terminate(&server);
+    let status = process::wait(&mut server);
+    let said = place.stderr();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("stopped before it listened"), "{said}");
+    assert!(!said.contains("listening on"), "{said}");
+    assert_eq!(place.stdout(), "", "nobody was shown a key that nobody could use");
+    place.serve(&["--demo"]);
+    Demo::of(&place);
+}
+
 /// Sooner than it would cut anybody off.
 #[test]
 fn a_server_that_is_told_to_stop_answers_who_waits_for_people() {

@@ -3,6 +3,7 @@
 use crate::app::App;
 use crate::base::{self, BaseFileError, Reloaded};
 use crate::changes::By;
+use crate::cli::stopping::{GRACE, Stops, out_of_patience};
 use crate::cli::{demo, operator_key};
 use crate::config::{Serve, Several};
 use crate::cosigning::{Witness, WitnessOptions};
@@ -27,17 +28,57 @@ use store::{Store, StoreError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// How long requests that have begun may take to finish once the server is told to stop. A client that never sends the
-/// rest of its body would otherwise keep it from stopping.
-pub(super) const GRACE: Duration = Duration::from_secs(10);
-
 /// How long the gateway waits at its start for witnesses to say what they have seen. Then it serves, and goes on asking.
 const WITNESSES_WITHIN: Duration = Duration::from_secs(10);
 
 /// Serves until SIGINT or SIGTERM; what was accepted by then is still answered. SIGHUP reloads the base policies.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
-    // From here on a SIGHUP does not end the process.
+    // From here on none of these ends the process.
     let hangups = signal(SignalKind::hangup())?;
+    let mut stops = Stops::listen()?;
+    let opened = tokio::select! {
+        opened = open(options, hangups) => opened?,
+        // What was begun is left as it would be by a crash, which the next start takes up.
+        () = stops.recv() => {
+            tracing::info!("stopped before it listened");
+            return Ok(());
+        }
+    };
+    let Opened {
+        doors,
+        gateway,
+        sequencer,
+        store,
+        operator_key,
+        demo,
+    } = opened;
+    let addresses = doors.iter().map(Door::address).collect::<Result<Vec<_>, _>>()?;
+    let show_key = |key: &str| show(&format!("operator key (shown once, keep it safe): {key}"));
+    operator_key::ensure(&gateway, operator_key.as_deref(), show_key).await?;
+    if let Some(address) = addresses.first().filter(|_| demo) {
+        show(&demo::set_up(&gateway, address).await?)?;
+    }
+    for address in addresses {
+        tracing::info!(%address, "listening on {address}");
+    }
+    serve(doors, gateway, sequencer, stops).await?;
+    store.close().await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// A gateway with its doors open, before anybody has been shown a key to it.
+struct Opened {
+    doors: Vec<Door>,
+    gateway: Arc<Gateway>,
+    sequencer: Ended,
+    store: Arc<dyn Store>,
+    operator_key: Option<String>,
+    demo: bool,
+}
+
+/// Everything up to the doors. It may be dropped halfway.
+async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
     let witnesses = witnesses(&options)?;
     if let Some(key) = &options.operator_key {
         operator_key::check(key)?;
@@ -85,25 +126,19 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         tracing::warn!("witnesses have not seen all ledgers within {WITNESSES_WITHIN:?}; they are asked on");
     }
     tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));
-    // Before there is an operator key, which is shown only once.
     let listen = Several::flatten(options.listen);
     let mut doors = Vec::with_capacity(listen.len());
     for address in &listen {
         doors.push(Door::open(address, options.socket_mode).await?);
     }
-    let addresses = doors.iter().map(Door::address).collect::<Result<Vec<_>, _>>()?;
-    let show_key = |key: &str| show(&format!("operator key (shown once, keep it safe): {key}"));
-    operator_key::ensure(&gateway, options.operator_key.as_deref(), show_key).await?;
-    if let Some(address) = addresses.first().filter(|_| options.demo) {
-        show(&demo::set_up(&gateway, address).await?)?;
-    }
-    for address in addresses {
-        tracing::info!(%address, "listening on {address}");
-    }
-    serve(doors, gateway, sequencer).await?;
-    store.close().await;
-    tracing::info!("stopped");
-    Ok(())
+    Ok(Opened {
+        doors,
+        gateway,
+        sequencer,
+        store,
+        operator_key: options.operator_key,
+        demo: options.demo,
+    })
 }
 
 /// The file with the key that an empty database is to be signed with, if it was there before the database.
@@ -149,7 +184,12 @@ pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
     })
 }
 
-async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> anyhow::Result<()> {
+async fn serve(
+    doors: Vec<Door>,
+    gateway: Arc<Gateway>,
+    sequencer: Ended,
+    mut stops: Stops,
+) -> anyhow::Result<()> {
     let app = App::new(&gateway);
     let (live, behind) = (Arc::clone(&gateway.live), Arc::clone(&gateway.behind));
     let approvals = gateway.approvals.clone();
@@ -165,7 +205,7 @@ async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> any
     let serving = join_all(serving.collect::<Vec<_>>());
     drop(app);
     tokio::spawn(async move {
-        told_to_stop().await;
+        stops.recv().await;
         // A stream has no end of its own, and the server waits for the end of every request.
         live.close();
         // Nor is anybody to wait for people while the others wait for the end.
@@ -183,13 +223,6 @@ async fn serve(doors: Vec<Door>, gateway: Arc<Gateway>, sequencer: Ended) -> any
         () = out_of_patience(told) => tracing::warn!("some requests did not finish within {GRACE:?} and get no answer"),
     }
     Ok(())
-}
-
-/// Ends that long after this was told.
-pub(super) async fn out_of_patience(mut told: watch::Receiver<bool>) {
-    // An error means that the server has ended, and then nobody waits for this.
-    let _ = told.wait_for(|stop| *stop).await;
-    tokio::time::sleep(GRACE).await;
 }
 
 /// The base policies from a file, or those in the program.
@@ -223,12 +256,4 @@ fn show(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
-}
-
-pub(super) async fn told_to_stop() {
-    let mut terminate = signal(SignalKind::terminate()).expect("a handler for SIGTERM can be installed");
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
 }

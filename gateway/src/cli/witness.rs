@@ -1,6 +1,6 @@
 //! `countersign witness`: cosigns the checkpoints of the logs that it is told of, until it is told to stop.
 
-use super::serve::{GRACE, out_of_patience, told_to_stop};
+use super::stopping::{GRACE, Stops, out_of_patience};
 use crate::config::{RunWitness, Several};
 use crate::connections;
 use crate::doors;
@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 /// Serves until SIGINT or SIGTERM; what has begun by then is still answered.
 pub async fn run(options: RunWitness) -> anyhow::Result<()> {
+    let stops = Stops::listen()?;
     let folder = Folder::open(&options.folder)?;
     let key_file = options.key_file.unwrap_or_else(|| options.folder.join("key"));
     let keys = signing::witness_keys(&key_file, options.name, &SystemEntropy)?;
@@ -35,15 +36,15 @@ pub async fn run(options: RunWitness) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "witness key: {}", keys.signing.verifier())?;
     let witness = Witness::new(keys, logs, Arc::new(SystemClock), folder);
     tracing::info!(%address, "listening on {address}");
-    serve(listener, Arc::new(witness).router()).await;
+    serve(listener, Arc::new(witness).router(), stops).await;
     tracing::info!("stopped");
     Ok(())
 }
 
-async fn serve(listener: TcpListener, router: Router) {
+async fn serve(listener: TcpListener, router: Router, mut stops: Stops) {
     let (stopping, told) = watch::channel(false);
     let stop = async move {
-        told_to_stop().await;
+        stops.recv().await;
         stopping.send_replace(true);
     };
     let serving = connections::serve_router(doors::with_options(listener), router, stop);

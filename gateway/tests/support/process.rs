@@ -249,7 +249,7 @@ fn is_behind_address(character: char) -> bool {
 }
 
 /// Waits for the end of a process, but not for ever.
-fn wait(child: &mut Child) -> ExitStatus {
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + ENDS_WITHIN;
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -261,6 +261,18 @@ fn wait(child: &mut Child) -> ExitStatus {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// SIGTERM.
+pub(crate) fn terminate(child: &Child) {
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 impl Server {
@@ -276,13 +288,7 @@ impl Server {
 
     /// SIGTERM; the exit status follows.
     pub(crate) fn terminate(&self) {
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &self.pid()])
-                .status()
-                .unwrap()
-                .success()
-        );
+        terminate(&self.child);
     }
 
     pub(crate) fn wait(mut self) -> ExitStatus {
