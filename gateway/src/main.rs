@@ -38,11 +38,14 @@ fn main() -> ExitCode {
 
 fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         // It would end the process. Once somebody has asked for it, if only for a moment, the write fails instead, as on a full disk.
         drop(signal(SignalKind::from_raw(FILE_TOO_LARGE))?);
         command.await
-    })
+    });
+    // Nobody waits for what is still done on threads, such as a question to a witness: what had to end has ended, and the rest may be cut at any time.
+    runtime.shutdown_background();
+    done
 }
 
 fn report(outcome: anyhow::Result<()>) -> ExitCode {

@@ -12,7 +12,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -901,6 +901,28 @@ fn a_server_that_is_told_to_stop_before_it_listens_stops() {
     assert_eq!(place.stdout(), "", "nobody was shown a key that nobody could use");
     place.serve(&["--demo"]);
     Demo::of(&place);
+}
+
+/// Nothing else is done on the thread that reads the key. With one thread beside it, as on one core, that must not be the one that hears.
+#[test]
+fn a_server_that_is_told_to_stop_while_its_key_does_not_come_stops() {
+    let place = Place::new();
+    let mut command = place.command(&["--signing-key-file", "/dev/stdin"]);
+    command.env("TOKIO_WORKER_THREADS", "1");
+    let mut server = command.stdin(Stdio::piped()).spawn().unwrap();
+    let pipe = server.stdin.take().unwrap();
+    let deadline = Instant::now() + process::ENDS_WITHIN;
+    while !process::catches_sigterm(&server) {
+        assert!(Instant::now() < deadline, "it listens for no signal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Nothing tells that it has come to the key. Where this is too short, it stops before that.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(server.try_wait().unwrap().is_none(), "{}", place.stderr());
+    process::terminate(&server);
+    assert_eq!(process::wait(&mut server).code(), Some(0), "{}", place.stderr());
+    assert!(place.stderr().contains("stopped before it listened"));
+    drop(pipe);
 }
 
 /// Sooner than it would cut anybody off.

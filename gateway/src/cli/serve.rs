@@ -7,7 +7,7 @@ use crate::cli::stopping::{GRACE, Stops, out_of_patience};
 use crate::cli::{demo, operator_key};
 use crate::config::{Serve, Several};
 use crate::cosigning::{Witness, WitnessOptions};
-use crate::doors::Door;
+use crate::doors::{Address, Door};
 use crate::gateway::{Gateway, Options};
 use crate::http::Refusal;
 use crate::http::arrivals::Arrivals;
@@ -25,8 +25,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{Store, StoreError};
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// How long a start that is given up may take to end.
+const GIVING_UP_MAX: Duration = Duration::from_millis(500);
 
 /// How long the gateway waits at its start for witnesses to say what they have seen. Then it serves, and goes on asking.
 const WITNESSES_WITHIN: Duration = Duration::from_secs(10);
@@ -36,35 +42,57 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     // From here on none of these ends the process.
     let hangups = signal(SignalKind::hangup())?;
     let mut stops = Stops::listen()?;
-    let opened = tokio::select! {
-        opened = open(options, hangups) => opened?,
-        // What was begun is left as it would be by a crash, which the next start takes up.
-        () = stops.recv() => {
-            tracing::info!("stopped before it listened");
-            return Ok(());
-        }
+    let Some(opened) = open_unless_stopped(options, hangups, &mut stops).await? else {
+        tracing::info!("stopped before it listened");
+        return Ok(());
     };
+    let addresses = opened.doors.iter().map(Door::address);
+    let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+    opened.let_in(&addresses).await?;
+    for address in addresses {
+        tracing::info!(%address, "listening on {address}");
+    }
     let Opened {
         doors,
         gateway,
         sequencer,
         store,
-        operator_key,
-        demo,
+        ..
     } = opened;
-    let addresses = doors.iter().map(Door::address).collect::<Result<Vec<_>, _>>()?;
-    let show_key = |key: &str| show(&format!("operator key (shown once, keep it safe): {key}"));
-    operator_key::ensure(&gateway, operator_key.as_deref(), show_key).await?;
-    if let Some(address) = addresses.first().filter(|_| demo) {
-        show(&demo::set_up(&gateway, address).await?)?;
-    }
-    for address in addresses {
-        tracing::info!(%address, "listening on {address}");
-    }
     serve(doors, gateway, sequencer, stops).await?;
     store.close().await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Opens, unless told to stop before that is done: then what was begun is left as it would be by a crash, which the next start takes up.
+///
+/// It is done on a thread of its own and on none of the runtime's, which bring the signals: it may wait there for a key from a pipe, or for thousands
+/// of policies.
+async fn open_unless_stopped(
+    options: Serve,
+    hangups: Signal,
+    stops: &mut Stops,
+) -> anyhow::Result<Option<Opened>> {
+    let (go_on, given_up) = oneshot::channel::<()>();
+    let runtime = Handle::current();
+    let mut opening = spawn_blocking(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                opened = open(options, hangups) => opened.map(Some),
+                _ = given_up => Ok(None),
+            }
+        })
+    });
+    tokio::select! {
+        opened = &mut opening => opened.context("the start ended in a panic")?,
+        () = stops.recv() => {
+            drop(go_on);
+            // Where it waits for something else than its thread it ends at once, and removes its sockets.
+            drop(timeout(GIVING_UP_MAX, opening).await);
+            Ok(None)
+        }
+    }
 }
 
 /// A gateway with its doors open, before anybody has been shown a key to it.
@@ -75,6 +103,18 @@ struct Opened {
     store: Arc<dyn Store>,
     operator_key: Option<String>,
     demo: bool,
+}
+
+impl Opened {
+    /// Lets somebody in: with the operator key, and the demo's.
+    async fn let_in(&self, addresses: &[Address]) -> anyhow::Result<()> {
+        let show_key = |key: &str| show(&format!("operator key (shown once, keep it safe): {key}"));
+        operator_key::ensure(&self.gateway, self.operator_key.as_deref(), show_key).await?;
+        if let Some(address) = addresses.first().filter(|_| self.demo) {
+            show(&demo::set_up(&self.gateway, address).await?)?;
+        }
+        Ok(())
+    }
 }
 
 /// Everything up to the doors. It may be dropped halfway.
@@ -119,7 +159,7 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
     gateway.record_base().await.map_err(told)?;
     gateway.publish_keys(&keys).await.map_err(told)?;
     // Whoever puts an old copy of the database back is told so before the first answer, if a witness can be reached.
-    if tokio::time::timeout(WITNESSES_WITHIN, gateway.cosigning.ask_all())
+    if timeout(WITNESSES_WITHIN, gateway.cosigning.ask_all())
         .await
         .is_err()
     {

@@ -16,7 +16,7 @@ pub(super) struct Stops {
 }
 
 impl Stops {
-    /// Before anything is said to whoever may send one.
+    /// To be called before it is said that anything listens.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

@@ -17,7 +17,6 @@ use tokio::sync::watch;
 
 /// Serves until SIGINT or SIGTERM; what has begun by then is still answered.
 pub async fn run(options: RunWitness) -> anyhow::Result<()> {
-    let stops = Stops::listen()?;
     let folder = Folder::open(&options.folder)?;
     let key_file = options.key_file.unwrap_or_else(|| options.folder.join("key"));
     let keys = signing::witness_keys(&key_file, options.name, &SystemEntropy)?;
@@ -29,6 +28,8 @@ pub async fn run(options: RunWitness) -> anyhow::Result<()> {
             log.label()
         );
     }
+    // What blocks comes before, such as a key from a pipe: until then a signal ends the process.
+    let stops = Stops::listen()?;
     let listener = TcpListener::bind(options.listen)
         .await
         .with_context(|| format!("cannot listen on {}", options.listen))?;

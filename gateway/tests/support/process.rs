@@ -263,6 +263,14 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
+/// Whether a process has a handler for SIGTERM, as the kernel says.
+pub(crate) fn catches_sigterm(child: &Child) -> bool {
+    const SIGTERM: u64 = 1 << (15 - 1);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & SIGTERM != 0
+}
+
 /// SIGTERM.
 pub(crate) fn terminate(child: &Child) {
     let pid = child.id().to_string();
