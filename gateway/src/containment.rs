@@ -140,6 +140,9 @@ impl Gateway {
         let tenants: Vec<_> = tenants.map(|(id, _)| *id).collect();
         known.retain(|id, _| tenants.contains(id));
         for id in tenants {
+            if self.is_stopping() {
+                return;
+            }
             let progress = known.entry(id).or_default();
             let look = self.contain_tenant(id, progress).await;
             if progress.note(look.err()) {

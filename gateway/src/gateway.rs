@@ -184,6 +184,11 @@ impl Gateway {
         tenant(&self.snapshot.load(), id).cloned()
     }
 
+    /// Whether it was told to stop: its jobs go no further then.
+    pub fn is_stopping(&self) -> bool {
+        self.approvals.is_closed()
+    }
+
     /// Refuses to answer from a store that has been taken away. Nothing but a restart helps, so nobody is told to try again.
     pub fn check_store(&self) -> Result<(), Refusal> {
         let gone = "the files of the database were deleted or replaced while they were open, so nothing is answered; the log of the gateway says what to do";

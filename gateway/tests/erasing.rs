@@ -342,6 +342,21 @@ async fn a_setting_that_is_taken_back_keeps_the_rest_and_nobody_waits_for_a_long
     assert_eq!(erased, 601);
 }
 
+#[tokio::test]
+async fn a_gateway_that_is_told_to_stop_erases_nothing_more_by_itself() {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let scene = Scene::new().await;
+    scene.decide("jane", "call-1").await;
+    scene.world.clock.advance_millis(2 * DAY_MS);
+    let path = format!("/v1/tenants/{}", scene.tenancy.id);
+    let settings = json!({"settings": {"erase_after_days": 1}});
+    let change = scene.world.call("PATCH", &path, &scene.world.operator);
+    change.json(&settings).send().await.expect(200);
+    let gateway = &scene.world.gateway;
+    gateway.approvals.close();
+    assert_eq!(gateway.erase_old(gateway.clock.now()).await.erased, 0);
+}
+
 /// What is gone by then is gone, so nobody is told that nothing was done.
 #[tokio::test]
 async fn erasing_that_is_stopped_in_the_middle_says_how_far_it_has_come() {

@@ -31,6 +31,10 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+/// How long the end of the process waits for the database to be closed: what is in a write-ahead log that was deleted is moved by that, and by nothing
+/// else.
+const CLOSING_MAX: Duration = Duration::from_mins(1);
+
 /// How long a start that is given up may take to end.
 const GIVING_UP_MAX: Duration = Duration::from_millis(500);
 
@@ -60,7 +64,9 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         ..
     } = opened;
     serve(doors, gateway, sequencer, stops).await?;
-    store.close().await;
+    if timeout(CLOSING_MAX, store.close()).await.is_err() {
+        tracing::warn!("the database was not closed within {CLOSING_MAX:?}, and is left as by a crash");
+    }
     tracing::info!("stopped");
     Ok(())
 }
@@ -255,12 +261,16 @@ async fn serve(
         // Nobody listens only if the server has ended already.
         let _ = stopping.send(true);
     });
+    let ended = async {
+        serving.await;
+        // The last handle went with the application, or goes with the job that has one: the sequencer records what waits and ends.
+        sequencer.await.context("the sequencer ended in a panic")
+    };
     tokio::select! {
-        _ = serving => {
-            // The last handle went with the application: the sequencer records what waits and ends.
-            sequencer.await.context("the sequencer ended in a panic")?;
+        ended = ended => {
+            ended?;
         }
-        () = out_of_patience(told) => tracing::warn!("some requests did not finish within {GRACE:?} and get no answer"),
+        () = out_of_patience(told) => tracing::warn!("some requests or jobs did not finish within {GRACE:?}: requests get no answer, and jobs go on after the next start"),
     }
     Ok(())
 }

@@ -111,6 +111,9 @@ impl Gateway {
         }
         let mut erased = 0;
         for tenant in mem::take(unfinished) {
+            if self.is_stopping() {
+                break;
+            }
             let began = Instant::now();
             let place = places.entry(tenant).or_insert(Place::START);
             match self.erase_slice(tenant, place, now).await {
