@@ -6,10 +6,11 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use canon::Digest;
 use futures_util::future::join_all;
 use gateway::app::App;
 use gateway::cli::operator_key;
-use gateway::gateway::Options;
+use gateway::gateway::{Gateway, Options};
 use gateway::start::{self, Ingredients};
 use model::time::ManualClock;
 use model::{ApprovalId, Role, Secret, SecretKind, SystemEntropy, TenantId};
@@ -199,6 +200,50 @@ async fn gateways_that_bring_along_one_operator_key_record_it_once() {
     let items = keys["items"].as_array().unwrap();
     let brought: Vec<_> = items.iter().filter(|key| key["name"] == "brought").collect();
     assert_eq!(brought.len(), 1, "{keys}");
+}
+
+/// Each has seen that there is none before any of them has recorded one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_gateways_that_are_started_together_one_makes_the_first_operator_key() {
+    let home = home::database().await;
+    let home = Home::Database(home);
+    let mut gateways = Vec::new();
+    for _ in 0..3 {
+        let ingredients = Ingredients {
+            store: home.open().await,
+            clock: Arc::new(ManualClock::at(BEGINNING)),
+            entropy: Arc::new(SystemEntropy),
+            signing_key: signing_key(),
+            base_policies: BasePolicies::shipped(),
+            base_file: None,
+            options: Options::default(),
+        };
+        gateways.push(start::start(ingredients).await.unwrap().0);
+    }
+    let shown = std::sync::Mutex::new(Vec::new());
+    let show = |key: &str| {
+        shown.lock().unwrap().push(key.to_owned());
+        Ok(())
+    };
+    let making = gateways
+        .iter()
+        .map(|gateway| operator_key::ensure(gateway, None, show));
+    for made in join_all(making).await {
+        made.unwrap();
+    }
+    let shown = shown.into_inner().unwrap();
+    assert_eq!(shown.len(), 3);
+    let keys = |gateway: &Gateway| {
+        let system = gateway.tenant(TenantId::SYSTEM).unwrap();
+        let digests = system.directory.keys.values().map(|key| key.digest);
+        digests.collect::<Vec<_>>()
+    };
+    for gateway in &gateways {
+        eventually(|| async { !keys(gateway).is_empty() }).await;
+        let keys = keys(gateway);
+        assert_eq!(keys.len(), 1);
+        assert!(shown.iter().any(|key| Digest::of(key.as_bytes()) == keys[0]));
+    }
 }
 
 fn named(mut ask: Value, request_id: &str) -> Value {

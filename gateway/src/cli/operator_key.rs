@@ -82,7 +82,12 @@ async fn make_first(
     }
     let secret = Secret::mint(SecretKind::ApiKey, &*gateway.entropy);
     show(secret.reveal()).map_err(OperatorKeyError::NotShown)?;
-    install(gateway, secret.digest(), "first").await
+    if record(gateway, secret.digest(), "first", Beside::None).await? == Outcome::Outrun {
+        tracing::warn!(
+            "the operator key that was just shown does not work: another gateway was started at the same moment and has made one, which is the one to keep"
+        );
+    }
+    Ok(())
 }
 
 /// The key that was brought along, if it is one: without the white space around it, such as the end of the line that a file ends with.
@@ -103,6 +108,36 @@ pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<()
     if gateway.snapshot.load().credential(&digest).is_some() {
         return Ok(());
     }
+    match record(gateway, digest, name, Beside::Any).await? {
+        Outcome::Deleted => Err(OperatorKeyError::Deleted),
+        Outcome::Recorded | Outcome::Outrun => Ok(()),
+    }
+}
+
+/// Which keys a new one may stand beside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Any,
+    None,
+}
+
+/// What became of a key that was to be recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// It is there, if not for the first time.
+    Recorded,
+    /// Somebody has deleted it before.
+    Deleted,
+    /// It was to be the first, and another one was there before it.
+    Outrun,
+}
+
+async fn record(
+    gateway: &Gateway,
+    digest: Digest,
+    name: &str,
+    beside: Beside,
+) -> Result<Outcome, OperatorKeyError> {
     let now = gateway.clock.now();
     let key = Arc::new(ApiKey {
         id: KeyId::new(now, &*gateway.entropy),
@@ -116,25 +151,24 @@ pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<()
     });
     let plan = |directory: &Directory, _| {
         if directory.keys.values().any(|key| key.digest == digest) {
-            return Ok(Plan::nothing(true));
+            return Ok(Plan::nothing(Outcome::Recorded));
         }
         if directory.deleted_keys.contains_key(&digest) {
-            return Ok(Plan::nothing(false));
+            return Ok(Plan::nothing(Outcome::Deleted));
+        }
+        if beside == Beside::None && !directory.keys.is_empty() {
+            return Ok(Plan::nothing(Outcome::Outrun));
         }
         Ok(Plan {
             kind: EntryKind::KeyCreated,
             facts: json!({"id": key.id, "name": key.name, "role": key.role}),
             writes: vec![Write::Put(Noun::Key(Arc::clone(&key)))],
-            answer: true,
+            answer: Outcome::Recorded,
         })
     };
     // The key speaks for itself: whoever starts the process has brought it.
-    let is_there: Result<bool, Refusal> = gateway.change_tenant(TenantId::SYSTEM, &key, plan).await;
-    match is_there {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(OperatorKeyError::Deleted),
-        Err(refusal) => Err(OperatorKeyError::NotRecorded(refusal.detail().to_owned())),
-    }
+    let recorded: Result<Outcome, Refusal> = gateway.change_tenant(TenantId::SYSTEM, &key, plan).await;
+    recorded.map_err(|refusal| OperatorKeyError::NotRecorded(refusal.detail().to_owned()))
 }
 
 #[cfg(test)]
