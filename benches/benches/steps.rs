@@ -156,7 +156,7 @@ impl Scene {
             &self.books,
             Found::default(),
             black_box(proposals),
-            NOW,
+            NOW.into(),
             &self.key,
         );
         let is_recorded = |settled: &Settled| matches!(settled, Settled::Recorded { .. });

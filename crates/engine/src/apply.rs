@@ -40,6 +40,25 @@ pub struct Books {
     snapshot: Snapshot,
 }
 
+/// What time it is for a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchTime {
+    /// The time of its entries, unless the one before in a chain is later: what the clock says, or when the signing key begins, if that is later.
+    pub entries: Timestamp,
+    /// What the clock says. Approvals go by it: they were asked for and are shown by it.
+    pub clock: Timestamp,
+}
+
+impl From<Timestamp> for BatchTime {
+    /// That of a clock that no signing key is ahead of.
+    fn from(now: Timestamp) -> Self {
+        Self {
+            entries: now,
+            clock: now,
+        }
+    }
+}
+
 /// What storage knew about a batch before it was applied.
 #[derive(Default)]
 pub struct Found {
@@ -140,20 +159,21 @@ impl Books {
     }
 }
 
-/// Applies a batch. `now` is the time of all its entries, unless the one before in a chain is later: time in a chain
-/// never runs backwards. `key` signs the answers, once for all of them; it gives the same signature for the same bytes.
+/// Applies a batch at this time. Time in a chain never runs backwards. `key` signs the answers, once for all of them; it gives the same
+/// signature for the same bytes.
 pub fn apply(
     books: &Books,
     found: Found,
     proposals: &[Proposal],
-    now: Timestamp,
+    time: BatchTime,
     key: &SigningKey,
 ) -> Applied {
     let mut pass = Pass {
         books: books.clone(),
         found,
         batch: Batch::default(),
-        now,
+        now: time.entries,
+        clock: time.clock,
         scratch: String::new(),
         changed: BTreeSet::new(),
         kept: HashSet::new(),
@@ -180,7 +200,10 @@ struct Pass<'p> {
     found: Found,
     /// INVARIANT: it has as many decisions as there are in `unsealed` and in `receipts`, in the same order.
     batch: Batch,
+    /// The time of its entries.
     now: Timestamp,
+    /// What approvals go by.
+    clock: Timestamp,
     /// Where headers are written before they are hashed.
     scratch: String,
     changed: BTreeSet<TenantId>,
@@ -462,7 +485,7 @@ impl<'p> Pass<'p> {
         let found = self.found.approvals.get(&(tenant, *id));
         let approval = found.ok_or(ApprovalConflict::Missing)?;
         // INVARIANT: it is the approval as of the head that this batch follows, so it is spent once.
-        let usable = approval.check_use(decision.agent, user.as_ref(), action_hash, self.now);
+        let usable = approval.check_use(decision.agent, user.as_ref(), action_hash, self.clock);
         usable.map_err(|_| ApprovalConflict::Moved)
     }
 
@@ -527,7 +550,7 @@ impl<'p> Pass<'p> {
     fn change_approval(&mut self, tenant: TenantId, change: &ApprovalChange) -> Settled {
         let found = self.found.approvals.get(&(tenant, change.id));
         let settled = found.ok_or(ApprovalConflict::Missing);
-        match settled.and_then(|approval| change.settle(approval, self.now)) {
+        match settled.and_then(|approval| change.settle(approval, self.clock)) {
             Ok((after, entry)) => {
                 self.put_approval(tenant, after);
                 self.link(tenant, &entry).recorded()

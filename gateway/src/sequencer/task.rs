@@ -14,7 +14,9 @@ use super::times::Times;
 use super::{Fault, Parts, Press, Sequencer, Submission};
 use crate::signing::signs_at;
 use engine::proposal::Happening;
-use engine::{Applied, Books, Conflict, Found, Proposal, ProposedDecision, Settled, Snapshot, apply};
+use engine::{
+    Applied, BatchTime, Books, Conflict, Found, Proposal, ProposedDecision, Settled, Snapshot, apply,
+};
 use model::{ReasonCode, TenantId, Timestamp, Verdict};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -217,11 +219,11 @@ impl Task {
             self.send_away_late(gathered);
         }
         let before = self.parts.snapshot.load_full();
-        let now = self.signing_time(&before, &places)?;
+        let time = self.signing_time(&before, &places)?;
         let books = Books::new(Snapshot::clone(&before), places);
         let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First, _));
         let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
-        let applied = apply(&books, found, proposals, now, &self.parts.signing_key);
+        let applied = apply(&books, found, proposals, time, &self.parts.signing_key);
         self.check_guesses(tenants, (proposals, &applied), &way, was_looked_up)?;
         if !applied.batch.is_empty() {
             self.write(way, tenants, proposals, &applied).await?;
@@ -238,17 +240,25 @@ impl Task {
         &self,
         snapshot: &Snapshot,
         places: &HashMap<TenantId, Place>,
-    ) -> Result<Timestamp, Failure> {
+    ) -> Result<BatchTime, Failure> {
         let key = &self.parts.signing_key;
-        let now = self.parts.clock.now();
-        let latest = places.values().map(|place| place.at).fold(now, Timestamp::max);
-        signs_at(key, snapshot, now, latest).ok_or_else(|| {
+        let clock = self.parts.clock.now();
+        let latest = places.values().map(|place| place.at).fold(clock, Timestamp::max);
+        let Some(entries) = signs_at(key, snapshot, clock, latest) else {
             tracing::error!(
                 key = key.verifier().label(),
                 "the signing key has been replaced: restart with the one that replaced it"
             );
-            Failure::Fault
-        })
+            return Err(Failure::Fault);
+        };
+        Ok(BatchTime { entries, clock })
+    }
+
+    /// The time that entries would have now: not before the signing key begins.
+    fn time(&self) -> Timestamp {
+        let now = self.parts.clock.now();
+        let signs_at = signs_at(&self.parts.signing_key, &self.parts.snapshot.load(), now, now);
+        signs_at.unwrap_or(now)
     }
 
     /// That a batch says nothing that was only guessed and that storage would not refuse if it were wrong. One that does is made again.
@@ -351,7 +361,7 @@ impl Task {
             return None;
         }
         let places = self.footprints.places(tenants)?;
-        let times = Times::new(self.parts.clock.now(), &places);
+        let times = Times::new(self.time(), &places);
         let found = wanted.recall(&self.footprints, times)?;
         Some((places, found))
     }
@@ -370,7 +380,7 @@ impl Task {
             self.forget_lost(tenant);
             return Err(Failure::Fault);
         }
-        let times = Times::new(self.parts.clock.now(), &places);
+        let times = Times::new(self.time(), &places);
         let found = wanted.find(&mut *turn, &mut self.footprints, times).await;
         let found = found.map_err(|error| unreadable(&error))?;
         let (mut found, ends) = found.ok_or(Failure::Again)?;

@@ -1,8 +1,11 @@
 //! Using an approval: once, by whom it was given to, for what was approved, while it lasts.
 
 use crate::stage::named;
+use crate::support::BEGINNING;
 use crate::{Scene, ask_as, merging, with};
 use futures_util::future::join_all;
+use gateway::signing::Keyring;
+use ledger::{SignatureKind, SigningKey};
 use model::Timestamp;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -268,6 +271,34 @@ async fn an_approval_that_came_too_late_is_denied_and_recorded() {
     scene.stage.gateway.expire_approvals().await.unwrap();
     assert_eq!(scene.entries("approval_expired").await.len(), 1);
     assert_eq!(scene.status(&id).await, "expired");
+    scene.stage.assert_sound().await;
+}
+
+/// As where the first start was with a clock that was ahead, or the key was replaced by a gateway whose clock is.
+#[tokio::test]
+async fn approvals_go_by_the_clock_though_the_signing_key_begins_later() {
+    const AHEAD: i64 = 2 * 3_600_000;
+    let scene = Scene::set().await;
+    let (gateway, clock) = (&scene.stage.gateway, &scene.stage.clock);
+    clock.advance_millis(AHEAD);
+    let key = SigningKey::from_seed("log.example", SignatureKind::Note, &[1; 32]).unwrap();
+    gateway.publish_keys(&Keyring::of(key)).await.unwrap();
+    clock.advance_millis(-AHEAD);
+
+    let id = scene.approved().await;
+    assert_eq!(scene.status(&id).await, "approved");
+    let allowed = scene.retry(&id).await.expect(200);
+    assert_eq!(
+        (&allowed["decision"], &allowed["reason_code"]),
+        (&json!("allow"), &json!("approval_granted"))
+    );
+    let later = scene.approved().await;
+    clock.advance_millis(3_600_000);
+    let denied = scene.retry(&later).await.expect(200);
+    assert_eq!(denied["reason_code"], "approval_expired");
+    // What is signed is not from before the key all the same.
+    let entries = scene.stage.entries().await;
+    assert_eq!(entries.last().unwrap().at, BEGINNING.plus_millis(AHEAD));
     scene.stage.assert_sound().await;
 }
 

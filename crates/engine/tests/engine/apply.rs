@@ -38,7 +38,7 @@ fn propose(books: &Books, ask: &Ask, id: u8) -> Proposal {
 }
 
 fn apply_all(books: &Books, proposals: &[Proposal]) -> Applied {
-    apply(books, Found::default(), proposals, NOW, &signing_key())
+    apply(books, Found::default(), proposals, NOW.into(), &signing_key())
 }
 
 fn bytes(settled: &Settled) -> bytes::Bytes {
@@ -210,7 +210,7 @@ fn what_storage_recorded_before_is_replayed() {
         &books,
         found(ReasonCode::PolicyPermits),
         &[propose(&books, &read, 1)],
-        NOW,
+        NOW.into(),
         &signing_key(),
     );
     assert!(applied.batch.entries.is_empty());
@@ -223,7 +223,7 @@ fn what_storage_recorded_before_is_replayed() {
         &books,
         found(ReasonCode::PolicyPermits),
         &[only_denials()],
-        NOW,
+        NOW.into(),
         &signing_key(),
     );
     assert_eq!(applied.batch.entries.len(), 1);
@@ -232,7 +232,7 @@ fn what_storage_recorded_before_is_replayed() {
         &books,
         found(ReasonCode::PolicyForbids),
         &[only_denials()],
-        NOW,
+        NOW.into(),
         &signing_key(),
     );
     assert_eq!(bytes(&applied.settled[0]), "earlier");
@@ -438,7 +438,7 @@ fn an_outcome_is_recorded_once() {
         outcomes: [decision].into(),
         ..Found::default()
     };
-    let applied = apply(&books, known, &[report()], NOW, &signing_key());
+    let applied = apply(&books, known, &[report()], NOW.into(), &signing_key());
     assert!(matches!(
         applied.settled[0],
         Settled::Conflict(Conflict::OutcomeReported)
@@ -455,7 +455,7 @@ fn time_in_a_chain_never_runs_backwards() {
         &later.books,
         Found::default(),
         &[propose(&later.books, &read, 2)],
-        earlier,
+        earlier.into(),
         &signing_key(),
     );
     assert_eq!(applied.batch.entries[0].at, NOW);
@@ -490,7 +490,7 @@ fn a_body_is_erased_by_one_entry() {
         ..Found::default()
     };
     let proposals = [&[1, 2][..], &[2, 3], &[3, 4]].map(|seqs| erasure(&books, seqs));
-    let applied = apply(&books, found, &proposals, NOW, &signing_key());
+    let applied = apply(&books, found, &proposals, NOW.into(), &signing_key());
     let erased = |settled: &Settled| match settled {
         Settled::Conflict(Conflict::Erased(seqs)) => Some(seqs.iter().copied().collect::<Vec<_>>()),
         _ => None,

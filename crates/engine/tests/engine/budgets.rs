@@ -290,8 +290,8 @@ impl Game {
             budgets: self.stored.known(),
             ..Found::default()
         };
-        let applied = apply(&self.books, found(), &proposals, self.now, &signing_key());
-        let again = apply(&self.books, found(), &proposals, self.now, &signing_key());
+        let applied = apply(&self.books, found(), &proposals, self.now.into(), &signing_key());
+        let again = apply(&self.books, found(), &proposals, self.now.into(), &signing_key());
         let bytes = |entries: &[EntryRow]| entries.iter().map(|entry| entry.body.clone()).collect::<Vec<_>>();
         assert_eq!(
             bytes(&applied.batch.entries),
@@ -445,7 +445,7 @@ fn parents_are_the_sum_of_their_children_and_their_own() {
             budgets: game.stored.known(),
             ..Found::default()
         };
-        let applied = apply(&game.books, found, &[proposal], game.now, &signing_key());
+        let applied = apply(&game.books, found, &[proposal], game.now.into(), &signing_key());
         game.books = applied.books;
         game.stored.write(applied.batch.budgets);
         let [parent, children @ ..] = &game.stored.budgets.values().collect::<Vec<_>>()[..] else {
