@@ -323,6 +323,27 @@ async fn a_batch_whose_head_has_moved_is_made_again_a_few_times() {
     stage.assert_sound().await;
 }
 
+/// As of a gateway that stood still in its turn for longer than the server lets it.
+#[tokio::test]
+async fn a_batch_whose_turn_was_over_is_made_once_more_and_not_again() {
+    let stage = Stage::set().await;
+    let ask = named(changing(), "call-1");
+    stage.faults.plan([Fault::LoseTurn]);
+    let answer = stage.ask(&ask).await;
+    assert_eq!(answer.expect(200)["decision"], "allow");
+    stage.faults.plan([Fault::LoseTurn]);
+    stage.stand(&stage.agent, "freeze").await.expect(200);
+    assert_eq!(stage.ask(&ask).await.expect(200)["reason_code"], "agent_frozen");
+    assert_eq!(stage.count("agent_frozen").await, 1);
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    let decisions = stage.count("decision").await;
+
+    stage.faults.plan([Fault::LoseTurn; 2]);
+    assert_unavailable(&stage.ask(&reading()).await);
+    assert_eq!(stage.count("decision").await, decisions);
+    stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn a_store_that_cannot_be_read_after_a_failure_answers_nothing_until_it_can() {
     let stage = Stage::set().await;

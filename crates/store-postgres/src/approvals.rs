@@ -2,6 +2,7 @@
 
 use crate::connections::{Connections, Lent, in_time};
 use crate::decode::{BEYOND_IDS, Row, uuid};
+use crate::turn::unread;
 use crate::{PostgresStore, bounded, unavailable};
 use async_trait::async_trait;
 use model::{Approval, ApprovalId, ApprovalStatus, TenantId, Timestamp};
@@ -77,7 +78,7 @@ pub(crate) async fn find(
         query.fetch_all(lent.start().map_err(unavailable)?),
     )
     .await;
-    let found = lent.settle(found).map_err(unavailable)?.into_iter().map(|row| {
+    let found = lent.settle(found).map_err(unread)?.into_iter().map(|row| {
         let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
         Ok((tenant, decode(tenant, &row.value)?))
     });

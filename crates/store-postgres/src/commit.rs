@@ -1,7 +1,7 @@
 //! A commit: the heads, the rows, the nouns, COMMIT; and what to do when nobody says what became of it.
 
 use crate::changes::{self, Changes};
-use crate::connections::{Lent, in_time, severity};
+use crate::connections::{Lent, broken_off, in_time, is_ended, severity};
 use crate::decode::uuid;
 use crate::erasures::Erasures;
 use crate::insert::{self, Insert};
@@ -193,6 +193,8 @@ async fn commit(lent: &mut Lent) -> Result<(), Failure> {
     let done = in_time(lent.time_max(), statement.execute(lent.start()?)).await;
     match lent.settle_clean(done) {
         Ok(_) => Ok(()),
+        // It was sent to nobody any more.
+        Err(error) if is_ended(&error) => Err(Failure::BeforeCommit(broken_off(error))),
         // The server says that it did not commit, and goes on living.
         Err(error) if severity(&error) == Some(PgSeverity::Error) => Err(Failure::BeforeCommit(error.into())),
         Err(error) => Err(Failure::AtCommit(error.into())),
@@ -205,7 +207,7 @@ impl From<sqlx::Error> for Failure {
         if is_recorded(&error) {
             Self::AlreadyRecorded
         } else {
-            Self::BeforeCommit(error.into())
+            Self::BeforeCommit(broken_off(error))
         }
     }
 }

@@ -8,20 +8,24 @@
 use crate::connect::{CONNECT_TIME_MAX, CONNECTION_WAIT_MAX};
 use crate::unavailable;
 use futures_util::{Stream, TryStreamExt};
+use sqlx::error::DatabaseError;
 use sqlx::postgres::{
     PgArguments, PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity, Postgres,
 };
 use sqlx::query::Map;
 use sqlx::{ConnectOptions, Connection, Row};
 use std::future::Future;
+use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use store::{Room, StoreError};
+use store::{Room, Source, StoreError, TurnOver};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// How long undoing may take before the connection is given up instead, which undoes just as well.
 const ROLLBACK_TIME_MAX: Duration = Duration::from_secs(1);
+/// What PostgreSQL calls the end of a session whose transaction stood idle for too long (`idle_in_transaction_session_timeout`).
+const IDLE_IN_TRANSACTION: &str = "25P03";
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -389,7 +393,7 @@ pub(crate) async fn in_time<T>(
     time_max: Duration,
     statement: impl Future<Output = Result<T, sqlx::Error>> + Send,
 ) -> Result<T, sqlx::Error> {
-    let too_slow = |_| Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()));
+    let too_slow = |_| Err(sqlx::Error::Io(ErrorKind::TimedOut.into()));
     timeout(time_max, statement).await.unwrap_or_else(too_slow)
 }
 
@@ -413,4 +417,33 @@ async fn in_room<O>(
 pub(crate) fn severity(error: &sqlx::Error) -> Option<PgSeverity> {
     let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
     Some(error.severity())
+}
+
+/// Why a statement before COMMIT has failed in a turn. It may be that the turn is over: the server has ended it, or the connection is gone.
+pub(crate) fn broken_off(error: sqlx::Error) -> Source {
+    if is_ended(&error) || is_closed(&error) {
+        Box::new(TurnOver(error.into()))
+    } else {
+        error.into()
+    }
+}
+
+/// Whether the server has ended a turn that stood idle: it has read nothing that was sent to it since.
+pub(crate) fn is_ended(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    code.as_deref() == Some(IDLE_IN_TRANSACTION)
+}
+
+fn is_closed(error: &sqlx::Error) -> bool {
+    let kind = match error {
+        sqlx::Error::Io(error) => error.kind(),
+        _ => return false,
+    };
+    matches!(
+        kind,
+        ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::ConnectionReset
+            | ErrorKind::UnexpectedEof
+    )
 }

@@ -6,7 +6,7 @@
 
 use crate::append::{Append, Appended};
 use crate::commit::Work;
-use crate::connections::{Lent, in_time};
+use crate::connections::{Lent, broken_off, in_time};
 use crate::decode::{Row, uuid};
 use crate::requests::Answered;
 use crate::{PostgresStore, approvals, budgets, counters, erasures, links, reservations, runs, unavailable};
@@ -158,7 +158,7 @@ impl Turn for PostgresTurn {
             query.fetch_all(lent.start().map_err(unavailable)?),
         )
         .await;
-        let found = lent.settle(found).map_err(unavailable)?.into_iter();
+        let found = lent.settle(found).map_err(unread)?.into_iter();
         Ok(found.map(|id| DecisionId::from_bytes(id.into_bytes())).collect())
     }
 
@@ -227,7 +227,7 @@ impl Turn for PostgresTurn {
             question.fetch_all(lent.start().map_err(unavailable)?),
         )
         .await;
-        counters::decode(lent.settle(found).map_err(unavailable)?)
+        counters::decode(lent.settle(found).map_err(unread)?)
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
@@ -253,7 +253,12 @@ async fn ask<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send>(
         question.fetch_all(lent.start().map_err(unavailable)?),
     )
     .await;
-    lent.settle(found).map_err(unavailable)
+    lent.settle(found).map_err(unread)
+}
+
+/// What could not be looked up in a turn, or why the turn was over.
+pub(crate) fn unread(error: sqlx::Error) -> StoreError {
+    StoreError::Unavailable(broken_off(error))
 }
 
 #[cfg(test)]

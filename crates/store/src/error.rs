@@ -1,7 +1,13 @@
 //! What can go wrong in storage, by what the caller has to do about it.
 
 /// The source of an error in a backend, kept whole for the log.
-type Source = Box<dyn std::error::Error + Send + Sync>;
+pub type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// A turn was over before its batch was written: a server ends one that stands idle for too long, and a connection may be lost. Nothing of it is
+/// written, and in another turn all may be well. It is the cause of [`StoreError::Unavailable`] and of [`CommitError::NotWritten`].
+#[derive(Debug, thiserror::Error)]
+#[error("the turn was over before its batch was written")]
+pub struct TurnOver(#[source] pub Source);
 
 /// Why something could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +21,13 @@ pub enum StoreError {
         /// Which row, and what is wrong with it.
         what: String,
     },
+}
+
+impl StoreError {
+    /// Whether the turn in which it was asked was over.
+    pub fn is_turn_over(&self) -> bool {
+        matches!(self, Self::Unavailable(source) if source.is::<TurnOver>())
+    }
 }
 
 /// Why a batch was not written, or may not have been.
@@ -37,4 +50,11 @@ pub enum CommitError {
     /// The batch may have been written or not: only reading back tells.
     #[error("whether the batch was written is not known")]
     Unknown(#[source] Source),
+}
+
+impl CommitError {
+    /// Whether the turn was over before the batch was written.
+    pub fn is_turn_over(&self) -> bool {
+        matches!(self, Self::NotWritten(source) if source.is::<TurnOver>())
+    }
 }

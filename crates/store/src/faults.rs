@@ -8,7 +8,7 @@ use crate::{
     CommitError, Counters, DecisionFilter, Directories, Ending, FoundBalances, FoundRequest, IndexedBlock,
     Journal, Lease, OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey,
     ReservationFilter, SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Swept,
-    Turn, Wanted, WantedBalances, WantedBudgets, WantedReservations,
+    Turn, TurnOver, Wanted, WantedBalances, WantedBudgets, WantedReservations,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -35,6 +35,8 @@ pub enum Fault {
     Hold,
     /// It is not written, and says so.
     Lose,
+    /// It is not written, because its turn was over before.
+    LoseTurn,
     /// It is not written, and says that it does not know.
     LoseUnknown,
     /// It is written, and says that it does not know.
@@ -353,6 +355,7 @@ async fn spoil(
             write.await
         }
         Fault::Lose => Err(CommitError::NotWritten(Box::new(Planned))),
+        Fault::LoseTurn => Err(CommitError::NotWritten(Box::new(TurnOver(Box::new(Planned))))),
         Fault::LoseUnknown => Err(CommitError::Unknown(Box::new(Planned))),
         Fault::KeepButReportUnknown => {
             write.await?;

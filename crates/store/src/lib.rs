@@ -35,7 +35,7 @@ pub use budgets::{
     ReservationFilter, WantedBalances, WantedBudgets, WantedReservations,
 };
 pub use counters::Counters;
-pub use error::{CommitError, StoreError};
+pub use error::{CommitError, Source, StoreError, TurnOver};
 pub use lists::{BYTES_AT_ONCE, Bulk, LOOKED_AT_MAX, Part, Room, is_used_up};
 pub use records::{DecisionFilter, Ending, Erased, Recorded, StoredDecision, StoredEntry};
 pub use search::{BlockClaim, IndexedBlock, Posting, SearchIndex};

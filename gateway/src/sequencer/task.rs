@@ -75,6 +75,8 @@ enum Failure {
     Again,
     /// It can be made again at once, in a turn.
     AgainInTurn,
+    /// Its turn was over before it was written, as after this gateway stood still. It can be made again at once, in another turn.
+    TurnOver,
     /// Reservations whose time is over were ended instead. It can be made at once.
     EndedFirst,
     /// Everybody in it gets a fault.
@@ -161,7 +163,7 @@ impl Task {
     /// part of its time.
     async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Settled>, Fault> {
         let tenants = tenants(gathered.proposals());
-        let mut may_guess = true;
+        let (mut may_guess, mut may_lose_turn) = (true, true);
         let mut attempts = ATTEMPTS_MAX;
         let mut end_rounds = if self.press.is_on() {
             END_ROUNDS_MAX_PRESSED
@@ -185,6 +187,15 @@ impl Task {
                 Failure::AgainInTurn => {
                     may_guess = false;
                     attempts -= 1;
+                }
+                // Once: a gateway that stands still again and again had better say so.
+                Failure::TurnOver if may_lose_turn => {
+                    (may_guess, may_lose_turn) = (false, false);
+                    attempts -= 1;
+                }
+                Failure::TurnOver => {
+                    tracing::error!("a batch failed: its turn was over twice");
+                    return Err(Fault::LedgerUnavailable);
                 }
                 Failure::Fault => return Err(Fault::LedgerUnavailable),
             }
@@ -424,6 +435,10 @@ impl Task {
                 tracing::warn!(%tenant, "somebody else moved the head of a chain during our turn");
                 return Failure::Again;
             }
+            error if error.is_turn_over() => {
+                tell_of_turn(error);
+                return Failure::TurnOver;
+            }
             _ => {}
         }
         tracing::error!(
@@ -487,11 +502,20 @@ fn may_be_repeated((proposal, settled): (&Proposal, &Settled)) -> bool {
 }
 
 fn unreadable(error: &StoreError) -> Failure {
+    if error.is_turn_over() {
+        tell_of_turn(error);
+        return Failure::TurnOver;
+    }
     tracing::error!(
         error = error as &dyn std::error::Error,
         "the ledger does not answer"
     );
     Failure::Fault
+}
+
+/// Says that a turn was over before its batch was written.
+fn tell_of_turn(error: &(dyn std::error::Error + 'static)) {
+    tracing::warn!(error, "a turn was over before its batch was written");
 }
 
 /// Whose chains a batch may write to, each once.

@@ -291,7 +291,7 @@ async fn a_gateway_that_stops_in_its_turn_holds_up_the_others_for_a_moment_only(
         let is_held_up = begin.elapsed() > Duration::from_secs(3);
         // When it comes back, its turn is over.
         let error = stopped.commit(&chain.clone().decisions(1)).await.unwrap_err();
-        assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+        assert!(error.is_turn_over(), "{error:?}");
         assert_eq!(head(&stores[1], &chain).await, next.head());
         // The one after is a turn like any other.
         write_three(&stores[0], &mut next).await;
@@ -301,6 +301,30 @@ async fn a_gateway_that_stops_in_its_turn_holds_up_the_others_for_a_moment_only(
         chain = next;
     }
     panic!("the others were held up each time");
+}
+
+/// Whatever it does first when it goes on: it asks for something, or it commits.
+#[tokio::test]
+async fn a_turn_that_the_server_has_ended_says_so_to_whoever_asks_in_it() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let mut turn = None;
+    for _ in 0..TRIES {
+        // A machine that stands still fails this for nothing.
+        turn = store.begin(&[chain.tenant]).await.ok();
+        if turn.is_some() {
+            break;
+        }
+    }
+    let mut turn = turn.expect("a turn can be had");
+    // Longer than a turn may stand idle.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let error = turn.find_requests(&[chain.key("call-1")]).await.unwrap_err();
+    assert!(error.is_turn_over(), "{error:?}");
+    drop(turn);
+    write_three(&store, &mut chain).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
