@@ -19,6 +19,7 @@ use looked_up::LookedUp;
 use unjudged::Unjudged;
 
 use crate::gateway::Gateway;
+use crate::http::caller::can_tell_by;
 use crate::http::json::Bounds;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
 use crate::limits::{Admission, Asking, Short, quota};
@@ -203,6 +204,22 @@ impl Gateway {
         looked_up: &LookedUp,
         admitted: &mut bool,
     ) -> Result<Step, Refusal> {
+        let step = self.next_step(caller, ask, looked_up, admitted)?;
+        // What is recorded is turned back where another gateway has changed the tenant. This is not, and it may be long since its head was looked at.
+        if matches!(step, Step::Answer(_)) {
+            can_tell_by(self, looked_up.known)?;
+        }
+        Ok(step)
+    }
+
+    /// What comes next for an ask, by what is known.
+    fn next_step(
+        &self,
+        caller: &AgentCaller,
+        ask: &Arc<Ask>,
+        looked_up: &LookedUp,
+        admitted: &mut bool,
+    ) -> Result<Step, Refusal> {
         let evidence = looked_up.evidence();
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
@@ -238,7 +255,7 @@ impl Gateway {
             // What is only observed holds nothing: whether there would be enough is told as of a moment ago.
             Ok(judgement) if ask.mode == Mode::Observe => looked_up.counted.quoted(&agent, ask, judgement).0,
             Ok(judgement) => judgement,
-            Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, replay))),
+            Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, replay, looked_up.known))),
         };
         let mut decided = Decided {
             id: DecisionId::new(now, &*self.entropy),

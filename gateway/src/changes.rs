@@ -165,7 +165,11 @@ impl Gateway {
             };
             let (change, answer) = change(before, by, plan, fitting)?;
             // Compiling may have taken long, and an operator's key is in another tenant than the one whose revision is compared.
+            let known = self.snapshot.known(TenantId::SYSTEM);
             by.check(&self.snapshot.load_full(), self.clock.now())?;
+            if matches!(by, By::Key(_) | By::Person(_)) && known.age() > self.options.snapshot_age_max {
+                return Err(Refusal::snapshot_stale());
+            }
             self.check_has_all(tenant)?;
             let proposal = Proposal {
                 tenant,

@@ -53,6 +53,28 @@ impl Ends {
     }
 }
 
+/// Until when what is known of a tenant, and of what everybody depends on, was the state of the store. Whoever answers by memory asks for it before
+/// looking at anything, and how old it is when the answer is there: a gateway that stood still in between may know by now what was not looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    tenant: TenantId,
+    /// None where nobody else writes.
+    until: Option<Uptime>,
+}
+
+impl Known {
+    /// Of whom.
+    pub const fn tenant(self) -> TenantId {
+        self.tenant
+    }
+
+    /// How long ago that is.
+    pub fn age(self) -> Duration {
+        self.until
+            .map_or(Duration::ZERO, |until| Uptime::now().since(until))
+    }
+}
+
 /// A time that many read and one moves, and which tenants it does not hold for. It goes on while the machine sleeps, because others do not.
 struct Confirmed {
     /// The milliseconds of an [`Uptime`].
@@ -65,7 +87,19 @@ struct Confirmed {
 
 impl Confirmed {
     fn at(&self) -> Uptime {
-        Uptime::from_millis(self.at.load(Ordering::Relaxed))
+        Uptime::from_millis(self.at.load(Ordering::Acquire))
+    }
+
+    /// Until when what is known of all of these was the state of the store. What is loaded afterwards is no older than that.
+    fn until<const N: usize>(&self, tenants: [TenantId; N]) -> Uptime {
+        // First: who is behind is noted before this is moved on.
+        let at = self.at();
+        if !self.are_behind.load(Ordering::Acquire) {
+            return at;
+        }
+        let behind = self.behind();
+        let untils = tenants.map(|tenant| behind.get(&tenant).copied().unwrap_or(at));
+        untils.into_iter().min().unwrap_or(at)
     }
 
     fn behind(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantId, Uptime>> {
@@ -133,15 +167,16 @@ impl SnapshotCell {
         if tenant.policies.base_digest() != self.load().base_digest() {
             return false;
         }
+        // The next snapshot is made before it is put in force, because the sequencer would wait for it.
+        let id = tenant.directory.tenant.id;
+        let before = self.load_full();
+        self.publish(&before, &with(&before, [tenant]), &BTreeSet::from([id]));
+        // Not before it is in force: whoever loads it after it was asked how old it is would have the one before.
         if let Some(confirmed) = &self.confirmed
-            && let Some(until) = confirmed.behind().get_mut(&tenant.directory.tenant.id)
+            && let Some(until) = confirmed.behind().get_mut(&id)
         {
             *until = read_at.max(*until);
         }
-        // The next snapshot is made before it is put in force, because the sequencer would wait for it.
-        let changed = BTreeSet::from([tenant.directory.tenant.id]);
-        let before = self.load_full();
-        self.publish(&before, &with(&before, [tenant]), &changed);
         true
     }
 
@@ -168,8 +203,8 @@ impl SnapshotCell {
         for tenant in behind {
             known.entry(*tenant).or_insert(before);
         }
-        confirmed.are_behind.store(!known.is_empty(), Ordering::Relaxed);
-        confirmed.at.store(at.millis(), Ordering::Relaxed);
+        confirmed.are_behind.store(!known.is_empty(), Ordering::Release);
+        confirmed.at.store(at.millis(), Ordering::Release);
     }
 
     /// Notes that the store has lost changes of these tenants. Returns all of which it has.
@@ -244,6 +279,15 @@ impl SnapshotCell {
         confirmed.map_or_else(Vec::new, |confirmed| confirmed.behind().keys().copied().collect())
     }
 
+    /// Until when what is known of a tenant, and of what everybody depends on, was the state of the store.
+    pub fn known(&self, tenant: TenantId) -> Known {
+        let confirmed = self.confirmed.as_ref();
+        Known {
+            tenant,
+            until: confirmed.map(|confirmed| confirmed.until([TenantId::SYSTEM, tenant])),
+        }
+    }
+
     /// How long ago what everybody depends on was last known to be the state of the store: which tenants are behind, and the system tenant,
     /// which has the operators and the keys that sign.
     pub fn age(&self) -> Duration {
@@ -256,16 +300,8 @@ impl SnapshotCell {
     }
 
     fn age_at(&self, tenant: TenantId, now: impl FnOnce() -> Uptime) -> Duration {
-        let until = self.confirmed.as_ref().and_then(|confirmed| {
-            let are_behind = confirmed.are_behind.load(Ordering::Relaxed);
-            are_behind
-                .then(|| confirmed.behind().get(&tenant).copied())
-                .flatten()
-        });
-        let confirmed = || self.confirmed.as_ref().map(Confirmed::at);
-        until
-            .or_else(confirmed)
-            .map_or(Duration::ZERO, |until| now().since(until))
+        let until = self.confirmed.as_ref().map(|confirmed| confirmed.until([tenant]));
+        until.map_or(Duration::ZERO, |until| now().since(until))
     }
 
     fn ends(&self) -> std::sync::MutexGuard<'_, Ends> {
@@ -327,6 +363,21 @@ mod tests {
     }
 
     #[test]
+    fn what_was_known_before_something_was_looked_at_is_no_younger_for_what_is_known_since() {
+        let cell = cell(1_000, true);
+        let untils = || [TENANT, OTHER].map(|tenant| cell.known(tenant).until.map(Uptime::millis));
+        let before = cell.known(TENANT);
+        cell.confirm(Uptime::from_millis(2_000), &[OTHER]);
+        assert_eq!(before.until.map(Uptime::millis), Some(1_000));
+        assert_eq!(untils(), [Some(2_000), Some(1_000)]);
+        // What everybody depends on has moved on, and is not loaded.
+        cell.confirm(Uptime::from_millis(3_000), &[TenantId::SYSTEM]);
+        assert_eq!(untils(), [Some(2_000); 2]);
+        cell.confirm(Uptime::from_millis(4_000), &[]);
+        assert_eq!(untils(), [Some(4_000); 2]);
+    }
+
+    #[test]
     fn of_the_ends_of_a_chain_the_last_is_compared() {
         let cell = cell(1_000, true);
         let end = |seq, byte: u8| Head {
@@ -357,5 +408,6 @@ mod tests {
     fn what_nobody_else_writes_has_no_age() {
         let no_clock = || -> Uptime { panic!("the clock was read") };
         assert_eq!(cell(1_000, false).age_at(TENANT, no_clock), Duration::ZERO);
+        assert_eq!(cell(1_000, false).known(TENANT).age(), Duration::ZERO);
     }
 }

@@ -794,6 +794,37 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
         .expect(200);
 }
 
+/// When its head came, the gateway still knew what the others had changed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_whose_body_comes_late_is_not_answered_by_what_is_known_no_more() {
+    let cluster = Cluster::new().await;
+    let options = Options {
+        body_time_max: PATIENCE,
+        ..Options::default()
+    };
+    let bound = options.snapshot_age_max;
+    let (deaf, faults) = cluster.join(options).await;
+    let token = &cluster.tenancy.token;
+    let known = named(reading(), "call-1");
+    let ask = || deaf.post("/v1/authorize", token, &known);
+    assert_eq!(answered(ask).await.expect(200)["decision"], "allow");
+    let hold = async |path: &str, body: &Value| deaf.call("POST", path, token).json(body).hold().await;
+    let alone = hold("/v1/authorize", &known).await;
+    let batch = hold("/v1/authorize/batch", &json!({"asks": [known]})).await;
+    faults.fail_reads(true);
+    let path = format!("/v1/agents/{}/freeze", cluster.tenancy.agent);
+    let because = json!({"reason": "a test"});
+    cluster.change(0, "POST", &path, &because).await;
+    tokio::time::sleep(bound + Duration::from_millis(100)).await;
+    let refused = alone.finish().await.expect(503);
+    assert_eq!(refused["code"], "ledger_unavailable");
+    let refused = batch.finish().await.expect(200);
+    assert_eq!(refused["answers"][0]["code"], "ledger_unavailable", "{refused}");
+    faults.fail_reads(false);
+    assert_eq!(answered(ask).await.expect(200)["reason_code"], "agent_frozen");
+    cluster.verify().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_freeze_is_made_where_another_gateway_has_just_lifted_it() {
     let cluster = Cluster::new().await;
@@ -1034,6 +1065,10 @@ async fn a_tenant_whose_changes_the_database_has_lost_is_refused() {
     freeze(world).await.problem(503, "ledger_unavailable");
     eventually(|| async { world.get("/v1/whoami", &other.token).await.status == 503 }).await;
     world.get("/v1/whoami", &cluster.tenancy.token).await.expect(200);
+    for path in [path.clone(), format!("{path}/quota")] {
+        let shown = world.get(&path, cluster.operator.reveal()).await;
+        shown.problem(503, "ledger_unavailable");
+    }
     let head = world.store.head(other.id).await.unwrap();
 
     // Another change has got the number of the one that was lost, and then one is made that has a number of its own.

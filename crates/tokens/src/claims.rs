@@ -19,6 +19,7 @@ pub struct Claims {
     key: PublicKey,
     expires_at: Timestamp,
     issued_at: Option<Timestamp>,
+    valid_from: Option<Timestamp>,
     members: Map<String, Value>,
 }
 
@@ -65,6 +66,11 @@ impl Claims {
     /// When it was issued, if it says so.
     pub const fn issued_at(&self) -> Option<Timestamp> {
         self.issued_at
+    }
+
+    /// From when on it is accepted, but for [`LEEWAY_SECONDS`]: the later of `nbf` and `iat`, if it has either.
+    pub const fn valid_from(&self) -> Option<Timestamp> {
+        self.valid_from
     }
 
     /// A claim that is a text, such as the one that names the agent or the person.
@@ -152,6 +158,7 @@ pub(crate) fn check(
         key: key.clone(),
         expires_at,
         issued_at,
+        valid_from: not_before.max(issued_at),
         members,
     })
 }

@@ -5,9 +5,11 @@ use super::breather::Breather;
 use super::{Admitted, Answer, Come, Ready, Step, check_idempotency_key, trace_id};
 use crate::admission::Place;
 use crate::gateway::Gateway;
+use crate::http::caller::can_tell_by;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
 use crate::sequencer::Terms;
+use crate::snapshot::Known;
 use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use bytes::Bytes;
@@ -146,19 +148,25 @@ impl Accepted {
         }
         let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
         let mut items: Vec<Item> = asks.map(Item::new).collect();
+        let mut fault = Refusal::overloaded();
         for _ in 0..super::ATTEMPTS_MAX {
             let waiting = self.gateway.prepare_each(&self.caller, &mut items).await;
             if !waiting.is_empty() {
                 let by = (&self.caller, self.deadline);
-                if let Err(fault) = self.gateway.record_each(by, &mut items, waiting).await {
-                    return answered_so_far(items, &fault);
+                if let Err(refusal) = self.gateway.record_each(by, &mut items, waiting).await {
+                    fault = refusal;
+                    break;
                 }
             }
             if items.iter().all(|item| item.answer.is_some()) {
                 break;
             }
         }
-        answered_so_far(items, &Refusal::overloaded())
+        // They may have waited long for those that are recorded.
+        for item in &mut items {
+            item.check_unrecorded(&self.gateway);
+        }
+        answered_so_far(items, &fault)
     }
 
     /// Counts those of several asks that were refused or failed, each like an ask that comes alone. Where the request fails as a whole it is
@@ -184,6 +192,8 @@ struct Item {
     ask: Result<Arc<Ask>, Refusal>,
     /// Whether the buckets were taken from for it.
     admitted: bool,
+    /// How late was known what it was judged by, until it is recorded.
+    known: Option<Known>,
     answer: Option<Result<Bytes, Refusal>>,
 }
 
@@ -192,7 +202,17 @@ impl Item {
         Self {
             ask: ask.map(Arc::new),
             admitted: false,
+            known: None,
             answer: None,
+        }
+    }
+
+    /// Takes an answer back that is not recorded, if nobody can tell any more whether it still holds.
+    fn check_unrecorded(&mut self, gateway: &Gateway) {
+        if let (Some(known), Some(Ok(_))) = (self.known, &self.answer)
+            && let Err(refusal) = can_tell_by(gateway, known)
+        {
+            self.answer = Some(Err(refusal));
         }
     }
 }
@@ -239,7 +259,10 @@ impl Gateway {
         {
             let step = match &item.ask {
                 Ok(ask) => match self.look_up(caller, ask, item.admitted).await {
-                    Ok(looked_up) => self.prepare(caller, ask, &looked_up, &mut item.admitted),
+                    Ok(looked_up) => {
+                        item.known = Some(looked_up.known);
+                        self.prepare(caller, ask, &looked_up, &mut item.admitted)
+                    }
                     Err(refusal) => Err(refusal),
                 },
                 Err(refusal) => Err(refusal.clone()),
@@ -286,6 +309,7 @@ impl Gateway {
             // Only what could be read was judged.
             if let Ok(ask) = &item.ask {
                 item.answer = self.conclude(caller, ask, (said, replay), recorded).transpose();
+                item.known = None;
             }
         }
         Ok(())

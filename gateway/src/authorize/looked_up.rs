@@ -7,6 +7,7 @@ use super::{asking, request_key};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
 use crate::limits::Admission;
+use crate::snapshot::Known;
 use engine::TenantSnapshot;
 use engine::judge::{Evidence, keeps_runs, shown};
 use engine::{Ask, Mode, runs};
@@ -14,8 +15,9 @@ use model::{Approval, ApprovalId, Name, RunTaint, TenantId, Usage};
 use std::sync::Arc;
 
 /// What was found.
-#[derive(Default)]
 pub(super) struct LookedUp {
+    /// How late the tenant was known when this was begun, for what is answered and not recorded.
+    pub(super) known: Known,
     approval: Option<Approval>,
     run: Option<RunTaint>,
     /// How much is used, where policies look at it.
@@ -25,6 +27,17 @@ pub(super) struct LookedUp {
 }
 
 impl LookedUp {
+    /// Nothing, of a tenant that was known so late.
+    fn nothing(known: Known) -> Self {
+        Self {
+            known,
+            approval: None,
+            run: None,
+            usage: None,
+            counted: Counted::default(),
+        }
+    }
+
     /// What was found, as it is judged with.
     pub(super) const fn evidence(&self) -> Evidence<'_> {
         Evidence {
@@ -45,6 +58,7 @@ impl Gateway {
         ask: &Ask,
         admitted: bool,
     ) -> Result<LookedUp, Refusal> {
+        let known = self.snapshot.known(caller.tenant);
         let tenant = self.tenant(caller.tenant)?;
         let looks_at_usage = tenant.policies.looks_at_usage();
         let is_quoted = match ask.mode {
@@ -56,7 +70,7 @@ impl Gateway {
         let counts = looks_at_usage || is_quoted;
         let is_in_run = shown(ask).is_some() && keeps_runs(&tenant);
         if named_approval(ask).is_none() && !is_in_run && !counts {
-            return Ok(LookedUp::default());
+            return Ok(LookedUp::nothing(known));
         }
         if !admitted {
             self.check_buckets(caller, ask, &tenant).await?;
@@ -66,7 +80,7 @@ impl Gateway {
         let mut looked_up = LookedUp {
             approval,
             run,
-            ..LookedUp::default()
+            ..LookedUp::nothing(known)
         };
         if counts {
             let agent = tenant.directory.agents.get(&caller.agent.id);

@@ -4,7 +4,9 @@
 use super::approval::is_misuse;
 use super::{Answer, request_key, reused};
 use crate::gateway::Gateway;
+use crate::http::caller::can_tell_by;
 use crate::http::{AgentCaller, Refusal};
+use crate::snapshot::Known;
 use engine::{Ask, Replay};
 use model::Verdict;
 use model::approval::Unusable;
@@ -13,6 +15,8 @@ use model::approval::Unusable;
 pub(super) struct Unjudged {
     /// When an earlier answer to it may be given again.
     replay: Replay,
+    /// How late that was known.
+    known: Known,
     /// What it tries with an approval that is not its own.
     misuse: Option<Unusable>,
     /// What the caller is told.
@@ -21,13 +25,14 @@ pub(super) struct Unjudged {
 
 impl Unjudged {
     /// An ask that is refused for this.
-    pub(super) fn new(refusal: engine::Refusal, replay: Replay) -> Self {
+    pub(super) fn new(refusal: engine::Refusal, replay: Replay, known: Known) -> Self {
         let why = match &refusal {
             engine::Refusal::ApprovalNotUsable { why, .. } => *why,
             _ => None,
         };
         Self {
             replay,
+            known,
             misuse: why.filter(|why| is_misuse(*why)),
             refusal: refusal.into(),
         }
@@ -43,6 +48,7 @@ impl Gateway {
         unjudged: Unjudged,
     ) -> Result<Answer, Refusal> {
         if let Some(answer) = self.recorded_before(caller, ask, unjudged.replay).await? {
+            can_tell_by(self, unjudged.known)?;
             return Ok(answer);
         }
         if let Some(why) = unjudged.misuse {

@@ -5,6 +5,7 @@
 
 use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::gateway::Gateway;
+use crate::http::caller::can_tell_by;
 use crate::http::{CanonicalBody, Code, Json, Refusal};
 use crate::line::Place;
 use crate::reader::Credential;
@@ -133,6 +134,7 @@ async fn search(
     }
     let place = gateway.searches.place(credential.reader().party()).await?;
     // The body and the line may have taken a while: it is looked at what is in force now.
+    let known = gateway.snapshot.known(id);
     credential.check(gateway)?;
     let tenant = gateway.tenant(id)?;
     let query = Query::read(wanted, &tenant.directory, credential, tuple)?;
@@ -143,7 +145,9 @@ async fn search(
         parameters_unknown: query.parameters.is_none(),
         _place: place,
     });
-    look(gateway, &query, &grounds, &part).await.map(Json)
+    let found = look(gateway, &query, &grounds, &part).await?;
+    can_tell_by(gateway, known)?;
+    Ok(Json(found))
 }
 
 /// Looks at candidates until there are enough, or time is up.

@@ -6,6 +6,7 @@ pub mod probe;
 use super::{change_at_once, check_registered, find_agent, read, tenants};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
+use crate::http::caller::can_tell_of;
 use crate::http::{AgentCaller, Code, Json, KeyCaller, Query, Refusal, TenantCaller};
 use crate::limits::{BucketsLeft, Remaining};
 use axum::Extension;
@@ -273,6 +274,8 @@ pub async fn get_of_tenant(
     if !caller.holder.has(Role::Operator) && tenant.id != caller.tenant {
         return Err(Refusal::not_found("tenant", &id));
     }
+    // Operators are let in by what the system tenant says, and this is of another one.
+    can_tell_of(&gateway, tenant.id)?;
     Ok(Json(
         QuotaView::of_tenant(&gateway, &tenant, query.run_id.as_ref()).await?,
     ))

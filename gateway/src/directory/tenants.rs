@@ -5,6 +5,7 @@
 use super::{facts, in_use, is_in_use, put};
 use crate::changes::{By, Force, ForceQuery, Order, Plan};
 use crate::gateway::Gateway;
+use crate::http::caller::can_tell_of;
 use crate::http::{Code, Created, Holder, Json, KeyCaller, Page, PageQuery, Query, Refusal};
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -112,7 +113,10 @@ pub async fn get(
     State(gateway): State<Arc<Gateway>>,
     Path(id): Path<String>,
 ) -> Result<Json<TenantView>, Refusal> {
-    find(&gateway, &id).map(|tenant| Json(TenantView::from(&*tenant)))
+    let tenant = find(&gateway, &id)?;
+    // Operators are let in by what the system tenant says, and this is of another one.
+    can_tell_of(&gateway, tenant.id)?;
+    Ok(Json(TenantView::from(&*tenant)))
 }
 
 /// `PATCH /v1/tenants/{id}`

@@ -13,6 +13,7 @@ use super::once;
 use super::refusal::{Code, Refusal};
 use crate::changes::By;
 use crate::gateway::Gateway;
+use crate::snapshot::Known;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::Next;
@@ -307,6 +308,8 @@ async fn check_signature(
     let Some(keys) = keys else { return Ok(request) };
     let (request, signed_by) = signature::check(gateway, caller, &keys, request).await?;
     caller.signed_by = Some(Arc::new(signed_by));
+    // The body may have taken a while, and some routes answer without looking again.
+    caller.check(gateway)?;
     Ok(request)
 }
 
@@ -320,12 +323,23 @@ fn can_tell(gateway: &Gateway) -> Result<(), Refusal> {
 }
 
 /// Whether it can tell so of this tenant, which another gateway may have changed.
-fn can_tell_of(gateway: &Gateway, tenant: TenantId) -> Result<(), Refusal> {
+pub(crate) fn can_tell_of(gateway: &Gateway, tenant: TenantId) -> Result<(), Refusal> {
     if gateway.snapshot.age_of(tenant) > gateway.options.snapshot_age_max {
         gateway.check_has_all(tenant)?;
         return Err(Refusal::snapshot_stale());
     }
     Ok(())
+}
+
+/// Whether what was known of a tenant, before anything was looked at, was known late enough for the answer that has come of it and is not recorded, and
+/// whether the gateway may still answer at all.
+pub(crate) fn can_tell_by(gateway: &Gateway, known: Known) -> Result<(), Refusal> {
+    if known.age() > gateway.options.snapshot_age_max {
+        gateway.check_has_all(known.tenant())?;
+        return Err(Refusal::snapshot_stale());
+    }
+    gateway.cosigning.check()?;
+    gateway.check_store()
 }
 
 /// The keys that have to have signed the requests of this agent, if it has any.

@@ -100,7 +100,7 @@ impl Signed {
     /// Sends its head.
     async fn hold(&self, stage: &Stage) -> Held {
         let call = stage
-            .call("POST", &self.letter.path, &self.letter.token)
+            .call(self.letter.method, &self.letter.path, &self.letter.token)
             .header("content-digest", &*self.digest)
             .header("signature-input", &*self.input)
             .header("signature", &*self.signature);
@@ -467,10 +467,19 @@ async fn what_is_still_on_its_way_is_signed_by_a_key_that_the_agent_has_when_it_
     let held = letter("n-1").hold(&stage).await;
     set(keys(&[("a", &old), ("b", &new)])).await;
     held.finish().await.expect(200);
-    let held = letter("n-2").hold(&stage).await;
+    // A route that records nothing, and answers by what was found when the head was there.
+    let whoami = Letter {
+        method: "GET",
+        path: "/v1/whoami".to_owned(),
+        ..Letter::ask(&agent.token, &changing(), "n-3")
+    };
+    let asked = letter("n-2").hold(&stage).await;
+    let told = whoami.sign(&old).hold(&stage).await;
     set(keys(&[("a", &new)])).await;
     // What is held comes by the router, however others ask.
-    assert_eq!(held.finish().await.expect(401)["code"], "signature_invalid");
+    for held in [asked, told] {
+        assert_eq!(held.finish().await.expect(401)["code"], "signature_invalid");
+    }
     set(Value::Null).await;
     let unsigned = stage
         .call("POST", "/v1/authorize", &agent.token)

@@ -161,6 +161,26 @@ async fn a_token_that_was_seen_before_ends_with_its_time_its_issuer_its_key_and_
 }
 
 #[tokio::test]
+async fn a_token_seen_by_a_clock_that_was_ahead_is_refused_until_its_time_has_come() {
+    const HOUR_MS: i64 = 3_600_000;
+    let signer = Signer::ed25519(1);
+    let stage = agents(&signer).await;
+    for claim in ["nbf", "iat"] {
+        let later = json!({"sub": "builder", claim: NOW + 1_800, "exp": NOW + 7_200});
+        let token = token(&signer, &later);
+        let whoami = || stage.get("/v1/whoami", &token);
+        stage.clock.advance_millis(HOUR_MS);
+        whoami().await.expect(200);
+        stage.clock.advance_millis(-HOUR_MS);
+        let detail = whoami().await.problem(401, "invalid_token");
+        assert!(detail.contains(&format!("(`{claim}`)")), "{detail}");
+        stage.clock.advance_millis(HOUR_MS / 2);
+        whoami().await.expect(200);
+        stage.clock.advance_millis(-HOUR_MS / 2);
+    }
+}
+
+#[tokio::test]
 async fn where_several_tenants_have_an_issuer_the_caller_names_one() {
     let signer = Signer::ed25519(1);
     let stage = agents(&signer).await;

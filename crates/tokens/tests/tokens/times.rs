@@ -37,6 +37,20 @@ fn a_token_counts_from_a_minute_before_its_beginning() {
 }
 
 #[test]
+fn a_token_counts_from_the_later_of_its_beginnings() {
+    for (nbf, iat, from) in [
+        (json!(NOW - 5), json!(NOW - 9), Some(NOW - 5)),
+        (json!(NOW - 9), json!(NOW - 5), Some(NOW - 5)),
+        (json!(null), json!(NOW - 9), Some(NOW - 9)),
+        (json!(NOW - 9), json!(null), Some(NOW - 9)),
+        (json!(null), json!(null), None),
+    ] {
+        let claims = verify_claims(json!({"nbf": nbf, "iat": iat})).unwrap();
+        assert_eq!(claims.valid_from(), from.map(at));
+    }
+}
+
+#[test]
 fn a_token_without_an_end_is_refused_and_one_without_a_beginning_is_not() {
     assert_eq!(
         verify_claims(json!({"exp": null})),

@@ -34,6 +34,7 @@ pub struct SignedIn {
     name: Name,
     /// In whose name, if it is delegated: those between, the nearest first, and last whom the token is about.
     for_whom: Vec<Name>,
+    valid_from: Option<Timestamp>,
     expires_at: Timestamp,
 }
 
@@ -43,12 +44,16 @@ impl SignedIn {
         &self.issuer.name
     }
 
-    /// Whether the token is still worth something: its issuer stands as it did, and has the key still, whatever keys are beside it.
+    /// Whether the token is still worth something: its time has not passed nor is yet to come, its issuer stands as it did, and has the key still,
+    /// whatever keys are beside it.
     pub fn is_good(&self, tenant: &TenantSnapshot, now: Timestamp) -> bool {
         let known = tenant.issuers.named(&self.issuer.name);
         let verifies =
             known.is_some_and(|known| known.still_verifies(&self.issuer, self.key_id.as_deref(), &self.key));
-        verifies && now < self.expires_at.plus_millis(LEEWAY_SECONDS * 1_000)
+        let leeway = LEEWAY_SECONDS * 1_000;
+        // A clock that was ahead when the token was verified may have been set right.
+        let has_begun = self.valid_from.is_none_or(|from| from <= now.plus_millis(leeway));
+        verifies && has_begun && now < self.expires_at.plus_millis(leeway)
     }
 }
 
@@ -158,6 +163,7 @@ fn verify(
             key: claims.key().clone(),
             name,
             for_whom,
+            valid_from: claims.valid_from(),
             expires_at: claims.expires_at(),
         });
     }
