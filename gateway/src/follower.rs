@@ -2,7 +2,8 @@
 //!
 //! It compares revisions and loads only the tenants that have moved. It never decides anything: a decision that was judged
 //! by an older revision is turned back in the commit, however late the follower is. What it bounds is everything that is
-//! answered without a commit, and who is let in.
+//! answered without a commit, who is let in, and how old the state of the system tenant may be that decisions are recorded by: no revision tells
+//! of that.
 //!
 //! What cannot be loaded, or takes long, is one tenant's matter: others are compared meanwhile, and only those whose changes have been missing for
 //! too long are refused ([`SnapshotCell::age_of`]). Where several that were read together could not be, each is read by itself from then on,

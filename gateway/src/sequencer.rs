@@ -102,6 +102,9 @@ pub enum Fault {
     /// The ledger cannot be written now.
     #[error("the ledger cannot be written")]
     LedgerUnavailable,
+    /// It is not known whether the key of this gateway still signs, and whether another gateway has changed what decisions are judged by.
+    #[error("it is not known what other gateways have changed")]
+    Stale,
 }
 
 impl From<Fault> for crate::http::Refusal {
@@ -110,6 +113,7 @@ impl From<Fault> for crate::http::Refusal {
             Fault::Overloaded => Self::overloaded(),
             Fault::TooLate => Self::deadline_exceeded(),
             Fault::LedgerUnavailable => Self::ledger_unavailable(),
+            Fault::Stale => Self::snapshot_stale(),
         }
     }
 }
@@ -163,6 +167,8 @@ pub struct Parts {
     pub signing_key: Arc<SigningKey>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// How long nobody may have looked what other gateways have changed when something is decided.
+    pub snapshot_age_max: Duration,
     /// How many proposals may wait.
     pub queue_max: usize,
     /// How many proposals make a batch.

@@ -133,6 +133,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         replays: Arc::clone(&replays),
         signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
+        snapshot_age_max: options.snapshot_age_max,
         queue_max: options.queue_max,
         batch_max: options.batch_max,
     };

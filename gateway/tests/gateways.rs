@@ -1230,6 +1230,43 @@ async fn what_was_judged_before_the_database_has_lost_something_is_not_recorded(
     batch.problem(503, "ledger_unavailable");
 }
 
+/// It may have been judged by a state from before the signing key was replaced, and nobody is to sign by that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_to_be_recorded_is_refused_once_it_is_not_known_what_others_have_changed() {
+    let cluster = Cluster::new().await;
+    let (world, faults) = cluster.join(Options::default()).await;
+    let token = &cluster.tenancy.token;
+    let unnamed = reading();
+    // From then on it takes no turn.
+    for _ in 0..4 {
+        answered(|| world.post("/v1/authorize", token, &unnamed))
+            .await
+            .expect(200);
+    }
+    let (first, second) = (named(reading(), "first"), named(reading(), "second"));
+    faults.plan([Fault::Hold]);
+    let first = world.post("/v1/authorize", token, &first);
+    let waits = async {
+        eventually(|| async { faults.held() == 1 }).await;
+        world.post("/v1/authorize", token, &second).await
+    };
+    let standing_still = async {
+        eventually(|| async { world.gateway.sequencer.waiting() == 1 }).await;
+        faults.fail_reads(true);
+        let bound = world.gateway.options.snapshot_age_max;
+        eventually(|| async { world.gateway.snapshot.age() > bound }).await;
+        faults.let_go();
+    };
+    let (_, waited, ()) = tokio::join!(first, waits, standing_still);
+    let detail = waited.problem(503, "ledger_unavailable");
+    assert!(detail.contains("what others have changed"), "{detail}");
+
+    faults.fail_reads(false);
+    let again = || world.post("/v1/authorize", token, &second);
+    assert_eq!(answered(again).await.expect(200)["decision"], "allow");
+    cluster.verify().await;
+}
+
 /// Whoever waits for announcements waits on one connection, which is asked whether it is alive and made once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_gateway_listens_on_one_connection_and_sees_that_it_is_alive() {

@@ -1,9 +1,10 @@
 //! What is to be recorded in one commit, and who waits for what becomes of it.
 //!
-//! Whoever cannot wait long enough, or has left out what the store has lost, is sent away, and what it has proposed goes with it: that is done
-//! before anything is applied. How long a commit takes is not known here.
+//! Whoever cannot wait long enough, has left out what the store has lost, or decides where nobody knows what others have changed, is sent away, and
+//! what it has proposed goes with it: that is done before anything is applied. How long a commit takes is not known here.
 
 use super::{Fault, Reply, Submission, Terms, recorded};
+use engine::proposal::Happening;
 use engine::{Proposal, Settled};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ pub(super) struct Gathered {
 struct Waiting {
     /// How many of them.
     size: usize,
+    /// Whether there are decisions among them.
+    decides: bool,
     terms: Terms,
     reply: Reply,
 }
@@ -37,6 +40,7 @@ impl Gathered {
         for submission in submissions {
             waiting.push(Waiting {
                 size: submission.proposals.len(),
+                decides: submission.proposals.iter().any(is_decision),
                 terms: submission.terms,
                 reply: submission.reply,
             });
@@ -52,6 +56,11 @@ impl Gathered {
     /// What is proposed.
     pub(super) fn proposals(&self) -> &[Proposal] {
         &self.proposals
+    }
+
+    /// Whether anything is decided.
+    pub(super) fn decides(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.decides)
     }
 
     /// Whether nobody waits any more.
@@ -88,6 +97,11 @@ impl Gathered {
         });
     }
 
+    /// Sends away those who decide something: this gateway does not know well enough what others have changed.
+    pub(super) fn send_away_deciding(&mut self) {
+        self.send_away_those(Fault::Stale, |waiting| waiting.decides);
+    }
+
     fn send_away_those(&mut self, fault: Fault, whom: impl Fn(&Waiting) -> bool) {
         if !self.waiting.iter().any(&whom) {
             return;
@@ -118,6 +132,10 @@ impl Gathered {
             let _ = waiting.reply.send(answer);
         }
     }
+}
+
+const fn is_decision(proposal: &Proposal) -> bool {
+    matches!(proposal.what, Happening::Decision(_))
 }
 
 #[cfg(test)]

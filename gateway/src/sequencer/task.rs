@@ -229,8 +229,15 @@ impl Task {
         if gathered.has_deadlines() && gathered.took() > self.pace.expected() {
             self.send_away_late(gathered);
         }
+        let known = self.parts.snapshot.known(TenantId::SYSTEM);
         let before = self.parts.snapshot.load_full();
         let time = self.signing_time(&before, &places)?;
+        // INVARIANT: behind the time that the batch has. Its key may have ended, and base policies may have been replaced, and the revisions of its
+        // tenants tell of neither.
+        if gathered.decides() && known.age() > self.parts.snapshot_age_max {
+            self.parts.follow.notify_one();
+            gathered.send_away_deciding();
+        }
         let books = Books::new(Snapshot::clone(&before), places);
         let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First, _));
         let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
