@@ -62,6 +62,8 @@ pub struct Following {
     wake: Arc<Notify>,
     /// Which database what is in force was read from, or was compared with since.
     incarnation: Mutex<String>,
+    /// Which database a look has found last, compared or not.
+    found: Mutex<String>,
     /// The tenants that are being loaded, and those that are better loaded by themselves.
     in_hand: Mutex<InHand>,
     /// Those that could not be, the last time, and from when on each is tried again, by itself.
@@ -85,6 +87,7 @@ impl Following {
             snapshot: Arc::clone(snapshot),
             metrics: Arc::clone(metrics),
             wake,
+            found: Mutex::new(incarnation.clone()),
             incarnation: Mutex::new(incarnation),
             in_hand: Mutex::default(),
             failed: Mutex::default(),
@@ -223,6 +226,7 @@ impl Following {
         // Read before it is asked which database it is: so they are in that one, if it is the same as before.
         let noted = self.snapshot.ends_since();
         let incarnation = self.store.incarnation().await?;
+        self.note_found(&incarnation);
         let is_doubted = self.snapshot.take_doubt();
         if *self.incarnation() == incarnation && !is_doubted {
             self.snapshot.know_ends(&noted);
@@ -236,6 +240,19 @@ impl Following {
             self.snapshot.doubt();
         }
         lost
+    }
+
+    /// Notes which database a look has found, and says so where it is another one than the look before has found: other gateways may have made
+    /// chains longer again there before this one sees what is missing.
+    fn note_found(&self, incarnation: &str) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if *found != incarnation {
+            tracing::warn!(
+                "another database has taken over, or its server was started again: what was only remembered is forgotten, and asks that are under way get 503 once"
+            );
+            incarnation.clone_into(&mut found);
+            self.snapshot.note_another_database();
+        }
     }
 
     /// The tenants whose chains do not have an entry that they had when everything that is in force here was in them.

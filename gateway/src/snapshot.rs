@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// Holds the snapshot in force.
 pub struct SnapshotCell {
@@ -34,6 +34,8 @@ pub struct SnapshotCell {
     ends: Mutex<Ends>,
     /// Whether the store may have lost something.
     is_doubted: AtomicBool,
+    /// Tells when another database has taken the place of the one before.
+    databases: watch::Sender<()>,
 }
 
 /// Where chains ended when they had all changes that were in force here.
@@ -124,6 +126,7 @@ impl SnapshotCell {
             lost: Mutex::default(),
             ends: Mutex::default(),
             is_doubted: AtomicBool::new(false),
+            databases: watch::Sender::new(()),
         }
     }
 
@@ -260,6 +263,16 @@ impl SnapshotCell {
         let known = ends.known.iter().map(|(tenant, end)| (*tenant, *end));
         let all = known.chain(ends.noted());
         all.filter(|(_, end)| end.seq > 0).collect()
+    }
+
+    /// Notes that another database has taken the place of the one before, which may lack what was committed to that.
+    pub fn note_another_database(&self) {
+        self.databases.send_replace(());
+    }
+
+    /// Hears of every database that takes the place of another one from now on.
+    pub fn databases(&self) -> watch::Receiver<()> {
+        self.databases.subscribe()
     }
 
     /// Notes that the store may have lost something, to be looked at.

@@ -1230,6 +1230,33 @@ async fn what_was_judged_before_the_database_has_lost_something_is_not_recorded(
     batch.problem(503, "ledger_unavailable");
 }
 
+/// Another gateway was faster to write to the database that took over, so the chain is longer than this one has left it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_database_may_lack_is_stored_again_though_its_chain_is_longer() {
+    let cluster = Cluster::new().await;
+    let world = &cluster.worlds[0];
+    let tenancy = &cluster.tenancy;
+    for at in [0, 0, 0, 1] {
+        cluster.ask(at, &reading()).await.expect(200);
+    }
+    let mut hand = Hand::on(&world.home, tenancy.id).await;
+    hand.disarm().await;
+    hand.run("DELETE FROM contents WHERE ITS").await;
+    // The table is in another file, as that of another database would be.
+    hand.run("VACUUM FULL tenants").await;
+    // Also where nobody asks.
+    eventually(|| async { world.gateway.sequencer.losses() > 0 }).await;
+
+    let answer = cluster.ask(0, &reading()).await.expect(200);
+    let seq = answer["receipt"]["seq"].as_u64().unwrap();
+    let entries = world.store.entries(tenancy.id, seq, 1).await.unwrap();
+    let digests = engine::facts::named(&entries[0].body);
+    let stored = world.store.contents(tenancy.id, &digests).await.unwrap();
+    let distinct: HashSet<_> = digests.iter().collect();
+    assert!(!distinct.is_empty(), "{}", entries[0].body);
+    assert_eq!(stored.len(), distinct.len());
+}
+
 /// It may have been judged by a state from before the signing key was replaced, and nobody is to sign by that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_to_be_recorded_is_refused_once_it_is_not_known_what_others_have_changed() {

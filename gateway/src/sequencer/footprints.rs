@@ -169,6 +169,14 @@ impl Footprints {
         }
     }
 
+    /// Guesses no more where anybody stands.
+    pub(super) fn doubt_all(&mut self) {
+        for footprint in self.0.values_mut() {
+            footprint.is_ours = false;
+            footprint.remembered = Remembered::default();
+        }
+    }
+
     /// Guesses no more where these tenants stand, because nobody knows. Where they were left is what they are compared with.
     pub(super) fn doubt(&mut self, tenants: impl IntoIterator<Item = TenantId>) {
         for tenant in tenants {

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::{Batch, CommitError, Place, RequestKey, StoreError, Turn};
+use tokio::sync::watch;
 
 /// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
@@ -46,6 +47,8 @@ pub(super) struct Task {
     press: Arc<Press>,
     commit_micros: Arc<AtomicU64>,
     contents: Arc<Contents>,
+    /// Tells when another database has taken the place of the one before.
+    databases: watch::Receiver<()>,
     parts: Parts,
 }
 
@@ -94,6 +97,7 @@ impl Task {
             press: Arc::clone(&handle.press),
             commit_micros: Arc::clone(&handle.commit_micros),
             contents: Arc::clone(&handle.contents),
+            databases: parts.snapshot.databases(),
             parts,
         }
     }
@@ -102,6 +106,7 @@ impl Task {
     pub(super) async fn run(mut self, mut waiting: Exit<Submission>) {
         while let Some(first) = self.next(&mut waiting).await {
             let mut gathered = Gathered::of(drain(first, &waiting, self.parts.batch_max));
+            self.forget_other_database(&mut gathered);
             gathered.send_away_incomplete(self.contents.losses());
             self.send_away_late(&mut gathered);
             if gathered.is_empty() {
@@ -120,7 +125,14 @@ impl Task {
                 Err(_) => self.probe().await,
             }
         }
-        waiting.next().await
+        loop {
+            tokio::select! {
+                biased;
+                next = waiting.next() => return next,
+                // Not only with the next batch: whoever is in that would be sent away, however much later it comes.
+                Ok(()) = self.databases.changed() => self.forget_committed(),
+            }
+        }
     }
 
     /// Sends away those whose answers would come too late, before anything of theirs is recorded.
@@ -238,6 +250,8 @@ impl Task {
             self.parts.follow.notify_one();
             gathered.send_away_deciding();
         }
+        // Its turn may be in another database than the one that was there when it was gathered. A look tells of that before it moves the age on.
+        self.forget_other_database(gathered);
         let books = Books::new(Snapshot::clone(&before), places);
         let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First, _));
         let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
@@ -413,6 +427,23 @@ impl Task {
         };
         let looked_for = looked_for.map_err(|error| unreadable(&error))?;
         Ok((Way::Turn(turn, ends, looked_for), places, found))
+    }
+
+    /// Forgets what was committed to another database than the one there is now, if that is news, and sends away whoever left something out for it.
+    fn forget_other_database(&mut self, gathered: &mut Gathered) {
+        if self.databases.has_changed().unwrap_or(false) {
+            self.databases.mark_unchanged();
+            self.forget_committed();
+            gathered.send_away_incomplete(self.contents.losses());
+        }
+    }
+
+    /// Forgets what is only known because it was committed: another database has taken the place of the one before, and may lack some of that.
+    /// Whether chains have become shorter is still told by where they were left, but not where another gateway was faster to write there.
+    fn forget_committed(&mut self) {
+        self.footprints.doubt_all();
+        self.contents.forget();
+        self.parts.replays.forget_all();
     }
 
     /// Forgets what is only known because it was committed, because the store has lost some of that. Whoever was judged before may have left
