@@ -2,7 +2,7 @@
 //!
 //! A job hands every tenant's checkpoint to the witnesses that the operator names (C2SP tlog-witness) and keeps what they have
 //! cosigned. A witness that has seen something else than the database says, stops the gateway: from then on it answers nobody,
-//! until it is started again. Decisions never wait for a witness, and a witness that does not answer stops nothing.
+//! and writes nothing to any ledger, until it is started again. Decisions never wait for a witness, and a witness that does not answer stops nothing.
 
 mod asking;
 mod kept;
@@ -168,6 +168,8 @@ pub struct Parts {
     pub signing_key: Arc<SigningKey>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What a witness has seen that the database does not say, for whoever writes to the ledgers.
+    pub fork: Arc<OnceLock<Fork>>,
 }
 
 /// The witnesses, what they have cosigned, and whether one of them has seen something else.
@@ -183,7 +185,7 @@ pub struct Cosigning {
     /// Never held across an `await`.
     kept: Mutex<Kept>,
     /// Set once: what has been seen does not go away by itself.
-    fork: OnceLock<Fork>,
+    fork: Arc<OnceLock<Fork>>,
     /// Held during a round, so that there is one at a time; how many there were.
     rounds: tokio::sync::Mutex<u64>,
 }
@@ -199,6 +201,7 @@ impl Cosigning {
             watch,
             signing_key,
             metrics,
+            fork,
         } = parts;
         Self {
             lines: options
@@ -215,7 +218,7 @@ impl Cosigning {
             signing_key,
             metrics,
             kept: Mutex::default(),
-            fork: OnceLock::new(),
+            fork,
             rounds: tokio::sync::Mutex::new(0),
         }
     }

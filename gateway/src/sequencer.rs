@@ -22,6 +22,8 @@ mod remembered;
 mod task;
 mod times;
 
+use crate::cosigning::Fork;
+use crate::http::Code;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::replays::Replays;
@@ -35,8 +37,8 @@ use ledger::SigningKey;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
 pub use press::Press;
 use queue::{Entrance, Line, NoEntry};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use store::Store;
 use task::Task;
@@ -105,6 +107,9 @@ pub enum Fault {
     /// It is not known whether the key of this gateway still signs, and whether another gateway has changed what decisions are judged by.
     #[error("it is not known what other gateways have changed")]
     Stale,
+    /// A witness has seen another ledger than this one.
+    #[error("the ledger has forked")]
+    Forked,
 }
 
 impl From<Fault> for crate::http::Refusal {
@@ -114,6 +119,10 @@ impl From<Fault> for crate::http::Refusal {
             Fault::TooLate => Self::deadline_exceeded(),
             Fault::LedgerUnavailable => Self::ledger_unavailable(),
             Fault::Stale => Self::snapshot_stale(),
+            Fault::Forked => Self::new(
+                Code::LedgerForked,
+                "a witness has seen another ledger than the one in the database, so nothing is recorded",
+            ),
         }
     }
 }
@@ -167,6 +176,8 @@ pub struct Parts {
     pub signing_key: Arc<SigningKey>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What a witness has seen that the database does not say. Nothing is written behind that.
+    pub fork: Arc<OnceLock<Fork>>,
     /// How long nobody may have looked what other gateways have changed when something is decided.
     pub snapshot_age_max: Duration,
     /// How many proposals may wait.

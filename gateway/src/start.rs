@@ -41,7 +41,7 @@ use policy::{
 };
 use policy_diff::{Bounds, Prover};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::{Place, Store, StoreError, StoredTenant};
 use tokio::sync::{Notify, Semaphore};
 
@@ -123,6 +123,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let live = Arc::new(Live::default());
     let indexing = Arc::new(Indexing::default());
     let replays = Arc::new(Replays::new());
+    let fork = Arc::new(OnceLock::new());
     let parts = Parts {
         store: Arc::clone(&store),
         snapshot: Arc::clone(&snapshot),
@@ -133,6 +134,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         replays: Arc::clone(&replays),
         signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
+        fork: Arc::clone(&fork),
         snapshot_age_max: options.snapshot_age_max,
         queue_max: options.queue_max,
         batch_max: options.batch_max,
@@ -148,6 +150,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         watch: Arc::clone(&watch),
         signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
+        fork,
     }));
     cosigning.start(options.witnesses.every);
     let gateway = Gateway {
@@ -191,13 +194,18 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         comparisons_of: OneEach::default(),
     };
     let gateway = Arc::new(gateway);
-    jobs::start(&gateway);
-    base::follow::start(&gateway);
-    containment::start(&gateway);
-    job::start(&gateway);
-    watch::start(&gateway);
-    retention::start(&gateway);
+    start_jobs(&gateway);
     Ok((gateway, ended))
+}
+
+/// Starts what a gateway does whether somebody asks or not.
+fn start_jobs(gateway: &Arc<Gateway>) {
+    jobs::start(gateway);
+    base::follow::start(gateway);
+    containment::start(gateway);
+    job::start(gateway);
+    watch::start(gateway);
+    retention::start(gateway);
 }
 
 /// What a store has for a gateway.

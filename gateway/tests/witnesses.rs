@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::hand::Hand;
 use support::home::{self, Home};
-use support::tenancy::{ENTRIES, Tenancy, injected, reading};
+use support::tenancy::{ENTRIES, Tenancy, injected, merging, reading};
 use support::{BEGINNING, World, signing_key, until};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -309,6 +309,26 @@ async fn a_witness_that_has_seen_more_entries_than_there_are_stops_the_gateway()
         fork,
         format!("`w16.example` has seen 1000 entries of {tenant}, and the database has 10")
     );
+}
+
+/// Whoever has to find out which of two ledgers is the true one finds this one as it was.
+#[tokio::test]
+async fn a_gateway_that_a_witness_has_stopped_writes_nothing_by_itself_either() {
+    let witness = Standing::new(34).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    let (world, tenant) = (&scene.world, scene.tenancy.id);
+    let asked = world.authorize(&scene.tenancy.token, &merging()).await.json();
+    assert_eq!(asked["decision"], "require_approval");
+    witness
+        .shown(&tenant.to_string(), 1_000, Digest::of(b"a longer ledger"))
+        .await;
+    scene.ask_witnesses().await;
+    scene.expect_stopped().await;
+    let head = world.store.head(tenant).await.unwrap();
+    world.clock.advance_millis(24 * 3_600_000);
+    let refused = world.gateway.expire_approvals().await.unwrap_err();
+    assert_eq!(refused.code().as_str(), "ledger_forked");
+    assert_eq!(world.store.head(tenant).await.unwrap(), head);
 }
 
 #[tokio::test]

@@ -102,6 +102,11 @@ impl Gathered {
         self.send_away_those(Fault::Stale, |waiting| waiting.decides);
     }
 
+    /// Sends everybody away, because nothing is recorded any more.
+    pub(super) fn send_away_all(&mut self, fault: Fault) {
+        self.send_away_those(fault, |_| true);
+    }
+
     fn send_away_those(&mut self, fault: Fault, whom: impl Fn(&Waiting) -> bool) {
         if !self.waiting.iter().any(&whom) {
             return;

@@ -106,6 +106,9 @@ impl Task {
     pub(super) async fn run(mut self, mut waiting: Exit<Submission>) {
         while let Some(first) = self.next(&mut waiting).await {
             let mut gathered = Gathered::of(drain(first, &waiting, self.parts.batch_max));
+            if self.parts.fork.get().is_some() {
+                gathered.send_away_all(Fault::Forked);
+            }
             self.forget_other_database(&mut gathered);
             gathered.send_away_incomplete(self.contents.losses());
             self.send_away_late(&mut gathered);

@@ -96,6 +96,11 @@ async fn run(gateway: Weak<Gateway>) {
         }
         let Some(gateway) = gateway.upgrade() else { return };
         let now = steady.now(gateway.clock.now(), Instant::now());
+        // A database in which a ledger has forked is left as it is.
+        if gateway.cosigning.check().is_err() {
+            is_all = true;
+            continue;
+        }
         is_all = gateway.erase_old(now).await.is_all;
     }
 }
