@@ -121,13 +121,15 @@ impl Level {
     }
 
     fn gained_until(&self, now: Timestamp) -> f64 {
-        // A clock that was set back gives nothing, rather than taking tokens away.
-        let millis = u32::try_from(now.millis() - self.at.millis()).unwrap_or(if now > self.at {
-            u32::MAX
-        } else {
-            0
-        });
-        f64::from(millis) / 1_000.0 * self.size.refill_per_second()
+        let passed = now.millis() - self.at.millis();
+        let seconds = match u32::try_from(passed) {
+            Ok(millis) => f64::from(millis) / 1_000.0,
+            // A clock that was set back gives nothing, rather than taking tokens away.
+            Err(_) if passed < 0 => 0.0,
+            // So much later, parts of a second do not matter.
+            Err(_) => f64::from(u32::try_from(passed / 1_000).unwrap_or(u32::MAX)),
+        };
+        seconds * self.size.refill_per_second()
     }
 
     fn is_full_at(&self, now: Timestamp) -> bool {

@@ -165,6 +165,28 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_that_refills_over_months_has_its_token_then() {
+        const DAY_MILLIS: i64 = 86_400_000;
+        let size = Bucket::new(1, 1.0 / 5_184_000.0).expect("one token in 60 days is a bucket");
+        let empty = Level {
+            tokens: 0.0,
+            at: Timestamp::from_millis(0),
+            size,
+        };
+        let after = |days| Timestamp::from_millis(days * DAY_MILLIS);
+        for (days, has_one) in [(49, false), (59, false), (60, true), (73_000, true)] {
+            let level = Level::now(Some(&empty), size, after(days));
+            assert_eq!(level.has(1.0), has_one, "{days} days: {level:?}");
+        }
+        assert!(!empty.is_full_at(after(59)) && empty.is_full_at(after(61)));
+        // The last of it is rounding.
+        let early = Level::now(Some(&empty), size, after(50));
+        assert_eq!(early.seconds_until(1.0, after(50)), Some(10 * 86_400 - 5));
+        let behind = Level::now(Some(&empty), size, after(-60));
+        assert_eq!(behind.tokens.to_bits(), 0.0_f64.to_bits());
+    }
+
+    #[test]
     fn many_at_once_are_forgotten_and_leave_no_room_behind() {
         let size = Bucket::new(1, 1.0).expect("one token a second is a bucket");
         let at = Timestamp::from_millis;
