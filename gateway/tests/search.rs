@@ -11,8 +11,8 @@ use gateway::app::App;
 use gateway::gateway::Options;
 use gateway::search::page::{Wanted, find};
 use gateway::start::{self, Ingredients};
-use model::time::ManualClock;
-use model::{Secret, SecretKind, SystemEntropy, Timestamp};
+use model::time::{Clock, ManualClock};
+use model::{Secret, SecretKind, SystemEntropy};
 use policy::BasePolicies;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -181,7 +181,7 @@ async fn a_search_finds_the_same_before_and_after_it_is_indexed() {
     let claim = BlockClaim {
         token: 7,
         now: BEGINNING,
-        until: Timestamp::from_millis(i64::MAX),
+        until: world.clock.now().plus_millis(60_000),
         by_force: true,
     };
     assert!(world.store.claim_block(tenancy.id, 0, &claim).await.unwrap());

@@ -116,13 +116,17 @@ impl SearchIndex for PostgresStore {
                  claimed_until = excluded.claimed_until,
                  end_hash = NULL
              WHERE $5
-                OR (known.end_hash IS NULL AND known.claimed_until <= $6)",
+                OR (
+                    known.end_hash IS NULL
+                    AND (known.claimed_until <= $6 OR known.claimed_until > $7)
+                )",
             uuid(tenant),
             number(block),
             claim.token,
             claim.until.millis(),
             claim.by_force,
             claim.now.millis(),
+            claim.believed_until().millis(),
         );
         if self.write_index(statement).await? == 0 {
             return Ok(false);

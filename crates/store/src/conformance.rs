@@ -177,6 +177,7 @@ macro_rules! conformance_tests {
             erasures::an_erasure_that_nothing_tells_of_is_not_written,
             index::what_was_put_is_found_by_its_terms,
             index::a_block_is_put_by_whoever_has_the_claim,
+            index::a_claim_of_a_clock_that_was_ahead_is_not_waited_for,
             index::a_block_that_is_taken_out_by_force_is_gone,
             index::a_block_of_many_terms_is_put_and_taken_out_whole,
             approvals::an_approval_is_as_it_was_written_last,

@@ -26,6 +26,10 @@ pub struct IndexedBlock {
     pub token: i64,
 }
 
+/// No claim lasts longer than this: one that still holds for more was made while a clock was ahead. Claims are made for two minutes at most; the
+/// rest is for clocks that differ.
+const CLAIM_MILLIS_MAX: i64 = 60 * 60 * 1_000;
+
 /// The right to put a block into the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockClaim {
@@ -37,6 +41,14 @@ pub struct BlockClaim {
     pub until: Timestamp,
     /// Takes it from whoever has it, and takes the block out of the index.
     pub by_force: bool,
+}
+
+impl BlockClaim {
+    /// Until when another claim to the block can hold. One that ends later counts as one that has ended: a clock was ahead when it was made,
+    /// and nobody would get the block until that time.
+    pub const fn believed_until(&self) -> Timestamp {
+        self.now.plus_millis(CLAIM_MILLIS_MAX)
+    }
 }
 
 /// A search index: made from what was recorded, in blocks of entries, and made again if it is gone.

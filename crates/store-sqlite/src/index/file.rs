@@ -215,6 +215,7 @@ pub(super) async fn claim(
 ) -> Result<bool, sqlx::Error> {
     let tenant_id = &tenant.as_bytes()[..];
     let (block, now, until) = (number(block), claim.now.millis(), claim.until.millis());
+    let believed_until = claim.believed_until().millis();
     sqlx::query!(
         "INSERT OR IGNORE INTO search_tenants (tenant_id) VALUES (?1)",
         tenant_id
@@ -231,13 +232,17 @@ pub(super) async fn claim(
              claimed_until = excluded.claimed_until,
              end_hash = NULL
          WHERE ?5
-            OR (search_blocks.end_hash IS NULL AND search_blocks.claimed_until <= ?6)",
+            OR (
+                search_blocks.end_hash IS NULL
+                AND (search_blocks.claimed_until <= ?6 OR search_blocks.claimed_until > ?7)
+            )",
         tenant_id,
         block,
         claim.token,
         until,
         claim.by_force,
         now,
+        believed_until,
     )
     .execute(&mut *connection)
     .await?;

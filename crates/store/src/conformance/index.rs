@@ -110,6 +110,35 @@ pub async fn a_block_is_put_by_whoever_has_the_claim(fixture: &dyn Fixture) {
     );
 }
 
+/// Whoever was stopped while its clock was ahead does not keep the block from everybody until that time.
+pub async fn a_claim_of_a_clock_that_was_ahead_is_not_waited_for(fixture: &dyn Fixture) {
+    const HOUR: i64 = 60 * 60 * 1_000;
+    let store = fixture.open().await;
+    let tenant = Chain::new(1).tenant;
+    for now in [HOUR, 365 * 24 * HOUR] {
+        let ahead = BlockClaim {
+            until: Timestamp::from_millis(now + 21),
+            ..by_force(1)
+        };
+        assert!(store.claim_block(tenant, 0, &ahead).await.unwrap());
+        let in_time = BlockClaim {
+            now: Timestamp::from_millis(now + 21 - HOUR),
+            ..claim(2, 0)
+        };
+        assert!(!store.claim_block(tenant, 0, &in_time).await.unwrap());
+        assert!(store.claim_block(tenant, 0, &claim(3, 20)).await.unwrap());
+        assert!(!store.put_block(tenant, 0, 1, &end(), &[]).await.unwrap());
+    }
+    // A block that was put stays put, whatever the time of its claim.
+    let ahead = BlockClaim {
+        until: Timestamp::from_millis(365 * 24 * HOUR),
+        ..by_force(4)
+    };
+    assert!(store.claim_block(tenant, 0, &ahead).await.unwrap());
+    assert!(store.put_block(tenant, 0, 4, &end(), &[]).await.unwrap());
+    assert!(!store.claim_block(tenant, 0, &claim(5, 20)).await.unwrap());
+}
+
 /// Whoever erases what a block was made from takes it out, and nobody who began before puts it back.
 pub async fn a_block_that_is_taken_out_by_force_is_gone(fixture: &dyn Fixture) {
     let store = fixture.open().await;
