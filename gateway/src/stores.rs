@@ -1,10 +1,10 @@
 //! From a URL to a store: the one place that knows which backends there are.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Store;
-use store_postgres::PostgresStore;
+use store_postgres::{OpenError, PostgresStore};
 use store_sqlite::SqliteStore;
 
 /// What a database URL begins with.
@@ -40,11 +40,25 @@ pub async fn open_known(url: &str) -> anyhow::Result<Arc<dyn Store>> {
 pub async fn migrate(url: &str) -> anyhow::Result<()> {
     match backend(url)? {
         Backend::Sqlite => SqliteStore::open(url).await?.close().await,
-        Backend::Postgres => PostgresStore::migrate(url)
-            .await
-            .context("the schema is as it was")?,
+        Backend::Postgres => PostgresStore::migrate(url).await.map_err(half_way)?,
     }
     Ok(())
+}
+
+/// Says of what may have come after some of the steps that those stay.
+fn half_way(error: OpenError) -> anyhow::Error {
+    let may_have_begun = matches!(
+        error,
+        OpenError::Migrate { .. } | OpenError::Broken { .. } | OpenError::Database { .. }
+    );
+    let error = anyhow::Error::new(error);
+    if may_have_begun {
+        error.context(
+            "the schema may have come some steps further, if not to the last one; mend what stands here and migrate again, because a version from before those steps refuses the database",
+        )
+    } else {
+        error
+    }
 }
 
 /// A file that belongs to a store: beside the file of the database, or in the working folder if the database is none.
@@ -80,7 +94,23 @@ fn backend(url: &str) -> anyhow::Result<Backend> {
 
 #[cfg(test)]
 mod tests {
-    use super::file_beside;
+    use super::{file_beside, half_way};
+    use store_postgres::OpenError;
+
+    #[test]
+    fn a_schema_that_may_be_half_way_is_not_said_to_be_as_it_was() {
+        let database = || "db at host".to_owned();
+        let broken = half_way(OpenError::Broken {
+            database: database(),
+            broken: "entry 2 is missing".to_owned(),
+        });
+        let told = format!("{broken:#}");
+        assert!(told.contains("some steps further"), "{told}");
+        assert!(told.contains("entry 2 is missing"), "{told}");
+        let before = half_way(OpenError::Foreign { database: database() });
+        let told = format!("{before:#}");
+        assert!(told.starts_with("`db at host` holds tables"), "{told}");
+    }
 
     #[test]
     fn a_file_stands_beside_the_database() {

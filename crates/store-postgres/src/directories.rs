@@ -126,7 +126,8 @@ fn noun(tenant: TenantId, row: Row) -> Result<Option<Noun>, StoreError> {
         table: "directory",
         ..of_tenant(tenant)
     };
-    let kind = NounKind::from_word(&kind).ok_or_else(|| place.corrupt("kind", "is no kind of noun"))?;
+    let kind = NounKind::from_word(&kind)
+        .ok_or_else(|| place.corrupt("kind", "is no kind of noun that this program knows"))?;
     let noun = Noun::from_json(kind, &value)
         .map_err(|error| place.corrupt("value", &format!("is not a {}: {error}", kind.as_str())))?;
     Ok(Some(noun))

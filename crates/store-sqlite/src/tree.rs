@@ -66,8 +66,10 @@ impl Incomplete {
             sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection).await?;
             let done = self.part(&mut tip, connection).await;
             let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-            sqlx::raw_sql(end).execute(&mut *connection).await?;
+            let ended = sqlx::raw_sql(end).execute(&mut *connection).await;
+            // The cause is told, not what follows from it: where there is no room SQLite has rolled back by itself, and ROLLBACK fails.
             done?;
+            ended?;
         }
         Ok(tip.head().seq)
     }

@@ -71,7 +71,9 @@ pub enum Failure {
     #[error("the keys are not those that the ledger tells of: {0}")]
     Keys(String),
     /// The last line is not there.
-    #[error("the file has no end: it was cut off, or made by hand")]
+    #[error(
+        "the file has no end: it was cut off, made by hand, or exported by a version that wrote none; export it again, or hold it against a checkpoint of its last entry (`--held`)"
+    )]
     NoEnd,
 }
 

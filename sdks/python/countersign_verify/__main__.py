@@ -165,7 +165,11 @@ def verify_entries(arguments, trust):
         else:
             report = verifier.verify(file)
     if not report.has_end and not held:
-        raise Finding("unsigned", "the file has no end: it was cut off, or made by hand")
+        raise Finding(
+            "unsigned",
+            "the file has no end: it was cut off, made by hand, or exported by a version that wrote none; "
+            "export it again, or hold it against a checkpoint of its last entry (`--held`)",
+        )
     signed = f", signed by the log{describe_witnesses(trust)}" if trust else ", NOT compared with any key"
     return describe(report, evidence) + signed
 

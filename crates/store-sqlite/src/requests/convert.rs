@@ -47,8 +47,10 @@ pub(crate) async fn convert_in_parts(
         sqlx::query!("BEGIN IMMEDIATE").execute(&mut *connection).await?;
         let done = convert_part(connection, &part, is_last).await;
         let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
-        sqlx::raw_sql(end).execute(&mut *connection).await?;
+        let ended = sqlx::raw_sql(end).execute(&mut *connection).await;
+        // The cause is told, not what follows from it: where there is no room SQLite has rolled back by itself, and ROLLBACK fails.
         done?;
+        ended?;
         converted += part.len();
     }
     if converted > 0 {

@@ -455,6 +455,25 @@ async fn the_last_part_that_is_converted_says_that_all_is_in_runs() {
 }
 
 #[tokio::test]
+async fn what_went_wrong_is_said_where_the_transaction_is_over_already() {
+    let small = of_an_earlier_version().await;
+    let mut stranger = small.folder.stranger().await;
+    small.stop_checkpoints().await;
+    // As SQLite does by itself on a full disk.
+    let trigger = "CREATE TRIGGER no_room BEFORE INSERT ON request_pages
+                   BEGIN SELECT RAISE(ROLLBACK, 'there is no room'); END";
+    sqlx::raw_sql(trigger).execute(&mut stranger).await.unwrap();
+    let error = convert_in_parts(&mut stranger, 50).await.unwrap_err();
+    assert!(error.to_string().contains("there is no room"), "{error}");
+    sqlx::raw_sql("DROP TRIGGER no_room")
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    convert_in_parts(&mut stranger, 50).await.unwrap();
+    assert_eq!(small.reopened().await.found(0..60).await, all(0..50));
+}
+
+#[tokio::test]
 async fn what_a_start_left_in_the_log_is_moved_before_more_is_written() {
     let small = of_an_earlier_version().await;
     let mut stranger = small.folder.stranger().await;

@@ -115,6 +115,24 @@ async fn a_ledger_that_was_completed_half_way_is_completed_by_the_next_start() {
 }
 
 #[tokio::test]
+async fn what_went_wrong_is_said_where_the_transaction_is_over_already() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    write_three(&store, &mut Chain::new(1)).await;
+    store.close().await;
+    // As SQLite does by itself on a full disk.
+    forget_the_tree(
+        &folder,
+        "CREATE TRIGGER no_room BEFORE UPDATE ON audit_events
+         BEGIN SELECT RAISE(ROLLBACK, 'there is no room'); END",
+    )
+    .await;
+    let refusal = folder.refused().await;
+    let source = std::error::Error::source(&refusal).unwrap().to_string();
+    assert!(source.contains("there is no room"), "{refusal}: {source}");
+}
+
+#[tokio::test]
 async fn the_log_stays_bounded_while_a_large_ledger_is_completed() {
     let folder = Folder::new();
     let store = folder.open().await;
