@@ -1,7 +1,8 @@
 //! The thread for work that nobody waits for: verifying ledgers, and indexing them for search.
 //!
 //! It has the lowest priority that there is, a runtime of its own and connections of its own, so it has what the others leave of the
-//! cores, and nobody finds a worker of theirs in the middle of a thousand hashes.
+//! cores, and nobody finds a worker of theirs in the middle of a thousand hashes. One waits for it, and not without an end: whoever verifies a ledger
+//! of which the watch knows a fault.
 //!
 //! What belongs here only reads the ledger, and holds nothing for long that an ask needs: it may be stopped anywhere for want of a core,
 //! and whoever waited for it would be stopped with it. So what takes the turn to write, changes the directory, or gives back what asks

@@ -7,15 +7,17 @@
 
 mod progress;
 
+use crate::behind::Behind;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use crate::records::audit::Fault;
 use model::TenantId;
 use progress::Progress;
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tokio::time::timeout;
 
 /// How often it goes to work.
 const TICK: Duration = Duration::from_secs(1);
@@ -25,14 +27,26 @@ const TICK_PRESSED: Duration = Duration::from_secs(4);
 const WORK_MAX: Duration = Duration::from_millis(100);
 /// How long it works while many wait.
 const WORK_MAX_PRESSED: Duration = Duration::from_millis(20);
+/// How long somebody who asks for a fault waits for the look that finds it again, or not any more. It is the next one, also while many wait
+/// for decisions.
+const ASKED_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How often they see whether there was one.
+const ASKED_WAIT_STEP: Duration = Duration::from_millis(50);
 
 /// What was found.
 #[derive(Default)]
 pub struct Watch {
     /// The faults of ledgers. Held for a look only.
-    faults: Mutex<BTreeMap<TenantId, Fault>>,
+    faults: Mutex<BTreeMap<TenantId, Known>>,
     /// The first entry of a ledger that somebody else has found to be wrong. Held for a look only.
     suspects: Mutex<BTreeMap<TenantId, u64>>,
+}
+
+/// A fault of a ledger.
+struct Known {
+    fault: Fault,
+    /// When the look began that found it last.
+    looked: Instant,
 }
 
 impl Watch {
@@ -43,14 +57,13 @@ impl Watch {
 
     /// Refuses to vouch for a ledger that has a fault.
     pub fn check(&self, tenant: TenantId) -> Result<(), Refusal> {
-        self.lock()
-            .get(&tenant)
-            .map_or(Ok(()), |Fault { seq, what, .. }| {
-                let detail = format!(
-                    "entry {seq}: {what}; nothing is signed for this ledger until it is what was recorded"
-                );
-                Err(Refusal::new(Code::LedgerFault, detail))
-            })
+        self.lock().get(&tenant).map_or(Ok(()), |Known { fault, .. }| {
+            let Fault { seq, what, .. } = fault;
+            let detail = format!(
+                "entry {seq}: {what}; nothing is signed for this ledger until it is what was recorded"
+            );
+            Err(Refusal::new(Code::LedgerFault, detail))
+        })
     }
 
     /// Says that the gateway is not ready, if there is a fault. It does not say whose.
@@ -67,7 +80,41 @@ impl Watch {
 
     /// The tenant whose ledger is gone as a whole, also where another one was begun in its place, if there is one: then that is the fault of the system tenant's ledger, which tells of it.
     pub(crate) fn gone(&self) -> Option<TenantId> {
-        self.lock().get(&TenantId::SYSTEM)?.gone
+        self.lock().get(&TenantId::SYSTEM)?.fault.gone
+    }
+
+    /// The fault that a ledger has among these entries. One that was last seen before this time may have been put right meanwhile: then the
+    /// ledger is looked at next, and that is waited for. Where it takes too long the fault stands, as it does for whoever wants a checkpoint.
+    pub(crate) async fn fault_in(
+        &self,
+        tenant: TenantId,
+        entries: &RangeInclusive<u64>,
+        since: Instant,
+        behind: &Behind,
+    ) -> Option<Fault> {
+        let deadline = Instant::now() + ASKED_WAIT_MAX;
+        let mut is_hurried = false;
+        loop {
+            let (fault, looked) = self.known_in(tenant, entries)?;
+            if looked >= since || Instant::now() >= deadline {
+                return Some(fault);
+            }
+            if !is_hurried {
+                self.suspect(tenant, fault.seq);
+                is_hurried = true;
+            }
+            // Without its thread nobody looks any more: the gateway is about to stop.
+            if timeout(ASKED_WAIT_STEP, behind.ended()).await.is_ok() {
+                return Some(fault);
+            }
+        }
+    }
+
+    fn known_in(&self, tenant: TenantId, entries: &RangeInclusive<u64>) -> Option<(Fault, Instant)> {
+        let faults = self.lock();
+        let known = faults.get(&tenant)?;
+        let is_in = entries.contains(&known.fault.seq);
+        is_in.then(|| (known.fault.clone(), known.looked))
     }
 
     /// Has an entry looked at next, because somebody has found a fault there.
@@ -90,10 +137,10 @@ impl Watch {
         }
     }
 
-    fn raise(&self, tenant: TenantId, fault: Fault) {
-        let Fault { seq, what, .. } = &fault;
-        let (seq, what) = (*seq, what.clone());
-        if self.lock().insert(tenant, fault).is_none() {
+    /// There is a fault, which a look has found that began at this time.
+    fn raise(&self, tenant: TenantId, fault: Fault, looked: Instant) {
+        let (seq, what) = (fault.seq, fault.what.clone());
+        if self.lock().insert(tenant, Known { fault, looked }).is_none() {
             tracing::error!(
                 %tenant,
                 seq,
@@ -109,7 +156,7 @@ impl Watch {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantId, Fault>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantId, Known>> {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

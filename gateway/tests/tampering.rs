@@ -556,7 +556,8 @@ async fn a_tail_that_was_cut_together_with_the_head_is_missed_by_whoever_saw_it(
              WHERE MINE",
         )
         .await;
-    assert_eq!(scene.verify(json!({})).await["verified"], true);
+    // A gateway that runs may know of more already.
+    assert_eq!(scene.verify(json!({"to_seq": 8})).await["verified"], true);
     let found = scene.verify(json!({"to_seq": 12})).await;
     assert_eq!(found["first_fault"]["seq"], 9, "{found}");
     assert_eq!(found["checked"], 8);

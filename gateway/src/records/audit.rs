@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 use store::{Ending, Recorded, Store, StoreError};
 
 /// The first thing that is wrong.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Fault {
     /// At which entry.
     pub(crate) seq: u64,

@@ -40,6 +40,12 @@ impl Range {
         Ok(from..=to.min(head_seq))
     }
 
+    /// All of it, wherever the ledger ends: without a last entry what stands behind the end, too.
+    pub fn whole(self) -> RangeInclusive<u64> {
+        let from = self.from_seq.map_or(1, NonZeroU64::get);
+        from..=self.to_seq.map_or(u64::MAX, NonZeroU64::get)
+    }
+
     /// Whether a ledger that ends here has nothing of it although the caller has named its end, and so expects it to be there.
     pub fn is_missing(self, head_seq: u64) -> bool {
         let from = self.from_seq.map_or(1, NonZeroU64::get);
@@ -78,6 +84,12 @@ mod tests {
         assert_eq!(range(3, 0).within(7).unwrap(), 3..=7);
         assert_eq!(range(0, 3).within(7).unwrap(), 1..=3);
         assert_eq!(range(7, 7).within(7).unwrap(), 7..=7);
+    }
+
+    #[test]
+    fn without_an_end_what_stands_behind_the_ledger_is_in_it() {
+        assert_eq!(range(0, 0).whole(), 1..=u64::MAX);
+        assert_eq!(range(3, 9).whole(), 3..=9);
     }
 
     #[test]

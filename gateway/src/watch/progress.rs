@@ -74,6 +74,7 @@ impl Progress {
         if self.doubtful.is_some_and(|until| Instant::now() < until) {
             return Ok(0);
         }
+        let began = Instant::now();
         // Keys that cannot be read are a fault of the directory, which says so itself.
         let Ok(keys) = gateway.log_keys() else {
             return Ok(0);
@@ -105,7 +106,7 @@ impl Progress {
             (Err(fault), ..) | (_, Err(fault), _) | (.., Err(fault)) => {
                 self.doubts = self.doubts.saturating_add(1);
                 if self.doubts >= LOOKS {
-                    gateway.watch.raise(tenant, fault);
+                    gateway.watch.raise(tenant, fault, began);
                 }
                 self.doubtful = Some(Instant::now() + DOUBT);
                 Ok(0)
