@@ -403,7 +403,6 @@ impl Following {
         let system = snapshot.tenant(TenantId::SYSTEM);
         let last = system.and_then(|system| system.directory.base.as_ref());
         let differs = last.filter(|last| last.digest != snapshot.base_digest());
-        self.metrics.set_base_differs(differs.is_some());
         // What was reloaded is taken over here, too.
         if differs.is_some_and(|last| last.cedar.is_none()) {
             tracing::warn!(
@@ -411,6 +410,8 @@ impl Following {
                 "another gateway was started with other base policies; reload one of them for all, or start it with those of the others"
             );
         }
+        // Behind what is said of it: whoever sees the metric finds that in the log.
+        self.metrics.set_base_differs(differs.is_some());
     }
 }
 

@@ -8,6 +8,7 @@ mod process;
 
 use process::{ENDS_WITHIN, OPERATOR, Place};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,22 @@ impl Local {
             std::thread::sleep(Duration::from_millis(10));
         }
         local
+    }
+
+    /// The address that it listens on beside the socket. It says one after the other.
+    fn address(&self) -> SocketAddr {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let log = self.place.stderr();
+            let mut words = log
+                .split("listening on ")
+                .filter_map(|rest| rest.split_whitespace().next());
+            if let Some(address) = words.find_map(|word| word.parse().ok()) {
+                return address;
+            }
+            assert!(Instant::now() < deadline, "it does not listen elsewhere: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn ask(&self, path: &str) -> String {
@@ -99,11 +116,7 @@ fn a_socket_is_for_its_owner_goes_with_the_gateway_and_is_taken_over_after_a_kil
 #[test]
 fn a_gateway_listens_on_all_doors_at_once_and_closes_them_together() {
     let local = Local::start(Place::on_file(), &["--listen", "127.0.0.1:0"]);
-    let log = local.place.stderr();
-    let mut words = log
-        .split("listening on ")
-        .filter_map(|rest| rest.split_whitespace().next());
-    let address: std::net::SocketAddr = words.find_map(|word| word.parse().ok()).unwrap();
+    let address = local.address();
     assert!(local.ask("/v1/whoami").starts_with("HTTP/1.1 200"));
     let answer = ureq::get(format!("http://{address}/healthz")).call().unwrap();
     assert_eq!(answer.status(), 200);
