@@ -280,9 +280,9 @@ pub fn judge(
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     check_claims(tenant, agent, ask)?;
-    let provenance = provenance::verified(tenant, agent, (ask, evidence.parameters_unknown), now)?;
-    let mut found = find(tenant, agent, ask, (evidence, provenance.as_ref()), now)?;
-    found.provenance = provenance.map(Box::new);
+    let circumstances = Circumstances::new(tenant, agent, ask, evidence, now)?;
+    let mut found = circumstances.judge_by_policy()?;
+    found.provenance = circumstances.provenance.map(Box::new);
     let mut found = match (&ask.approval_id, evidence.approval) {
         (Some(_), Some(approval)) => {
             let heard = |found| with_approval(found, approval, (tenant, agent), ask, now);
@@ -325,95 +325,190 @@ pub fn may_repeat_allow(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bo
     !is_contained(tenant, agent, ask) && (ask.mode == Mode::Observe || !is_held())
 }
 
-/// What is found about one ask, whatever it will be answered.
-fn find(
-    tenant: &TenantSnapshot,
-    agent: &Agent,
-    ask: &Ask,
-    (evidence, provenance): (&Evidence<'_>, Option<&Provenance>),
+/// An ask with everything that it is judged by.
+struct Circumstances<'a> {
+    tenant: &'a TenantSnapshot,
+    agent: &'a Agent,
+    ask: &'a Ask,
+    evidence: &'a Evidence<'a>,
+    /// What the token that came along says, verified.
+    provenance: Option<Provenance>,
+    trust: EffectiveTrust,
+    /// The least trusted source that the run has seen, the ask included; absent if that is not kept.
+    run_worst: Option<Trust>,
     now: Timestamp,
-) -> Result<Judgement, Refusal> {
-    let trust = effective_trust(tenant, ask, provenance);
-    let run_worst = run_worst(tenant, ask, (evidence.run, provenance), trust);
-    let mut judgement = untainted(
-        tenant,
-        agent,
-        ask,
-        (evidence, provenance),
-        (trust, run_worst),
-        now,
-    )?;
-    // The run has seen it, whatever is answered.
-    judgement.run_worst = run_worst;
-    let rule = tenant.directory.tenant.settings.run_taint;
-    if let Some(shadow) = judgement.shadow.take() {
-        let mutates = judgement.mutates;
-        let shadow = Judgement {
-            mutates,
-            run_worst,
-            ..*shadow
-        };
-        judgement.shadow = Some(Box::new(tainted(shadow, rule)));
-    }
-    Ok(tainted(judgement, rule))
 }
 
-/// The judgement before the tenant's run-taint rule is applied.
-fn untainted(
-    tenant: &TenantSnapshot,
-    agent: &Agent,
-    ask: &Ask,
-    (evidence, provenance): (&Evidence<'_>, Option<&Provenance>),
-    (trust, run_worst): (EffectiveTrust, Option<Trust>),
-    now: Timestamp,
-) -> Result<Judgement, Refusal> {
-    if let Some(denial) = standing_denial(tenant, agent, ask, trust) {
-        return Ok(denial);
-    }
-    let delegators = match delegators(tenant, agent, ask, trust) {
-        Ok(delegators) => delegators,
-        Err(denial) => return Ok(*denial),
-    };
-    let name = ask.action.tool.as_str();
-    let found = tenant.directory.tools.get(name).map(|tool| &**tool);
-    let asked = |tool, action| Question {
-        vouched: provenance.and_then(Provenance::vouched),
-        usage: evidence.usage.map(|usage| &**usage),
-        ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
-    };
-    let Some((tool, action)) = found.and_then(|tool| Some((tool, tool.actions.get(&ask.action.action)?)))
-    else {
-        // Whoever asks a trap for what it does not have has touched it all the same.
-        let trapped = found.and_then(|tool| {
-            let each = tool.actions.values();
-            trapped_by_each(each.map(|action| trapped(tenant, &asked(tool, action))))
+impl<'a> Circumstances<'a> {
+    /// Derives how far the ask and its run are trusted. An ask whose token is not good is refused.
+    fn new(
+        tenant: &'a TenantSnapshot,
+        agent: &'a Agent,
+        ask: &'a Ask,
+        evidence: &'a Evidence<'a>,
+        now: Timestamp,
+    ) -> Result<Self, Refusal> {
+        let provenance = provenance::verified(tenant, agent, ask, evidence, now);
+        let provenance = provenance.map_err(Refusal::Provenance)?;
+        let trust = effective_trust(tenant, ask, provenance.as_ref());
+        let is_kept = shown(ask).is_some() && keeps_runs(tenant);
+        let run_worst = is_kept.then(|| {
+            let shown = seen(ask, trust, provenance.as_ref());
+            evidence.run.map_or(shown, |run| run.worst.worse_of(shown))
         });
-        let explanation = format!("`{name}` has no registered action `{}`", ask.action.action);
-        let unknown = || Judgement::bare(ReasonCode::UnknownTool, explanation, trust);
-        return Ok(trapped.unwrap_or_else(unknown));
-    };
-    // A trap is granted to nobody, and whoever touches it is to meet the policy about traps.
-    let denial = if tool.is_canary() {
-        None
-    } else {
-        tool_denial(agent, (tool, action), trust)
-    };
-    let mut judgement = if let Some(denial) = denial {
-        denial
-    } else {
-        let question = asked(tool, action);
-        if evidence.parameters_unknown {
-            rule_without_parameters(tenant, &delegators, &question)?
-        } else {
-            rule(tenant, &delegators, &question)?
-        }
-    };
-    judgement.risk = Some(action.risk);
-    judgement.mutates = action.mutates_state || ask.claims_mutation;
-    if judgement.asked && tenant.policies.looks_at_usage() {
-        judgement.usage = evidence.usage.cloned();
+        Ok(Self {
+            tenant,
+            agent,
+            ask,
+            evidence,
+            provenance,
+            trust,
+            run_worst,
+            now,
+        })
     }
-    Ok(judgement)
+
+    /// What is found before people are listened to, whatever the mode of the ask is.
+    fn judge_by_policy(&self) -> Result<Judgement, Refusal> {
+        let run_worst = self.run_worst;
+        let mut judgement = self.before_run_taint()?;
+        // The run has seen it, whatever is answered.
+        judgement.run_worst = run_worst;
+        let rule = self.tenant.directory.tenant.settings.run_taint;
+        if let Some(shadow) = judgement.shadow.take() {
+            let mutates = judgement.mutates;
+            let shadow = Judgement {
+                mutates,
+                run_worst,
+                ..*shadow
+            };
+            judgement.shadow = Some(Box::new(tainted(shadow, rule)));
+        }
+        Ok(tainted(judgement, rule))
+    }
+
+    /// The judgement before the tenant's run-taint rule is applied.
+    fn before_run_taint(&self) -> Result<Judgement, Refusal> {
+        let Self { tenant, ask, .. } = *self;
+        if let Some(denial) = self.standing_denial() {
+            return Ok(denial);
+        }
+        let delegators = match self.delegators() {
+            Ok(delegators) => delegators,
+            Err(denial) => return Ok(*denial),
+        };
+        let name = ask.action.tool.as_str();
+        let found = tenant.directory.tools.get(name).map(|tool| &**tool);
+        let Some((tool, action)) = found.and_then(|tool| Some((tool, tool.actions.get(&ask.action.action)?)))
+        else {
+            // Whoever asks a trap for what it does not have has touched it all the same.
+            let trapped = found.and_then(|tool| {
+                let each = tool.actions.values();
+                trapped_by_each(each.map(|action| trapped(tenant, &self.question(tool, action))))
+            });
+            let explanation = format!("`{name}` has no registered action `{}`", ask.action.action);
+            let unknown = || Judgement::bare(ReasonCode::UnknownTool, explanation, self.trust);
+            return Ok(trapped.unwrap_or_else(unknown));
+        };
+        // A trap is granted to nobody, and whoever touches it is to meet the policy about traps.
+        let denial = if tool.is_canary() {
+            None
+        } else {
+            tool_denial(self.agent, (tool, action), self.trust)
+        };
+        let mut judgement = if let Some(denial) = denial {
+            denial
+        } else {
+            let question = self.question(tool, action);
+            if self.evidence.parameters_unknown {
+                rule_without_parameters(tenant, &delegators, &question)?
+            } else {
+                rule(tenant, &delegators, &question)?
+            }
+        };
+        judgement.risk = Some(action.risk);
+        judgement.mutates = action.mutates_state || ask.claims_mutation;
+        if judgement.asked && tenant.policies.looks_at_usage() {
+            judgement.usage = self.evidence.usage.cloned();
+        }
+        Ok(judgement)
+    }
+
+    /// Why the tenant, the agent or the run may not act, if so.
+    fn standing_denial(&self) -> Option<Judgement> {
+        let standing = &self.tenant.directory.tenant.standing;
+        if let Standing::Frozen { reason, .. } | Standing::Revoked { reason, .. } = standing {
+            let explanation = format!("the tenant is {}: {reason}", standing.as_str());
+            return Some(Judgement::bare(ReasonCode::TenantFrozen, explanation, self.trust));
+        }
+        let (reason, explanation) = match &self.agent.standing {
+            Standing::Active => return self.run_denial(),
+            Standing::Frozen { reason, .. } => {
+                (ReasonCode::AgentFrozen, format!("the agent is frozen: {reason}"))
+            }
+            Standing::Revoked { reason, .. } => (
+                ReasonCode::AgentRevoked,
+                format!("the agent is revoked: {reason}"),
+            ),
+        };
+        Some(Judgement::bare(reason, explanation, self.trust))
+    }
+
+    fn run_denial(&self) -> Option<Judgement> {
+        let run = stopped_run(self.tenant, self.ask)?;
+        let reason = match &run.standing {
+            Standing::Active => return None,
+            Standing::Frozen { reason, .. } | Standing::Revoked { reason, .. } => reason,
+        };
+        let explanation = format!("the run `{}` is {}: {reason}", run.run_id, run.standing.as_str());
+        Some(Judgement::bare(ReasonCode::RunFrozen, explanation, self.trust))
+    }
+
+    /// Those in whose name it is asked, if something may be done in the name of each; or else the denial.
+    fn delegators(&self) -> Result<Vec<Delegator<'a>>, Box<Judgement>> {
+        let denial = |(reason, explanation)| Box::new(Judgement::bare(reason, explanation, self.trust));
+        let delegators = delegation::delegators(self.tenant, self.agent, self.ask)
+            .map_err(|name| denial((ReasonCode::UnknownPrincipal, unknown_principal(&name))))?;
+        match delegation::standing_denial(&delegators) {
+            Some(found) => Err(denial(found)),
+            None => Ok(delegators),
+        }
+    }
+
+    /// What policies are asked about this action.
+    fn question<'q>(&'q self, tool: &'q Tool, action: &'q ToolAction) -> Question<'q> {
+        let Self { agent, ask, .. } = *self;
+        let directory = &self.tenant.directory;
+        Question {
+            agent,
+            team: agent
+                .team
+                .as_ref()
+                .and_then(|team| directory.teams.get(team))
+                .map(|team| &**team),
+            user: ask.user.as_ref().map(|name| UserFacts {
+                id: name.as_str(),
+                registered: directory.users.get(name).map(|user| &**user),
+                teams: Some(&directory.teams),
+            }),
+            tool,
+            action,
+            mutates: action.mutates_state || ask.claims_mutation,
+            resource: ask.action.resource.as_deref(),
+            parameters: &ask.action.parameters,
+            trust: self.trust,
+            contains_sensitive_data: ask.contains_sensitive_data,
+            attributes: ask.attributes.as_deref(),
+            run: shown(ask).map(|(run, _)| RunFacts {
+                id: run.as_str(),
+                worst: self.run_worst.unwrap_or(self.trust.level),
+            }),
+            usage: self.evidence.usage.map(|usage| &**usage),
+            sources: Some(&ask.sources),
+            vouched: self.provenance.as_ref().and_then(Provenance::vouched),
+            now: self.now,
+        }
+    }
 }
 
 /// What the caller says about itself must agree with what its credential says.
@@ -450,18 +545,6 @@ pub fn shown(ask: &Ask) -> Option<(&Name, Option<&Name>)> {
         (Some(run), parent) => Some((run, parent.as_ref())),
         (None, parent) => parent.as_ref().map(|parent| (parent, None)),
     }
-}
-
-/// The least trusted source that the run of an ask has seen, the ask included.
-fn run_worst(
-    tenant: &TenantSnapshot,
-    ask: &Ask,
-    (run, provenance): (Option<&RunTaint>, Option<&Provenance>),
-    trust: EffectiveTrust,
-) -> Option<Trust> {
-    shown(ask).filter(|_| keeps_runs(tenant))?;
-    let seen = seen(ask, trust, provenance);
-    Some(run.map_or(seen, |run| run.worst.worse_of(seen)))
 }
 
 /// What an ask shows to its run: the level of the call, and of each parameter.
@@ -536,56 +619,6 @@ fn stopped_run<'t>(tenant: &'t TenantSnapshot, ask: &Ask) -> Option<&'t StoppedR
     stopped.map(|run| &**run).find(|run| !run.standing.is_active())
 }
 
-fn standing_denial(
-    tenant: &TenantSnapshot,
-    agent: &Agent,
-    ask: &Ask,
-    trust: EffectiveTrust,
-) -> Option<Judgement> {
-    let standing = &tenant.directory.tenant.standing;
-    if let Standing::Frozen { reason, .. } | Standing::Revoked { reason, .. } = standing {
-        let explanation = format!("the tenant is {}: {reason}", standing.as_str());
-        return Some(Judgement::bare(ReasonCode::TenantFrozen, explanation, trust));
-    }
-    let (reason, explanation) = match &agent.standing {
-        Standing::Active => return run_denial(tenant, ask, trust),
-        Standing::Frozen { reason, .. } => {
-            (ReasonCode::AgentFrozen, format!("the agent is frozen: {reason}"))
-        }
-        Standing::Revoked { reason, .. } => (
-            ReasonCode::AgentRevoked,
-            format!("the agent is revoked: {reason}"),
-        ),
-    };
-    Some(Judgement::bare(reason, explanation, trust))
-}
-
-fn run_denial(tenant: &TenantSnapshot, ask: &Ask, trust: EffectiveTrust) -> Option<Judgement> {
-    let run = stopped_run(tenant, ask)?;
-    let reason = match &run.standing {
-        Standing::Active => return None,
-        Standing::Frozen { reason, .. } | Standing::Revoked { reason, .. } => reason,
-    };
-    let explanation = format!("the run `{}` is {}: {reason}", run.run_id, run.standing.as_str());
-    Some(Judgement::bare(ReasonCode::RunFrozen, explanation, trust))
-}
-
-/// Those in whose name it is asked, if something may be done in the name of each; or else the denial.
-fn delegators<'t>(
-    tenant: &'t TenantSnapshot,
-    agent: &Agent,
-    ask: &Ask,
-    trust: EffectiveTrust,
-) -> Result<Vec<Delegator<'t>>, Box<Judgement>> {
-    let denial = |(reason, explanation)| Box::new(Judgement::bare(reason, explanation, trust));
-    let delegators = delegation::delegators(tenant, agent, ask)
-        .map_err(|name| denial((ReasonCode::UnknownPrincipal, unknown_principal(&name))))?;
-    match delegation::standing_denial(&delegators) {
-        Some(found) => Err(denial(found)),
-        None => Ok(delegators),
-    }
-}
-
 fn unknown_principal(name: &Name) -> String {
     format!("`{name}`, in whose name it is asked, is no registered agent")
 }
@@ -614,50 +647,8 @@ fn tool_denial(
     Some(Judgement::bare(reason, explanation, trust))
 }
 
-/// What policies are asked about an ask.
-fn question<'a>(
-    tenant: &'a TenantSnapshot,
-    agent: &'a Agent,
-    ask: &'a Ask,
-    (tool, action): (&'a Tool, &'a ToolAction),
-    trust: EffectiveTrust,
-    run_worst: Option<Trust>,
-    now: Timestamp,
-) -> Question<'a> {
-    let directory = &tenant.directory;
-    Question {
-        agent,
-        team: agent
-            .team
-            .as_ref()
-            .and_then(|team| directory.teams.get(team))
-            .map(|team| &**team),
-        user: ask.user.as_ref().map(|name| UserFacts {
-            id: name.as_str(),
-            registered: directory.users.get(name).map(|user| &**user),
-            teams: Some(&directory.teams),
-        }),
-        tool,
-        action,
-        mutates: action.mutates_state || ask.claims_mutation,
-        resource: ask.action.resource.as_deref(),
-        parameters: &ask.action.parameters,
-        trust,
-        contains_sensitive_data: ask.contains_sensitive_data,
-        attributes: ask.attributes.as_deref(),
-        run: shown(ask).map(|(run, _)| RunFacts {
-            id: run.as_str(),
-            worst: run_worst.unwrap_or(trust.level),
-        }),
-        usage: None,
-        sources: Some(&ask.sources),
-        vouched: None,
-        now,
-    }
-}
-
 /// What policies say to an ask and everything that leads to it; `None` where no policy is asked, because the action is not
-/// registered. Standing, grants and held definitions are not looked at.
+/// registered or the token that came along is not good. Standing, grants and held definitions are not looked at.
 pub fn explain(
     tenant: &TenantSnapshot,
     agent: &Agent,
@@ -667,16 +658,8 @@ pub fn explain(
 ) -> Option<Result<Explanation, Unanswerable>> {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
     let action = tool.actions.get(&ask.action.action)?;
-    // An ask whose token is not good is refused, and is not explained.
-    let provenance = provenance::verified(tenant, agent, (ask, false), now);
-    let provenance = provenance.ok().flatten();
-    let trust = effective_trust(tenant, ask, provenance.as_ref());
-    let run_worst = run_worst(tenant, ask, (evidence.run, provenance.as_ref()), trust);
-    let question = Question {
-        vouched: provenance.as_ref().and_then(Provenance::vouched),
-        usage: evidence.usage.map(|usage| &**usage),
-        ..question(tenant, agent, ask, (tool, action), trust, run_worst, now)
-    };
+    let circumstances = Circumstances::new(tenant, agent, ask, evidence, now).ok()?;
+    let question = circumstances.question(tool, action);
     let explained = tenant.policies.read(&question).and_then(|question| {
         let explanation = question.explain()?;
         let rulings = match delegation::delegators(tenant, agent, ask) {

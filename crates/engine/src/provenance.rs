@@ -5,7 +5,7 @@
 //! signed. Where nobody knows the parameters, a token that names content is verified and says nothing.
 
 use crate::ask::Ask;
-use crate::judge::Refusal;
+use crate::judge::Evidence;
 use crate::snapshot::TenantSnapshot;
 use canon::Digest;
 use model::{Agent, Name, Purpose, Timestamp, Trust, Vouched};
@@ -76,25 +76,16 @@ impl Provenance {
 }
 
 /// What the token of an ask says, if one came along that says anything of what is known.
-pub fn verified(
+pub(crate) fn verified(
     tenant: &TenantSnapshot,
     agent: &Agent,
-    (ask, parameters_unknown): (&Ask, bool),
+    ask: &Ask,
+    evidence: &Evidence<'_>,
     now: Timestamp,
-) -> Result<Option<Provenance>, Refusal> {
+) -> Result<Option<Provenance>, ProvenanceError> {
     let Some(text) = &ask.provenance else {
         return Ok(None);
     };
-    verify(tenant, agent, (ask, parameters_unknown), text, now).map_err(Refusal::Provenance)
-}
-
-fn verify(
-    tenant: &TenantSnapshot,
-    agent: &Agent,
-    (ask, parameters_unknown): (&Ask, bool),
-    text: &str,
-    now: Timestamp,
-) -> Result<Option<Provenance>, ProvenanceError> {
     if !tenant.issuers.has(Purpose::Provenance) {
         return Err(ProvenanceError::NoIssuers);
     }
@@ -107,7 +98,7 @@ fn verify(
     check_run(ask, said.run.as_ref())?;
     check_subject(agent, ask, said.subject.as_ref())?;
     // Whether the content is among the parameters will be seen when they are.
-    if parameters_unknown && said.content.is_some() {
+    if evidence.parameters_unknown && said.content.is_some() {
         return Ok(None);
     }
     Ok(Some(Provenance {
