@@ -4,7 +4,7 @@
 use crate::ask::Ask;
 use crate::delegation;
 use crate::entry_kind::EntryKind;
-use crate::judge::{Judgement, Refusal};
+use crate::judge::{Judgement, Refusal, RulingSummary};
 use crate::proposal::ProposedEntry;
 use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
@@ -182,7 +182,7 @@ fn is_approved_by_a_namesake(approval: &Approval, agents: &[Delegator], tenant: 
 }
 
 /// What was found before people were listened to, if it was not that policies have them asked: the reason would not tell.
-fn other_ruling(judgement: &Judgement) -> Option<Box<(ReasonCode, Vec<String>)>> {
+fn other_ruling(judgement: &Judgement) -> Option<Box<RulingSummary>> {
     (judgement.reason != ReasonCode::PolicyRequiresApproval).then(|| Box::new(judgement.found_first()))
 }
 

@@ -356,10 +356,10 @@ impl Decided<'_> {
         optional(&mut body, "resource", ask.action.resource.as_deref());
         body.unsigned("revision", self.tenant.revision);
         optional(&mut body, "risk_level", judgement.risk.map(model::Risk::as_str));
-        if let Some((reason, matched)) = judgement.ruling.as_deref() {
+        if let Some(found) = judgement.ruling.as_deref() {
             body.object("ruling", |ruling| {
-                strings(ruling, "matched_policies", matched);
-                ruling.string("reason_code", reason.as_str());
+                strings(ruling, "matched_policies", &found.matched);
+                ruling.string("reason_code", found.reason.as_str());
             });
         }
         name(&mut body, "run_id", ask.run_id.as_ref());

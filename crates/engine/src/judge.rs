@@ -58,7 +58,7 @@ pub struct Judgement {
     pub would_have: Option<Box<WouldHave>>,
     /// The reason and the policies that were found at first, where people or budgets have made something else of it and the
     /// reason of that does not tell.
-    pub ruling: Option<Box<(ReasonCode, Vec<String>)>>,
+    pub ruling: Option<Box<RulingSummary>>,
     /// The approval that this uses up.
     pub spends: Option<ApprovalId>,
     /// The least trusted source that the run has seen, this ask included; absent if that is not kept.
@@ -81,6 +81,15 @@ pub struct Evidence<'a> {
     /// Nobody knows the parameters yet, only that they will fit the action's schema: what depends on them is denied, and what a token says of
     /// content counts for nothing.
     pub parameters_unknown: bool,
+}
+
+/// What policies say to an ask, in short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RulingSummary {
+    /// The verdict and its reason.
+    pub reason: ReasonCode,
+    /// The policies that determined it, sorted.
+    pub matched: Vec<String>,
 }
 
 /// What would have been said to an ask that was only to be observed.
@@ -113,8 +122,11 @@ impl Judgement {
     }
 
     /// What was found at first, to be kept where something else becomes of it.
-    pub(crate) fn found_first(&self) -> (ReasonCode, Vec<String>) {
-        let found = || (self.reason, self.matched.clone());
+    pub(crate) fn found_first(&self) -> RulingSummary {
+        let found = || RulingSummary {
+            reason: self.reason,
+            matched: self.matched.clone(),
+        };
         self.ruling.as_deref().cloned().unwrap_or_else(found)
     }
 

@@ -9,6 +9,7 @@ pub use tally::{Change, Example, Group, Tally};
 
 use crate::delegation::{self, Delegator};
 use crate::facts::Record;
+use crate::judge::RulingSummary;
 use canon::Digest;
 use imbl::OrdMap;
 use model::{
@@ -48,15 +49,6 @@ pub enum WhyNot {
     Erased,
     /// The entry is not one that this version can read.
     Unreadable,
-}
-
-/// What policies say to an ask.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// The verdict and its reason.
-    pub reason: ReasonCode,
-    /// The policies that determined it, sorted.
-    pub matched: Vec<String>,
 }
 
 /// A decision as its entry tells it.
@@ -211,10 +203,10 @@ impl<'a> Recorded<'a> {
     }
 
     /// What policies said then, whatever was answered; `None` if it was not up to them.
-    pub fn said(&self) -> Option<Said> {
+    pub fn said(&self) -> Option<RulingSummary> {
         let found = self.found();
         let matched = found.map_or(&self.matched_policies, |found| &found.matched_policies);
-        Some(Said {
+        Some(RulingSummary {
             reason: self.ruling()?,
             matched: matched.clone(),
         })
@@ -300,7 +292,7 @@ impl<'a> Recorded<'a> {
     }
 
     /// What these policies say to it. They have to be compiled for a registry that has the action as it was.
-    pub fn judge(&self, policies: &PolicySet, nouns: &Nouns<'_>) -> Result<Said, WhyNot> {
+    pub fn judge(&self, policies: &PolicySet, nouns: &Nouns<'_>) -> Result<RulingSummary, WhyNot> {
         let action = nouns.tool.actions.values().next().ok_or(WhyNot::FactsMissing)?;
         let question = Question {
             agent: nouns.agent,
@@ -357,18 +349,18 @@ impl<'a> Recorded<'a> {
                 ruling.map_err(|error| why_not(&error))?.ok_or(why)?
             }
         };
-        Ok(self.granted_or_not(Said {
+        Ok(self.granted_or_not(RulingSummary {
             reason: ruling.reason,
             matched: ruling.matched.iter().map(ToString::to_string).collect(),
         }))
     }
 
     /// What policies permit, an agent that had no grant was denied all the same.
-    fn granted_or_not(&self, said: Said) -> Said {
+    fn granted_or_not(&self, said: RulingSummary) -> RulingSummary {
         if self.granted || said.reason.verdict() == model::Verdict::Deny {
             return said;
         }
-        Said {
+        RulingSummary {
             reason: ReasonCode::ToolNotGranted,
             matched: Vec::new(),
         }

@@ -1,7 +1,8 @@
 //! What came of judging decisions again: how many, which verdicts would have been others, and examples of each. Its size
 //! does not grow with the number of decisions.
 
-use super::{Recorded, Said, WhyNot};
+use super::{Recorded, WhyNot};
+use crate::judge::RulingSummary;
 use model::{AgentId, DecisionId, ReasonCode, Timestamp, Verdict};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -123,21 +124,21 @@ pub struct Example {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// What was found then.
-    pub was: SaidBody,
+    pub was: RulingBody,
     /// What would be found.
-    pub would_be: SaidBody,
+    pub would_be: RulingBody,
 }
 
 /// What policies say, in the words of the API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SaidBody {
+pub struct RulingBody {
     decision: Verdict,
     reason_code: ReasonCode,
     matched_policies: Vec<String>,
 }
 
-impl From<Said> for SaidBody {
-    fn from(said: Said) -> Self {
+impl From<RulingSummary> for RulingBody {
+    fn from(said: RulingSummary) -> Self {
         Self {
             decision: said.reason.verdict(),
             reason_code: said.reason,
@@ -154,7 +155,7 @@ impl Tally {
     }
 
     /// Counts a decision, recorded at this place and time, that would be this.
-    pub fn add(&mut self, recorded: &Recorded<'_>, (seq, at): (u64, Timestamp), would_be: Said) {
+    pub fn add(&mut self, recorded: &Recorded<'_>, (seq, at): (u64, Timestamp), would_be: RulingSummary) {
         self.decisions += 1;
         self.replayed += 1;
         let verdicts = recorded
@@ -258,7 +259,7 @@ mod tests {
 
     fn add(tally: &mut Tally, number: u8, seq: u64, change: (&str, ReasonCode)) {
         let body = body(number, change.0);
-        let said = Said {
+        let said = RulingSummary {
             reason: change.1,
             matched: Vec::new(),
         };
@@ -358,7 +359,7 @@ mod tests {
             for action in 0..5 {
                 let body = body(number, "policy_forbids").replace("merge", &format!("merge-{action}"));
                 let recorded = Recorded::read(&body).unwrap();
-                let said = Said {
+                let said = RulingSummary {
                     reason: ReasonCode::PolicyPermits,
                     matched: Vec::new(),
                 };

@@ -10,6 +10,7 @@ use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use canon::Digest;
 use engine::facts::Record;
+use engine::judge::RulingSummary;
 use engine::replay::{Recorded, Tally, WhyNot, with_action_as_it_was};
 use engine::{EntryKind, TenantSnapshot};
 use model::Tool;
@@ -337,7 +338,7 @@ impl Thread {
         Ok(())
     }
 
-    fn judge(&self, recorded: &Recorded<'_>) -> Result<engine::replay::Said, WhyNot> {
+    fn judge(&self, recorded: &Recorded<'_>) -> Result<RulingSummary, WhyNot> {
         let nouns = recorded.nouns(|digest| self.records.get(digest)?.as_ref())?;
         let digest = recorded.action_digest().ok_or(WhyNot::FactsMissing)?;
         let policies = self.shared.policies(&digest, nouns.tool())?;
