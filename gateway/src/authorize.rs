@@ -31,7 +31,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::budgets::cost::Costed;
-use engine::judge::{may_repeat_allow, seen, shown};
+use engine::judge::{may_repeat_allow, run_and_parent, worst_source};
 use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
@@ -268,7 +268,7 @@ impl Gateway {
             now,
             salt: Salt::new(&*self.entropy),
         };
-        let asked = decided.request(ApprovalId::new(now, &*self.entropy));
+        let asked = decided.approval_to_ask_for(ApprovalId::new(now, &*self.entropy));
         decided.approval = asked.as_ref();
         // Before it is asked what is stored.
         let losses = self.sequencer.losses();
@@ -430,7 +430,7 @@ impl Ready {
         Self {
             said: Said {
                 reason: judgement.reason,
-                spends_approval: judgement.spends.is_some(),
+                spends_approval: judgement.spends_approval.is_some(),
             },
             replay,
             losses,
@@ -451,11 +451,11 @@ fn quotas_of(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, verdict: Verdict
 /// What the ask shows to its run, if that is kept.
 fn sighting(decided: &Decided<'_>, evidence: &Evidence<'_>) -> Option<Sighting> {
     decided.judgement.run_worst?;
-    let (run_id, parent) = shown(decided.ask)?;
+    let (run_id, parent) = run_and_parent(decided.ask)?;
     Some(Sighting {
         run_id: run_id.clone(),
         parent: parent.cloned(),
-        seen: seen(
+        seen: worst_source(
             decided.ask,
             decided.judgement.trust,
             decided.judgement.provenance.as_deref(),
@@ -465,7 +465,7 @@ fn sighting(decided: &Decided<'_>, evidence: &Evidence<'_>) -> Option<Sighting> 
 }
 
 fn approval_use(decided: &Decided<'_>) -> Option<ApprovalUse> {
-    let (spends, ask) = (decided.judgement.spends, decided.ask);
+    let (spends, ask) = (decided.judgement.spends_approval, decided.ask);
     let spends = spends.map(|id| ApprovalUse::Spends(id, ask.user.clone(), ask.action.digest));
     spends.or_else(|| {
         let asked = decided.approval.cloned()?;

@@ -167,7 +167,7 @@ pub(crate) fn with_approval(
         judgement.agent_message = None;
         judgement.approval = None;
     }
-    judgement.spends = Some(approval.id);
+    judgement.spends_approval = Some(approval.id);
     Ok(judgement)
 }
 

@@ -178,7 +178,7 @@ impl Decided<'_> {
     }
 
     fn approval_body(&self) -> Option<ApprovalBody<'_>> {
-        let spent = self.judgement.spends.map(|id| ApprovalBody {
+        let spent = self.judgement.spends_approval.map(|id| ApprovalBody {
             id: Some(id),
             status: Some(ApprovalStatus::Spent.as_str()),
             ..ApprovalBody::default()
@@ -194,8 +194,8 @@ impl Decided<'_> {
         spent.or_else(terms)
     }
 
-    /// What people are asked, if they have to be.
-    pub fn request(&self, id: ApprovalId) -> Option<Approval> {
+    /// The approval that people are asked for, if they have to be.
+    pub fn approval_to_ask_for(&self, id: ApprovalId) -> Option<Approval> {
         let (ask, judgement, agent) = (self.ask, self.judgement, self.agent);
         let terms = judgement.approval.clone()?;
         let request = Request {
@@ -223,8 +223,8 @@ impl Decided<'_> {
             delegators: delegation::shown_to_people(self.tenant, agent, ask),
         };
         let settings = &self.tenant.directory.tenant.settings;
-        let times = (self.now, settings.approvals.expiry(self.now));
-        Some(Approval::request(id, request, terms, times))
+        let expires_at = settings.approvals.expiry(self.now);
+        Some(Approval::new(id, request, terms, self.now, expires_at))
     }
 
     /// The mode, where the answer is not what was found.
@@ -235,7 +235,7 @@ impl Decided<'_> {
     /// What was looked at to find it; `None` if no policy was asked.
     fn facts(&self) -> Option<Facts<'_>> {
         let facts = || Facts::of(self.tenant, self.agent, self.ask);
-        self.judgement.asked.then(facts).flatten()
+        self.judgement.policies_asked.then(facts).flatten()
     }
 
     /// What the entry names by its digest, as far as it is not known to be stored: the policies, and what they looked at.

@@ -49,7 +49,7 @@ pub struct Judgement {
     /// What would have been found if everything on trial were enforced, where it is something else.
     pub shadow: Option<Box<Judgement>>,
     /// Whether policies were asked.
-    pub asked: bool,
+    pub policies_asked: bool,
     /// Whether the agent has a grant for the tool. Policies are asked about some tools that it has none for.
     pub granted: bool,
     /// The paths of the parameters that obligations want redacted; `None` if no policy has said so or the contrary.
@@ -60,7 +60,7 @@ pub struct Judgement {
     /// reason of that does not tell.
     pub ruling: Option<Box<RulingSummary>>,
     /// The approval that this uses up.
-    pub spends: Option<ApprovalId>,
+    pub spends_approval: Option<ApprovalId>,
     /// The least trusted source that the run has seen, this ask included; absent if that is not kept.
     pub run_worst: Option<Trust>,
     /// What a signed token said about the source, if one came along.
@@ -171,7 +171,7 @@ impl Judgement {
             matched: if is_allowed { self.matched } else { Vec::new() },
             approval: None,
             would_have: Some(Box::new(would_have)),
-            spends: None,
+            spends_approval: None,
             ..self
         }
         .without_quarantine()
@@ -203,12 +203,12 @@ impl Judgement {
             mutates: true,
             quarantine: None,
             shadow: None,
-            asked: false,
+            policies_asked: false,
             granted: true,
             redact: None,
             would_have: None,
             ruling: None,
-            spends: None,
+            spends_approval: None,
             run_worst: None,
             provenance: None,
             usage: None,
@@ -363,10 +363,10 @@ impl<'a> Circumstances<'a> {
         let provenance = provenance::verified(tenant, agent, ask, evidence, now);
         let provenance = provenance.map_err(Refusal::Provenance)?;
         let trust = effective_trust(tenant, ask, provenance.as_ref());
-        let is_kept = shown(ask).is_some() && keeps_runs(tenant);
+        let is_kept = ask.run().is_some() && keeps_runs(tenant);
         let run_worst = is_kept.then(|| {
-            let shown = seen(ask, trust, provenance.as_ref());
-            evidence.run.map_or(shown, |run| run.worst.worse_of(shown))
+            let own = worst_source(ask, trust, provenance.as_ref());
+            evidence.run.map_or(own, |run| run.worst.worse_of(own))
         });
         Ok(Self {
             tenant,
@@ -440,7 +440,7 @@ impl<'a> Circumstances<'a> {
         };
         judgement.risk = Some(action.risk);
         judgement.mutates = action.mutates_state || ask.claims_mutation;
-        if judgement.asked && tenant.policies.looks_at_usage() {
+        if judgement.policies_asked && tenant.policies.looks_at_usage() {
             judgement.usage = self.evidence.usage.cloned();
         }
         Ok(judgement)
@@ -511,7 +511,7 @@ impl<'a> Circumstances<'a> {
             trust: self.trust,
             contains_sensitive_data: ask.contains_sensitive_data,
             attributes: ask.attributes.as_deref(),
-            run: shown(ask).map(|(run, _)| RunFacts {
+            run: ask.run().map(|run| RunFacts {
                 id: run.as_str(),
                 worst: self.run_worst.unwrap_or(self.trust.level),
             }),
@@ -552,18 +552,18 @@ pub fn keeps_runs(tenant: &TenantSnapshot) -> bool {
 
 /// The run that an ask shows what it has seen, and the one that it says started that. A call that names only who started it is shown to that one: it
 /// is of the same family.
-pub fn shown(ask: &Ask) -> Option<(&Name, Option<&Name>)> {
+pub fn run_and_parent(ask: &Ask) -> Option<(&Name, Option<&Name>)> {
     match (&ask.run_id, &ask.parent_run_id) {
         (Some(run), parent) => Some((run, parent.as_ref())),
         (None, parent) => parent.as_ref().map(|parent| (parent, None)),
     }
 }
 
-/// What an ask shows to its run: the level of the call, and of each parameter.
-pub fn seen(ask: &Ask, trust: EffectiveTrust, provenance: Option<&Provenance>) -> Trust {
+/// The least trusted source of an ask, of those of the call and of each parameter: what it shows to its run.
+pub fn worst_source(ask: &Ask, trust: EffectiveTrust, provenance: Option<&Provenance>) -> Trust {
     let vouched = provenance.map(|provenance| provenance.level);
-    let worst_source = ask.sources.worst().max(vouched);
-    worst_source.map_or(trust.level, |worst| trust.level.worse_of(worst))
+    let named = ask.sources.worst().max(vouched);
+    named.map_or(trust.level, |worst| trust.level.worse_of(worst))
 }
 
 /// What becomes of a change in a run that has seen what is not trusted, by the rule of the tenant. It only makes it stricter.
@@ -769,7 +769,7 @@ fn trapped(tenant: &TenantSnapshot, question: &Question<'_>) -> Option<Judgement
     let judgement = from_ruling(ruling, &question);
     // They were asked about something else than is recorded: nobody can ask them again, and of the parameters they know nothing.
     judgement.quarantine.is_some().then_some(Judgement {
-        asked: false,
+        policies_asked: false,
         redact: None,
         ..judgement
     })
@@ -785,7 +785,7 @@ fn trapped_by_each(each: impl Iterator<Item = Option<Judgement>>) -> Option<Judg
 
 fn invalid_parameters(explanation: String, trust: EffectiveTrust) -> Judgement {
     Judgement {
-        asked: true,
+        policies_asked: true,
         ..Judgement::bare(ReasonCode::InvalidParameters, explanation, trust)
     }
 }
@@ -805,7 +805,7 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
         && let Some(denial) = tool_denial(agent, (tool, action), trust)
     {
         return Judgement {
-            asked: true,
+            policies_asked: true,
             granted,
             ..denial
         };
@@ -830,7 +830,7 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
             .map(|fault| format!("{}: {}", fault.policy, fault.message))
             .collect(),
         quarantine,
-        asked: true,
+        policies_asked: true,
         granted,
         ..Judgement::bare(ruling.reason, ruling.explanation, trust)
     }

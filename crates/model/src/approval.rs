@@ -330,11 +330,12 @@ fn answers_for((owner, team): (Option<&Name>, Option<&Name>), user: &Name, teams
 
 impl Approval {
     /// What a decision asks people for.
-    pub fn request(
+    pub fn new(
         id: ApprovalId,
         request: Request,
         terms: ApprovalTerms,
-        (requested_at, expires_at): (Timestamp, Timestamp),
+        requested_at: Timestamp,
+        expires_at: Timestamp,
     ) -> Self {
         Self {
             id,

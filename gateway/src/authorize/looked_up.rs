@@ -9,7 +9,7 @@ use crate::http::{AgentCaller, Refusal};
 use crate::limits::Admission;
 use crate::snapshot::Known;
 use engine::TenantSnapshot;
-use engine::judge::{Evidence, keeps_runs, shown};
+use engine::judge::{Evidence, keeps_runs, run_and_parent};
 use engine::{Ask, Mode, runs};
 use model::{Approval, ApprovalId, Name, RunTaint, TenantId, Usage};
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Gateway {
             Mode::DryRun => true,
         };
         let counts = looks_at_usage || is_quoted;
-        let is_in_run = shown(ask).is_some() && keeps_runs(&tenant);
+        let is_in_run = ask.run().is_some() && keeps_runs(&tenant);
         if named_approval(ask).is_none() && !is_in_run && !counts {
             return Ok(LookedUp::nothing(known));
         }
@@ -133,7 +133,7 @@ impl Gateway {
         tenant: &TenantSnapshot,
         ask: &Ask,
     ) -> Result<Option<RunTaint>, Refusal> {
-        match shown(ask).filter(|_| keeps_runs(tenant)) {
+        match run_and_parent(ask).filter(|_| keeps_runs(tenant)) {
             Some((run, parent)) => self.family(tenant.directory.tenant.id, run, parent).await,
             None => Ok(None),
         }

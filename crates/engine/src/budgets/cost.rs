@@ -311,7 +311,7 @@ impl Judgement {
             matched: Vec::new(),
             obligations: self.redactions(),
             ruling: Some(Box::new(self.found_first())),
-            spends: None,
+            spends_approval: None,
             ..self.clone()
         }
     }

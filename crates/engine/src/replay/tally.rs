@@ -138,11 +138,11 @@ pub struct RulingBody {
 }
 
 impl From<RulingSummary> for RulingBody {
-    fn from(said: RulingSummary) -> Self {
+    fn from(summary: RulingSummary) -> Self {
         Self {
-            decision: said.reason.verdict(),
-            reason_code: said.reason,
-            matched_policies: said.matched,
+            decision: summary.reason.verdict(),
+            reason_code: summary.reason,
+            matched_policies: summary.matched,
         }
     }
 }

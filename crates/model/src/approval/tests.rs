@@ -77,11 +77,12 @@ fn pending(quorum: u32) -> Approval {
         team: Some(name("builders")),
         delegators: Vec::new(),
     };
-    Approval::request(
+    Approval::new(
         ApprovalId::from_bytes([3; 16]),
         request,
         terms(quorum),
-        (ASKED, END),
+        ASKED,
+        END,
     )
 }
 

@@ -311,8 +311,9 @@ pub fn approval(number: u8, expires_at: i64) -> Approval {
         also: Vec::new(),
         exclude_owner: false,
     };
-    let times = (Timestamp::from_millis(0), Timestamp::from_millis(expires_at));
-    Approval::request(ApprovalId::from_bytes(id), request, terms, times)
+    let expires_at = Timestamp::from_millis(expires_at);
+    let id = ApprovalId::from_bytes(id);
+    Approval::new(id, request, terms, Timestamp::from_millis(0), expires_at)
 }
 
 /// The approval after somebody has approved it.
