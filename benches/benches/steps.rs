@@ -13,8 +13,8 @@ use criterion::Criterion;
 use engine::decision::UnsealedAnswer;
 use engine::proposal::Happening;
 use engine::{
-    Applied, Ask, Books, Decided, Evidence, Found, Judgement, Proposal, ProposedDecision, Records, Replay,
-    Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
+    Applied, Ask, Books, Decided, Found, Judgement, LookedUpFacts, Proposal, ProposedDecision, Records,
+    Replay, Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
 };
 use ledger::receipt::{Receipt, ReceiptBatch};
 use ledger::{Head, SignatureKind, SigningKey, link};
@@ -259,7 +259,7 @@ fn propose(ask: &Ask, decided: &Decided<'_>) -> Proposal {
 fn judged(books: &Books, ask: &Ask) -> Judgement {
     let tenant = books.snapshot().tenant(TENANT).expect("it was put there");
     let agent = &tenant.directory.agents[&AGENT];
-    let judgement = judge(tenant, agent, black_box(ask), &Evidence::default(), NOW)
+    let judgement = judge(tenant, agent, black_box(ask), &LookedUpFacts::default(), NOW)
         .expect("nothing in the ask contradicts the agent");
     assert!(judgement.verdict() == Verdict::Allow);
     judgement

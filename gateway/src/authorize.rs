@@ -36,7 +36,7 @@ use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
-    Ask, Conflict, Decided, Evidence, Mode, Proposal, ProposedDecision, Records, Replay, Salt,
+    Ask, Conflict, Decided, LookedUpFacts, Mode, Proposal, ProposedDecision, Records, Replay, Salt,
     TenantSnapshot, judge,
 };
 use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Verdict};
@@ -220,7 +220,7 @@ impl Gateway {
         looked_up: &LookedUp,
         admitted: &mut bool,
     ) -> Result<Step, Refusal> {
-        let evidence = looked_up.evidence();
+        let facts = looked_up.facts();
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
         let tenant = snapshot
@@ -228,7 +228,7 @@ impl Gateway {
             .ok_or_else(Refusal::ledger_unavailable)?;
         let agent = caller.refresh(tenant, now)?;
         // Policies that came into force a moment ago may look at what was not looked up.
-        if tenant.policies.looks_at_usage() && evidence.usage.is_none() {
+        if tenant.policies.looks_at_usage() && facts.usage.is_none() {
             return Ok(Step::LookAgain);
         }
         // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing. What its buckets have was
@@ -251,7 +251,7 @@ impl Gateway {
             }
             *admitted = true;
         }
-        let judgement = match judge(tenant, &agent, ask, &evidence, now) {
+        let judgement = match judge(tenant, &agent, ask, &facts, now) {
             // What is only observed holds nothing: whether there would be enough is told as of a moment ago.
             Ok(judgement) if ask.mode == Mode::Observe => looked_up.counted.quoted(&agent, ask, judgement).0,
             Ok(judgement) => judgement,
@@ -273,7 +273,7 @@ impl Gateway {
         // Before it is asked what is stored.
         let losses = self.sequencer.losses();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
-        let sighting = sighting(&decided, &evidence);
+        let sighting = sighting(&decided, &facts);
         let ids = (decided.id, ReservationId::new(now, &*self.entropy));
         let costed = costs::costed(ids, ask, &agent, &judgement, tenant, (now, decided.salt));
         let ready = Ready::new(caller, &decided, (contents, losses, sighting, costed), replay);
@@ -321,7 +321,7 @@ impl Gateway {
         looked_up: &LookedUp,
     ) -> Result<Answer, Refusal> {
         let now = self.clock.now();
-        let judgement = judge(tenant, agent, ask, &looked_up.evidence(), now)?;
+        let judgement = judge(tenant, agent, ask, &looked_up.facts(), now)?;
         let quotas = quotas_of(tenant, agent, ask, judgement.verdict());
         let counted = &looked_up.counted;
         counted
@@ -449,7 +449,7 @@ fn quotas_of(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask, verdict: Verdict
 }
 
 /// What the ask shows to its run, if that is kept.
-fn sighting(decided: &Decided<'_>, evidence: &Evidence<'_>) -> Option<Sighting> {
+fn sighting(decided: &Decided<'_>, facts: &LookedUpFacts<'_>) -> Option<Sighting> {
     decided.judgement.run_worst?;
     let (run_id, parent) = run_and_parent(decided.ask)?;
     Some(Sighting {
@@ -460,7 +460,7 @@ fn sighting(decided: &Decided<'_>, evidence: &Evidence<'_>) -> Option<Sighting> 
             decided.judgement.trust,
             decided.judgement.provenance.as_deref(),
         ),
-        judged_with: evidence.run.map(|run| run.worst),
+        judged_with: facts.run.map(|run| run.worst),
     })
 }
 

@@ -71,7 +71,7 @@ pub struct Judgement {
 
 /// What is known of an ask beside the snapshot: looked up before it is judged.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Evidence<'a> {
+pub struct LookedUpFacts<'a> {
     /// The approval that it names, if the tenant has it.
     pub approval: Option<&'a Approval>,
     /// What its run has seen, if that is kept and there was anything.
@@ -288,14 +288,14 @@ pub fn judge(
     tenant: &TenantSnapshot,
     agent: &Agent,
     ask: &Ask,
-    evidence: &Evidence<'_>,
+    facts: &LookedUpFacts<'_>,
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     check_claims(tenant, agent, ask)?;
-    let circumstances = Circumstances::new(tenant, agent, ask, evidence, now)?;
+    let circumstances = Circumstances::new(tenant, agent, ask, facts, now)?;
     let mut found = circumstances.judge_by_policy()?;
     found.provenance = circumstances.provenance.map(Box::new);
-    let mut found = match (&ask.approval_id, evidence.approval) {
+    let mut found = match (&ask.approval_id, facts.approval) {
         (Some(_), Some(approval)) => {
             let heard = |found| with_approval(found, approval, (tenant, agent), ask, now);
             // Where it would have been a refusal, the shadow stays what it was before people were listened to.
@@ -342,7 +342,7 @@ struct Circumstances<'a> {
     tenant: &'a TenantSnapshot,
     agent: &'a Agent,
     ask: &'a Ask,
-    evidence: &'a Evidence<'a>,
+    facts: &'a LookedUpFacts<'a>,
     /// What the token that came along says, verified.
     provenance: Option<Provenance>,
     trust: EffectiveTrust,
@@ -357,22 +357,22 @@ impl<'a> Circumstances<'a> {
         tenant: &'a TenantSnapshot,
         agent: &'a Agent,
         ask: &'a Ask,
-        evidence: &'a Evidence<'a>,
+        facts: &'a LookedUpFacts<'a>,
         now: Timestamp,
     ) -> Result<Self, Refusal> {
-        let provenance = provenance::verified(tenant, agent, ask, evidence, now);
+        let provenance = provenance::verified(tenant, agent, ask, facts, now);
         let provenance = provenance.map_err(Refusal::Provenance)?;
         let trust = effective_trust(tenant, ask, provenance.as_ref());
         let is_kept = ask.run().is_some() && keeps_runs(tenant);
         let run_worst = is_kept.then(|| {
             let own = worst_source(ask, trust, provenance.as_ref());
-            evidence.run.map_or(own, |run| run.worst.worse_of(own))
+            facts.run.map_or(own, |run| run.worst.worse_of(own))
         });
         Ok(Self {
             tenant,
             agent,
             ask,
-            evidence,
+            facts,
             provenance,
             trust,
             run_worst,
@@ -432,7 +432,7 @@ impl<'a> Circumstances<'a> {
             denial
         } else {
             let question = self.question(tool, action);
-            if self.evidence.parameters_unknown {
+            if self.facts.parameters_unknown {
                 rule_without_parameters(tenant, &delegators, &question)?
             } else {
                 rule(tenant, &delegators, &question)?
@@ -441,7 +441,7 @@ impl<'a> Circumstances<'a> {
         judgement.risk = Some(action.risk);
         judgement.mutates = action.mutates_state || ask.claims_mutation;
         if judgement.policies_asked && tenant.policies.looks_at_usage() {
-            judgement.usage = self.evidence.usage.cloned();
+            judgement.usage = self.facts.usage.cloned();
         }
         Ok(judgement)
     }
@@ -515,7 +515,7 @@ impl<'a> Circumstances<'a> {
                 id: run.as_str(),
                 worst: self.run_worst.unwrap_or(self.trust.level),
             }),
-            usage: self.evidence.usage.map(|usage| &**usage),
+            usage: self.facts.usage.map(|usage| &**usage),
             sources: Some(&ask.sources),
             vouched: self.provenance.as_ref().and_then(Provenance::vouched),
             now: self.now,
@@ -665,12 +665,12 @@ pub fn explain(
     tenant: &TenantSnapshot,
     agent: &Agent,
     ask: &Ask,
-    evidence: &Evidence<'_>,
+    facts: &LookedUpFacts<'_>,
     now: Timestamp,
 ) -> Option<Result<Explanation, Unanswerable>> {
     let tool = tenant.directory.tools.get(ask.action.tool.as_str())?;
     let action = tool.actions.get(&ask.action.action)?;
-    let circumstances = Circumstances::new(tenant, agent, ask, evidence, now).ok()?;
+    let circumstances = Circumstances::new(tenant, agent, ask, facts, now).ok()?;
     let question = circumstances.question(tool, action);
     let explained = tenant.policies.read(&question).and_then(|question| {
         let explanation = question.explain()?;

@@ -51,7 +51,7 @@ pub use decision::Decided;
 pub use delegation::Delegation;
 pub use entry_kind::EntryKind;
 pub use issuers::{Issuers, RegisteredIssuer};
-pub use judge::{Evidence, Judgement, Refusal, judge};
+pub use judge::{Judgement, LookedUpFacts, Refusal, judge};
 pub use proposal::{Proposal, ProposedDecision, ProposedEntry, Records, Replay, Wording};
 pub use provenance::{Provenance, ProvenanceError};
 pub use request_keys::{RequestKeys, SigningKeys};

@@ -5,7 +5,7 @@
 //! signed. Where nobody knows the parameters, a token that names content is verified and says nothing.
 
 use crate::ask::Ask;
-use crate::judge::Evidence;
+use crate::judge::LookedUpFacts;
 use crate::snapshot::TenantSnapshot;
 use canon::Digest;
 use model::{Agent, Name, Purpose, Timestamp, Trust, Vouched};
@@ -80,7 +80,7 @@ pub(crate) fn verified(
     tenant: &TenantSnapshot,
     agent: &Agent,
     ask: &Ask,
-    evidence: &Evidence<'_>,
+    facts: &LookedUpFacts<'_>,
     now: Timestamp,
 ) -> Result<Option<Provenance>, ProvenanceError> {
     let Some(text) = &ask.provenance else {
@@ -98,7 +98,7 @@ pub(crate) fn verified(
     check_run(ask, said.run.as_ref())?;
     check_subject(agent, ask, said.subject.as_ref())?;
     // Whether the content is among the parameters will be seen when they are.
-    if evidence.parameters_unknown && said.content.is_some() {
+    if facts.parameters_unknown && said.content.is_some() {
         return Ok(None);
     }
     Ok(Some(Provenance {

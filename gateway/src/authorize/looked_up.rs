@@ -9,7 +9,7 @@ use crate::http::{AgentCaller, Refusal};
 use crate::limits::Admission;
 use crate::snapshot::Known;
 use engine::TenantSnapshot;
-use engine::judge::{Evidence, keeps_runs, run_and_parent};
+use engine::judge::{LookedUpFacts, keeps_runs, run_and_parent};
 use engine::{Ask, Mode, runs};
 use model::{Approval, ApprovalId, Name, RunTaint, TenantId, Usage};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl LookedUp {
     }
 
     /// What was found, as it is judged with.
-    pub(super) const fn evidence(&self) -> Evidence<'_> {
-        Evidence {
+    pub(super) const fn facts(&self) -> LookedUpFacts<'_> {
+        LookedUpFacts {
             approval: self.approval.as_ref(),
             run: self.run.as_ref(),
             usage: self.usage.as_ref(),

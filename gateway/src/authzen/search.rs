@@ -11,7 +11,7 @@ use crate::line::Place;
 use crate::reader::Credential;
 use axum::extract::State;
 use canon::{Canonical, Digest};
-use engine::judge::{Evidence, judge};
+use engine::judge::{LookedUpFacts, judge};
 use engine::{Ask, Delegation, Judgement, Mode, ProvenanceError, TenantSnapshot};
 use model::{Agent, AgentId, Directory, Name, RunTaint, Timestamp, Tool, Usage, Verdict};
 use serde::{Deserialize, Serialize};
@@ -409,13 +409,13 @@ impl Grounds {
         usage: Option<&Arc<Usage>>,
         now: Timestamp,
     ) -> Result<Judgement, engine::Refusal> {
-        let evidence = Evidence {
+        let facts = LookedUpFacts {
             run: self.run.as_ref(),
             usage,
             parameters_unknown: self.parameters_unknown,
-            ..Evidence::default()
+            ..LookedUpFacts::default()
         };
-        judge(&self.tenant, agent, ask, &evidence, now)
+        judge(&self.tenant, agent, ask, &facts, now)
     }
 }
 

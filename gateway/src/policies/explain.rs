@@ -8,7 +8,7 @@ use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
-use engine::{Ask, Evidence, TenantSnapshot, judge};
+use engine::{Ask, LookedUpFacts, TenantSnapshot, judge};
 use model::{Agent, ReasonCode, Timestamp, Verdict};
 use policy::Explanation;
 use serde::{Deserialize, Serialize};
@@ -132,13 +132,13 @@ impl Gateway {
         };
         *has_begun = true;
         let work = tokio::task::spawn_blocking(move || {
-            let evidence = Evidence {
+            let facts = LookedUpFacts {
                 approval: approval.as_ref(),
                 run: run.as_ref(),
                 usage: Some(&usage),
-                ..Evidence::default()
+                ..LookedUpFacts::default()
             };
-            let answer = Answer::of(&tenant, &agent, &ask, &evidence, now);
+            let answer = Answer::of(&tenant, &agent, &ask, &facts, now);
             let answer = answer.map(|answer| {
                 serde_json::value::to_raw_value(&answer).expect("an answer is written as JSON")
             });
@@ -157,17 +157,17 @@ impl Answer {
         tenant: &TenantSnapshot,
         agent: &Agent,
         ask: &Ask,
-        evidence: &Evidence<'_>,
+        facts: &LookedUpFacts<'_>,
         now: Timestamp,
     ) -> Result<Self, Refusal> {
-        let judgement = judge::judge(tenant, agent, ask, evidence, now)?;
+        let judgement = judge::judge(tenant, agent, ask, facts, now)?;
         Ok(Self {
             decision: judgement.verdict(),
             reason_code: judgement.reason,
             reason: judgement.explanation,
             matched_policies: judgement.matched,
             obligations: judgement.obligations,
-            policies: judge::explain(tenant, agent, ask, evidence, now).and_then(Result::ok),
+            policies: judge::explain(tenant, agent, ask, facts, now).and_then(Result::ok),
         })
     }
 }

@@ -6,7 +6,7 @@ use crate::support::{
 use canon::Digest;
 use engine::proposal::{Change, ErasedBody, Happening};
 use engine::{
-    Applied, Ask, Books, Conflict, EntryKind, Evidence, Found, Judgement, Proposal, ProposedEntry,
+    Applied, Ask, Books, Conflict, EntryKind, Found, Judgement, LookedUpFacts, Proposal, ProposedEntry,
     Recompiled, Replay, Settled, TenantSnapshot,
 };
 use engine::{apply, judge};
@@ -26,7 +26,7 @@ fn judged(books: &Books, ask: &Ask) -> Judgement {
         tenant,
         &tenant.directory.agents[&AGENT],
         ask,
-        &Evidence::default(),
+        &LookedUpFacts::default(),
         NOW,
     )
     .unwrap()

@@ -1,7 +1,7 @@
 //! What is found out about an ask, in which order, and what a caller cannot talk itself into.
 
 use crate::support::{AGENT, NOW, agent, ask, tenant, tenant_with, tool};
-use engine::{Evidence, Refusal, TenantSnapshot, judge};
+use engine::{LookedUpFacts, Refusal, TenantSnapshot, judge};
 use model::{Agent, AgentId, Name, Noun, ReasonCode, SlashFreeName, SourceRule, Standing, Trust, Write};
 use policy::{BasePolicies, PolicySet, Registry, TenantPolicy};
 use serde_json::{Value, json};
@@ -12,9 +12,15 @@ fn reason(agent: &Agent, action: &str, members: Value) -> ReasonCode {
         agent.clone(),
         [tool("github"), tool("slack"), tool("canary-vault")],
     );
-    judge(&tenant, agent, &ask(action, members), &Evidence::default(), NOW)
-        .unwrap()
-        .reason
+    judge(
+        &tenant,
+        agent,
+        &ask(action, members),
+        &LookedUpFacts::default(),
+        NOW,
+    )
+    .unwrap()
+    .reason
 }
 
 #[test]
@@ -23,7 +29,7 @@ fn a_read_is_permitted_and_the_reason_says_so() {
         &tenant(),
         &agent(),
         &ask("read", json!({})),
-        &Evidence::default(),
+        &LookedUpFacts::default(),
         NOW,
     )
     .unwrap();
@@ -87,7 +93,7 @@ fn a_claim_takes_nothing_from_what_is_asked_for_another_agent() {
             &tenant,
             &agent(),
             &ask("read", members),
-            &Evidence::default(),
+            &LookedUpFacts::default(),
             NOW,
         )
         .unwrap();
@@ -106,7 +112,7 @@ fn whom_each_agent_of_a_chain_needs_has_to_approve() {
     let tenant = tenant_with_planner(text);
     let asked = |members| {
         let ask = ask("write", members);
-        let judgement = judge(&tenant, &agent(), &ask, &Evidence::default(), NOW).unwrap();
+        let judgement = judge(&tenant, &agent(), &ask, &LookedUpFacts::default(), NOW).unwrap();
         serde_json::to_value(judgement.approval.unwrap()).unwrap()
     };
     assert_eq!(asked(json!({})), json!({"group": "helpers", "quorum": 1}));
@@ -123,9 +129,9 @@ fn what_a_claim_denies_for_certain_is_denied_whatever_the_parameters_are() {
         when { context.parameters.contains("path") };
         @id("changes") forbid (principal, action in Action::"mutate", resource);"#;
     let tenant = tenant_with_planner(text);
-    let unknown = Evidence {
+    let unknown = LookedUpFacts {
         parameters_unknown: true,
-        ..Evidence::default()
+        ..LookedUpFacts::default()
     };
     for act in [Value::Null, json!({"sub": "planner"})] {
         let reason = |mutates_state: bool| {
@@ -148,7 +154,7 @@ fn signed_without_a_signature_counts_as_unsigned() {
         &tenant(),
         &agent(),
         &ask("write", members),
-        &Evidence::default(),
+        &LookedUpFacts::default(),
         NOW,
     )
     .unwrap();
@@ -186,7 +192,7 @@ fn a_frozen_tenant_denies() {
         &tenant,
         &agent(),
         &ask("read", json!({})),
-        &Evidence::default(),
+        &LookedUpFacts::default(),
         NOW,
     )
     .unwrap();
@@ -214,7 +220,7 @@ fn a_frozen_tool_is_quarantined() {
         &tenant,
         &agent(),
         &ask("read", json!({})),
-        &Evidence::default(),
+        &LookedUpFacts::default(),
         NOW,
     )
     .unwrap();
@@ -229,7 +235,7 @@ fn a_canary_catches_an_agent_that_was_never_granted_it() {
         &tenant,
         &agent(),
         &ask("read", members),
-        &Evidence::default(),
+        &LookedUpFacts::default(),
         NOW,
     )
     .unwrap();
@@ -245,7 +251,7 @@ fn parameters_outside_the_schema_are_denied_without_repeating_them() {
         &tenant,
         &agent(),
         &ask("count", members),
-        &Evidence::default(),
+        &LookedUpFacts::default(),
         NOW,
     )
     .unwrap();
@@ -266,11 +272,11 @@ fn where_no_parameters_can_be_checked_an_action_is_denied_whoever_knows_them() {
     count.input_schema = Some(Arc::new(schema));
     let tenant = tenant_with(agent(), [unchecked]);
     for parameters_unknown in [false, true] {
-        let evidence = Evidence {
+        let facts = LookedUpFacts {
             parameters_unknown,
-            ..Evidence::default()
+            ..LookedUpFacts::default()
         };
-        let judgement = judge(&tenant, &agent(), &ask("count", json!({})), &evidence, NOW).unwrap();
+        let judgement = judge(&tenant, &agent(), &ask("count", json!({})), &facts, NOW).unwrap();
         assert_eq!(
             (judgement.reason, &*judgement.explanation),
             (
@@ -289,7 +295,7 @@ fn claims_that_contradict_the_credential_are_refused() {
             &tenant(),
             &agent(),
             &ask("read", members),
-            &Evidence::default(),
+            &LookedUpFacts::default(),
             NOW,
         )
         .unwrap_err()
@@ -322,7 +328,7 @@ fn a_tenant_chooses_whether_the_worst_source_counts_for_the_whole_call() {
     let members = json!({"context": {"sources": {"/path": "untrusted_external"}}});
     let ask = ask("read", members);
     let level = |tenant: &TenantSnapshot| {
-        let judgement = judge(tenant, &agent(), &ask, &Evidence::default(), NOW).unwrap();
+        let judgement = judge(tenant, &agent(), &ask, &LookedUpFacts::default(), NOW).unwrap();
         judgement.trust.level
     };
     assert_eq!(level(&tenant()), Trust::UntrustedExternal);

@@ -2,7 +2,7 @@
 
 use crate::support::{NOW, agent, ask, tenant};
 use canon::Digest;
-use engine::{Evidence, ProvenanceError, Refusal, TenantSnapshot, judge};
+use engine::{LookedUpFacts, ProvenanceError, Refusal, TenantSnapshot, judge};
 use model::{Agent, Issuer, Name, Noun, Purpose, Trust, Write};
 use serde_json::json;
 use std::sync::Arc;
@@ -43,11 +43,11 @@ fn level(token: &str, parameters_unknown: bool) -> Result<Trust, Refusal> {
 
 fn level_of(agent: &Agent, token: &str, parameters_unknown: bool) -> Result<Trust, Refusal> {
     let members = json!({"context": {"source_trust": "trusted_internal_signed", "provenance": token}});
-    let evidence = Evidence {
+    let facts = LookedUpFacts {
         parameters_unknown,
-        ..Evidence::default()
+        ..LookedUpFacts::default()
     };
-    let judged = judge(&trusting(), agent, &ask("read", members), &evidence, NOW);
+    let judged = judge(&trusting(), agent, &ask("read", members), &facts, NOW);
     judged.map(|judgement| judgement.trust.level)
 }
 
