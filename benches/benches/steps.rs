@@ -14,7 +14,7 @@ use engine::decision::UnsealedAnswer;
 use engine::proposal::Happening;
 use engine::{
     Applied, Ask, Books, Decided, Found, Judgement, LookedUpFacts, Proposal, ProposedDecision, Records,
-    Replay, Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
+    RepeatRule, Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
 };
 use ledger::receipt::{Receipt, ReceiptBatch};
 use ledger::{Head, SignatureKind, SigningKey, link};
@@ -231,7 +231,7 @@ fn propose(ask: &Ask, decided: &Decided<'_>) -> Proposal {
             agent: AGENT,
             request_id,
         };
-        (key, ask.digest, Replay::Always)
+        (key, ask.digest, RepeatRule::Any)
     });
     Proposal {
         tenant: TENANT,

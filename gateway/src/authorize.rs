@@ -36,7 +36,7 @@ use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
-    Ask, Conflict, Decided, LookedUpFacts, Mode, Proposal, ProposedDecision, Records, Replay, Salt,
+    Ask, Conflict, Decided, LookedUpFacts, Mode, Proposal, ProposedDecision, Records, RepeatRule, Salt,
     TenantSnapshot, judge,
 };
 use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Verdict};
@@ -146,13 +146,13 @@ impl Gateway {
                 Step::LookAgain => continue,
                 Step::Record(ready) => ready,
             };
-            let (said, replay) = (ready.said, ready.replay);
+            let (said, repeat) = (ready.said, ready.repeat);
             let terms = Terms {
                 deadline,
                 losses: Some(ready.losses),
             };
             let recorded = self.sequencer.record_on(terms, ready.proposal).await?;
-            if let Some(answer) = self.conclude(caller, ask, (said, replay), recorded)? {
+            if let Some(answer) = self.conclude(caller, ask, (said, repeat), recorded)? {
                 return Ok(Answer(answer));
             }
         }
@@ -164,7 +164,7 @@ impl Gateway {
         &self,
         caller: &AgentCaller,
         ask: &Ask,
-        (said, replay): (Said, Replay),
+        (said, repeat): (Said, RepeatRule),
         recorded: Recorded,
     ) -> Result<Option<Bytes>, Refusal> {
         match recorded {
@@ -172,7 +172,7 @@ impl Gateway {
                 let said = said.as_recorded(&receipt);
                 let answer = receipt.into_answer();
                 self.wake_waiting(caller.tenant, said);
-                if replay == Replay::Always {
+                if repeat == RepeatRule::Any {
                     self.remember(caller, ask, said.reason.verdict(), &answer);
                 }
                 Ok(Some(answer))
@@ -236,12 +236,12 @@ impl Gateway {
         if ask.mode == Mode::DryRun {
             return self.dry_run(tenant, &agent, ask, looked_up).map(Step::Answer);
         }
-        let replay = if may_repeat_allow(tenant, &agent, ask) {
-            Replay::Always
+        let repeat = if may_repeat_allow(tenant, &agent, ask) {
+            RepeatRule::Any
         } else {
-            Replay::OnlyDenials
+            RepeatRule::DenialsOnly
         };
-        if let Some(answer) = self.replayed(caller, ask, replay)? {
+        if let Some(answer) = self.replayed(caller, ask, repeat)? {
             return Ok(Step::Answer(answer));
         }
         if !*admitted {
@@ -255,7 +255,7 @@ impl Gateway {
             // What is only observed holds nothing: whether there would be enough is told as of a moment ago.
             Ok(judgement) if ask.mode == Mode::Observe => looked_up.counted.quoted(&agent, ask, judgement).0,
             Ok(judgement) => judgement,
-            Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, replay, looked_up.known))),
+            Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, repeat, looked_up.known))),
         };
         let mut decided = Decided {
             id: DecisionId::new(now, &*self.entropy),
@@ -276,18 +276,23 @@ impl Gateway {
         let sighting = sighting(&decided, &facts);
         let ids = (decided.id, ReservationId::new(now, &*self.entropy));
         let costed = costs::costed(ids, ask, &agent, &judgement, tenant, (now, decided.salt));
-        let ready = Ready::new(caller, &decided, (contents, losses, sighting, costed), replay);
+        let ready = Ready::new(caller, &decided, (contents, losses, sighting, costed), repeat);
         Ok(Step::Record(Box::new(ready)))
     }
 
     /// The answer that was given to this ask before, if it is still at hand.
-    fn replayed(&self, caller: &AgentCaller, ask: &Ask, replay: Replay) -> Result<Option<Answer>, Refusal> {
+    fn replayed(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+        repeat: RepeatRule,
+    ) -> Result<Option<Answer>, Refusal> {
         let Some(key) = request_key(caller, ask) else {
             return Ok(None);
         };
         match self.replays.find(&key) {
             Some(given) if given.ask != ask.digest => Err(reused()),
-            Some(given) if replay == Replay::Always || given.verdict == Verdict::Deny => {
+            Some(given) if repeat.permits(given.verdict) => {
                 self.metrics.count_replay();
                 Ok(Some(Answer(given.answer)))
             }
@@ -392,7 +397,7 @@ struct Ready {
     said: Said,
     /// Where somebody or something was taken out of service, or a definition is held, an ask can be denied under an id that keeps standing for an
     /// earlier allow: such a denial is not remembered as the answer to that id.
-    replay: Replay,
+    repeat: RepeatRule,
     /// How often the store had lost something when contents were left out that are stored.
     losses: u64,
     proposal: Proposal,
@@ -403,7 +408,7 @@ impl Ready {
         caller: &AgentCaller,
         decided: &Decided<'_>,
         (contents, losses, sighting, costed): (Vec<ContentRow>, u64, Option<Sighting>, Option<Box<Costed>>),
-        replay: Replay,
+        repeat: RepeatRule,
     ) -> Self {
         let Decided {
             ask,
@@ -419,7 +424,7 @@ impl Ready {
             tool: ask.action.tool.clone().into(),
             action: ask.action.action.clone(),
             run_id: ask.run().cloned(),
-            request: request_key(caller, ask).map(|key| (key, ask.digest, replay)),
+            request: request_key(caller, ask).map(|key| (key, ask.digest, repeat)),
             approval: approval_use(decided),
             sighting,
             quotas: quotas_of(tenant, decided.agent, ask, judgement.enforced_verdict()),
@@ -432,7 +437,7 @@ impl Ready {
                 reason: judgement.reason,
                 spends_approval: judgement.spends_approval.is_some(),
             },
-            replay,
+            repeat,
             losses,
             proposal: Proposal::of(tenant, Happening::Decision(Box::new(decision))),
         }

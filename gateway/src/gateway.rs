@@ -169,9 +169,9 @@ pub struct Gateway {
     /// How large the database is, if that can be told.
     pub size: Look<Option<u64>>,
     /// The places for those who judge recorded decisions again.
-    pub replaying: Arc<tokio::sync::Semaphore>,
+    pub policy_replays: Arc<tokio::sync::Semaphore>,
     /// The tenants that have one of them.
-    pub replays_of: OneEach,
+    pub policy_replays_of: OneEach,
     /// What compares sets of policies, and how many of them at once.
     pub prover: Prover,
     /// The tenants that compare, or wait for their turn.

@@ -189,8 +189,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         drafts: Line::of_drafts(),
         searches: Line::of_searches(),
         readings: Line::of_readings(),
-        replaying: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
-        replays_of: OneEach::default(),
+        policy_replays: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
+        policy_replays_of: OneEach::default(),
         comparisons_of: OneEach::default(),
     };
     let gateway = Arc::new(gateway);

@@ -12,8 +12,8 @@ use crate::budgets::moves::{BudgetConflict, BudgetMove, Moved};
 use crate::budgets::report::Settling;
 use crate::entry_kind::EntryKind;
 use crate::proposal::{
-    ApprovalUse, Change, ErasedBody, Happening, Proposal, ProposedDecision, ProposedEntry, Records, Replay,
-    Wording,
+    ApprovalUse, Change, ErasedBody, Happening, Proposal, ProposedDecision, ProposedEntry, Records,
+    RepeatRule, Wording,
 };
 use crate::quotas::{self, KnownCounters, QuotaExceeded};
 use crate::runs::{self, KnownRuns, Sighting};
@@ -341,8 +341,8 @@ impl<'p> Pass<'p> {
 
     fn decide(&mut self, tenant: TenantId, decision: &'p ProposedDecision) -> Placed {
         let mut request = None;
-        if let Some((key, ask, replay)) = &decision.request {
-            match self.find_earlier(key, ask, *replay) {
+        if let Some((key, ask, repeat)) = &decision.request {
+            match self.find_earlier(key, ask, *repeat) {
                 Some(Earlier::Answers(placed)) => return placed,
                 // The id keeps standing for the first decision; this one is recorded without it.
                 Some(Earlier::Stands) => {}
@@ -401,7 +401,7 @@ impl<'p> Pass<'p> {
     }
 
     /// What was answered to this request before, in this batch or an earlier one.
-    fn find_earlier(&self, key: &RequestKey, ask: &Digest, replay: Replay) -> Option<Earlier> {
+    fn find_earlier(&self, key: &RequestKey, ask: &Digest, repeat: RepeatRule) -> Option<Earlier> {
         let (recorded, reason, placed) = match (self.found.requests.get(key), self.requested.get(key)) {
             (Some(found), _) => {
                 let replayed = Settled::Replayed(found.receipt.clone());
@@ -413,8 +413,7 @@ impl<'p> Pass<'p> {
         if recorded != ask {
             return Some(Earlier::Answers(Conflict::RequestReused.into()));
         }
-        let will_do = replay == Replay::Always || reason.verdict() == model::Verdict::Deny;
-        Some(if will_do {
+        Some(if repeat.permits(reason.verdict()) {
             Earlier::Answers(placed)
         } else {
             Earlier::Stands

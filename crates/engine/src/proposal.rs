@@ -163,13 +163,20 @@ pub struct Change {
     pub policies: Option<Arc<PolicySet>>,
 }
 
-/// When an ask that was recorded before is answered with what was said then.
+/// Which earlier answers to the same request may be given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replay {
-    /// Always.
-    Always,
-    /// Only if it was denied: where somebody or something was taken out of service, or a definition is held, nobody gets yesterday's allow.
-    OnlyDenials,
+pub enum RepeatRule {
+    /// Any.
+    Any,
+    /// Only denials: where somebody or something was taken out of service, or a definition is held, nobody gets yesterday's allow.
+    DenialsOnly,
+}
+
+impl RepeatRule {
+    /// Whether an earlier answer with this verdict may be given again.
+    pub fn permits(self, earlier: Verdict) -> bool {
+        self == Self::Any || earlier == Verdict::Deny
+    }
 }
 
 /// What a decision has to do with an approval.
@@ -231,7 +238,7 @@ pub struct ProposedDecision {
     /// The run it was part of: of an ask that names only who started it, that one.
     pub run_id: Option<Name>,
     /// What the agent calls the ask, its digest, and when an earlier answer will do.
-    pub request: Option<(RequestKey, Digest, Replay)>,
+    pub request: Option<(RequestKey, Digest, RepeatRule)>,
     /// What it has to do with an approval.
     pub approval: Option<ApprovalUse>,
     /// What it shows to its run, if that is kept.

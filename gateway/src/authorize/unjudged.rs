@@ -7,14 +7,13 @@ use crate::gateway::Gateway;
 use crate::http::caller::can_tell_by;
 use crate::http::{AgentCaller, Refusal};
 use crate::snapshot::Known;
-use engine::{Ask, Replay};
-use model::Verdict;
+use engine::{Ask, RepeatRule};
 use model::approval::Unusable;
 
 /// An ask that is not judged.
 pub(super) struct Unjudged {
-    /// When an earlier answer to it may be given again.
-    replay: Replay,
+    /// Which earlier answers to it may be given again.
+    repeat: RepeatRule,
     /// How late that was known.
     known: Known,
     /// What it tries with an approval that is not its own.
@@ -25,13 +24,13 @@ pub(super) struct Unjudged {
 
 impl Unjudged {
     /// An ask that is refused for this.
-    pub(super) fn new(refusal: engine::Refusal, replay: Replay, known: Known) -> Self {
+    pub(super) fn new(refusal: engine::Refusal, repeat: RepeatRule, known: Known) -> Self {
         let why = match &refusal {
             engine::Refusal::ApprovalNotUsable { why, .. } => *why,
             _ => None,
         };
         Self {
-            replay,
+            repeat,
             known,
             misuse: why.filter(|why| is_misuse(*why)),
             refusal: refusal.into(),
@@ -47,7 +46,7 @@ impl Gateway {
         ask: &Ask,
         unjudged: Unjudged,
     ) -> Result<Answer, Refusal> {
-        if let Some(answer) = self.recorded_before(caller, ask, unjudged.replay).await? {
+        if let Some(answer) = self.recorded_before(caller, ask, unjudged.repeat).await? {
             can_tell_by(self, unjudged.known)?;
             return Ok(answer);
         }
@@ -62,14 +61,14 @@ impl Gateway {
         &self,
         caller: &AgentCaller,
         ask: &Ask,
-        replay: Replay,
+        repeat: RepeatRule,
     ) -> Result<Option<Answer>, Refusal> {
         let Some(key) = request_key(caller, ask) else {
             return Ok(None);
         };
         match self.store.answered_request(&key).await? {
             Some(found) if found.ask != ask.digest => Err(reused()),
-            Some(found) if replay == Replay::Always || found.reason.verdict() == Verdict::Deny => {
+            Some(found) if repeat.permits(found.reason.verdict()) => {
                 self.metrics.count_replay();
                 Ok(Some(Answer(found.receipt)))
             }

@@ -53,7 +53,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 /// What to judge, and by what.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Replay {
+pub struct ReplayBody {
     /// A set in place of the tenant's own.
     candidate: SetBody,
     /// Only what was recorded at this time or later.
@@ -110,7 +110,7 @@ pub async fn replay(
     Extension(caller): Extension<TenantCaller>,
     Extension(request_id): Extension<RequestId>,
     headers: HeaderMap,
-    SetJson(body, _room): SetJson<Replay>,
+    SetJson(body, _room): SetJson<ReplayBody>,
 ) -> Result<Response, Refusal> {
     let in_lines = accepts_lines(&headers);
     let limit = limit(body.limit, in_lines)?;
@@ -150,10 +150,10 @@ struct Place {
 impl Place {
     /// A tenant has one at a time: then another one has the other.
     fn take(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
-        let of_tenant = gateway.replays_of.begin(tenant);
+        let of_tenant = gateway.policy_replays_of.begin(tenant);
         let of_tenant =
             of_tenant.ok_or_else(|| busy("this tenant replays already; try again when that is done"))?;
-        let of_all = Arc::clone(&gateway.replaying).try_acquire_owned();
+        let of_all = Arc::clone(&gateway.policy_replays).try_acquire_owned();
         let of_all = of_all.map_err(|_| {
             busy(format!(
                 "this gateway replays {AT_ONCE_MAX} times already; try again when one of them is done"

@@ -838,7 +838,7 @@ async fn too_many_at_once_and_invalid_candidates_are_refused() {
     let body = json!({"candidate": {"policies": []}});
     let places = desk
         .gateway
-        .replaying
+        .policy_replays
         .clone()
         .acquire_many_owned(2)
         .await

@@ -7,7 +7,7 @@ use canon::Digest;
 use engine::proposal::{Change, ErasedBody, Happening};
 use engine::{
     Applied, Ask, Books, Conflict, EntryKind, Found, Judgement, LookedUpFacts, Proposal, ProposedEntry,
-    Recompiled, Replay, Settled, TenantSnapshot,
+    Recompiled, RepeatRule, Settled, TenantSnapshot,
 };
 use engine::{apply, judge};
 use ledger::merkle::Frontier;
@@ -34,7 +34,7 @@ fn judged(books: &Books, ask: &Ask) -> Judgement {
 
 fn propose(books: &Books, ask: &Ask, id: u8) -> Proposal {
     let tenant = books.snapshot().tenant(TENANT).unwrap();
-    proposal(tenant, ask, &judged(books, ask), id, Replay::Always)
+    proposal(tenant, ask, &judged(books, ask), id, RepeatRule::Any)
 }
 
 fn apply_all(books: &Books, proposals: &[Proposal]) -> Applied {
@@ -218,7 +218,7 @@ fn what_storage_recorded_before_is_replayed() {
 
     // An agent that may not act does not get yesterday's allow, though it may get yesterday's denial.
     let tenant = books.snapshot().tenant(TENANT).unwrap();
-    let only_denials = || proposal(tenant, &read, &judged(&books, &read), 1, Replay::OnlyDenials);
+    let only_denials = || proposal(tenant, &read, &judged(&books, &read), 1, RepeatRule::DenialsOnly);
     let applied = apply(
         &books,
         found(ReasonCode::PolicyPermits),

@@ -3,7 +3,7 @@
 use canon::{Canonical, Limits, canonicalize};
 use engine::proposal::Happening;
 use engine::{
-    Ask, Books, Decided, Judgement, Proposal, ProposedDecision, Records, Replay, Snapshot, TenantSnapshot,
+    Ask, Books, Decided, Judgement, Proposal, ProposedDecision, Records, RepeatRule, Snapshot, TenantSnapshot,
 };
 use ledger::{SignatureKind, SigningKey};
 use model::{
@@ -130,7 +130,7 @@ pub(crate) fn proposal(
     ask: &Ask,
     judgement: &Judgement,
     id: u8,
-    replay: Replay,
+    repeat: RepeatRule,
 ) -> Proposal {
     let agent = tenant.directory.agents[&AGENT].clone();
     let decided = Decided {
@@ -150,7 +150,7 @@ pub(crate) fn proposal(
             agent: AGENT,
             request_id,
         };
-        (key, ask.digest, replay)
+        (key, ask.digest, repeat)
     });
     Proposal {
         tenant: TENANT,
