@@ -22,7 +22,7 @@ use crate::gateway::Gateway;
 use crate::http::caller::can_tell_by;
 use crate::http::json::Bounds;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
-use crate::limits::{Admission, Asking, Short, quota};
+use crate::limits::{Asking, Short, Tokens, quota};
 use crate::replays::Given;
 use crate::sequencer::{Receipt, Recorded, Terms};
 use axum::Extension;
@@ -133,10 +133,10 @@ impl Gateway {
         deadline: Option<Instant>,
         ask: &Arc<Ask>,
     ) -> Result<Answer, Refusal> {
-        let mut admitted = false;
+        let mut tokens_taken = false;
         for _ in 0..ATTEMPTS_MAX {
-            let looked_up = self.look_up(caller, ask, admitted).await?;
-            let ready = match self.prepare(caller, ask, &looked_up, &mut admitted)? {
+            let looked_up = self.look_up(caller, ask, tokens_taken).await?;
+            let ready = match self.prepare(caller, ask, &looked_up, &mut tokens_taken)? {
                 Step::Answer(answer) => return Ok(answer),
                 Step::Unjudged(unjudged) => return self.unjudged(caller, ask, unjudged).await,
                 Step::Fill(short) => {
@@ -195,16 +195,16 @@ impl Gateway {
         }
     }
 
-    /// What comes next for an ask: an answer, or what has to be looked up, filled or recorded first. `admitted` says whether the buckets were
-    /// taken from already.
+    /// What comes next for an ask: an answer, or what has to be looked up, filled or recorded first. `tokens_taken` says whether the buckets
+    /// were taken from already.
     fn prepare(
         &self,
         caller: &AgentCaller,
         ask: &Arc<Ask>,
         looked_up: &LookedUp,
-        admitted: &mut bool,
+        tokens_taken: &mut bool,
     ) -> Result<Step, Refusal> {
-        let step = self.next_step(caller, ask, looked_up, admitted)?;
+        let step = self.next_step(caller, ask, looked_up, tokens_taken)?;
         // What is recorded is turned back where another gateway has changed the tenant. This is not, and it may be long since its head was looked at.
         if matches!(step, Step::Answer(_)) {
             can_tell_by(self, looked_up.known)?;
@@ -218,7 +218,7 @@ impl Gateway {
         caller: &AgentCaller,
         ask: &Arc<Ask>,
         looked_up: &LookedUp,
-        admitted: &mut bool,
+        tokens_taken: &mut bool,
     ) -> Result<Step, Refusal> {
         let facts = looked_up.facts();
         let now = self.clock.now();
@@ -244,12 +244,12 @@ impl Gateway {
         if let Some(answer) = self.replayed(caller, ask, repeat)? {
             return Ok(Step::Answer(answer));
         }
-        if !*admitted {
-            let admission = self.limits.admit(&asking(tenant, &agent, ask), now)?;
-            if let Admission::Short(short) = admission {
+        if !*tokens_taken {
+            let tokens = self.limits.take(&asking(tenant, &agent, ask), now)?;
+            if let Tokens::Short(short) = tokens {
                 return Ok(Step::Fill(short));
             }
-            *admitted = true;
+            *tokens_taken = true;
         }
         let judgement = match judge(tenant, &agent, ask, &facts, now) {
             // What is only observed holds nothing: whether there would be enough is told as of a moment ago.

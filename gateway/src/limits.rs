@@ -207,16 +207,23 @@ pub struct Limits {
     shared: Arc<Shared>,
 }
 
-/// Whether an ask may pass.
-pub enum Admission {
-    /// It may.
-    Admitted,
+/// Whether all buckets have what an ask costs.
+pub enum Tokens {
+    /// They have.
+    Enough,
     /// Of shared buckets too few tokens are here: more have to be lent first, with [`Limits::fill`], or looked for, with [`Limits::check`].
     Short(Short),
 }
 
 /// Where tokens are missing.
 pub struct Short(Vec<Want>);
+
+/// What is done with the tokens that an ask costs, if there are enough of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum IfEnough {
+    Take,
+    Leave,
+}
 
 impl Limits {
     /// All buckets full; those that are shared are in this store.
@@ -228,19 +235,19 @@ impl Limits {
     }
 
     /// Takes what an ask costs from every bucket that applies, or from none.
-    pub fn admit(&self, asking: &Asking<'_>, now: Timestamp) -> Result<Admission, Refusal> {
+    pub fn take(&self, asking: &Asking<'_>, now: Timestamp) -> Result<Tokens, Refusal> {
         if asking.tenant.settings.limits.shared {
-            return Ok(self.shared.pass(&wanted(asking), true));
+            return Ok(self.shared.pass(&wanted(asking), IfEnough::Take));
         }
-        self.local.admit(asking, now).map(|()| Admission::Admitted)
+        self.local.take(asking, now).map(|()| Tokens::Enough)
     }
 
-    /// Whether [`admit`](Self::admit) would let it pass. Takes nothing.
-    pub fn probe(&self, asking: &Asking<'_>, now: Timestamp) -> Result<Admission, Refusal> {
+    /// What [`take`](Self::take) would find. Takes nothing.
+    pub fn peek(&self, asking: &Asking<'_>, now: Timestamp) -> Result<Tokens, Refusal> {
         if asking.tenant.settings.limits.shared {
-            return Ok(self.shared.pass(&wanted(asking), false));
+            return Ok(self.shared.pass(&wanted(asking), IfEnough::Leave));
         }
-        self.local.probe(asking, now).map(|()| Admission::Admitted)
+        self.local.peek(asking, now).map(|()| Tokens::Enough)
     }
 
     /// Has tokens of shared buckets lent; a refusal if there are none.
@@ -248,7 +255,7 @@ impl Limits {
         self.shared.fill(&short.0).await
     }
 
-    /// A refusal if shared buckets have too few tokens to be lent. Takes nothing.
+    /// A refusal if shared buckets have too few tokens to be lent. Unlike [`fill`](Self::fill) it has none lent.
     pub async fn check(&self, short: &Short) -> Result<(), Refusal> {
         self.shared.check(&short.0).await
     }

@@ -71,7 +71,7 @@ impl Alone {
 
     fn ask(&self, millis: i64) -> Result<(), Refusal> {
         self.limits
-            .admit(&asking(&self.tenant, &self.agent), after(millis))
+            .take(&asking(&self.tenant, &self.agent), after(millis))
     }
 
     fn passes(&self, millis: i64) -> bool {
@@ -142,9 +142,9 @@ fn a_refusal_has_the_three_headers() {
 fn a_tenant_that_refuses_takes_nothing_from_its_agent() {
     let limits = Local::new();
     let (tenant, agent) = (tenant(bucket(1, 0.0)), agent(1, bucket(5, 0.0)));
-    limits.admit(&asking(&tenant, &agent), BEGINNING).unwrap();
+    limits.take(&asking(&tenant, &agent), BEGINNING).unwrap();
     for _ in 0..10 {
-        let (.., left) = headers(&limits.admit(&asking(&tenant, &agent), BEGINNING).unwrap_err());
+        let (.., left) = headers(&limits.take(&asking(&tenant, &agent), BEGINNING).unwrap_err());
         assert!(left.starts_with("\"tenant\";"), "{left}");
     }
     assert_eq!(limits.agent_remaining(&agent, BEGINNING).unwrap().tokens, 4);
@@ -158,12 +158,12 @@ fn an_agent_that_is_refused_takes_nothing_from_its_tenant() {
         agent(1, bucket(1, 0.0)),
         agent(2, bucket(9, 0.0)),
     );
-    limits.admit(&asking(&tenant, &greedy), BEGINNING).unwrap();
+    limits.take(&asking(&tenant, &greedy), BEGINNING).unwrap();
     for _ in 0..10 {
-        assert!(limits.admit(&asking(&tenant, &greedy), BEGINNING).is_err());
+        assert!(limits.take(&asking(&tenant, &greedy), BEGINNING).is_err());
     }
     assert_eq!(limits.tenant_remaining(&tenant, BEGINNING).unwrap().tokens, 4);
-    limits.admit(&asking(&tenant, &modest), BEGINNING).unwrap();
+    limits.take(&asking(&tenant, &modest), BEGINNING).unwrap();
 }
 
 #[test]
@@ -172,14 +172,14 @@ fn looking_takes_nothing() {
     for _ in 0..5 {
         alone
             .limits
-            .probe(&asking(&alone.tenant, &alone.agent), BEGINNING)
+            .peek(&asking(&alone.tenant, &alone.agent), BEGINNING)
             .unwrap();
     }
     assert!(alone.passes(0));
     assert!(
         alone
             .limits
-            .probe(&asking(&alone.tenant, &alone.agent), BEGINNING)
+            .peek(&asking(&alone.tenant, &alone.agent), BEGINNING)
             .is_err()
     );
 }
@@ -250,7 +250,7 @@ fn whoever_comes_a_little_out_of_order_gains_nothing() {
 fn of_two_empty_buckets_the_one_that_opens_last_is_told() {
     let limits = Local::new();
     let (tenant, agent) = (tenant(bucket(1, 1.0)), agent(1, bucket(1, 0.01)));
-    let ask = |millis| limits.admit(&asking(&tenant, &agent), after(millis));
+    let ask = |millis| limits.take(&asking(&tenant, &agent), after(millis));
     ask(0).unwrap();
     let (wait, _, left) = headers(&ask(0).unwrap_err());
     assert_eq!((wait, left.as_str()), (100, "\"agent\";r=0;t=100"));
@@ -282,7 +282,7 @@ fn buckets_that_are_full_again_are_forgotten_and_nobody_notices() {
     for n in 0..20_000 {
         // Each comes when the one before is full again, so all but the last few are forgotten.
         limits
-            .admit(&asking(&tenant, &agents(n)), after(i64::from(n) * 1_000))
+            .take(&asking(&tenant, &agents(n)), after(i64::from(n) * 1_000))
             .unwrap();
     }
     let first = limits.agent_remaining(&agents(0), after(20_000_000)).unwrap();
@@ -294,7 +294,7 @@ fn buckets_that_are_full_again_are_forgotten_and_nobody_notices() {
     let moment = 30_000_000;
     limits.forget_full(after(moment));
     for n in 0..20_000 {
-        limits.admit(&asking(&tenant, &agents(n)), after(moment)).unwrap();
+        limits.take(&asking(&tenant, &agents(n)), after(moment)).unwrap();
     }
     assert_eq!(limits.forget_full(after(moment + 999)), 0);
     assert_eq!(limits.forget_full(after(moment + 1_000)), 20_000);

@@ -191,7 +191,7 @@ impl Accepted {
 struct Item {
     ask: Result<Arc<Ask>, Refusal>,
     /// Whether the buckets were taken from for it.
-    admitted: bool,
+    tokens_taken: bool,
     /// How late was known what it was judged by, until it is recorded.
     known: Option<Known>,
     answer: Option<Result<Bytes, Refusal>>,
@@ -201,7 +201,7 @@ impl Item {
     fn new(ask: Result<Ask, Refusal>) -> Self {
         Self {
             ask: ask.map(Arc::new),
-            admitted: false,
+            tokens_taken: false,
             known: None,
             answer: None,
         }
@@ -258,10 +258,10 @@ impl Gateway {
             .filter(|(_, item)| item.answer.is_none())
         {
             let step = match &item.ask {
-                Ok(ask) => match self.look_up(caller, ask, item.admitted).await {
+                Ok(ask) => match self.look_up(caller, ask, item.tokens_taken).await {
                     Ok(looked_up) => {
                         item.known = Some(looked_up.known);
-                        self.prepare(caller, ask, &looked_up, &mut item.admitted)
+                        self.prepare(caller, ask, &looked_up, &mut item.tokens_taken)
                     }
                     Err(refusal) => Err(refusal),
                 },

@@ -6,7 +6,7 @@ use super::usage::Counted;
 use super::{asking, request_key};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
-use crate::limits::Admission;
+use crate::limits::Tokens;
 use crate::snapshot::Known;
 use engine::TenantSnapshot;
 use engine::judge::{LookedUpFacts, keeps_runs, run_and_parent};
@@ -51,12 +51,12 @@ impl LookedUp {
 
 impl Gateway {
     /// Looks up what has to be known. It may be stale by the time the ask is recorded: then that is turned back, or, of what it
-    /// counts against, counted exactly. `admitted` says whether the buckets were taken from already: whom they refuse is not worth a read.
+    /// counts against, counted exactly. `tokens_taken` says whether the buckets were taken from already: whom they refuse is not worth a read.
     pub(super) async fn look_up(
         &self,
         caller: &AgentCaller,
         ask: &Ask,
-        admitted: bool,
+        tokens_taken: bool,
     ) -> Result<LookedUp, Refusal> {
         let known = self.snapshot.known(caller.tenant);
         let tenant = self.tenant(caller.tenant)?;
@@ -72,7 +72,7 @@ impl Gateway {
         if named_approval(ask).is_none() && !is_in_run && !counts {
             return Ok(LookedUp::nothing(known));
         }
-        if !admitted {
+        if !tokens_taken {
             self.check_buckets(caller, ask, &tenant).await?;
         }
         let approval = self.approval_of(caller.tenant, ask).await?;
@@ -105,11 +105,11 @@ impl Gateway {
         }
         let now = self.clock.now();
         let agent = caller.refresh(tenant, now)?;
-        match self.limits.probe(&asking(tenant, &agent, ask), now)? {
-            Admission::Admitted => Ok(()),
-            Admission::Short(short) if ask.mode == Mode::DryRun => self.limits.check(&short).await,
+        match self.limits.peek(&asking(tenant, &agent, ask), now)? {
+            Tokens::Enough => Ok(()),
+            Tokens::Short(short) if ask.mode == Mode::DryRun => self.limits.check(&short).await,
             // Others may take them before this ask does, and then it has some lent once more.
-            Admission::Short(short) => self.limits.fill(&short).await,
+            Tokens::Short(short) => self.limits.fill(&short).await,
         }
     }
 

@@ -276,7 +276,7 @@ async fn let_in(gateway: &Gateway, access: Access, mut request: Request) -> Resu
     once::check(request.headers())?;
     can_tell(gateway)?;
     let snapshot = gateway.snapshot.load();
-    let mut caller = match admit(gateway, &snapshot, access, &mut request)? {
+    let mut caller = match caller_for(gateway, &snapshot, access, &mut request)? {
         Caller::Agent(caller) => caller,
         caller => {
             request.extensions_mut().insert(caller);
@@ -350,7 +350,7 @@ fn signing_keys(snapshot: &Snapshot, caller: &AgentCaller) -> Option<Arc<Signing
 
 /// Who sends the request, if this route lets them in. Whether it lets agents in is looked at when they have signed, if they have to: whoever has
 /// stolen a token is not told that it works.
-fn admit(
+fn caller_for(
     gateway: &Gateway,
     snapshot: &Snapshot,
     access: Access,

@@ -1,6 +1,6 @@
 //! Buckets of this gateway alone: in memory, and only while they are not full, so an idle agent costs nothing.
 
-use super::{Asking, Lacking, Level, Owner, Remaining, refusal_of_last};
+use super::{Asking, IfEnough, Lacking, Level, Owner, Remaining, refusal_of_last};
 use crate::http::Refusal;
 use model::{Agent, Bucket, Tenant, Timestamp};
 use std::collections::HashMap;
@@ -71,13 +71,13 @@ impl Local {
     }
 
     /// Takes what an ask costs from every bucket that applies, or from none.
-    pub fn admit(&self, asking: &Asking<'_>, now: Timestamp) -> Result<(), Refusal> {
-        self.pass(asking, now, true)
+    pub fn take(&self, asking: &Asking<'_>, now: Timestamp) -> Result<(), Refusal> {
+        self.pass(asking, now, IfEnough::Take)
     }
 
-    /// Whether [`admit`](Self::admit) would let it pass. Takes nothing.
-    pub fn probe(&self, asking: &Asking<'_>, now: Timestamp) -> Result<(), Refusal> {
-        self.pass(asking, now, false)
+    /// Whether [`take`](Self::take) would find enough. Takes nothing.
+    pub fn peek(&self, asking: &Asking<'_>, now: Timestamp) -> Result<(), Refusal> {
+        self.pass(asking, now, IfEnough::Leave)
     }
 
     /// How full an agent's own bucket is.
@@ -106,7 +106,7 @@ impl Local {
         before - levels.known.len()
     }
 
-    fn pass(&self, asking: &Asking<'_>, now: Timestamp, take: bool) -> Result<(), Refusal> {
+    fn pass(&self, asking: &Asking<'_>, now: Timestamp, if_enough: IfEnough) -> Result<(), Refusal> {
         let mut buckets = asking.buckets().peekable();
         if buckets.peek().is_none() {
             return Ok(());
@@ -127,7 +127,7 @@ impl Local {
         if let Some(refusal) = refusal_of_last(lacking) {
             return Err(refusal);
         }
-        if take {
+        if if_enough == IfEnough::Take {
             levels.keep(taken, now);
         }
         Ok(())

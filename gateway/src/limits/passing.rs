@@ -1,6 +1,6 @@
 //! What counts towards the buckets of an agent and is no ask.
 
-use super::{Admission, Asking};
+use super::{Asking, Tokens};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
 
@@ -18,9 +18,9 @@ impl Gateway {
                 agent: &agent,
                 tool: "",
             };
-            match self.limits.admit(&asking, now)? {
-                Admission::Admitted => return Ok(()),
-                Admission::Short(short) => self.limits.fill(&short).await?,
+            match self.limits.take(&asking, now)? {
+                Tokens::Enough => return Ok(()),
+                Tokens::Short(short) => self.limits.fill(&short).await?,
             }
         }
         Err(Refusal::overloaded())

@@ -6,7 +6,7 @@
 //! the bucket by what its gateways have left. What lies about unused is given back, so that it is there for the others.
 
 use super::to_the_end::ToTheEnd;
-use super::{Admission, Lacking, Level, Owner, Remaining, Short, refusal_of_last};
+use super::{IfEnough, Lacking, Level, Owner, Remaining, Short, Tokens, refusal_of_last};
 use crate::http::Refusal;
 use model::{Bucket, Tenant, TenantId, Timestamp};
 use std::collections::HashMap;
@@ -101,15 +101,15 @@ impl Shared {
         }
     }
 
-    /// Takes from all of these buckets, or from none and says where tokens are missing.
-    pub(super) fn pass(&self, wanted: &[Want], take: bool) -> Admission {
+    /// Whether all of these buckets have enough here; if not, nothing is taken.
+    pub(super) fn pass(&self, wanted: &[Want], if_enough: IfEnough) -> Tokens {
         let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
         let short = |want: &&Want| tokens(&stocks, want) < want.cost;
         let missing: Vec<Want> = wanted.iter().filter(short).cloned().collect();
         if !missing.is_empty() {
-            return Admission::Short(Short(missing));
+            return Tokens::Short(Short(missing));
         }
-        if take {
+        if if_enough == IfEnough::Take {
             let now = Instant::now();
             for want in wanted {
                 if let Some(stock) = stocks.get_mut(&want.owner) {
@@ -118,7 +118,7 @@ impl Shared {
                 }
             }
         }
-        Admission::Admitted
+        Tokens::Enough
     }
 
     /// Has tokens lent, so that there are enough; a refusal if there are not.

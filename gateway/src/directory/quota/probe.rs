@@ -3,7 +3,7 @@
 use super::super::{find_agent, read};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Json, Query, Refusal, TenantCaller};
-use crate::limits::{self, Admission, Asking};
+use crate::limits::{self, Asking, Tokens};
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::TenantSnapshot;
@@ -121,9 +121,9 @@ async fn passes_buckets(
         agent,
         tool,
     };
-    match gateway.limits.probe(&asking, gateway.clock.now())? {
-        Admission::Admitted => Ok(()),
-        Admission::Short(short) => gateway.limits.check(&short).await,
+    match gateway.limits.peek(&asking, gateway.clock.now())? {
+        Tokens::Enough => Ok(()),
+        Tokens::Short(short) => gateway.limits.check(&short).await,
     }
 }
 
