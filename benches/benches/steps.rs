@@ -13,8 +13,8 @@ use criterion::Criterion;
 use engine::decision::UnsealedAnswer;
 use engine::proposal::Happening;
 use engine::{
-    Applied, Ask, Books, Decided, Found, Judgement, LookedUpFacts, Proposal, ProposedDecision, Records,
-    RepeatRule, Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
+    Applied, Ask, Books, Decided, Found, Judgement, LookedUpFacts, NamedRequest, Proposal, ProposedDecision,
+    Records, RepeatRule, Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
 };
 use ledger::receipt::{Receipt, ReceiptBatch};
 use ledger::{Head, SignatureKind, SigningKey, link};
@@ -225,13 +225,14 @@ impl Scene {
 
 /// What is put into the queue.
 fn propose(ask: &Ask, decided: &Decided<'_>) -> Proposal {
-    let request = ask.request_id.clone().map(|request_id| {
-        let key = RequestKey {
+    let request = ask.request_id.clone().map(|request_id| NamedRequest {
+        key: RequestKey {
             tenant: TENANT,
             agent: AGENT,
             request_id,
-        };
-        (key, ask.digest, RepeatRule::Any)
+        },
+        ask: ask.digest,
+        repeat: RepeatRule::Any,
     });
     Proposal {
         tenant: TENANT,

@@ -36,8 +36,8 @@ use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
-    Ask, Conflict, Decided, LookedUpFacts, Mode, Proposal, ProposedDecision, Records, RepeatRule, Salt,
-    TenantSnapshot, judge,
+    Ask, Conflict, Decided, LookedUpFacts, Mode, NamedRequest, Proposal, ProposedDecision, Records,
+    RepeatRule, Salt, TenantSnapshot, judge,
 };
 use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Verdict};
 use std::sync::Arc;
@@ -424,7 +424,11 @@ impl Ready {
             tool: ask.action.tool.clone().into(),
             action: ask.action.action.clone(),
             run_id: ask.run().cloned(),
-            request: request_key(caller, ask).map(|key| (key, ask.digest, repeat)),
+            request: request_key(caller, ask).map(|key| NamedRequest {
+                key,
+                ask: ask.digest,
+                repeat,
+            }),
             approval: approval_use(decided),
             sighting,
             quotas: quotas_of(tenant, decided.agent, ask, judgement.enforced_verdict()),
@@ -471,7 +475,11 @@ fn sighting(decided: &Decided<'_>, facts: &LookedUpFacts<'_>) -> Option<Sighting
 
 fn approval_use(decided: &Decided<'_>) -> Option<ApprovalUse> {
     let (spends, ask) = (decided.judgement.spends_approval, decided.ask);
-    let spends = spends.map(|id| ApprovalUse::Spends(id, ask.user.clone(), ask.action.digest));
+    let spends = spends.map(|id| ApprovalUse::Spends {
+        id,
+        user: ask.user.clone(),
+        action: ask.action.digest,
+    });
     spends.or_else(|| {
         let asked = decided.approval.cloned()?;
         Some(ApprovalUse::Asks(Box::new(asked)))

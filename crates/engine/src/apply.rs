@@ -12,8 +12,8 @@ use crate::budgets::moves::{BudgetConflict, BudgetMove, Moved};
 use crate::budgets::report::Settling;
 use crate::entry_kind::EntryKind;
 use crate::proposal::{
-    ApprovalUse, Change, ErasedBody, Happening, Proposal, ProposedDecision, ProposedEntry, Records,
-    RepeatRule, Wording,
+    ApprovalUse, Change, ErasedBody, Happening, NamedRequest, Proposal, ProposedDecision, ProposedEntry,
+    Records, Wording,
 };
 use crate::quotas::{self, KnownCounters, QuotaExceeded};
 use crate::runs::{self, KnownRuns, Sighting};
@@ -341,12 +341,12 @@ impl<'p> Pass<'p> {
 
     fn decide(&mut self, tenant: TenantId, decision: &'p ProposedDecision) -> Placed {
         let mut request = None;
-        if let Some((key, ask, repeat)) = &decision.request {
-            match self.find_earlier(key, ask, *repeat) {
+        if let Some(named) = &decision.request {
+            match self.find_earlier(named) {
                 Some(Earlier::Answers(placed)) => return placed,
                 // The id keeps standing for the first decision; this one is recorded without it.
                 Some(Earlier::Stands) => {}
-                None => request = Some((key, *ask)),
+                None => request = Some(named),
             }
         }
         if !self.is_current(tenant, decision.sighting.as_ref()) {
@@ -373,8 +373,8 @@ impl<'p> Pass<'p> {
         self.show(tenant, decision.sighting.as_ref());
         let linked = self.link(tenant, &wording.entry);
         let index = self.receipts.push(&linked.head.hash, wording.answer.digest());
-        if let Some((key, ask)) = request {
-            self.requested.insert(key, (ask, reason, index));
+        if let Some(named) = request {
+            self.requested.insert(&named.key, (named.ask, reason, index));
         }
         self.batch.decisions.push(DecisionRow {
             tenant,
@@ -385,7 +385,7 @@ impl<'p> Pass<'p> {
             action: decision.action.clone(),
             reason,
             run_id: decision.run_id.clone(),
-            request: request.map(|(key, ask)| (key.request_id.clone(), ask)),
+            request: request.map(|named| (named.key.request_id.clone(), named.ask)),
             receipt: Bytes::new(),
         });
         self.unsealed.push(Unsealed {
@@ -401,7 +401,8 @@ impl<'p> Pass<'p> {
     }
 
     /// What was answered to this request before, in this batch or an earlier one.
-    fn find_earlier(&self, key: &RequestKey, ask: &Digest, repeat: RepeatRule) -> Option<Earlier> {
+    fn find_earlier(&self, named: &NamedRequest) -> Option<Earlier> {
+        let key = &named.key;
         let (recorded, reason, placed) = match (self.found.requests.get(key), self.requested.get(key)) {
             (Some(found), _) => {
                 let replayed = Settled::Replayed(found.receipt.clone());
@@ -410,10 +411,10 @@ impl<'p> Pass<'p> {
             (None, Some((recorded, reason, index))) => (recorded, *reason, Placed::Repetition(*index)),
             (None, None) => return None,
         };
-        if recorded != ask {
+        if *recorded != named.ask {
             return Some(Earlier::Answers(Conflict::RequestReused.into()));
         }
-        Some(if repeat.permits(reason.verdict()) {
+        Some(if named.repeat.permits(reason.verdict()) {
             Earlier::Answers(placed)
         } else {
             Earlier::Stands
@@ -478,13 +479,13 @@ impl<'p> Pass<'p> {
 
     /// Whether a decision can use up what it wants to.
     fn check_approval(&self, tenant: TenantId, decision: &ProposedDecision) -> Result<(), ApprovalConflict> {
-        let Some(ApprovalUse::Spends(id, user, action_hash)) = &decision.approval else {
+        let Some(ApprovalUse::Spends { id, user, action }) = &decision.approval else {
             return Ok(());
         };
         let found = self.found.approvals.get(&(tenant, *id));
         let approval = found.ok_or(ApprovalConflict::Missing)?;
         // INVARIANT: it is the approval as of the head that this batch follows, so it is spent once.
-        let usable = approval.check_use(decision.agent, user.as_ref(), action_hash, self.clock);
+        let usable = approval.check_use(decision.agent, user.as_ref(), action, self.clock);
         usable.map_err(|_| ApprovalConflict::Moved)
     }
 
@@ -493,7 +494,7 @@ impl<'p> Pass<'p> {
         let after = match &decision.approval {
             None => return,
             Some(ApprovalUse::Asks(approval)) => Approval::clone(approval),
-            Some(ApprovalUse::Spends(id, ..)) => match self.found.approvals.get(&(tenant, *id)) {
+            Some(ApprovalUse::Spends { id, .. }) => match self.found.approvals.get(&(tenant, *id)) {
                 Some(approval) => approval.spend(decision.id),
                 None => return,
             },

@@ -52,7 +52,7 @@ pub use delegation::Delegation;
 pub use entry_kind::EntryKind;
 pub use issuers::{Issuers, RegisteredIssuer};
 pub use judge::{Judgement, LookedUpFacts, Refusal, judge};
-pub use proposal::{Proposal, ProposedDecision, ProposedEntry, Records, RepeatRule, Wording};
+pub use proposal::{NamedRequest, Proposal, ProposedDecision, ProposedEntry, Records, RepeatRule, Wording};
 pub use provenance::{Provenance, ProvenanceError};
 pub use request_keys::{RequestKeys, SigningKeys};
 pub use salt::Salt;

@@ -179,12 +179,29 @@ impl RepeatRule {
     }
 }
 
+/// What an agent calls an ask, so that it has one answer.
+pub struct NamedRequest {
+    /// Its request id, and whose it is.
+    pub key: RequestKey,
+    /// The digest of the ask: another ask under this id is refused.
+    pub ask: Digest,
+    /// Which earlier answers will do.
+    pub repeat: RepeatRule,
+}
+
 /// What a decision has to do with an approval.
 pub enum ApprovalUse {
     /// It asks people for this one.
     Asks(Box<Approval>),
-    /// It uses this one up, for this user and the action with this digest.
-    Spends(ApprovalId, Option<Name>, Digest),
+    /// It uses one up.
+    Spends {
+        /// Which.
+        id: ApprovalId,
+        /// For which user.
+        user: Option<Name>,
+        /// The digest of the action.
+        action: Digest,
+    },
 }
 
 /// What the records of a decision say.
@@ -237,8 +254,8 @@ pub struct ProposedDecision {
     pub action: Name,
     /// The run it was part of: of an ask that names only who started it, that one.
     pub run_id: Option<Name>,
-    /// What the agent calls the ask, its digest, and when an earlier answer will do.
-    pub request: Option<(RequestKey, Digest, RepeatRule)>,
+    /// What the agent calls the ask, if it names it.
+    pub request: Option<NamedRequest>,
     /// What it has to do with an approval.
     pub approval: Option<ApprovalUse>,
     /// What it shows to its run, if that is kept.

@@ -99,7 +99,7 @@ impl<'p> Wanted<'p> {
             let find = |key: &Digest| found.counters.get(&(proposal.tenant, *key));
             let has_room = quotas::check(&decision.quotas, find, times.of(proposal.tenant)).is_ok();
             let named = decision.request.as_ref().filter(|_| !has_room);
-            named.map(|(key, ..)| key.clone())
+            named.map(|named| named.key.clone())
         };
         let refused: Vec<RequestKey> = proposals.iter().filter_map(refused).collect();
         if !refused.is_empty() {
@@ -181,7 +181,7 @@ fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
     let about = |proposal: &Proposal| match &proposal.what {
         Happening::Approval(change) => Some((proposal.tenant, change.id)),
         Happening::Decision(decision) => match decision.approval {
-            Some(ApprovalUse::Spends(id, ..)) => Some((proposal.tenant, id)),
+            Some(ApprovalUse::Spends { id, .. }) => Some((proposal.tenant, id)),
             Some(ApprovalUse::Asks(_)) | None => None,
         },
         _ => None,
@@ -199,7 +199,7 @@ async fn find_recorded(
     for proposal in proposals {
         match &proposal.what {
             Happening::Decision(decision) => {
-                requests.extend(decision.request.iter().map(|(key, ..)| key.clone()));
+                requests.extend(decision.request.iter().map(|named| named.key.clone()));
             }
             Happening::Outcome { decision, .. } => outcomes.push((proposal.tenant, *decision)),
             _ => {}

@@ -68,7 +68,7 @@ impl Way {
             return false;
         };
         let request = decision.request.as_ref();
-        request.is_some_and(|(key, ..)| looked_for.contains(key))
+        request.is_some_and(|named| looked_for.contains(&named.key))
     }
 }
 

@@ -3,7 +3,8 @@
 use canon::{Canonical, Limits, canonicalize};
 use engine::proposal::Happening;
 use engine::{
-    Ask, Books, Decided, Judgement, Proposal, ProposedDecision, Records, RepeatRule, Snapshot, TenantSnapshot,
+    Ask, Books, Decided, Judgement, NamedRequest, Proposal, ProposedDecision, Records, RepeatRule, Snapshot,
+    TenantSnapshot,
 };
 use ledger::{SignatureKind, SigningKey};
 use model::{
@@ -144,13 +145,14 @@ pub(crate) fn proposal(
         now: NOW,
         salt: engine::Salt::from_bytes([7; 12]),
     };
-    let request = ask.request_id.clone().map(|request_id| {
-        let key = RequestKey {
+    let request = ask.request_id.clone().map(|request_id| NamedRequest {
+        key: RequestKey {
             tenant: TENANT,
             agent: AGENT,
             request_id,
-        };
-        (key, ask.digest, repeat)
+        },
+        ask: ask.digest,
+        repeat,
     });
     Proposal {
         tenant: TENANT,
