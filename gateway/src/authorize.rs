@@ -30,19 +30,18 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use engine::budgets::cost::Costed;
 use engine::judge::{may_repeat_allow, run_and_parent, worst_source};
 use engine::proposal::{ApprovalUse, Happening};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
-    Ask, Conflict, Decided, LookedUpFacts, Mode, NamedRequest, Proposal, ProposedDecision, Records,
-    RepeatRule, Salt, TenantSnapshot, judge,
+    Ask, Conflict, Decided, Judgement, LookedUpFacts, Mode, NamedRequest, Proposal, ProposedDecision,
+    Records, RepeatRule, Salt, TenantSnapshot, judge,
 };
-use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Verdict};
+use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Timestamp, Verdict};
 use std::sync::Arc;
 use std::time::Instant;
-use store::{ContentRow, RequestKey};
+use store::RequestKey;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// How often an ask is judged again because the directory moved while it was being recorded.
@@ -146,13 +145,13 @@ impl Gateway {
                 Step::LookAgain => continue,
                 Step::Record(ready) => ready,
             };
-            let (said, repeat) = (ready.said, ready.repeat);
+            let judged = ready.judged;
             let terms = Terms {
                 deadline,
                 losses: Some(ready.losses),
             };
             let recorded = self.sequencer.record_on(terms, ready.proposal).await?;
-            if let Some(answer) = self.conclude(caller, ask, (said, repeat), recorded)? {
+            if let Some(answer) = self.conclude(caller, ask, judged, recorded)? {
                 return Ok(Answer(answer));
             }
         }
@@ -164,16 +163,16 @@ impl Gateway {
         &self,
         caller: &AgentCaller,
         ask: &Ask,
-        (said, repeat): (Said, RepeatRule),
+        judged: Judged,
         recorded: Recorded,
     ) -> Result<Option<Bytes>, Refusal> {
         match recorded {
             Recorded::Now(receipt) => {
-                let said = said.as_recorded(&receipt);
+                let judged = judged.as_recorded(&receipt);
                 let answer = receipt.into_answer();
-                self.wake_waiting(caller.tenant, said);
-                if repeat == RepeatRule::Any {
-                    self.remember(caller, ask, said.reason.verdict(), &answer);
+                self.wake_waiting(caller.tenant, judged);
+                if judged.repeat == RepeatRule::Any {
+                    self.remember(caller, ask, judged.reason.verdict(), &answer);
                 }
                 Ok(Some(answer))
             }
@@ -257,11 +256,35 @@ impl Gateway {
             Ok(judgement) => judgement,
             Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, repeat, looked_up.known))),
         };
+        let ready = self.ready(&Judging {
+            caller,
+            ask,
+            agent: &agent,
+            tenant,
+            facts: &facts,
+            judgement: &judgement,
+            repeat,
+            now,
+        });
+        Ok(Step::Record(Box::new(ready)))
+    }
+
+    /// What is to be recorded of an ask that was judged.
+    fn ready(&self, judging: &Judging<'_>) -> Ready {
+        let Judging {
+            caller,
+            ask,
+            agent,
+            tenant,
+            judgement,
+            now,
+            ..
+        } = *judging;
         let mut decided = Decided {
             id: DecisionId::new(now, &*self.entropy),
             ask,
-            agent: &agent,
-            judgement: &judgement,
+            agent,
+            judgement,
             tenant,
             approval: None,
             budget: None,
@@ -270,14 +293,40 @@ impl Gateway {
         };
         let asked = decided.approval_to_ask_for(ApprovalId::new(now, &*self.entropy));
         decided.approval = asked.as_ref();
-        // Before it is asked what is stored.
+        // INVARIANT: the number is read before it is asked what is stored. Read afterwards, it would hide that something which is left out was
+        // lost in between.
         let losses = self.sequencer.losses();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
-        let sighting = sighting(&decided, &facts);
-        let ids = (decided.id, ReservationId::new(now, &*self.entropy));
-        let costed = costs::costed(ids, ask, &agent, &judgement, tenant, (now, decided.salt));
-        let ready = Ready::new(caller, &decided, (contents, losses, sighting, costed), repeat);
-        Ok(Step::Record(Box::new(ready)))
+        let reservation = ReservationId::new(now, &*self.entropy);
+        let costed = judging.costed(decided.id, reservation, decided.salt);
+        let decision = ProposedDecision {
+            records: costed.map_or_else(|| Records::Worded(decided.word()), Records::Costed),
+            id: decided.id,
+            agent: agent.id,
+            tool: ask.action.tool.clone().into(),
+            action: ask.action.action.clone(),
+            run_id: ask.run().cloned(),
+            request: request_key(caller, ask).map(|key| NamedRequest {
+                key,
+                ask: ask.digest,
+                repeat: judging.repeat,
+            }),
+            approval: approval_use(&decided),
+            sighting: sighting(&decided, judging.facts),
+            quotas: quotas_of(tenant, agent, ask, judgement.enforced_verdict()),
+            quarantine: judgement.quarantine.clone(),
+            shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
+            contents,
+        };
+        Ready {
+            judged: Judged {
+                reason: judgement.reason,
+                spends_approval: judgement.spends_approval.is_some(),
+                repeat: judging.repeat,
+            },
+            losses,
+            proposal: Proposal::of(tenant, Happening::Decision(Box::new(decision))),
+        }
     }
 
     /// The answer that was given to this ask before, if it is still at hand.
@@ -301,8 +350,8 @@ impl Gateway {
     }
 
     /// Wakes whoever waits for an approval that is used up now.
-    fn wake_waiting(&self, tenant: TenantId, said: Said) {
-        if said.spends_approval {
+    fn wake_waiting(&self, tenant: TenantId, judged: Judged) {
+        if judged.spends_approval {
             self.approvals.ring(tenant);
         }
     }
@@ -371,79 +420,47 @@ enum Step {
     Record(Box<Ready>),
 }
 
-/// What a decision says to others than its caller.
+/// An ask that was judged, with everything that its decision is made from.
+struct Judging<'a> {
+    caller: &'a AgentCaller,
+    ask: &'a Arc<Ask>,
+    agent: &'a Arc<Agent>,
+    tenant: &'a Arc<TenantSnapshot>,
+    facts: &'a LookedUpFacts<'a>,
+    judgement: &'a Judgement,
+    repeat: RepeatRule,
+    now: Timestamp,
+}
+
+/// A judged ask that is ready to be recorded.
+struct Ready {
+    judged: Judged,
+    /// How often the store had lost something when contents were left out that are stored.
+    losses: u64,
+    proposal: Proposal,
+}
+
+/// What has to be known of a decision when it has been recorded.
 #[derive(Debug, Clone, Copy)]
-struct Said {
+struct Judged {
     reason: ReasonCode,
     /// Whether what people said is used up. What they are only asked now nobody can be waiting for.
     spends_approval: bool,
+    /// Where somebody or something was taken out of service, or a definition is held, an ask can be denied under an id that keeps standing for an
+    /// earlier allow: such a denial is not remembered as the answer to that id.
+    repeat: RepeatRule,
 }
 
-impl Said {
+impl Judged {
     /// What was recorded: budgets may have had not enough.
     fn as_recorded(self, receipt: &Receipt) -> Self {
         match receipt.denied() {
             Some(reason) => Self {
                 reason,
                 spends_approval: false,
+                ..self
             },
             None => self,
-        }
-    }
-}
-
-/// A judged ask that is ready to be recorded.
-struct Ready {
-    said: Said,
-    /// Where somebody or something was taken out of service, or a definition is held, an ask can be denied under an id that keeps standing for an
-    /// earlier allow: such a denial is not remembered as the answer to that id.
-    repeat: RepeatRule,
-    /// How often the store had lost something when contents were left out that are stored.
-    losses: u64,
-    proposal: Proposal,
-}
-
-impl Ready {
-    fn new(
-        caller: &AgentCaller,
-        decided: &Decided<'_>,
-        (contents, losses, sighting, costed): (Vec<ContentRow>, u64, Option<Sighting>, Option<Box<Costed>>),
-        repeat: RepeatRule,
-    ) -> Self {
-        let Decided {
-            ask,
-            judgement,
-            tenant,
-            ..
-        } = decided;
-        let records = costed.map_or_else(|| Records::Worded(decided.word()), Records::Costed);
-        let decision = ProposedDecision {
-            records,
-            id: decided.id,
-            agent: decided.agent.id,
-            tool: ask.action.tool.clone().into(),
-            action: ask.action.action.clone(),
-            run_id: ask.run().cloned(),
-            request: request_key(caller, ask).map(|key| NamedRequest {
-                key,
-                ask: ask.digest,
-                repeat,
-            }),
-            approval: approval_use(decided),
-            sighting,
-            quotas: quotas_of(tenant, decided.agent, ask, judgement.enforced_verdict()),
-            quarantine: judgement.quarantine.clone(),
-            shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
-            contents,
-        };
-        Self {
-            said: Said {
-                reason: judgement.reason,
-                spends_approval: judgement.spends_approval.is_some(),
-            },
-            repeat,
-            losses,
-            proposal: Proposal::of(tenant, Happening::Decision(Box::new(decision))),
         }
     }
 }

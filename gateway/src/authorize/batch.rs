@@ -301,14 +301,14 @@ impl Gateway {
         };
         let (places, proposals): (Vec<_>, Vec<_>) = waiting
             .into_iter()
-            .map(|(place, ready)| ((place, ready.said, ready.repeat), ready.proposal))
+            .map(|(place, ready)| ((place, ready.judged), ready.proposal))
             .unzip();
         let recorded = self.sequencer.record_all(terms, proposals).await?;
-        for ((place, said, repeat), recorded) in places.into_iter().zip(recorded) {
+        for ((place, judged), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];
             // Only what could be read was judged.
             if let Ok(ask) = &item.ask {
-                item.answer = self.conclude(caller, ask, (said, repeat), recorded).transpose();
+                item.answer = self.conclude(caller, ask, judged, recorded).transpose();
                 item.known = None;
             }
         }

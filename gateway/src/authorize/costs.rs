@@ -3,14 +3,15 @@
 //! Whom it counts against comes from the credential and the registry. What an ask says itself is its run, and a run adds budgets
 //! and takes none away.
 
+use super::Judging;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::budgets::cost::{Cost, Costed, Hold};
 use engine::budgets::{FoundBudgets, KnownBudgets};
-use engine::{Ask, Judgement, Mode, Salt, TenantSnapshot};
+use engine::{Ask, Mode, Salt};
 use model::budget::Subject;
 use model::reservation::TTL_MS_DEFAULT;
-use model::{Agent, DecisionId, ReservationId, TenantId, Timestamp, Unit, Verdict};
+use model::{Agent, DecisionId, ReservationId, TenantId, Unit, Verdict};
 use std::sync::Arc;
 
 /// What an ask costs, if it says so.
@@ -29,34 +30,34 @@ pub(super) fn cost(agent: &Agent, ask: &Ask) -> Option<Cost> {
     })
 }
 
-/// What goes with a decision so that what it costs is held when it is recorded: nothing unless it is an allow. An ask that is only
-/// observed holds nothing.
-pub(super) fn costed(
-    (id, reservation): (DecisionId, ReservationId),
-    ask: &Arc<Ask>,
-    agent: &Arc<Agent>,
-    judgement: &Judgement,
-    tenant: &Arc<TenantSnapshot>,
-    (now, salt): (Timestamp, Salt),
-) -> Option<Box<Costed>> {
-    if judgement.verdict() != Verdict::Allow || ask.mode != Mode::Enforce {
-        return None;
+impl Judging<'_> {
+    /// What goes with a decision so that what it costs is held when it is recorded: nothing unless it is an allow. An ask that is only
+    /// observed holds nothing.
+    pub(super) fn costed(
+        &self,
+        id: DecisionId,
+        reservation: ReservationId,
+        salt: Salt,
+    ) -> Option<Box<Costed>> {
+        if self.judgement.verdict() != Verdict::Allow || self.ask.mode != Mode::Enforce {
+            return None;
+        }
+        let hold = Hold {
+            id: reservation,
+            cost: cost(self.agent, self.ask)?,
+            ttl_ms: self.ask.ttl_ms.unwrap_or(TTL_MS_DEFAULT),
+            decision_id: Some(id),
+        };
+        Some(Box::new(Costed {
+            hold,
+            ask: Arc::clone(self.ask),
+            agent: Arc::clone(self.agent),
+            judgement: self.judgement.clone(),
+            tenant: Arc::clone(self.tenant),
+            now: self.now,
+            salt,
+        }))
     }
-    let hold = Hold {
-        id: reservation,
-        cost: cost(agent, ask)?,
-        ttl_ms: ask.ttl_ms.unwrap_or(TTL_MS_DEFAULT),
-        decision_id: Some(id),
-    };
-    Some(Box::new(Costed {
-        hold,
-        ask: Arc::clone(ask),
-        agent: Arc::clone(agent),
-        judgement: judgement.clone(),
-        tenant: Arc::clone(tenant),
-        now,
-        salt,
-    }))
 }
 
 impl Gateway {
