@@ -3,6 +3,7 @@
 //! What is decided stands in the crate `engine`; here it is put in order: standing before replays, replays before
 //! limits, limits before policy, and nothing answered before it is recorded.
 
+mod accepted;
 mod admitted;
 mod approval;
 pub mod batch;
@@ -12,9 +13,9 @@ mod looked_up;
 mod unjudged;
 pub(crate) mod usage;
 
+pub(crate) use accepted::Accepted;
 use admitted::Admitted;
 pub(crate) use admitted::{Come, X_REQUEST_TIMEOUT_MS};
-use batch::Accepted;
 use looked_up::LookedUp;
 use unjudged::Unjudged;
 

@@ -2,20 +2,18 @@
 //! request names, unless they name another.
 
 use super::breather::Breather;
-use super::{Admitted, Answer, Come, Ready, Step, check_idempotency_key, trace_id};
-use crate::admission::Place;
+use super::{Accepted, Answer, Ready, Step};
 use crate::gateway::Gateway;
 use crate::http::caller::can_tell_by;
 use crate::http::request_id::RequestId;
-use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
+use crate::http::{AgentCaller, Code, Refusal, query};
 use crate::sequencer::Terms;
 use crate::snapshot::Known;
 use axum::Extension;
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{Request, State};
 use bytes::Bytes;
 use canon::Canonical;
 use engine::Ask;
-use model::Name;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -50,93 +48,7 @@ pub async fn authorize_batch(
     accepted.where_it_belongs(answer).await
 }
 
-/// A request of an agent that has a place, and may have several asks.
-pub(crate) struct Accepted {
-    gateway: Arc<Gateway>,
-    /// Who asks.
-    pub(crate) caller: AgentCaller,
-    /// The body.
-    pub(crate) text: Canonical,
-    /// Its `Idempotency-Key`.
-    pub(crate) key: Option<Name>,
-    trace_id: Option<Name>,
-    deadline: Option<Instant>,
-    /// Its place, as long as it is not one answer's after another.
-    place: Option<Place>,
-}
-
 impl Accepted {
-    /// The request of this agent, if there is room for it.
-    pub(crate) async fn new(
-        gateway: &Arc<Gateway>,
-        caller: AgentCaller,
-        request: Request,
-    ) -> Result<Self, Refusal> {
-        let (admitted, request) = Admitted::new(gateway, caller, request, Come::Head).await?;
-        let Admitted {
-            caller,
-            deadline,
-            place,
-        } = admitted;
-        let key = idempotency::key(request.headers())?;
-        let trace_id = trace_id(request.headers());
-        let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
-        Ok(Self {
-            gateway: Arc::clone(gateway),
-            caller,
-            text,
-            key,
-            trace_id,
-            deadline,
-            place: Some(place),
-        })
-    }
-
-    /// What comes of it, found out where it belongs: in the lane for floods if its tenant floods the gateway, and here otherwise.
-    pub(crate) async fn where_it_belongs<T, F>(self, answer: impl FnOnce(Self) -> F) -> Result<T, Refusal>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Refusal>> + Send + 'static,
-    {
-        let gateway = Arc::clone(&self.gateway);
-        let is_of_flood = self.place.as_ref().is_some_and(Place::is_of_flood);
-        let answer = answer(self);
-        if is_of_flood {
-            gateway.metrics.count_slow_lane();
-            gateway.slow_lane.run(answer).await
-        } else {
-            answer.await
-        }
-    }
-
-    /// Refuses an `Idempotency-Key` where there are several asks, and says what to do in its place.
-    pub(crate) fn refuse_key(&self, instead: &str) -> Result<(), Refusal> {
-        match self.key {
-            Some(_) => Err(idempotency::invalid(&format!(
-                "stands for one request; {instead}"
-            ))),
-            None => Ok(()),
-        }
-    }
-
-    /// The answer to the one ask that this request has, which was read as what its key names.
-    pub(crate) async fn answer(&self, ask: Ask) -> Result<Bytes, Refusal> {
-        let ask = Arc::new(self.own(ask)?);
-        check_idempotency_key(&ask, self.key.as_ref())?;
-        let answer = self.gateway.authorize(&self.caller, self.deadline, &ask);
-        answer.await.map(|answer| answer.0)
-    }
-
-    /// The answer to one of several asks that are put one after the other. Each has a place for as long as it takes, so that many of them do not look
-    /// like one that takes long.
-    pub(crate) async fn answer_next(&mut self, ask: Ask) -> Result<Bytes, Refusal> {
-        let admission = &self.gateway.admission;
-        let another = || admission.enter(self.caller.tenant, self.gateway.sequencer.usual_commit());
-        let place = self.place.take().or_else(another);
-        let _place = place.ok_or_else(Refusal::overloaded)?;
-        self.answer(ask).await
-    }
-
     /// The answer to each of several asks. They are recorded in one commit, but for those that have to be judged again because of what another
     /// of them has changed.
     pub(crate) async fn answer_all(
@@ -175,15 +87,6 @@ impl Accepted {
         for refusal in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             request_id.note(&self.gateway, refusal);
         }
-    }
-
-    /// The ask in the name of those whom the token names, and of the trace that the request names, unless it names another.
-    fn own(&self, ask: Ask) -> Result<Ask, Refusal> {
-        let ask = ask.delegated(&self.caller.delegation)?;
-        Ok(Ask {
-            trace_id: ask.trace_id.or_else(|| self.trace_id.clone()),
-            ..ask
-        })
     }
 }
 

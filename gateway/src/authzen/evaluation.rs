@@ -3,9 +3,9 @@
 //! It is an authorization like any other: limited, recorded and answered in this order. `true` is an allow and nothing else.
 
 use super::entities::{Tuple, read};
-use crate::authorize::Answer;
-use crate::authorize::batch::{ASKS_MAX, Accepted};
+use crate::authorize::batch::ASKS_MAX;
 use crate::authorize::breather::Breather;
+use crate::authorize::{Accepted, Answer};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, Code, Refusal};
