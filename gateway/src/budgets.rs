@@ -164,11 +164,9 @@ impl Gateway {
             known.directory.tools.contains_key(tool) && caller.agent.tools.includes(tool)
         };
         let subject = Subject {
-            team: caller.agent.team.clone(),
-            agent: caller.agent.id,
             tool: filter.tool.filter(may_use),
             run_id: filter.run_id,
-            parent_run_id: None,
+            ..Subject::of_agent(&caller.agent)
         };
         let line = self.lines_of(tenant, &subject).await?.line(tenant, &subject);
         let mut wanted = OpenBudgets {

@@ -173,11 +173,10 @@ impl Outcome {
         }
         let cost = unreserved.map(|spent| Cost {
             subject: Subject {
-                team: caller.agent.team.clone(),
-                agent: caller.agent.id,
                 tool: SlashFreeName::new(decision.tool.as_str()).ok(),
                 run_id: decision.run_id.clone(),
                 parent_run_id: decided.parent_run_id,
+                ..Subject::of_agent(&caller.agent)
             },
             unit: spent.unit,
             amount: spent.amount,

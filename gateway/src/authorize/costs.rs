@@ -19,11 +19,10 @@ pub(super) fn cost(agent: &Agent, ask: &Ask) -> Option<Cost> {
     let estimate = ask.estimate.as_ref()?;
     Some(Cost {
         subject: Subject {
-            team: agent.team.clone(),
-            agent: agent.id,
             tool: Some(ask.action.tool.clone()),
             run_id: ask.run_id.clone(),
             parent_run_id: ask.parent_run_id.clone(),
+            ..Subject::of_agent(agent)
         },
         unit: estimate.unit.clone(),
         amount: estimate.amount,

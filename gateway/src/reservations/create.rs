@@ -56,11 +56,10 @@ pub async fn create(
             id: ReservationId::new(gateway.clock.now(), &*gateway.entropy),
             cost: Cost {
                 subject: Subject {
-                    team: agent.team.clone(),
-                    agent: agent.id,
                     tool: body.tool.clone(),
                     run_id: body.run_id.clone(),
                     parent_run_id: body.parent_run_id.clone(),
+                    ..Subject::of_agent(&agent)
                 },
                 unit: body.unit.clone(),
                 amount: body.amount,

@@ -40,11 +40,10 @@ pub async fn record(
         check_granted(tenant, &agent, body.tool.as_ref())?;
         Ok(Move::Use(Cost {
             subject: Subject {
-                team: agent.team.clone(),
-                agent: agent.id,
                 tool: body.tool.clone(),
                 run_id: body.run_id.clone(),
                 parent_run_id: body.parent_run_id.clone(),
+                ..Subject::of_agent(&agent)
             },
             unit: body.unit.clone(),
             amount: body.amount,

@@ -3,6 +3,7 @@
 //! What it counts against comes from the credential and the registry. Of what a caller says only the run matters, and a run
 //! adds budgets and takes none away.
 
+use crate::agent::Agent;
 use crate::id::AgentId;
 use crate::name::{Name, SlashFreeName};
 use serde::{Deserialize, Serialize};
@@ -130,6 +131,17 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// What an agent does as such: about no tool and in no run.
+    pub fn of_agent(agent: &Agent) -> Self {
+        Self {
+            team: agent.team.clone(),
+            agent: agent.id,
+            tool: None,
+            run_id: None,
+            parent_run_id: None,
+        }
+    }
+
     /// The run that it is of. A call that names only who started it is of that one.
     pub fn run(&self) -> Option<&Name> {
         self.run_id.as_ref().or(self.parent_run_id.as_ref())
