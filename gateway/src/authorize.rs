@@ -19,6 +19,7 @@ pub(crate) use admitted::{Come, X_REQUEST_TIMEOUT_MS};
 use looked_up::LookedUp;
 use unjudged::Unjudged;
 
+use crate::changes;
 use crate::gateway::Gateway;
 use crate::http::caller::can_tell_by;
 use crate::http::json::Bounds;
@@ -186,12 +187,11 @@ impl Gateway {
                 Ok(None)
             }
             Recorded::Not(Conflict::QuotaExceeded(over)) => Err(quota::exceeded(&over, self.clock.now())),
-            Recorded::Not(
-                Conflict::RequestReused
-                | Conflict::OutcomeReported
-                | Conflict::Erased(_)
-                | Conflict::Budget(_),
-            ) => Err(reused()),
+            Recorded::Not(Conflict::RequestReused) => Err(reused()),
+            // Only other proposals than decisions come to these.
+            Recorded::Not(Conflict::OutcomeReported | Conflict::Erased(_) | Conflict::Budget(_)) => {
+                Err(changes::unexpected())
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! `POST /v1/decisions/{id}/outcome`: an agent says what became of a decision, once; and what it really cost.
 
+use crate::changes;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Created, Json, Refusal};
 use crate::sequencer::{Receipt, Recorded};
@@ -246,7 +247,8 @@ impl Gateway {
                         conflict => Refusal::from(conflict),
                     });
                 }
-                Recorded::Before(_) | Recorded::Not(_) => return Err(reported_before(id)),
+                Recorded::Not(Conflict::OutcomeReported) => return Err(reported_before(id)),
+                Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
             }
         }
         Err(Refusal::overloaded())
