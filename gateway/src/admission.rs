@@ -13,13 +13,13 @@ pub struct Admission {
     room: Arc<Mutex<Room>>,
 }
 
-/// A place in the gateway: an ask has one until it is answered. It is given back when it is dropped.
-#[must_use = "a place is had as long as it is held"]
-pub struct Place {
+/// The permit of an ask to be in the gateway, until it is answered: the ask has a place as long as this is held.
+#[must_use = "a place is had as long as its permit is held"]
+pub struct Permit {
     room: Arc<Mutex<Room>>,
     tenant: TenantId,
     since: Instant,
-    /// How many asks are answered in it.
+    /// How many asks are answered with it.
     asks: u32,
     is_of_flood: bool,
 }
@@ -29,7 +29,7 @@ pub enum Entry {
     /// Places enough, so nobody has looked who asks. It takes one later.
     Open,
     /// A place.
-    Taken(Place),
+    Taken(Permit),
     /// None: it is refused.
     Full,
 }
@@ -43,9 +43,9 @@ impl Admission {
     }
 
     /// A place for an ask of this tenant, if there is one. `commit` is how long commits take now.
-    pub fn enter(&self, tenant: TenantId, commit: Duration) -> Option<Place> {
+    pub fn enter(&self, tenant: TenantId, commit: Duration) -> Option<Permit> {
         let mut room = lock(&self.room);
-        room.enter(tenant, commit).then(|| Place {
+        room.enter(tenant, commit).then(|| Permit {
             room: Arc::clone(&self.room),
             tenant,
             since: Instant::now(),
@@ -81,8 +81,8 @@ impl Admission {
     }
 }
 
-impl Place {
-    /// Says that so many asks are answered in it. Each takes its part of the time: many together are not one that takes long, which would be expected of
+impl Permit {
+    /// Says that so many asks are answered with it. Each takes its part of the time: many together are not one that takes long, which would be expected of
     /// the next ask of anybody.
     pub const fn share(&mut self, asks: u32) {
         self.asks = if asks == 0 { 1 } else { asks };
@@ -94,7 +94,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let now = Instant::now();
         let took = now.duration_since(self.since) / self.asks;
@@ -116,10 +116,10 @@ mod tests {
         for (asks, is_long) in [(1, true), (1_000_000, false)] {
             let admission = Admission::new(64);
             for _ in 0..100 {
-                let mut place = admission.enter(tenant, Duration::ZERO).unwrap();
-                place.share(asks);
-                // Has been in it for a second.
-                place.since = place.since.checked_sub(Duration::from_secs(1)).unwrap();
+                let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
+                permit.share(asks);
+                // Has been held for a second.
+                permit.since = permit.since.checked_sub(Duration::from_secs(1)).unwrap();
             }
             std::thread::sleep(Duration::from_millis(100));
             drop(admission.enter(tenant, Duration::ZERO));

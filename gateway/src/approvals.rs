@@ -224,20 +224,20 @@ pub async fn show(
         bell.ticket(reader.tenant)
     };
     // Whoever waits for people keeps nobody from reading.
-    let mut place = gateway.reads.place(reader.party()).await?;
+    let mut permit = gateway.reads.place(reader.party()).await?;
     loop {
         let rung = ticket.as_ref().map(Ticket::rung);
         credential.check(&gateway)?;
         let (looked_at, wanted) = (Arc::clone(&gateway), id.clone());
         let look = async move { find(&looked_at, reader, &wanted).await };
-        let approval = in_place(place, look).await??;
+        let approval = in_place(permit, look).await??;
         let now = gateway.clock.now();
         let waits = approval.status_at(now) == ApprovalStatus::Pending && Instant::now() < end;
         match rung {
             Some(rung) if waits && !bell.is_closed() => rung.until(end).await,
             _ => return Ok(Json(Shown::of(approval, now))),
         }
-        place = gateway.reads.place_for_part(reader.party()).await;
+        permit = gateway.reads.place_for_part(reader.party()).await;
     }
 }
 

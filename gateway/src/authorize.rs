@@ -82,7 +82,7 @@ pub(crate) async fn answer(
     // Whoever has found a place at the door is in the lane already if it belongs there.
     let is_where_it_belongs = come.has_place();
     let (admitted, request) = Admitted::new(gateway, caller, request, come).await?;
-    if is_where_it_belongs || !admitted.place.is_of_flood() {
+    if is_where_it_belongs || !admitted.permit.is_of_flood() {
         return answer_admitted(gateway, admitted, request).await;
     }
     gateway.metrics.count_slow_lane();
@@ -95,7 +95,7 @@ async fn answer_admitted(gateway: &Gateway, admitted: Admitted, request: Request
     let Admitted {
         caller,
         deadline,
-        place: _place,
+        permit: _permit,
     } = admitted;
     let (parts, body) = request.into_parts();
     let headers = &parts.headers;

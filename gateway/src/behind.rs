@@ -8,7 +8,7 @@
 //! and whoever waited for it would be stopped with it. So what takes the turn to write, changes the directory, or gives back what asks
 //! may use is not done here, however little it matters when.
 
-use crate::line::{Line, Place};
+use crate::line::{Line, Permit};
 use crate::sequencer::Press;
 use model::TenantId;
 use std::io;
@@ -122,7 +122,7 @@ impl<'g> Breaks<'g> {
     }
 
     /// The place for the next page, to be kept until that is done.
-    pub async fn place(&self) -> Option<Place> {
+    pub async fn place(&self) -> Option<Permit> {
         let (line, tenant) = self.line?;
         Some(line.place_for_part(tenant).await)
     }

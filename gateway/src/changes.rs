@@ -277,7 +277,7 @@ impl Gateway {
         tenant: TenantId,
         draft: impl FnOnce(&Directory) -> Result<Directory, Refusal>,
     ) -> Result<Drafted, Refusal> {
-        let place = self.drafts.place(tenant).await?;
+        let permit = self.drafts.place(tenant).await?;
         // One snapshot for all of it: base policies that came into force meanwhile are no part of what is drafted.
         let snapshot = self.snapshot.load_full();
         let tenant = Arc::clone(crate::gateway::tenant(&snapshot, tenant)?);
@@ -287,7 +287,7 @@ impl Gateway {
         off_the_workers(move || {
             let before = Some(&tenant.directory);
             let policies = start::compile_new(&compiler, &directory, before).map(Arc::new);
-            drop(place);
+            drop(permit);
             Drafted {
                 tenant,
                 compiler,

@@ -48,9 +48,9 @@ struct OfParty {
     waiting: Arc<Semaphore>,
 }
 
-/// A place, and the right to stand in line for it, until both are dropped.
+/// The right to a place, and to stand in line for it, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct Permit {
     _of_party: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
@@ -106,24 +106,24 @@ impl Line {
     }
 
     /// A place, to be kept until the work is done, also if nobody waits for it any more.
-    pub async fn place(&self, party: impl Into<Party>) -> Result<Place, Refusal> {
+    pub async fn place(&self, party: impl Into<Party>) -> Result<Permit, Refusal> {
         let OfParty { in_line, waiting } = self.of_party(party.into());
         let _waiting = waiting.try_acquire_owned().map_err(|_| self.too_long())?;
-        let place = async {
-            Place {
+        let permit = async {
+            Permit {
                 _of_party: acquire(in_line).await,
                 _of_all: acquire(Arc::clone(&self.places)).await,
             }
         };
-        tokio::time::timeout(self.wait_max, place)
+        tokio::time::timeout(self.wait_max, permit)
             .await
             .map_err(|_| self.too_long())
     }
 
     /// A place for the next part of work that has begun, for which it waits as long as it takes. It gives the place back after each part.
-    pub async fn place_for_part(&self, party: impl Into<Party>) -> Place {
+    pub async fn place_for_part(&self, party: impl Into<Party>) -> Permit {
         let OfParty { in_line, .. } = self.of_party(party.into());
-        Place {
+        Permit {
             _of_party: acquire(in_line).await,
             _of_all: acquire(Arc::clone(&self.places)).await,
         }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     /// The place, if it is to be had without waiting.
-    async fn now(place: Pin<&mut impl Future<Output = Result<Place, Refusal>>>) -> Option<Place> {
+    async fn now(place: Pin<&mut impl Future<Output = Result<Permit, Refusal>>>) -> Option<Permit> {
         tokio::time::timeout(Duration::ZERO, place).await.ok()?.ok()
     }
 }

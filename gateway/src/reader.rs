@@ -2,7 +2,7 @@
 
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Refusal, TenantCaller};
-use crate::line::Place;
+use crate::line::Permit;
 use crate::party::Party;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -60,20 +60,20 @@ pub async fn stand_in_line(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let place = gateway.reads.place(credential.reader().party()).await?;
+    let permit = gateway.reads.place(credential.reader().party()).await?;
     // The line may have taken a while: it is looked at what is in force now.
     credential.check(&gateway)?;
-    in_place(place, next.run(request)).await
+    in_place(permit, next.run(request)).await
 }
 
 /// What comes of a read, which keeps its place until it is done: what a caller leaves behind who hangs up goes on in the store.
 pub async fn in_place<T: Send + 'static>(
-    place: Place,
+    permit: Permit,
     read: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Refusal> {
     let reading = tokio::spawn(async move {
         let found = read.await;
-        drop(place);
+        drop(permit);
         found
     });
     reading

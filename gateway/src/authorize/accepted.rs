@@ -3,7 +3,7 @@
 //! `POST /v1/authorize` does not. Its ask often has its place from the door already, and its body is read only in the lane where it belongs.
 
 use super::{Admitted, Come, check_idempotency_key, trace_id};
-use crate::admission::Place;
+use crate::admission::Permit;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, CanonicalBody, Refusal, idempotency};
 use axum::extract::{FromRequest, Request};
@@ -27,7 +27,7 @@ pub(crate) struct Accepted {
     /// When an answer is of no use to it any more.
     pub(super) deadline: Option<Instant>,
     /// Its place, until the first of several answers that are made one after the other has it.
-    pub(super) place: Option<Place>,
+    pub(super) permit: Option<Permit>,
 }
 
 impl Accepted {
@@ -41,7 +41,7 @@ impl Accepted {
         let Admitted {
             caller,
             deadline,
-            place,
+            permit,
         } = admitted;
         let key = idempotency::key(request.headers())?;
         let trace_id = trace_id(request.headers());
@@ -53,7 +53,7 @@ impl Accepted {
             key,
             trace_id,
             deadline,
-            place: Some(place),
+            permit: Some(permit),
         })
     }
 
@@ -64,7 +64,7 @@ impl Accepted {
         F: Future<Output = Result<T, Refusal>> + Send + 'static,
     {
         let gateway = Arc::clone(&self.gateway);
-        let is_of_flood = self.place.as_ref().is_some_and(Place::is_of_flood);
+        let is_of_flood = self.permit.as_ref().is_some_and(Permit::is_of_flood);
         let answer = answer(self);
         if is_of_flood {
             gateway.metrics.count_slow_lane();
@@ -97,8 +97,8 @@ impl Accepted {
     pub(crate) async fn answer_next(&mut self, ask: Ask) -> Result<Bytes, Refusal> {
         let admission = &self.gateway.admission;
         let another = || admission.enter(self.caller.tenant, self.gateway.sequencer.usual_commit());
-        let place = self.place.take().or_else(another);
-        let _place = place.ok_or_else(Refusal::overloaded)?;
+        let permit = self.permit.take().or_else(another);
+        let _permit = permit.ok_or_else(Refusal::overloaded)?;
         self.answer(ask).await
     }
 

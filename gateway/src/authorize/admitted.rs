@@ -3,7 +3,7 @@
 //! A gateway that has more to do than it can says so at once. What it does for asks that it will refuse anyway, it takes from
 //! those that it could answer.
 
-use crate::admission::{Entry, Place};
+use crate::admission::{Entry, Permit};
 use crate::gateway::Gateway;
 use crate::http::json::{self, Bounds, HeadAt};
 use crate::http::{AgentCaller, Code, Refusal};
@@ -24,7 +24,7 @@ pub(super) struct Admitted {
     /// When an answer is of no use to it any more.
     pub deadline: Option<Instant>,
     /// Its place among those that are answered.
-    pub place: Place,
+    pub permit: Permit,
 }
 
 /// How much of an ask has come.
@@ -74,8 +74,8 @@ impl Admitted {
         entry: Entry,
     ) -> Result<Self, Refusal> {
         check(gateway, caller.tenant, deadline)?;
-        let place = match entry {
-            Entry::Taken(place) => Some(place),
+        let permit = match entry {
+            Entry::Taken(permit) => Some(permit),
             Entry::Full => None,
             Entry::Open => {
                 let commit = gateway.sequencer.usual_commit();
@@ -83,7 +83,7 @@ impl Admitted {
             }
         };
         Ok(Self {
-            place: place.ok_or_else(Refusal::overloaded)?,
+            permit: permit.ok_or_else(Refusal::overloaded)?,
             caller,
             deadline,
         })

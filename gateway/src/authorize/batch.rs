@@ -55,8 +55,8 @@ impl Accepted {
         &mut self,
         asks: Vec<Result<Ask, Refusal>>,
     ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
-        if let Some(place) = &mut self.place {
-            place.share(u32::try_from(asks.len()).unwrap_or(u32::MAX));
+        if let Some(permit) = &mut self.permit {
+            permit.share(u32::try_from(asks.len()).unwrap_or(u32::MAX));
         }
         let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
         let mut items: Vec<Item> = asks.map(Item::new).collect();

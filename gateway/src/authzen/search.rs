@@ -7,7 +7,7 @@ use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::gateway::Gateway;
 use crate::http::caller::can_tell_by;
 use crate::http::{CanonicalBody, Code, Json, Refusal};
-use crate::line::Place;
+use crate::line::Permit;
 use crate::reader::Credential;
 use axum::extract::State;
 use canon::{Canonical, Digest};
@@ -132,7 +132,7 @@ async fn search(
     if let Credential::Agent(caller) = credential {
         gateway.pass_buckets(caller).await?;
     }
-    let place = gateway.searches.place(credential.reader().party()).await?;
+    let permit = gateway.searches.place(credential.reader().party()).await?;
     // The body and the line may have taken a while: it is looked at what is in force now.
     let known = gateway.snapshot.known(id);
     credential.check(gateway)?;
@@ -143,7 +143,7 @@ async fn search(
         run: gateway.run_of(&tenant, &any).await?,
         tenant,
         parameters_unknown: query.parameters.is_none(),
-        _place: place,
+        _permit: permit,
     });
     let found = look(gateway, &query, &grounds, &part).await?;
     can_tell_by(gateway, known)?;
@@ -304,7 +304,7 @@ struct Grounds {
     /// What the run of the ask has seen.
     run: Option<RunTaint>,
     parameters_unknown: bool,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl<'a> Query<'a> {

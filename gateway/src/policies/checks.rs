@@ -55,10 +55,10 @@ async fn warnings(
         return Ok(json!(set.warnings()));
     }
     // It takes a core like a draft, so it takes a place like one; the set is compiled already, so it waits as long as it takes.
-    let place = gateway.drafts.place_for_part(tenant).await;
+    let permit = gateway.drafts.place_for_part(tenant).await;
     off_the_workers(move || {
         let short = short_of_people(&set, &directory);
-        drop(place);
+        drop(permit);
         let all = [set.warnings(), &short[..]].concat();
         json!(all)
     })
@@ -86,11 +86,11 @@ pub async fn schema(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
 ) -> Result<Json<Box<RawValue>>, Refusal> {
-    let place = gateway.drafts.place(caller.tenant).await?;
+    let permit = gateway.drafts.place(caller.tenant).await?;
     let tenant = read(&gateway, &caller)?;
     let work = tokio::task::spawn_blocking(move || {
         let schema = written(&tenant.directory);
-        drop(place);
+        drop(permit);
         schema
     });
     let schema = work.await.unwrap_or_else(|error| {

@@ -125,7 +125,7 @@ impl Gateway {
         let (tenant, agent) = (Arc::clone(tenant), Arc::clone(agent));
         // One for each: whoever has one draft waits for one ask, and not for all of them. What has begun goes on, however long it waits.
         let id = tenant.directory.tenant.id;
-        let place = if *has_begun {
+        let permit = if *has_begun {
             self.drafts.place_for_part(id).await
         } else {
             self.drafts.place(id).await?
@@ -142,7 +142,7 @@ impl Gateway {
             let answer = answer.map(|answer| {
                 serde_json::value::to_raw_value(&answer).expect("an answer is written as JSON")
             });
-            drop(place);
+            drop(permit);
             answer
         });
         work.await.unwrap_or_else(|error| {

@@ -4,7 +4,7 @@
 
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
-use crate::line::Place;
+use crate::line::Permit;
 use axum::Extension;
 use axum::extract::State;
 use policy::{Diagnostics, FORMAT_STACK_BYTES};
@@ -32,19 +32,19 @@ pub async fn format(
     Extension(caller): Extension<TenantCaller>,
     SetJson(text, _room): SetJson<Text>,
 ) -> Result<Json<Formatted>, Refusal> {
-    let place = gateway.drafts.place(caller.tenant).await?;
-    match laid_out(text, place).await? {
+    let permit = gateway.drafts.place(caller.tenant).await?;
+    match laid_out(text, permit).await? {
         Ok(cedar) => Ok(Json(Formatted { cedar })),
         Err(diagnostics) => Err(Refusal::new(Code::PolicyInvalid, "the text cannot be laid out")
             .with_diagnostics(json!(diagnostics))),
     }
 }
 
-async fn laid_out(text: Text, place: Place) -> Result<Result<String, Diagnostics>, Refusal> {
+async fn laid_out(text: Text, permit: Permit) -> Result<Result<String, Diagnostics>, Refusal> {
     let (answer, answered) = oneshot::channel();
     let work = move || {
         let laid_out = policy::format("policy", &text.cedar);
-        drop(place);
+        drop(permit);
         // Nobody may be there any more to read it.
         drop(answer.send(laid_out));
     };

@@ -116,10 +116,10 @@ pub async fn replay(
     let limit = limit(body.limit, in_lines)?;
     let candidate = gateway.candidate(caller.tenant, &body.candidate).await?;
     // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
-    let place = Place::take(&gateway, caller.tenant)?;
+    let permit = Permit::take(&gateway, caller.tenant)?;
     let digest = candidate.after.policies.digest();
     let range = range::within(&*gateway.store, caller.tenant, body.from, body.to).await?;
-    let running = Running::start(&gateway, candidate, range, limit, place).map_err(|error| {
+    let running = Running::start(&gateway, candidate, range, limit, permit).map_err(|error| {
         tracing::error!(%error, "a replay could not be started");
         Refusal::overloaded()
     })?;
@@ -142,12 +142,12 @@ pub async fn replay(
 }
 
 /// The right to replay, until it is dropped.
-struct Place {
+struct Permit {
     _of_tenant: Begun,
     _of_all: OwnedSemaphorePermit,
 }
 
-impl Place {
+impl Permit {
     /// A tenant has one at a time: then another one has the other.
     fn take(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
         let of_tenant = gateway.policy_replays_of.begin(tenant);

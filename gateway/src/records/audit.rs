@@ -141,7 +141,7 @@ impl Audit<'_> {
     async fn check(self, pass: &mut Pass<'_>, range: &RangeInclusive<u64>) -> Result<Part<()>, StoreError> {
         let mut erasures = Erasures::default();
         while pass.due() <= *range.end() {
-            let place = self.breaks.place().await;
+            let permit = self.breaks.place().await;
             let chunk = match self.chunk(pass.due(), *range.end()).await? {
                 Ok(chunk) => chunk,
                 Err(fault) => return Ok(Err(fault)),
@@ -162,7 +162,7 @@ impl Audit<'_> {
                 return Ok(Err(fault));
             }
             // A long range is many short turns: whoever waits for a decision comes in between.
-            drop(place);
+            drop(permit);
             tokio::task::yield_now().await;
         }
         if *range.end() == self.head.seq {

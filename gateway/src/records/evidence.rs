@@ -160,7 +160,7 @@ impl Pack {
 
     /// The next part: what is still to be sent of what the entries before it name, or more of them with the answers to them.
     async fn push_next(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
-        let _place = self.stretch.place().await;
+        let _permit = self.stretch.place().await;
         self.stretch.check()?;
         if self.awaited.is_empty() {
             self.push_entries(out).await?;

@@ -59,7 +59,7 @@ impl Rest {
                 Ok((line.into(), Some(Self::Entries(stretch))))
             }
             Self::Entries(mut stretch) => {
-                let _place = stretch.place().await;
+                let _permit = stretch.place().await;
                 let mut lines = String::new();
                 for piece in stretch.chunk().await? {
                     stretch.write(&piece, &mut lines);

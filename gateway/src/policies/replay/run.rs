@@ -5,7 +5,7 @@
 //! does not depend on which thread is faster. Memory holds a page and some records a thread, whatever the length of the ledger.
 
 use super::range::Entries;
-use super::{CORES, Candidate, Place, cores};
+use super::{CORES, Candidate, Permit, cores};
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use canon::Digest;
@@ -67,7 +67,7 @@ struct Shared {
     /// Nobody waits for it any more.
     is_given_up: AtomicBool,
     /// Given back when the last thread has ended.
-    _place: Place,
+    _permit: Permit,
 }
 
 type Variant = Arc<OnceLock<Option<Arc<PolicySet>>>>;
@@ -100,7 +100,7 @@ impl Running {
         candidate: Candidate,
         entries: Entries,
         limit: u64,
-        place: Place,
+        permit: Permit,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             store: Arc::clone(&gateway.store),
@@ -117,7 +117,7 @@ impl Running {
             entries_read: AtomicU64::new(0),
             decisions: AtomicU64::new(0),
             is_given_up: AtomicBool::new(false),
-            _place: place,
+            _permit: permit,
         });
         let threads = cores().min(THREADS_MAX);
         let (told, parts) = mpsc::channel(threads);

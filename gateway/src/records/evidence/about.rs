@@ -123,7 +123,7 @@ impl Run {
             .map(|entry| entry.at);
         let mut before = Some(head + 1);
         while let Some(end) = before {
-            let _place = readings.place_for_part(tenant).await;
+            let _permit = readings.place_for_part(tenant).await;
             let found = find(store, tenant, run.wanted(end)).await?;
             let ids: Vec<DecisionId> = found.decisions.iter().map(|decision| decision.id).collect();
             let outcomes = store.outcomes_of(tenant, &ids).await?;
@@ -177,7 +177,7 @@ impl Run {
         let end = head.min(next.saturating_add(LOOKED_AT_MAX));
         let mut vote = None;
         while next <= end {
-            let _place = readings.place_for_part(tenant).await;
+            let _permit = readings.place_for_part(tenant).await;
             let entries = store.entries(tenant, next, ENTRIES_AT_ONCE).await?;
             let votes = entries
                 .iter()
