@@ -34,14 +34,14 @@ const ATTEMPTS_MAX: usize = 4;
 const END_ROUNDS_MAX: usize = 20;
 /// How many go before it while many wait for decisions: as many as in the job that ends them.
 const END_ROUNDS_MAX_PRESSED: usize = 2;
-/// For how many batches after a repeated request the next ones are looked for beforehand: who repeats one often repeats more.
-const WARY_BATCHES: u32 = 64;
+/// For how many batches after a repeated request earlier answers are looked up before the batch is applied: who repeats one often repeats more.
+const LOOK_UPS_AFTER_REPEAT: u32 = 64;
 
 /// The sequencer at work.
 pub(super) struct Task {
     healthy: Arc<AtomicBool>,
     /// How many more batches are looked up in storage before they are applied.
-    wary: u32,
+    look_ups_left: u32,
     footprints: Footprints,
     pace: Pace,
     press: Arc<Press>,
@@ -53,23 +53,54 @@ pub(super) struct Task {
 }
 
 /// How a batch is written.
-enum Way {
-    /// In a turn, which says where its tenants stand, when what they hold beyond its time ends, and which asks that a quota has no room for were
-    /// looked for among those that were answered.
-    Turn(Box<dyn Turn>, Ends, HashSet<RequestKey>),
+enum WriteMode {
+    /// In a turn, which says where its tenants stand.
+    Turn {
+        turn: Box<dyn Turn>,
+        /// When the overdue reservations of its tenants are ended.
+        ends: Ends,
+        /// The asks that a quota has no room for, which were looked for among those that were answered.
+        looked_for: HashSet<RequestKey>,
+    },
     /// Without one, from where this gateway has left its tenants.
     Append,
 }
 
-impl Way {
+impl WriteMode {
+    /// Whether too many reservations are overdue to be ended with the batch.
+    fn ends_first(&self) -> bool {
+        match self {
+            Self::Turn { ends, .. } => *ends == Ends::First,
+            Self::Append => false,
+        }
+    }
+
     /// Whether this ask was looked for among those that were answered, because a quota has no room for it.
     fn has_looked_for(&self, proposal: &Proposal) -> bool {
-        let (Self::Turn(.., looked_for), Happening::Decision(decision)) = (self, &proposal.what) else {
+        let (Self::Turn { looked_for, .. }, Happening::Decision(decision)) = (self, &proposal.what) else {
             return false;
         };
         let request = decision.request.as_ref();
         request.is_some_and(|named| looked_for.contains(&named.key))
     }
+}
+
+/// What a batch is made from, and how it is written then.
+struct Basis {
+    mode: WriteMode,
+    /// Where its tenants stand.
+    places: HashMap<TenantId, Place>,
+    /// What has to be known beforehand.
+    found: Found,
+}
+
+/// What an attempt at a batch may do.
+#[derive(Clone, Copy)]
+struct Allowed {
+    /// Whether it may start from what is remembered, without a turn.
+    guessing: bool,
+    /// Whether it may end overdue reservations in a commit of their own, and leave the batch to the next attempt.
+    ending_first: bool,
 }
 
 /// Why a batch is not settled by this attempt.
@@ -91,7 +122,7 @@ impl Task {
     pub(super) fn new(handle: &Sequencer, parts: Parts) -> Self {
         Self {
             healthy: Arc::clone(&handle.healthy),
-            wary: 0,
+            look_ups_left: 0,
             footprints: Footprints::default(),
             pace: Pace::default(),
             press: Arc::clone(&handle.press),
@@ -186,8 +217,11 @@ impl Task {
             END_ROUNDS_MAX
         };
         while attempts > 0 {
-            let attempt = self.attempt(&tenants, gathered, may_guess, end_rounds > 0);
-            let failure = match attempt.await {
+            let allowed = Allowed {
+                guessing: may_guess,
+                ending_first: end_rounds > 0,
+            };
+            let failure = match self.attempt(&tenants, gathered, allowed).await {
                 Ok(settled) => return Ok(settled),
                 Err(failure) => failure,
             };
@@ -228,8 +262,7 @@ impl Task {
         &mut self,
         tenants: &[TenantId],
         gathered: &mut Gathered,
-        may_guess: bool,
-        may_end_first: bool,
+        allowed: Allowed,
     ) -> Result<Vec<Settled>, Failure> {
         let snapshot = Arc::clone(&self.parts.snapshot);
         let _held = if gathered.proposals().iter().any(Proposal::replaces_base) {
@@ -237,9 +270,9 @@ impl Task {
         } else {
             None
         };
-        let was_looked_up = self.wary > 0;
-        let looked_up = self.look_up(tenants, gathered.proposals(), may_guess);
-        let (way, places, found) = looked_up.await?;
+        let was_looked_up = self.look_ups_left > 0;
+        let looked_up = self.look_up(tenants, gathered.proposals(), allowed);
+        let Basis { mode, places, found } = looked_up.await?;
         // As long as it has not taken longer than the whole of it was expected to, those who could wait for that still can.
         if gathered.has_deadlines() && gathered.took() > self.pace.expected() {
             self.send_away_late(gathered);
@@ -256,12 +289,12 @@ impl Task {
         // Its turn may be in another database than the one that was there when it was gathered. A look tells of that before it moves the age on.
         self.forget_other_database(gathered);
         let books = Books::new(Snapshot::clone(&before), places);
-        let ends_first = may_end_first && matches!(way, Way::Turn(_, Ends::First, _));
+        let ends_first = allowed.ending_first && mode.ends_first();
         let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
         let applied = apply(&books, found, proposals, time, &self.parts.signing_key);
-        self.check_guesses(tenants, (proposals, &applied), &way, was_looked_up)?;
+        self.check_guesses(tenants, (proposals, &applied), &mode, was_looked_up)?;
         if !applied.batch.is_empty() {
-            self.write(way, tenants, proposals, &applied).await?;
+            self.write(mode, tenants, proposals, &applied).await?;
         }
         let settled = self.publish(&before, applied);
         if ends_first {
@@ -301,22 +334,23 @@ impl Task {
         &mut self,
         tenants: &[TenantId],
         (proposals, applied): (&[Proposal], &Applied),
-        way: &Way,
+        mode: &WriteMode,
         was_looked_up: bool,
     ) -> Result<(), Failure> {
-        if matches!(way, Way::Append) && applied.settled.iter().any(was_turned_back) {
+        if matches!(mode, WriteMode::Append) && applied.settled.iter().any(was_turned_back) {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
             // then the guess is what is behind.
             self.footprints.doubt(tenants.iter().copied());
             return Err(Failure::Again);
         }
         let mut settled = proposals.iter().zip(&applied.settled);
-        if !was_looked_up && settled.any(|settled| may_be_repeated(settled) && !way.has_looked_for(settled.0))
+        if !was_looked_up
+            && settled.any(|settled| may_be_repeated(settled) && !mode.has_looked_for(settled.0))
         {
-            self.wary = 1;
+            self.look_ups_left = 1;
             return Err(Failure::Again);
         }
-        if matches!(way, Way::Append) && says_more_than_it_writes(applied, proposals) {
+        if matches!(mode, WriteMode::Append) && says_more_than_it_writes(applied, proposals) {
             return Err(Failure::AgainInTurn);
         }
         Ok(())
@@ -325,15 +359,15 @@ impl Task {
     /// Commits a batch in which there is something, and notes what is known by that.
     async fn write(
         &mut self,
-        way: Way,
+        mode: WriteMode,
         tenants: &[TenantId],
         proposals: &[Proposal],
         applied: &Applied,
     ) -> Result<(), Failure> {
-        let (started, was_appended) = (Instant::now(), matches!(way, Way::Append));
-        let outcome = match way {
-            Way::Append => self.parts.store.append(&applied.batch).await,
-            Way::Turn(turn, ..) => turn.commit(&applied.batch).await,
+        let (started, was_appended) = (Instant::now(), matches!(mode, WriteMode::Append));
+        let outcome = match mode {
+            WriteMode::Append => self.parts.store.append(&applied.batch).await,
+            WriteMode::Turn { turn, .. } => turn.commit(&applied.batch).await,
         };
         self.parts
             .metrics
@@ -380,25 +414,30 @@ impl Task {
         &mut self,
         tenants: &[TenantId],
         proposals: &[Proposal],
-        may_guess: bool,
-    ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
+        allowed: Allowed,
+    ) -> Result<Basis, Failure> {
         let wanted = Wanted::of(proposals);
-        let recalled = may_guess.then(|| self.recall(tenants, &wanted)).flatten();
-        match recalled {
-            Some((places, found)) => Ok((Way::Append, places, found)),
-            None => self.take_turn(tenants, proposals, &wanted).await,
+        if allowed.guessing
+            && let Some(basis) = self.recall(tenants, &wanted)
+        {
+            return Ok(basis);
         }
+        self.take_turn(tenants, proposals, &wanted).await
     }
 
     /// Where the tenants stand and what has to be known beforehand, if this gateway need not ask.
-    fn recall(&self, tenants: &[TenantId], wanted: &Wanted<'_>) -> Option<(HashMap<TenantId, Place>, Found)> {
-        if self.wary > 0 {
+    fn recall(&self, tenants: &[TenantId], wanted: &Wanted<'_>) -> Option<Basis> {
+        if self.look_ups_left > 0 {
             return None;
         }
         let places = self.footprints.places(tenants)?;
         let times = Times::new(self.time(), &places);
         let found = wanted.recall(&self.footprints, times)?;
-        Some((places, found))
+        Some(Basis {
+            mode: WriteMode::Append,
+            places,
+            found,
+        })
     }
 
     /// Takes the turn, and looks up what has to be known beforehand.
@@ -407,7 +446,7 @@ impl Task {
         tenants: &[TenantId],
         proposals: &[Proposal],
         wanted: &Wanted<'_>,
-    ) -> Result<(Way, HashMap<TenantId, Place>, Found), Failure> {
+    ) -> Result<Basis, Failure> {
         let turn = self.parts.store.begin(tenants).await;
         let mut turn = turn.map_err(|error| unreadable(&error))?;
         let places = turn.places().clone();
@@ -419,8 +458,8 @@ impl Task {
         let found = wanted.find(&mut *turn, &mut self.footprints, times).await;
         let found = found.map_err(|error| unreadable(&error))?;
         let (mut found, ends) = found.ok_or(Failure::Again)?;
-        let looked_for = if self.wary > 0 {
-            self.wary -= 1;
+        let looked_for = if self.look_ups_left > 0 {
+            self.look_ups_left -= 1;
             let looked = wanted.find_recorded(&mut *turn, proposals, &mut found).await;
             looked.map(|()| HashSet::new())
         } else {
@@ -429,7 +468,12 @@ impl Task {
                 .await
         };
         let looked_for = looked_for.map_err(|error| unreadable(&error))?;
-        Ok((Way::Turn(turn, ends, looked_for), places, found))
+        let mode = WriteMode::Turn {
+            turn,
+            ends,
+            looked_for,
+        };
+        Ok(Basis { mode, places, found })
     }
 
     /// Forgets what was committed to another database than the one there is now, if that is news, and sends away whoever left something out for it.
@@ -467,8 +511,8 @@ impl Task {
             .doubt(batch.advances.iter().map(|advance| advance.tenant));
         match error {
             // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
-            CommitError::AlreadyRecorded if self.wary == 0 => {
-                self.wary = WARY_BATCHES;
+            CommitError::AlreadyRecorded if self.look_ups_left == 0 => {
+                self.look_ups_left = LOOK_UPS_AFTER_REPEAT;
                 return Failure::Again;
             }
             CommitError::HeadMoved { .. } if was_appended => return Failure::Again,
