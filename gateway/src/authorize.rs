@@ -150,9 +150,9 @@ impl Gateway {
             let judged = ready.judged;
             let terms = Terms {
                 deadline,
-                losses: Some(ready.losses),
+                contents_as_of: Some(ready.contents_as_of),
             };
-            let recorded = self.sequencer.record_on(terms, ready.proposal).await?;
+            let recorded = self.sequencer.record_with(terms, ready.proposal).await?;
             if let Some(answer) = self.conclude(caller, ask, judged, recorded)? {
                 return Ok(Answer(answer));
             }
@@ -296,7 +296,7 @@ impl Gateway {
         decided.approval = asked.as_ref();
         // INVARIANT: the number is read before it is asked what is stored. Read afterwards, it would hide that something which is left out was
         // lost in between.
-        let losses = self.sequencer.losses();
+        let contents_as_of = self.sequencer.losses();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
         let reservation = ReservationId::new(now, &*self.entropy);
         let costed = judging.costed(decided.id, reservation, decided.salt);
@@ -325,7 +325,7 @@ impl Gateway {
                 spends_approval: judgement.spends_approval.is_some(),
                 repeat: judging.repeat,
             },
-            losses,
+            contents_as_of,
             proposal: Proposal::of(tenant, Happening::Decision(Box::new(decision))),
         }
     }
@@ -436,8 +436,8 @@ struct Judging<'a> {
 /// A judged ask that is ready to be recorded.
 struct Ready {
     judged: Judged,
-    /// How often the store had lost something when contents were left out that are stored.
-    losses: u64,
+    /// The value of [`Sequencer::losses`](crate::sequencer::Sequencer::losses) before contents were left out that are stored.
+    contents_as_of: u64,
     proposal: Proposal,
 }
 

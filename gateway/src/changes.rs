@@ -177,7 +177,7 @@ impl Gateway {
                 base: snapshot.base_digest(),
                 what: Happening::Change(change),
             };
-            let recorded = self.sequencer.try_record(proposal).await?;
+            let recorded = self.sequencer.record_without_following(proposal).await?;
             match recorded {
                 Recorded::Now(_) => return Ok(answer),
                 Recorded::Not(Conflict::DirectoryMoved { .. }) => {

@@ -134,8 +134,9 @@ type Reply = oneshot::Sender<Result<Vec<Recorded>, Fault>>;
 pub struct Terms {
     /// When an answer is of no use any more.
     pub deadline: Option<Instant>,
-    /// How often the store had lost something when it was asked what need not come along, see [`Sequencer::losses`]; none if nothing was left out.
-    pub losses: Option<u64>,
+    /// The value of [`Sequencer::losses`] that was read before contents were left out; `None` if none were left out. The proposal is refused if
+    /// the store has lost something since.
+    pub contents_as_of: Option<u64>,
 }
 
 struct Submission {
@@ -218,24 +219,27 @@ impl Sequencer {
 
     /// Records one proposal.
     pub async fn record(&self, proposal: Proposal) -> Result<Recorded, Fault> {
-        self.record_on(Terms::default(), proposal).await
+        self.record_with(Terms::default(), proposal).await
     }
 
     /// Records one proposal, unless its answer would come too late or something that it has left out is lost.
-    pub async fn record_on(&self, terms: Terms, proposal: Proposal) -> Result<Recorded, Fault> {
+    pub async fn record_with(&self, terms: Terms, proposal: Proposal) -> Result<Recorded, Fault> {
         let mut recorded = self.record_all(terms, vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
     /// Records one proposal, and returns at once also where it is turned back because the directory has moved: for whoever has to let something
     /// go before it [follows](Self::follow).
-    pub async fn try_record(&self, proposal: Proposal) -> Result<Recorded, Fault> {
-        let mut recorded = self.try_record_all(vec![proposal]).await?;
+    pub async fn record_without_following(&self, proposal: Proposal) -> Result<Recorded, Fault> {
+        let mut recorded = self.record_all_without_following(vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
     /// Records several in one commit, and returns at once also where some are turned back: for whoever will find them again.
-    pub async fn try_record_all(&self, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
+    pub async fn record_all_without_following(
+        &self,
+        proposals: Vec<Proposal>,
+    ) -> Result<Vec<Recorded>, Fault> {
         self.submit(Terms::default(), proposals).await
     }
 
@@ -282,7 +286,8 @@ impl Sequencer {
         self.healthy.load(Ordering::Relaxed) && !self.queue.is_closed()
     }
 
-    /// How often the store has turned out to have lost something. It is read before it is asked what is stored.
+    /// A generation number: it grows whenever the store may have lost something. Read it before [`is_stored`](Self::is_stored); if it is higher when
+    /// the proposal is recorded, contents that were left out may be missing.
     pub fn losses(&self) -> u64 {
         self.contents.losses()
     }

@@ -50,7 +50,7 @@ impl Gateway {
             return Ok(0);
         }
         let tenants: BTreeSet<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
-        let recorded = self.sequencer.try_record_all(proposals).await?;
+        let recorded = self.sequencer.record_all_without_following(proposals).await?;
         for tenant in tenants {
             self.approvals.ring(tenant);
         }

@@ -200,7 +200,7 @@ impl Gateway {
     ) -> Result<(), Refusal> {
         let terms = Terms {
             deadline,
-            losses: waiting.iter().map(|(_, ready)| ready.losses).min(),
+            contents_as_of: waiting.iter().map(|(_, ready)| ready.contents_as_of).min(),
         };
         let (places, proposals): (Vec<_>, Vec<_>) = waiting
             .into_iter()

@@ -45,7 +45,7 @@ impl Gateway {
         if proposals.is_empty() {
             return Ok(0);
         }
-        let recorded = self.sequencer.try_record_all(proposals).await?;
+        let recorded = self.sequencer.record_all_without_following(proposals).await?;
         let any = recorded.iter().any(|one| !matches!(one, Recorded::Not(_)));
         Ok(if any { found } else { 0 })
     }

@@ -89,11 +89,11 @@ impl Gathered {
         self.send_away_those(Fault::TooLate, |waiting| waiting.is_late(done));
     }
 
-    /// Sends away those who have left out what was stored before the last of so many losses.
+    /// Sends away those who left contents out at a lower value of [`Sequencer::losses`](super::Sequencer::losses) than this.
     pub(super) fn send_away_incomplete(&mut self, losses: u64) {
         let is_before = |known: u64| known < losses;
         self.send_away_those(Fault::LedgerUnavailable, |waiting| {
-            waiting.terms.losses.is_some_and(is_before)
+            waiting.terms.contents_as_of.is_some_and(is_before)
         });
     }
 
@@ -190,9 +190,9 @@ mod tests {
 
     #[test]
     fn who_has_left_out_what_was_lost_is_sent_away_and_nobody_else() {
-        let knowing = |losses| {
+        let knowing = |contents_as_of| {
             submission(Terms {
-                losses,
+                contents_as_of,
                 ..Terms::default()
             })
         };
