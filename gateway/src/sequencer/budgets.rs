@@ -4,7 +4,7 @@
 
 use super::footprints::Footprints;
 use super::overdue::{self, Ends, OVERDUE_MAX, ended_by};
-use super::remembered::{NEVER, Purpose, Remembered, Unknown};
+use super::remembered::{NEVER, NotRemembered, Remembered, ScopeAndUnit};
 use super::times::Times;
 use engine::Proposal;
 use engine::budgets::cost::Cost;
@@ -23,7 +23,8 @@ pub(super) struct WantedMoves<'p> {
     /// What counts against budgets that have to be found.
     costs: Vec<(TenantId, &'p Cost)>,
     budgets: Vec<(TenantId, BudgetId)>,
-    purposes: Vec<(TenantId, Purpose)>,
+    /// What budgets are for that have to be found by that.
+    scopes: Vec<(TenantId, ScopeAndUnit)>,
     reservations: Vec<Held>,
     keys: Vec<ReplyKey>,
     /// Those of which something is judged by what budgets have, so that what should have ended has to have done so.
@@ -67,8 +68,8 @@ impl<'p> WantedMoves<'p> {
         self.keys.extend(keys);
         match &change.what {
             Move::Create { budget, .. } => {
-                let purpose = (budget.scope.clone(), budget.unit.clone());
-                self.purposes.push((tenant, purpose));
+                let scope = (budget.scope.clone(), budget.unit.clone());
+                self.scopes.push((tenant, scope));
             }
             Move::Change { id, .. } => self.budgets.push((tenant, *id)),
             Move::Reserve(hold) => self.costs.push((tenant, &hold.cost)),
@@ -82,11 +83,14 @@ impl<'p> WantedMoves<'p> {
         &self.keys
     }
 
-    /// All of it, if all is remembered and no reservation of the tenants should have ended of which something is judged by what budgets
-    /// have.
-    pub(super) fn recall(&self, footprints: &Footprints, times: Times<'_>) -> Result<KnownBudgets, Unknown> {
-        if !self.loud(footprints, times).is_empty() {
-            return Err(Unknown);
+    /// All of it, if all is remembered and no tenant of which something is judged by what budgets have may hold overdue reservations.
+    pub(super) fn recall(
+        &self,
+        footprints: &Footprints,
+        times: Times<'_>,
+    ) -> Result<KnownBudgets, NotRemembered> {
+        if !self.with_overdue(footprints, times).is_empty() {
+            return Err(NotRemembered);
         }
         self.recall_with(footprints, &[])
     }
@@ -98,7 +102,7 @@ impl<'p> WantedMoves<'p> {
         turn: &mut dyn Turn,
         footprints: &mut Footprints,
         times: Times<'_>,
-    ) -> Result<Result<(KnownBudgets, Ends), Unknown>, StoreError> {
+    ) -> Result<Result<(KnownBudgets, Ends), NotRemembered>, StoreError> {
         self.read_links(turn, footprints).await?;
         let (overdue, ends) = self.read_reservations(turn, footprints, times).await?;
         self.read_budgets(turn, footprints, &overdue).await?;
@@ -106,15 +110,15 @@ impl<'p> WantedMoves<'p> {
         Ok(known.map(|known| (known, ends)))
     }
 
-    /// What is remembered of all of it, and of these reservations that should have ended.
-    fn recall_with(&self, footprints: &Footprints, overdue: &[Held]) -> Result<KnownBudgets, Unknown> {
+    /// What is remembered of all of it, and of these overdue reservations.
+    fn recall_with(&self, footprints: &Footprints, overdue: &[Held]) -> Result<KnownBudgets, NotRemembered> {
         let mut found = FoundBudgets::default();
         let mut ids = self.budgets.clone();
         for (tenant, cost) in &self.costs {
             let remembered = footprints.remembered(*tenant)?;
-            let line = remembered.line(&cost.subject).map_err(|_| Unknown)?;
-            for purpose in purposes(cost, &line) {
-                ids.extend(remembered.open(&purpose)?.map(|id| (*tenant, id)));
+            let line = remembered.line(&cost.subject).map_err(|_| NotRemembered)?;
+            for scope in scopes_of(cost, &line) {
+                ids.extend(remembered.open(&scope)?.map(|id| (*tenant, id)));
             }
             if remembered.is_budgeted()? {
                 found.budgeted.push(*tenant);
@@ -122,8 +126,8 @@ impl<'p> WantedMoves<'p> {
             let links = remembered.links(line);
             found.links.extend(links.map(|link| (*tenant, link)));
         }
-        for (tenant, purpose) in &self.purposes {
-            let open = footprints.remembered(*tenant)?.open(purpose)?;
+        for (tenant, scope) in &self.scopes {
+            let open = footprints.remembered(*tenant)?.open(scope)?;
             ids.extend(open.map(|id| (*tenant, id)));
         }
         for held in each_once(self.reservations.iter().chain(overdue).copied()) {
@@ -144,14 +148,14 @@ impl<'p> WantedMoves<'p> {
         Ok(known)
     }
 
-    /// The tenants that may hold reservations that should have ended by the time of their chain.
-    fn loud(&self, footprints: &Footprints, times: Times<'_>) -> Vec<TenantId> {
-        let is_quiet = |tenant: &TenantId| {
+    /// The tenants that may hold reservations that are overdue by the time of their chain.
+    fn with_overdue(&self, footprints: &Footprints, times: Times<'_>) -> Vec<TenantId> {
+        let has_none = |tenant: &TenantId| {
             let (remembered, by) = (footprints.remembered(*tenant), ended_by(times.of(*tenant)));
-            remembered.is_ok_and(|remembered| remembered.is_quiet(by))
+            remembered.is_ok_and(|remembered| remembered.has_none_due(by))
         };
         let tenants = self.tenants.iter().copied();
-        tenants.filter(|tenant| !is_quiet(tenant)).collect()
+        tenants.filter(|tenant| !has_none(tenant)).collect()
     }
 
     /// Reads who started the runs that something counts against.
@@ -169,7 +173,7 @@ impl<'p> WantedMoves<'p> {
             footprints.learn(tenant, |remembered| remembered.put_link(&link));
         }
         for (tenant, run) in runs {
-            footprints.learn(tenant, |remembered| remembered.sought_line(run));
+            footprints.learn(tenant, |remembered| remembered.mark_read_line(run));
         }
         Ok(())
     }
@@ -188,7 +192,7 @@ impl<'p> WantedMoves<'p> {
                 .and_then(|remembered| remembered.reservation(*id))
                 .is_err()
         };
-        let tenants = self.loud(footprints, times);
+        let tenants = self.with_overdue(footprints, times);
         let wanted = WantedReservations {
             ids: each_once(self.reservations.iter().copied().filter(is_unknown)),
             ended_by: ended_by(times.latest(&tenants)),
@@ -207,7 +211,7 @@ impl<'p> WantedMoves<'p> {
             footprints.learn(tenant, |remembered| remembered.learn_reservation(reservation));
         }
         for (tenant, id) in &wanted.ids {
-            footprints.learn(*tenant, |remembered| remembered.sought_reservation(*id));
+            footprints.learn(*tenant, |remembered| remembered.mark_read_reservation(*id));
         }
         if ends == Ends::WithBatch {
             read_first_ends(turn, footprints, &wanted.tenants, times).await?;
@@ -223,9 +227,9 @@ impl<'p> WantedMoves<'p> {
         overdue: &[Held],
     ) -> Result<(), StoreError> {
         let ids = self.unknown_ids(footprints, overdue);
-        let purposes = self.unknown_purposes(footprints);
-        if !ids.is_empty() || !purposes.is_empty() {
-            let scopes = purposes.iter().cloned();
+        let unknown = self.unknown_scopes(footprints);
+        if !ids.is_empty() || !unknown.is_empty() {
+            let scopes = unknown.iter().cloned();
             let scopes = scopes.map(|(tenant, (scope, unit))| (tenant, scope, Some(unit)));
             let wanted = WantedBudgets {
                 scopes: scopes.collect(),
@@ -235,10 +239,10 @@ impl<'p> WantedMoves<'p> {
                 footprints.learn(tenant, |remembered| remembered.put_budget(budget));
             }
             for (tenant, id) in wanted.ids {
-                footprints.learn(tenant, |remembered| remembered.sought_budget(id));
+                footprints.learn(tenant, |remembered| remembered.mark_read_budget(id));
             }
-            for (tenant, purpose) in purposes {
-                footprints.learn(tenant, |remembered| remembered.sought_purpose(purpose));
+            for (tenant, scope) in unknown {
+                footprints.learn(tenant, |remembered| remembered.mark_read_open(scope));
             }
         }
         self.read_if_budgeted(turn, footprints).await
@@ -262,21 +266,19 @@ impl<'p> WantedMoves<'p> {
         each_once(ids)
     }
 
-    /// What the budgets are for that are asked for by that.
-    fn unknown_purposes(&self, footprints: &Footprints) -> Vec<(TenantId, Purpose)> {
-        let mut wanted = self.purposes.clone();
+    /// What the budgets are for that are to be found by that, and of which it is not remembered whether one is open.
+    fn unknown_scopes(&self, footprints: &Footprints) -> Vec<(TenantId, ScopeAndUnit)> {
+        let mut wanted = self.scopes.clone();
         for (tenant, cost) in &self.costs {
             let Ok(remembered) = footprints.remembered(*tenant) else {
                 continue;
             };
             let line = remembered.line(&cost.subject).unwrap_or_default();
-            wanted.extend(purposes(cost, &line).map(|purpose| (*tenant, purpose)));
+            wanted.extend(scopes_of(cost, &line).map(|scope| (*tenant, scope)));
         }
-        wanted.retain(|(tenant, purpose)| {
+        wanted.retain(|(tenant, scope)| {
             let remembered = footprints.remembered(*tenant);
-            remembered
-                .and_then(|remembered| remembered.open(purpose))
-                .is_err()
+            remembered.and_then(|remembered| remembered.open(scope)).is_err()
         });
         each_once(wanted)
     }
@@ -335,7 +337,7 @@ const fn is_judged(what: &Happening) -> bool {
 }
 
 /// What the budgets are for that a cost counts against.
-fn purposes<'c>(cost: &'c Cost, line: &[Name]) -> impl Iterator<Item = Purpose> + use<'c> {
+fn scopes_of<'c>(cost: &'c Cost, line: &[Name]) -> impl Iterator<Item = ScopeAndUnit> + use<'c> {
     let scopes = cost.subject.scopes(line).into_iter();
     scopes.map(|scope| (scope, cost.unit.clone()))
 }

@@ -5,7 +5,7 @@
 //! that it is right at. Chains only grow. One that is shorter than it was left, or ends otherwise at the same length, tells that the store has
 //! lost what this gateway has written.
 
-use super::remembered::{Remembered, Unknown};
+use super::remembered::{NotRemembered, Remembered};
 use model::TenantId;
 use std::collections::HashMap;
 use store::{BudgetRows, ErasureRow, Place};
@@ -124,8 +124,8 @@ impl Footprints {
     }
 
     /// What is remembered of a tenant's budgets at the place where it was left.
-    pub(super) fn remembered(&self, tenant: TenantId) -> Result<&Remembered, Unknown> {
-        let footprint = self.0.get(&tenant).ok_or(Unknown)?;
+    pub(super) fn remembered(&self, tenant: TenantId) -> Result<&Remembered, NotRemembered> {
+        let footprint = self.0.get(&tenant).ok_or(NotRemembered)?;
         Ok(&footprint.remembered)
     }
 
@@ -304,7 +304,7 @@ mod tests {
         };
         for number in 0..=REMEMBERED_MAX {
             let run = Name::new(&number.to_string()).unwrap();
-            footprints.learn(TENANT, |remembered| remembered.sought_line(run));
+            footprints.learn(TENANT, |remembered| remembered.mark_read_line(run));
         }
         assert!(remembers_run(&footprints, 0));
         footprints.compare(&[TENANT], &at(5));

@@ -12,21 +12,21 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// What a budget is for, and what it is counted in.
-pub(super) type Purpose = (Scope, Unit);
+pub(super) type ScopeAndUnit = (Scope, Unit);
 
 /// When nothing is held, the first end.
 pub(super) const NEVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
 /// Nothing is remembered of it, not even that it is not there.
 #[derive(Debug)]
-pub(super) struct Unknown;
+pub(super) struct NotRemembered;
 
 /// What is remembered of one tenant.
 #[derive(Default)]
 pub(super) struct Remembered {
     budgets: HashMap<BudgetId, Option<Budget>>,
     /// The budgets that are not closed.
-    open: HashMap<Purpose, Option<BudgetId>>,
+    open: HashMap<ScopeAndUnit, Option<BudgetId>>,
     /// Whether there is any that is not closed.
     is_budgeted: Option<bool>,
     reservations: HashMap<ReservationId, Option<Reservation>>,
@@ -43,14 +43,14 @@ impl Remembered {
         self.budgets.len() + self.open.len() + self.reservations.len() + self.parents.len()
     }
 
-    /// Whether no reservation ends by then.
-    pub(super) fn is_quiet(&self, by: Timestamp) -> bool {
+    /// Whether it is known that no reservation that is held ends by then.
+    pub(super) fn has_none_due(&self, by: Timestamp) -> bool {
         self.first_end.is_some_and(|first| first > by)
     }
 
     /// Whether there is a budget that is not closed.
-    pub(super) fn is_budgeted(&self) -> Result<bool, Unknown> {
-        self.is_budgeted.ok_or(Unknown)
+    pub(super) fn is_budgeted(&self) -> Result<bool, NotRemembered> {
+        self.is_budgeted.ok_or(NotRemembered)
     }
 
     /// The runs that something counts against, the outermost first; or those of which it is not known who started them.
@@ -76,18 +76,21 @@ impl Remembered {
     }
 
     /// Which budget is open for this.
-    pub(super) fn open(&self, purpose: &Purpose) -> Result<Option<BudgetId>, Unknown> {
-        self.open.get(purpose).copied().ok_or(Unknown)
+    pub(super) fn open(&self, scope: &ScopeAndUnit) -> Result<Option<BudgetId>, NotRemembered> {
+        self.open.get(scope).copied().ok_or(NotRemembered)
     }
 
     /// One budget.
-    pub(super) fn budget(&self, id: BudgetId) -> Result<Option<&Budget>, Unknown> {
-        self.budgets.get(&id).map(Option::as_ref).ok_or(Unknown)
+    pub(super) fn budget(&self, id: BudgetId) -> Result<Option<&Budget>, NotRemembered> {
+        self.budgets.get(&id).map(Option::as_ref).ok_or(NotRemembered)
     }
 
     /// One reservation.
-    pub(super) fn reservation(&self, id: ReservationId) -> Result<Option<&Reservation>, Unknown> {
-        self.reservations.get(&id).map(Option::as_ref).ok_or(Unknown)
+    pub(super) fn reservation(&self, id: ReservationId) -> Result<Option<&Reservation>, NotRemembered> {
+        self.reservations
+            .get(&id)
+            .map(Option::as_ref)
+            .ok_or(NotRemembered)
     }
 
     /// Who started these runs, as far as anybody did.
@@ -99,7 +102,7 @@ impl Remembered {
     }
 
     /// Notes that all links were read from this run upwards, as far as lines are looked at: where they end, there is nobody above.
-    pub(super) fn sought_line(&mut self, mut run: Name) {
+    pub(super) fn mark_read_line(&mut self, mut run: Name) {
         for _ in 0..line::LINE_MAX {
             match self.parents.entry(run).or_default() {
                 Some(parent) => run = parent.clone(),
@@ -113,8 +116,8 @@ impl Remembered {
         self.reservations.insert(reservation.id, Some(reservation));
     }
 
-    /// Notes that this reservation was looked for: if it was not found, it is not there.
-    pub(super) fn sought_reservation(&mut self, id: ReservationId) {
+    /// Notes that this reservation was read: if it is not known by now, there is none.
+    pub(super) fn mark_read_reservation(&mut self, id: ReservationId) {
         self.reservations.entry(id).or_default();
     }
 
@@ -133,14 +136,14 @@ impl Remembered {
         self.first_end = None;
     }
 
-    /// Notes that this budget was looked for: if it was not found, it is not there.
-    pub(super) fn sought_budget(&mut self, id: BudgetId) {
+    /// Notes that this budget was read: if it is not known by now, there is none.
+    pub(super) fn mark_read_budget(&mut self, id: BudgetId) {
         self.budgets.entry(id).or_default();
     }
 
-    /// Notes that the budget that is open for this was looked for: if it was not found, there is none.
-    pub(super) fn sought_purpose(&mut self, purpose: Purpose) {
-        self.open.entry(purpose).or_default();
+    /// Notes that the budget that is open for this was read: if none is known by now, there is none.
+    pub(super) fn mark_read_open(&mut self, scope: ScopeAndUnit) {
+        self.open.entry(scope).or_default();
     }
 
     /// Notes whether there is a budget that is not closed.
@@ -150,15 +153,15 @@ impl Remembered {
 
     /// Notes how a budget is from now on.
     pub(super) fn put_budget(&mut self, budget: Budget) {
-        let purpose = (budget.scope.clone(), budget.unit.clone());
+        let scope = (budget.scope.clone(), budget.unit.clone());
         if budget.status == BudgetStatus::Closed {
-            if self.open.get(&purpose) == Some(&Some(budget.id)) {
-                self.open.insert(purpose, None);
+            if self.open.get(&scope) == Some(&Some(budget.id)) {
+                self.open.insert(scope, None);
                 // Others may be open that nobody has asked for.
                 self.is_budgeted = None;
             }
         } else {
-            self.open.insert(purpose, Some(budget.id));
+            self.open.insert(scope, Some(budget.id));
             self.is_budgeted = Some(true);
         }
         self.budgets.insert(budget.id, Some(budget));
@@ -211,7 +214,7 @@ mod tests {
             parent: name("b"),
         });
         assert_eq!(of(&remembered, "c", None), Err(vec![name("b")]));
-        remembered.sought_line(name("c"));
+        remembered.mark_read_line(name("c"));
         assert_eq!(of(&remembered, "c", None), Ok(vec![name("b"), name("c")]));
         assert_eq!(of(&remembered, "c", Some("x")), Err(vec![name("x")]));
         assert_eq!(of(&remembered, "b", Some("b")), Ok(vec![name("b")]));
@@ -223,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn it_is_quiet_until_the_first_end_and_only_if_that_is_known() {
+    fn none_is_due_before_the_first_end_and_only_if_that_is_known() {
         let at = Timestamp::from_millis;
         let mut remembered = Remembered::default();
-        assert!(!remembered.is_quiet(at(1)));
+        assert!(!remembered.has_none_due(at(1)));
         remembered.learn_first_end(at(5));
-        assert!(remembered.is_quiet(at(4)));
-        assert!(!remembered.is_quiet(at(5)));
+        assert!(remembered.has_none_due(at(4)));
+        assert!(!remembered.has_none_due(at(5)));
         remembered.learn_first_end(NEVER);
-        assert!(remembered.is_quiet(at(1_000_000)));
+        assert!(remembered.has_none_due(at(1_000_000)));
     }
 }
