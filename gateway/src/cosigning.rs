@@ -12,7 +12,7 @@ use crate::http::{Code, Refusal};
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::watch::Watch;
-use asking::Line;
+use asking::WitnessClient;
 use kept::Kept;
 use ledger::{Checkpoint, MalformedKey, NoteSignature, SignatureKind, SigningKey, VerifierKey};
 use model::{Clock, TenantId};
@@ -174,7 +174,7 @@ pub struct Parts {
 
 /// The witnesses, what they have cosigned, and whether one of them has seen something else.
 pub struct Cosigning {
-    lines: Vec<Arc<Line>>,
+    clients: Vec<Arc<WitnessClient>>,
     quorum: usize,
     store: Arc<dyn Store>,
     snapshot: Arc<SnapshotCell>,
@@ -204,10 +204,10 @@ impl Cosigning {
             fork,
         } = parts;
         Self {
-            lines: options
+            clients: options
                 .witnesses
                 .into_iter()
-                .map(Line::new)
+                .map(WitnessClient::new)
                 .map(Arc::new)
                 .collect(),
             quorum: options.quorum,

@@ -36,7 +36,7 @@ use engine::{Conflict, Proposal, Settled};
 use ledger::SigningKey;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
 pub use press::Press;
-use queue::{Entrance, Line, NoEntry};
+use queue::{Entrance, Lane, NoEntry};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -265,14 +265,14 @@ impl Sequencer {
 
     async fn submit(&self, terms: Terms, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
         let (reply, answer) = oneshot::channel();
-        let (line, size) = (line_of(&proposals), proposals.len());
+        let (lane, size) = (lane_of(&proposals), proposals.len());
         let submission = Submission {
             proposals,
             terms,
             reply,
         };
         self.queue
-            .push(line, size, submission)
+            .push(lane, size, submission)
             .map_err(|error| match error {
                 NoEntry::Full => Fault::Overloaded,
                 NoEntry::Closed => Fault::LedgerUnavailable,
@@ -299,7 +299,7 @@ impl Sequencer {
 
     /// Whether one more ask of this tenant would find room in the queue.
     pub fn has_room(&self, tenant: TenantId) -> bool {
-        self.queue.has_room(Line::Tenant(tenant))
+        self.queue.has_room(Lane::Tenant(tenant))
     }
 
     /// Whether so many wait that whatever nobody waits for should step back.
@@ -323,11 +323,11 @@ impl Sequencer {
     }
 }
 
-/// Agents stand in their tenant's line. Whatever else changes goes before them.
-fn line_of(proposals: &[Proposal]) -> Line {
+/// Agents wait in the lane of their tenant. Whatever else changes goes before them.
+fn lane_of(proposals: &[Proposal]) -> Lane {
     match proposals.first() {
-        Some(proposal) if proposal.is_of_an_agent() => Line::Tenant(proposal.tenant),
-        _ => Line::Changes,
+        Some(proposal) if proposal.is_of_an_agent() => Lane::Tenant(proposal.tenant),
+        _ => Lane::Changes,
     }
 }
 

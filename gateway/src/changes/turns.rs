@@ -18,16 +18,16 @@ use tokio::sync::{OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Se
 /// How many wait for a turn in a tenant: as many as changes wait to be recorded. Each has what it was sent in memory.
 const WAITING_MAX: usize = 256;
 
-/// Those who change a tenant in an order.
+/// Those who change a tenant in the same order.
 #[derive(Clone)]
-struct Line {
+struct Lane {
     /// Held by whoever has the turn.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// The places for those who wait, of changes in turn.
     waiting: Arc<Semaphore>,
 }
 
-impl Default for Line {
+impl Default for Lane {
     fn default() -> Self {
         Self {
             turn: Arc::default(),
@@ -40,7 +40,7 @@ impl Default for Line {
 #[derive(Default)]
 pub struct Turns {
     /// Held by whoever changes a tenant during such a turn. A tenant is here from its first change on.
-    tenants: Mutex<HashMap<(TenantId, Order), Line>>,
+    tenants: Mutex<HashMap<(TenantId, Order), Lane>>,
     /// Held by those who change tenants in turn, together, and alone by whoever replaces the base policies. Comes after the turn of a tenant.
     all: RwLock<()>,
 }
@@ -75,7 +75,7 @@ impl Turn<'_> {
 impl Turns {
     /// Waits for a turn in a tenant. Where too many wait for one already, there is none.
     pub async fn of(&self, tenant: TenantId, order: Order) -> Result<Turn<'_>, Refusal> {
-        let Line { turn, waiting } = self.line(tenant, order);
+        let Lane { turn, waiting } = self.lane(tenant, order);
         match order {
             Order::InTurn => {
                 let waiting = waiting.try_acquire().map_err(|_| Refusal::overloaded())?;
@@ -93,9 +93,9 @@ impl Turns {
         }
     }
 
-    fn line(&self, tenant: TenantId, order: Order) -> Line {
-        let mut lines = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.entry((tenant, order)).or_default().clone()
+    fn lane(&self, tenant: TenantId, order: Order) -> Lane {
+        let mut lanes = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.entry((tenant, order)).or_default().clone()
     }
 
     /// Waits until nobody changes anything in turn.

@@ -1,4 +1,4 @@
-//! The line to one witness: a checkpoint goes out, what it says to it comes back. What that means is not decided here.
+//! The client of one witness: a checkpoint goes out, what the witness says to it comes back. What that means is not decided here.
 //!
 //! Nothing is followed anywhere else: no redirect and no proxy of the environment. Every call has an end.
 
@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Signature lines are short, and a size is shorter.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// The line.
-pub(super) struct Line {
+/// Asks one witness.
+pub(super) struct WitnessClient {
     agent: ureq::Agent,
     url: String,
     key: VerifierKey,
@@ -69,7 +69,7 @@ impl AskError {
     }
 }
 
-impl Line {
+impl WitnessClient {
     pub(super) fn new(witness: Witness) -> Self {
         let tls =
             TlsConfig::builder().unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()));

@@ -4,7 +4,7 @@
 //! it. A witness that does not answer is left out for the rest of the round. Where nothing may be signed, nothing is shown, and only
 //! what is remembered is compared.
 
-use super::asking::{Answer, AskError, Line};
+use super::asking::{Answer, AskError, WitnessClient};
 use super::{Cosigning, Difference, Fork};
 use crate::records::tree::{self, TreeError};
 use crate::signing::signs_ledger;
@@ -66,7 +66,7 @@ impl Unshown {
 impl Cosigning {
     /// Starts the job, which ends with this. Without witnesses there is none.
     pub fn start(self: &Arc<Self>, every: Duration) {
-        if !self.lines.is_empty() {
+        if !self.clients.is_empty() {
             tokio::spawn(run(Arc::downgrade(self), every));
         }
     }
@@ -96,12 +96,12 @@ impl Cosigning {
                     break;
                 }
             }
-            if self.fork().is_some() || round.silent.len() == self.lines.len() {
+            if self.fork().is_some() || round.silent.len() == self.clients.len() {
                 break;
             }
         }
-        for (place, line) in self.lines.iter().enumerate() {
-            tell(line, round.failed.get(&place));
+        for (place, client) in self.clients.iter().enumerate() {
+            tell(client, round.failed.get(&place));
         }
     }
 
@@ -114,7 +114,7 @@ impl Cosigning {
             }
             newest => newest?,
         };
-        let asked: Vec<_> = (0..self.lines.len())
+        let asked: Vec<_> = (0..self.clients.len())
             .filter(|place| !round.silent.contains(place))
             .collect();
         let outcomes = join_all(
@@ -126,7 +126,7 @@ impl Cosigning {
         // What one witness says counts, whatever went wrong before another could be asked.
         let mut unshown = Ok(());
         for (place, outcome) in asked.into_iter().zip(outcomes) {
-            let line = &self.lines[place];
+            let client = &self.clients[place];
             let outcome = match outcome {
                 Ok(outcome) => outcome,
                 Err(error) => {
@@ -136,9 +136,9 @@ impl Cosigning {
             };
             match outcome {
                 Outcome::Same | Outcome::Unasked => {}
-                Outcome::Cosigned => self.metrics.count_witness(line.name(), "cosigned"),
+                Outcome::Cosigned => self.metrics.count_witness(client.name(), "cosigned"),
                 Outcome::Failed(error) => {
-                    self.metrics.count_witness(line.name(), "failed");
+                    self.metrics.count_witness(client.name(), "failed");
                     if error.is_silence() {
                         round.silent.insert(place);
                     }
@@ -148,10 +148,10 @@ impl Cosigning {
                         .or_insert_with(|| format!("{tenant}: {error}"));
                 }
                 Outcome::Forked(what) => {
-                    self.metrics.count_witness(line.name(), "forked");
+                    self.metrics.count_witness(client.name(), "forked");
                     self.stop(Fork {
                         tenant,
-                        witness: line.name().to_owned(),
+                        witness: client.name().to_owned(),
                         what,
                     });
                 }
@@ -163,10 +163,10 @@ impl Cosigning {
     /// A ledger whose end cannot be read is not known to be the one that a witness is remembered to have cosigned.
     fn stop_if_seen(&self, tenant: TenantId, what: &str) {
         let seen = |place: &usize| self.kept().seen(tenant, *place).is_some();
-        if let Some(place) = (0..self.lines.len()).find(seen) {
+        if let Some(place) = (0..self.clients.len()).find(seen) {
             self.stop(Fork {
                 tenant,
-                witness: self.lines[place].name().to_owned(),
+                witness: self.clients[place].name().to_owned(),
                 what: Difference::Unprovable(what.to_owned()),
             });
         }
@@ -283,16 +283,16 @@ impl Cosigning {
     }
 
     async fn ask(&self, place: usize, request: AddCheckpoint) -> Result<Answer, AskError> {
-        let line: Arc<Line> = Arc::clone(&self.lines[place]);
-        let asking = tokio::task::spawn_blocking(move || line.ask(&request));
+        let client = Arc::clone(&self.clients[place]);
+        let asking = tokio::task::spawn_blocking(move || client.ask(&request));
         asking.await.map_err(|_| AskError::BrokenOff)?
     }
 }
 
 /// Tells when a witness begins to fail, and when it has stopped to.
-fn tell(line: &Line, failed: Option<&String>) {
-    let name = line.name();
-    if !line.note(failed.is_some()) {
+fn tell(client: &WitnessClient, failed: Option<&String>) {
+    let name = client.name();
+    if !client.note(failed.is_some()) {
         return;
     }
     if let Some(error) = failed {

@@ -1,11 +1,11 @@
 //! The queue before the sequencer: bounded, and fair between tenants.
 //!
-//! Every tenant has a line of its own. It may grow as long as it is shorter than the room that is left, the rule of dynamic
+//! Every tenant has a lane of its own. It may grow as long as it is shorter than the room that is left, the rule of dynamic
 //! thresholds (Choudhury and Hahne, 1998): a tenant that floods the gateway fills half of the queue, two that do fill a third
-//! each, and whoever comes rarely finds room. Lines are served in turn, by how much of a batch they take (deficit round
+//! each, and whoever comes rarely finds room. Lanes are served in turn, by how much of a batch they take (deficit round
 //! robin, Shreedhar and Varghese, 1995), so nobody waits for more than his share of the others.
 //!
-//! What people and jobs change has a line of its own that is served first: agents that flood the gateway do not keep anybody
+//! What people and jobs change has a lane of its own that is served first: agents that flood the gateway do not keep anybody
 //! from freezing them.
 
 use super::busy_poll::BusyPoll;
@@ -21,9 +21,9 @@ const QUANTUM: usize = 32;
 /// How many changes may wait. They are few, and each waits for the one before.
 const CHANGES_MAX: usize = 256;
 
-/// Where a submission stands in line.
+/// Which lane a submission waits in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Line {
+pub(super) enum Lane {
     /// Before everybody else: what people and jobs change.
     Changes,
     /// With whatever the agents of this tenant want.
@@ -33,7 +33,7 @@ pub(super) enum Line {
 /// Why something does not get into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoEntry {
-    /// There is no room in this line.
+    /// There is no room in this lane.
     Full,
     /// Nobody will ever take it out.
     Closed,
@@ -66,7 +66,7 @@ struct Waiting<T> {
     tenants: HashMap<TenantId, Tenant<T>>,
     /// Whose turn it is, and who comes after. Who has nothing waiting is not here.
     turns: VecDeque<TenantId>,
-    /// How many proposals wait in the lines of tenants.
+    /// How many proposals wait in the lanes of tenants.
     size: usize,
     is_closed: bool,
 }
@@ -107,19 +107,19 @@ impl<T> Clone for Entrance<T> {
 }
 
 impl<T> Entrance<T> {
-    /// Puts something at the end of its line; `size` is how many proposals it has.
-    pub(super) fn push(&self, line: Line, size: usize, item: T) -> Result<(), NoEntry> {
+    /// Puts something at the end of its lane; `size` is how many proposals it has.
+    pub(super) fn push(&self, lane: Lane, size: usize, item: T) -> Result<(), NoEntry> {
         let inside = &self.0.0;
         let mut waiting = inside.lock();
         if waiting.is_closed {
             return Err(NoEntry::Closed);
         }
-        if !waiting.has_room(line, size, inside.room) {
+        if !waiting.has_room(lane, size, inside.room) {
             return Err(NoEntry::Full);
         }
-        match line {
-            Line::Changes => waiting.changes.push_back(item),
-            Line::Tenant(tenant) => waiting.line_up(tenant, size, item),
+        match lane {
+            Lane::Changes => waiting.changes.push_back(item),
+            Lane::Tenant(tenant) => waiting.queue_up(tenant, size, item),
         }
         inside.may_have_any.store(true, Ordering::Release);
         drop(waiting);
@@ -128,9 +128,9 @@ impl<T> Entrance<T> {
     }
 
     /// Whether one more would find room now. By the time it comes that may have changed.
-    pub(super) fn has_room(&self, line: Line) -> bool {
+    pub(super) fn has_room(&self, lane: Lane) -> bool {
         let inside = &self.0.0;
-        inside.lock().has_room(line, 1, inside.room)
+        inside.lock().has_room(lane, 1, inside.room)
     }
 
     /// How many proposals of tenants and how many changes wait.
@@ -193,19 +193,19 @@ impl<T> Inside<T> {
 }
 
 impl<T> Waiting<T> {
-    fn has_room(&self, line: Line, size: usize, room: usize) -> bool {
-        match line {
-            Line::Changes => self.changes.len() < CHANGES_MAX,
-            Line::Tenant(tenant) => {
+    fn has_room(&self, lane: Lane, size: usize, room: usize) -> bool {
+        match lane {
+            Lane::Changes => self.changes.len() < CHANGES_MAX,
+            Lane::Tenant(tenant) => {
                 let left = room.saturating_sub(self.size);
-                let before = self.tenants.get(&tenant).map_or(0, |line| line.size);
+                let before = self.tenants.get(&tenant).map_or(0, |lane| lane.size);
                 size <= left && before < left
             }
         }
     }
 
-    fn line_up(&mut self, tenant: TenantId, size: usize, item: T) {
-        let line = self.tenants.entry(tenant).or_insert_with(|| {
+    fn queue_up(&mut self, tenant: TenantId, size: usize, item: T) {
+        let lane = self.tenants.entry(tenant).or_insert_with(|| {
             self.turns.push_back(tenant);
             Tenant {
                 items: VecDeque::new(),
@@ -213,8 +213,8 @@ impl<T> Waiting<T> {
                 credit: QUANTUM,
             }
         });
-        line.items.push_back((size, item));
-        line.size += size;
+        lane.items.push_back((size, item));
+        lane.size += size;
         self.size += size;
     }
 
@@ -224,24 +224,24 @@ impl<T> Waiting<T> {
         }
         loop {
             let tenant = *self.turns.front()?;
-            let line = self.tenants.get_mut(&tenant);
-            let line = line.expect("whoever has a turn has a line");
-            if let Some(item) = line.take(&mut self.size) {
-                if line.items.is_empty() {
+            let lane = self.tenants.get_mut(&tenant);
+            let lane = lane.expect("whoever has a turn has a lane");
+            if let Some(item) = lane.take(&mut self.size) {
+                if lane.items.is_empty() {
                     // Credit is not saved up: whoever comes rarely does not get to flood.
                     self.tenants.remove(&tenant);
                     self.turns.pop_front();
                 }
                 return Some(item);
             }
-            line.credit += QUANTUM;
+            lane.credit += QUANTUM;
             self.turns.rotate_left(1);
         }
     }
 }
 
 impl<T> Tenant<T> {
-    /// The first of the line, if there is credit for it.
+    /// The first of the lane, if there is credit for it.
     fn take(&mut self, waiting: &mut usize) -> Option<T> {
         let (size, item) = self.items.pop_front_if(|(size, _)| *size <= self.credit)?;
         self.credit -= size;
@@ -274,20 +274,20 @@ impl<T> Drop for Exit<T> {
 mod tests {
     use super::*;
 
-    const A: Line = Line::Tenant(TenantId::from_bytes([1; 16]));
-    const B: Line = Line::Tenant(TenantId::from_bytes([2; 16]));
-    const C: Line = Line::Tenant(TenantId::from_bytes([3; 16]));
+    const A: Lane = Lane::Tenant(TenantId::from_bytes([1; 16]));
+    const B: Lane = Lane::Tenant(TenantId::from_bytes([2; 16]));
+    const C: Lane = Lane::Tenant(TenantId::from_bytes([3; 16]));
 
-    /// Fills a line, and says how many went in.
-    fn fill(entrance: &Entrance<Line>, line: Line, size: usize) -> usize {
+    /// Fills a lane, and says how many went in.
+    fn fill(entrance: &Entrance<Lane>, lane: Lane, size: usize) -> usize {
         let mut count = 0;
-        while entrance.push(line, size, line).is_ok() {
+        while entrance.push(lane, size, lane).is_ok() {
             count += 1;
         }
         count
     }
 
-    fn taken(exit: &Exit<Line>, most: usize) -> Vec<Line> {
+    fn taken(exit: &Exit<Lane>, most: usize) -> Vec<Lane> {
         std::iter::from_fn(|| exit.take()).take(most).collect()
     }
 
@@ -317,8 +317,8 @@ mod tests {
         fill(&entrance, A, 100);
         fill(&entrance, B, 1);
         let first = taken(&exit, 800);
-        let of_a = first.iter().filter(|line| **line == A).count() * 100;
-        let of_b = first.iter().filter(|line| **line == B).count();
+        let of_a = first.iter().filter(|lane| **lane == A).count() * 100;
+        let of_b = first.iter().filter(|lane| **lane == B).count();
         assert!(of_a.abs_diff(of_b) <= 100 + QUANTUM, "{of_a} and {of_b}");
     }
 
@@ -326,28 +326,28 @@ mod tests {
     fn changes_go_before_a_flood_and_find_room_beside_it() {
         let (entrance, exit) = queue(64);
         fill(&entrance, A, 1);
-        entrance.push(Line::Changes, 500, Line::Changes).unwrap();
-        assert_eq!(exit.take(), Some(Line::Changes));
-        assert_eq!(fill(&entrance, Line::Changes, 1), CHANGES_MAX);
-        assert_eq!(entrance.push(Line::Changes, 1, Line::Changes), Err(NoEntry::Full));
+        entrance.push(Lane::Changes, 500, Lane::Changes).unwrap();
+        assert_eq!(exit.take(), Some(Lane::Changes));
+        assert_eq!(fill(&entrance, Lane::Changes, 1), CHANGES_MAX);
+        assert_eq!(entrance.push(Lane::Changes, 1, Lane::Changes), Err(NoEntry::Full));
     }
 
     #[test]
     fn everything_comes_out_once_in_the_order_of_its_line() {
         let (entrance, exit) = queue(8_192);
         for n in 0..200_usize {
-            let line = [A, B, C][n % 3];
-            entrance.push(line, n % 7 + 1, (line, n)).unwrap();
+            let lane = [A, B, C][n % 3];
+            entrance.push(lane, n % 7 + 1, (lane, n)).unwrap();
         }
         let all: Vec<_> = std::iter::from_fn(|| exit.take()).collect();
         assert_eq!(all.len(), 200);
-        for line in [A, B, C] {
-            let of_line: Vec<_> = all
+        for lane in [A, B, C] {
+            let of_lane: Vec<_> = all
                 .iter()
-                .filter(|item| item.0 == line)
+                .filter(|item| item.0 == lane)
                 .map(|item| item.1)
                 .collect();
-            assert!(of_line.is_sorted());
+            assert!(of_lane.is_sorted());
         }
         assert_eq!(entrance.waiting(), 0);
     }
