@@ -34,6 +34,15 @@ pub enum Entry {
     Full,
 }
 
+/// How many asks have a place, and how many may have one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occupancy {
+    /// How many have one.
+    pub taken: usize,
+    /// How many may have one, as asks fare now.
+    pub max: usize,
+}
+
 impl Admission {
     /// With places for this many asks.
     pub fn new(places_max: usize) -> Self {
@@ -75,9 +84,12 @@ impl Admission {
     }
 
     /// How many asks have a place, and how many may have one.
-    pub fn places(&self) -> (usize, usize) {
+    pub fn occupancy(&self) -> Occupancy {
         let room = lock(&self.room);
-        (room.taken(), room.limit())
+        Occupancy {
+            taken: room.taken(),
+            max: room.limit(),
+        }
     }
 }
 

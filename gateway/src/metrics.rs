@@ -1,5 +1,6 @@
 //! What is counted. Every metric name of the gateway is in this file.
 
+use crate::admission::Occupancy;
 use crate::http::Code;
 use model::{ReasonCode, Verdict};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -206,9 +207,9 @@ impl Metrics {
     }
 
     /// Notes how many asks are being answered, and how many may be.
-    pub fn set_asks(&self, (asks, max): (usize, usize)) {
-        self.asks.set(i64::try_from(asks).unwrap_or(i64::MAX));
-        self.asks_max.set(i64::try_from(max).unwrap_or(i64::MAX));
+    pub fn set_asks(&self, places: Occupancy) {
+        self.asks.set(i64::try_from(places.taken).unwrap_or(i64::MAX));
+        self.asks_max.set(i64::try_from(places.max).unwrap_or(i64::MAX));
     }
 
     /// Notes how many streams of events are open.

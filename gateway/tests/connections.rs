@@ -9,6 +9,7 @@ mod stage;
 mod support;
 
 use axum::serve::Listener;
+use gateway::admission::Occupancy;
 use gateway::connections;
 use gateway::doors::{Address, Door};
 use gateway::gateway::Options;
@@ -164,7 +165,7 @@ async fn an_ask_may_come_in_pieces() {
     // No place is taken by what has not come.
     connection.send(&text[..200]).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(stage.gateway.admission.places().0, 0);
+    assert_eq!(stage.gateway.admission.occupancy().taken, 0);
 }
 
 /// Of a body in chunks the end is read later than the rest, though all of it has come.
@@ -665,7 +666,7 @@ async fn flood(stage: &Arc<Stage>) -> Vec<JoinHandle<Reply>> {
         })
         .collect();
     let refused = || asks.iter().filter(|ask| ask.is_finished()).count();
-    let taken = || stage.gateway.admission.places().0;
+    let taken = || stage.gateway.admission.occupancy().taken;
     until(|| stage.faults.held() == 1 && refused() + taken() == asks.len()).await;
     asks
 }
@@ -728,7 +729,7 @@ async fn asks_of_a_flood_are_answered_aside_one_after_another_and_then_whatever_
         let again = connection.exchange(&written(&stage, &ask(number), "")).await;
         assert_eq!(again.expect(200)["decision_id"], *id);
     }
-    assert_eq!(stage.gateway.admission.places().0, 0);
+    assert_eq!(stage.gateway.admission.occupancy().taken, 0);
     stage.assert_sound().await;
 }
 
@@ -1012,7 +1013,8 @@ async fn a_full_gateway_says_the_same_by_the_short_way_and_by_the_long_one() {
     let stage = narrow().await;
     let server = Server::of(&stage).await;
     let flood = flood(&stage).await;
-    assert_eq!(stage.gateway.admission.places(), (8, 16));
+    let all_taken = Occupancy { taken: 8, max: 16 };
+    assert_eq!(stage.gateway.admission.occupancy(), all_taken);
     let mut connection = server.connect().await;
     // With an id of its own an ask goes the long way.
     let long = connection

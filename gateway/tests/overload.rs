@@ -9,6 +9,7 @@ mod stage;
 mod support;
 
 use futures_util::future::join_all;
+use gateway::admission::Occupancy;
 use gateway::gateway::Options;
 use serde_json::json;
 use stage::{Stage, changing, named};
@@ -58,7 +59,7 @@ fn get(stage: &Arc<Stage>, path: &str, token: &str) -> JoinHandle<Reply> {
 
 /// So many asks at once, beside a commit that is held: all places that their tenant may have are taken, and the others were refused.
 async fn flood(stage: &Arc<Stage>, count: usize) -> Vec<JoinHandle<Reply>> {
-    let taken = || stage.gateway.admission.places().0;
+    let taken = || stage.gateway.admission.occupancy().taken;
     let refused = taken() + count - PLACES;
     let asks: Vec<_> = (1..=count).map(|n| ask(stage, n)).collect();
     let finished = || asks.iter().filter(|ask| ask.is_finished()).count();
@@ -180,7 +181,8 @@ async fn whoever_sends_slowly_has_no_place_and_takes_none_away() {
         let call = stage.call("POST", path, &stage.agent.token).json(&body);
         waiting.push(call.hold().await);
     }
-    assert_eq!(stage.gateway.admission.places(), (0, 16));
+    let all_free = Occupancy { taken: 0, max: 16 };
+    assert_eq!(stage.gateway.admission.occupancy(), all_free);
     stage.ask(&changing()).await.expect(200);
     // So long an ask would be a sign of too many places.
     tokio::time::sleep(LONG).await;
@@ -188,10 +190,10 @@ async fn whoever_sends_slowly_has_no_place_and_takes_none_away() {
     for held in waiting {
         held.finish().await.expect(200);
     }
-    let places = stage.gateway.admission.places();
+    let places = stage.gateway.admission.occupancy();
     // Where the machine stands still, asks do take long.
-    let may_be_fewer = places.0 == 0 && begin.elapsed() > STOOD_STILL;
-    assert!(places == (0, 16) || may_be_fewer, "{places:?}");
+    let may_be_fewer = places.taken == 0 && begin.elapsed() > STOOD_STILL;
+    assert!(places == all_free || may_be_fewer, "{places:?}");
 }
 
 /// An ask whose body is on its way. Nobody is told how long it is, so it may become as long as any.
@@ -241,7 +243,7 @@ async fn a_tenant_that_floods_leaves_room_for_the_others() {
     let reading = support::tenancy::reading();
     let quiet = join_all((0..3).map(|_| stage.authorize(&other.token, &reading)));
     let letting_go = async {
-        until(|| stage.gateway.admission.places().0 == PLACES + 3).await;
+        until(|| stage.gateway.admission.occupancy().taken == PLACES + 3).await;
         stage.faults.let_go();
     };
     let (quiet, ()) = tokio::join!(quiet, letting_go);
@@ -264,7 +266,8 @@ async fn a_tenant_that_floods_leaves_room_for_the_others() {
 async fn whoever_finds_no_place_is_refused_before_the_body_is_read() {
     let (stage, first) = busy(few()).await;
     let flood = flood(&stage, 40).await;
-    assert_eq!(stage.gateway.admission.places(), (8, 16));
+    let all_taken = Occupancy { taken: 8, max: 16 };
+    assert_eq!(stage.gateway.admission.occupancy(), all_taken);
     let refused = stage
         .call("POST", "/v1/authorize", &stage.agent.token)
         .body("no JSON")
@@ -276,7 +279,7 @@ async fn whoever_finds_no_place_is_refused_before_the_body_is_read() {
     first.await.unwrap().expect(200);
     let answers = join_all(flood).await.into_iter().map(Result::unwrap);
     assert_eq!(answers.filter(|reply| reply.status == 200).count(), 7);
-    assert_eq!(stage.gateway.admission.places().0, 0);
+    assert_eq!(stage.gateway.admission.occupancy().taken, 0);
     assert_eq!(stage.count("decision").await, 8);
     stage.assert_sound().await;
 }
@@ -289,7 +292,7 @@ async fn whoever_goes_away_leaves_a_place_and_is_recorded_all_the_same() {
     for ask in asks {
         ask.abort();
     }
-    let taken = || stage.gateway.admission.places().0;
+    let taken = || stage.gateway.admission.occupancy().taken;
     until(|| taken() == 1).await;
     let again = ask(&stage, 100);
     until(|| taken() == 2).await;

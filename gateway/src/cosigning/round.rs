@@ -19,7 +19,7 @@ use std::time::Duration;
 use store::StoreError;
 
 /// In so many rounds once, ledgers are shown that have not moved: somebody else may go on with a copy.
-const ALL_EVERY: u64 = 60;
+const ALSO_UNCHANGED_EVERY: u64 = 60;
 /// How often one witness is asked about one ledger in a round: it may say what it has seen, and meanwhile somebody else may have
 /// shown it more.
 const ATTEMPTS_MAX: usize = 4;
@@ -74,7 +74,7 @@ impl Cosigning {
     /// One round.
     pub async fn ask_all(&self) {
         let mut rounds = self.rounds.lock().await;
-        let all = rounds.is_multiple_of(ALL_EVERY);
+        let also_unchanged = rounds.is_multiple_of(ALSO_UNCHANGED_EVERY);
         *rounds += 1;
         let tenants: BTreeSet<TenantId> = self
             .snapshot
@@ -86,7 +86,7 @@ impl Cosigning {
             .collect();
         let mut round = Round::default();
         for tenant in tenants {
-            if let Err(error) = self.show(tenant, all, &mut round).await {
+            if let Err(error) = self.show(tenant, also_unchanged, &mut round).await {
                 tracing::warn!(
                     %tenant,
                     error = &error as &dyn std::error::Error,
@@ -106,7 +106,7 @@ impl Cosigning {
     }
 
     /// Shows one ledger to all witnesses but those that are silent.
-    async fn show(&self, tenant: TenantId, all: bool, round: &mut Round) -> Result<(), Unshown> {
+    async fn show(&self, tenant: TenantId, also_unchanged: bool, round: &mut Round) -> Result<(), Unshown> {
         let newest = match self.newest(tenant).await {
             Err(StoreError::Corrupt { what }) => {
                 self.stop_if_seen(tenant, &what);
@@ -120,7 +120,7 @@ impl Cosigning {
         let outcomes = join_all(
             asked
                 .iter()
-                .map(|place| self.compare(tenant, *place, newest.clone(), all)),
+                .map(|place| self.compare(tenant, *place, newest.clone(), also_unchanged)),
         )
         .await;
         // What one witness says counts, whatever went wrong before another could be asked.
@@ -189,13 +189,13 @@ impl Cosigning {
         tenant: TenantId,
         place: usize,
         mut checkpoint: Checkpoint,
-        always: bool,
+        also_unchanged: bool,
     ) -> Result<Outcome, Unshown> {
         let seen = self.kept().seen(tenant, place);
         if let Some(difference) = seen.and_then(|seen| shorter_or_other(&seen, &checkpoint)) {
             return Ok(Outcome::Forked(difference));
         }
-        if !always && seen.is_some_and(|seen| seen.size == checkpoint.size) {
+        if !also_unchanged && seen.is_some_and(|seen| seen.size == checkpoint.size) {
             return Ok(Outcome::Same);
         }
         let mut old = seen.map_or(0, |seen| seen.size);
