@@ -58,14 +58,14 @@ pub(super) enum AskError {
     #[error("it contradicts itself")]
     Contradiction,
     /// The call was broken off.
-    #[error("asking it broke off")]
-    BrokenOff,
+    #[error("asking it broke off: {0}")]
+    BrokenOff(#[from] tokio::task::JoinError),
 }
 
 impl AskError {
     /// Whether asking about anything else would come to the same.
     pub(super) const fn is_silence(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::BrokenOff)
+        matches!(self, Self::Unreachable(_) | Self::BrokenOff(_))
     }
 }
 

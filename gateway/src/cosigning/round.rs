@@ -285,7 +285,7 @@ impl Cosigning {
     async fn ask(&self, place: usize, request: AddCheckpoint) -> Result<Answer, AskError> {
         let client = Arc::clone(&self.clients[place]);
         let asking = tokio::task::spawn_blocking(move || client.ask(&request));
-        asking.await.map_err(|_| AskError::BrokenOff)?
+        asking.await?
     }
 }
 

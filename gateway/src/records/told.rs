@@ -37,8 +37,11 @@ pub(super) fn is_decision(kind: &str) -> bool {
 impl<'a> Told<'a> {
     /// Reads the body of a decision's entry.
     pub(super) fn read(body: &'a str) -> Result<Self, String> {
-        serde_json::from_str(body)
-            .map_err(|_| "the entry does not tell of a decision as decisions are told of".to_owned())
+        // What is wrong with it in the words of the parser could quote what is in it.
+        serde_json::from_str(body).map_err(|error| {
+            let at = error.column();
+            format!("the entry does not tell of a decision as decisions are told of, at byte {at}")
+        })
     }
 
     /// Whether the row says the same.
