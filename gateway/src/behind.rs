@@ -44,16 +44,16 @@ impl Behind {
     pub fn start(store: &dyn Store) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let (stop, mut told) = watch::channel(false);
+        let (stop, mut stop_requested) = watch::channel(false);
         std::thread::Builder::new()
             .name("behind".to_owned())
             .spawn(move || {
                 step_back();
                 // An error means that nobody can say it any more, which is a reason to end as well.
-                let _ = runtime.block_on(told.wait_for(|stop| *stop));
+                let _ = runtime.block_on(stop_requested.wait_for(|stop| *stop));
                 // What is under way goes where it waits. Only then is it known that the thread has ended.
                 drop(runtime);
-                drop(told);
+                drop(stop_requested);
             })?;
         Ok(Self {
             store: store.behind(),

@@ -71,7 +71,7 @@ thread_local! {
 
 /// Serves whoever connects until told to stop. Then whoever is silent is let go, and whatever has begun is answered.
 pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Output = ()>) {
-    let (stopping, told) = watch::channel(false);
+    let (stopping, stop_requested) = watch::channel(false);
     let mut stop = pin!(stop);
     let turns = Arc::new(Turns::new());
     // Ends with this function, however that ends.
@@ -90,13 +90,13 @@ pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Out
         tokio::select! {
             (stream, place) = accepted => {
                 let connection = Connection::new(stream, place, app.clone(), Arc::clone(&turns));
-                tokio::spawn(connection.run(told.clone()));
+                tokio::spawn(connection.run(stop_requested.clone()));
             }
             () = &mut stop => break,
         }
     }
     // Nobody new is let in, and nothing is held that the end of the gateway waits for.
-    drop((listener, app, told));
+    drop((listener, app, stop_requested));
     stopping.send_replace(true);
     stopping.closed().await;
 }
@@ -165,8 +165,8 @@ where
 
     /// Answers until there is nothing more to answer. How the connection ends is its caller's business: a caller that goes away has what
     /// it asked recorded like any other.
-    async fn run(mut self, told: watch::Receiver<bool>) {
-        let mut stop = told.clone();
+    async fn run(mut self, stop_requested: watch::Receiver<bool>) {
+        let mut stop = stop_requested.clone();
         let mut stopped = pin!(async move {
             // An error means that nobody can say it any more, which is a reason to stop as well.
             let _ = stop.wait_for(|stop| *stop).await;
@@ -174,8 +174,8 @@ where
         loop {
             let next = std::future::poll_fn(|context| self.poll_next(context, stopped.as_mut())).await;
             let goes_on = match next {
-                Next::Ask(asked) if asked.is_of_flood() => return self.answer_aside(asked, told),
-                Next::Ask(asked) => self.answer(asked, &told).await,
+                Next::Ask(asked) if asked.is_of_flood() => return self.answer_aside(asked, stop_requested),
+                Next::Ask(asked) => self.answer(asked, &stop_requested).await,
                 Next::Unsent => self.send_rest().await.is_ok(),
                 Next::Turn => {
                     self.turns.wait().await;
@@ -202,18 +202,18 @@ where
     }
 
     /// Has an ask answered in the lane for floods, and goes on where it is now.
-    fn answer_aside(mut self, asked: Asked, told: watch::Receiver<bool>) {
+    fn answer_aside(mut self, asked: Asked, stop_requested: watch::Receiver<bool>) {
         let (app, here) = (self.app.clone(), Handle::current());
         app.gateway().metrics.count_slow_lane();
         app.gateway().slow_lane.spawn(async move {
-            if self.answer(asked, &told).await {
-                here.spawn(self.run(told));
+            if self.answer(asked, &stop_requested).await {
+                here.spawn(self.run(stop_requested));
             }
         });
     }
 
     /// Answers an ask. Says whether the connection goes on.
-    async fn answer(&mut self, asked: Asked, told: &watch::Receiver<bool>) -> bool {
+    async fn answer(&mut self, asked: Asked, stop_requested: &watch::Receiver<bool>) -> bool {
         let Asked {
             request,
             is_last,
@@ -223,7 +223,7 @@ where
         let response = Box::pin(app::ask(self.app.gateway(), *request, Come::Whole(entry))).await;
         let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
         self.refused = if is_refused { self.refused + 1 } else { 0 };
-        let is_last = is_last || *told.borrow();
+        let is_last = is_last || *stop_requested.borrow();
         let sent = self.send(response, is_last).await;
         let goes_on = sent.is_ok() && !is_last;
         if goes_on && self.stands_in_line() {

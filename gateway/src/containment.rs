@@ -232,7 +232,7 @@ fn fired(directory: &Directory, due: &Due, was_stopped: bool, now: Timestamp) ->
     if rule.effect == Effect::Freeze && was_stopped && !is_stopped(directory, &due.subject) {
         return Plan::nothing(());
     }
-    let reason = told(rule, due);
+    let reason = reason_of(rule, due);
     let done = match &due.subject {
         Subject::Agent(agent) => of_agent(directory, *agent, rule, (reason.as_str(), now)),
         Subject::Tool(tool) => of_tool(directory, tool, rule, (reason.as_str(), now)),
@@ -314,7 +314,7 @@ fn of_tool(
     })
 }
 
-fn told(rule: &Rule, due: &Due) -> String {
+fn reason_of(rule: &Rule, due: &Due) -> String {
     let (first, last) = (due.evidence.first(), due.evidence.last());
     format!(
         "the rule `{}` counted {} within {} seconds, entries {} to {}",

@@ -5,7 +5,7 @@
 //!
 //! - [`decisions`], [`events`], [`receipts`]: what was recorded, by what it is searched for;
 //! - [`head`], [`export`], [`verify`]: the chain; `audit` is what verifying means, `announced` that no ledger is gone as a whole,
-//!   `outcomes` that none of a decision is forgotten;
+//!   `outcomes` that none of a decision is forgotten, `decision_body` that a decision and its receipt say what its entry says;
 //! - [`checkpoint`], [`consistency`], [`proof`], [`tiles`]: the tree over it;
 //! - [`evidence`]: one file for an auditor;
 //! - [`erase`]: taking bodies out of it; `erasures` is what verifies that somebody has told of it;
@@ -17,6 +17,7 @@ mod announced;
 pub(crate) mod audit;
 pub mod checkpoint;
 pub mod consistency;
+mod decision_body;
 pub mod decisions;
 pub mod erase;
 mod erasures;
@@ -32,6 +33,5 @@ pub mod range;
 pub mod receipts;
 pub mod tiles;
 pub(crate) mod times;
-mod told;
 pub(crate) mod tree;
 pub mod verify;

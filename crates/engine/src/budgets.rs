@@ -4,18 +4,18 @@
 //! - [`moves`]: everything else that moves a budget, and why it may not;
 //! - [`recount`]: balances counted again from the ledger;
 //! - [`report`]: an outcome that settles what was reserved;
-//! - [`shown`], `told`: what answers and entries say about it.
+//! - [`shown`], `entries`: what answers and entries say about it.
 //!
 //! What a batch needs is read once before it, and written once after it: each budget and reservation that moved as it is in the
 //! end. In between, every proposal sees what those before it did. A step is worked out for all budgets it touches before any of
 //! them is changed, so it happens in every one or in none.
 
 pub mod cost;
+pub(crate) mod entries;
 pub mod moves;
 pub mod recount;
 pub mod report;
 pub mod shown;
-pub(crate) mod told;
 
 use crate::entry_kind::EntryKind;
 use crate::proposal::ProposedEntry;
@@ -142,7 +142,7 @@ impl KnownBudgets {
                 continue;
             };
             let reached = budget.reached_since(before);
-            entries.extend(reached.map(|percent| told::threshold(budget, percent)));
+            entries.extend(reached.map(|percent| entries::threshold(budget, percent)));
             // What it is for never changes. So unless its status does, it is known where it is looked for.
             if before.status == budget.status {
                 before.clone_from(budget);
@@ -186,10 +186,10 @@ impl KnownBudgets {
             })
             .collect();
         for (tenant, periods, budget) in rolled {
-            entries.push((tenant, told::rolled_over(&budget, periods)));
+            entries.push((tenant, entries::rolled_over(&budget, periods)));
             // What was carried counts in the new period like what is spent in it, and is passed by nothing that comes after it.
             let carried = budget.reached();
-            entries.extend(carried.map(|percent| (tenant, told::threshold(&budget, percent))));
+            entries.extend(carried.map(|percent| (tenant, entries::threshold(&budget, percent))));
             self.moved_budgets.insert((tenant, budget.id));
             self.learn(tenant, budget);
         }
@@ -202,7 +202,7 @@ impl KnownBudgets {
             let after = self.settled(tenant, &reservation.budgets, reservation.amount, Charge::NOTHING);
             entries.push((
                 tenant,
-                told::reservation_moved(EntryKind::ReservationExpired, &reservation, &after),
+                entries::reservation_moved(EntryKind::ReservationExpired, &reservation, &after),
             ));
             self.put(tenant, &after);
             self.put_reservation(tenant, reservation);

@@ -5,7 +5,7 @@
 
 use crate::ask::{Ask, Mode};
 use crate::budgets::cost::BudgetPart;
-use crate::budgets::{shown, told};
+use crate::budgets::{entries, shown};
 use crate::delegation;
 use crate::entry_kind::EntryKind;
 use crate::facts::Facts;
@@ -172,7 +172,7 @@ impl Decided<'_> {
                 digest: self.tenant.policies.digest(),
             },
             approval: self.approval_body(),
-            budget: self.budget.map(BudgetPart::told),
+            budget: self.budget.map(BudgetPart::answer_part),
         };
         serde_json::to_string(&body).expect("strings and numbers always serialize")
     }
@@ -312,7 +312,7 @@ impl Decided<'_> {
             body.canonical("attributes", attributes);
         }
         if let Some(part) = self.budget {
-            told::balances(&mut body, &part.balances);
+            entries::balances(&mut body, &part.balances);
         }
         self.write_trap(&mut body);
         if ask.contains_sensitive_data {
@@ -351,7 +351,7 @@ impl Decided<'_> {
         );
         name(&mut body, "request_id", ask.request_id.as_ref());
         if let Some(held) = self.budget.and_then(|part| part.reservation.as_ref()) {
-            told::reservation(&mut body, held);
+            entries::reservation(&mut body, held);
         }
         optional(&mut body, "resource", ask.action.resource.as_deref());
         body.unsigned("revision", self.tenant.revision);

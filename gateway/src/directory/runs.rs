@@ -1,7 +1,7 @@
 //! `/v1/runs`: stopping one run and nothing else. A run is whatever its agents call one in `trace.run_id`; those that nobody
 //! stopped are not listed.
 
-use super::standing::{ReasonBody, told};
+use super::standing::{ReasonBody, facts_of};
 use super::{change_at_once, new_name, page, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
@@ -91,7 +91,7 @@ fn plan(
         return Ok(Plan::nothing(view));
     }
     check_room(directory, &after.standing)?;
-    let facts = told(json!({"run_id": run_id}), &after.standing, reason);
+    let facts = facts_of(json!({"run_id": run_id}), &after.standing, reason);
     // One that may go on need not be remembered.
     let is_active = after.standing.is_active();
     let noun = Noun::Run(Arc::new(after));

@@ -122,7 +122,7 @@ async fn change_agent(
         let after = Arc::new(before.with_standing(standing));
         Ok(Plan {
             kind,
-            facts: told(
+            facts: facts_of(
                 json!({"id": after.id, "name": after.name}),
                 &after.standing,
                 &reason,
@@ -151,7 +151,7 @@ async fn change_tool(
         let after = Arc::new(before.with_standing(standing));
         Ok(Plan {
             kind,
-            facts: told(json!({"name": after.name}), &after.standing, &reason),
+            facts: facts_of(json!({"name": after.name}), &after.standing, &reason),
             answer: ToolView::from(&*after),
             writes: vec![Write::Put(Noun::Tool(after))],
         })
@@ -176,7 +176,7 @@ async fn change_tenant(
         let after = Arc::new(before.with_standing(standing));
         Ok(Plan {
             kind,
-            facts: told(
+            facts: facts_of(
                 json!({"id": after.id, "name": after.name}),
                 &after.standing,
                 &reason,
@@ -189,13 +189,13 @@ async fn change_tenant(
 }
 
 /// What the ledger says: which noun, its standing now, and the reason that was given.
-pub(super) fn told(which: Value, standing: &Standing, reason: &str) -> Value {
-    let mut told = facts(standing);
-    if let (Value::Object(told), Value::Object(which)) = (&mut told, which) {
-        told.extend(which);
-        told.insert("reason".to_owned(), json!(reason));
+pub(super) fn facts_of(which: Value, standing: &Standing, reason: &str) -> Value {
+    let mut facts = facts(standing);
+    if let (Value::Object(facts), Value::Object(which)) = (&mut facts, which) {
+        facts.extend(which);
+        facts.insert("reason".to_owned(), json!(reason));
     }
-    told
+    facts
 }
 
 #[cfg(test)]
@@ -224,8 +224,8 @@ mod tests {
         let frozen = Standing::Active.freeze("odd", now).unwrap();
         let expected =
             json!({"id": 7, "status": "frozen", "reason": "odd", "since": "1970-01-01T00:00:00.000Z"});
-        assert_eq!(told(json!({"id": 7}), &frozen, "odd"), expected);
+        assert_eq!(facts_of(json!({"id": 7}), &frozen, "odd"), expected);
         let expected = json!({"id": 7, "status": "active", "reason": "fine"});
-        assert_eq!(told(json!({"id": 7}), &Standing::Active, "fine"), expected);
+        assert_eq!(facts_of(json!({"id": 7}), &Standing::Active, "fine"), expected);
     }
 }

@@ -131,9 +131,9 @@ pub async fn replay(
             digest,
             request_id,
         };
-        let told = Told::Going(Box::new(going));
-        let lines = Body::from_stream(stream::unfold(told, Told::line));
-        return Ok(([(header::CONTENT_TYPE, NDJSON)], lines).into_response());
+        let lines = Lines::Going(Box::new(going));
+        let answer = Body::from_stream(stream::unfold(lines, Lines::next));
+        return Ok(([(header::CONTENT_TYPE, NDJSON)], answer).into_response());
     }
     let (tally, has_more) = running.finish().await?;
     // It took its time, and whoever asked may not read any more.
@@ -238,12 +238,12 @@ impl Gateway {
 }
 
 /// A stream of lines: how far it is, again and again, then what came of it.
-enum Told {
+enum Lines {
     Going(Box<Going>),
     Ended,
 }
 
-/// A replay that is not told to its end.
+/// A replay whose last line has not been sent yet.
 struct Going {
     gateway: Arc<Gateway>,
     caller: TenantCaller,
@@ -259,8 +259,8 @@ enum Line {
     Result(Box<Report>),
 }
 
-impl Told {
-    async fn line(self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
+impl Lines {
+    async fn next(self) -> Option<(Result<Bytes, std::convert::Infallible>, Self)> {
         let Self::Going(mut going) = self else {
             return None;
         };

@@ -12,7 +12,7 @@ use store::{Recorded, Store, StoreError, StoredEntry};
 
 /// What the entry of a new tenant says.
 #[derive(Deserialize)]
-struct Told {
+struct TenantBody {
     id: TenantId,
 }
 
@@ -27,11 +27,13 @@ pub(super) async fn gone(
         return Ok(None);
     }
     for Recorded { entry, .. } in chunk {
-        let Some(told) = told(entry) else { continue };
-        if let Some(instead) = instead_of(store, told).await? {
-            let what = format!("it tells of the ledger of {told}, and there is {instead}");
+        let Some(announced) = announced_by(entry) else {
+            continue;
+        };
+        if let Some(instead) = instead_of(store, announced).await? {
+            let what = format!("it tells of the ledger of {announced}, and there is {instead}");
             return Ok(Some(Fault {
-                gone: Some(told),
+                gone: Some(announced),
                 ..Fault::at(entry.seq, what)
             }));
         }
@@ -40,16 +42,16 @@ pub(super) async fn gone(
 }
 
 /// What there is in place of the ledger of a tenant that was told of; nothing if that is there.
-async fn instead_of(store: &dyn Store, told: TenantId) -> Result<Option<&'static str>, StoreError> {
+async fn instead_of(store: &dyn Store, announced: TenantId) -> Result<Option<&'static str>, StoreError> {
     // A ledger that cannot be read is there, and what is wrong with it is found where it is verified itself.
-    let head = match store.head(told).await {
+    let head = match store.head(announced).await {
         Err(StoreError::Corrupt { .. }) => return Ok(None),
         head => head?,
     };
     if head.seq == 0 {
         return Ok(Some("none"));
     }
-    let first = match store.entries(told, 1, 1).await {
+    let first = match store.entries(announced, 1, 1).await {
         Err(StoreError::Corrupt { .. }) => return Ok(None),
         first => first?,
     };
@@ -62,10 +64,10 @@ async fn instead_of(store: &dyn Store, told: TenantId) -> Result<Option<&'static
 }
 
 /// Of which tenant an entry tells that it is new.
-fn told(entry: &StoredEntry) -> Option<TenantId> {
+fn announced_by(entry: &StoredEntry) -> Option<TenantId> {
     if entry.kind != EntryKind::TenantCreated.as_str() {
         return None;
     }
-    let told: Told = serde_json::from_str(&entry.body).ok()?;
-    Some(told.id)
+    let body: TenantBody = serde_json::from_str(&entry.body).ok()?;
+    Some(body.id)
 }

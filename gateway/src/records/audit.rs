@@ -7,10 +7,10 @@
 
 use super::anchor::anchor;
 use super::announced;
+use super::decision_body::{DecisionBody, is_decision};
 use super::erasures::Erasures;
 use super::line::Readable;
 use super::outcomes;
-use super::told::{self, Told};
 use crate::behind::Breaks;
 use ledger::merkle::{Completed, Frontier};
 use ledger::receipt::ReceiptVerifier;
@@ -300,7 +300,7 @@ impl Pass<'_> {
             receipt,
         } = recorded;
         let is_bare = decision.is_none() && receipt.is_none();
-        if !told::is_decision(&entry.kind) {
+        if !is_decision(&entry.kind) {
             let kind = &entry.kind;
             return expect(is_bare, || {
                 format!("a decision or a receipt is stored for an entry of the kind `{kind}`")
@@ -315,9 +315,9 @@ impl Pass<'_> {
         let (Some(row), Some(receipt)) = (decision, receipt) else {
             return Err("the decision or its receipt is missing".to_owned());
         };
-        let told = Told::read(&entry.body)?;
-        told.agrees_with(row)?;
-        let signed = told.is_answered_by(receipt, self.tenant_text, entry)?;
+        let body = DecisionBody::read(&entry.body)?;
+        body.agrees_with(row)?;
+        let signed = body.is_answered_by(receipt, self.tenant_text, entry)?;
         match &mut self.receipts {
             Some(receipts) => receipts.verify(&signed).map_err(|fault| fault.to_string()),
             None => Ok(()),

@@ -14,7 +14,7 @@ const KEPT_MAX: usize = 8;
 
 /// What the entry of an erasure says was erased: the first and the last of each row of entries.
 #[derive(Default, Deserialize)]
-struct Told {
+struct ErasureBody {
     #[serde(default)]
     seqs: Vec<[u64; 2]>,
 }
@@ -22,7 +22,7 @@ struct Told {
 /// The entries that tell of erasures.
 #[derive(Default)]
 pub(super) struct Erasures {
-    kept: VecDeque<(u64, Arc<Told>)>,
+    kept: VecDeque<(u64, Arc<ErasureBody>)>,
 }
 
 impl Erasures {
@@ -37,10 +37,10 @@ impl Erasures {
             let Some(Erased { by, .. }) = entry.erased else {
                 continue;
             };
-            let told = self.told(store, tenant, by).await?;
+            let erasure = self.body(store, tenant, by).await?;
             let is_told = |range: &[u64; 2]| (range[0]..=range[1]).contains(&entry.seq);
             // What tells of an erasure stands behind what was erased.
-            if by <= entry.seq || !told.seqs.iter().any(is_told) {
+            if by <= entry.seq || !erasure.seqs.iter().any(is_told) {
                 return Ok(Some(Fault::at(
                     entry.seq,
                     "the body is gone, and no entry tells of its erasure",
@@ -50,23 +50,29 @@ impl Erasures {
         Ok(None)
     }
 
-    async fn told(&mut self, store: &dyn Store, tenant: TenantId, by: u64) -> Result<Arc<Told>, StoreError> {
-        if let Some((_, told)) = self.kept.iter().find(|(seq, _)| *seq == by) {
-            return Ok(Arc::clone(told));
+    /// What the entry with this number says was erased.
+    async fn body(
+        &mut self,
+        store: &dyn Store,
+        tenant: TenantId,
+        by: u64,
+    ) -> Result<Arc<ErasureBody>, StoreError> {
+        if let Some((_, body)) = self.kept.iter().find(|(seq, _)| *seq == by) {
+            return Ok(Arc::clone(body));
         }
         let entries = store.entries(tenant, by, 1).await?;
-        let told = entries
+        let telling = entries
             .first()
             .filter(|entry| entry.seq == by && entry.kind == EntryKind::BodiesErased.as_str())
             .filter(|entry| has_its_body(tenant, entry));
         // What cannot be read tells of nothing; the chain says what is wrong with it.
-        let told = told.and_then(|entry| serde_json::from_str::<Told>(&entry.body).ok());
-        let told = Arc::new(told.unwrap_or_default());
+        let body = telling.and_then(|entry| serde_json::from_str::<ErasureBody>(&entry.body).ok());
+        let body = Arc::new(body.unwrap_or_default());
         if self.kept.len() == KEPT_MAX {
             self.kept.pop_front();
         }
-        self.kept.push_back((by, Arc::clone(&told)));
-        Ok(told)
+        self.kept.push_back((by, Arc::clone(&body)));
+        Ok(body)
     }
 }
 

@@ -4,8 +4,8 @@
 //! made when the last entry has been read.
 
 use super::anchor::anchor;
+use super::decision_body::is_decision;
 use super::line::Readable;
-use super::told::is_decision;
 use super::tree::{self, Signed};
 use crate::gateway::Gateway;
 use crate::http::{Refusal, TenantCaller};

@@ -11,7 +11,7 @@ use store::{Recorded, Store, StoreError, StoredEntry};
 
 /// What the entry of an outcome says.
 #[derive(Deserialize)]
-struct Told {
+struct OutcomeBody {
     decision_id: DecisionId,
 }
 
@@ -21,8 +21,8 @@ pub(super) async fn forgotten(
     tenant: TenantId,
     chunk: &[Recorded],
 ) -> Result<Option<Fault>, StoreError> {
-    let told = chunk.iter().filter_map(|recorded| told(&recorded.entry));
-    let (seqs, decisions): (Vec<_>, Vec<_>) = told.unzip();
+    let reported = chunk.iter().filter_map(|recorded| decision_of(&recorded.entry));
+    let (seqs, decisions): (Vec<_>, Vec<_>) = reported.unzip();
     if decisions.is_empty() {
         return Ok(None);
     }
@@ -46,10 +46,10 @@ pub(super) async fn forgotten(
 }
 
 /// Of which decision's outcome an entry tells, with its place.
-fn told(entry: &StoredEntry) -> Option<(u64, DecisionId)> {
+fn decision_of(entry: &StoredEntry) -> Option<(u64, DecisionId)> {
     if entry.kind != EntryKind::OutcomeReported.as_str() {
         return None;
     }
-    let told: Told = serde_json::from_str(&entry.body).ok()?;
-    Some((entry.seq, told.decision_id))
+    let body: OutcomeBody = serde_json::from_str(&entry.body).ok()?;
+    Some((entry.seq, body.decision_id))
 }

@@ -27,7 +27,7 @@ struct Times {
 
 /// What an entry says of a key.
 #[derive(Deserialize)]
-struct Told {
+struct KeyBody {
     vkey: String,
     not_before: Option<String>,
     not_after: Option<String>,
@@ -39,11 +39,11 @@ impl KeyHistory {
         let is_about_keys = [EntryKind::LogKeyAdded, EntryKind::LogKeyEnded]
             .iter()
             .any(|about| about.as_str() == kind);
-        let told = is_about_keys.then(|| serde_json::from_str::<Told>(body));
-        if let Some(Ok(told)) = told {
-            let times = self.keys.entry(told.vkey).or_default();
-            times.not_before = told.not_before.or(times.not_before.take());
-            times.not_after = told.not_after.or(times.not_after.take());
+        let body = is_about_keys.then(|| serde_json::from_str::<KeyBody>(body));
+        if let Some(Ok(body)) = body {
+            let times = self.keys.entry(body.vkey).or_default();
+            times.not_before = body.not_before.or(times.not_before.take());
+            times.not_after = body.not_after.or(times.not_after.take());
         }
     }
 

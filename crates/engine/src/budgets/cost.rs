@@ -339,7 +339,7 @@ impl Judgement {
 
 impl BudgetPart {
     /// The members of an answer.
-    pub(crate) fn told(&self) -> shown::AnswerPart<'_> {
+    pub(crate) fn answer_part(&self) -> shown::AnswerPart<'_> {
         shown::AnswerPart::of(self)
     }
 }

@@ -3,8 +3,8 @@
 
 use super::KnownBudgets;
 use super::cost::{Cost, Hold, Lacking, Where};
+use super::entries;
 use super::shown::{self, BudgetShown, ReservationShown, UsageShown};
-use super::told;
 use crate::apply::Conflict;
 use crate::entry_kind::EntryKind;
 use crate::proposal::ProposedEntry;
@@ -285,7 +285,7 @@ impl KnownBudgets {
             let unit = hold.cost.unit.clone();
             return Err(BudgetConflict::Lacking(Lacking::NotFound { unit }));
         };
-        let entry = told::reservation_moved(EntryKind::ReservationCreated, &reservation, &budgets);
+        let entry = entries::reservation_moved(EntryKind::ReservationCreated, &reservation, &budgets);
         let shown = ReservationShown::of(&reservation, now).with(&budgets);
         Ok(Moved::quietly(entry, shown::json(&shown)))
     }
@@ -330,7 +330,7 @@ impl KnownBudgets {
             }
         };
         let budgets = self.settled(tenant, &reservation.budgets, reservation.amount, charge);
-        let entry = told::reservation_moved(kind, &after, &budgets);
+        let entry = entries::reservation_moved(kind, &after, &budgets);
         let thresholds = self.put(tenant, &budgets);
         let answer = shown::json(&ReservationShown::of(&after, now).with(&budgets));
         self.put_reservation(tenant, after);
@@ -342,7 +342,7 @@ impl KnownBudgets {
     }
 
     fn extend(&mut self, tenant: TenantId, after: Reservation, now: Timestamp) -> Moved {
-        let entry = told::reservation_moved(EntryKind::ReservationExtended, &after, &[]);
+        let entry = entries::reservation_moved(EntryKind::ReservationExtended, &after, &[]);
         let budgets = self.with_ids(tenant, &after.budgets);
         let answer = shown::json(&ReservationShown::of(&after, now).with(budgets));
         self.put_reservation(tenant, after);
@@ -388,7 +388,7 @@ impl KnownBudgets {
         let thresholds = self.put(tenant, &budgets);
         self.note_link(tenant, cost);
         Ok(Moved::Now {
-            entry: told::used(cost, charge, &budgets),
+            entry: entries::used(cost, charge, &budgets),
             thresholds,
             answer: shown::json(&UsageShown::of(&cost.unit, charge, &budgets)),
         })

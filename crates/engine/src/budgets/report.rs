@@ -5,9 +5,9 @@
 
 use super::KnownBudgets;
 use super::cost::Cost;
+use super::entries;
 use super::moves::BudgetConflict;
 use super::shown::{self, Balance, ReservationShown};
-use super::told;
 use crate::entry_kind::EntryKind;
 use crate::proposal::ProposedEntry;
 use crate::salt::Salt;
@@ -91,7 +91,7 @@ impl Outcome {
             });
         }
         body.string("agent", &self.agent.to_string());
-        told::balances(&mut body, budgets);
+        entries::balances(&mut body, budgets);
         body.string("decision_id", &self.decision_id.to_string());
         if let Some(executed) = &self.executed_hash {
             body.digest("executed_hash", executed);
@@ -121,7 +121,7 @@ impl KnownBudgets {
         let budgets = self.settled(tenant, &due.ids, due.held, due.charge);
         let reservation = self.end(tenant, settling, &due);
         let entry = settling.outcome.write(&budgets, |body| {
-            told::settled(body, due.charge, due.held, settling.reservation, &due.unit);
+            entries::settled(body, due.charge, due.held, settling.reservation, &due.unit);
         });
         let answer = Answer {
             reservation: reservation.as_ref().map(|held| ReservationShown::of(held, now)),

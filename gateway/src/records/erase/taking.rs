@@ -25,7 +25,7 @@ const HOLD: Duration = Duration::from_mins(2);
 
 /// The members of a body by which the rest of what it tells is found.
 #[derive(Default, Deserialize)]
-struct Told {
+struct References {
     agent: Option<AgentId>,
     request_id: Option<Name>,
     decision_id: Option<DecisionId>,
@@ -106,11 +106,11 @@ impl<'g> Taking<'g> {
     /// it, which is settled by its decision.
     pub(super) async fn add(&mut self, entry: StoredEntry) -> Result<(), Refusal> {
         let is_decision = entry.kind == EntryKind::Decision.as_str();
-        let told: Told = serde_json::from_str(&entry.body).unwrap_or_default();
-        let decision = told.decision_id.filter(|_| is_decision);
-        let approval = self.asked(told.approval.id, decision).await?;
+        let references: References = serde_json::from_str(&entry.body).unwrap_or_default();
+        let decision = references.decision_id.filter(|_| is_decision);
+        let approval = self.asked(references.approval.id, decision).await?;
         let is_open = approval.as_ref().is_some_and(|asked| asked.status.is_open());
-        let reservation = told.reservation.id.or(told.settled.reservation);
+        let reservation = references.reservation.id.or(references.settled.reservation);
         if is_open || self.is_held(reservation).await? {
             self.waiting += 1;
             self.first_waiting.get_or_insert(entry.seq);
@@ -120,11 +120,14 @@ impl<'g> Taking<'g> {
         let body = ErasedBody {
             seq: entry.seq,
             body: Digest::of(entry.body.as_bytes()),
-            request: told.agent.filter(|_| is_decision).zip(told.request_id),
+            request: references
+                .agent
+                .filter(|_| is_decision)
+                .zip(references.request_id),
             // As long as its decision is there, that an outcome was reported is not forgotten, nor what was held: there is one for each.
             outcome: decision,
             approval: approval.map(|approval| approval.id),
-            reservation: told.reservation.id.filter(|_| is_decision),
+            reservation: references.reservation.id.filter(|_| is_decision),
         };
         self.bodies.insert(entry.seq, body);
         Ok(())
@@ -201,9 +204,9 @@ impl<'g> Taking<'g> {
 
     /// Whether an entry tells what became of one of the decisions. What led to it is a row beside the ledger, which proves nothing.
     fn is_outcome(&self, entry: &StoredEntry) -> bool {
-        let told: Told = serde_json::from_str(&entry.body).unwrap_or_default();
+        let references: References = serde_json::from_str(&entry.body).unwrap_or_default();
         let is_ours = |decision| self.decisions.contains(&decision);
-        entry.kind == EntryKind::OutcomeReported.as_str() && told.decision_id.is_some_and(is_ours)
+        entry.kind == EntryKind::OutcomeReported.as_str() && references.decision_id.is_some_and(is_ours)
     }
 
     /// Takes blocks out of the search index, and keeps everybody from putting them there until they are released: what was read

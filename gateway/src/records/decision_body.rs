@@ -9,7 +9,7 @@ use store::{StoredDecision, StoredEntry};
 
 /// The members of a decision's body that stand somewhere else too.
 #[derive(Debug, Deserialize)]
-pub(super) struct Told<'a> {
+pub(super) struct DecisionBody<'a> {
     #[serde(borrow)]
     decision_id: Cow<'a, str>,
     #[serde(borrow)]
@@ -34,7 +34,7 @@ pub(super) fn is_decision(kind: &str) -> bool {
     kind == EntryKind::Decision.as_str()
 }
 
-impl<'a> Told<'a> {
+impl<'a> DecisionBody<'a> {
     /// Reads the body of a decision's entry.
     pub(super) fn read(body: &'a str) -> Result<Self, String> {
         // What is wrong with it in the words of the parser could quote what is in it.
