@@ -229,8 +229,8 @@ where
         if goes_on && self.stands_in_line() {
             self.turns.wait().await;
         }
-        // Whoever asks ahead lets others go on, where neither reading nor writing makes it: what has come is read at once, and a local write is no
-        // event of the runtime's.
+        // A caller that pipelines requests would otherwise never yield: what has come is read at once, and a write to a local socket does not pass
+        // through the runtime.
         consume_budget().await;
         goes_on
     }

@@ -152,17 +152,17 @@ pub struct Gateway {
     pub connections: Arc<tokio::sync::Semaphore>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// Who changes directories now.
+    /// The turns of those who change directories.
     pub changing: Turns,
     /// The long bodies with policies that are not answered yet.
     pub long_bodies: LongBodies,
-    /// Who works on drafts of policies now.
+    /// The line before work on drafts of policies.
     pub drafts: Line,
-    /// Who searches now for what is permitted.
+    /// The line before searches for what is permitted.
     pub searches: Line,
-    /// Who reads a chunk of a ledger now, to verify it or to have it in a file.
+    /// The line of those who read a ledger in chunks, to verify it or to have it in a file.
     pub readings: Line,
-    /// Who reads a page or a single thing now.
+    /// The line before the readers of the store, of those who want a page or a single thing.
     pub reads: Line,
     /// Whether the store can be read.
     pub readable: Look<Result<(), Refusal>>,

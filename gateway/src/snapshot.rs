@@ -43,7 +43,8 @@ pub struct SnapshotCell {
 struct Ends {
     /// In the database that a look has found last.
     known: BTreeMap<TenantId, Head>,
-    /// Noted since: perhaps in another database, so they take the place of those, and of one another, only when a look has found the same one again.
+    /// Noted since that look. They may come from another database, so they replace those in `known`, and one another, only after the next look has
+    /// found the same database.
     since: BTreeMap<TenantId, Vec<Head>>,
 }
 

@@ -119,8 +119,8 @@ impl ApprovalChange {
     }
 }
 
-/// What was found becomes of an agent that comes with an approval: allowed where people have approved exactly this, at no more
-/// than they were shown that it may cost and from nowhere worse, and where that is enough for what policy asks now.
+/// The judgement of an ask that names an approval. It is an allow if people have approved exactly this action, at no more than the
+/// cost that they were shown and from no worse a source, and if their votes are enough for what policy asks now.
 ///
 /// A denial stays one, and the approval is kept. What policy permits without an approval spends it all the same: it is for
 /// this action once.

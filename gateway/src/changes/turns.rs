@@ -50,7 +50,8 @@ pub struct Turns {
 pub enum Order {
     /// For those that came before it.
     InTurn,
-    /// For those only that have to hold at once, too, and for an attempt of one in turn that was turned back again and again. None has anything compiled.
+    /// Only for other changes at once. Also taken, beside its own turn, by a change in turn that was turned back often, for one attempt. Nobody who
+    /// holds this turn compiles.
     AtOnce,
 }
 

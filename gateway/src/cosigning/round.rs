@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::StoreError;
 
-/// In so many rounds once, ledgers are shown that have not moved: somebody else may go on with a copy.
+/// Once in so many rounds ledgers are shown even if they have not moved: somebody else may go on with a copy.
 const ALSO_UNCHANGED_EVERY: u64 = 60;
 /// How often one witness is asked about one ledger in a round: it may say what it has seen, and meanwhile somebody else may have
 /// shown it more.

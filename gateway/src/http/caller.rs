@@ -158,8 +158,8 @@ impl Holder {
 }
 
 impl By<'_> {
-    /// Refuses whoever's credential does not work any more, or does not open the same door. Between its request and what comes of it
-    /// there is the time that its body takes.
+    /// Refuses if the credential was deleted, has expired, or has lost the roles that the route takes, or if its tenant is no longer in use. It is
+    /// checked again when the change is made, because minutes may lie between the head of a request and its body.
     pub fn check(self, snapshot: &Snapshot, now: Timestamp) -> Result<(), Refusal> {
         let works = match self {
             Self::Key(key) => in_use(snapshot, key.tenant).is_some_and(|tenant| {

@@ -148,7 +148,7 @@ struct Permit {
 }
 
 impl Permit {
-    /// A tenant has one at a time: then another one has the other.
+    /// One at a time for a tenant, so that of [`AT_ONCE_MAX`] one is left to another tenant.
     fn take(gateway: &Gateway, tenant: TenantId) -> Result<Self, Refusal> {
         let of_tenant = gateway.policy_replays_of.begin(tenant);
         let of_tenant =

@@ -27,7 +27,7 @@ pub(super) struct WantedMoves<'p> {
     scopes: Vec<(TenantId, ScopeAndUnit)>,
     reservations: Vec<Held>,
     keys: Vec<ReplyKey>,
-    /// Those of which something is judged by what budgets have, so that what should have ended has to have done so.
+    /// Those of which something is judged by what budgets have, so that overdue reservations must not count any more.
     tenants: Vec<TenantId>,
 }
 
@@ -95,8 +95,8 @@ impl<'p> WantedMoves<'p> {
         self.recall_with(footprints, &[])
     }
 
-    /// All of it, after what is not remembered was read, and when what should have ended does so. Unknown only if something was forgotten
-    /// meanwhile.
+    /// All of it, after what is not remembered was read, and when overdue reservations are ended. [`NotRemembered`] only if something was
+    /// forgotten meanwhile.
     pub(super) async fn find(
         &self,
         turn: &mut dyn Turn,
@@ -178,8 +178,8 @@ impl<'p> WantedMoves<'p> {
         Ok(())
     }
 
-    /// Reads the reservations that are settled, and those of tenants that are judged that should have ended. Returns these, and when they
-    /// do.
+    /// Reads the reservations that are settled, and the overdue ones of tenants of which something is judged by what budgets have. Returns the
+    /// overdue ones, and when they are ended.
     async fn read_reservations(
         &self,
         turn: &mut dyn Turn,

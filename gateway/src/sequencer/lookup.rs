@@ -45,7 +45,8 @@ impl<'p> Wanted<'p> {
         self.moves.recall(footprints, times).ok().map(of_budgets)
     }
 
-    /// Looks it up, and when what should have ended does so. None if it could not be remembered meanwhile.
+    /// Reads it in the turn, and says when overdue reservations are ended: with this batch or before it. `None` if something was forgotten while
+    /// it was read; the batch is then made again.
     pub(super) async fn find(
         &self,
         turn: &mut dyn Turn,

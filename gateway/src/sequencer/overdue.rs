@@ -1,4 +1,4 @@
-//! The reservations that should have ended, of the tenants of a batch: some of each, however many there are of one.
+//! The overdue reservations of the tenants of a batch: some of each, however many there are of one.
 //!
 //! Those of all tenants are read together, up to the time of the chain that is furthest ahead; which of them should have ended,
 //! each chain says by its own time. Only where they are more than are read at once, more of them are looked for. What is done about them
@@ -14,7 +14,7 @@ use store::{StoreError, Turn, WantedReservations};
 /// before the batch, or with the next ones, or by the job.
 pub(super) const OVERDUE_MAX: u32 = 500;
 
-/// When what should have ended does so.
+/// When overdue reservations are ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ends {
     /// With the batch: all of it was found.
@@ -23,7 +23,7 @@ pub(super) enum Ends {
     First,
 }
 
-/// What should have ended had done so by then.
+/// The latest end of a reservation that is overdue now: its grace is over.
 pub(super) fn ended_by(now: Timestamp) -> Timestamp {
     now.plus_millis(-GRACE_MS)
 }

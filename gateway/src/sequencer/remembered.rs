@@ -14,10 +14,10 @@ use std::collections::HashMap;
 /// What a budget is for, and what it is counted in.
 pub(super) type ScopeAndUnit = (Scope, Unit);
 
-/// When nothing is held, the first end.
+/// The first end where no reservation is held: later than any time.
 pub(super) const NEVER: Timestamp = Timestamp::from_millis(i64::MAX);
 
-/// Nothing is remembered of it, not even that it is not there.
+/// It is not remembered: neither the thing nor that there is none.
 #[derive(Debug)]
 pub(super) struct NotRemembered;
 

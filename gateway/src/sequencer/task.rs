@@ -29,8 +29,8 @@ use tokio::sync::watch;
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
 /// How often a batch is made again because somebody else was faster, or because something in it was recorded before.
 const ATTEMPTS_MAX: usize = 4;
-/// How many commits go before a batch that only end reservations whose time is over. They end as many as are left out of balances
-/// that are shown.
+/// How many commits that only end overdue reservations may go before a batch. Together they end as many as are left out of balances that are
+/// shown.
 const END_ROUNDS_MAX: usize = 20;
 /// How many go before it while many wait for decisions: as many as in the job that ends them.
 const END_ROUNDS_MAX_PRESSED: usize = 2;
@@ -205,8 +205,8 @@ impl Task {
         gathered.answer(recorded);
     }
 
-    /// Records a batch, and sends away those of it to whom that has become too late before it is made once more. What ends before it is no
-    /// part of its time.
+    /// Records a batch, in several attempts if need be. Before each further attempt those are sent away who cannot wait for it. The time that is
+    /// spent on ending overdue reservations first does not count as this batch's.
     async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Settled>, Fault> {
         let tenants = tenants(gathered.proposals());
         let (mut may_guess, mut may_lose_turn) = (true, true);
@@ -256,8 +256,9 @@ impl Task {
         Err(Fault::LedgerUnavailable)
     }
 
-    /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes. If it may, it only ends what
-    /// should have ended where that is more than goes with a batch. Who cannot wait any more because the turn has come late is sent away.
+    /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes. If too many reservations are overdue to be
+    /// ended with it, and that is allowed, it only commits their ends and returns [`Failure::EndedFirst`]. Who cannot wait any more because the
+    /// turn has come late is sent away.
     async fn attempt(
         &mut self,
         tenants: &[TenantId],
