@@ -4,7 +4,8 @@
 //! A passive checkpoint holds up nobody, but under load there is always a commit that it has not seen, and SQLite starts
 //! the log over only when all of it has been moved. So when the log has grown past its bound, the last stretch is
 //! done while commits wait. How long that takes is how much was written during the checkpoint before, so there are a few passive ones
-//! in a row, each shorter than the one before, until one was short. Each syncs what it has copied.
+//! in a row, each shorter than the one before, until one was short. Each syncs what it has copied; where that fails nothing is committed any more,
+//! and the log stays as it is.
 
 use crate::connect;
 use crate::errands::Errander;
@@ -137,15 +138,22 @@ impl Work {
                 () = committed.notified() => {}
             }
             if let Err(error) = self.round().await {
-                tracing::warn!(%error, "checkpoint of the write-ahead log failed: {error}");
-                self.connection = None;
-                // What was not moved now is moved with the next commit or, if there is none, when the store closes.
+                // Where nothing is committed any more it was said why.
+                if self.file.check().is_ok() {
+                    tracing::warn!(%error, "checkpoint of the write-ahead log failed: {error}");
+                }
+                // What SQLite has not moved now is moved with the next commit or, if there is none, when the store closes.
+                self.close().await;
             }
             tokio::select! {
                 _ = &mut stopped => break,
                 () = tokio::time::sleep(REST) => {}
             }
         }
+        self.close().await;
+    }
+
+    async fn close(&mut self) {
         if let Some(connection) = self.connection.take()
             && let Err(error) = connection.close().await
         {
@@ -188,14 +196,13 @@ impl Work {
     /// Moves what no reader needs where it is, up to where the log ended when it began, and waits for the disk.
     async fn passive(&mut self) -> Result<Progress, sqlx::Error> {
         let query = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)");
-        let progress = query
-            .fetch_one(self.connected().await?)
-            .await
-            .and_then(|row| progress(&row))?;
+        let moved = query.fetch_one(self.connected().await?).await;
+        // Also where that has failed: if it was the sync that SQLite makes itself, this descriptor is told of it, too, and a connection that is made
+        // afterwards is not. It may be about pages that count as moved: nobody has synced what a restart has moved that a reader has cut short.
         let file = Arc::clone(&self.file);
         let synced = tokio::task::spawn_blocking(move || file.sync()).await;
         synced.map_err(io::Error::other)??;
-        Ok(progress)
+        moved.and_then(|row| progress(&row))
     }
 
     async fn connected(&mut self) -> Result<&mut SqliteConnection, sqlx::Error> {

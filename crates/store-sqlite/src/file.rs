@@ -6,13 +6,16 @@
 //!
 //! A file that was deleted or replaced goes on existing for whoever has it open, and nobody finds again what is written to it. SQLite does not
 //! notice, so the paths are looked at every now and then. Nothing is put back.
+//!
+//! A sync that fails is told once, and the next one does not try again what this one has not done. SQLite has counted the pages as moved already, so
+//! the log must not start over any more.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The file, open.
 ///
@@ -24,9 +27,9 @@ pub(crate) struct DatabaseFile {
     /// While this is open, no other file can get its number.
     file: Mutex<Option<ManuallyDrop<File>>>,
     database: Identity,
-    /// The write-ahead log, as long as the writer has it open: without a connection, SQLite may delete it and make another.
+    /// The write-ahead log, as long as it is kept open: without a connection, SQLite may delete it and make another.
     log: Mutex<Option<Identity>>,
-    /// What was found to be gone. It stays so until the end of the process: what comes back may be another state.
+    /// What was found to be gone, or was lost. It stays so until the end of the process: what comes back may be another state.
     gone: OnceLock<Gone>,
 }
 
@@ -46,7 +49,7 @@ impl From<Metadata> for Identity {
     }
 }
 
-/// A file that somebody has deleted, moved away or replaced while it was open.
+/// Why what is committed would be lost: somebody has deleted, moved away or replaced a file while it was open, or the disk has lost pages of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Gone {
     /// What is committed afterwards would be lost with it, as may be what was before.
@@ -61,6 +64,18 @@ pub(crate) enum Gone {
         .0.display()
     )]
     Log(PathBuf),
+    /// Pages that were moved from the log may not be on the disk: the system forgets them with the failure and says it once, and SQLite does not move
+    /// them again. The log has all of them still.
+    #[error(
+        "the database `{}` could not be synced ({error}), so nobody knows which of its pages are on the disk, and nothing is recorded any more: see to the disk, leave the `-wal` beside the database, close every other program that has it open (also `sqlite3` and backups: before the gateway stops), stop the gateway, and start again, which moves the whole write-ahead log once more, but only if nobody else has the database open",
+        database.display()
+    )]
+    Unsynced {
+        /// The path of the database.
+        database: PathBuf,
+        /// What the system said.
+        error: String,
+    },
 }
 
 impl DatabaseFile {
@@ -83,18 +98,33 @@ impl DatabaseFile {
     }
 
     /// Waits until what was written to it is on the disk. When it is closed there is nothing to wait for: SQLite has done it.
+    ///
+    /// INVARIANT: the log does not start over after a sync that failed, so it has every page that the disk may have lost.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.as_ref().map_or(Ok(()), |file| file.sync_data())
+        let synced = self.file().as_ref().map_or(Ok(()), |file| file.sync_data());
+        if let Err(error) = &synced {
+            self.give_up(Gone::Unsynced {
+                database: self.path.clone(),
+                error: error.to_string(),
+            });
+        }
+        synced
     }
 
     /// Closes it. No connection may be open any more.
     pub(crate) fn close(&self) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(file.take().map(ManuallyDrop::into_inner));
+        drop(self.file().take().map(ManuallyDrop::into_inner));
     }
 
-    /// Fails if a look has found one of the files gone. It looks at nothing itself.
+    /// Makes every sync fail, for tests of what comes after.
+    #[cfg(test)]
+    pub(crate) fn fail_syncs(&self) {
+        let device = File::open("/dev/null").expect("it is everywhere");
+        // What was there stays open: it is not dropped.
+        *self.file() = Some(ManuallyDrop::new(device));
+    }
+
+    /// Fails if a look has found one of the files gone, or a sync has failed. It looks at nothing itself.
     pub(crate) fn check(&self) -> Result<(), Gone> {
         self.gone.get().cloned().map_or(Ok(()), Err)
     }
@@ -104,11 +134,15 @@ impl DatabaseFile {
         if self.gone.get().is_none()
             && let Some(gone) = self.find_gone()
         {
-            tracing::error!(path = %self.path.display(), "{gone}");
-            // Whoever else has found it meanwhile has said it as well.
-            let _ = self.gone.set(gone);
+            self.give_up(gone);
         }
         self.check()
+    }
+
+    fn give_up(&self, gone: Gone) {
+        tracing::error!(path = %self.path.display(), "{gone}");
+        // Whoever else has found something meanwhile has said it as well.
+        let _ = self.gone.set(gone);
     }
 
     fn find_gone(&self) -> Option<Gone> {
@@ -124,24 +158,22 @@ impl DatabaseFile {
         }
     }
 
-    /// Remembers which file the write-ahead log is, for as long as the answer lives. Somebody has to have it open for longer.
-    pub(crate) fn hold_log(self: &Arc<Self>) -> HeldLog {
+    /// Remembers which file the write-ahead log is, and looks for it from then on. Somebody has to keep it open.
+    pub(crate) fn hold_log(&self) {
         *self.known_log() = log_path(&self.path).metadata().ok().map(Identity::from);
-        HeldLog(Arc::clone(self))
+    }
+
+    /// Does not look for the write-ahead log any more. It comes before whoever keeps it open is closed.
+    pub(crate) fn let_go_of_log(&self) {
+        *self.known_log() = None;
+    }
+
+    fn file(&self) -> MutexGuard<'_, Option<ManuallyDrop<File>>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known_log(&self) -> MutexGuard<'_, Option<Identity>> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The write-ahead log is looked for while this lives.
-#[derive(Debug)]
-pub(crate) struct HeldLog(Arc<DatabaseFile>);
-
-impl Drop for HeldLog {
-    fn drop(&mut self) {
-        *self.0.known_log() = None;
     }
 }
 

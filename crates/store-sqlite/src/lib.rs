@@ -5,7 +5,8 @@
 //! - `writer`, `moves`, `commit`, `erasures`: a commit, one at a time, on the thread of whoever commits;
 //! - `errands`: what needs the writer's turn although nobody waits for it;
 //! - `requests`: which entry answered a request, in an index that commits only append to;
-//! - `checkpoint`, `file`: keeps the write-ahead log short in the background, and notices when the files are gone;
+//! - `checkpoint`, `file`, `keeper`: keeps the write-ahead log short in the background, and notices when the files are gone or the disk loses
+//!   pages;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
 //! - `approvals`, `reservations`, `runs`, `links`: what is written in the commit of its entry;
@@ -34,6 +35,7 @@ mod errands;
 mod file;
 mod index;
 mod journal;
+mod keeper;
 mod links;
 mod moves;
 mod open;
@@ -227,7 +229,7 @@ impl Store for SqliteStore {
         there.map_err(|gone| StoreError::Unavailable(Box::new(gone)))
     }
 
-    /// The write-ahead log is moved into the file, and somebody else can open it.
+    /// The write-ahead log is moved into the file, unless the file could not be synced, and somebody else can open it.
     async fn close(&self) {
         self.upkeep.lock().await.stop().await;
         self.checkpointer.lock().await.stop().await;

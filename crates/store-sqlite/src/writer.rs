@@ -11,7 +11,8 @@ use crate::connect;
 use crate::entry;
 use crate::erasures;
 use crate::errands::Errands;
-use crate::file::{DatabaseFile, Gone, HeldLog};
+use crate::file::{DatabaseFile, Gone};
+use crate::keeper::Keeper;
 use crate::moves::{self, Move, TenantNumbers};
 use crate::requests::{RequestDigest, Requests, Step};
 use canon::Digest;
@@ -33,6 +34,8 @@ pub(crate) struct Writer {
     file: Arc<DatabaseFile>,
     /// None after a failure, until the next commit.
     connections: Option<Connections>,
+    /// Has the log open also then. Closed behind them.
+    keeper: Keeper,
     /// What every tenant that has committed is called here.
     numbers: TenantNumbers,
     /// Where each of them stands: nobody else writes, so memory knows.
@@ -49,8 +52,6 @@ pub(crate) struct Writer {
 /// The two connections that write. Nobody else does, and they only in turn, so neither ever waits for the other.
 #[derive(Debug)]
 struct Connections {
-    /// Let go before the connections are closed: SQLite may delete the log then.
-    log: HeldLog,
     /// Commits, on the thread of whoever commits.
     commits: rusqlite::Connection,
     /// Looks up what a commit has to know, and writes what is no commit, on a thread of its own.
@@ -75,17 +76,15 @@ pub(crate) enum NotReady {
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Connections {
-    fn of(database: &Path, file: &Arc<DatabaseFile>, aside: SqliteConnection) -> Result<Self, BoxError> {
+    fn of(database: &Path, aside: SqliteConnection) -> Result<Self, BoxError> {
         let commits = connect::committer(database)?;
         commit::prepare_all(&commits)?;
-        let log = file.hold_log();
-        Ok(Self { log, commits, aside })
+        Ok(Self { commits, aside })
     }
 
     /// Closes them, and does not only drop them: when the caller is told that it does not know, what is there stays there.
     async fn close(self) {
-        let Self { log, commits, aside } = self;
-        drop(log);
+        let Self { commits, aside } = self;
         if let Err((_, error)) = commits.close() {
             tracing::warn!(%error, "the connection that commits did not close: {error}");
         }
@@ -104,11 +103,13 @@ impl Writer {
         upkeep_due: Arc<Notify>,
     ) -> Result<Self, BoxError> {
         let database = file.path().to_owned();
+        let keeper = Keeper::open(Arc::clone(&file))?;
         let mut writer = Self {
             requests: Requests::new(&database, bounds),
             database,
             file,
             connections: None,
+            keeper,
             numbers: TenantNumbers::new(),
             places: HashMap::new(),
             upkeep_due,
@@ -116,7 +117,7 @@ impl Writer {
             closed: false,
         };
         writer.learn(&mut connection).await?;
-        writer.connections = Some(Connections::of(&writer.database, &writer.file, connection)?);
+        writer.connections = Some(Connections::of(&writer.database, connection)?);
         Ok(writer)
     }
 
@@ -254,19 +255,20 @@ impl Writer {
         Ok(checkpoint::restart(&connections.commits)?)
     }
 
-    /// Closes the connections. Every later commit is refused.
+    /// Closes the connections, after all others. Every later commit is refused.
     pub(crate) async fn close(&mut self) {
         self.closed = true;
         if let Some(connections) = self.connections.take() {
             connections.close().await;
         }
+        self.keeper.close().await;
     }
 
     async fn reconnect(&mut self) -> Result<Connections, BoxError> {
         let options = connect::aside(&self.database).create_if_missing(false);
         let mut connection = SqliteConnection::connect_with(&options).await?;
         self.learn(&mut connection).await?;
-        Connections::of(&self.database, &self.file, connection)
+        Connections::of(&self.database, connection)
     }
 
     /// Reads what every tenant is called here, and where it stands. The time is that of its last entry, which the chain covers: nothing covers

@@ -317,7 +317,7 @@ pub trait Store:
     fn readers(&self) -> usize;
 
     /// Fails from the moment on at which the store has noticed that what is committed to it would not be found again: its files were deleted or
-    /// replaced, say. It does not wait for the database, and does not end before the process.
+    /// replaced, say, or could not be synced. It does not wait for the database, and does not end before the process.
     fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Bad days: the disk is full, the database is locked, COMMIT fails. Nothing of it is ever taken for success, and when
-//! the cause goes the store goes on without being told.
+//! the cause goes the store goes on without being told, unless files are gone or the disk has lost pages.
 
 use super::{Folder, head, write_three};
 use crate::SqliteStore;
 use crate::file::{Gone, log_path};
+use sqlx::Connection;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
 use store::conformance::{causes, try_commit};
@@ -203,7 +204,7 @@ async fn a_log_that_was_deleted_takes_no_commit_any_more_and_what_is_in_it_is_ke
     assert_eq!(head(&folder.open().await).await, chain.head());
 }
 
-/// SQLite deletes the log with the last connection, and makes another with the next one.
+/// Without any, SQLite deletes the log, and makes another with the next one.
 #[tokio::test]
 async fn connections_that_are_opened_anew_are_not_taken_for_a_file_that_is_gone() {
     let folder = Folder::new();
@@ -217,4 +218,65 @@ async fn connections_that_are_opened_anew_are_not_taken_for_a_file_that_is_gone(
     }
     write_three(&store, &mut chain).await;
     store.check().unwrap();
+}
+
+/// The writer would make another one by that name, beside readers that have the old one.
+#[tokio::test]
+async fn a_log_that_is_deleted_while_the_writer_has_no_connections_is_not_made_anew() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    fail_commits(store.writer.lock().await.committing().unwrap());
+    let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
+    assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
+    assert!(store.writer.lock().await.committing().is_none());
+    std::fs::remove_file(log_path(&folder.path())).unwrap();
+    refused(&store, &chain).await;
+    assert!(matches!(store.file.check(), Err(Gone::Log(_))));
+    store.close().await;
+    assert!(!log_path(&folder.path()).exists());
+    assert_eq!(head(&folder.open().await).await, chain.head());
+}
+
+/// SQLite counts as moved what it has copied, and the system forgets what it could not write.
+#[tokio::test]
+async fn a_database_that_could_not_be_synced_takes_no_commit_any_more_and_keeps_its_log() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    // With a reader in it the log does not start over, as under load.
+    let mut stranger = folder.stranger().await;
+    for statement in ["BEGIN", "SELECT count(*) FROM tenants"] {
+        sqlx::query(statement).execute(&mut stranger).await.unwrap();
+    }
+    let lost = std::fs::read(folder.path()).unwrap();
+    store.file.fail_syncs();
+    let begin = Instant::now();
+    while store.check().is_ok() {
+        assert!(begin.elapsed() < Duration::from_mins(1), "nobody has noticed");
+        let mut next = chain.clone();
+        if try_commit(&store, &next.decisions(1)).await.is_ok() {
+            chain = next;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(matches!(store.file.look(), Err(Gone::Unsynced { .. })));
+    let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
+    assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+    assert!(
+        causes(&error).contains("could not be synced"),
+        "{}",
+        causes(&error)
+    );
+    stranger.close().await.unwrap();
+    store.close().await;
+    // Nothing that was copied since has come to the disk.
+    std::fs::write(folder.path(), lost).unwrap();
+    let store = folder.open().await;
+    assert_eq!(head(&store).await, chain.head());
+    write_three(&store, &mut chain).await;
+    store.close().await;
+    assert_eq!(folder.log_bytes(), 0);
 }
