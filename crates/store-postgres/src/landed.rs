@@ -3,7 +3,8 @@
 //! The transaction may still be running: the server can be slower to commit than a new connection is to ask. So the
 //! question is asked under the lock that the lost transaction holds until its end. A batch that was appended has no lock
 //! until it arrives, and it may be on its way for longer than anybody wants to wait: the session that it was sent in is ended,
-//! under the lock, before it is said not to be there.
+//! under the lock, before it is said not to be there. One that is there may have been committed without the standby that commits wait for, because
+//! somebody broke off that wait: so whoever has found it waits for the standby.
 
 use crate::connections::{Connections, NotLent, Session};
 use crate::decode::uuid;
@@ -80,7 +81,7 @@ async fn is_there(connections: &Connections, mark: Mark, sender: Option<Session>
         .execute(&mut connection)
         .await?;
     let zero = &Digest::ZERO.as_bytes()[..];
-    // Waits for whoever is moving this head or making this tenant. It changes nothing, and is rolled back.
+    // Waits for whoever is moving this head or making this tenant. It changes nothing.
     sqlx::query!(
         "INSERT INTO tenants AS tenant (tenant_id, head_seq, head_hash, head_at, revision, edge)
          VALUES ($1, 0, $2, 0, 0, '')
@@ -109,8 +110,14 @@ async fn is_there(connections: &Connections, mark: Mark, sender: Option<Session>
     if let (false, Some(sender)) = (found, sender) {
         end(&mut connection, sender).await?;
     }
-    // If this fails, closing the connection does the same.
-    drop(sqlx::raw_sql("ROLLBACK").execute(&mut connection).await);
+    if found {
+        // INVARIANT: what is found is where a commit has to be. It is seen also if its wait for a synchronous standby was broken off, and then on this
+        // server's disk only. The server has written the row above behind it, so this waits for the standby to have both.
+        sqlx::raw_sql("COMMIT").execute(&mut connection).await?;
+    } else {
+        // If this fails, closing the connection does the same.
+        drop(sqlx::raw_sql("ROLLBACK").execute(&mut connection).await);
+    }
     Ok(found)
 }
 

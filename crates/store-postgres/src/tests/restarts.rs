@@ -3,7 +3,7 @@
 use super::{PATIENCE, TRIES, hear, open_at, write_three};
 use crate::testing::Server;
 use crate::{OpenError, PostgresStore};
-use sqlx::{Connection, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -147,6 +147,66 @@ async fn while_the_server_is_away_everything_fails_soon_and_afterwards_everythin
     while !is_heard_at_once(&store, &another, &mut chain).await {
         assert!(tries < TRIES, "no change was heard at once");
         tries += 1;
+    }
+}
+
+/// Has the server wait at each commit for the standby of this name; for none where there is no name.
+async fn wait_for_standby(server: &Server, name: &str) {
+    let mut stranger = PgConnection::connect(&server.url()).await.unwrap();
+    let set = format!("ALTER SYSTEM SET synchronous_standby_names = '{name}'");
+    for statement in [set, "SELECT pg_reload_conf()".to_owned()] {
+        let statement = sqlx::raw_sql(AssertSqlSafe(statement));
+        statement.execute(&mut stranger).await.unwrap();
+    }
+}
+
+/// Ends the session whose commit waits for a standby, as soon as there is one.
+async fn end_waiting(server: &Server) {
+    let begin = Instant::now();
+    let end = "SELECT count(pg_terminate_backend(pid))::text FROM pg_stat_activity \
+               WHERE wait_event = 'SyncRep' AND application_name = 'countersign'";
+    while asked(server, end).await == "0" {
+        assert!(begin.elapsed() < PATIENCE, "no commit waits for the standby");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_wait_for_a_standby_was_broken_off_is_not_known_until_the_standby_has_it() {
+    let server = Server::start();
+    let store = open_at(&server.url()).await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    for is_appended in [false, true] {
+        wait_for_standby(&server, "gone").await;
+        let is_ended = AtomicBool::new(false);
+        let committing = async {
+            // The server may not have heard of the standby at once.
+            loop {
+                let mut next = chain.clone();
+                let batch = next.decisions(1);
+                let outcome = if is_appended {
+                    store.append(&batch).await
+                } else {
+                    commit_in_turn(&store, &batch).await
+                };
+                let was_ended = is_ended.load(Ordering::SeqCst);
+                chain = next;
+                match outcome {
+                    Ok(()) => assert!(!was_ended, "told as written, and it is on one disk only"),
+                    Err(error) => break error,
+                }
+            }
+        };
+        let ending = async {
+            end_waiting(&server).await;
+            is_ended.store(true, Ordering::SeqCst);
+        };
+        let (error, ()) = tokio::join!(committing, ending);
+        assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
+        wait_for_standby(&server, "").await;
+        assert_eq!(load(&store).await[0].place.head(), chain.head());
+        write_within_patience(&store, &chain.decisions(1)).await;
     }
 }
 
