@@ -9,9 +9,10 @@ use process::{Answer, Client, OPERATOR, PROGRAM, Place, SLOW_SYNC, Server};
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -426,6 +427,22 @@ fn a_database_that_cannot_be_opened_is_named_and_no_password_is_repeated() {
     ] {
         let message = place.fails(&mut place.command(&["--database-url", url]));
         assert!(message.contains(words), "{url}: {message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}
+
+/// The driver would log it.
+#[test]
+fn a_line_of_a_file_of_passwords_that_cannot_be_read_is_not_repeated() {
+    let place = Place::on_file();
+    let file = place.path().join("pgpass");
+    std::fs::write(&file, "hunter2\n*:*:*:hunter2\n").unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    let url = "postgres://ann@127.0.0.1:1/ledger";
+    for log in ["info", "sqlx_postgres=trace"] {
+        let mut command = place.command(&["--database-url", url, "--log", log]);
+        let message = place.fails(command.env_remove("PGPASSWORD").env("PGPASSFILE", &file));
+        assert!(message.contains("127.0.0.1:1"), "{message}");
         assert!(!message.contains("hunter2"), "{message}");
     }
 }

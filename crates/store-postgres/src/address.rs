@@ -8,6 +8,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use std::ffi::OsString;
 use std::fmt;
 use std::str::FromStr;
+use tracing::dispatcher::{Dispatch, with_default};
 
 /// What may stand behind the `?`. Anything else is refused: the driver would log it, value and all, and go on.
 const PARAMETERS: [&str; 12] = [
@@ -33,7 +34,8 @@ pub(crate) struct Address {
 
 impl Address {
     /// The address that a URL such as `postgres://user:password@host:5432/database?sslmode=verify-full` names. What it
-    /// leaves out is taken from where PostgreSQL's own programs take it, such as `PGPASSWORD` and `~/.pgpass`; but a user has to be named.
+    /// leaves out is taken from where PostgreSQL's own programs take it, such as `PGPASSWORD` and `~/.pgpass`; but a user has to be named. What that
+    /// file has that cannot be read is passed over without a word.
     pub(crate) fn parse(url: &str) -> Result<Self, OpenError> {
         Self::parse_in(url, environment)
     }
@@ -58,7 +60,7 @@ impl Address {
         pieces.check_parameters()?;
         pieces.check_environment(&variable)?;
         // The driver's error says which part it is, such as the port, and may repeat it: that part may be half a password.
-        let options = PgConnectOptions::from_str(url);
+        let options = in_silence(|| PgConnectOptions::from_str(url));
         let options = options.map_err(|_| refuse(pieces.unreadable()))?;
         let user = variable("PGUSER").and_then(|user| user.into_string().ok());
         if !pieces.has_user() && user.is_none_or(|user| user.is_empty()) {
@@ -91,6 +93,11 @@ impl Address {
             None => format!("{}:{port}", self.options.get_host()),
         }
     }
+}
+
+/// Does what the driver does, without what it logs: of a file of passwords it repeats each line that it cannot read.
+fn in_silence<T>(work: impl FnOnce() -> T) -> T {
+    with_default(&Dispatch::none(), work)
 }
 
 /// What a variable of the environment holds.
