@@ -171,9 +171,11 @@ impl Gateway {
         match recorded {
             Recorded::Now(receipt) => {
                 let judged = judged.as_recorded(&receipt);
+                // A denial beside an earlier allow, which its id keeps standing for, is not the answer to that id.
+                let is_named = receipt.is_named();
                 let answer = receipt.into_answer();
                 self.wake_waiting(caller.tenant, judged);
-                if judged.repeat == RepeatRule::Any {
+                if is_named {
                     self.remember(caller, ask, judged.reason.verdict(), &answer);
                 }
                 Ok(Some(answer))
@@ -323,7 +325,6 @@ impl Gateway {
             judged: Judged {
                 reason: judgement.reason,
                 spends_approval: judgement.spends_approval.is_some(),
-                repeat: judging.repeat,
             },
             contents_as_of,
             proposal: Proposal::of(tenant, Happening::Decision(Box::new(decision))),
@@ -447,9 +448,6 @@ struct Judged {
     reason: ReasonCode,
     /// Whether what people said is used up. What they are only asked now nobody can be waiting for.
     spends_approval: bool,
-    /// Where somebody or something was taken out of service, or a definition is held, an ask can be denied under an id that keeps standing for an
-    /// earlier allow: such a denial is not remembered as the answer to that id.
-    repeat: RepeatRule,
 }
 
 impl Judged {

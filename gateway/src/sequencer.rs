@@ -55,6 +55,7 @@ pub struct Receipt {
     at: Timestamp,
     answer: Bytes,
     denied: Option<ReasonCode>,
+    is_named: bool,
     /// Nobody outside can write this field, so nobody outside can make a receipt.
     _only_the_sequencer: (),
 }
@@ -73,6 +74,11 @@ impl Receipt {
     /// Why a decision became a denial when it was recorded, if it did.
     pub const fn denied(&self) -> Option<ReasonCode> {
         self.denied
+    }
+
+    /// Whether it is a decision under its request id, and so the answer to that id from now on.
+    pub const fn is_named(&self) -> bool {
+        self.is_named
     }
 
     /// The sealed answer of a decision, or what moved of budgets; empty otherwise.
@@ -339,11 +345,13 @@ fn recorded(settled: Settled) -> Recorded {
             at,
             answer,
             denied,
+            is_named,
         } => Recorded::Now(Receipt {
             head,
             at,
             answer,
             denied,
+            is_named,
             _only_the_sequencer: (),
         }),
         Settled::Replayed(answer) => Recorded::Before(answer),

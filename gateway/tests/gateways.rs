@@ -319,6 +319,26 @@ async fn what_one_gateway_has_answered_the_others_answer_though_they_would_refus
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_gateway_has_allowed_no_other_allows_again_without_the_grant() {
+    let cluster = Cluster::new().await;
+    let ask = named(reading(), "call-1");
+    assert_eq!(cluster.ask(0, &ask).await.expect(200)["decision"], "allow");
+    let agent = cluster.tenancy.agent;
+    let path = format!("/v1/agents/{agent}");
+    cluster.change(0, "PATCH", &path, &json!({"tools": []})).await;
+    for (at, world) in cluster.worlds.iter().enumerate() {
+        let knows = || async {
+            let tenant = world.gateway.tenant(cluster.tenancy.id).unwrap();
+            !tenant.directory.agents[&agent].tools.includes("github")
+        };
+        eventually(knows).await;
+        let again = cluster.ask(at, &ask).await.expect(200);
+        assert_eq!(again["reason_code"], "tool_not_granted", "{at}");
+    }
+    cluster.verify().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_gateway_records_is_followed_on_the_others() {
     let cluster = Cluster::new().await;
     let (reading_it, auditor) = (Arc::clone(&cluster.worlds[1]), cluster.tenancy.auditor.clone());

@@ -91,6 +91,8 @@ pub enum Settled {
         answer: Bytes,
         /// Why a decision became a denial when it was recorded, if it did.
         denied: Option<ReasonCode>,
+        /// Whether it is a decision under its request id, and so the answer to that id from now on.
+        is_named: bool,
     },
     /// The same ask was recorded before; this was the answer.
     Replayed(Bytes),
@@ -281,6 +283,7 @@ impl Linked {
             at: self.at,
             answer,
             denied: None,
+            is_named: false,
         }
     }
 }
@@ -448,11 +451,13 @@ impl<'p> Pass<'p> {
             Placed::Decision(index) => {
                 let unsealed = &self.unsealed[index];
                 let Linked { head, at, .. } = unsealed.linked;
+                let row = &self.batch.decisions[index];
                 Settled::Recorded {
                     head,
                     at,
-                    answer: self.batch.decisions[index].receipt.clone(),
+                    answer: row.receipt.clone(),
                     denied: unsealed.denied(),
+                    is_named: row.request.is_some(),
                 }
             }
             Placed::Repetition(index) => Settled::Replayed(self.batch.decisions[index].receipt.clone()),

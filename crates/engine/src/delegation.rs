@@ -130,6 +130,13 @@ pub(crate) fn may_act(tenant: &TenantSnapshot, ask: &Ask) -> bool {
     agents.all(|agent| agent.is_none_or(|agent| agent.standing.is_active()))
 }
 
+/// Whether every agent in whose name this is asked has a grant for the tool. Whoever is not registered has none.
+pub(crate) fn may_use(tenant: &TenantSnapshot, ask: &Ask) -> bool {
+    let tool = ask.action.tool.as_str();
+    let mut agents = ask.act.iter().map(|name| tenant.directory.agent_called(name));
+    agents.all(|agent| agent.is_some_and(|agent| agent.tools.includes(tool)))
+}
+
 /// Why nothing may be done in the name of one of these, if so.
 pub(crate) fn standing_denial(delegators: &[Delegator<'_>]) -> Option<(ReasonCode, String)> {
     delegators.iter().find_map(|delegator| {

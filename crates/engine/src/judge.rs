@@ -326,15 +326,20 @@ fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
     !may_act(tenant, agent, ask) || tool.is_some_and(|tool| !tool.standing.is_active())
 }
 
-/// Whether an allow of this ask may be given again: nobody and nothing in it was taken out of service, and the definition of its action is
-/// none that waits to be accepted. That one keeps nobody from observing.
+/// Whether an allow of this ask may be given again: nobody and nothing in it was taken out of service, its action is still registered and granted,
+/// and the definition is none that waits to be accepted. What is missing or waits keeps nobody from observing.
+///
+/// INVARIANT: where this is false, an ask that is not only observed is denied or refused. What is recorded beside an earlier allow is never a second one.
 pub fn may_repeat_allow(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
-    let is_held = || {
-        let tool = tenant.directory.tools.get(ask.action.tool.as_str());
+    let is_there = || {
+        let name = ask.action.tool.as_str();
+        let tool = tenant.directory.tools.get(name);
         let action = tool.and_then(|tool| tool.actions.get(&ask.action.action));
-        action.is_some_and(|action| action.held.is_some())
+        action.is_some_and(|action| action.held.is_none())
+            && agent.tools.includes(name)
+            && delegation::may_use(tenant, ask)
     };
-    !is_contained(tenant, agent, ask) && (ask.mode == Mode::Observe || !is_held())
+    !is_contained(tenant, agent, ask) && (ask.mode == Mode::Observe || is_there())
 }
 
 /// An ask with everything that it is judged by.

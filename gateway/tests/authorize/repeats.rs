@@ -266,6 +266,61 @@ async fn a_frozen_tool_or_tenant_does_not_get_yesterdays_allow() {
     }
 }
 
+/// Takes away what an allow rests on.
+async fn take_away(stage: &Stage, what: &str) {
+    let delete = |path: &str| {
+        let call = stage.call("DELETE", path, &stage.operator);
+        call.tenant(stage.tenant).send()
+    };
+    let tool = "/v1/tools/github";
+    let action = |name| json!({"actions": [{"name": name, "mutates_state": true, "risk": "medium"}]});
+    match what {
+        "action" => {
+            let others = action("close_issue");
+            stage.admin("PUT", tool, &others).await.expect(200);
+        }
+        "grant" => {
+            let grant = format!("/v1/agents/{}/tools/github", stage.agent.id);
+            delete(&grant).await.expect(204);
+        }
+        _ => {
+            delete(tool).await.expect(204);
+        }
+    }
+    if what == "tool of before" {
+        let same = action("create_issue");
+        stage.admin("PUT", tool, &same).await.expect(201);
+    }
+}
+
+#[tokio::test]
+async fn nobody_gets_yesterdays_allow_for_what_was_taken_away() {
+    for (what, expected) in [
+        ("tool", "unknown_tool"),
+        ("tool of before", "tool_not_granted"),
+        ("action", "unknown_tool"),
+        ("grant", "tool_not_granted"),
+    ] {
+        let mut stage = Stage::set().await;
+        let clerk = json!({"name": "clerk", "tools": ["github"]});
+        stage.agent = stage.hire(clerk).await;
+        let (allowed, denied) = (named(changing(), "call-1"), named(injected(), "call-2"));
+        let (allow, denial) = (stage.ask(&allowed).await, stage.ask(&denied).await);
+        assert_eq!(allow.expect(200)["decision"], "allow");
+        take_away(&stage, what).await;
+        for remembered in [true, false] {
+            if !remembered {
+                stage = stage.restart().await;
+            }
+            let told = format!("{what}, remembered: {remembered}");
+            assert_eq!(reason(&stage, &allowed).await, expected, "{told}");
+            assert_eq!(stage.ask(&denied).await.bytes, denial.bytes, "{told}");
+        }
+        assert_eq!(stage.count("decision").await, 4, "{what}");
+        stage.assert_sound().await;
+    }
+}
+
 /// A tool with one action, as an MCP server lists it now.
 async fn import(stage: &Stage, description: &str) -> Reply {
     let definition = json!({"name": "send", "description": description, "inputSchema": {"type": "object"}});

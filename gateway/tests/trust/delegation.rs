@@ -265,6 +265,28 @@ async fn a_chain_has_an_end() {
 }
 
 #[tokio::test]
+async fn nobody_gets_yesterdays_allow_in_the_name_of_one_that_has_no_grant_any_more() {
+    let (mut stage, planner) = company(CUSTOMERS).await;
+    let itself = format!("/v1/agents/{}", planner.id);
+    let ask = with(named(changing(), "call-1"), &act(&["planner"]));
+    let allow = stage.ask(&ask).await;
+    assert_eq!(said(&allow.expect(200)), ALLOWED);
+    let other = json!({"tools": ["vault"]});
+    stage.admin("PATCH", &itself, &other).await.expect(200);
+    for remembered in [true, false] {
+        if !remembered {
+            stage = stage.restart().await;
+        }
+        let again = stage.ask(&ask).await.expect(200);
+        let told = format!("remembered: {remembered}");
+        assert_eq!(said(&again), ["deny", "tool_not_granted"], "{told}");
+    }
+    let granted = json!({"tools": ["github"]});
+    stage.admin("PATCH", &itself, &granted).await.expect(200);
+    assert_eq!(stage.ask(&ask).await.bytes, allow.bytes);
+}
+
+#[tokio::test]
 async fn an_entry_tells_in_whose_name_it_was_and_what_was_looked_at() {
     let (stage, planner) = company(CUSTOMERS).await;
     let ask = with(for_user("eve"), &act(&["planner"]));
