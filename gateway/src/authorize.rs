@@ -176,7 +176,7 @@ impl Gateway {
                 let answer = receipt.into_answer();
                 self.wake_waiting(caller.tenant, judged);
                 if is_named {
-                    self.remember(caller, ask, judged.reason.verdict(), &answer);
+                    self.remember(caller, ask, judged, &answer);
                 }
                 Ok(Some(answer))
             }
@@ -325,6 +325,7 @@ impl Gateway {
             judged: Judged {
                 reason: judgement.reason,
                 spends_approval: judgement.spends_approval.is_some(),
+                forgotten: self.replays.forgotten(),
             },
             contents_as_of,
             proposal: Proposal::of(tenant, Happening::Decision(Box::new(decision))),
@@ -358,14 +359,14 @@ impl Gateway {
         }
     }
 
-    fn remember(&self, caller: &AgentCaller, ask: &Ask, verdict: Verdict, answer: &Bytes) {
+    fn remember(&self, caller: &AgentCaller, ask: &Ask, judged: Judged, answer: &Bytes) {
         if let Some(key) = request_key(caller, ask) {
             let given = Given {
                 ask: ask.digest,
-                verdict,
+                verdict: judged.reason.verdict(),
                 answer: answer.clone(),
             };
-            self.replays.remember(&key, &given);
+            self.replays.remember(&key, &given, judged.forgotten);
         }
     }
 
@@ -448,6 +449,8 @@ struct Judged {
     reason: ReasonCode,
     /// Whether what people said is used up. What they are only asked now nobody can be waiting for.
     spends_approval: bool,
+    /// The value of [`Replays::forgotten`](crate::replays::Replays::forgotten()) before it was recorded.
+    forgotten: u64,
 }
 
 impl Judged {

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::RequestKey;
 
@@ -36,6 +37,8 @@ pub struct Given {
 /// Recent answers.
 pub struct Replays {
     hasher: RandomState,
+    /// How often something was forgotten. It grows before the lock of a part is taken to forget something in it.
+    forgotten: AtomicU64,
     /// Each is held for one look-up at a time and never across an `await`.
     parts: [Mutex<Part>; PARTS],
 }
@@ -77,6 +80,7 @@ impl Replays {
     pub fn new() -> Self {
         Self {
             hasher: RandomState::new(),
+            forgotten: AtomicU64::new(0),
             parts: std::array::from_fn(|_| Mutex::default()),
         }
     }
@@ -88,8 +92,19 @@ impl Replays {
         part.young.find(hash, key).or_else(|| part.old.find(hash, key))
     }
 
+    /// How often something was forgotten so far. Whoever is to remember an answer reads it before that is recorded.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
     /// Forgets an answer: what it said was erased.
     pub fn forget(&self, key: &RequestKey) {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+        self.forget_old(key);
+    }
+
+    /// Forgets an answer that was recorded so long ago that nobody can be about to remember it.
+    pub fn forget_old(&self, key: &RequestKey) {
         let hash = self.hasher.hash_one(key);
         let mut part = self.part(hash);
         part.young.forget(hash, key);
@@ -98,19 +113,26 @@ impl Replays {
 
     /// Forgets all answers: the ledger may have lost some.
     pub fn forget_all(&self) {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
         for part in &self.parts {
             *part.lock().unwrap_or_else(PoisonError::into_inner) = Part::default();
         }
     }
 
-    /// Remembers an answer that is on disk, unless it is longer than a generation.
-    pub fn remember(&self, key: &RequestKey, given: &Given) {
+    /// Remembers an answer that is on disk, unless it is longer than a generation. Nor if anything was forgotten since [`Self::forgotten()`] was
+    /// `forgotten`, before it was recorded: it may have been this one.
+    pub fn remember(&self, key: &RequestKey, given: &Given, forgotten: u64) {
         let bytes = key.request_id.as_str().len() + given.answer.len();
         if bytes > GENERATION_BYTES_MAX {
             return;
         }
         let hash = self.hasher.hash_one(key);
         let part = &mut *self.part(hash);
+        // INVARIANT: under the lock of the part. Whoever has had it before to forget something has counted that, and whoever gets it later finds what
+        // is remembered now.
+        if self.forgotten() != forgotten {
+            return;
+        }
         if part.young.bytes.len() + bytes > GENERATION_BYTES_MAX {
             mem::swap(&mut part.young, &mut part.old);
             part.young.begin_anew();
@@ -211,10 +233,14 @@ mod tests {
         }
     }
 
+    fn remember(replays: &Replays, number: usize, given: &Given) {
+        replays.remember(&key(number), given, replays.forgotten());
+    }
+
     #[test]
     fn the_last_answers_are_remembered_and_of_all_others_no_more_than_fit() {
         let replays = Replays::new();
-        (0..ANSWERS).for_each(|number| replays.remember(&key(number), &given(number)));
+        (0..ANSWERS).for_each(|number| remember(&replays, number, &given(number)));
         let known: Vec<_> = (0..ANSWERS)
             .filter_map(|number| Some((number, replays.find(&key(number))?)))
             .collect();
@@ -238,7 +264,7 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_in_no_generation_and_its_bytes_are_gone() {
         let replays = Replays::new();
-        (0..ANSWERS / 3).for_each(|number| replays.remember(&key(number), &given(number)));
+        (0..ANSWERS / 3).for_each(|number| remember(&replays, number, &given(number)));
         for number in 0..ANSWERS / 3 {
             replays.forget(&key(number));
             assert!(replays.find(&key(number)).is_none());
@@ -252,8 +278,8 @@ mod tests {
     #[test]
     fn the_last_answer_under_a_key_is_the_one_that_counts() {
         let replays = Replays::new();
-        replays.remember(&key(1), &given(1));
-        replays.remember(&key(1), &given(2));
+        remember(&replays, 1, &given(1));
+        remember(&replays, 1, &given(2));
         assert_eq!(replays.find(&key(1)).unwrap().answer, given(2).answer);
         // Not even the bytes of the first one are there.
         replays.forget(&key(1));
@@ -268,14 +294,30 @@ mod tests {
     #[test]
     fn an_answer_that_is_longer_than_a_generation_pushes_nothing_out() {
         let replays = Replays::new();
-        (0..1_000).for_each(|number| replays.remember(&key(number), &given(number)));
+        (0..1_000).for_each(|number| remember(&replays, number, &given(number)));
         let longest = Given {
             answer: vec![b' '; GENERATION_BYTES_MAX].into(),
             ..given(0)
         };
-        (1_000..2_000).for_each(|number| replays.remember(&key(number), &longest));
+        (1_000..2_000).for_each(|number| remember(&replays, number, &longest));
         assert!(replays.find(&key(1_000)).is_none());
         assert!((0..1_000).all(|number| replays.find(&key(number)).is_some()));
+    }
+
+    /// Its task may come to remember it when others have read the entry, and erased or lost it.
+    #[test]
+    fn an_answer_is_not_remembered_behind_its_being_forgotten() {
+        let ways: [fn(&Replays); 2] = [|replays| replays.forget(&key(1)), Replays::forget_all];
+        for forget in ways {
+            let replays = Replays::new();
+            let before = replays.forgotten();
+            forget(&replays);
+            replays.remember(&key(1), &given(1), before);
+            assert!(replays.find(&key(1)).is_none());
+            // The next one that is recorded is remembered.
+            remember(&replays, 1, &given(1));
+            assert!(replays.find(&key(1)).is_some());
+        }
     }
 
     #[test]

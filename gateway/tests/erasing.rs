@@ -383,6 +383,23 @@ async fn erasing_that_is_stopped_in_the_middle_says_how_far_it_has_come() {
     stage.ask(&stage::reading()).await.expect(200);
 }
 
+/// Whoever erases it again, as it was told to, finds nothing to erase.
+#[tokio::test]
+async fn what_was_erased_and_nobody_was_told_is_not_answered_again() {
+    let stage = Stage::set().await;
+    let mut ask = stage::reading();
+    ask["request_id"] = json!("call-1");
+    let first = stage.ask(&ask).await.expect(200);
+    let what = json!({"agent": stage.agent.id});
+    let erase = async || stage.admin("POST", "/v1/ledger/erase", &what).await;
+    stage.faults.plan([Fault::KeepButReportUnknown]);
+    assert_eq!(erase().await.expect(503)["code"], "ledger_unavailable");
+    let nothing = json!({"erased": 0, "waiting": 0, "done": true});
+    assert_eq!(erase().await.expect(200), nothing);
+    let again = stage.ask(&ask).await.expect(200);
+    assert_ne!(again["decision_id"], first["decision_id"]);
+}
+
 #[tokio::test]
 async fn what_people_are_asked_about_waits_until_they_have_answered() {
     let scene = Scene::new().await;

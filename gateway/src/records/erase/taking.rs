@@ -173,8 +173,9 @@ impl<'g> Taking<'g> {
             hold
         });
         self.release(&blocks, hold).await;
-        outcome?;
+        // Also if nobody knows whether it was erased: erasing it again finds nothing to erase then. What is still there is looked up.
         self.forget();
+        outcome?;
         if !self.bodies.is_empty() {
             self.erased += self.bodies.len() as u64;
             self.reached = Some(Reached {
@@ -290,8 +291,13 @@ impl<'g> Taking<'g> {
                 request_id,
             })
         });
+        let is_old = matches!(self.choice, Choice::OlderThan(_));
         for key in keys {
-            self.gateway.replays.forget(&key);
+            if is_old {
+                self.gateway.replays.forget_old(&key);
+            } else {
+                self.gateway.replays.forget(&key);
+            }
         }
     }
 }
