@@ -4,6 +4,7 @@ use crate::directory::keys::operators;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use canon::Digest;
+use engine::Credential;
 use model::{ApiKey, Directory, KeyId, Name, Noun, Role, Secret, SecretKind, TenantId, Write};
 use serde_json::json;
 use std::io;
@@ -39,6 +40,12 @@ pub enum OperatorKeyError {
     /// Somebody has deleted the one that was brought along.
     #[error("the operator key that was brought along was deleted, and is not installed again")]
     Deleted,
+    /// The one that was brought along does not work any more.
+    #[error("the operator key that was brought along has expired")]
+    Expired,
+    /// The one that was brought along is a tenant's.
+    #[error("the operator key that was brought along is the key of a tenant, and makes nobody an operator")]
+    OfTenant,
 }
 
 /// Installs the operator key that was brought along, or makes one where there was never any. Says so if none works then, or none will one day.
@@ -59,8 +66,9 @@ pub async fn ensure(
 async fn bring(gateway: &Gateway, text: &str) -> Result<(), OperatorKeyError> {
     let key = check(text)?;
     match install(gateway, Digest::of(key.as_bytes()), "from the environment").await {
-        // It is still in the environment of a gateway that was not told. Nobody signs in with it, and agents are not kept waiting for that.
-        Err(error @ OperatorKeyError::Deleted) => {
+        // It is still in the environment of a gateway that was not told, or was put there by mistake. Nobody is an operator by it, and agents are not
+        // kept waiting for that.
+        Err(error @ (OperatorKeyError::Deleted | OperatorKeyError::Expired | OperatorKeyError::OfTenant)) => {
             tracing::warn!(%error, "{error}: start with another one, or with none where another operator key works");
             Ok(())
         }
@@ -105,13 +113,30 @@ pub fn check(given: &str) -> Result<&str, OperatorKeyError> {
 /// Records an operator key with this digest, unless there is one, or there was one that somebody has deleted. Gateways that are started together
 /// with one key record it once: whether it is there is asked again of the directory that the change is made to.
 pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<(), OperatorKeyError> {
-    if gateway.snapshot.load().credential(&digest).is_some() {
-        return Ok(());
+    if let Some(known) = check_known(gateway, &digest) {
+        return known;
     }
     match record(gateway, digest, name, Beside::Any).await? {
         Outcome::Deleted => Err(OperatorKeyError::Deleted),
         Outcome::Recorded | Outcome::Outrun => Ok(()),
     }
+}
+
+/// Whether somebody is an operator by the secret with this digest; `None` if nobody has it.
+fn check_known(gateway: &Gateway, digest: &Digest) -> Option<Result<(), OperatorKeyError>> {
+    let snapshot = gateway.snapshot.load();
+    let key = match snapshot.credential(digest)? {
+        Credential::Key { tenant, key } if tenant == TenantId::SYSTEM => key,
+        Credential::Key { .. } | Credential::Agent { .. } => return Some(Err(OperatorKeyError::OfTenant)),
+    };
+    let system = snapshot.tenant(TenantId::SYSTEM)?;
+    let key = system.directory.keys.get(&key)?;
+    let has_expired = key.has_expired(gateway.clock.now());
+    Some(if has_expired {
+        Err(OperatorKeyError::Expired)
+    } else {
+        Ok(())
+    })
 }
 
 /// Which keys a new one may stand beside.

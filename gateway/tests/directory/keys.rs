@@ -1,6 +1,8 @@
 //! `/v1/keys`.
 
 use crate::{Acme, NOW, column, text};
+use canon::Digest;
+use gateway::cli::operator_key::{self, OperatorKeyError};
 use serde_json::{Value, json};
 
 const LATER: &str = "2026-02-01T00:00:00.000Z";
@@ -134,6 +136,37 @@ async fn the_last_operators_key_that_works_cannot_be_deleted() {
     acme.get("/v1/tenants", &acme.operator)
         .await
         .problem(401, "invalid_token");
+}
+
+/// Whoever starts a gateway with it would take it for an operator's.
+#[tokio::test]
+async fn a_key_that_is_brought_along_and_makes_nobody_an_operator_is_told_of() {
+    let acme = Acme::open().await;
+    let body = json!({"name": "short", "role": "operator", "expires_at": "2026-01-31T09:30:01.000Z"});
+    let made = acme.post("/v1/keys", &acme.operator, &body).await.expect(201);
+    let (short, of_tenant) = (text(&made["key"]), acme.tenant.admin.as_str());
+    let install = async |key: &str| {
+        let digest = Digest::of(key.as_bytes());
+        operator_key::install(&acme.gateway, digest, "brought").await
+    };
+    install(short.as_str()).await.unwrap();
+    acme.clock.advance_millis(1_000);
+    let installed = install(short.as_str()).await;
+    assert!(
+        matches!(installed, Err(OperatorKeyError::Expired)),
+        "{installed:?}"
+    );
+    let installed = install(of_tenant).await;
+    assert!(
+        matches!(installed, Err(OperatorKeyError::OfTenant)),
+        "{installed:?}"
+    );
+    // A gateway that is started with it serves agents all the same.
+    for key in [short.as_str(), of_tenant] {
+        let started = operator_key::ensure(&acme.gateway, Some(key), |_| Ok(()));
+        started.await.unwrap();
+    }
+    acme.get("/v1/keys", of_tenant).await.expect(200);
 }
 
 #[tokio::test]
