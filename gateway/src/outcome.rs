@@ -194,7 +194,9 @@ impl Outcome {
 impl Decided {
     fn of(stored: &StoredDecision) -> Result<Self, Refusal> {
         serde_json::from_str(&stored.body).map_err(|error| {
-            tracing::error!(%error, seq = stored.seq, "the entry of a decision could not be read");
+            // In the words of the parser it could quote what is in it.
+            let (seq, at) = (stored.seq, error.column());
+            tracing::error!(seq, at, "the entry of a decision could not be read, at byte {at}");
             Refusal::ledger_unavailable()
         })
     }
@@ -269,7 +271,12 @@ impl Reported {
         } else {
             // INVARIANT: the engine wrote it a moment ago.
             serde_json::from_slice(&told).map_err(|error| {
-                tracing::error!(%error, seq = head.seq, "what an outcome has settled could not be read");
+                let (seq, at) = (head.seq, error.column());
+                tracing::error!(
+                    seq,
+                    at,
+                    "what an outcome has settled could not be read, at byte {at}"
+                );
                 Refusal::ledger_unavailable()
             })?
         };

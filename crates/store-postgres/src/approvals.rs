@@ -49,7 +49,7 @@ fn decode(tenant: TenantId, value: &str) -> Result<Approval, StoreError> {
         tenant,
         seq: None,
     };
-    Approval::from_json(value).map_err(|error| row.corrupt("value", &format!("is no approval: {error}")))
+    Approval::from_json(value).map_err(|error| row.malformed("approval", error.column()))
 }
 
 /// Those of these approvals that are there, in a turn.
@@ -257,5 +257,20 @@ impl Approvals for PostgresStore {
             (tenant, ApprovalId::from_bytes(row.id.into_bytes()))
         });
         Ok(overdue.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_an_approval_is_told_without_what_is_in_it() {
+        let message = decode(TenantId::SYSTEM, r#""hunter2""#).unwrap_err().to_string();
+        assert!(
+            message.contains("in `approvals` is no approval, at byte"),
+            "{message}"
+        );
+        assert!(!message.contains("hunter2"), "{message}");
     }
 }

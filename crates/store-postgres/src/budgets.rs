@@ -101,7 +101,7 @@ pub(crate) fn budget(tenant: TenantId, value: &str) -> Result<Budget, StoreError
         tenant,
         seq: None,
     };
-    Budget::from_json(value).map_err(|error| row.corrupt("value", &format!("is no budget: {error}")))
+    Budget::from_json(value).map_err(|error| row.malformed("budget", error.column()))
 }
 
 /// A tenant.

@@ -35,6 +35,11 @@ impl Row {
         }
     }
 
+    /// The error for a value that is not what it should be from this byte on. In the words of the parser it could quote what is in it.
+    pub(crate) fn malformed(self, what: &str, at: usize) -> StoreError {
+        self.corrupt("value", &format!("is no {what}, at byte {at}"))
+    }
+
     pub(crate) fn digest(self, column: &str, bytes: &[u8]) -> Result<Digest, StoreError> {
         let bytes = bytes
             .try_into()

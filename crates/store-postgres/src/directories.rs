@@ -128,7 +128,7 @@ fn noun(tenant: TenantId, row: Row) -> Result<Option<Noun>, StoreError> {
     };
     let kind = NounKind::from_word(&kind)
         .ok_or_else(|| place.corrupt("kind", "is no kind of noun that this program knows"))?;
-    let noun = Noun::from_json(kind, &value)
-        .map_err(|error| place.corrupt("value", &format!("is not a {}: {error}", kind.as_str())))?;
+    let noun =
+        Noun::from_json(kind, &value).map_err(|error| place.malformed(kind.as_str(), error.column()))?;
     Ok(Some(noun))
 }

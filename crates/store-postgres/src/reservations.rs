@@ -94,8 +94,7 @@ pub(crate) fn reservation(tenant: TenantId, value: &str) -> Result<Reservation, 
         tenant,
         seq: None,
     };
-    Reservation::from_json(value)
-        .map_err(|error| row.corrupt("value", &format!("is no reservation: {error}")))
+    Reservation::from_json(value).map_err(|error| row.malformed("reservation", error.column()))
 }
 
 /// What is read of a tenant.

@@ -41,7 +41,7 @@ fn decode(tenant_no: i64, value: &str) -> Result<Approval, StoreError> {
         table: "approvals",
         row: tenant_no,
     };
-    Approval::from_json(value).map_err(|error| place.corrupt("value", &format!("is no approval: {error}")))
+    Approval::from_json(value).map_err(|error| place.malformed("approval", error.column()))
 }
 
 /// Those of these approvals that are there.
@@ -294,5 +294,20 @@ impl Approvals for SqliteStore {
             overdue.collect()
         };
         bounded(read).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_an_approval_is_told_without_what_is_in_it() {
+        let message = decode(7, r#""hunter2""#).unwrap_err().to_string();
+        assert!(
+            message.contains("`value` of row 7 of `approvals` is no approval, at byte"),
+            "{message}"
+        );
+        assert!(!message.contains("hunter2"), "{message}");
     }
 }

@@ -69,7 +69,7 @@ pub(crate) fn decode(tenant_no: i64, value: &str) -> Result<Budget, StoreError> 
         table: "budgets",
         row: tenant_no,
     };
-    Budget::from_json(value).map_err(|error| place.corrupt("value", &format!("is no budget: {error}")))
+    Budget::from_json(value).map_err(|error| place.malformed("budget", error.column()))
 }
 
 /// Those of these budgets that are there, each once.

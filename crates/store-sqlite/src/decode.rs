@@ -26,6 +26,11 @@ impl Place {
         }
     }
 
+    /// The error for a value that is not what it should be from this byte on. In the words of the parser it could quote what is in it.
+    pub(crate) fn malformed(self, what: &str, at: usize) -> StoreError {
+        self.corrupt("value", &format!("is no {what}, at byte {at}"))
+    }
+
     pub(crate) fn id(self, column: &str, bytes: Vec<u8>) -> Result<[u8; 16], StoreError> {
         bytes
             .try_into()

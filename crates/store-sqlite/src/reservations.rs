@@ -85,8 +85,7 @@ impl ReservationColumns {
             table: "reservations",
             row: self.tenant_no,
         };
-        let no_reservation =
-            |error: serde_json::Error| place.corrupt("value", &format!("is no reservation: {error}"));
+        let no_reservation = |error: serde_json::Error| place.malformed("reservation", error.column());
         if self.value.starts_with('{') {
             return Reservation::from_json(&self.value).map_err(no_reservation);
         }

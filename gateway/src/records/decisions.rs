@@ -171,7 +171,9 @@ impl Decision {
     fn of(stored: &StoredDecision, reader: Reader) -> Result<Self, Refusal> {
         let body = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(&stored.body);
         let mut body = body.map_err(|error| {
-            tracing::error!(%error, seq = stored.seq, "the entry of a decision could not be read");
+            // In the words of the parser it could quote what is in it.
+            let (seq, at) = (stored.seq, error.column());
+            tracing::error!(seq, at, "the entry of a decision could not be read, at byte {at}");
             Refusal::ledger_unavailable()
         })?;
         // The columns say the same; `/v1/ledger/verify` checks that they do. The salt says nothing.
