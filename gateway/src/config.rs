@@ -6,6 +6,7 @@ pub use several::Several;
 
 use crate::cosigning::Witness;
 use crate::doors::{self, Address};
+use crate::gateway::DIRECTORY_BYTES_MAX;
 use axum::http::Uri;
 use axum::http::uri::Authority;
 use clap::builder::RangedU64ValueParser;
@@ -336,6 +337,16 @@ pub struct Serve {
         value_name = "BYTES"
     )]
     pub body_bytes_max: usize,
+    /// How many bytes what a tenant registers may have: its keys, agents, tokens, tools, teams and users, which are all in memory. What makes it less
+    /// and what stops somebody is done even beyond.
+    #[arg(
+        long,
+        env = "COUNTERSIGN_DIRECTORY_BYTES_MAX",
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..),
+        default_value_t = DIRECTORY_BYTES_MAX,
+        value_name = "BYTES"
+    )]
+    pub directory_bytes_max: usize,
     /// How many hours an answer is kept that is given again to whoever repeats its `Idempotency-Key`.
     #[arg(
         long,

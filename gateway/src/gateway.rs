@@ -35,6 +35,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 
+/// How many bytes what a tenant registers may have unless the options say otherwise: half a million agents with a token each. In memory it takes some
+/// times that, and a start reads it whole.
+pub(crate) const DIRECTORY_BYTES_MAX: usize = 256 << 20;
+
 /// What may be set from outside.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -56,6 +60,8 @@ pub struct Options {
     pub batch_max: usize,
     /// How many budgets that are not closed a tenant has. Two that are made at once may both be the last one.
     pub budgets_max: u64,
+    /// How many bytes what a tenant registers may have, as [`model::Directory::bytes`] counts it.
+    pub directory_bytes_max: usize,
     /// How long answers to requests with an `Idempotency-Key` are kept at least.
     pub replies_kept: Duration,
     /// How long a gateway answers that cannot find out whether others have changed anything.
@@ -85,6 +91,7 @@ impl Default for Options {
             queue_max: 2_048,
             batch_max: 512,
             budgets_max: 100_000,
+            directory_bytes_max: DIRECTORY_BYTES_MAX,
             // Over a weekend, so that whoever has to look into what did not work can still repeat it.
             replies_kept: Duration::from_hours(72),
             // What is recorded is checked against the store all the same; a hiccup of the database is no reason to send everybody

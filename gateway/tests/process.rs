@@ -644,6 +644,32 @@ fn a_body_that_may_have_no_byte_is_refused_before_anything_is_made() {
     assert!(!place.database().exists());
 }
 
+#[test]
+fn a_gateway_starts_with_more_than_a_tenant_may_register_and_answers() {
+    let place = Place::new();
+    place.serve(&["--demo"]).kill();
+    let demo = Demo::of(&place);
+    let server = place.serve(&["--directory-bytes-max", "1"]);
+    let client = server.client();
+    decide(&client, &demo, "call-1");
+    // Operators have set the bound, and may go beyond it.
+    let made = client.operate(
+        &demo.tenant,
+        "/v1/keys",
+        &json!({"name": "admin", "role": "admin"}),
+    );
+    let admin = made.json()["key"].as_str().unwrap().to_owned();
+    let refused = client
+        .post("/v1/agents", &admin, &json!({"name": "another"}))
+        .unwrap();
+    assert_eq!(refused.status, 409, "{refused:?}");
+    let found = client.read(&demo.tenant, "/v1/agents").json();
+    let agent = found["items"][0]["id"].as_str().unwrap();
+    let freeze = format!("/v1/agents/{agent}/freeze");
+    let frozen = client.operate(&demo.tenant, &freeze, &json!({"reason": "odd"}));
+    assert_eq!(frozen.status, 200, "{frozen:?}");
+}
+
 /// What was answered before it was noticed is lost; nothing is answered afterwards, and nothing new begins in its place without a word.
 #[test]
 fn a_database_that_is_deleted_under_a_gateway_stops_every_answer() {

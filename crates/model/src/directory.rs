@@ -3,6 +3,8 @@
 //! A [`Write`] is what storage keeps and what memory applies, so the two cannot disagree. Whether a write is allowed is
 //! decided before it is made, by whoever makes it.
 
+mod counted;
+
 use crate::agent::{Agent, AgentToken};
 use crate::base::BaseInForce;
 use crate::id::{AgentId, KeyId, TokenId};
@@ -17,6 +19,7 @@ use crate::run::StoppedRun;
 use crate::tenant::Tenant;
 use crate::tool::Tool;
 use canon::Digest;
+use counted::Counted;
 use imbl::OrdMap;
 use std::sync::Arc;
 
@@ -53,6 +56,8 @@ pub struct Directory {
     pub base: Option<Arc<BaseInForce>>,
     /// The operators' keys that were deleted, by the digest of the secret; in the system tenant's directory only.
     pub deleted_keys: OrdMap<Digest, Arc<DeletedKey>>,
+    /// The bytes of its keys, agents, tokens, tools, teams and users. INVARIANT: `put` and `delete` alone change which there are, and count.
+    counted: Counted,
 }
 
 /// The kinds of noun that a directory holds.
@@ -286,7 +291,14 @@ impl Directory {
             rules: OrdMap::new(),
             base: None,
             deleted_keys: OrdMap::new(),
+            counted: Counted::default(),
         }
+    }
+
+    /// How many bytes its keys, agents, tokens, tools, teams and users have as storage keeps them. Of these there may be any number; of the others there
+    /// are few, or they have bounds of their own.
+    pub const fn bytes(&self) -> usize {
+        self.counted.bytes()
     }
 
     /// Takes one step.
@@ -324,22 +336,12 @@ impl Directory {
     fn put(&mut self, noun: Noun) {
         match noun {
             Noun::Tenant(tenant) => self.tenant = tenant,
-            Noun::Key(key) => {
-                self.keys.insert(key.id, key);
-            }
+            Noun::Key(key) => self.counted.put(&mut self.keys, key.id, key),
             Noun::Agent(agent) => self.put_agent(agent),
-            Noun::Token(token) => {
-                self.tokens.insert(token.id, token);
-            }
-            Noun::Tool(tool) => {
-                self.tools.insert(tool.name.clone(), tool);
-            }
-            Noun::Team(team) => {
-                self.teams.insert(team.name.clone(), team);
-            }
-            Noun::User(user) => {
-                self.users.insert(user.name.clone(), user);
-            }
+            Noun::Token(token) => self.counted.put(&mut self.tokens, token.id, token),
+            Noun::Tool(tool) => self.counted.put(&mut self.tools, tool.name.clone(), tool),
+            Noun::Team(team) => self.counted.put(&mut self.teams, team.name.clone(), team),
+            Noun::User(user) => self.counted.put(&mut self.users, user.name.clone(), user),
             Noun::Policy(policy) => {
                 self.policies.insert(policy.name.clone(), policy);
             }
@@ -371,7 +373,7 @@ impl Directory {
             self.agent_names.entry(name.clone()).or_insert(agent.id);
         }
         self.agent_names.insert(agent.name.clone(), agent.id);
-        self.agents.insert(agent.id, agent);
+        self.counted.put(&mut self.agents, agent.id, agent);
     }
 
     fn forget_names(&mut self, agent: &Agent) {
@@ -386,25 +388,15 @@ impl Directory {
         match noun {
             // A tenant is never taken out of its own directory: one that is deleted says so (`deleted_at`).
             Noun::Tenant(_) => {}
-            Noun::Key(key) => {
-                self.keys.remove(&key.id);
-            }
+            Noun::Key(key) => self.counted.delete(&mut self.keys, &key.id),
             Noun::Agent(agent) => {
                 self.forget_names(agent);
-                self.agents.remove(&agent.id);
+                self.counted.delete(&mut self.agents, &agent.id);
             }
-            Noun::Token(token) => {
-                self.tokens.remove(&token.id);
-            }
-            Noun::Tool(tool) => {
-                self.tools.remove(&tool.name);
-            }
-            Noun::Team(team) => {
-                self.teams.remove(&team.name);
-            }
-            Noun::User(user) => {
-                self.users.remove(&user.name);
-            }
+            Noun::Token(token) => self.counted.delete(&mut self.tokens, &token.id),
+            Noun::Tool(tool) => self.counted.delete(&mut self.tools, &tool.name),
+            Noun::Team(team) => self.counted.delete(&mut self.teams, &team.name),
+            Noun::User(user) => self.counted.delete(&mut self.users, &user.name),
             Noun::Policy(policy) => {
                 self.policies.remove(&policy.name);
             }
@@ -467,6 +459,26 @@ mod tests {
         assert!(after.teams.contains_key("platform"));
         after.apply(&Write::Delete(team("platform")));
         assert!(after.teams.is_empty());
+    }
+
+    #[test]
+    fn what_is_put_counts_once_and_nothing_when_it_is_gone() {
+        let mut directory = directory();
+        let (small, large) = (agent(1, "planner"), agent(1, "planner of all the others"));
+        let of = |agent: &Agent| Noun::Agent(Arc::new(agent.clone())).to_json().len();
+        for agent in [&small, &large, &small, &small] {
+            put(&mut directory, agent);
+            assert_eq!(directory.bytes(), of(agent));
+        }
+        let team = team("platform");
+        directory.apply(&Write::Put(team.clone()));
+        assert_eq!(directory.bytes(), of(&small) + team.to_json().len());
+        // What is deleted is what is there, whatever the write has of it.
+        for gone in [team, Noun::Agent(Arc::new(large))] {
+            directory.apply(&Write::Delete(gone.clone()));
+            directory.apply(&Write::Delete(gone));
+        }
+        assert_eq!(directory.bytes(), 0);
     }
 
     fn agent(number: u8, name: &str) -> Agent {

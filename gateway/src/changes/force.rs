@@ -82,8 +82,8 @@ impl Deactivated {
 /// What a change wants to make of a directory.
 pub(super) struct Wanted {
     compiler: Arc<Compiler>,
-    before: Directory,
-    after: Directory,
+    pub(super) before: Directory,
+    pub(super) after: Directory,
 }
 
 impl Wanted {

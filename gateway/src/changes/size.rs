@@ -1,10 +1,13 @@
-//! How much a change writes at once. Nobody is answered meanwhile, and what takes longer than a store gives a statement is never done.
+//! How much a change writes at once, and how much a directory holds after it. Nobody is answered while a change is written, and what takes longer than
+//! a store gives a statement is never done. What all directories hold is in memory and is read whole by a start, so none may take the memory of the others.
 //!
 //! What force takes out of use is not counted here: that cannot be done in several steps, only operators do it, and how much is kept of policies is
 //! bounded where they are written.
 
+use super::By;
 use crate::http::{Code, Refusal};
-use model::Write;
+use engine::EntryKind;
+use model::{Directory, Role, TenantId, Write};
 
 /// The most bytes of nouns that one change writes: what takes a tenth of a second. The largest set of policies fits, with the one before it.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
@@ -24,6 +27,53 @@ pub(super) fn check(writes: &[Write]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses a change after which a directory holds more than this and more than before it. Whoever stops somebody need not make room first, operators
+/// have set the bound themselves, and their own directory is theirs to fill.
+pub(super) fn check_kept(
+    (before, after): (&Directory, &Directory),
+    by: By<'_>,
+    kind: EntryKind,
+    bytes_max: usize,
+) -> Result<(), Refusal> {
+    let bytes = after.bytes();
+    if bytes <= bytes_max || bytes <= before.bytes() || after.tenant.id == TenantId::SYSTEM {
+        return Ok(());
+    }
+    if passes(by) || stops(kind) || only_holds((before, after), kind) {
+        return Ok(());
+    }
+    let detail = format!(
+        "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes, after this change these would have {bytes}, so nothing was changed; delete tokens, keys, users, teams or tools that are not needed any more (agents stay), or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
+    );
+    Err(Refusal::new(Code::Conflict, detail))
+}
+
+/// Whether an entry of this kind tells that somebody was stopped.
+const fn stops(kind: EntryKind) -> bool {
+    matches!(
+        kind,
+        EntryKind::AgentFrozen | EntryKind::AgentRevoked | EntryKind::ToolFrozen | EntryKind::ToolRevoked
+    )
+}
+
+/// Whether somebody makes the change who has set the bound, or a rule.
+fn passes(by: By<'_>) -> bool {
+    match by {
+        By::Rule(_) | By::Unstored(_) => true,
+        By::Key(key) => key.role == Role::Operator,
+        _ => false,
+    }
+}
+
+/// Whether an import has brought nothing but other definitions of actions that are there, which are held. Of each action one waits, which is bounded.
+fn only_holds((before, after): (&Directory, &Directory), kind: EntryKind) -> bool {
+    let tools_and_actions = |directory: &Directory| {
+        let actions = directory.tools.values().map(|tool| tool.actions.len());
+        (directory.tools.len(), actions.sum::<usize>())
+    };
+    kind == EntryKind::ToolImported && tools_and_actions(before) == tools_and_actions(after)
+}
+
 fn too_much() -> Refusal {
     let detail = format!(
         "the change would write more than {WRITTEN_BYTES_MAX} bytes at once, so nothing was changed; make it in several steps"
@@ -34,7 +84,8 @@ fn too_much() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Noun, Policy, PolicyMode, PolicyText, SlashFreeName, Timestamp};
+    use model::{Name, Noun, Policy, PolicyMode, PolicyText, SlashFreeName, Team, Timestamp};
+    use serde_json::json;
     use std::sync::Arc;
 
     /// A policy of this length, and a little more.
@@ -56,6 +107,46 @@ mod tests {
         assert_eq!(refusal.code(), Code::Conflict);
         check(&[put(half), put(half - 1_000)]).unwrap();
         check(&[put(WRITTEN_BYTES_MAX)]).unwrap();
+    }
+
+    fn directory(tenant: TenantId) -> Directory {
+        let tenant = json!({"id": tenant, "name": "acme", "settings": {}, "bucket": null, "status": "active",
+            "created_at": "1970-01-01T00:00:00.000Z"});
+        Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()))
+    }
+
+    fn with_team(mut directory: Directory) -> Directory {
+        let team: Team = serde_json::from_value(json!({"name": "platform", "attributes": {}})).unwrap();
+        directory.apply(&Write::Put(Noun::Team(Arc::new(team))));
+        directory
+    }
+
+    #[test]
+    fn what_stops_somebody_or_is_the_operators_own_needs_no_room() {
+        let empty = directory(TenantId::from_bytes([1; 16]));
+        let full = with_team(empty.clone());
+        let grown = (&empty, &full);
+        let room = full.bytes();
+        let rule = Name::new("rule").unwrap();
+        let check = |by, kind, bytes_max| check_kept(grown, by, kind, bytes_max);
+        let refusal = check(By::Start, EntryKind::TeamPut, room - 1).unwrap_err();
+        assert_eq!(refusal.code(), Code::Conflict);
+        check(By::Start, EntryKind::TeamPut, room).unwrap();
+        check(By::Start, EntryKind::AgentFrozen, 1).unwrap();
+        check(By::Rule(&rule), EntryKind::AgentUpdated, 1).unwrap();
+        for same_or_less in [(&full, &full), (&full, &empty)] {
+            check_kept(same_or_less, By::Start, EntryKind::TeamPut, 1).unwrap();
+        }
+        let system = directory(TenantId::SYSTEM);
+        let grown = (&system, &with_team(system.clone()));
+        check_kept(grown, By::Start, EntryKind::KeyCreated, 1).unwrap();
+    }
+
+    #[test]
+    fn policies_count_nothing_here() {
+        let mut directory = directory(TenantId::from_bytes([1; 16]));
+        directory.apply(&put(1_000));
+        assert_eq!(directory.bytes(), 0);
     }
 
     #[test]

@@ -165,6 +165,7 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
         options: Options {
             body_bytes_max: options.body_bytes_max,
             arrivals: Arrivals::new(options.body_bytes_max),
+            directory_bytes_max: options.directory_bytes_max,
             replies_kept: Duration::from_hours(options.replies_kept_hours.into()),
             cvc5: options.cvc5,
             issuer_keys: options.issuer_keys,

@@ -14,12 +14,14 @@ mod import;
 mod keys;
 mod people;
 mod quota;
+mod size;
 mod standing;
 mod storage;
 mod tenants;
 mod tokens;
 mod tools;
 
+use gateway::gateway::Options;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::ops::Deref;
@@ -91,7 +93,11 @@ impl World {
 
 impl Acme {
     async fn open() -> Self {
-        let world = World::start().await;
+        Self::open_with(Options::default()).await
+    }
+
+    async fn open_with(options: Options) -> Self {
+        let world = World::start_with(options).await;
         let tenant = world.found("acme").await;
         Self { world, tenant }
     }

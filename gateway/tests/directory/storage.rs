@@ -92,6 +92,7 @@ async fn a_gateway_that_starts_again_knows_the_same_directory() {
     let known = nouns(&before.directory);
     assert_eq!(known.len(), 8, "{known:#?}");
     assert_eq!(nouns(&after.directory), known);
+    assert_eq!(after.directory.bytes(), before.directory.bytes());
     assert_eq!(after.revision, before.revision);
     for name in ["builder", "baker", "cook"] {
         let ids = [&before, after].map(|tenant| tenant.directory.agent_named(name).map(|agent| agent.id));

@@ -1,0 +1,140 @@
+//! What a tenant registers has a bound, and what has to be done beyond it.
+
+use crate::Acme;
+use crate::support::Reply;
+use gateway::gateway::Options;
+use serde_json::{Value, json};
+
+/// Room for a key of an admin and three users of a thousand bytes.
+const BYTES_MAX: usize = 4_096;
+
+/// A tenant with not much room.
+async fn small() -> Acme {
+    let options = Options {
+        directory_bytes_max: BYTES_MAX,
+        ..Options::default()
+    };
+    Acme::open_with(options).await
+}
+
+/// Puts a user about whom there is so much to tell.
+async fn put_user(acme: &Acme, name: &str, bytes: usize) -> Reply {
+    let path = format!("/v1/users/{name}");
+    let body = json!({"attributes": {"note": "x".repeat(bytes)}});
+    acme.admin("PUT", &path, body).await
+}
+
+fn assert_no_room(reply: &Reply) {
+    let refused = reply.expect(409);
+    assert_eq!(refused["code"], "conflict");
+    let detail = refused["detail"].as_str().unwrap();
+    for part in ["4096 bytes", "delete", "`COUNTERSIGN_DIRECTORY_BYTES_MAX`"] {
+        assert!(detail.contains(part), "{detail}");
+    }
+}
+
+/// Users until there is no room for another one of a thousand bytes.
+async fn fill(acme: &Acme) {
+    for number in 0..BYTES_MAX / 1_000 {
+        let reply = put_user(acme, &format!("filling-{number}"), 1_000).await;
+        if reply.status == 409 {
+            assert_no_room(&reply);
+            return;
+        }
+        reply.expect(201);
+    }
+    panic!("there was room for all of them");
+}
+
+#[tokio::test]
+async fn a_tenant_registers_no_more_than_there_is_room_for() {
+    let acme = small().await;
+    for name in ["a", "b", "c"] {
+        put_user(&acme, name, 1_000).await.expect(201);
+    }
+    acme.news().await;
+    assert_no_room(&put_user(&acme, "d", 1_000).await);
+    acme.assert_silent().await;
+    assert_no_room(&acme.admin("PUT", "/v1/tools/mail", large_tool()).await);
+    acme.assert_silent().await;
+
+    // What is smaller than it was makes room, and what grows takes it.
+    put_user(&acme, "c", 10).await.expect(200);
+    put_user(&acme, "d", 900).await.expect(201);
+    assert_no_room(&put_user(&acme, "c", 1_000).await);
+
+    // What is gone counts nothing.
+    for _ in 0..5 {
+        acme.admin("DELETE", "/v1/users/d", Value::Null).await.expect(204);
+        put_user(&acme, "d", 900).await.expect(201);
+    }
+}
+
+fn large_tool() -> Value {
+    json!({"actions": [
+        {"name": "read", "mutates_state": false, "risk": "low", "description": "x".repeat(2_000)},
+    ]})
+}
+
+#[tokio::test]
+async fn whoever_has_to_be_stopped_is_stopped_where_there_is_no_room() {
+    let acme = small().await;
+    acme.put_mail().await;
+    let agent = acme.hire(json!({"name": "builder"})).await;
+    let definition =
+        |name: &str, description: &str| json!({"name": name, "description": description, "inputSchema": {}});
+    let import = async |tools: Value| {
+        let body = json!({"tools": tools});
+        acme.admin("POST", "/v1/tools/chat/import", body).await
+    };
+    import(json!([definition("say", "says")])).await.expect(201);
+    fill(&acme).await;
+    let changed = definition("say", &"x".repeat(1_024));
+    assert_no_room(&import(json!([changed, definition("shout", "shouts")])).await);
+    assert_eq!(import(json!([changed])).await.expect(200)["held"], json!(["say"]));
+    // More than there is room for.
+    let reason = json!({"reason": "x".repeat(1_024)});
+    for path in [
+        format!("/v1/agents/{agent}/freeze"),
+        "/v1/tools/mail/freeze".to_owned(),
+        "/v1/runs/run-7/freeze".to_owned(),
+        "/v1/runs/run-8/revoke".to_owned(),
+        format!("/v1/agents/{agent}/revoke"),
+        "/v1/tools/mail/revoke".to_owned(),
+    ] {
+        acme.admin("POST", &path, reason.clone()).await.expect(200);
+    }
+    let snapshot = acme.gateway.tenant(acme.tenant.id.parse().unwrap()).unwrap();
+    assert!(snapshot.directory.bytes() > BYTES_MAX);
+
+    // Beyond the bound, what makes it less is done, and nothing that makes it more.
+    assert_no_room(&put_user(&acme, "ada", 1).await);
+    put_user(&acme, "filling-0", 999).await.expect(200);
+    acme.admin("DELETE", "/v1/users/filling-0", Value::Null)
+        .await
+        .expect(204);
+    let tenant = format!("/v1/tenants/{}", acme.tenant.id);
+    let freeze = format!("{tenant}/freeze");
+    acme.post(&freeze, &acme.operator, &reason).await.expect(200);
+    acme.call("DELETE", &tenant, &acme.operator)
+        .send()
+        .await
+        .expect(204);
+}
+
+#[tokio::test]
+async fn one_tenant_without_room_takes_none_from_others_and_none_from_operators() {
+    let acme = small().await;
+    fill(&acme).await;
+    let other = acme.found("globex").await;
+    acme.call("PUT", "/v1/users/ada", &other.admin)
+        .json(&json!({}))
+        .send()
+        .await
+        .expect(201);
+    // There are more of them than a tenant has room for.
+    for number in 0..BYTES_MAX / 200 {
+        let body = json!({"name": format!("operator-{number}"), "role": "operator"});
+        acme.post("/v1/keys", &acme.operator, &body).await.expect(201);
+    }
+}
