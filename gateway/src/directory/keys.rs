@@ -6,7 +6,7 @@
 
 pub(crate) mod operators;
 
-use super::{check_future, check_in_use, facts, page, put};
+use super::{check_future, check_in_use, facts, page};
 use crate::changes::{Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -20,6 +20,11 @@ use model::{
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
+
+/// How many expired keys are cleared away at once, by whoever makes another one.
+const EXPIRED_MAX: usize = 256;
+/// For how long they have expired, in milliseconds: a clock may be ahead by less.
+const EXPIRED_FOR_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// What a POST says.
 #[derive(Debug, Deserialize)]
@@ -89,9 +94,7 @@ pub async fn create(
             created_at: now,
             expires_at: body.expires_at,
         });
-        let view = KeyView::from(&*key);
-        let facts = facts(&view);
-        Ok(put(EntryKind::KeyCreated, Noun::Key(key), facts, view))
+        Ok(creation(directory, key))
     };
     let view = gateway
         .change_by(caller.holder.by(), Force::No, tenant, plan)
@@ -137,8 +140,33 @@ pub async fn delete(
     Ok(deleted)
 }
 
+/// Puts a new key in place and clears away those that have expired, which nobody else would, the oldest first.
+fn creation(directory: &Directory, key: Arc<ApiKey>) -> Plan<KeyView> {
+    let now = key.created_at;
+    // Not those that have just expired: this clock may be ahead.
+    let long_ago = now.plus_millis(-EXPIRED_FOR_MS);
+    let expired = directory.keys.values().filter(|key| key.has_expired(long_ago));
+    let expired: Vec<_> = expired.take(EXPIRED_MAX).collect();
+    let view = KeyView::from(&*key);
+    let mut facts = facts(&view);
+    if !expired.is_empty() {
+        facts["expired"] = expired.iter().map(|key| json!(key.id)).collect();
+    }
+    let mut writes = vec![Write::Put(Noun::Key(key))];
+    for key in expired {
+        writes.push(Write::Delete(Noun::Key(Arc::clone(key))));
+        writes.extend(remembered(key, now));
+    }
+    Plan {
+        kind: EntryKind::KeyCreated,
+        facts,
+        writes,
+        answer: view,
+    }
+}
+
 /// Deletes a key together with all others of its secret, which would leave the secret working. Gateways that were started
-/// together have recorded the operator key that they brought along once each. Of an operator's key the digest stays: no start may install it again.
+/// together have recorded the operator key that they brought along once each.
 fn deletion(directory: &Directory, key: &Arc<ApiKey>, now: Timestamp) -> Plan<StatusCode> {
     let twins = || {
         let others = directory.keys.values();
@@ -152,18 +180,22 @@ fn deletion(directory: &Directory, key: &Arc<ApiKey>, now: Timestamp) -> Plan<St
     let mut writes: Vec<_> = deleted
         .map(|key| Write::Delete(Noun::Key(Arc::clone(key))))
         .collect();
-    if key.role == Role::Operator {
-        writes.push(Write::Put(Noun::DeletedKey(Arc::new(DeletedKey {
-            digest: key.digest,
-            deleted_at: now,
-        }))));
-    }
+    writes.extend(remembered(key, now));
     Plan {
         kind: EntryKind::KeyDeleted,
         facts,
         writes,
         answer: StatusCode::NO_CONTENT,
     }
+}
+
+/// What stays of a key that goes: of an operator's the digest, so that no start installs it again.
+fn remembered(key: &ApiKey, now: Timestamp) -> Option<Write> {
+    let deleted = || DeletedKey {
+        digest: key.digest,
+        deleted_at: now,
+    };
+    (key.role == Role::Operator).then(|| Write::Put(Noun::DeletedKey(Arc::new(deleted()))))
 }
 
 /// Keys are the one thing that the system tenant has for those who can reach it.
@@ -300,6 +332,48 @@ mod tests {
         assert_eq!(directory.keys.keys().collect::<Vec<_>>(), [&other.id]);
         let deleted = directory.deleted_keys.keys();
         assert_eq!(deleted.collect::<Vec<_>>(), [&first.digest]);
+    }
+
+    #[test]
+    fn a_new_key_clears_the_expired_ones_away_and_says_so() {
+        let long_ago = Timestamp::from_millis(-EXPIRED_FOR_MS);
+        let later = long_ago.plus_millis(1);
+        let mut auditors = key(3, Some(long_ago));
+        auditors.role = Role::Auditor;
+        let mut directory = system(&[key(1, Some(long_ago)), key(2, Some(later)), auditors]);
+        let plan = creation(&directory, Arc::new(key(4, None)));
+        let ids = [1, 3].map(|id| KeyId::from_bytes([id; 16]));
+        assert_eq!(plan.facts["expired"], json!(ids));
+        for write in &plan.writes {
+            directory.apply(write);
+        }
+        let left = [2, 4].map(|id| KeyId::from_bytes([id; 16]));
+        assert_eq!(directory.keys.keys().copied().collect::<Vec<_>>(), left);
+        // No start installs an operator's again; an auditor's is none.
+        let deleted: Vec<_> = directory.deleted_keys.keys().copied().collect();
+        assert_eq!(deleted, [Digest::of(&[1])]);
+    }
+
+    #[test]
+    fn of_very_many_expired_keys_the_oldest_are_cleared_away_first() {
+        let long_ago = Timestamp::from_millis(-EXPIRED_FOR_MS);
+        let expired = (0_u16..).take(EXPIRED_MAX + 1).map(|number| {
+            let mut id = [0; 16];
+            id[..2].copy_from_slice(&number.to_be_bytes());
+            ApiKey {
+                id: KeyId::from_bytes(id),
+                ..key(1, Some(long_ago))
+            }
+        });
+        let expired: Vec<_> = expired.collect();
+        let mut directory = system(&expired);
+        let plan = creation(&directory, Arc::new(key(200, None)));
+        for write in &plan.writes {
+            directory.apply(write);
+        }
+        let newest = expired[EXPIRED_MAX].id;
+        let left: Vec<_> = directory.keys.keys().copied().collect();
+        assert_eq!(left, [newest, KeyId::from_bytes([200; 16])]);
     }
 
     #[test]

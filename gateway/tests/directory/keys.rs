@@ -225,3 +225,24 @@ async fn a_bad_key_is_refused_with_the_field_that_is_wrong() {
         .problem(404, "not_found");
     acme.assert_silent().await;
 }
+
+#[tokio::test]
+async fn an_expired_key_is_cleared_away_by_the_next_one() {
+    let acme = Acme::open().await;
+    let body = json!({"name": "short", "role": "auditor", "expires_at": "2026-01-31T09:30:01.000Z"});
+    let short = acme.admin("POST", "/v1/keys", body).await.expect(201);
+    acme.clock.advance_millis(1_000);
+    let body = json!({"name": "too-soon", "role": "auditor"});
+    acme.news().await;
+    acme.admin("POST", "/v1/keys", body).await.expect(201);
+    assert!(acme.told("key_created").await.get("expired").is_none());
+    acme.clock.advance_millis(24 * 60 * 60 * 1_000);
+    acme.news().await;
+    let body = json!({"name": "next", "role": "auditor"});
+    let next = acme.admin("POST", "/v1/keys", body).await.expect(201);
+    assert_eq!(acme.told("key_created").await["expired"], json!([short["id"]]));
+    let list = acme.admin("GET", "/v1/keys", Value::Null).await.expect(200);
+    let names = column(list["items"].as_array().unwrap(), "name");
+    assert_eq!(names, ["admin", "too-soon", "next"]);
+    acme.get("/v1/agents", &text(&next["key"])).await.expect(200);
+}
