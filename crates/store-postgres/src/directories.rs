@@ -6,34 +6,42 @@ use async_trait::async_trait;
 use ledger::Head;
 use model::{Noun, NounKind, TenantId, Timestamp};
 use sqlx::types::Uuid;
+use std::collections::BTreeMap;
 use store::{Directories, Place, StoreError, StoredTenant};
 
-/// A tenant, and one of its nouns if it has any.
+/// A tenant, and one of its nouns if it has any. The hash and the edge of its head stand in one of its rows.
 struct Row {
     tenant_id: Uuid,
     head_seq: i64,
-    head_hash: Vec<u8>,
+    head_hash: Option<Vec<u8>>,
     head_at: i64,
-    edge: Vec<u8>,
+    edge: Option<Vec<u8>>,
     revision: i64,
     kind: Option<String>,
     value: Option<String>,
+}
+
+impl Row {
+    fn tenant(&self) -> TenantId {
+        TenantId::from_bytes(self.tenant_id.into_bytes())
+    }
 }
 
 #[async_trait]
 impl Directories for PostgresStore {
     async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError> {
         let only: Option<Vec<_>> = only.map(|only| only.iter().map(|tenant| uuid(*tenant)).collect());
-        // One statement sees the state after one commit: heads and nouns cannot be of different times.
+        // One statement sees the state after one commit: heads and nouns cannot be of different times. Of a tenant's rows one has what is long about
+        // its head, which would be most of what is sent otherwise.
         let query = || {
             sqlx::query_as!(
                 Row,
                 r#"SELECT
                    tenants.tenant_id,
                    tenants.head_seq,
-                   tenants.head_hash,
+                   CASE WHEN row_number() OVER alike = 1 THEN tenants.head_hash END AS "head_hash?",
                    tenants.head_at,
-                   tenants.edge,
+                   CASE WHEN row_number() OVER alike = 1 THEN tenants.edge END AS "edge?",
                    tenants.revision,
                    directory.kind AS "kind?",
                    directory.value AS "value?"
@@ -41,22 +49,25 @@ impl Directories for PostgresStore {
                LEFT JOIN directory ON directory.tenant_id = tenants.tenant_id
                WHERE $1::uuid[] IS NULL
                   OR tenants.tenant_id = ANY ($1)
+               WINDOW alike AS (PARTITION BY tenants.tenant_id)
                ORDER BY tenants.tenant_id"#,
                 only.as_deref(),
             )
         };
         let rows = self.loads.read(query).await?;
-        let mut tenants: Vec<StoredTenant> = Vec::new();
-        for row in rows {
-            let id = TenantId::from_bytes(row.tenant_id.into_bytes());
-            if tenants.last().is_none_or(|last| last.tenant != id) {
-                tenants.push(tenant(id, &row)?);
+        let mut tenants = BTreeMap::new();
+        for row in &rows {
+            if let Some(tenant) = tenant(row)? {
+                tenants.insert(tenant.tenant, tenant);
             }
-            if let (Some(tenant), Some(noun)) = (tenants.last_mut(), noun(id, row)?) {
+        }
+        for row in rows {
+            let id = row.tenant();
+            if let (Some(tenant), Some(noun)) = (tenants.get_mut(&id), noun(id, row)?) {
                 tenant.nouns.push(noun);
             }
         }
-        Ok(tenants)
+        Ok(tenants.into_values().collect())
     }
 
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
@@ -101,21 +112,26 @@ const fn of_tenant(tenant: TenantId) -> decode::Row {
     }
 }
 
-fn tenant(id: TenantId, row: &Row) -> Result<StoredTenant, StoreError> {
+/// The tenant without its nouns, if this is the row with its head.
+fn tenant(row: &Row) -> Result<Option<StoredTenant>, StoreError> {
+    let (Some(head_hash), Some(edge)) = (&row.head_hash, &row.edge) else {
+        return Ok(None);
+    };
+    let id = row.tenant();
     let place = of_tenant(id);
     let head = Head {
         seq: place.unsigned("head_seq", row.head_seq)?,
-        hash: place.digest("head_hash", &row.head_hash)?,
+        hash: place.digest("head_hash", head_hash)?,
     };
-    Ok(StoredTenant {
+    Ok(Some(StoredTenant {
         tenant: id,
         place: Place {
-            tip: place.tip(head, &row.edge)?,
+            tip: place.tip(head, edge)?,
             at: Timestamp::from_millis(row.head_at),
             revision: place.unsigned("revision", row.revision)?,
         },
         nouns: Vec::new(),
-    })
+    }))
 }
 
 fn noun(tenant: TenantId, row: Row) -> Result<Option<Noun>, StoreError> {

@@ -232,6 +232,12 @@ pub async fn only_the_tenants_that_are_named_are_loaded(fixture: &dyn Fixture) {
     assert_eq!((found[0].tenant, found[0].nouns.len()), (two.tenant, 2));
     assert_eq!((found[0].place.head(), found[0].place.revision), (two.head(), 2));
     assert!(store.load(Some(&[])).await.unwrap().is_empty());
+    let all = load(&*store).await;
+    let all: Vec<_> = all
+        .iter()
+        .map(|tenant| (tenant.place.head(), tenant.nouns.len()))
+        .collect();
+    assert_eq!(all, [(one.head(), 1), (two.head(), 2)]);
 }
 
 /// What tells that nothing has taken the place of the database.
