@@ -1,18 +1,19 @@
 //! Containment: reads the ledgers of tenants that have rules, and does what a rule says when it is due.
 //!
 //! Every gateway reads; a rule that fires remembers what it counted in the same commit, so it fires once, whoever comes first.
-//! What was read is kept in memory and read again after a restart, up to `BACKWARDS_MAX` entries, as it is when the ledger has lost what
-//! was read of it. It happens beside the
+//! What was read is kept in memory and read again after a restart, a day back and up to `BACKWARDS_MAX` entries, as it is when the ledger
+//! has lost what was read of it. It happens beside the
 //! path of decisions, moments later, and a tenant without rules is not looked at. Where the ledger of one cannot be read, the
 //! rules of all others hold.
 
 use crate::changes::{By, Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
+use crate::records::times::first_since_in;
 use engine::EntryKind;
 use engine::rules::{Due, Seen, Watch};
 use engine::snapshot::TenantSnapshot;
-use model::rule::{Effect, Subject};
+use model::rule::{Effect, Subject, WINDOW_SECONDS};
 use model::{AgentId, Directory, Name, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -28,8 +29,13 @@ const PAGE: u32 = 500;
 const PAGES_MAX: u32 = 20;
 /// The most that the rules of a tenant do in one look, for the same reason. The rest is due in the next one.
 const FIRES_MAX: usize = 20;
-/// How far back a gateway reads that has just begun to look at a tenant.
-const BACKWARDS_MAX: u64 = 20_000;
+/// How far back a gateway reads at most that has just begun to look at a tenant.
+const BACKWARDS_MAX: u32 = 20_000;
+/// Pages of a tenant in the first look: all that is read back, so that its rules hold after its own turn, and not after everybody's.
+const FIRST_PAGES: u32 = BACKWARDS_MAX.div_ceil(PAGE);
+/// So many entries are read back in one look, of all tenants together, before the others are left for the next look: meanwhile the rules hold
+/// of those that are read.
+const READ_BACK: u64 = 100_000;
 
 /// What was read of each tenant that has rules. The lock is that of looks: only one goes on at a time, and nothing else waits for it.
 #[derive(Default)]
@@ -42,6 +48,8 @@ struct Progress {
     next: u64,
     /// Where the ledger ended when the look began that nothing has been done since.
     awaited: u64,
+    /// How many entries were read in the last look.
+    read: u64,
     /// Which rule was carried out last, and because of whom.
     last: Option<(Name, Subject)>,
     /// Why the last look broke off, if it did.
@@ -62,18 +70,24 @@ async fn run(gateway: Weak<Gateway>) {
 }
 
 impl Progress {
-    /// Begins a look at a ledger that ends here: so far back, if nothing was read yet, and anew, if it has lost what was read.
-    fn begin(&mut self, head: u64) {
-        if self.next > head.saturating_add(1) {
-            *self = Self {
-                broken_off: self.broken_off.take(),
-                ..Self::default()
-            };
-        }
-        if self.next == 0 {
-            self.next = head.saturating_sub(BACKWARDS_MAX) + 1;
-            self.awaited = head;
-        } else if self.is_through() {
+    /// Whether a ledger that ends here is read back: nothing was read yet, or it has lost what was read.
+    const fn is_to_begin(&self, head: u64) -> bool {
+        self.next == 0 || self.next > head.saturating_add(1)
+    }
+
+    /// Begins at this entry of a ledger that ends here.
+    fn begin(&mut self, first: u64, head: u64) {
+        *self = Self {
+            next: first,
+            awaited: head,
+            broken_off: self.broken_off.take(),
+            ..Self::default()
+        };
+    }
+
+    /// Goes on in a ledger that ends here now.
+    const fn go_on(&mut self, head: u64) {
+        if self.is_through() {
             self.awaited = head;
         }
     }
@@ -129,22 +143,31 @@ impl Progress {
 }
 
 impl Gateway {
-    /// Looks once at all tenants that have rules, and does what is due.
+    /// Looks once at all tenants that have rules, and does what is due. Of those that have to be read back, the rest is left for the next look
+    /// where that is much.
     pub async fn contain(&self) {
         let mut known = self.containment.0.lock().await;
         let snapshot = self.snapshot.load_full();
-        let has_rules = |directory: &Directory| directory.rules.values().any(|rule| rule.enabled);
         let tenants = snapshot
             .tenants()
-            .filter(|(_, tenant)| has_rules(&tenant.directory));
+            .filter(|(_, tenant)| is_looked_at(&tenant.directory));
+        // In order.
         let tenants: Vec<_> = tenants.map(|(id, _)| *id).collect();
-        known.retain(|id, _| tenants.contains(id));
+        known.retain(|id, _| tenants.binary_search(id).is_ok());
+        let mut read_back = 0;
         for id in tenants {
             if self.is_stopping() {
                 return;
             }
             let progress = known.entry(id).or_default();
+            let was_through = progress.is_through();
+            if !was_through && read_back >= READ_BACK {
+                continue;
+            }
             let look = self.contain_tenant(id, progress).await;
+            if !was_through {
+                read_back += progress.read;
+            }
             if progress.note(look.err()) {
                 progress.log(id);
             }
@@ -174,9 +197,17 @@ impl Gateway {
     }
 
     async fn read_on(&self, tenant: TenantId, progress: &mut Progress) -> Result<(), StoreError> {
+        progress.read = 0;
         let head = self.store.head(tenant).await?.seq;
-        progress.begin(head);
-        for _ in 0..PAGES_MAX {
+        let pages = if progress.is_to_begin(head) {
+            let first = self.first_that_counts(tenant, head).await?;
+            progress.begin(first, head);
+            FIRST_PAGES
+        } else {
+            progress.go_on(head);
+            PAGES_MAX
+        };
+        for _ in 0..pages {
             if progress.next > head {
                 break;
             }
@@ -187,10 +218,19 @@ impl Gateway {
                 let seen = Seen { seq, at, read_at };
                 progress.watch.see(seen, &entry.kind, &entry.body);
                 progress.next = entry.seq + 1;
+                progress.read += 1;
             }
         }
         progress.watch.forget(self.clock.now());
         Ok(())
+    }
+
+    /// The entry to begin with, in a ledger that ends here. What is older than the longest window counts for no rule.
+    async fn first_that_counts(&self, tenant: TenantId, head: u64) -> Result<u64, StoreError> {
+        let longest = i64::from(*WINDOW_SECONDS.end()) * 1_000;
+        let oldest = self.clock.now().plus_millis(-longest);
+        let last = head.saturating_sub(BACKWARDS_MAX.into()) + 1..=head;
+        first_since_in(&*self.store, tenant, last, oldest).await
     }
 
     /// Does what a rule says, if nobody has done it yet. It waits for no policies of the tenant to be compiled, because the rules of all
@@ -204,6 +244,11 @@ impl Gateway {
         })
         .await
     }
+}
+
+/// Whether the ledger of a tenant is looked at: it has a rule that is on. Nobody acts in one that was deleted.
+fn is_looked_at(directory: &Directory) -> bool {
+    directory.tenant.deleted_at.is_none() && directory.rules.values().any(|rule| rule.enabled)
 }
 
 /// Whether an agent or a tool may not act. One that is gone is not stopped.
@@ -365,8 +410,8 @@ mod tests {
     #[test]
     fn nothing_is_done_before_all_is_read_that_was_there_at_first() {
         let mut progress = Progress::default();
-        progress.begin(25_000);
-        assert_eq!(progress.next, 5_001);
+        assert!(progress.is_to_begin(25_000) && !progress.is_through());
+        progress.begin(5_001, 25_000);
         // How far each look reads a ledger that ends there when it begins.
         for (head, next, is_through) in [
             (25_000, 15_001, false),
@@ -376,19 +421,20 @@ mod tests {
             (61_000, 60_000, false),
             (62_000, 60_001, true),
         ] {
-            progress.begin(head);
+            assert!(!progress.is_to_begin(head));
+            progress.go_on(head);
             progress.next = next;
             assert_eq!(progress.is_through(), is_through, "{next}");
         }
         let mut nothing_there = Progress::default();
-        nothing_there.begin(0);
+        nothing_there.begin(1, 0);
         assert!(nothing_there.is_through());
     }
 
     #[test]
     fn a_ledger_that_has_lost_what_was_read_is_read_anew() {
         let mut progress = Progress::default();
-        progress.begin(1_000);
+        progress.begin(1, 1_000);
         let at = Timestamp::from_millis(0);
         let seen = Seen {
             seq: 1_000,
@@ -399,10 +445,12 @@ mod tests {
         progress.next = 1_001;
         progress.note(Some("gone".to_owned()));
         let told = |progress: &Progress| format!("{:?}", progress.watch);
-        progress.begin(1_000);
+        assert!(!progress.is_to_begin(1_000));
+        progress.go_on(1_000);
         assert_eq!((progress.next, progress.awaited), (1_001, 1_000));
         assert_ne!(told(&progress), told(&Progress::default()));
-        progress.begin(900);
+        assert!(progress.is_to_begin(900));
+        progress.begin(1, 900);
         assert_eq!((progress.next, progress.awaited), (1, 900));
         assert_eq!(told(&progress), told(&Progress::default()));
         assert!(progress.note(None), "it is news that nothing is wrong any more");
@@ -434,6 +482,17 @@ mod tests {
         directory.apply(&Write::Put(Noun::Tool(Arc::new(tool))));
         directory.apply(&Write::Put(Noun::Rule(Arc::new(rule))));
         directory
+    }
+
+    #[test]
+    fn a_tenant_without_rules_or_that_was_deleted_is_not_looked_at() {
+        let mut directory = directory(&Standing::Active, Effect::Alert);
+        assert!(is_looked_at(&directory));
+        assert!(!is_looked_at(&Directory::new(Arc::clone(&directory.tenant))));
+        let mut tenant = (*directory.tenant).clone();
+        tenant.deleted_at = Some(Timestamp::from_millis(1));
+        directory.tenant = Arc::new(tenant);
+        assert!(!is_looked_at(&directory));
     }
 
     #[test]

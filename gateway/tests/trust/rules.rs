@@ -519,6 +519,27 @@ async fn a_ledger_that_cannot_be_read_leaves_the_rules_of_others_in_force() {
     assert_eq!(answer["reason_code"], "agent_frozen", "{answer}");
 }
 
+#[tokio::test]
+async fn what_is_older_than_a_day_is_not_read_when_a_gateway_begins() {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    let mut hand = Hand::on(&world.home, tenancy.id).await;
+    hand.disarm().await;
+    hand.run("UPDATE audit_events SET hash = <<'short'>> WHERE entry = #1 AND ITS")
+        .await;
+    world.clock.advance_millis(2 * DAY_MS);
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    let put = world.call("PUT", "/v1/rules/one", &admin);
+    let put = put.json(&rule("denials", "freeze", 1));
+    put.send().await.expect(201);
+    let answer = world.authorize(&tenancy.token, &injected()).await.json();
+    assert_eq!(answer["reason_code"], "policy_forbids", "{answer}");
+    world.gateway.contain().await;
+    let answer = world.authorize(&tenancy.token, &injected()).await.json();
+    assert_eq!(answer["reason_code"], "agent_frozen", "{answer}");
+}
+
 /// How many alerts the ledger of a tenant has.
 async fn alerts(world: &World, tenant: TenantId) -> usize {
     let entries = world.store.entries(tenant, 1, 1_000).await.unwrap();
