@@ -53,6 +53,7 @@ pub struct Metrics {
     asks_max: Gauge,
     event_streams: Gauge,
     search_behind: Gauge,
+    erasure_behind: Gauge,
     healthy: Gauge,
     verified: Counter,
     unverified: Gauge,
@@ -90,6 +91,7 @@ impl Metrics {
             asks_max: Gauge::default(),
             event_streams: Gauge::default(),
             search_behind: Gauge::default(),
+            erasure_behind: Gauge::default(),
             healthy: Gauge::default(),
             verified: Counter::default(),
             unverified: Gauge::default(),
@@ -119,6 +121,7 @@ impl Metrics {
         registry.register("asks_max", "How many asks may be answered at once, at the pace of the last tenth of a second", self.asks_max.clone());
         registry.register("event_streams", "Streams of events that are open", self.event_streams.clone());
         registry.register("search_behind_entries", "Entries of finished blocks that were not in the search index when it was last looked at, or only as an earlier version had put them", self.search_behind.clone());
+        registry.register("erasure_behind_seconds", "How long what is still to be erased by a setting has been old, of the ledger where that is longest", self.erasure_behind.clone());
         registry.register("database_bytes", "Size of the database", self.database_bytes.clone());
         registry.register("base_policies_differ", "1 while another gateway was the last to put base policies in force, and they are others", self.base_differs.clone());
         registry.register("ledger_verified_entries", "Entries that were verified without being asked, each time they were", self.verified.clone());
@@ -220,6 +223,12 @@ impl Metrics {
     /// Notes how many entries are not in the search index that could be.
     pub fn set_search_behind(&self, entries: u64) {
         self.search_behind.set(i64::try_from(entries).unwrap_or(i64::MAX));
+    }
+
+    /// Notes for how long something has been old that is still to be erased.
+    pub fn set_erasure_behind(&self, behind: Duration) {
+        self.erasure_behind
+            .set(i64::try_from(behind.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// Notes whether other base policies are in force here than were put in force last.

@@ -318,7 +318,7 @@ async fn a_setting_that_is_taken_back_keeps_the_rest_and_nobody_waits_for_a_long
         set(tenant, 1).await;
     }
     let gateway = &scene.world.gateway;
-    let first = gateway.erase_old(gateway.clock.now()).await;
+    let first = gateway.erase_old_for(gateway.clock.now(), Duration::ZERO).await;
     assert!(
         !first.is_all && (2..600).contains(&first.erased),
         "{}",
@@ -340,6 +340,39 @@ async fn a_setting_that_is_taken_back_keeps_the_rest_and_nobody_waits_for_a_long
         }
     }
     assert_eq!(erased, 601);
+}
+
+#[tokio::test]
+async fn what_is_old_goes_on_being_erased_after_a_commit_and_is_told_until_it_is_gone() {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let scene = Scene::new().await;
+    let asks = json!({"asks": vec![reading(); 100]});
+    for _ in 0..8 {
+        let answers = scene
+            .world
+            .post("/v1/authorize/batch", &scene.tenancy.token, &asks);
+        answers.await.expect(200);
+    }
+    scene.world.clock.advance_millis(3 * DAY_MS);
+    let path = format!("/v1/tenants/{}", scene.tenancy.id);
+    let settings = json!({"settings": {"erase_after_days": 1}});
+    let change = scene.world.call("PATCH", &path, &scene.world.operator);
+    change.json(&settings).send().await.expect(200);
+    let gateway = &scene.world.gateway;
+    let is_told = async |seconds: u64| {
+        let metrics = scene.world.get("/metrics", "").await.text();
+        let line = format!("countersign_erasure_behind_seconds {seconds}");
+        assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
+    };
+    is_told(0).await;
+    let first = gateway.erase_old_for(gateway.clock.now(), Duration::ZERO).await;
+    assert!(!first.is_all && first.erased > 0);
+    is_told(2 * 24 * 60 * 60).await;
+    // While many wait for decisions it is one commit at a time.
+    until(|| !gateway.sequencer.is_pressed()).await;
+    let rest = gateway.erase_old_for(gateway.clock.now(), Duration::MAX).await;
+    assert_eq!((first.erased + rest.erased, rest.is_all), (800, true));
+    is_told(0).await;
 }
 
 #[tokio::test]

@@ -117,7 +117,8 @@ async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<
     })
 }
 
-/// Erases what is chosen among these entries, until there are no more or it is enough. Returns the entry to go on with.
+/// Erases what is chosen among these entries, a page of them at least, until there are no more or it is enough. Returns the entry to go on
+/// with.
 async fn take(
     gateway: &Gateway,
     taking: &mut Taking<'_>,
@@ -127,7 +128,7 @@ async fn take(
 ) -> Result<u64, Refusal> {
     let tenant = taking.tenant;
     let mut next = *seqs.start();
-    while next <= *seqs.end() && !is_enough(taking) {
+    while next <= *seqs.end() {
         let page = gateway.store.entries(tenant, next, PAGE).await?;
         let Some(last) = page.last() else { break };
         next = last.seq + 1;
@@ -139,6 +140,9 @@ async fn take(
         }
         if taking.len() >= BATCH_MAX {
             taking.commit(next).await?;
+        }
+        if is_enough(taking) {
+            break;
         }
     }
     taking.commit(next).await?;

@@ -1,7 +1,7 @@
 //! Erases by itself what tenants do not want to keep: what agents did before so many days (`settings.erase_after_days`).
 //!
-//! It goes on where it stopped, a fraction of a second and at most one commit at a time, a ledger after the other, and rests longer than it
-//! works. The setting is read anew before each of these slices: whoever takes a mistake back keeps the rest. What people are still asked
+//! It goes on where it stopped, a fraction of a second at a time, a ledger after the other, and rests as long as it works. While many wait for
+//! decisions it is one commit at a time, and it rests longer. The setting is read anew before each commit: whoever takes a mistake back keeps the rest. What people are still asked
 //! about is looked at again, once an hour, because everything behind it is read with it. Where it stopped is kept in memory: after a restart it reads the old entries once more, and erases none of them twice.
 
 use super::choose::Choice;
@@ -10,21 +10,23 @@ use super::{days_ago, take};
 use crate::changes::By;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::records::times::first_since;
+use crate::records::times::first_since_in;
 use crate::steady::Steady;
 use model::{TenantId, Timestamp};
 use std::collections::BTreeMap;
 use std::mem;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use store::StoreError;
 use tokio::sync::Mutex;
 
 /// How often it looks whether something has become old.
 const ROUND: Duration = Duration::from_mins(1);
 /// How long it works before it rests.
 const WORK: Duration = Duration::from_millis(200);
-/// How much longer it rests than it has worked.
-const RESTS_LONGER: u32 = 3;
+/// How much longer it rests than it has worked while many wait for decisions.
+const RESTS_LONGER_PRESSED: u32 = 3;
 /// How often it goes back to what was left because people were still asked about it, in milliseconds.
 const BACK_EVERY_MS: i64 = 60 * 60 * 1_000;
 /// The setting, as the ledger names it.
@@ -45,20 +47,26 @@ struct Progress {
 struct Place {
     /// The first entry that has not been looked at.
     next: u64,
+    /// Everything before this one has been looked at once: what is left of it is only what waited.
+    looked_at: u64,
     /// The first entry that was left, since it last went back, because people are still asked about it or something is held for it.
     first_waiting: Option<u64>,
     /// When it last went back to that one.
     went_back: Timestamp,
     /// Whether there is more that is old than it has looked at.
     is_underway: bool,
+    /// For how long the next one has been old that is still to be erased, as far as that is known.
+    behind: Duration,
 }
 
 impl Place {
     const START: Self = Self {
         next: 1,
+        looked_at: 1,
         first_waiting: None,
         went_back: Timestamp::from_millis(0),
         is_underway: false,
+        behind: Duration::ZERO,
     };
 
     /// Goes back to what was left, if it is time and everything else was looked at.
@@ -109,10 +117,21 @@ impl Gateway {
     /// Erases a slice of what their tenants do not want to keep any longer at this time in each ledger, or in each of those in which the
     /// round before has left something.
     pub async fn erase_old(&self, now: Timestamp) -> Done {
+        self.erase_old_for(now, WORK).await
+    }
+
+    /// The same, for so long in each ledger, but a page of entries at least.
+    pub async fn erase_old_for(&self, now: Timestamp, work: Duration) -> Done {
         let mut progress = self.retention.0.lock().await;
         let Progress { places, unfinished } = &mut *progress;
         if unfinished.is_empty() {
             *unfinished = self.forgetful();
+            // The others want to keep everything now.
+            for (tenant, place) in places.iter_mut() {
+                if unfinished.binary_search(tenant).is_err() {
+                    place.behind = Duration::ZERO;
+                }
+            }
         }
         let mut erased = 0;
         for tenant in mem::take(unfinished) {
@@ -121,12 +140,16 @@ impl Gateway {
             }
             let began = Instant::now();
             let place = places.entry(tenant).or_insert(Place::START);
-            match self.erase_slice(tenant, place, now).await {
+            let slice = self.erase_slice(tenant, place, (now, work)).await;
+            match slice {
                 Ok(slice) => {
                     erased += slice.erased;
                     if !slice.is_all {
                         unfinished.push(tenant);
-                        tokio::time::sleep(began.elapsed() * RESTS_LONGER).await;
+                        self.tell_behind(places);
+                    }
+                    if !slice.is_all || slice.erased > 0 {
+                        self.rest(began.elapsed()).await;
                     }
                 }
                 Err(refusal) => tracing::warn!(
@@ -136,11 +159,28 @@ impl Gateway {
                 ),
             }
         }
+        self.tell_behind(places);
         let is_all = unfinished.is_empty();
         Done { erased, is_all }
     }
 
-    /// The tenants that do not want to keep everything.
+    /// Tells how far it is behind where it is furthest.
+    fn tell_behind(&self, places: &BTreeMap<TenantId, Place>) {
+        let behind = places.values().map(|place| place.behind).max();
+        self.metrics.set_erasure_behind(behind.unwrap_or_default());
+    }
+
+    /// Rests after it has worked for so long.
+    async fn rest(&self, worked: Duration) {
+        let longer = if self.sequencer.is_pressed() {
+            RESTS_LONGER_PRESSED
+        } else {
+            1
+        };
+        tokio::time::sleep(worked * longer).await;
+    }
+
+    /// The tenants that do not want to keep everything, in order.
     fn forgetful(&self) -> Vec<TenantId> {
         let snapshot = self.snapshot.load();
         let forgetful = snapshot
@@ -153,30 +193,62 @@ impl Gateway {
         &self,
         tenant: TenantId,
         place: &mut Place,
-        now: Timestamp,
+        (now, work): (Timestamp, Duration),
     ) -> Result<Done, Refusal> {
-        let days = self.tenant(tenant)?.directory.tenant.settings.erase_after_days;
-        let Some(days) = days else {
-            return Ok(Done {
-                erased: 0,
-                is_all: true,
-            });
+        let mut slice = Done {
+            erased: 0,
+            is_all: true,
         };
-        let head = self.store.head(tenant).await?.seq;
-        let end = first_since(&*self.store, tenant, head, days_ago(now, days)).await?;
-        let choice = Choice::OlderThan(days.get());
-        let mut taking = Taking::new(self, tenant, By::Setting(SETTING), &choice);
+        let Some(days) = self.erase_after(tenant)? else {
+            place.behind = Duration::ZERO;
+            return Ok(slice);
+        };
         place.go_back(now);
+        let (head, old) = (self.store.head(tenant).await?.seq, days_ago(now, days));
+        let end = first_since_in(&*self.store, tenant, place.next..=head, old).await?;
+        let choice = Choice::OlderThan(days.get());
         let began = Instant::now();
-        let is_enough = |taking: &Taking<'_>| taking.erased > 0 || began.elapsed() >= WORK;
-        let next = take(self, &mut taking, &choice, place.next..=end - 1, is_enough).await?;
-        place.first_waiting = place.first_waiting.or(taking.first_waiting);
-        let is_all = next >= end || next == place.next;
-        (place.next, place.is_underway) = (next, !is_all);
-        Ok(Done {
-            erased: taking.erased,
-            is_all,
-        })
+        loop {
+            let mut taking = Taking::new(self, tenant, By::Setting(SETTING), &choice);
+            let is_enough = |taking: &Taking<'_>| taking.erased > 0 || began.elapsed() >= work;
+            let next = take(self, &mut taking, &choice, place.next..=end - 1, is_enough).await?;
+            place.first_waiting = place.first_waiting.or(taking.first_waiting);
+            slice.erased += taking.erased;
+            slice.is_all = next >= end || next == place.next;
+            (place.next, place.is_underway) = (next, !slice.is_all);
+            let is_over = slice.is_all || began.elapsed() >= work || self.sequencer.is_pressed();
+            if is_over || !self.may_go_on(tenant, days)? {
+                break;
+            }
+        }
+        if slice.is_all {
+            place.behind = Duration::ZERO;
+        } else if slice.erased > 0 && place.next >= place.looked_at {
+            // Where nothing was, it may still be among what was erased before a restart; and behind what has waited, all was looked at before.
+            place.behind = self.old_since(tenant, place.next, old).await?;
+        }
+        place.looked_at = place.looked_at.max(place.next);
+        Ok(slice)
+    }
+
+    /// Whether a slice that has begun with this setting goes on after a commit.
+    fn may_go_on(&self, tenant: TenantId, days: NonZeroU32) -> Result<bool, Refusal> {
+        let is_left = self.is_stopping() || self.cosigning.check().is_err();
+        Ok(!is_left && self.erase_after(tenant)? == Some(days))
+    }
+
+    /// After how many days the tenant does not want to keep what agents did.
+    fn erase_after(&self, tenant: TenantId) -> Result<Option<NonZeroU32>, Refusal> {
+        Ok(self.tenant(tenant)?.directory.tenant.settings.erase_after_days)
+    }
+
+    /// For how long an entry has been old, where everything before this time is.
+    async fn old_since(&self, tenant: TenantId, seq: u64, old: Timestamp) -> Result<Duration, StoreError> {
+        let entries = self.store.entries(tenant, seq, 1).await?;
+        let millis = entries
+            .first()
+            .map_or(0, |entry| old.millis() - entry.at.millis());
+        Ok(Duration::from_millis(u64::try_from(millis).unwrap_or_default()))
     }
 }
 
