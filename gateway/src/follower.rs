@@ -208,11 +208,13 @@ impl Following {
         let behind = {
             let known = self.snapshot.load();
             tenants(&revisions, |tenant, revision| {
-                !lost.contains(&tenant) && known.tenant(tenant).is_none_or(|known| known.revision < revision)
+                lost.binary_search(&tenant).is_err()
+                    && known.tenant(tenant).is_none_or(|known| known.revision < revision)
             })
         };
         self.snapshot.confirm(began, &[lost, behind.clone()].concat());
-        self.failed().retain(|tenant, _| behind.contains(tenant));
+        let are_behind: BTreeSet<_> = behind.iter().collect();
+        self.failed().retain(|tenant, _| are_behind.contains(tenant));
         let busy = self.busy(loading);
         for load in loaders::next(self.waiting(&behind), busy) {
             self.spawn_load(load, loading);

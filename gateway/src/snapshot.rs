@@ -201,17 +201,18 @@ impl SnapshotCell {
     /// Notes that at this time it was the state of the store, but for these tenants.
     pub fn confirm(&self, at: Uptime, behind: &[TenantId]) {
         let Some(confirmed) = &self.confirmed else { return };
+        let behind: BTreeSet<_> = behind.iter().copied().collect();
         let before = confirmed.at();
         let mut known = confirmed.behind();
         known.retain(|tenant, _| behind.contains(tenant));
         for tenant in behind {
-            known.entry(*tenant).or_insert(before);
+            known.entry(tenant).or_insert(before);
         }
         confirmed.are_behind.store(!known.is_empty(), Ordering::Release);
         confirmed.at.store(at.millis(), Ordering::Release);
     }
 
-    /// Notes that the store has lost changes of these tenants. Returns all of which it has.
+    /// Notes that the store has lost changes of these tenants. Returns all of which it has, in order.
     pub fn lose(&self, tenants: &[TenantId]) -> Vec<TenantId> {
         let mut lost = self.lost();
         lost.extend(tenants);

@@ -1,7 +1,8 @@
 //! Puts blocks of ledgers into the search index, once all of their entries are there.
 //!
-//! Nothing waits for it and it hurries for nobody: it is done on the thread [`behind`](crate::behind), rests longer than it works, and much
-//! longer while many wait for decisions. Of several gateways on one database any may do a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself.
+//! Nothing waits for it and it hurries for nobody: it is done on the thread [`behind`](crate::behind), rests longer than it works on blocks, and much
+//! longer while many wait for decisions. Of several gateways on one database any may do a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself:
+//! everywhere in it every few minutes, and otherwise behind what was seen to be in the index, and where an erasure has taken blocks out.
 
 use super::is_of_ledger;
 use crate::behind::Breaks;
@@ -23,11 +24,13 @@ const RESTS_LONGER_PRESSED: u32 = 31;
 const CLAIM_MAX: Duration = Duration::from_mins(1);
 /// How many blocks of a ledger are worked on before it is the turn of another one: some seconds, rests and all.
 const BLOCKS_IN_TURN: usize = 16;
-/// How often every ledger is looked at, whether it is known to have grown or not: another gateway may have stopped in the
+/// How often every ledger is looked at, all of it, whether it is known to have grown or not: another gateway may have stopped in the
 /// middle.
 const ROUND: Duration = Duration::from_mins(5);
 /// How long it waits after something went wrong.
 const PAUSE: Duration = Duration::from_secs(5);
+/// So many blocks of a ledger that were taken out of the index are asked for one by one. Where there are more, everything is looked at.
+const TAKEN_MAX: usize = 64;
 
 /// What is left to do, and how the job is told.
 #[derive(Default)]
@@ -37,6 +40,28 @@ pub struct Indexing {
     wake: Notify,
     /// Entries of finished blocks that were seen not to be in the index, of each ledger that has any. Held for a number only.
     behind: Mutex<BTreeMap<TenantId, u64>>,
+    /// Where blocks may be missing of each ledger that was looked at; of any other they may be anywhere. Held for a look at one of them.
+    missing: Mutex<BTreeMap<TenantId, Missing>>,
+}
+
+/// Where blocks of a ledger may be missing in the index: nowhere else, as far as this gateway knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Missing {
+    /// From this one on.
+    from: u64,
+    /// And these: they were taken out.
+    taken: BTreeSet<u64>,
+}
+
+impl Missing {
+    /// Whether what is in the index begins with the block before the first one that may be missing, if there is one, in the current version.
+    fn begins_behind(&self, indexed: &[IndexedBlock]) -> bool {
+        let Some(before) = self.from.checked_sub(1) else {
+            return true;
+        };
+        let first = indexed.first();
+        first.is_some_and(|first| first.block == before && version::is_current(first.token))
+    }
 }
 
 impl Indexing {
@@ -44,15 +69,50 @@ impl Indexing {
     pub fn grown(&self, advances: &[Advance]) {
         for advance in advances {
             if advance.from.seq / BLOCK != advance.to.head().seq / BLOCK {
-                self.note(advance.tenant);
+                self.note_grown(advance.tenant);
             }
         }
     }
 
-    /// Has a ledger looked at: a block of it was taken out of the index.
+    /// Has a ledger looked at, all of it: blocks of it were taken out of the index, and nobody says which.
     pub fn note(&self, tenant: TenantId) {
+        self.lock_missing().remove(&tenant);
+        self.note_grown(tenant);
+    }
+
+    /// Has a ledger looked at: these blocks of it were taken out of the index.
+    pub fn note_taken(&self, tenant: TenantId, blocks: &BTreeSet<u64>) {
+        let mut all = self.lock_missing();
+        if let Some(missing) = all.get_mut(&tenant) {
+            missing.taken.extend(blocks);
+            if missing.taken.len() > TAKEN_MAX {
+                all.remove(&tenant);
+            }
+        }
+        drop(all);
+        self.note_grown(tenant);
+    }
+
+    fn note_grown(&self, tenant: TenantId) {
         self.lock().insert(tenant);
         self.wake.notify_one();
+    }
+
+    /// Begins a look, and says where blocks may be missing. Those that are taken out from now on are for the next look, and so is everything
+    /// until this one has ended.
+    fn begin_look(&self, tenant: TenantId) -> Missing {
+        let mut all = self.lock_missing();
+        let missing = all.get(&tenant).cloned().unwrap_or_default();
+        all.insert(tenant, Missing::default());
+        missing
+    }
+
+    /// Notes what a look has found, for the next one. If everything is to be looked at since it began, the next one does that.
+    fn end_look(&self, tenant: TenantId, found: Missing) {
+        if let Some(missing) = self.lock_missing().get_mut(&tenant) {
+            missing.from = found.from;
+            missing.taken.extend(found.taken);
+        }
     }
 
     /// How many entries of finished blocks were not in the index when the job last looked, of all ledgers.
@@ -85,6 +145,10 @@ impl Indexing {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lock_missing(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantId, Missing>> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<TenantId>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,6 +170,7 @@ async fn run(gateway: Weak<Gateway>, indexing: Arc<Indexing>) {
         for tenant in all {
             indexing.lock().insert(tenant);
         }
+        indexing.lock_missing().clear();
         let round = Instant::now();
         while round.elapsed() < ROUND {
             let Some(tenant) = indexing.take_after(last) else {
@@ -133,10 +198,14 @@ async fn run(gateway: Weak<Gateway>, indexing: Arc<Indexing>) {
 /// Puts finished blocks of a ledger into the index that are not in it, the newest first: that is what most look for. If the index is of
 /// another ledger, that is taken out first. False if there is more to do than is done in a turn. The gateway may end between two of them.
 async fn catch_up(gateway: &Weak<Gateway>, tenant: TenantId) -> Result<bool, StoreError> {
-    let mut left = match gateway.upgrade() {
-        Some(gateway) => Ledger::of(&gateway, tenant).left().await?,
-        None => return Ok(true),
+    let Some(looking) = gateway.upgrade() else {
+        return Ok(true);
     };
+    let began = Instant::now();
+    let mut left = Ledger::of(&looking, tenant).left().await?;
+    drop(looking);
+    // With thousands of ledgers longer rests would add up to more than a round.
+    tokio::time::sleep(began.elapsed()).await;
     let mut done = 0;
     while done < BLOCKS_IN_TURN
         && let Some(block) = left.blocks.pop()
@@ -155,19 +224,24 @@ async fn catch_up(gateway: &Weak<Gateway>, tenant: TenantId) -> Result<bool, Sto
         };
         if is_done {
             done += 1;
-            let longer = if gateway.sequencer.is_pressed() {
-                RESTS_LONGER_PRESSED
-            } else {
-                RESTS_LONGER
-            };
-            drop(gateway);
-            tokio::time::sleep(began.elapsed() * longer).await;
+            rest(gateway, began).await;
         }
     }
     if left.are_foreign && left.blocks.is_empty() {
         tracing::warn!(%tenant, "the search index was of another ledger and is made again");
     }
     Ok(left.blocks.is_empty() && !left.are_foreign)
+}
+
+/// Rests after it has worked since then. The gateway may end meanwhile.
+async fn rest(gateway: Arc<Gateway>, began: Instant) {
+    let longer = if gateway.sequencer.is_pressed() {
+        RESTS_LONGER_PRESSED
+    } else {
+        RESTS_LONGER
+    };
+    drop(gateway);
+    tokio::time::sleep(began.elapsed() * longer).await;
 }
 
 fn tenants(gateway: &Gateway) -> Vec<TenantId> {
@@ -201,7 +275,8 @@ impl<'g> Ledger<'g> {
 
     /// The finished blocks that are not in the index, or are in it as an earlier version of the gateway has put them. If the index was made from
     /// another ledger, because a database was put back from a backup for instance, then all that are in it: its last block stands for all before, as the chain does. So that one is taken out last, and
-    /// whoever is stopped in the middle finds it again.
+    /// whoever is stopped in the middle finds it again. Only that is read where blocks may be missing, and the block before it; if that is not as
+    /// it was, everything is.
     async fn left(&self) -> Result<Left, StoreError> {
         let indexing = &self.gateway.indexing;
         if self.finished().await? == 0 {
@@ -212,12 +287,15 @@ impl<'g> Ledger<'g> {
             });
         }
         // The index before the ledger: what another gateway adds in between is a block of the ledger that is read then.
-        let indexed = self.store.indexed(self.tenant, 0..=u64::from(u32::MAX)).await?;
+        let mut missing = indexing.begin_look(self.tenant);
+        let mut indexed = self.indexed_since(&missing).await?;
+        let mut are_foreign = self.are_foreign(&indexed).await?;
+        if are_foreign || !missing.begins_behind(&indexed) {
+            missing = Missing::default();
+            indexed = self.indexed_since(&missing).await?;
+            are_foreign = self.are_foreign(&indexed).await?;
+        }
         let finished = self.finished().await?;
-        let are_foreign = match indexed.last() {
-            Some(last) => !is_of_ledger(self.store, self.tenant, last).await?,
-            None => false,
-        };
         let is_known = |known: &&IndexedBlock| are_foreign || version::is_current(known.token);
         let known = indexed.iter().filter(is_known);
         let known: BTreeSet<u64> = known.map(|known| known.block).collect();
@@ -225,11 +303,43 @@ impl<'g> Ledger<'g> {
             indexing.saw_missing(self.tenant, finished);
             known.into_iter().rev().collect()
         } else {
-            let missing: Vec<u64> = (0..finished).filter(|block| !known.contains(block)).collect();
-            indexing.saw_missing(self.tenant, missing.len() as u64);
-            missing
+            let taken = self.still_missing(&missing).await?;
+            let behind = (missing.from..finished).filter(|block| !known.contains(block));
+            let behind: Vec<u64> = behind.collect();
+            let blocks: Vec<u64> = taken.iter().chain(&behind).copied().collect();
+            let from = behind.first().copied().unwrap_or(finished);
+            indexing.saw_missing(self.tenant, blocks.len() as u64);
+            indexing.end_look(self.tenant, Missing { from, taken });
+            blocks
         };
         Ok(Left { blocks, are_foreign })
+    }
+
+    /// The blocks in the index from the one on before which none is missing.
+    async fn indexed_since(&self, missing: &Missing) -> Result<Vec<IndexedBlock>, StoreError> {
+        let blocks = missing.from.saturating_sub(1)..=u64::from(u32::MAX);
+        self.store.indexed(self.tenant, blocks).await
+    }
+
+    /// Whether these blocks are of another ledger: the last stands for all.
+    async fn are_foreign(&self, indexed: &[IndexedBlock]) -> Result<bool, StoreError> {
+        match indexed.last() {
+            Some(last) => Ok(!is_of_ledger(self.store, self.tenant, last).await?),
+            None => Ok(false),
+        }
+    }
+
+    /// Those of the blocks that were taken out that nobody has put into the index again.
+    async fn still_missing(&self, missing: &Missing) -> Result<BTreeSet<u64>, StoreError> {
+        let mut still = BTreeSet::new();
+        for block in missing.taken.range(..missing.from) {
+            let indexed = self.store.indexed(self.tenant, *block..=*block).await?;
+            let known = indexed.first();
+            if known.is_none_or(|known| !version::is_current(known.token)) {
+                still.insert(*block);
+            }
+        }
+        Ok(still)
     }
 
     /// How many blocks nothing is added to any more.
@@ -340,6 +450,51 @@ mod tests {
             last = indexing.take_after(last);
             assert_eq!(last, Some(expected));
             indexing.note(expected);
+        }
+    }
+
+    /// From there on, and these.
+    fn missing(from: u64, taken: &[u64]) -> Missing {
+        Missing {
+            from,
+            taken: taken.iter().copied().collect(),
+        }
+    }
+
+    #[test]
+    fn a_look_is_for_what_was_missing_and_for_what_was_taken_out_since_the_last_began() {
+        let tenant = TenantId::from_bytes([1; 16]);
+        let indexing = Indexing::default();
+        indexing.note_taken(tenant, &BTreeSet::from([3]));
+        assert_eq!(indexing.begin_look(tenant), missing(0, &[]), "all of it");
+        indexing.note_taken(tenant, &BTreeSet::from([4]));
+        indexing.end_look(tenant, missing(9, &[]));
+        assert_eq!(indexing.begin_look(tenant), missing(9, &[4]));
+        indexing.note_taken(tenant, &BTreeSet::from([2, 5]));
+        indexing.end_look(tenant, missing(10, &[4]));
+        assert_eq!(indexing.begin_look(tenant), missing(10, &[2, 4, 5]));
+        // That look has failed.
+        assert_eq!(indexing.begin_look(tenant), missing(0, &[]));
+        indexing.end_look(tenant, missing(10, &[]));
+        indexing.note_taken(tenant, &(0..=TAKEN_MAX as u64).collect());
+        assert_eq!(indexing.begin_look(tenant), missing(0, &[]), "too many");
+        indexing.note(tenant);
+        indexing.end_look(tenant, missing(10, &[]));
+        assert_eq!(indexing.begin_look(tenant), missing(0, &[]), "nobody knows which");
+    }
+
+    #[test]
+    fn what_is_before_the_first_block_that_may_be_missing_is_believed_as_long_as_the_last_of_it_is_there() {
+        let block = |block, token| IndexedBlock {
+            block,
+            token,
+            end: canon::Digest::ZERO,
+        };
+        let current = version::token(7);
+        assert!(missing(0, &[]).begins_behind(&[]));
+        assert!(missing(3, &[]).begins_behind(&[block(2, current), block(4, current)]));
+        for indexed in [vec![], vec![block(3, current)], vec![block(2, 7)]] {
+            assert!(!missing(3, &[]).begins_behind(&indexed), "{indexed:?}");
         }
     }
 

@@ -236,7 +236,7 @@ impl<'g> Taking<'g> {
                 tracing::warn!(%error, block, "a block of the search index is free again only in some minutes");
             }
         }
-        self.gateway.indexing.note(self.tenant);
+        self.gateway.indexing.note_taken(self.tenant, blocks);
     }
 
     /// Erases what somebody else has not erased meanwhile: only that is left.
