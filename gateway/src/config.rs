@@ -358,7 +358,12 @@ pub struct Serve {
     pub replies_kept_hours: u32,
     /// A witness of the ledgers: where it is asked, and its verifier key. May be given several times; in the environment with
     /// white space between them.
-    #[arg(long = "witness", env = "COUNTERSIGN_WITNESSES", value_name = "URL#VKEY")]
+    #[arg(
+        long = "witness",
+        env = "COUNTERSIGN_WITNESSES",
+        hide_env_values = true,
+        value_name = "URL#VKEY"
+    )]
     pub witnesses: Vec<Several<Witness>>,
     /// How many witnesses make a checkpoint a witnessed one.
     #[arg(
@@ -460,6 +465,20 @@ pub struct Verify {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn help_shows_no_variable_that_may_have_a_secret_in_it() {
+        let program = CommandLine::command();
+        for command in ["serve", "check-config"] {
+            let command = program.find_subcommand(command).unwrap();
+            for option in ["database-url", "operator-key", "signing-key", "witness"] {
+                let mut arguments = command.get_arguments();
+                let argument = arguments.find(|argument| argument.get_long() == Some(option));
+                assert!(argument.unwrap().is_hide_env_values_set(), "{option}");
+            }
+        }
+    }
 
     #[test]
     fn a_log_filter_leaves_warnings_of_what_it_does_not_name() {

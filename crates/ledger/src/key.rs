@@ -28,7 +28,7 @@ const SMALL_ORDER: [[u8; KEY_LEN]; 5] = [
     ],
 ];
 /// What the text of a secret key begins with.
-const SECRET_PREFIX: &str = "PRIVATE+KEY+";
+pub const SECRET_PREFIX: &str = "PRIVATE+KEY+";
 /// The longest name, so that a signature is a short line.
 pub const KEY_NAME_BYTES_MAX: usize = 255;
 

@@ -41,7 +41,9 @@ pub mod witness;
 pub use crate::checkpoint::{Checkpoint, MalformedCheckpoint};
 pub use crate::entry::{EntryHeader, Head, link};
 pub use crate::fault::{Broken, Fault, LastGood, Unverified};
-pub use crate::key::{KEY_NAME_BYTES_MAX, KeyId, MalformedKey, SignatureKind, SigningKey, VerifierKey};
+pub use crate::key::{
+    KEY_NAME_BYTES_MAX, KeyId, MalformedKey, SECRET_PREFIX, SignatureKind, SigningKey, VerifierKey,
+};
 pub use crate::line::Entry;
 pub use crate::moment::{MalformedMoment, Moment};
 pub use crate::note::{NOTE_BYTES_MAX, Note, NoteFault, NoteSignature, SIGNATURES_MAX, Signed};

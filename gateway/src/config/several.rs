@@ -2,6 +2,7 @@
 
 use clap::builder::{TypedValueParser, ValueParserFactory};
 use clap::error::ErrorKind;
+use ledger::SECRET_PREFIX;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -18,10 +19,10 @@ impl<T> Several<T> {
     }
 }
 
-/// A word of such a text that is no value, and why.
+/// What is told of a word of such a text that is no value, and why it is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NoValue<E> {
-    word: String,
+    told: String,
     reason: E,
 }
 
@@ -29,7 +30,7 @@ impl<T: FromStr> Several<T> {
     fn parse(text: &str) -> Result<Self, NoValue<T::Err>> {
         let value = |word: &str| {
             let refused = |reason| NoValue {
-                word: word.to_owned(),
+                told: told(word, text),
                 reason,
             };
             word.parse::<T>().map_err(refused)
@@ -40,6 +41,21 @@ impl<T: FromStr> Several<T> {
         let values: Result<Vec<T>, _> = std::iter::once(Ok(first)).chain(others).collect();
         values.map(Self)
     }
+}
+
+/// As much of a word as is told. A text with an `@` may have a password in it (`https://USER:PASSWORD@HOST`): then it is what stands behind the `@` of
+/// the word, and nothing of a word without one, which may be a part of a password that has white space in it. Of a secret key it is nothing.
+fn told(word: &str, text: &str) -> String {
+    if word.contains(SECRET_PREFIX) {
+        return "…".to_owned();
+    }
+    if !text.contains('@') {
+        return word.to_owned();
+    }
+    // Without a key it may be a part of a password, too.
+    let behind = word.rsplit_once('@').map(|(_, behind)| behind);
+    let behind = behind.filter(|behind| behind.contains('#'));
+    format!("…{}", behind.unwrap_or_default())
 }
 
 /// Reads such a text. Of one with a word that is no value only that word is told: another one may have a password in it.
@@ -73,13 +89,13 @@ where
     ) -> Result<Self::Value, clap::Error> {
         let invalid_text = || clap::Error::new(ErrorKind::InvalidUtf8).with_cmd(command);
         let text = value.to_str().ok_or_else(invalid_text)?;
-        Several::parse(text).map_err(|NoValue { word, reason }| {
+        Several::parse(text).map_err(|NoValue { told, reason }| {
             let whose = argument
                 .map(|argument| format!(" for '{argument}'"))
                 .unwrap_or_default();
-            let told =
-                format!("invalid value '{word}'{whose}: {reason}\n\nFor more information, try '--help'.\n");
-            clap::Error::raw(ErrorKind::ValueValidation, told).with_cmd(command)
+            let message =
+                format!("invalid value '{told}'{whose}: {reason}\n\nFor more information, try '--help'.\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
         })
     }
 }
@@ -87,6 +103,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cosigning::Witness;
     use crate::doors::Address;
     use clap::Parser;
 
@@ -94,6 +111,8 @@ mod tests {
     struct Options {
         #[arg(long)]
         listen: Vec<Several<Address>>,
+        #[arg(long)]
+        witness: Vec<Several<Witness>>,
     }
 
     #[test]
@@ -120,6 +139,24 @@ mod tests {
             assert!(told.starts_with(&expected), "{told}");
             assert!(!told.contains("127.0.0.1:1 "), "{told}");
             assert_eq!(refused.exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn a_password_or_a_secret_key_is_not_told() {
+        for (text, word) in [
+            ("https://cs:s3cret@w.example#nobody", "…w.example#nobody"),
+            ("ftp://cs:s3cret@w.example#nobody", "…w.example#nobody"),
+            ("https://cs:1#s3cret@w.example#nobody", "…w.example#nobody"),
+            ("https://cs:s3cret words@w.example#nobody", "…"),
+            ("https://cs:1@s3cret words@w.example#nobody", "…"),
+            ("https://cs@w.example#PRIVATE+KEY+s3cret", "…"),
+        ] {
+            let refused = Options::try_parse_from(["program", "--witness", text]).unwrap_err();
+            let told = refused.to_string();
+            let expected = format!("error: invalid value '{word}' for '--witness <WITNESS>': ");
+            assert!(told.starts_with(&expected), "{told}");
+            assert!(!told.contains("s3cret"), "{told}");
         }
     }
 }
