@@ -113,6 +113,29 @@ pub enum TokenError {
     },
 }
 
+impl TokenError {
+    /// Whether a registered key has signed the token with which [`UnverifiedToken::verify`] finds this wrong: it looks at the signature first.
+    pub const fn is_of_signed_token(&self) -> bool {
+        match self {
+            Self::TooLong(_)
+            | Self::Layout
+            | Self::Header(_)
+            | Self::BroughtKey(_)
+            | Self::Critical
+            | Self::UnknownKey(_)
+            | Self::UnnamedKey
+            | Self::Algorithm { .. }
+            | Self::Signature => false,
+            Self::MediaType { .. }
+            | Self::Payload(_)
+            | Self::Issuer(_)
+            | Self::Audience
+            | Self::Expired { .. }
+            | Self::NotYet { .. } => true,
+        }
+    }
+}
+
 /// A token that was read and proves nothing.
 #[derive(Debug)]
 pub struct UnverifiedToken<'t> {

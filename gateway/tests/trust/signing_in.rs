@@ -4,6 +4,7 @@ use crate::hand::Signer;
 use crate::stage::{Stage, changing, reading};
 use crate::{ISSUER, NOW, issuer, jwks, token};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// A stage on which these keys sign agents in.
 async fn agents(signer: &Signer) -> Stage {
@@ -316,6 +317,52 @@ async fn a_bad_token_is_told_what_the_issuer_that_it_is_for_finds_wrong() {
     assert!(rotated.contains("no key `a`"), "{rotated}");
     let expired = detail(json!({"sub": "1", "aud": "countersign-people", "exp": NOW - 90})).await;
     assert!(expired.contains("has expired"), "{expired}");
+}
+
+#[tokio::test]
+async fn who_shows_what_no_registered_key_has_signed_learns_nothing_of_issuers_and_keys() {
+    let (signer, stranger) = (Signer::ed25519(1), Signer::ed25519(2));
+    let stage = agents(&signer).await;
+    let other = stage
+        .post("/v1/tenants", &stage.operator, &json!({"name": "other"}))
+        .await
+        .expect(201);
+    let other = other["id"].as_str().unwrap();
+    let own = stage.tenant.to_string();
+    let claims = json!({"iss": ISSUER, "aud": "countersign", "exp": NOW + 300, "sub": "builder"});
+    let shown = [
+        builder(&stranger),
+        token(&stranger, &json!({"sub": "builder", "exp": NOW - 90})),
+        stranger.token(json!({"kid": "b"}), &claims),
+        stranger.token(json!({}), &claims),
+        stranger.token(json!({"kid": "a", "alg": "RS256"}), &claims),
+        token(&stranger, &json!({"iss": "https://elsewhere.example.com"})),
+    ];
+    let mut told = BTreeSet::new();
+    let mut show = async || {
+        for token in &shown {
+            for tenant in [None, Some(own.as_str()), Some(other)] {
+                let call = stage.call("GET", "/v1/whoami", token);
+                let call = match tenant {
+                    Some(tenant) => call.tenant(tenant),
+                    None => call,
+                };
+                told.insert(call.send().await.problem(401, "invalid_token"));
+            }
+        }
+    };
+    show().await;
+    let keys = json!({"keys": [signer.jwk("a"), Signer::p256().jwk("c")]});
+    stage
+        .call("POST", "/v1/issuers", &stage.operator)
+        .tenant(other)
+        .json(&issuer("agents", &keys))
+        .send()
+        .await
+        .expect(201);
+    show().await;
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told.first().unwrap().contains("Countersign-Tenant"), "{told:?}");
 }
 
 /// A stage on which people sign in, with a team and these members of it.

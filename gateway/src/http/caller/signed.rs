@@ -13,11 +13,15 @@ use canon::Digest;
 use engine::{Delegation, Snapshot, TenantSnapshot, delegation};
 use model::{Directory, Issuer, Name, Purpose, Role, TenantId, Timestamp, User};
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokens::{Claims, LEEWAY_SECONDS, PublicKey, TokenError, UnverifiedToken};
 
 /// The claim that every token of provenance has, and nobody's identity needs.
 const SOURCE_TRUST: &str = "source_trust";
+/// Why nobody signs in with a token whose issuer is nobody's, or not that of the tenant that is named.
+const UNKNOWN_ISSUER: &str =
+    "no tenant, or not the one that is named, has registered the issuer to sign anybody in";
 /// Tokens in each of two generations. When the young one is full it becomes the old one, which is dropped.
 const GENERATION_MAX: usize = 4_096;
 
@@ -103,7 +107,8 @@ pub(super) fn sign_in(
     (text, digest): (&str, Digest),
 ) -> Result<Caller, Refusal> {
     let now = gateway.clock.now();
-    let named = named_tenant(headers).map(|named| tenant_id(named).ok_or_else(unknown_issuer));
+    let no_id = || refuse(&"the header `Countersign-Tenant` is not the id of a tenant (`tnt_…`)");
+    let named = named_tenant(headers).map(|named| tenant_id(named).ok_or_else(no_id));
     let named = named.transpose()?;
     let shown = (digest, named);
     let known = gateway.sign_ins.find(&shown).filter(|known| {
@@ -128,25 +133,27 @@ fn tenant_id(text: &str) -> Option<TenantId> {
     id.filter(|id| id.to_string() == text)
 }
 
-/// The token, verified by the one issuer that it can be from.
+/// The token, verified by the one issuer that it can be from. What is wrong with it, but for its form, is told to those only who show one that a
+/// registered key has signed: which issuers and keys tenants have is nobody else's business.
 fn verify(
     snapshot: &Snapshot,
     named: Option<TenantId>,
     text: &str,
     now: Timestamp,
 ) -> Result<SignedIn, Refusal> {
-    let issuer = UnverifiedToken::parse(text).map_err(|error| refuse(&error))?;
-    let issuer = issuer.issuer().unwrap_or_default();
-    let tenant = tenant_of(snapshot, named, issuer)?;
+    let token = UnverifiedToken::parse(text).map_err(|error| refuse(&error))?;
+    let issuer = token.issuer().unwrap_or_default();
+    let tenant = tenant_of(snapshot, named, issuer).map_err(|why| refuse_stranger(issuer, &why))?;
     let purposes = [Purpose::Agents, Purpose::People].into_iter();
     let registered = purposes.filter_map(|purpose| tenant.issuers.find(purpose, issuer));
-    let (mut verified, mut refused) = (None, None);
+    let (mut verified, mut refused, mut is_signed) = (None, None, false);
     for registered in registered {
         // One issuer may sign for agents and for people, but not for one audience.
         let claims =
             match registered.verify(UnverifiedToken::parse(text).map_err(|error| refuse(&error))?, now) {
                 Ok(claims) => claims,
                 Err(error) => {
+                    is_signed |= error.is_of_signed_token();
                     refused = Some(more_telling(refused, error));
                     continue;
                 }
@@ -167,7 +174,11 @@ fn verify(
             expires_at: claims.expires_at(),
         });
     }
-    verified.ok_or_else(|| refused.map_or_else(unknown_issuer, |error| refuse(&error)))
+    verified.ok_or_else(|| match refused {
+        Some(error) if is_signed => refuse(&error),
+        Some(error) => refuse_stranger(issuer, &error),
+        None => refuse_stranger(issuer, &UNKNOWN_ISSUER),
+    })
 }
 
 /// Which of these is wrong with a token: one issuer that has this `iss` is not meant by it, and then says less than the one that is.
@@ -208,12 +219,12 @@ fn named_in(claims: &Claims, issuer: &Issuer) -> Result<(Name, Vec<Name>), Refus
     Ok((names.remove(0), for_whom))
 }
 
-/// The tenant that has registered the issuer: the named one, or the only one.
+/// The tenant that has registered the issuer: the named one, or the only one. If there is none, why.
 fn tenant_of<'s>(
     snapshot: &'s Snapshot,
     named: Option<TenantId>,
     issuer: &str,
-) -> Result<&'s Arc<TenantSnapshot>, Refusal> {
+) -> Result<&'s Arc<TenantSnapshot>, &'static str> {
     let tenants: BTreeSet<TenantId> = snapshot
         .tenants_of_issuer(issuer)
         .filter(|tenant| named.is_none_or(|named| named == *tenant))
@@ -221,11 +232,8 @@ fn tenant_of<'s>(
     let mut tenants = tenants.into_iter().filter_map(|tenant| in_use(snapshot, tenant));
     match (tenants.next(), tenants.next()) {
         (Some(only), None) => Ok(only),
-        (Some(_), Some(_)) => {
-            let detail = "several tenants have registered this issuer; name yours with the header `Countersign-Tenant: tnt_…`";
-            Err(Refusal::new(Code::InvalidToken, detail))
-        }
-        (None, _) => Err(unknown_issuer()),
+        (Some(_), Some(_)) => Err("several tenants have registered the issuer, and none is named"),
+        (None, _) => Err(UNKNOWN_ISSUER),
     }
 }
 
@@ -300,8 +308,15 @@ impl Person {
     }
 }
 
-fn unknown_issuer() -> Refusal {
-    let detail = "no tenant has registered the issuer of this token to sign anybody in";
+/// The one answer to a token that no registered key has signed. The log says why: whoever sets an issuer up looks there.
+fn refuse_stranger(issuer: &str, why: &dyn Display) -> Refusal {
+    // As fields both are quoted: a stranger has written them.
+    tracing::debug!(
+        issuer,
+        why = why.to_string(),
+        "no registered key has signed the token of a request"
+    );
+    let detail = "no registered issuer has signed this token; where several tenants have registered one, name yours with the header `Countersign-Tenant: tnt_…`";
     Refusal::new(Code::InvalidToken, detail)
 }
 
