@@ -243,6 +243,24 @@ async fn stand(stage: &Stage, what: &str, verb: &str) -> Reply {
     stage.post(&path, &stage.operator, &because).await
 }
 
+/// An earlier allow is a denial for this reason now, and an earlier denial is what it was: from memory, and after a restart.
+async fn assert_taken_back(
+    mut stage: Stage,
+    (allowed, expected): (&Value, &str),
+    (denied, denial): (&Value, &Reply),
+    what: &str,
+) -> Stage {
+    for remembered in [true, false] {
+        if !remembered {
+            stage = stage.restart().await;
+        }
+        let told = format!("{what}, remembered: {remembered}");
+        assert_eq!(reason(&stage, allowed).await, expected, "{told}");
+        assert_eq!(stage.ask(denied).await.bytes, denial.bytes, "{told}");
+    }
+    stage
+}
+
 #[tokio::test]
 async fn a_frozen_tool_or_tenant_does_not_get_yesterdays_allow() {
     for (what, expected) in [("tool", "tool_quarantined"), ("tenant", "tenant_frozen")] {
@@ -251,14 +269,7 @@ async fn a_frozen_tool_or_tenant_does_not_get_yesterdays_allow() {
         let (allow, denial) = (stage.ask(&allowed).await, stage.ask(&denied).await);
         assert_eq!(allow.expect(200)["decision"], "allow");
         stand(&stage, what, "freeze").await.expect(200);
-        for remembered in [true, false] {
-            if !remembered {
-                stage = stage.restart().await;
-            }
-            let told = format!("{what}, remembered: {remembered}");
-            assert_eq!(reason(&stage, &allowed).await, expected, "{told}");
-            assert_eq!(stage.ask(&denied).await.bytes, denial.bytes, "{told}");
-        }
+        stage = assert_taken_back(stage, (&allowed, expected), (&denied, &denial), what).await;
         assert_eq!(stage.count("decision").await, 4);
         stand(&stage, what, "unfreeze").await.expect(200);
         assert_eq!(stage.ask(&allowed).await.bytes, allow.bytes);
@@ -308,14 +319,7 @@ async fn nobody_gets_yesterdays_allow_for_what_was_taken_away() {
         let (allow, denial) = (stage.ask(&allowed).await, stage.ask(&denied).await);
         assert_eq!(allow.expect(200)["decision"], "allow");
         take_away(&stage, what).await;
-        for remembered in [true, false] {
-            if !remembered {
-                stage = stage.restart().await;
-            }
-            let told = format!("{what}, remembered: {remembered}");
-            assert_eq!(reason(&stage, &allowed).await, expected, "{told}");
-            assert_eq!(stage.ask(&denied).await.bytes, denial.bytes, "{told}");
-        }
+        stage = assert_taken_back(stage, (&allowed, expected), (&denied, &denial), what).await;
         assert_eq!(stage.count("decision").await, 4, "{what}");
         stage.assert_sound().await;
     }
