@@ -1,6 +1,6 @@
 //! The follower: keeps the snapshot up to date with what other gateways, or a commit of unknown outcome, have written.
 //!
-//! It compares revisions and loads only the tenants that have moved. It never decides anything: a decision that was judged
+//! It compares revisions and loads only the tenants that have moved, and of those what has changed where the store remembers that. It never decides anything: a decision that was judged
 //! by an older revision is turned back in the commit, however late the follower is. What it bounds is everything that is
 //! answered without a commit, who is let in, and how old the state of the system tenant may be that decisions are recorded by: no revision tells
 //! of that.
@@ -10,20 +10,24 @@
 //! because one of them may be the reason; and so is one whose policies took long to compile. The system tenant, without which nobody is let
 //! in, is read beside all others.
 
+mod changes;
 mod loaders;
 
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
 use crate::uptime::Uptime;
+use engine::TenantSnapshot;
+use ledger::Head;
 use loaders::{Busy, Load, Waiting};
 use model::TenantId;
+use policy::Compiler;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use store::{Store, StoreError, StoredTenant};
+use store::{ChangedTenant, Store, StoreError};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -308,18 +312,8 @@ impl Following {
 
     /// Loads some tenants and puts each in force. What fails is tried again later, by itself.
     async fn load(self: Arc<Self>, some: Vec<TenantId>) {
-        let began = Uptime::now();
-        let incarnation = self.incarnation().clone();
-        match (self.store.load(Some(&some)).await, &some[..]) {
-            (Ok(stored), _) => {
-                for tenant in stored {
-                    self.restore(tenant, began).await;
-                }
-                // A look has found another database meanwhile. What was read from the one before may not be in that.
-                if *self.incarnation() != incarnation {
-                    self.snapshot.doubt();
-                }
-            }
+        match (self.bring_up_to_date(&some).await, &some[..]) {
+            (Ok(()), _) => {}
             (Err(error), [_]) => self.fail(&some, &error),
             // Whose matter it is shows when each is read by itself.
             (Err(_), _) => self.try_again(&some, Instant::now()),
@@ -332,13 +326,75 @@ impl Following {
         in_hand.apart.retain(|tenant| !some.contains(tenant));
     }
 
-    /// Puts a tenant in force as it was read from the store.
-    async fn restore(&self, stored: StoredTenant, read_at: Uptime) {
-        let (tenant, end) = (stored.tenant, stored.place.head());
+    /// Puts some tenants in force as they are in the store: those of which it remembers what has changed are brought on from what is known of them,
+    /// and the others are read whole.
+    async fn bring_up_to_date(&self, some: &[TenantId]) -> Result<(), StoreError> {
+        let began = Uptime::now();
+        let incarnation = self.incarnation().clone();
+        let mut whole: BTreeSet<_> = some.iter().copied().collect();
+        for (before, changed) in self.changes(some, &incarnation).await? {
+            whole.remove(&changed.tenant);
+            let (tenant, end) = (changed.tenant, changed.place.head());
+            let make = move |compiler: &Compiler| changes::bring_on(compiler, &before, changed);
+            self.put_in_force(tenant, end, began, make).await;
+        }
+        let whole: Vec<_> = whole.into_iter().collect();
+        let stored = match &whole[..] {
+            [] => Vec::new(),
+            whole => self.store.load(Some(whole)).await?,
+        };
+        for stored in stored {
+            let (tenant, end) = (stored.tenant, stored.place.head());
+            let make = move |compiler: &Compiler| start::restore(compiler, stored);
+            self.put_in_force(tenant, end, began, make).await;
+        }
+        // A look has found another database meanwhile. What was read from the one before may not be in that.
+        if *self.incarnation() != incarnation {
+            self.snapshot.doubt();
+        }
+        Ok(())
+    }
+
+    /// What has changed of tenants, each with the state that it has changed from. Whoever could not be loaded the last time is left out: what is read
+    /// whole depends on nothing that is known.
+    async fn changes(
+        &self,
+        some: &[TenantId],
+        incarnation: &str,
+    ) -> Result<Vec<(Arc<TenantSnapshot>, ChangedTenant)>, StoreError> {
+        let known = self.snapshot.load_full();
+        let revisions: Vec<_> = {
+            let failed = self.failed();
+            let sound = some.iter().filter(|tenant| !failed.contains_key(tenant));
+            let revisions = sound.map(|tenant| (*tenant, known.revision(*tenant)));
+            revisions.filter(|(_, revision)| *revision > 0).collect()
+        };
+        if revisions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let changed = self.store.changes(&revisions).await?;
+        // Asked behind them: so they were read from this database. Of another one, which may lack what is known, nothing leads on from that.
+        if changed.is_empty() || self.store.incarnation().await? != incarnation {
+            return Ok(Vec::new());
+        }
+        let changed = changed.into_iter();
+        Ok(changed
+            .filter_map(|changed| Some((Arc::clone(known.tenant(changed.tenant)?), changed)))
+            .collect())
+    }
+
+    /// Puts a tenant in force that was read from the store at this time or later, when its chain ended there.
+    async fn put_in_force(
+        &self,
+        tenant: TenantId,
+        end: Head,
+        read_at: Uptime,
+        make: impl FnOnce(&Compiler) -> Result<TenantSnapshot, StartError> + Send + 'static,
+    ) {
         let compiler = Arc::clone(self.snapshot.load().compiler());
         // Compiling takes long with many policies or tools, and nobody here waits for a decision.
         let began = Instant::now();
-        let restoring = tokio::task::spawn_blocking(move || start::restore(&compiler, stored));
+        let restoring = tokio::task::spawn_blocking(move || make(&compiler));
         let restored = restoring.await.map_err(StartError::Panicked).flatten();
         self.note_time(tenant, began.elapsed());
         match restored {

@@ -940,10 +940,14 @@ async fn what_two_gateways_would_erase_is_told_once() {
     cluster.verify().await;
 }
 
-/// Puts something into a directory that this version cannot read, as a newer one may write it during an upgrade.
+/// Puts something into a directory that this version cannot read, as a newer one may write it during an upgrade. It is part of the next change.
 async fn spoil(stranger: &mut sqlx::PgConnection, tenant: TenantId) {
     let id = format!("{:032x}", u128::from_be_bytes(*tenant.as_bytes()));
-    let unreadable = format!("INSERT INTO directory VALUES ('{id}', 'agent', 'agt_later', NULL, '{{}}')");
+    let unreadable = format!(
+        "INSERT INTO directory VALUES ('{id}', 'agent', 'agt_later', NULL, '{{}}');
+         INSERT INTO directory_changes (tenant_id, revision, kind, id, since)
+         SELECT tenant_id, revision + 1, 'agent', 'agt_later', revision FROM tenants WHERE tenant_id = '{id}'"
+    );
     sqlx::raw_sql(AssertSqlSafe(unreadable))
         .execute(stranger)
         .await
@@ -1105,6 +1109,80 @@ async fn a_tenant_whose_changes_the_database_has_lost_is_refused() {
         let refused = world.get("/v1/whoami", &other.token).await;
         refused.problem(503, "ledger_unavailable");
     }
+}
+
+/// That a gateway has a tenant in force as it is in the store.
+async fn assert_is_as_stored(world: &World, tenant: TenantId) {
+    let stored = world.store.load(Some(&[tenant])).await.unwrap().remove(0);
+    let known = world.gateway.tenant(tenant).unwrap();
+    assert_eq!(known.revision, stored.place.revision);
+    let directory = &known.directory;
+    for noun in &stored.nouns {
+        let known = directory.noun(noun.kind(), &noun.id()).map(|noun| noun.to_json());
+        assert_eq!(known, Some(noun.to_json()));
+    }
+    let known = [
+        directory.agents.len(),
+        directory.tokens.len(),
+        directory.keys.len(),
+        directory.teams.len(),
+        directory.users.len(),
+        directory.tools.len(),
+        directory.policies.len(),
+    ];
+    // Beside them there is the tenant itself.
+    assert_eq!(known.iter().sum::<usize>() + 1, stored.nouns.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_changed_is_followed_without_reading_the_whole_directory() {
+    let cluster = Cluster::new().await;
+    let (world, faults) = cluster.join(Options::default()).await;
+    let Tenancy { id, agent, token, .. } = &cluster.tenancy;
+    let forbidding =
+        json!({"name": "no-reads", "cedar": "@id(\"no\") forbid (principal, action, resource);"});
+    let key = json!({"name": "for a while", "role": "auditor"});
+    let is_followed = || async {
+        let (there, here) = (cluster.worlds[0].gateway.tenant(*id), world.gateway.tenant(*id));
+        there.unwrap().revision == here.unwrap().revision
+    };
+    let read = faults.directories_read();
+    let made = cluster.change(0, "POST", "/v1/keys", &key).await;
+    cluster.change(0, "PUT", "/v1/teams/reviewers", &json!({})).await;
+    cluster.change(0, "POST", "/v1/policies", &forbidding).await;
+    eventually(is_followed).await;
+    let (secret, ask) = (made["key"].as_str().unwrap(), reading());
+    world.get("/v1/whoami", secret).await.expect(200);
+    let denied = answered(|| world.post("/v1/authorize", token, &ask)).await;
+    assert_eq!(denied.expect(200)["decision"], "deny");
+
+    // Several changes that it hears of at once, of which one takes another back.
+    faults.fail_reads(true);
+    cluster.change(0, "PUT", "/v1/users/ann", &json!({})).await;
+    let key = format!("/v1/keys/{}", made["id"].as_str().unwrap());
+    for gone in [
+        "/v1/users/ann",
+        &key,
+        "/v1/teams/reviewers",
+        "/v1/policies/no-reads",
+    ] {
+        let delete = cluster.worlds[0].call("DELETE", gone, cluster.operator.reveal());
+        delete.tenant(*id).send().await.expect(204);
+    }
+    let agent = format!("/v1/agents/{agent}");
+    cluster
+        .change(0, "PATCH", &agent, &json!({"name": "renamed"}))
+        .await;
+    faults.fail_reads(false);
+    eventually(is_followed).await;
+    world
+        .get("/v1/whoami", secret)
+        .await
+        .problem(401, "invalid_token");
+    let allowed = answered(|| world.post("/v1/authorize", token, &ask)).await;
+    assert_eq!(allowed.expect(200)["decision"], "allow");
+    assert_eq!(faults.directories_read(), read);
+    assert_is_as_stored(&world, *id).await;
 }
 
 /// A database that took over without the last change, and in which another one has its number already when this gateway looks.

@@ -43,6 +43,22 @@ impl TenantSnapshot {
         }
     }
 
+    /// This tenant after these steps, at the revision that they lead to. Its policies are those from before them.
+    #[must_use]
+    pub fn after(&self, writes: &[Write], revision: u64) -> Self {
+        let mut after = Self {
+            revision,
+            ..self.clone()
+        };
+        for write in writes {
+            after.directory.apply(write);
+            after.facts.apply(write);
+            after.issuers.apply(write);
+            after.request_keys.apply(write);
+        }
+        after
+    }
+
     /// Whether policies that were compiled for one of these directories of a tenant are those of the other: nothing differs that they are
     /// compiled from. Whoever changes no more than that keeps the policies that are there, and may do so while all are compiled anew.
     pub fn compile_alike(one: &Directory, other: &Directory) -> bool {
@@ -269,19 +285,14 @@ impl Snapshot {
         let Some(before) = self.tenants.get(&tenant) else {
             return;
         };
-        let mut after = TenantSnapshot::clone(before);
+        let mut after = before.after(writes, before.revision + 1);
+        after.policies = policies.unwrap_or(after.policies);
         for write in writes {
-            after.directory.apply(write);
-            after.facts.apply(write);
-            after.issuers.apply(write);
-            after.request_keys.apply(write);
             match write {
                 Write::Put(noun) => self.add_credential(tenant, noun),
                 Write::Delete(noun) => self.remove_credential(tenant, noun),
             }
         }
-        after.revision += 1;
-        after.policies = policies.unwrap_or(after.policies);
         self.tenants.insert(tenant, Arc::new(after));
     }
 

@@ -21,6 +21,7 @@ use crate::tool::Tool;
 use canon::Digest;
 use counted::Counted;
 use imbl::OrdMap;
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 /// Everything a tenant has registered. Cloning shares all of it.
@@ -309,6 +310,26 @@ impl Directory {
         }
     }
 
+    /// The noun of this kind with this id, as [`Noun::id`] gives it.
+    pub fn noun(&self, kind: NounKind, id: &str) -> Option<Noun> {
+        match kind {
+            NounKind::Tenant => Some(Noun::Tenant(Arc::clone(&self.tenant))).filter(|noun| noun.id() == id),
+            NounKind::Key => found(&self.keys, &id.parse().ok()?, Noun::Key),
+            NounKind::Agent => found(&self.agents, &id.parse().ok()?, Noun::Agent),
+            NounKind::Token => found(&self.tokens, &id.parse().ok()?, Noun::Token),
+            NounKind::Tool => found(&self.tools, id, Noun::Tool),
+            NounKind::Team => found(&self.teams, id, Noun::Team),
+            NounKind::User => found(&self.users, id, Noun::User),
+            NounKind::Policy => found(&self.policies, id, Noun::Policy),
+            NounKind::Run => found(&self.runs, id, Noun::Run),
+            NounKind::Issuer => found(&self.issuers, id, Noun::Issuer),
+            NounKind::LogKey => found(&self.log_keys, id, Noun::LogKey),
+            NounKind::Rule => found(&self.rules, id, Noun::Rule),
+            NounKind::Base => self.base.clone().map(Noun::Base).filter(|noun| noun.id() == id),
+            NounKind::DeletedKey => found(&self.deleted_keys, &id.parse().ok()?, Noun::DeletedKey),
+        }
+    }
+
     /// The agent that has or had this name.
     pub fn agent_named(&self, name: &str) -> Option<&Arc<Agent>> {
         self.agent_names.get(name).and_then(|id| self.agents.get(id))
@@ -418,6 +439,15 @@ impl Directory {
             }
         }
     }
+}
+
+/// The value with this key, as a noun.
+fn found<K, Q, V>(map: &OrdMap<K, Arc<V>>, key: &Q, noun: fn(Arc<V>) -> Noun) -> Option<Noun>
+where
+    K: Ord + Borrow<Q>,
+    Q: Ord + ?Sized,
+{
+    map.get(key).map(|value| noun(Arc::clone(value)))
 }
 
 #[cfg(test)]
@@ -549,6 +579,31 @@ mod tests {
         assert_eq!(directory.agent_called(&id).unwrap().id, planner.id);
         assert_eq!(called(&planner.name), [planner.id]);
         assert!(called(&Name::new("nobody").unwrap()).is_empty());
+    }
+
+    #[test]
+    fn a_noun_is_found_by_its_kind_and_id() {
+        let mut directory = directory();
+        let planner = agent(1, "planner");
+        put(&mut directory, &planner);
+        directory.apply(&Write::Put(team("planner")));
+        let nouns = [
+            Noun::Tenant(Arc::clone(&directory.tenant)),
+            Noun::Agent(Arc::new(planner)),
+            team("planner"),
+        ];
+        for noun in &nouns {
+            let found = directory.noun(noun.kind(), &noun.id()).unwrap();
+            assert_eq!((found.kind(), found.to_json()), (noun.kind(), noun.to_json()));
+            // Nothing else of any kind has this id, or none at all.
+            for kind in NounKind::ALL {
+                let is_its_own = nouns
+                    .iter()
+                    .any(|own| own.kind() == kind && own.id() == noun.id());
+                assert_eq!(directory.noun(kind, &noun.id()).is_some(), is_its_own, "{kind:?}");
+                assert!(directory.noun(kind, "nobody").is_none());
+            }
+        }
     }
 
     #[test]

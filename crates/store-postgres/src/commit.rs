@@ -6,6 +6,7 @@ use crate::decode::uuid;
 use crate::erasures::Erasures;
 use crate::insert::{self, Insert};
 use crate::landed::{self, Mark};
+use crate::remembered::Remembered;
 use canon::Digest;
 use ledger::Head;
 use model::TenantId;
@@ -28,6 +29,7 @@ pub(crate) struct Work {
     is_nothing: bool,
     insert: Insert,
     changes: Vec<Changes>,
+    remembered: Remembered,
     erasures: Erasures,
     /// By what it is known afterwards that the batch is there.
     mark: Option<Mark>,
@@ -86,6 +88,7 @@ impl Work {
             is_nothing: batch.is_empty(),
             insert: insert::statement(batch)?,
             changes: changes::of(batch),
+            remembered: Remembered::of(batch, places),
             erasures: Erasures::of(batch),
             mark: Mark::of(batch),
             store,
@@ -136,6 +139,8 @@ impl Work {
                 lent.settle(written)?;
             }
             if !self.changes.is_empty() {
+                let written = self.remembered.write(lent.start()?).await;
+                lent.settle(written)?;
                 tell(lent, self.store).await?;
             }
             Ok(())

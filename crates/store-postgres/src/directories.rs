@@ -1,28 +1,28 @@
 //! Loading what the snapshot is made from, and hearing of what others have changed.
 
-use crate::PostgresStore;
 use crate::decode::{self, uuid};
+use crate::{PostgresStore, remembered};
 use async_trait::async_trait;
 use ledger::Head;
 use model::{Noun, NounKind, TenantId, Timestamp};
 use sqlx::types::Uuid;
 use std::collections::BTreeMap;
-use store::{Directories, Place, StoreError, StoredTenant};
+use store::{ChangedTenant, Directories, Place, StoreError, StoredTenant};
 
 /// A tenant, and one of its nouns if it has any. The hash and the edge of its head stand in one of its rows.
-struct Row {
-    tenant_id: Uuid,
-    head_seq: i64,
-    head_hash: Option<Vec<u8>>,
-    head_at: i64,
-    edge: Option<Vec<u8>>,
-    revision: i64,
-    kind: Option<String>,
-    value: Option<String>,
+pub(crate) struct Row {
+    pub(crate) tenant_id: Uuid,
+    pub(crate) head_seq: i64,
+    pub(crate) head_hash: Option<Vec<u8>>,
+    pub(crate) head_at: i64,
+    pub(crate) edge: Option<Vec<u8>>,
+    pub(crate) revision: i64,
+    pub(crate) kind: Option<String>,
+    pub(crate) value: Option<String>,
 }
 
 impl Row {
-    fn tenant(&self) -> TenantId {
+    pub(crate) fn tenant(&self) -> TenantId {
         TenantId::from_bytes(self.tenant_id.into_bytes())
     }
 }
@@ -70,6 +70,10 @@ impl Directories for PostgresStore {
         Ok(tenants.into_values().collect())
     }
 
+    async fn changes(&self, known: &[(TenantId, u64)]) -> Result<Vec<ChangedTenant>, StoreError> {
+        remembered::changes(self, known).await
+    }
+
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
         let query = || sqlx::query!("SELECT tenant_id, revision FROM tenants");
         let rows = self.looks.read(query).await?;
@@ -112,8 +116,15 @@ const fn of_tenant(tenant: TenantId) -> decode::Row {
     }
 }
 
+const fn of_noun(tenant: TenantId) -> decode::Row {
+    decode::Row {
+        table: "directory",
+        ..of_tenant(tenant)
+    }
+}
+
 /// The tenant without its nouns, if this is the row with its head.
-fn tenant(row: &Row) -> Result<Option<StoredTenant>, StoreError> {
+pub(crate) fn tenant(row: &Row) -> Result<Option<StoredTenant>, StoreError> {
     let (Some(head_hash), Some(edge)) = (&row.head_hash, &row.edge) else {
         return Ok(None);
     };
@@ -134,17 +145,21 @@ fn tenant(row: &Row) -> Result<Option<StoredTenant>, StoreError> {
     }))
 }
 
-fn noun(tenant: TenantId, row: Row) -> Result<Option<Noun>, StoreError> {
-    let (Some(kind), Some(value)) = (row.kind, row.value) else {
+/// The noun in a row, if there is one.
+pub(crate) fn noun(tenant: TenantId, row: Row) -> Result<Option<Noun>, StoreError> {
+    let (Some(kind), Some(value)) = (kind(tenant, &row)?, row.value) else {
         return Ok(None);
     };
-    let place = decode::Row {
-        table: "directory",
-        ..of_tenant(tenant)
-    };
-    let kind = NounKind::from_word(&kind)
-        .ok_or_else(|| place.corrupt("kind", "is no kind of noun that this program knows"))?;
-    let noun =
-        Noun::from_json(kind, &value).map_err(|error| place.malformed(kind.as_str(), error.column()))?;
+    let noun = Noun::from_json(kind, &value)
+        .map_err(|error| of_noun(tenant).malformed(kind.as_str(), error.column()))?;
     Ok(Some(noun))
+}
+
+/// The kind of the noun in a row, if there is one.
+pub(crate) fn kind(tenant: TenantId, row: &Row) -> Result<Option<NounKind>, StoreError> {
+    let kind = row.kind.as_deref().map(|word| {
+        let kind = NounKind::from_word(word);
+        kind.ok_or_else(|| of_noun(tenant).corrupt("kind", "is no kind of noun that this program knows"))
+    });
+    kind.transpose()
 }

@@ -5,7 +5,7 @@
 //! - `connections`: how they are lent and come back;
 //! - `turn`, `commit`, `append`, `insert`, `changes`, `erasures`, `landed`: a commit, from the lock to what became of it;
 //! - `requests`: which requests were answered;
-//! - `listener`: what other gateways have changed;
+//! - `listener`, `remembered`: that other gateways have changed something, and what;
 //! - `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the other promises of [`store`], a file each;
 //! - `approvals`, `reservations`, `runs`, `links`, `contents`: what is written in the commit of its entry;
 //! - `balances`, `recorded`: budgets as they are now, and entries with what stands at their places;
@@ -39,6 +39,7 @@ mod listener;
 mod open;
 mod recorded;
 mod records;
+mod remembered;
 mod requests;
 mod reservations;
 mod runs;

@@ -6,7 +6,7 @@ use crate::{SqliteStore, unavailable};
 use async_trait::async_trait;
 use ledger::Head;
 use model::{Noun, NounKind, TenantId, Timestamp};
-use store::{Directories, StoreError, StoredTenant};
+use store::{ChangedTenant, Directories, StoreError, StoredTenant};
 
 /// A tenant, and one of its nouns if it has any.
 struct Row {
@@ -60,6 +60,11 @@ impl Directories for SqliteStore {
             }
         }
         Ok(tenants)
+    }
+
+    /// Nothing is remembered: nobody else writes to the file, so there is hardly ever anything to follow.
+    async fn changes(&self, _known: &[(TenantId, u64)]) -> Result<Vec<ChangedTenant>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {

@@ -144,6 +144,7 @@ macro_rules! conformance_tests {
             directories::writes_of_one_batch_take_effect_in_order,
             directories::a_tenant_stays_in_its_own_directory,
             directories::only_the_tenants_that_are_named_are_loaded,
+            directories::what_has_changed_since_leads_to_what_is_there,
             directories::a_database_that_is_written_to_stays_the_same,
             directories::revisions_are_those_of_the_last_commits,
             requests::a_recorded_request_is_found_with_its_answer,

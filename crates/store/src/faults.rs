@@ -5,10 +5,10 @@
 
 use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, BudgetPlace, Budgets,
-    CommitError, Counters, DecisionFilter, Directories, Ending, FoundBalances, FoundRequest, IndexedBlock,
-    Journal, Lease, OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow, RequestKey,
-    ReservationFilter, SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant, Swept,
-    Turn, TurnOver, Wanted, WantedBalances, WantedBudgets, WantedReservations,
+    ChangedTenant, CommitError, Counters, DecisionFilter, Directories, Ending, FoundBalances, FoundRequest,
+    IndexedBlock, Journal, Lease, OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow,
+    RequestKey, ReservationFilter, SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant,
+    Swept, Turn, TurnOver, Wanted, WantedBalances, WantedBudgets, WantedReservations,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -57,6 +57,7 @@ pub struct FaultyStore<S: ?Sized> {
     reads_fail: Arc<AtomicBool>,
     turns: Arc<AtomicUsize>,
     leases: Arc<AtomicUsize>,
+    directories_read: Arc<AtomicUsize>,
     reservation_reads: Arc<AtomicUsize>,
     lists: Arc<Gate>,
     entries: Arc<Gate>,
@@ -75,6 +76,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             reads_fail: Arc::default(),
             turns: Arc::default(),
             leases: Arc::default(),
+            directories_read: Arc::default(),
             reservation_reads: Arc::default(),
             lists: Arc::default(),
             entries: Arc::default(),
@@ -114,6 +116,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many turns were taken so far. Who appends takes none.
     pub fn turns(&self) -> usize {
         self.turns.load(Ordering::SeqCst)
+    }
+
+    /// How often directories were read whole so far.
+    pub fn directories_read(&self) -> usize {
+        self.directories_read.load(Ordering::SeqCst)
     }
 
     /// How many leases buckets were asked for so far.
@@ -296,7 +303,12 @@ fn fail_if(reads_fail: &AtomicBool) -> Result<(), StoreError> {
 #[async_trait]
 impl<S: Store + ?Sized> Directories for FaultyStore<S> {
     async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError> {
+        self.directories_read.fetch_add(1, Ordering::SeqCst);
         self.read()?.load(only).await
+    }
+
+    async fn changes(&self, known: &[(TenantId, u64)]) -> Result<Vec<ChangedTenant>, StoreError> {
+        self.read()?.changes(known).await
     }
 
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
@@ -784,6 +796,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             reads_fail: Arc::clone(&self.reads_fail),
             turns: Arc::clone(&self.turns),
             leases: Arc::clone(&self.leases),
+            directories_read: Arc::clone(&self.directories_read),
             reservation_reads: Arc::clone(&self.reservation_reads),
             lists: Arc::clone(&self.lists),
             entries: Arc::clone(&self.entries),

@@ -45,8 +45,8 @@ use async_trait::async_trait;
 use canon::Digest;
 use ledger::{Head, Tip};
 use model::{
-    Approval, ApprovalId, Budget, Counter, DecisionId, Name, Noun, Reservation, RunLink, RunTaint, TenantId,
-    Timestamp,
+    Approval, ApprovalId, Budget, Counter, DecisionId, Name, Noun, NounKind, Reservation, RunLink, RunTaint,
+    TenantId, Timestamp,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -87,9 +87,34 @@ pub struct StoredTenant {
     pub nouns: Vec<Noun>,
 }
 
+/// What has changed of a tenant since a revision that somebody knows.
+#[derive(Debug)]
+pub struct ChangedTenant {
+    /// Which.
+    pub tenant: TenantId,
+    /// Where it stands.
+    pub place: Place,
+    /// What became of each noun that was put or taken away, each once and in no order.
+    pub nouns: Vec<ChangedNoun>,
+}
+
+/// What became of a noun that was put or taken away.
+#[derive(Debug)]
+pub enum ChangedNoun {
+    /// It is there, as it is now.
+    There(Noun),
+    /// It is not there any more. It may have come and gone since.
+    Gone {
+        /// Its kind.
+        kind: NounKind,
+        /// Its id among the nouns of its kind and tenant, as [`Noun::id`] gives it.
+        id: String,
+    },
+}
+
 /// What the snapshot is loaded from, and how it is kept up to date.
 ///
-/// Consistency: what [`load`](Self::load) returns is the state after some commit, whole, for all tenants alike.
+/// Consistency: what [`load`](Self::load) and [`changes`](Self::changes) return is the state after some commit, whole, for all tenants alike.
 /// Durability: it reads nothing that a crash could take back. Concurrency: any number of calls at once.
 /// Errors: all are [`StoreError`]; none changes anything.
 #[async_trait]
@@ -97,7 +122,11 @@ pub trait Directories: Send + Sync {
     /// Tenants with where they stand and their nouns: those named, as far as they exist, or all.
     async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError>;
 
-    /// The revision of every tenant: what tells which of them have to be loaded again.
+    /// What has changed of these tenants since the revisions at which they are known. A tenant is left out where the store does not remember all of
+    /// it, and one that it does not have: whoever follows has to [`load`](Self::load) those.
+    async fn changes(&self, known: &[(TenantId, u64)]) -> Result<Vec<ChangedTenant>, StoreError>;
+
+    /// The revision of every tenant: what tells which of them have moved.
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
 
     /// Which database answers, as a text to compare: it stays the same as long as nothing takes its place, such as a standby or a backup. It may change

@@ -3,11 +3,11 @@
 use super::{PATIENCE, TRIES, database, head, hear, open, write_three};
 use crate::PostgresStore;
 use crate::testing::Database;
-use model::TenantId;
+use model::{Attributes, Noun, Team, TenantId, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use store::conformance::sample::{Ask, Chain, agent_id};
+use store::conformance::sample::{Ask, Chain, agent_id, name};
 use store::conformance::{STALLS_MAX, commit, stood_still, try_commit};
 use store::{Batch, BucketKey, Buckets, CommitError, Directories, Journal, Records, Wanted};
 use tokio::time::timeout;
@@ -289,6 +289,54 @@ async fn a_change_wakes_the_other_gateways_and_not_its_own() {
     while let Err(what) = wake_the_others().await {
         assert!(tries < TRIES, "{what}");
         tries += 1;
+    }
+}
+
+#[tokio::test]
+async fn changes_of_long_ago_or_of_very_many_nouns_are_not_remembered() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    for number in 0..300_u32 {
+        let mut batch = Batch::default();
+        chain.put_agent(&mut batch, 1, &format!("builder {number}"));
+        commit(&store, &batch).await;
+    }
+    let is_told_since = async |revision| {
+        let changed = store.changes(&[(chain.tenant, revision)]).await.unwrap();
+        !changed.is_empty()
+    };
+    for (revision, is_told) in [(0, false), (43, false), (44, true), (299, true), (300, true)] {
+        assert_eq!(is_told_since(revision).await, is_told, "{revision}");
+    }
+    let mut stranger = database.stranger().await;
+    let kept: i64 = sqlx::query_scalar("SELECT count(*) FROM directory_changes")
+        .fetch_one(&mut stranger)
+        .await
+        .unwrap();
+    assert_eq!(kept, 256);
+
+    let mut batch = Batch::default();
+    for number in 0..257_u16 {
+        let [high, low] = number.to_be_bytes();
+        let team = Team {
+            name: name(&format!("team {high} {low}")),
+            attributes: Attributes::default(),
+            quotas: Vec::new(),
+        };
+        chain.write(&mut batch, Write::Put(Noun::Team(Arc::new(team))));
+    }
+    commit(&store, &batch).await;
+    let mut batch = Batch::default();
+    chain.put_agent(&mut batch, 1, "builder");
+    commit(&store, &batch).await;
+    for (revision, nouns) in [(300, None), (557, Some(1))] {
+        let changed = store.changes(&[(chain.tenant, revision)]).await.unwrap();
+        assert_eq!(
+            changed.first().map(|changed| changed.nouns.len()),
+            nouns,
+            "{revision}"
+        );
     }
 }
 

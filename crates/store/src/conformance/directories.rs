@@ -1,8 +1,8 @@
 //! What the directory promises: nouns come back as they were put, under unique names.
 
-use super::sample::{Chain, agent, agent_id, name};
+use super::sample::{Ask, Chain, agent, agent_id, name};
 use super::{Fixture, commit, load, refused};
-use crate::{Batch, CommitError, Store};
+use crate::{Batch, ChangedNoun, CommitError, Store};
 use canon::Digest;
 use model::{
     AgentToken, ApiKey, Attributes, KeyId, Noun, Policy, PolicyMode, PolicyText, Role, SlashFreeName, Team,
@@ -238,6 +238,107 @@ pub async fn only_the_tenants_that_are_named_are_loaded(fixture: &dyn Fixture) {
         .map(|tenant| (tenant.place.head(), tenant.nouns.len()))
         .collect();
     assert_eq!(all, [(one.head(), 1), (two.head(), 2)]);
+}
+
+/// Nouns by kind and id, as storage keeps them.
+type Known = BTreeMap<(&'static str, String), String>;
+
+/// A tenant's revision, and all its nouns then.
+async fn known(store: &dyn Store, chain: &Chain) -> (u64, Known) {
+    let tenants = load(store).await;
+    let tenant = tenants.iter().find(|tenant| tenant.tenant == chain.tenant);
+    let tenant = tenant.expect("the tenant was written");
+    let nouns = tenant.nouns.iter();
+    let nouns = nouns.map(|noun| ((noun.kind().as_str(), noun.id()), noun.to_json()));
+    (tenant.place.revision, nouns.collect())
+}
+
+/// Commits each of these batches by itself, and returns what was known before the first one and after each.
+async fn states(store: &dyn Store, chain: &Chain, batches: &[Batch]) -> Vec<(u64, Known)> {
+    let mut states = Vec::new();
+    for batch in batches {
+        commit(store, batch).await;
+        states.push(known(store, chain).await);
+    }
+    states
+}
+
+/// Batches in which nouns come, change, go, come again, and come and go in one.
+fn changing(chain: &mut Chain) -> Vec<Batch> {
+    type Step = fn(&mut Chain, &mut Batch);
+    let steps: [Step; 6] = [
+        |chain, batch| {
+            for noun in one_of_each(chain) {
+                chain.write(batch, Write::Put(noun));
+            }
+        },
+        |chain, batch| {
+            chain.put_agent(batch, 1, "renamed");
+            chain.put_agent(batch, 2, "builder");
+        },
+        |chain, batch| {
+            for noun in one_of_each(chain) {
+                chain.write(batch, Write::Delete(noun));
+            }
+        },
+        |chain, batch| chain.write(batch, Write::Put(team("acme"))),
+        |chain, batch| {
+            chain.write(batch, Write::Put(team("for a moment")));
+            chain.write(batch, Write::Delete(team("for a moment")));
+            chain.write(batch, Write::Delete(team("never there")));
+        },
+        |chain, batch| {
+            chain.put_agent(batch, 3, "last");
+            // What is no change of the directory moves its head all the same.
+            chain.decision(batch, &Ask::default());
+        },
+    ];
+    let batch = |step: Step, chain: &mut Chain| {
+        let mut batch = Batch::default();
+        step(chain, &mut batch);
+        batch
+    };
+    steps.into_iter().map(|step| batch(step, chain)).collect()
+}
+
+/// Whoever knows a tenant at some revision comes to what it is now by what has changed since, as far as the store tells.
+pub async fn what_has_changed_since_leads_to_what_is_there(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut chain, mut other) = (Chain::new(1), Chain::new(2));
+    let batches = changing(&mut chain);
+    let states = states(&*store, &chain, &batches).await;
+    let mut batch = Batch::default();
+    other.put_agent(&mut batch, 9, "of somebody else");
+    commit(&*store, &batch).await;
+    let (now, expected) = states.last().unwrap();
+    for (revision, nouns) in [(0, Known::new())].iter().chain(&states) {
+        let changed = store.changes(&[(chain.tenant, *revision)]).await.unwrap();
+        // A store that nobody else writes to need not remember anything.
+        let Some(changed) = changed.into_iter().next() else {
+            assert!(!store.is_shared(), "nothing is remembered since {revision}");
+            continue;
+        };
+        assert_eq!((changed.tenant, changed.place.revision), (chain.tenant, *now));
+        assert_eq!(changed.place.tip, chain.tip);
+        let mut nouns = nouns.clone();
+        for noun in changed.nouns {
+            match noun {
+                ChangedNoun::There(noun) => nouns.insert((noun.kind().as_str(), noun.id()), noun.to_json()),
+                ChangedNoun::Gone { kind, id } => nouns.remove(&(kind.as_str(), id)),
+            };
+        }
+        assert_eq!(&nouns, expected, "since {revision}");
+    }
+    // Of a tenant that is not there, and of a revision that has not come, nothing is told.
+    let never = [(Chain::new(3).tenant, 0), (chain.tenant, now + 1)];
+    assert!(store.changes(&never).await.unwrap().is_empty());
+    let both = store
+        .changes(&[(chain.tenant, 0), (other.tenant, 0)])
+        .await
+        .unwrap();
+    let nouns = both.iter().map(|changed| (changed.tenant, changed.nouns.len()));
+    let of_other = nouns.filter(|(tenant, _)| *tenant == other.tenant);
+    assert_eq!(of_other.count(), usize::from(store.is_shared()));
 }
 
 /// What tells that nothing has taken the place of the database.

@@ -1,0 +1,31 @@
+//! From what is known of a tenant to what it is now, by what the store says has changed.
+
+use crate::start::{self, StartError};
+use engine::TenantSnapshot;
+use model::Write;
+use policy::Compiler;
+use std::sync::Arc;
+use store::{ChangedNoun, ChangedTenant};
+
+/// A tenant as it is now: what it was before, with what has changed since. Its policies are compiled anew only where something has changed that they
+/// are compiled from.
+pub(super) fn bring_on(
+    compiler: &Compiler,
+    before: &TenantSnapshot,
+    changed: ChangedTenant,
+) -> Result<TenantSnapshot, StartError> {
+    let tenant = changed.tenant;
+    let writes = changed.nouns.into_iter().filter_map(|noun| match noun {
+        ChangedNoun::There(noun) => Some(Write::Put(noun)),
+        // What is not known has come and gone since.
+        ChangedNoun::Gone { kind, id } => before.directory.noun(kind, &id).map(Write::Delete),
+    });
+    let writes: Vec<_> = writes.collect();
+    let mut after = before.after(&writes, changed.place.revision);
+    if !before.compiles_as(&after) {
+        let policies = start::compile(compiler, &after.directory);
+        let policies = policies.map_err(|diagnostics| StartError::Policies { tenant, diagnostics })?;
+        after.policies = Arc::new(policies);
+    }
+    Ok(after)
+}
