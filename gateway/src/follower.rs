@@ -238,7 +238,7 @@ impl Following {
             self.snapshot.know_ends(&noted);
             return Ok(Vec::new());
         }
-        let lost = self.missing_ends().await;
+        let lost = self.missing(&self.snapshot.ends_to_compare()).await;
         if lost.is_ok() {
             *self.incarnation() = incarnation;
             self.snapshot.know_ends(&noted);
@@ -261,10 +261,10 @@ impl Following {
         }
     }
 
-    /// The tenants whose chains do not have an entry that they had when everything that is in force here was in them.
-    async fn missing_ends(&self) -> Result<Vec<TenantId>, StoreError> {
+    /// The tenants whose chains do not have one of these entries, which they had when everything that is in force here was in them.
+    async fn missing(&self, ends: &[(TenantId, Head)]) -> Result<Vec<TenantId>, StoreError> {
         let mut missing = Vec::new();
-        for some in self.snapshot.ends_to_compare().chunks(ENDS_MAX) {
+        for some in ends.chunks(ENDS_MAX) {
             let entries: Vec<_> = some.iter().map(|(tenant, end)| (*tenant, end.seq)).collect();
             let found: HashSet<_> = self.store.heads_at(&entries).await?.into_iter().collect();
             let lost = some.iter().filter(|end| !found.contains(end));
@@ -377,8 +377,15 @@ impl Following {
         if changed.is_empty() || self.store.incarnation().await? != incarnation {
             return Ok(Vec::new());
         }
-        let changed = changed.into_iter();
-        Ok(changed
+        let tenants = changed.iter().map(|changed| changed.tenant).collect();
+        let lost = self.missing(&self.snapshot.ends_of(&tenants)).await?;
+        if !lost.is_empty() {
+            self.snapshot.doubt();
+        }
+        let sound = changed
+            .into_iter()
+            .filter(|changed| !lost.contains(&changed.tenant));
+        Ok(sound
             .filter_map(|changed| Some((Arc::clone(known.tenant(changed.tenant)?), changed)))
             .collect())
     }
@@ -396,7 +403,13 @@ impl Following {
         let began = Instant::now();
         let restoring = tokio::task::spawn_blocking(move || make(&compiler));
         let restored = restoring.await.map_err(StartError::Panicked).flatten();
-        self.note_time(tenant, began.elapsed());
+        // Only what was compiled tells how long that takes.
+        if !restored
+            .as_ref()
+            .is_ok_and(|restored| self.has_policies_of(restored))
+        {
+            self.note_time(tenant, began.elapsed());
+        }
         match restored {
             Ok(restored) => {
                 // Where other base policies were put in force meanwhile nothing is, and the next round finds it behind.
@@ -408,6 +421,13 @@ impl Following {
             }
             Err(error) => self.fail(&[tenant], &error),
         }
+    }
+
+    /// Whether the policies of a tenant are those that are in force here.
+    fn has_policies_of(&self, tenant: &TenantSnapshot) -> bool {
+        let snapshot = self.snapshot.load();
+        let known = snapshot.tenant(tenant.directory.tenant.id);
+        known.is_some_and(|known| Arc::ptr_eq(&known.policies, &tenant.policies))
     }
 
     /// Notes whether a tenant's policies took so long to compile that it is better loaded by itself.

@@ -267,6 +267,19 @@ impl SnapshotCell {
         all.filter(|(_, end)| end.seq > 0).collect()
     }
 
+    /// Those of [`Self::ends_to_compare`] that are of these tenants.
+    pub fn ends_of(&self, tenants: &BTreeSet<TenantId>) -> Vec<(TenantId, Head)> {
+        let ends = self.ends();
+        let of = |tenant: &TenantId| {
+            let since = ends.since.get(tenant).into_iter().flatten();
+            let all = ends.known.get(tenant).into_iter().chain(since);
+            all.filter(|end| end.seq > 0)
+                .map(|end| (*tenant, *end))
+                .collect::<Vec<_>>()
+        };
+        tenants.iter().flat_map(of).collect()
+    }
+
     /// Notes that another database has taken the place of the one before, which may lack what was committed to that.
     pub fn note_another_database(&self) {
         self.databases.send_replace(());

@@ -17,6 +17,8 @@ use tokio::time::timeout;
 /// The schema, a step a file.
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
+/// The tables that every change of a directory writes to.
+const REGISTERED_IN: [&str; 2] = ["directory", "directory_changes"];
 /// The oldest server that is tested with, as it writes its version.
 const SERVER_VERSION_MIN: u32 = 150_000;
 /// The only encoding in which every text can be kept.
@@ -156,6 +158,19 @@ pub enum OpenError {
         #[source]
         source: MigrateError,
     },
+    /// The role may not write to a table, which a migration may have made since it was given its rights.
+    #[error(
+        "the role `{user}` may not change the table `{table}` of `{database}`: \
+         `GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO \"{user}\"` as its owner"
+    )]
+    NoRights {
+        /// Where it is.
+        database: String,
+        /// Who may not.
+        user: String,
+        /// Which table.
+        table: String,
+    },
     /// A ledger from before trees were kept is not what was recorded.
     #[error("{broken} in `{database}`, so there can be no tree over this ledger: put a backup in its place")]
     Broken {
@@ -192,6 +207,7 @@ pub(crate) async fn prepare(address: &Address) -> Result<Uuid, OpenError> {
     if let Schema::Behind = schema(address, &mut connection).await? {
         migrate(address).await?;
     }
+    check_rights(address, &mut connection).await?;
     match tree::complete(&mut connection).await {
         Ok(()) => {}
         Err(TreeError::Database(source)) => return Err(failed(source)),
@@ -292,6 +308,31 @@ async fn check_server(address: &Address, connection: &mut PgConnection) -> Resul
         );
     }
     Ok(())
+}
+
+/// Fails if the role cannot change what is registered: that would show when somebody is to be frozen.
+async fn check_rights(address: &Address, connection: &mut PgConnection) -> Result<(), OpenError> {
+    let denied = sqlx::query!(
+        r#"SELECT name AS "table!", current_user::text AS "user!"
+           FROM unnest($1::text[]) AS changed (name)
+           WHERE NOT (
+               has_table_privilege(name, 'SELECT')
+               AND has_table_privilege(name, 'INSERT')
+               AND has_table_privilege(name, 'UPDATE')
+               AND has_table_privilege(name, 'DELETE')
+           )"#,
+        &REGISTERED_IN.map(str::to_owned),
+    )
+    .fetch_optional(connection)
+    .await
+    .map_err(|source| failed(address, source))?;
+    denied.map_or(Ok(()), |denied| {
+        Err(OpenError::NoRights {
+            database: address.to_string(),
+            user: denied.user,
+            table: denied.table,
+        })
+    })
 }
 
 /// Looks at what is there, without changing anything.

@@ -28,8 +28,10 @@ pub(crate) struct Remembered {
     kinds: Vec<&'static str>,
     ids: Vec<String>,
     since: Vec<i64>,
-    /// The tenants whose directories change, and up to which revision of each the changes are forgotten.
+    /// The tenants whose directories change, up to which revision of each changes were forgotten before, and up to which they are by now. What was
+    /// forgotten before is not looked at again: its rows may be there for long, dead.
     changed: Vec<Uuid>,
+    forgotten_before: Vec<i64>,
     forgotten: Vec<i64>,
 }
 
@@ -49,10 +51,15 @@ impl Remembered {
             };
             let tenant = uuid(advance.tenant);
             let since = places.get(&advance.tenant).map_or(0, |place| place.revision);
-            let forgotten = advance.revision.saturating_sub(REVISIONS_KEPT);
+            // A copy brings a directory in parts, all but the last of which are no change of it.
+            if advance.revision <= since {
+                continue;
+            }
+            let forgotten = |revision: u64| revision.saturating_sub(REVISIONS_KEPT).cast_signed();
             remembered.changed.push(tenant);
             // INVARIANT: no revision is written to `tenants` that does not fit.
-            remembered.forgotten.push(forgotten.cast_signed());
+            remembered.forgotten_before.push(forgotten(since));
+            remembered.forgotten.push(forgotten(advance.revision));
             if nouns.len() > NOUNS_MAX {
                 continue;
             }
@@ -72,8 +79,9 @@ impl Remembered {
         sqlx::query!(
             "WITH forgotten AS (
                  DELETE FROM directory_changes AS change
-                 USING unnest($6::uuid[], $7::bigint[]) AS changed (tenant_id, forgotten)
+                 USING unnest($6::uuid[], $7::bigint[], $8::bigint[]) AS changed (tenant_id, before, forgotten)
                  WHERE change.tenant_id = changed.tenant_id
+                   AND change.revision > changed.before
                    AND change.revision <= changed.forgotten
              )
              INSERT INTO directory_changes (tenant_id, revision, kind, id, since)
@@ -87,6 +95,7 @@ impl Remembered {
             &self.ids,
             &self.since,
             &self.changed,
+            &self.forgotten_before,
             &self.forgotten,
         )
         .execute(connection)
@@ -122,7 +131,8 @@ pub(crate) async fn changes(
         .iter()
         .map(|(tenant, revision)| (uuid(*tenant), revision.cast_signed()))
         .unzip();
-    // One statement sees the state after one commit: heads, changes and nouns cannot be of different times.
+    // One statement sees the state after one commit: heads, changes and nouns cannot be of different times. Each noun is looked up by itself, also
+    // where the planner knows nothing of the tables and would read all nouns of all tenants.
     let query = || {
         sqlx::query_as!(
             ChangedRow,
@@ -139,7 +149,9 @@ pub(crate) async fn changes(
                    changed.id AS "id?",
                    directory.value AS "value?"
                FROM unnest($1::uuid[], $2::bigint[]) AS known (tenant_id, revision)
-               JOIN tenants ON tenants.tenant_id = known.tenant_id
+               CROSS JOIN LATERAL (
+                   SELECT * FROM tenants AS tenant WHERE tenant.tenant_id = known.tenant_id LIMIT 1
+               ) AS tenants
                CROSS JOIN LATERAL (
                    SELECT coalesce(sum(step.revision - step.since), 0)::bigint AS steps
                    FROM (
@@ -155,10 +167,14 @@ pub(crate) async fn changes(
                    WHERE change.tenant_id = known.tenant_id
                      AND change.revision > known.revision
                ) AS changed ON true
-               LEFT JOIN directory
-                   ON directory.tenant_id = known.tenant_id
-                  AND directory.kind = changed.kind
-                  AND directory.id = changed.id
+               LEFT JOIN LATERAL (
+                   SELECT noun.value
+                   FROM directory AS noun
+                   WHERE noun.tenant_id = known.tenant_id
+                     AND noun.kind = changed.kind
+                     AND noun.id = changed.id
+                   LIMIT 1
+               ) AS directory ON true
                WINDOW alike AS (PARTITION BY tenants.tenant_id)"#,
             &tenants,
             &revisions,

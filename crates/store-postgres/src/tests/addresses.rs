@@ -200,6 +200,26 @@ async fn a_role_that_may_not_change_the_schema_can_serve() {
 }
 
 #[tokio::test]
+async fn a_role_that_may_not_change_what_is_registered_is_refused() {
+    let database = database().await;
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    let mut stranger = database.stranger().await;
+    let (role, url) = make_role(&database, &mut stranger).await;
+    // As where a migration has made the table since.
+    let revoke = format!("REVOKE INSERT ON directory_changes FROM {role}");
+    let revoke = sqlx::raw_sql(sqlx::AssertSqlSafe(revoke));
+    revoke.execute(&mut stranger).await.unwrap();
+    let (error, message) = refused(&url).await;
+    assert!(matches!(error, OpenError::NoRights { .. }), "{message}");
+    let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON directory_changes TO \"{role}\"");
+    assert!(message.contains(&grant), "{message}");
+    let grant = sqlx::raw_sql(sqlx::AssertSqlSafe(grant));
+    grant.execute(&mut stranger).await.unwrap();
+    store::Store::close(&PostgresStore::open(&url).await.unwrap()).await;
+    drop_role(&role, stranger).await;
+}
+
+#[tokio::test]
 async fn a_newer_version_is_named_to_a_role_that_may_not_change_the_schema() {
     let database = database().await;
     PostgresStore::migrate(&database.url()).await.unwrap();
