@@ -6,10 +6,11 @@ use crate::delegation;
 use crate::entry_kind::EntryKind;
 use crate::judge::{Judgement, Refusal, RulingSummary};
 use crate::proposal::ProposedEntry;
+use crate::provenance::Provenance;
 use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
 use model::approval::{Delegator, Origin, Unusable, Vote, VoteError, Voter};
-use model::{Agent, Approval, ApprovalId, ReasonCode, Timestamp, Verdict};
+use model::{Agent, Approval, ApprovalId, ReasonCode, Sources, Timestamp, Verdict};
 
 /// How an approval changes, beside being asked for and spent, which decisions do.
 #[derive(Debug)]
@@ -149,15 +150,8 @@ pub(crate) fn with_approval(
         let agents = delegation::answered_for(tenant, agent, ask);
         let users = &tenant.directory.users;
         let votes = approval.counted(terms, &agents, |user| users.get(user).map(|user| &user.teams));
-        let origin = Origin {
-            claimed: judgement.trust.claimed,
-            trust: judgement.trust.level,
-            sources: &ask.sources,
-            run_worst: judgement.run_worst,
-        };
         let is_covered = !is_approved_by_a_namesake(approval, &agents, tenant)
-            && approval.covers_cost(ask.estimate.as_ref())
-            && approval.covers_origin(origin);
+            && is_as_shown(approval, &judgement, ask);
         let Some(votes) = votes.filter(|_| is_covered) else {
             return Ok(judgement);
         };
@@ -169,6 +163,23 @@ pub(crate) fn with_approval(
     }
     judgement.spends_approval = Some(approval.id);
     Ok(judgement)
+}
+
+/// Whether what is asked for is what people were shown, or better: its cost and where it comes from.
+fn is_as_shown(approval: &Approval, judgement: &Judgement, ask: &Ask) -> bool {
+    let origin = Origin {
+        claimed: judgement.trust.claimed,
+        trust: judgement.trust.level,
+        sources: &counted_sources(ask, judgement),
+        run_worst: judgement.run_worst,
+    };
+    approval.covers_cost(ask.estimate.as_ref()) && approval.covers_origin(origin)
+}
+
+/// Where the parameters of an ask come from, as people are shown it.
+pub(crate) fn counted_sources(ask: &Ask, judgement: &Judgement) -> Sources {
+    let vouched = judgement.provenance.as_deref().and_then(Provenance::vouched);
+    ask.sources.counted(judgement.trust, vouched)
 }
 
 /// Whether one of those who have approved is called like the agent that asks now, or like one in whose name it does: nobody can tell which of

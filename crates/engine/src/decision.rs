@@ -3,6 +3,7 @@
 //! The answer is made in two steps. Everything but the receipt is written when the ask has been judged; the receipt is
 //! sealed on by `apply`, so that there is no answer without a place in the chain.
 
+use crate::approvals::counted_sources;
 use crate::ask::{Ask, Mode};
 use crate::budgets::cost::BudgetPart;
 use crate::budgets::{entries, shown};
@@ -214,7 +215,7 @@ impl Decided<'_> {
             risk_level: judgement.risk,
             claimed_trust: judgement.trust.claimed,
             effective_trust: judgement.trust.level,
-            sources: ask.sources.clone(),
+            sources: counted_sources(ask, judgement),
             run_id: ask.run().cloned(),
             run_worst: judgement.run_worst,
             user: ask.user.clone(),

@@ -298,8 +298,13 @@ pub fn judge(
     let mut found = match (&ask.approval_id, facts.approval) {
         (Some(_), Some(approval)) => {
             let heard = |found| with_approval(found, approval, (tenant, agent), ask, now);
+            let shadow = found.shadow.take().map(|shadow| {
+                Box::new(Judgement {
+                    provenance: found.provenance.clone(),
+                    ..*shadow
+                })
+            });
             // Where it would have been a refusal, the shadow stays what it was before people were listened to.
-            let shadow = found.shadow.take();
             found.shadow = shadow.map(|shadow| heard(Judgement::clone(&shadow)).map_or(shadow, Box::new));
             heard(found)?
         }

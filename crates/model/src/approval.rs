@@ -77,7 +77,7 @@ pub struct Request {
     pub claimed_trust: Trust,
     /// What that counted as.
     pub effective_trust: Trust,
-    /// Where the caller said that single parameters came from. They go with the parameters.
+    /// Where single parameters came from, as it counted: [`Sources::counted`]. They go with the parameters.
     #[serde(default, skip_serializing_if = "Sources::is_empty")]
     pub sources: Sources,
     /// The run it is part of: of an ask that names only who started it, that one.
@@ -213,7 +213,7 @@ pub struct Origin<'a> {
     pub claimed: Trust,
     /// What that counts as.
     pub trust: Trust,
-    /// Where the caller says that single parameters came from.
+    /// Where single parameters came from, as it counts: [`Sources::counted`].
     pub sources: &'a Sources,
     /// The least trusted source that the run has seen, the ask included; absent if that is not kept.
     pub run_worst: Option<Trust>,

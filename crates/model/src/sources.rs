@@ -1,4 +1,4 @@
-//! Where single parameters of an ask came from, as its caller says.
+//! Where single parameters of an ask came from, as its caller says, and what that counts as.
 
 use crate::trust::{EffectiveTrust, Trust};
 use serde::{Deserialize, Serialize};
@@ -53,17 +53,29 @@ impl Sources {
         let named = self.0.keys().chain(others.0.keys()).map(String::as_str);
         // All that nobody names is a place, too.
         let mut places = named.chain([""]);
-        places.all(|place| self.at(place).unwrap_or(call) <= others.at(place).unwrap_or(others_call))
+        let (here, there) = (self.by_place(), others.by_place());
+        places.all(|place| here(place).unwrap_or(call) <= there(place).unwrap_or(others_call))
     }
 
-    /// The worst of what was said of a place in the parameters and of all that it is part of; none if nothing was.
-    fn at(&self, place: &str) -> Option<Trust> {
-        let holds_at = |pointer: &str| {
-            let rest = place.strip_prefix(pointer);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let levels = self.iter().filter(|(pointer, _)| holds_at(pointer));
-        levels.map(|(_, level)| level).max()
+    /// Tells the worst of what was said of a place in the parameters and of all that it is part of; none if nothing was. A signature may speak of
+    /// thousands of parameters, which are looked up; what else there is, callers have said, and it is little.
+    fn by_place(&self) -> impl Fn(&str) -> Option<Trust> + '_ {
+        let is_parameter = |pointer: &str| pointer.rfind('/') == Some(0);
+        let others: Vec<_> = self
+            .iter()
+            .filter(|(pointer, _)| !is_parameter(pointer))
+            .collect();
+        move |place| {
+            let end = place.get(1..).and_then(|rest| rest.find('/'));
+            let parameter = &place[..end.map_or(place.len(), |end| end + 1)];
+            let holds_at = |pointer: &str| {
+                let rest = place.strip_prefix(pointer);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            let levels = others.iter().filter(|(pointer, _)| holds_at(pointer));
+            let around = levels.map(|(_, level)| *level).max();
+            self.0.get(parameter).copied().max(around)
+        }
     }
 
     /// The least trusted of what was said of something that is no parameter; none if nothing was.
@@ -93,9 +105,44 @@ impl Sources {
         }
     }
 
+    /// The levels as they count in this call, for people: signed only where a signature speaks of it, and with what a signature says of parameters
+    /// that the caller says nothing of. What is not named still has the level that was said of the call.
+    #[must_use]
+    pub fn counted(&self, call: EffectiveTrust, vouched: Option<Vouched<'_>>) -> Self {
+        let unsigned = Trust::TrustedInternalUnsigned;
+        let best = |pointer: &str| {
+            let name = parameter_of(pointer);
+            let is_about = |vouched: &Vouched<'_>| {
+                let mut parameters = vouched.parameters.iter();
+                name.as_deref()
+                    .is_some_and(|name| parameters.any(|own| own == name))
+            };
+            let about = vouched.filter(is_about);
+            about.map_or(call.level.min(unsigned), |vouched| vouched.level)
+        };
+        let named = self.iter();
+        let named = named.map(|(pointer, level)| (pointer.to_owned(), level.worse_of(best(pointer))));
+        let mut levels: BTreeMap<_, _> = named.collect();
+        if let Some(Vouched { parameters, level }) = vouched {
+            let of_call = call.claimed.worse_of(unsigned);
+            for name in parameters {
+                // What nobody names counts as the call does.
+                let said = self.of(name);
+                if said.is_some() || level > of_call {
+                    levels.insert(pointer_to(name), said.unwrap_or(of_call).worse_of(level));
+                }
+            }
+            // Where it counts as the call does anyway, it would only hide that one of them is signed.
+            if of_call == unsigned && levels.get("") == Some(&unsigned) {
+                levels.remove("");
+            }
+        }
+        Self(levels)
+    }
+
     /// What was said of a parameter; none if nothing was.
     fn of(&self, parameter: &str) -> Option<Trust> {
-        let own = format!("/{}", parameter.replace('~', "~0").replace('/', "~1"));
+        let own = pointer_to(parameter);
         let is_about = |pointer: &str| {
             pointer.is_empty()
                 || pointer
@@ -105,6 +152,11 @@ impl Sources {
         let levels = self.iter().filter(|(pointer, _)| is_about(pointer));
         levels.map(|(_, level)| level).max()
     }
+}
+
+/// The pointer to a parameter.
+fn pointer_to(parameter: &str) -> String {
+    format!("/{}", parameter.replace('~', "~0").replace('/', "~1"))
 }
 
 /// The parameter that a pointer is about, or a part of which; none if it is about all of them, or is no pointer. Entries of earlier versions may
@@ -192,6 +244,59 @@ mod tests {
         let call = EffectiveTrust::signed(signed, signed, None);
         assert_eq!(claim.level("amount", call, None), signed);
         assert_eq!(claim.level("recipient", call, None), signed);
+    }
+
+    #[test]
+    fn what_counts_is_signed_only_by_a_signature_and_has_what_one_says() {
+        let [signed, unsigned, customer, outside, ..] = Trust::ALL;
+        let call = |claimed| EffectiveTrust::without_signature(claimed, None);
+        let by_signature = |vouched| EffectiveTrust::signed(signed, vouched, None);
+        let names = ["amount".to_owned(), "a/b".to_owned()];
+        let (amount, odd) = names.split_at(1);
+        let about = |parameters, level| Some(Vouched { parameters, level });
+        let claim: &[_] = &[("/amount", signed), ("/to/0", outside)];
+        let unsigned_claim: &[_] = &[("/amount", unsigned), ("/to/0", outside)];
+        let bad_claim: &[_] = &[("/amount", outside), ("/to/0", outside)];
+        let of_customer: &[_] = &[("/amount", customer)];
+        let (of_all, of_amount): (&[_], &[_]) = (&[("", signed)], &[("/amount", signed)]);
+        for (said, call, vouched, expected) in [
+            (claim, call(signed), None, unsigned_claim),
+            (claim, call(unsigned), about(amount, signed), claim),
+            (claim, call(unsigned), about(amount, outside), bad_claim),
+            (&[], call(unsigned), about(odd, outside), &[("/a~1b", outside)]),
+            (&[], call(customer), about(amount, signed), &[]),
+            (of_customer, call(unsigned), about(amount, signed), of_customer),
+            (of_all, call(unsigned), about(amount, signed), of_amount),
+            (claim, by_signature(signed), None, claim),
+            (claim, by_signature(unsigned), None, unsigned_claim),
+        ] {
+            let said = sources(said);
+            let counted = said.counted(call, vouched);
+            assert_eq!(counted, sources(expected));
+            // Policies see the same.
+            for name in ["amount", "a/b", "to"] {
+                let level = counted.of(name).unwrap_or(call.level);
+                assert_eq!(level, said.level(name, call, vouched), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_signature_says_of_very_many_parameters_is_compared() {
+        let names: Vec<_> = (0..30_000).map(|number| number.to_string()).collect();
+        let vouched = Vouched {
+            parameters: &names,
+            level: Trust::UntrustedExternal,
+        };
+        let call = EffectiveTrust::without_signature(Trust::TrustedInternalUnsigned, None);
+        let said = sources(&[("/1/a", Trust::Unknown)]);
+        let (counted, alone) = (said.counted(call, Some(vouched)), said.counted(call, None));
+        assert_eq!(counted.iter().count(), names.len() + 1);
+        // It takes minutes where each is compared with each.
+        let is_no_worse = |one: &Sources, other| one.are_no_worse_than(call.level, (other, call.level));
+        assert!(is_no_worse(&counted, &counted));
+        assert!(is_no_worse(&alone, &counted));
+        assert!(!is_no_worse(&counted, &alone));
     }
 
     #[test]

@@ -300,6 +300,69 @@ async fn a_token_about_one_parameter_signs_that_one_and_not_the_call() {
         .problem(400, "provenance_invalid");
 }
 
+/// A stage on which people approve whatever a bank sends, and the key of one who does.
+async fn approving(signer: &Signer) -> (Stage, String) {
+    let stage = trusting(signer).await;
+    let tool = json!({"actions": [{"name": "send", "mutates_state": true, "risk": "medium"}]});
+    stage.admin("PUT", "/v1/tools/bank", &tool).await.expect(201);
+    stage.settle(json!({"sources": "parameter"})).await;
+    let cedar = r#"@id("send") @decision("require_approval") permit (principal, action == Action::"bank/send", resource);"#;
+    let body = json!({"name": "transfers", "cedar": cedar});
+    stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    let body = json!({"name": "ann", "role": "approver", "user": "ann"});
+    let ann = stage.admin("POST", "/v1/keys", &body).await.expect(201);
+    (stage, ann["key"].as_str().unwrap().to_owned())
+}
+
+/// To send 3 to `DE02`, where the caller says this of parameters and shows this token, if any.
+fn sending(sources: &Value, token: &str) -> Value {
+    let mut context = json!({"source_trust": "trusted_internal_unsigned", "sources": sources});
+    if !token.is_empty() {
+        context["provenance"] = json!(token);
+    }
+    let parameters = json!({"recipient": "DE02", "amount": 3});
+    json!({"tool_call": {"tool": "bank", "action": "send", "parameters": parameters}, "context": context})
+}
+
+#[tokio::test]
+async fn who_approves_is_shown_what_a_token_says_of_parameters_and_nothing_worse_is_covered() {
+    let signer = Signer::ed25519(1);
+    let (stage, ann) = approving(&signer).await;
+    let about = |content: &str, level: &str| {
+        let claims = json!({"content_hash": Digest::of(content.as_bytes()).to_string()});
+        saying(&signer, level, &claims)
+    };
+    let best = "trusted_internal_signed";
+    let (good, bad) = (about("3", best), about("DE02", "untrusted_external"));
+    let worst = about("DE02", "malicious_suspected");
+    let (nothing, claim, of_all) = (json!({}), json!({"/amount": best}), json!({"": best}));
+    let unsigned = json!({"/amount": "trusted_internal_unsigned"});
+    let outside = json!({"/recipient": "untrusted_external"});
+    for (ask, shown, worse) in [
+        (sending(&nothing, ""), Value::Null, sending(&nothing, &bad)),
+        (sending(&nothing, &bad), outside, sending(&nothing, &worst)),
+        (sending(&claim, &good), claim.clone(), sending(&claim, "")),
+        (sending(&of_all, &good), claim.clone(), sending(&of_all, "")),
+        (sending(&claim, ""), unsigned, sending(&claim, &bad)),
+    ] {
+        let asked = stage.ask(&ask).await.expect(200);
+        let id = &asked["approval"]["id"];
+        let path = format!("/v1/approvals/{}/approve", id.as_str().unwrap());
+        let vote = stage.post(&path, &ann, &json!({"reason": "a test"})).await;
+        assert_eq!(vote.expect(200)["sources"], shown, "{ask}");
+        let retry = async |mut ask: Value| {
+            ask["approval_id"] = id.clone();
+            stage.ask(&ask).await.expect(200)
+        };
+        let anew = retry(worse).await;
+        assert_eq!(anew["decision"], "require_approval", "{anew}");
+        assert_ne!(anew["approval"]["id"], *id);
+        let allowed = retry(ask).await;
+        assert_eq!(allowed["reason_code"], "approval_granted", "{allowed}");
+    }
+    stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn a_token_speaks_of_every_parameter_that_has_its_content() {
     let signer = Signer::ed25519(1);
