@@ -87,6 +87,8 @@ pub struct Shown {
     policy_digest: Digest,
     #[serde(skip_serializing_if = "Option::is_none")]
     risk_level: Option<Risk>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    definition: Option<Digest>,
     trust: ShownTrust,
     /// Gone with the parameters.
     #[serde(skip_serializing_if = "Sources::is_empty")]
@@ -164,6 +166,7 @@ impl Shown {
             matched_policies: request.matched_policies,
             policy_digest: request.policy_digest,
             risk_level: request.risk_level,
+            definition: request.definition,
             trust: ShownTrust {
                 claimed: request.claimed_trust,
                 effective: request.effective_trust,

@@ -121,7 +121,8 @@ impl ApprovalChange {
 }
 
 /// The judgement of an ask that names an approval. It is an allow if people have approved exactly this action, at no more than the
-/// cost that they were shown and from no worse a source, and if their votes are enough for what policy asks now.
+/// cost and the risk that they were shown, from no worse a source and as it was defined then, and if their votes are enough for what policy
+/// asks now.
 ///
 /// A denial stays one, and the approval is kept. What policy permits without an approval spends it all the same: it is for
 /// this action once.
@@ -151,7 +152,7 @@ pub(crate) fn with_approval(
         let users = &tenant.directory.users;
         let votes = approval.counted(terms, &agents, |user| users.get(user).map(|user| &user.teams));
         let is_covered = !is_approved_by_a_namesake(approval, &agents, tenant)
-            && is_as_shown(approval, &judgement, ask);
+            && is_as_shown(approval, &judgement, tenant, ask);
         let Some(votes) = votes.filter(|_| is_covered) else {
             return Ok(judgement);
         };
@@ -165,15 +166,19 @@ pub(crate) fn with_approval(
     Ok(judgement)
 }
 
-/// Whether what is asked for is what people were shown, or better: its cost and where it comes from.
-fn is_as_shown(approval: &Approval, judgement: &Judgement, ask: &Ask) -> bool {
+/// Whether what is asked for is what people were shown, or better: its cost, its risk, its definition and where it comes from.
+fn is_as_shown(approval: &Approval, judgement: &Judgement, tenant: &TenantSnapshot, ask: &Ask) -> bool {
+    let (tool, action) = (ask.action.tool.as_str(), ask.action.action.as_str());
     let origin = Origin {
         claimed: judgement.trust.claimed,
         trust: judgement.trust.level,
         sources: &counted_sources(ask, judgement),
         run_worst: judgement.run_worst,
     };
-    approval.covers_cost(ask.estimate.as_ref()) && approval.covers_origin(origin)
+    approval.covers_cost(ask.estimate.as_ref())
+        && approval.covers_risk(judgement.risk)
+        && approval.covers_definition(tenant.facts.definition(tool, action))
+        && approval.covers_origin(origin)
 }
 
 /// Where the parameters of an ask come from, as people are shown it.

@@ -199,6 +199,7 @@ impl Decided<'_> {
     pub fn approval_to_ask_for(&self, id: ApprovalId) -> Option<Approval> {
         let (ask, judgement, agent) = (self.ask, self.judgement, self.agent);
         let terms = judgement.approval.clone()?;
+        let (tool, action) = (ask.action.tool.as_str(), ask.action.action.as_str());
         let request = Request {
             decision_id: self.id,
             agent: agent.id,
@@ -213,6 +214,7 @@ impl Decided<'_> {
             matched_policies: judgement.matched.clone(),
             policy_digest: self.tenant.policies.digest(),
             risk_level: judgement.risk,
+            definition: self.tenant.facts.definition(tool, action),
             claimed_trust: judgement.trust.claimed,
             effective_trust: judgement.trust.level,
             sources: counted_sources(ask, judgement),

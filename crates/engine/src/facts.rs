@@ -19,13 +19,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::ContentRow;
 
-/// The digest of the record of every noun that policies can see. Cloning shares everything.
+/// The digest of the record of every noun that policies can see, and those of definitions. Cloning shares everything.
 #[derive(Debug, Clone, Default)]
 pub struct FactDigests {
     agents: imbl::OrdMap<AgentId, Digest>,
     teams: imbl::OrdMap<Name, Digest>,
     users: imbl::OrdMap<Name, Digest>,
-    tools: imbl::OrdMap<SlashFreeName, Arc<BTreeMap<Name, Digest>>>,
+    tools: imbl::OrdMap<SlashFreeName, Arc<BTreeMap<Name, ActionDigests>>>,
+}
+
+/// The digests of an action.
+#[derive(Debug, Clone, Copy)]
+struct ActionDigests {
+    record: Digest,
+    definition: Digest,
 }
 
 impl FactDigests {
@@ -57,7 +64,12 @@ impl FactDigests {
 
     /// The digest of the record of an action.
     pub fn action(&self, tool: &str, action: &str) -> Option<Digest> {
-        self.tools.get(tool)?.get(action).copied()
+        Some(self.tools.get(tool)?.get(action)?.record)
+    }
+
+    /// The digest of the definition of an action: [`ToolAction::definition`].
+    pub fn definition(&self, tool: &str, action: &str) -> Option<Digest> {
+        Some(self.tools.get(tool)?.get(action)?.definition)
     }
 
     fn put(&mut self, noun: &Noun) {
@@ -74,9 +86,12 @@ impl FactDigests {
                     .insert(user.name.clone(), record::of_user(user).digest());
             }
             Noun::Tool(tool) => {
+                let digests = |action: &ToolAction| ActionDigests {
+                    record: record::of_action(tool, action).digest(),
+                    definition: action.definition(),
+                };
                 let actions = tool.actions.values();
-                let actions =
-                    actions.map(|action| (action.name.clone(), record::of_action(tool, action).digest()));
+                let actions = actions.map(|action| (action.name.clone(), digests(action)));
                 self.tools.insert(tool.name.clone(), Arc::new(actions.collect()));
             }
             _ => {}

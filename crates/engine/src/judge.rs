@@ -300,6 +300,7 @@ pub fn judge(
             let heard = |found| with_approval(found, approval, (tenant, agent), ask, now);
             let shadow = found.shadow.take().map(|shadow| {
                 Box::new(Judgement {
+                    risk: found.risk,
                     provenance: found.provenance.clone(),
                     ..*shadow
                 })

@@ -73,6 +73,9 @@ pub struct Request {
     /// The registered risk of the action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub risk_level: Option<Risk>,
+    /// The digest of the registered definition of the action; absent in what earlier versions have stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definition: Option<Digest>,
     /// How far the caller said that the source is trusted.
     pub claimed_trust: Trust,
     /// What that counted as.
@@ -520,6 +523,17 @@ impl Approval {
             .sources
             .are_no_worse_than(said(now.claimed, now.trust), shown_sources);
         now.trust <= shown.effective_trust && are_sources_covered && is_run_covered
+    }
+
+    /// Whether the action is registered with the risk that people were shown, or a lower one.
+    pub fn covers_risk(&self, now: Option<Risk>) -> bool {
+        let shown = self.request.risk_level;
+        shown.is_none_or(|shown| now.is_some_and(|now| now <= shown))
+    }
+
+    /// Whether the definition of the action is the one that it had when people were asked, as far as that is known.
+    pub fn covers_definition(&self, now: Option<Digest>) -> bool {
+        self.request.definition.is_none_or(|shown| now == Some(shown))
     }
 
     /// Whether this agent can use it for this user and this action now.

@@ -72,6 +72,27 @@ pub struct ToolAction {
 }
 
 impl ToolAction {
+    /// The digest of its definition: the pinned one of what was imported, and of anything else that of the canonical JSON of `description` and
+    /// `input_schema`. Its facts are not in it.
+    pub fn definition(&self) -> Digest {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            description: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            input_schema: Option<&'a serde_json::Value>,
+        }
+        self.pinned.unwrap_or_else(|| {
+            let written = canon::of(&Written {
+                description: self.description.as_deref(),
+                input_schema: self.input_schema.as_deref(),
+            });
+            written
+                .expect("it has string keys and nests no deeper than the body that it came in")
+                .digest()
+        })
+    }
+
     /// The action after an import has brought this definition of it: itself if it is the pinned one, held otherwise.
     #[must_use]
     pub fn imported_again(&self, incoming: &Self, now: Timestamp) -> Self {
@@ -207,6 +228,25 @@ mod tests {
             (accepted.pinned, accepted.held),
             (Some(Digest::of(b"sends more")), None)
         );
+    }
+
+    #[test]
+    fn a_definition_has_another_digest_when_its_words_or_its_schema_change_and_not_with_the_facts() {
+        let action = imported("sends", true, Risk::High);
+        assert_eq!(Some(action.definition()), action.pinned);
+        let by_hand = ToolAction {
+            pinned: None,
+            ..action
+        };
+        let digest = by_hand.definition();
+        assert_eq!(digest, Digest::of(br#"{"description":"sends"}"#));
+        let mut others = [(); 3].map(|()| by_hand.clone());
+        others[0].risk = Risk::Low;
+        others[0].mutates_state = false;
+        others[1].description = Some("sends to everyone".to_owned());
+        others[2].input_schema = Some(Arc::new(serde_json::json!({"type": "object"})));
+        let is_same = others.map(|other| other.definition() == digest);
+        assert_eq!(is_same, [true, false, false]);
     }
 
     #[test]

@@ -216,6 +216,89 @@ async fn what_a_run_has_seen_since_people_were_asked_has_them_asked_anew() {
     scene.stage.assert_sound().await;
 }
 
+/// Registers the merge anew, with this member changed.
+async fn register(scene: &Scene, member: &str, value: Value) {
+    let path = "/v1/tools/github";
+    let mut tool = scene.stage.admin("GET", path, &json!({})).await.expect(200);
+    let mut actions = tool["actions"].as_array_mut().unwrap().iter_mut();
+    let merge = actions.find(|action| action["name"] == "merge_pull_request");
+    merge.unwrap()[member] = value;
+    let body = json!({"actions": tool["actions"]});
+    scene.stage.admin("PUT", path, &body).await.expect(200);
+}
+
+/// Fails unless this ask with this approval has people asked anew, and leaves it unused. The new approval, which is approved.
+async fn asked_anew(scene: &Scene, ask: &Value, id: &str) -> String {
+    let anew = scene.stage.ask(&with(ask.clone(), id)).await.expect(200);
+    assert_eq!(anew["decision"], "require_approval", "{anew}");
+    let other = anew["approval"]["id"].as_str().unwrap().to_owned();
+    assert_ne!(other, id);
+    assert_eq!(scene.status(id).await, "approved");
+    scene.vote(&scene.ann, &other, "approve").await.expect(200);
+    other
+}
+
+#[tokio::test]
+async fn a_risk_that_is_higher_than_people_were_shown_has_them_asked_anew() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    assert_eq!(scene.shown(&id).await["risk_level"], "high");
+    register(&scene, "risk", json!("critical")).await;
+    let other = asked_anew(&scene, &merging(), &id).await;
+    assert_eq!(scene.shown(&other).await["risk_level"], "critical");
+    let allowed = scene.retry(&other).await.expect(200);
+    assert_eq!(allowed["reason_code"], "approval_granted", "{allowed}");
+    // A lower one is covered.
+    register(&scene, "risk", json!("medium")).await;
+    let allowed = scene.retry(&id).await.expect(200);
+    assert_eq!(allowed["reason_code"], "approval_granted", "{allowed}");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_definition_that_is_another_one_than_when_people_were_asked_has_them_asked_anew() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    register(&scene, "description", json!("Merges and deploys")).await;
+    let other = asked_anew(&scene, &merging(), &id).await;
+    let [before, after] = [scene.shown(&id).await, scene.shown(&other).await];
+    assert_ne!(before["definition"], after["definition"]);
+    let allowed = scene.retry(&other).await.expect(200);
+    assert_eq!(allowed["reason_code"], "approval_granted", "{allowed}");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn what_was_approved_before_a_changed_definition_was_accepted_is_asked_anew() {
+    let scene = Scene::set().await;
+    let import = async |description: &str, status: u16| {
+        let schema = json!({"type": "object", "properties": {"amount": {"type": "integer"}}});
+        let definition = json!({"name": "send", "description": description, "inputSchema": schema});
+        let body = json!({"tools": [definition]});
+        let reply = scene.stage.admin("POST", "/v1/tools/bank/import", &body).await;
+        reply.expect(status);
+        json!(canon::of(&definition).unwrap().digest().to_string())
+    };
+    let cents = import("Sends an amount in cents", 201).await;
+    let ask = json!({
+        "tool_call": {"tool": "bank", "action": "send", "parameters": {"amount": 500_000}},
+        "context": {"source_trust": "semi_trusted_customer"},
+    });
+    let id = scene.approved_as(&ask).await;
+    assert_eq!(scene.shown(&id).await["definition"], cents);
+    let euros = import("Sends an amount in whole euros", 200).await;
+    let held = scene.stage.ask(&with(ask.clone(), &id)).await.expect(200);
+    assert_eq!(held["reason_code"], "tool_definition_changed");
+    let accept = "/v1/tools/bank/actions/send/accept";
+    let body = json!({"digest": euros});
+    scene.stage.admin("POST", accept, &body).await.expect(200);
+    let other = asked_anew(&scene, &ask, &id).await;
+    assert_eq!(scene.shown(&other).await["definition"], euros);
+    let allowed = scene.stage.ask(&with(ask, &other)).await.expect(200);
+    assert_eq!(allowed["reason_code"], "approval_granted", "{allowed}");
+    scene.stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn another_agent_cannot_use_it_and_the_attempt_is_recorded() {
     let scene = Scene::set().await;

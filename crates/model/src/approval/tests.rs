@@ -67,6 +67,7 @@ fn pending(quorum: u32) -> Approval {
         matched_policies: vec!["base/merge".to_owned()],
         policy_digest: Digest::of(b"policies"),
         risk_level: None,
+        definition: None,
         claimed_trust: Trust::Unknown,
         effective_trust: Trust::Unknown,
         sources: Sources::default(),
@@ -441,6 +442,23 @@ fn it_covers_what_a_run_had_seen_when_people_were_asked_and_nothing_worse() {
 }
 
 #[test]
+fn it_covers_no_higher_risk_and_no_other_definition() {
+    let [shown, other] = ["shown", "other"].map(|text| Digest::of(text.as_bytes()));
+    let mut asked = pending(1);
+    // Earlier versions have stored neither of every approval.
+    assert!(asked.covers_risk(Some(Risk::Critical)) && asked.covers_risk(None));
+    assert!(asked.covers_definition(Some(other)) && asked.covers_definition(None));
+    asked.request.risk_level = Some(Risk::Medium);
+    asked.request.definition = Some(shown);
+    let covered = Risk::ALL.map(|risk| asked.covers_risk(Some(risk)));
+    assert_eq!(covered, [true, true, false, false]);
+    assert!(!asked.covers_risk(None));
+    let covered = [Some(shown), Some(other), None].map(|now| asked.covers_definition(now));
+    assert_eq!(covered, [true, false, false]);
+    assert_eq!(Approval::from_json(&asked.to_json()).unwrap(), asked);
+}
+
+#[test]
 fn of_those_who_approved_only_whose_vote_counts_is_counted() {
     let by_anybody = ApprovalTerms {
         group: None,
@@ -479,7 +497,7 @@ fn it_is_the_same_after_being_stored() {
 #[test]
 fn one_that_was_stored_before_it_told_where_it_came_from_is_read() {
     let text = pending(1).to_json();
-    for member in ["sources", "run_worst", "delegators", "estimate"] {
+    for member in ["sources", "run_worst", "delegators", "estimate", "definition"] {
         assert!(!text.contains(member), "{text}");
     }
     assert_eq!(Approval::from_json(&text).unwrap(), pending(1));

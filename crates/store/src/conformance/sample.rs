@@ -295,6 +295,7 @@ pub fn approval(number: u8, expires_at: i64) -> Approval {
         matched_policies: vec!["base/merge".to_owned()],
         policy_digest: Digest::ZERO,
         risk_level: None,
+        definition: None,
         claimed_trust: Trust::Unknown,
         effective_trust: Trust::Unknown,
         sources: model::Sources::default(),
