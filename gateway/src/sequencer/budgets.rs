@@ -11,11 +11,15 @@ use engine::budgets::cost::Cost;
 use engine::budgets::moves::{BudgetMove, Move};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::Happening;
-use model::{BudgetId, Name, ReservationId, TenantId};
+use model::{BudgetId, Name, ReservationId, Scope, TenantId};
+use std::collections::HashMap;
 use store::{ReplyKey, StoreError, Turn, WantedBudgets, WantedReservations};
 
 /// A reservation of a tenant.
 type Held = (TenantId, ReservationId);
+
+/// By run, the parent that a cost of the batch names first; only for runs whose parent is not remembered.
+type ToldParents<'p> = HashMap<(TenantId, &'p Name), &'p Name>;
 
 /// What proposals have to do with budgets.
 #[derive(Default)]
@@ -114,10 +118,12 @@ impl<'p> WantedMoves<'p> {
     fn recall_with(&self, footprints: &Footprints, overdue: &[Held]) -> Result<KnownBudgets, NotRemembered> {
         let mut found = FoundBudgets::default();
         let mut ids = self.budgets.clone();
+        let told = self.told_parents(footprints);
         for (tenant, cost) in &self.costs {
             let remembered = footprints.remembered(*tenant)?;
             let line = remembered.line(&cost.subject).map_err(|_| NotRemembered)?;
-            for scope in scopes_of(cost, &line) {
+            let later = told_line(remembered, (*tenant, cost), &told);
+            for scope in scopes_of(cost, &line, later) {
                 ids.extend(remembered.open(&scope)?.map(|id| (*tenant, id)));
             }
             if remembered.is_budgeted()? {
@@ -146,6 +152,23 @@ impl<'p> WantedMoves<'p> {
         let mut known = KnownBudgets::default();
         known.learn_all(found);
         Ok(known)
+    }
+
+    /// The parents that this batch tells of, of each run the first. A later cost of the batch counts against the budgets of these parents, too,
+    /// and it may be in another unit than the cost that told of them.
+    fn told_parents(&self, footprints: &Footprints) -> ToldParents<'p> {
+        let mut told = HashMap::new();
+        for (tenant, cost) in &self.costs {
+            if let (Some(run), Some(parent)) = (&cost.subject.run_id, &cost.subject.parent_run_id)
+                && run != parent
+                && footprints.remembered(*tenant).is_ok_and(|remembered| {
+                    remembered.parent(run).is_none() && remembered.is_budgeted().unwrap_or(true)
+                })
+            {
+                told.entry((*tenant, run)).or_insert(parent);
+            }
+        }
+        told
     }
 
     /// The tenants that may hold reservations that are overdue by the time of their chain.
@@ -269,12 +292,14 @@ impl<'p> WantedMoves<'p> {
     /// What the budgets are for that are to be found by that, and of which it is not remembered whether one is open.
     fn unknown_scopes(&self, footprints: &Footprints) -> Vec<(TenantId, ScopeAndUnit)> {
         let mut wanted = self.scopes.clone();
+        let told = self.told_parents(footprints);
         for (tenant, cost) in &self.costs {
             let Ok(remembered) = footprints.remembered(*tenant) else {
                 continue;
             };
             let line = remembered.line(&cost.subject).unwrap_or_default();
-            wanted.extend(scopes_of(cost, &line).map(|scope| (*tenant, scope)));
+            let later = told_line(remembered, (*tenant, cost), &told);
+            wanted.extend(scopes_of(cost, &line, later).map(|scope| (*tenant, scope)));
         }
         wanted.retain(|(tenant, scope)| {
             let remembered = footprints.remembered(*tenant);
@@ -336,9 +361,26 @@ const fn is_judged(what: &Happening) -> bool {
     !matches!(what, Happening::Budget(change) if matches!(change.what, Move::Expire(_)))
 }
 
-/// What the budgets are for that a cost counts against.
-fn scopes_of<'c>(cost: &'c Cost, line: &[Name]) -> impl Iterator<Item = ScopeAndUnit> + use<'c> {
+/// The runs that a cost counts against once the parents are noted that its batch tells of; none if it tells of none.
+fn told_line(
+    remembered: &Remembered,
+    (tenant, cost): (TenantId, &Cost),
+    told: &ToldParents<'_>,
+) -> Vec<Name> {
+    if told.is_empty() {
+        return Vec::new();
+    }
+    remembered.line_with(&cost.subject, |run| told.get(&(tenant, run)).copied())
+}
+
+/// What the budgets are for that a cost counts against, by its line and by the one that it has `later` in its batch.
+fn scopes_of<'c>(
+    cost: &'c Cost,
+    line: &[Name],
+    later: Vec<Name>,
+) -> impl Iterator<Item = ScopeAndUnit> + use<'c> {
     let scopes = cost.subject.scopes(line).into_iter();
+    let scopes = scopes.chain(later.into_iter().map(Scope::of_run));
     scopes.map(|scope| (scope, cost.unit.clone()))
 }
 

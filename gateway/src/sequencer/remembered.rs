@@ -75,6 +75,25 @@ impl Remembered {
         }
     }
 
+    /// The runs that something counts against once others have parents that are `told`, the outermost first; as far as it is known who
+    /// started them.
+    pub(super) fn line_with<'k>(
+        &'k self,
+        subject: &Subject,
+        told: impl Fn(&Name) -> Option<&'k Name>,
+    ) -> Vec<Name> {
+        let Some(run_id) = subject.run() else {
+            return Vec::new();
+        };
+        let parent_of = |run: &Name| self.parent(run).or_else(|| told(run));
+        line::line(run_id, subject.parent_run_id.as_ref(), parent_of)
+    }
+
+    /// The run that started this one, if that is remembered.
+    pub(super) fn parent(&self, run: &Name) -> Option<&Name> {
+        self.parents.get(run)?.as_ref()
+    }
+
     /// Which budget is open for this.
     pub(super) fn open(&self, scope: &ScopeAndUnit) -> Result<Option<BudgetId>, NotRemembered> {
         self.open.get(scope).copied().ok_or(NotRemembered)
@@ -223,6 +242,21 @@ mod tests {
             ..subject("x", Some("c"))
         };
         assert_eq!(remembered.line(&of_parent), Ok(vec![name("b"), name("c")]));
+    }
+
+    #[test]
+    fn a_line_goes_on_with_what_is_told_where_no_parent_is_known() {
+        let mut remembered = Remembered::default();
+        remembered.put_link(&RunLink {
+            run_id: name("c"),
+            parent: name("b"),
+        });
+        remembered.mark_read_line(name("c"));
+        let told = HashMap::from([(name("b"), name("a")), (name("c"), name("x"))]);
+        let of = |run, parent| remembered.line_with(&subject(run, parent), |run| told.get(run));
+        assert_eq!(of("c", None), [name("a"), name("b"), name("c")]);
+        assert_eq!(of("d", Some("b")), [name("a"), name("b"), name("d")]);
+        assert_eq!(of("e", None), [name("e")]);
     }
 
     #[test]

@@ -13,7 +13,11 @@ fn in_run(amount: i64, run: &str, parent: Option<&str>) -> Value {
 }
 
 async fn decision(scene: &Scene, ask: &Value) -> String {
-    let answer = scene.stage.ask(ask).await.expect(200);
+    code(&scene.stage.ask(ask).await.expect(200))
+}
+
+/// That it was allowed, or why not.
+fn code(answer: &Value) -> String {
     let code = if answer["decision"] == "allow" {
         &answer["decision"]
     } else {
@@ -52,6 +56,46 @@ async fn a_child_run_spends_from_what_its_parent_has_left() {
     );
     assert_eq!(decision(&scene, &in_run(1, "unrelated", None)).await, "allow");
     assert_eq!(scene.standings().await, [[0, 100, 0, 0, 0], [899, 101, 0, 0, 0]]);
+}
+
+/// What the asks of a batch count against is looked up for all of them together, and each counts behind those before it.
+#[tokio::test]
+async fn a_run_spends_from_those_that_were_named_above_it_in_the_same_batch() {
+    let naming = |run, parent| {
+        let mut ask = in_run(1, run, Some(parent));
+        ask["estimate"]["unit"] = json!("CREDITS");
+        ask
+    };
+    for of_tenant in [Some([990, 10, 0, 0, 0]), None] {
+        let scene = Scene::set().await;
+        scene.budgets(&[(json!({"run": "root"}), 10)]).await;
+        if of_tenant.is_some() {
+            scene.budgets(&[(json!({}), 1_000)]).await;
+        }
+        scene
+            .budget(&json!({"scope": {}, "unit": "CREDITS", "allocated": 1_000}))
+            .await;
+        let batch = json!({"asks": [
+            naming("grandchild", "child"),
+            naming("child", "root"),
+            in_run(11, "grandchild", None),
+            in_run(4, "grandchild", None),
+            in_run(6, "child", None),
+            in_run(1, "child", None),
+        ]});
+        let answers = scene.post("/v1/authorize/batch", &batch).await.expect(200);
+        let codes: Vec<_> = answers["answers"].as_array().unwrap().iter().map(code).collect();
+        let (allow, exceeded) = ("allow", "budget_exceeded");
+        assert_eq!(codes, [allow, allow, exceeded, allow, allow, exceeded]);
+        let standings = scene.standings().await;
+        let (root, others) = standings.split_first().unwrap();
+        assert_eq!(*root, [0, 10, 0, 0, 0]);
+        let expected: Vec<[i64; 5]> = of_tenant.into_iter().chain([[998, 2, 0, 0, 0]]).collect();
+        assert_eq!(others, expected);
+        let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+        assert_eq!(counted.mismatches, Vec::<String>::new());
+        scene.stage.assert_sound().await;
+    }
 }
 
 #[tokio::test]
