@@ -118,7 +118,7 @@ impl From<Lacking> for Refusal {
             Lacking::NotFound { .. } => Self::new(Code::BudgetNotFound, detail),
             Lacking::Frozen(place) => located(Self::new(Code::BudgetFrozen, detail), &place),
             Lacking::Exceeded(place) => located(Self::new(Code::BudgetExceeded, detail), &place),
-            Lacking::MoreThanHeld(place, held) => {
+            Lacking::MoreThanHeld { place, held, .. } => {
                 located(Self::new(Code::BudgetExceeded, detail), &place).with_member("held", json!(held))
             }
             Lacking::Overflow(_) => Self::new(Code::AmountOverflow, detail),

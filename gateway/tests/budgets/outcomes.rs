@@ -85,6 +85,31 @@ async fn what_costs_more_than_was_held_fills_a_budget_that_rejects_too() {
     scene.stage.assert_sound().await;
 }
 
+/// A commit is final, and usage of more than is left is refused.
+#[tokio::test]
+async fn whoever_does_as_a_refused_commit_says_loses_nothing_of_what_was_spent() {
+    let scene = Scene::set().await;
+    let strict = json!({"scope": {}, "unit": "TOKENS", "allocated": 20, "overage": "reject"});
+    scene.budget(&strict).await;
+    let answer = scene.stage.ask(&costing(10)).await.expect(200);
+    let hold = answer["reservation"]["id"].as_str().unwrap();
+    let commit = json!({"actual": tokens(35)});
+    let refused = scene.settle(hold, "commit", &commit).await.expect(409);
+    let id = answer["decision_id"].as_str().unwrap();
+    let detail = format!(
+        "the budget of the tenant rejects more than was held, 10 `TOKENS`. Report what was spent as `actual` with the outcome of {id} instead: as much as is left is charged, and the rest is uncovered."
+    );
+    assert_eq!(
+        (&refused["code"], &refused["detail"], &refused["held"]),
+        (&json!("budget_exceeded"), &json!(detail), &json!(10))
+    );
+    assert_eq!(scene.standing().await, [10, 10, 0, 0, 0]);
+    let decision = (outcome_of(&answer), answer["action_hash"].clone());
+    report(&scene, &decision, Some(35)).await;
+    assert_eq!(scene.standing().await, [0, 0, 20, 0, 15]);
+    scene.stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn what_is_reported_is_charged_however_much_is_uncovered_already() {
     let most = 9_007_199_254_740_991_i64;

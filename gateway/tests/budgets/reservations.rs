@@ -313,7 +313,7 @@ async fn a_refusal_says_which_budget_how_much_is_left_and_what_to_do() {
     let refused = scene.settle(&id, "commit", &json!({"actual": tokens(31)})).await;
     assert_eq!(
         refused.problem(409, "budget_exceeded"),
-        "the budget of the team `crew` rejects more than was held, 30 `TOKENS`. Commit 30, and report the rest with `POST /v1/usage`."
+        "the budget of the team `crew` rejects more than was held, 30 `TOKENS`. Commit 30, and report of the rest with `POST /v1/usage` as much as is left."
     );
     let problem = refused.json();
     assert_eq!(
@@ -349,7 +349,7 @@ async fn what_nothing_was_held_for_is_more_than_was_held() {
     let refused = scene.settle(&id, "commit", &json!({"actual": tokens(10)})).await;
     assert_eq!(
         refused.problem(409, "budget_exceeded"),
-        "the budget of the tenant rejects more than was held, 0 `TOKENS`. Commit 0, and report the rest with `POST /v1/usage`."
+        "the budget of the tenant rejects more than was held, 0 `TOKENS`. Commit 0, and report of the rest with `POST /v1/usage` as much as is left."
     );
     let problem = refused.json();
     assert_eq!(

@@ -80,8 +80,15 @@ pub enum Lacking {
     Frozen(Box<Where>),
     /// One of them has not enough left.
     Exceeded(Box<Where>),
-    /// One of them rejects more than this much, which was held.
-    MoreThanHeld(Box<Where>, Amount),
+    /// One of them rejects more than was held.
+    MoreThanHeld {
+        /// Which.
+        place: Box<Where>,
+        /// How much was held.
+        held: Amount,
+        /// The decision that it was held for.
+        decision_id: Option<DecisionId>,
+    },
     /// A sum would be too large.
     Overflow(AmountOverflow),
 }
@@ -122,7 +129,7 @@ impl Lacking {
         match self {
             Self::NotFound { .. } => ReasonCode::BudgetNotFound,
             Self::Frozen(_) => ReasonCode::BudgetFrozen,
-            Self::Exceeded(_) | Self::MoreThanHeld(..) | Self::Overflow(_) => ReasonCode::BudgetExceeded,
+            Self::Exceeded(_) | Self::MoreThanHeld { .. } | Self::Overflow(_) => ReasonCode::BudgetExceeded,
         }
     }
 
@@ -143,8 +150,15 @@ impl Lacking {
                 };
                 format!("{beginning} the budget {} funded.", place.budget)
             }
-            Self::MoreThanHeld(_, held) => {
-                format!("Commit {held}, and report the rest with `POST /v1/usage`.")
+            // A commit is final, and usage of more than is left is refused: only an outcome has the rest told as uncovered.
+            Self::MoreThanHeld {
+                decision_id: Some(id),
+                ..
+            } => format!(
+                "Report what was spent as `actual` with the outcome of {id} instead: as much as is left is charged, and the rest is uncovered."
+            ),
+            Self::MoreThanHeld { held, .. } => {
+                format!("Commit {held}, and report of the rest with `POST /v1/usage` as much as is left.")
             }
             Self::Overflow(_) => "Have the budget reset.".to_owned(),
         }
@@ -174,7 +188,7 @@ impl std::fmt::Display for Lacking {
                 "the budget of the {} has {} `{}` left, and {} are wanted",
                 place.scope, place.remaining, place.unit, place.requested
             ),
-            Self::MoreThanHeld(place, held) => write!(
+            Self::MoreThanHeld { place, held, .. } => write!(
                 f,
                 "the budget of the {} rejects more than was held, {held} `{}`",
                 place.scope, place.unit

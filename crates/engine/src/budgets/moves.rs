@@ -310,8 +310,7 @@ impl KnownBudgets {
         }
         let (kind, after, charge) = match step {
             SettleStep::Commit(_, actual) => {
-                let held = Some(reservation.amount);
-                let charge = self.charge(tenant, &reservation.budgets, held, *actual)?;
+                let charge = self.charge(tenant, &reservation.budgets, Some(&reservation), *actual)?;
                 (
                     EntryKind::ReservationCommitted,
                     reservation.commit(charge),
@@ -399,15 +398,20 @@ impl KnownBudgets {
         &self,
         tenant: TenantId,
         ids: &[BudgetId],
-        held: Option<Amount>,
+        held: Option<&Reservation>,
         actual: Amount,
     ) -> Result<Charge, BudgetConflict> {
-        let charge = Charge::of(self.with_ids(tenant, ids), held, actual);
+        let amount = held.map(|reservation| reservation.amount);
+        let charge = Charge::of(self.with_ids(tenant, ids), amount, actual);
         charge.map_err(|Refused(budget)| {
-            let beyond = actual.minus_or_zero(held.unwrap_or_default());
+            let beyond = actual.minus_or_zero(amount.unwrap_or_default());
             let place = Box::new(Where::of(budget, beyond));
             BudgetConflict::Lacking(match held {
-                Some(held) => Lacking::MoreThanHeld(place, held),
+                Some(reservation) => Lacking::MoreThanHeld {
+                    place,
+                    held: reservation.amount,
+                    decision_id: reservation.decision_id,
+                },
                 None => Lacking::Exceeded(place),
             })
         })

@@ -1,7 +1,7 @@
 //! An outcome, and what it settles: the reservation of its decision, or what was spent without one.
 //!
 //! An outcome tells what has happened, so budgets never refuse it: what they do not cover is uncovered. One that comes after the
-//! end of its reservation leaves that as it is, and what was spent counts as used without one.
+//! end of its reservation leaves that as it is, and what was spent counts as used in the budgets that it was held in.
 
 use super::KnownBudgets;
 use super::cost::Cost;
