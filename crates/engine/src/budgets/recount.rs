@@ -16,7 +16,7 @@ use crate::entry_kind::EntryKind;
 use holds::{Holds, Unlike};
 use model::{AgentId, Amount, Budget, BudgetId, Reservation, ReservationId, Timestamp};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use store::BudgetPlace;
 
 /// Balances as far as they were counted.
@@ -332,8 +332,8 @@ impl Recount {
                 Some(account) => mismatches.extend(account.compare_stored(budget)),
             }
         }
-        let is_stored = |id: &BudgetId| stored.iter().any(|budget| budget.id == *id);
-        let missing = self.accounts.keys().filter(|id| !is_stored(id));
+        let found: BTreeSet<_> = stored.iter().map(|budget| budget.id).collect();
+        let missing = self.accounts.keys().filter(|id| !found.contains(id));
         mismatches.extend(missing.map(|id| Mismatch::NotStored(*id)));
         mismatches
     }
